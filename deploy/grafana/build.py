@@ -106,6 +106,22 @@ ROWS: list[tuple[str, list[Panel]]] = [
                 "Disconnects by cause", [Query(rate("mqgate_mqtt_disconnects_total", "reason"), "{{reason}}")], "cps"
             ),
             Panel(
+                "TLS handshakes",
+                [
+                    Query(rate("mqgate_tls_handshakes_total", "listener, result"), "{{listener}} {{result}}"),
+                    Query(gauge("mqgate_tls_handshakes_waiting"), "waiting"),
+                ],
+                "cps",
+            ),
+            Panel(
+                "Logins",
+                [
+                    Query(rate("mqgate_mqtt_logins_total", "method"), "{{method}}"),
+                    Query(rate("mqgate_identity_requests_total", "method, result"), "asked: {{method}} {{result}}"),
+                ],
+                "cps",
+            ),
+            Panel(
                 "Refusals",
                 [
                     Query(rate("mqgate_mqtt_auth_failures_total", "listener, reason"), "{{listener}} {{reason}}"),
@@ -222,6 +238,11 @@ ROWS: list[tuple[str, list[Panel]]] = [
                 "bytes",
             ),
             Panel(
+                "Disk full",
+                [Query(gauge("mqgate_spool_full_since_seconds", "instance", "max") + " > bool 0", "{{instance}}")],
+                "none",
+            ),
+            Panel(
                 "Buffer in front of IBM MQ",
                 [
                     Query(gauge("mqgate_spool_messages", "instance"), "waiting {{instance}}"),
@@ -258,6 +279,14 @@ ROWS: list[tuple[str, list[Panel]]] = [
                     Query(gauge("mqgate_dlq_depth", "queue"), "{{queue}}"),
                     Query(rate("mqgate_dlq_replayed_total", "result"), "replayed {{result}}"),
                 ],
+            ),
+            Panel(
+                "Set aside: what met a defect",
+                [
+                    Query(gauge("mqgate_set_aside_messages"), "waiting"),
+                    Query(rate("mqgate_set_aside_total", "what, result"), "{{what}} {{result}}"),
+                ],
+                "short",
             ),
         ],
     ),
@@ -322,7 +351,16 @@ ROWS: list[tuple[str, list[Panel]]] = [
             Panel(
                 "Reloads and certificates",
                 [Query(gauge("mqgate_config_last_reload_successful", "instance", "min"), "reload well {{instance}}")],
-                width=12,
+                width=6,
+            ),
+            Panel(
+                "Reactor stalls",
+                [
+                    Query(quantile(0.99, "mqgate_reactor_stall_seconds", "instance"), "99 % {{instance}}"),
+                    Query(rate("mqgate_reactor_stall_seconds_sum", "instance"), "in a second {{instance}}"),
+                ],
+                "s",
+                width=6,
             ),
         ],
     ),

@@ -1,244 +1,423 @@
-"""Who may connect and what they may do, by the settings: certificate, token, password, SCRAM, a function of the
-operator.
+"""Who may connect and what they may do, by the settings: certificate, token, password, SCRAM, a directory, a service or
+a function of the operator.
 
-Hashing takes tens of milliseconds and runs on threads of its own. A verified password is remembered for some minutes by
-a keyed digest, never as a password. Each wrong password from an address delays the next answer to it longer.
+Verifying a hash takes tens of milliseconds and runs on threads (`checks`). A verified password is remembered by a keyed
+digest, never as a password; so is a wrong one, because a device that repeats it is no guesser. Refusals come late, the
+later the more there were from an address (`attempts`), and only so many different wrong passwords are looked at
+(`guesses`).
 """
 
 from __future__ import annotations
 
 import hmac
-import importlib
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TypeVar
 
-from gateway.access import scram
+from gateway.access import client_ids, scram
 from gateway.access.attempts import Attempts
-from gateway.access.passwords import read_password_file, verify
-from gateway.access.scram import Exchange, Keys, ScramError, keys_of
-from gateway.access.tokens import Tokens
+from gateway.access.checks import Check, Checks
+from gateway.access.granted import EVERYTHING, Granted
+from gateway.access.guesses import Guesses
+from gateway.access.logins import Answer, Credentials, Login, NotNow, PlainUsers, ask_in_order
+from gateway.access.managed import ManagedUsers
+from gateway.access.policy import Policy, policy_of
+from gateway.access.scram import Exchange, ScramError
+from gateway.access.tokens import Claimed, Issuers, NotBelieved, Tokens
 from gateway.config.model import Settings
-from gateway.config.security import AclEntry
-from gateway.config.source import read_yaml
-from gateway.errors import ConfigurationError, Finding
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons
 from gateway.mqtt.packets import V5, Connect
-from gateway.ports.access import Verdict
+from gateway.ports.access import Authenticating, Verdict
 from gateway.ports.batch import Scheduler
+from gateway.ports.counters import IdentityMethod, LoginMethod
 from gateway.ports.link import Link, address_of
-from gateway.routing.acl import PUBLISH, Acl, Subject, compile_acl
+from gateway.routing.acl import PUBLISH, Acl, Lists, Subject
 
-REMEMBERED = 20_000
+REMEMBERED = 100_000
 REMEMBER_SECONDS = 300.0
-MAX_EXCHANGES = 20_000
-Authenticator = Callable[[str, str | None, bytes | None], str | None]
-"""A function of the operator: (client id, user, password) to the user's name, or None."""
+"""How long a wrong password is known as such. How long a right one is, its method says."""
+TOKEN_METHOD = "JWT"  # noqa: S105 - a name
+"""Authentication Method of MQTT 5 by which a token comes, and is renewed by AUTH before it ends."""
+_WAIT = "too many wrong passwords for this user or from this address: try again later"
 Done = Callable[[Verdict], None]
+_Known = TypeVar("_Known")
+_NEVER: tuple[float, Login | None] = (float("-inf"), None)
 
 
-@dataclass(slots=True)
-class _Policy:
-    """The settings and their files, read together."""
+@dataclass(slots=True, frozen=True)
+class _Attempt:
+    """A password as it came."""
 
-    plain: dict[str, bytes]
-    hashed: dict[str, str]
-    tokens: Tokens | None
-    own: Authenticator | None
-    acl: Acl
-    anonymous_on: dict[str, bool]
-    certificates: bool
-    certificate_client_id: bool
-    scram: dict[str, Keys]
-
-    @property
-    def checked(self) -> bool:
-        """Whether there is anything to check a user's password or token with."""
-        return bool(self.plain or self.hashed or self.tokens or self.own)
+    user: str
+    address: str
+    digest: bytes
+    begun: float
+    wrong: Verdict
+    counts: bool
+    """Whether it counts as a guess when it is wrong: a token does not, because a signature cannot be guessed."""
+    done: Done
 
 
 class Gatekeeper:
-    """Implements `ports.access.Access`."""
+    """Implements `ports.access.Access`. `secret`: kept across restarts, so that salts stay the same."""
 
-    def __init__(self, settings: Settings, scheduler: Scheduler) -> None:
+    def __init__(self, settings: Settings, scheduler: Scheduler, secret: bytes = b"") -> None:
         self._scheduler = scheduler
-        self._threads = ThreadPoolExecutor(2, "passwords")
+        self.on_asked: Callable[[IdentityMethod, str, str], None] = lambda _method, _provider, _why: None
+        """Told how a provider of identities has answered; an empty text: well."""
+        self.on_login: Callable[[LoginMethod], None] = lambda _method: None
+        """Told what has known a client that is let in."""
+        self._issuers = Issuers(scheduler, lambda provider, why: self.on_asked("jwt", provider, why))
+        self._checks = Checks(scheduler)
         self._key = secrets.token_bytes(32)
-        self._known: dict[bytes, float] = {}
+        self._secret = secret or self._key
+        self._right: OrderedDict[bytes, tuple[float, Login]] = OrderedDict()
+        self._wrong: OrderedDict[bytes, float] = OrderedDict()
         self._attempts = Attempts()
-        self._exchanges: OrderedDict[object, Exchange] = OrderedDict()
-        self._unknown = keys_of(secrets.token_bytes(16), secrets.token_bytes(16))
+        self.granted = Granted()
+        """What logins give their clients."""
+        self.managed = ManagedUsers()
+        """Users that are managed while the gateway runs."""
+        self.on_guessing: Callable[[str], None] = lambda _who: None
+        """Told whose number of wrong passwords is used up."""
         self._reached = {one.name: one.bind for one in settings.listeners if not one.local}
         """Listeners that other hosts can reach. A new `bind` takes effect with a restart, so a reload does not change
         this."""
-        self._policy = _policy_of(settings, self._reached)
+        self._policy = policy_of(settings, self._reached, self._secret, self._issuers, self._told, self.managed)
+        self._begin_with(self._policy)
+        self._guesses = Guesses(*_bounds(self._policy))
 
     def prepare(self, settings: Settings) -> Callable[[], None]:
         """Read all files now; calling the answer puts them into force. ConfigurationError: the old ones stay in
         force."""
-        policy = _policy_of(settings, self._reached)
+        policy = policy_of(settings, self._reached, self._secret, self._issuers, self._told, self.managed)
 
         def use() -> None:
+            self._policy.tokens.close_others(policy.tokens)
+            self._policy.close()
             self._policy = policy
-            self._known.clear()
+            self._issuers.keep(policy.tokens)
+            self._begin_with(policy)
+            self._right.clear()
+            self._wrong.clear()
+            self._guesses.use(*_bounds(policy))
 
         return use
+
+    def _begin_with(self, policy: Policy) -> None:
+        policy.tokens.start()
+        self._checks.most = policy.threads
+
+    def _told(self, method: IdentityMethod, provider: str, why: str) -> None:
+        """On any thread."""
+        self._scheduler.soon(lambda: self.on_asked(method, provider, why))
 
     # -- identity --
 
     def authenticate(self, connect: Connect, link: Link, done: Done) -> None:
         """Decide about a CONNECT."""
         policy = self._policy
+        certified = self._certified(link)
+
+        def decided(verdict: Verdict) -> None:
+            verdict = self._allowed(connect, client_ids.bound(policy, connect, certified, verdict))
+            if not verdict.reason:
+                self.on_login(verdict.method or "anonymous")  # type: ignore[arg-type]
+            done(self._given(connect, verdict))
+
         if prop.AUTHENTICATION_METHOD in connect.properties:
-            self._begin(connect, link, done)
-        elif link.certificate_user is not None and policy.certificates:
-            done(_certificate_verdict(connect, link.certificate_user, policy.certificate_client_id))
+            self._begin(connect, link, decided)
+        elif certified is not None:
+            decided(_certificate_verdict(connect, certified))
         elif connect.username is None and connect.password is None:
-            done(self._anonymous_verdict(link))
+            decided(self._anonymous_verdict(link))
         elif policy.checked:
-            self._check(connect, link, done)
+            self._check(connect, link, decided)
         elif policy.anonymous_on.get(link.listener, False):
-            done(Verdict(0))  # an unproven user name counts for nothing: access lists and rules see an anonymous client
+            decided(Verdict(0))  # an unproven user name counts for nothing: all see an anonymous client
         else:
-            done(_wrong(connect.version))
+            decided(_wrong(connect.version))
+
+    def _certified(self, link: Link) -> str | None:
+        """The user of a connection's certificate; empty: it is none's."""
+        if not self._policy.certificates:
+            return None
+        name = link.certificate_user
+        return self.managed.certified(name, link.certificate_fingerprint) if self._policy.managed else name
+
+    def _allowed(self, connect: Connect, verdict: Verdict, client_id: str = "") -> Verdict:
+        """A verdict in favour of a managed user, unless that one is disabled, or another client identifier's."""
+        if verdict.reason or not self._policy.managed:
+            return verdict
+        why = self.managed.refuses(verdict.user, client_id or verdict.client_id or connect.client_id)
+        return Verdict(reasons.NOT_AUTHORIZED, text=why) if why else verdict
+
+    def _given(self, connect: Connect, verdict: Verdict, client_id: str = "") -> Verdict:
+        """With what the login gives the client in force, if it is let in."""
+        if verdict.reason or not self._policy.gives:
+            return verdict
+        return self.granted.keep(connect, verdict, client_id)
 
     def _anonymous_verdict(self, link: Link) -> Verdict:
         if self._policy.anonymous_on.get(link.listener, False):
             return Verdict(0)
         return Verdict(reasons.NOT_AUTHORIZED, text="user and password are needed here")
 
+    # -- passwords --
+
     def _check(self, connect: Connect, link: Link, done: Done) -> None:
-        policy = self._policy
+        """A token, if it is one; else, or if it proves nothing, a password."""
+        policy, user, password = self._policy, connect.username or "", connect.password or b""
+        if not (policy.tokens and policy.tokens.is_token(password)):
+            self._check_password(connect, link, done)
+            return
+
+        def answered(said: Claimed | NotBelieved) -> None:
+            if isinstance(said, NotBelieved):
+                if said.found in {"unavailable", "busy"}:
+                    done(_not_now(said))
+                else:
+                    self._check_password(connect, link, done, said.why)
+            elif user in {"", said.user}:
+                done(_claimed(said))
+            else:
+                self._check_password(connect, link, done, "it is of another user than the user name")
+
+        policy.tokens.check(password, answered)
+
+    def _check_password(self, connect: Connect, link: Link, done: Done, token: str = "") -> None:
+        """`token`: why it is no token that counts, if it has the form of one."""
+        policy, now = self._policy, self._scheduler.monotonic()
         user, password = connect.username or "", connect.password or b""
-        if policy.tokens is not None and password.count(b".") == 2:
-            claimed = policy.tokens.check(password)
-            if claimed is not None and user in {"", claimed.user}:
-                done(Verdict(0, claimed.user, expires=claimed.expires))
-                return
-        expected = policy.plain.get(user)
-        if expected is not None and hmac.compare_digest(expected, password):
-            done(Verdict(0, user))
+        who = Credentials(
+            connect.client_id, connect.username, connect.password, link.listener, address_of(link.peer)
+        )  # fmt: skip
+        known_by = [user, link.listener, connect.client_id] if policy.by_client else [user]
+        known_by += [self.managed.version(user)] if policy.managed else []
+        digest = hmac.digest(self._key, "\0".join(known_by).encode() + b"\0" + password, "sha256")
+        wrong = _wrong(connect.version)
+        if token:
+            wrong = wrong._replace(text=f"the token is refused: {token}")
+        attempt = _Attempt(user, who.address, digest, now, wrong, not token, done)
+        if self._held_up(attempt):
             return
-        if self._known.get(self._digest(connect), 0.0) > self._scheduler.monotonic():
-            done(Verdict(0, user))
-            return
-        address = address_of(link.peer)
-        if self._attempts.begin(address):
-            gone = lambda: bool(getattr(link, "closed", False))  # noqa: E731 -- it is asked on another thread, later
-            self._threads.submit(self._verify, policy, connect, gone, address, done)
+        until, login = self._right.get(digest, _NEVER)
+        at_once = policy.methods[0].ask(who) if policy.methods and isinstance(policy.methods[0], PlainUsers) else None
+        if until > now and login is not None:
+            self._accept(attempt, login)
+        elif isinstance(at_once, Login):
+            self._accept(attempt, at_once)
+        elif self._is_wrong(policy, digest, now):
+            self._refuse(attempt)
         else:
-            done(Verdict(reasons.SERVER_BUSY, text="too many passwords are being checked: try again later"))
+            self._check_slowly(policy, who, link, attempt)
 
-    def _digest(self, connect: Connect) -> bytes:
-        return hmac.digest(self._key, (connect.username or "").encode() + b"\0" + (connect.password or b""), "sha256")
+    def _is_wrong(self, policy: Policy, digest: bytes, now: float) -> bool:
+        """Whether nobody has to be asked to know it."""
+        if any(one.asked_again for one in policy.methods):
+            return False
+        first_only = all(isinstance(one, PlainUsers) for one in policy.methods)
+        return first_only or self._wrong.get(digest, 0.0) > now
 
-    def _verify(self, policy: _Policy, connect: Connect, gone: Callable[[], bool], address: str, done: Done) -> None:
-        """In a thread: verify the password, unless its client has disconnected."""
-        if gone():
-            self._scheduler.soon(lambda: self._attempts.end(address))
-            return
-        user, password = connect.username or "", connect.password or b""
-        accepted: str | None = user if verify(policy.hashed.get(user), password) else None
-        if accepted is None and policy.own is not None:
-            try:
-                accepted = policy.own(connect.client_id, connect.username, connect.password)
-            except Exception:  # noqa: BLE001 -- a function that fails has accepted nobody
-                accepted = None
-        self._scheduler.soon(lambda: self._verified(policy, connect, address, accepted, done))
+    def _held_up(self, attempt: _Attempt) -> bool:
+        """Whether this user or address has used up its wrong passwords: then nothing is looked at."""
+        now = self._scheduler.monotonic()
+        if not self._guesses.wait(attempt.address, attempt.user, now):
+            return False
+        delay = self._attempts.failed(attempt.address, now)
+        attempt.done(Verdict(reasons.CONNECTION_RATE_EXCEEDED, text=_WAIT, after=delay))
+        return True
 
-    def _verified(self, policy: _Policy, connect: Connect, address: str, user: str | None, done: Done) -> None:
-        self._attempts.end(address)
-        if user is None:
-            self._refuse_late(address, _wrong(connect.version), done)
-            return
-        self._attempts.succeeded(address)
-        if (
-            policy is self._policy and user == connect.username
-        ):  # otherwise: a reload came between, or the operator's function renames users
-            if len(self._known) >= REMEMBERED:
-                del self._known[next(iter(self._known))]
-            self._known[self._digest(connect)] = self._scheduler.monotonic() + REMEMBER_SECONDS
-        done(Verdict(0, user))
+    def _accept(self, attempt: _Attempt, login: Login) -> None:
+        self._guesses.right(attempt.address, attempt.user)
+        attempt.done(
+            Verdict(0, login.user, login.client_id, expires=login.expires, method=login.method, topics=login.topics)
+        )
 
-    def _refuse_late(self, address: str, verdict: Verdict, done: Done) -> None:
-        self._scheduler.later(self._attempts.failed(address, self._scheduler.monotonic()), lambda: done(verdict))
+    def _refuse(self, attempt: _Attempt) -> None:
+        """A wrong password; one that was wrong before is no further guess."""
+        now = self._scheduler.monotonic()
+        if attempt.counts and self._wrong.get(attempt.digest, 0.0) <= now:
+            self._count(attempt.address, attempt.user)
+        _remember(self._wrong, attempt.digest, now + REMEMBER_SECONDS)
+        delay = self._attempts.failed(attempt.address, now) - (now - attempt.begun)
+        attempt.done(attempt.wrong._replace(after=max(0.0, delay)))
 
-    # -- SCRAM --
+    def _count(self, address: str, user: str) -> None:
+        for who in self._guesses.wrong(address, user, self._scheduler.monotonic()):
+            self.on_guessing(who)
+
+    def _check_slowly(self, policy: Policy, who: Credentials, link: Link, attempt: _Attempt) -> None:
+        """The methods of the settings, on a thread."""
+
+        def wanted() -> bool:  # others of this user or address may have been wrong meanwhile
+            return not getattr(link, "closed", False) and not self._held_up(attempt)
+
+        def computed(answer: Answer) -> None:
+            if isinstance(answer, NotNow):
+                attempt.done(Verdict(reasons.SERVER_UNAVAILABLE, text=answer.why))
+            elif answer is None:
+                self._refuse(attempt)
+            else:
+                if policy is self._policy:  # else a reload came between
+                    _remember(self._right, attempt.digest, (self._scheduler.monotonic() + answer.lasts, answer))
+                self._accept(attempt, answer)
+
+        check = Check(attempt.address, wanted, lambda: ask_in_order(policy.methods, who), computed)
+        if not self._checks.submit(check):
+            attempt.done(Verdict(reasons.SERVER_BUSY, text="too many passwords are being checked: try again later"))
+
+    # -- enhanced authentication: SCRAM, and tokens --
 
     def _begin(self, connect: Connect, link: Link, done: Done) -> None:
-        method = connect.properties[prop.AUTHENTICATION_METHOD]
-        if method != scram.METHOD or not self._policy.scram:
+        method, data = connect.properties[prop.AUTHENTICATION_METHOD], connect.properties.get(prop.AUTHENTICATION_DATA)
+        data = data if isinstance(data, bytes) else b""
+        if method == scram.METHOD and self._policy.scram:
+            self._challenge(data, address_of(link.peer), done)
+        elif method == TOKEN_METHOD and self._policy.tokens:
+            self._check_token(data, connect.username, address_of(link.peer), done)
+        else:
             done(Verdict(reasons.BAD_AUTHENTICATION_METHOD, text="that authentication method is not offered here"))
+
+    def _check_token(self, token: bytes, username: str | None, address: str, done: Done) -> None:
+        def answered(said: Claimed | NotBelieved) -> None:
+            if isinstance(said, Claimed) and username in {None, "", said.user}:
+                done(_claimed(said))
+            elif isinstance(said, NotBelieved) and said.found in {"unavailable", "busy"}:
+                done(_not_now(said))
+            else:
+                why = said.why if isinstance(said, NotBelieved) else "it is of another user than the user name"
+                self._refuse_proof(address, f"the token is refused: {why}", done)
+
+        self._policy.tokens.check(token, answered)
+
+    def _challenge(self, data: bytes, address: str, done: Done) -> None:
+        exchange = Exchange(self._policy.scram)
+        try:
+            challenge = exchange.challenge(data, secrets.token_urlsafe(18))
+        except ScramError as error:
+            self._refuse_proof(address, str(error), done)
             return
-        exchange = self._new_exchange(link)
-        self._step(exchange, _bytes(connect.properties.get(prop.AUTHENTICATION_DATA)), link, done)
+        done(Verdict(reasons.CONTINUE_AUTHENTICATION, data=challenge, exchange=exchange))
 
-    def _new_exchange(self, link: object) -> Exchange:
-        while len(self._exchanges) >= MAX_EXCHANGES:
-            self._exchanges.popitem(last=False)
-        exchange = Exchange(self._policy.scram, self._unknown, secrets.token_urlsafe(18))
-        self._exchanges.pop(link, None)
-        self._exchanges[link] = exchange
-        return exchange
-
-    def exchange(self, connection: object, data: bytes, done: Done) -> None:
+    def exchange(self, connection: Authenticating, data: bytes, done: Done) -> None:
         """The client's next message in AUTH: a proof, or the first of a re-authentication, which has to be of the same
         user."""
-        link = getattr(connection, "link", None)
-        certified = getattr(link, "certificate_user", None) if self._policy.certificates else None
-        known = {getattr(connection, "user", None), certified} - {None}
-        exchange = self._exchanges.get(link) or self._new_exchange(link)
+        policy, link, exchange = self._policy, connection.link, connection.exchange
+        certified = self._certified(link)
+        address = address_of(link.peer)
 
         def same(verdict: Verdict) -> None:
-            changed = verdict.reason == 0 and known - {verdict.user}
-            done(Verdict(reasons.NOT_AUTHORIZED, text="that proves another user") if changed else verdict)
+            if verdict.reason == 0 and connection.user not in {None, verdict.user}:
+                verdict = Verdict(reasons.NOT_AUTHORIZED, text="that proves another user")
+            elif verdict.reason == reasons.SERVER_UNAVAILABLE:  # which DISCONNECT cannot say
+                verdict = verdict._replace(reason=reasons.SERVER_BUSY)
+            elif verdict.client_id not in {None, connection.publisher.client_id or verdict.client_id}:
+                verdict = Verdict(reasons.NOT_AUTHORIZED, text="that is for another client identifier")
+            client_id = connection.publisher.client_id
+            verdict = client_ids.bound(policy, connection.request, certified, verdict)
+            verdict = self._allowed(connection.request, verdict, client_id)
+            done(self._given(connection.request, verdict, client_id))
 
-        self._step(exchange, data, link, same)
+        if connection.request.properties.get(prop.AUTHENTICATION_METHOD) == TOKEN_METHOD:
+            if policy.tokens:
+                self._check_token(data, connection.request.username, address, same)
+            else:
+                done(Verdict(reasons.NOT_AUTHORIZED, text="tokens are not believed here any more"))
+        elif isinstance(exchange, Exchange):
+            self._finish(exchange, data, address, same)
+        else:
+            self._challenge(data, address, same)
 
-    def _step(self, exchange: Exchange, data: bytes, link: object, done: Done) -> None:
+    def _finish(self, exchange: Exchange, data: bytes, address: str, done: Done) -> None:
+        if self._guesses.wait(address, exchange.user, self._scheduler.monotonic()):
+            self._refuse_proof(address, _WAIT, done, reasons.CONNECTION_RATE_EXCEEDED)
+            return
         try:
-            if not exchange.user:
-                done(Verdict(reasons.CONTINUE_AUTHENTICATION, data=exchange.challenge(data)))
-                return
             signature = exchange.finish(data)
         except ScramError as error:
-            self._exchanges.pop(link, None)
-            verdict = Verdict(reasons.NOT_AUTHORIZED, text=str(error))
-            self._refuse_late(address_of(str(getattr(link, "peer", ""))), verdict, done)
+            self._count(address, exchange.user)
+            self._refuse_proof(address, str(error), done)
             return
-        self._exchanges.pop(link, None)
-        done(Verdict(0, exchange.user, data=signature))
+        self._guesses.right(address, exchange.user)
+        done(Verdict(0, exchange.user, data=signature, method="scram"))
+
+    def _refuse_proof(self, address: str, text: str, done: Done, reason: int = reasons.NOT_AUTHORIZED) -> None:
+        done(Verdict(reason, text=text, after=self._attempts.failed(address, self._scheduler.monotonic())))
 
     # -- authority --
 
+    def may_take(self, owner: str | None, owner_listener: str, user: str | None, listener: str) -> bool:
+        """A session belongs to the user that made it. What an anonymous client made a user may have who could have come
+        without his name as well, or where nobody can any more: so users can be introduced while devices have
+        sessions."""
+        if owner == user:
+            return True
+        anonymous_on = self._policy.anonymous_on
+        return owner is None and (anonymous_on.get(listener, False) or not anonymous_on.get(owner_listener, False))
+
     def may_publish(self, listener: str, client_id: str, user: str | None, topic: str) -> bool:
         """Whether this client may publish to `topic`."""
-        return self._policy.acl.may_publish(listener, client_id, user, topic)
+        return self._policy.acl.may_publish(listener, client_id, user, topic, self._lists(client_id, user))
 
     def may_subscribe(self, listener: str, client_id: str, user: str | None, filter_: str) -> bool:
         """Whether this client may subscribe to `filter_`."""
-        return self._policy.acl.may_subscribe(listener, client_id, user, filter_)
+        return self._policy.acl.may_subscribe(listener, client_id, user, filter_, self._lists(client_id, user))
 
     def may_receive(self, listener: str, client_id: str, user: str | None, topic: str) -> bool:
         """Whether a message on `topic` may be delivered to this client."""
-        return self._policy.acl.may_receive(listener, client_id, user, topic)
+        return self._policy.acl.may_receive(listener, client_id, user, topic, self._lists(client_id, user, EVERYTHING))
 
     def why(self, listener: str, client_id: str, user: str | None, topic: str) -> str:
         """Which entry decides about a publication."""
-        return self._policy.acl.of(Subject(client_id, user or "", listener)).why(PUBLISH, topic).text
+        lists = self._lists(client_id, user)
+        return self._policy.acl.of(Subject(client_id, user or "", listener), lists).why(PUBLISH, topic).text
+
+    def _lists(self, client_id: str, user: str | None, unknown: Lists | None = None) -> Lists | None:
+        if not self._policy.gives:
+            return None
+        given = self.granted.lists(client_id, user)
+        if given is None and self._policy.managed:
+            given = self.managed.lists(user)
+        return self.granted.lists(client_id, user, unknown) if given is None else given
 
     @property
     def acl(self) -> Acl:
         """The access list in force."""
         return self._policy.acl
 
+    @property
+    def keys_age(self) -> float | None:
+        """Seconds since the keys for tokens that were fetched longest ago were; None: none were."""
+        return self._policy.tokens.keys_age
+
     def close(self) -> None:
         """End the threads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._checks.close()
+        self._policy.close()
+        self._policy.tokens.close_others(Tokens([]))
+
+
+def _bounds(policy: Policy) -> tuple[int, int, float]:
+    return policy.guesses.per_user, policy.guesses.per_address, policy.guesses.within
+
+
+def _remember(known: OrderedDict[bytes, _Known], digest: bytes, until: _Known) -> None:
+    if digest not in known and len(known) >= REMEMBERED:
+        known.popitem(last=False)
+    known[digest] = until
+
+
+def _not_now(said: NotBelieved) -> Verdict:
+    reason = reasons.SERVER_BUSY if said.found == "busy" else reasons.SERVER_UNAVAILABLE
+    return Verdict(reason, text=said.why)
+
+
+def _claimed(said: Claimed) -> Verdict:
+    return Verdict(0, said.user, said.client_id, expires=said.expires, method="jwt", topics=said.topics)
 
 
 def _wrong(version: int) -> Verdict:
@@ -246,101 +425,10 @@ def _wrong(version: int) -> Verdict:
     return Verdict(reason, text="user or password is wrong")
 
 
-def _certificate_verdict(connect: Connect, user: str, is_client_id: bool) -> Verdict:
-    """The verdict on a certificate's user; a CONNECT with another user name or client identifier is refused."""
+def _certificate_verdict(connect: Connect, user: str) -> Verdict:
+    """The verdict on a certificate's user; a CONNECT with another user name is refused."""
     if not user:
         return Verdict(reasons.NOT_AUTHORIZED, text="the certificate does not name one user")
     if connect.username not in {None, user}:
         return Verdict(reasons.NOT_AUTHORIZED, text="the user name is not that of the certificate")
-    if is_client_id and connect.client_id not in {"", user}:
-        return Verdict(reasons.CLIENT_IDENTIFIER_NOT_VALID, text="the client identifier is not that of the certificate")
-    return Verdict(0, user, client_id=user if is_client_id else None)
-
-
-def _policy_of(settings: Settings, reached: dict[str, str]) -> _Policy:
-    security = settings.security
-    listeners = [
-        one.model_copy(update={"bind": reached[one.name], "unix": None}) if one.name in reached else one
-        for one in settings.listeners
-    ]
-    plain = {
-        name: _first_line(settings.resolve(one.password_file, f"security.users.{name}.password_file"))
-        for name, one in security.users.items()
-        if one.password_file is not None
-    }
-    plain |= {
-        name: one.password.get_secret_value().encode()
-        for name, one in security.users.items()
-        if one.password is not None
-    }
-    empty = [name for name, password in plain.items() if not password]
-    if empty:
-        what = f"the password of user `{empty[0]}` is empty"
-        raise ConfigurationError([Finding(f"security.users.{empty[0]}", 1, 1, what, "write one into its file")])
-    hashed, tokens = {}, None
-    if security.password_file is not None:
-        hashed = read_password_file(Path(settings.resolve(security.password_file, "security.password_file")))
-    if security.jwt is not None:
-        tokens = Tokens(security.jwt, Path(settings.resolve(security.jwt.jwks_file, "security.jwt.jwks_file")))
-    return _Policy(
-        plain,
-        hashed,
-        tokens,
-        own=_load(security.authenticator) if security.authenticator else None,
-        acl=acl_of(settings),
-        anonymous_on={one.name: settings.anonymous_on(one) for one in listeners},
-        certificates=security.certificate_user != "none",
-        certificate_client_id=security.certificate_client_id,
-        scram={name: keys_of(password, secrets.token_bytes(16)) for name, password in plain.items()},
-    )
-
-
-def _bytes(value: object) -> bytes:
-    return value if isinstance(value, bytes) else b""
-
-
-def _first_line(name: str) -> bytes:
-    try:
-        return Path(name).read_bytes().split(b"\n", 1)[0].rstrip(b"\r")
-    except OSError as error:
-        raise ConfigurationError([Finding(name, 1, 1, f"cannot be read: {error}", "check the name")]) from error
-
-
-def acl_of(settings: Settings) -> Acl:
-    """The access list of the settings, or of the file they name (ConfigurationError)."""
-    return compile_acl(_acl_entries(settings))
-
-
-def _acl_entries(settings: Settings) -> list[AclEntry] | None:
-    acl = settings.security.acl
-    if not isinstance(acl, str):
-        return acl
-    path = Path(settings.resolve(acl, "security.acl"))
-    document = read_yaml(str(path), _first_lines(path))
-    value = document.value
-    entries = value.get("acl") if isinstance(value, dict) else value
-    if not isinstance(entries, list):
-        raise ConfigurationError(
-            [Finding(str(path), 1, 1, "not a list of entries", "write a list, or `acl:` with one")]
-        )
-    try:
-        return [AclEntry.model_validate(entry) for entry in entries]
-    except ValueError as error:
-        raise ConfigurationError([Finding(str(path), 1, 1, str(error), "correct the entry")]) from error
-
-
-def _first_lines(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError([Finding(str(path), 1, 1, f"cannot be read: {error}", "check the name")]) from error
-
-
-def _load(name: str) -> Authenticator:
-    module, _, function = name.partition(":")
-    try:
-        found: Authenticator = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        finding = Finding("security.authenticator", 1, 1, f"{name}: {error}", "write `module:function`")
-        raise ConfigurationError([finding]) from error
-    return found
+    return Verdict(0, user, method="certificate")

@@ -1,7 +1,7 @@
 """Password files in the format of mosquitto_passwd, and the hashes in them.
 
 `user:$7$iterations$salt$hash` is PBKDF2-HMAC-SHA512 (mosquitto 2), `user:$6$salt$hash` a single salted SHA-512 (older
-ones), `user:$argon2id$...` what `mqgate passwd` writes. Comparing takes the same time whether the user exists or not.
+ones), `user:$argon2id$...` what `mqgate passwd` writes. Verifying takes the same time whether the user exists or not.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ import secrets
 import tempfile
 from pathlib import Path
 
-from argon2 import PasswordHasher
-from argon2.exceptions import InvalidHashError, VerificationError
+from argon2 import PasswordHasher, extract_parameters
+from argon2.exceptions import HashingError, InvalidHashError, VerificationError
 
 from gateway.errors import ConfigurationError, Finding
 
 ITERATIONS = 600_000
 _ARGON = PasswordHasher()
-_NOBODY = _ARGON.hash(secrets.token_hex(16))
-"""Verified when the user is unknown, so that the time taken does not tell."""
 
 
 def hash_password(password: bytes, *, pbkdf2: bool = False, iterations: int = ITERATIONS) -> str:
@@ -34,14 +32,49 @@ def hash_password(password: bytes, *, pbkdf2: bool = False, iterations: int = IT
     return f"$7${iterations}${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}"
 
 
-def verify(stored: str | None, password: bytes) -> bool:
-    """Whether the password belongs to the hash; None: there is no such user."""
-    if stored is None:
-        _verify_argon(_NOBODY, password)
+class Hashes:
+    """The hashes of all users. A name that has none is verified against a dummy like the hash of some user, always the
+    same one: neither its time nor that of others tells that it is unknown."""
+
+    def __init__(self, stored: dict[str, str], secret: bytes) -> None:
+        self._stored = stored
+        self._secret = secret
+        dummies: dict[str, str] = {}
+        self._dummies = [_dummy(one, dummies) for one in stored.values()]
+
+    def __bool__(self) -> bool:
+        return bool(self._stored)
+
+    def verify(self, user: str, password: bytes) -> bool:
+        """Whether the password is that of the user."""
+        stored = self._stored.get(user)
+        if stored is not None:
+            return verify(stored, password)
+        if self._dummies:
+            number = int.from_bytes(hmac.digest(self._secret, user.encode(), "sha256")[:8])
+            verify(self._dummies[number % len(self._dummies)], password)
         return False
+
+
+def verify(stored: str, password: bytes) -> bool:
+    """Whether the password belongs to the hash."""
+    return _verify_argon(stored, password) if stored.startswith("$argon2") else _verify_pbkdf2(stored, password)
+
+
+def _dummy(stored: str, made: dict[str, str]) -> str:
+    """A hash that costs as much as this one and belongs to no password; `made`: those there are, by their kind."""
+    kind = stored.rpartition("$")[0].rpartition("$")[0]  # without salt and hash
+    if kind in made:
+        return made[kind]
+    salt, digest = (base64.b64encode(secrets.token_bytes(length)).decode() for length in (12, 64))
+    dummy = f"{kind}${salt}${digest}"
     if stored.startswith("$argon2"):
-        return _verify_argon(stored, password)
-    return _verify_pbkdf2(stored, password)
+        try:
+            dummy = PasswordHasher.from_parameters(extract_parameters(stored)).hash(secrets.token_bytes(16))
+        except (InvalidHashError, HashingError):  # it lets nobody in and costs nothing, as that of its user
+            dummy = "$argon2"
+    made[kind] = dummy
+    return dummy
 
 
 def _verify_argon(stored: str, password: bytes) -> bool:

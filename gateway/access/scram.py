@@ -1,7 +1,8 @@
 """SCRAM-SHA-256 (RFC 5802, RFC 7677) as an authentication method of MQTT 5 AUTH. The server's side; no I/O.
 
 Users whose plain password is known (settings with a password file each) can use it; hashes of mosquitto_passwd cannot
-be turned into SCRAM keys.
+be turned into SCRAM keys. The salt of a name is made from a secret, whether there is such a user or not: it is the same
+at each attempt and after each restart, and tells nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import NamedTuple
 
 METHOD = "SCRAM-SHA-256"
 ITERATIONS = 4096
+MAX_FIRST = 256
+"""Bytes of a client's first message: name and nonce. An exchange keeps less than 1 KiB until its proof has come."""
 
 
 class Keys(NamedTuple):
@@ -25,11 +28,36 @@ class Keys(NamedTuple):
     server_key: bytes
 
 
+def salt_of(secret: bytes, user: str) -> bytes:
+    """The salt of a name."""
+    return hmac.digest(secret, b"SCRAM salt of " + user.encode(), "sha256")[:16]
+
+
 def keys_of(password: bytes, salt: bytes, iterations: int = ITERATIONS) -> Keys:
     """The keys for a password."""
     salted = hashlib.pbkdf2_hmac("sha256", password, salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", "sha256")
     return Keys(salt, iterations, hashlib.sha256(client_key).digest(), hmac.digest(salted, b"Server Key", "sha256"))
+
+
+class Users:
+    """The keys of all users, and what stands for those of a name that has none."""
+
+    def __init__(self, passwords: dict[str, bytes], secret: bytes) -> None:
+        self._keys = {name: keys_of(password, salt_of(secret, name)) for name, password in passwords.items()}
+        self._secret = secret
+        self._nobody = hmac.digest(secret, b"SCRAM keys of nobody", "sha256")
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def __contains__(self, user: str) -> bool:
+        return user in self._keys
+
+    def keys(self, user: str) -> Keys:
+        """Keys for a name; those of an unknown one fit no proof."""
+        salt = salt_of(self._secret, user)
+        return self._keys.get(user) or Keys(salt, ITERATIONS, self._nobody, self._nobody)
 
 
 class ScramError(ValueError):
@@ -40,51 +68,53 @@ class Exchange:
     """One authentication: the client's first message is answered by a challenge, its proof by the server's
     signature."""
 
-    def __init__(self, users: dict[str, Keys], unknown: Keys, nonce: str) -> None:
+    __slots__ = ("_header", "_signed", "_users", "user")
+
+    def __init__(self, users: Users) -> None:
         self._users = users
-        self._unknown = unknown
-        self._nonce = nonce
-        self._first = b""
-        self._challenge = b""
+        self._signed = b""
+        """The client's first message and the challenge, as both sides sign them."""
         self._header = b""
-        self._keys = unknown
         self.user = ""
 
-    def challenge(self, message: bytes) -> bytes:
+    def challenge(self, message: bytes, nonce: str) -> bytes:
         """The server's first message, for the client's first. An unknown user gets a challenge like any other."""
+        if len(message) > MAX_FIRST:
+            raise ScramError(f"the first message has more than {MAX_FIRST} bytes")
         header, _, bare = message.partition(b",,")
         if header not in {b"n", b"y"} or not bare:
             raise ScramError("channel binding and authorisation identities are not offered")
         fields = _fields(bare)
-        if "n" not in fields or "r" not in fields or "m" in fields:
+        if not fields.get("n") or not fields.get("r") or "m" in fields:
             raise ScramError("the first message needs n= and r=")
         self.user = fields["n"].replace("=2C", ",").replace("=3D", "=")
-        self._keys = self._users.get(self.user, self._unknown)
-        self._nonce = fields["r"] + self._nonce
-        self._header, self._first = header + b",,", bare
-        salt = base64.b64encode(self._keys.salt).decode()
-        self._challenge = f"r={self._nonce},s={salt},i={self._keys.iterations}".encode()
-        return self._challenge
+        self._header = base64.b64encode(header + b",,")
+        keys = self._users.keys(self.user)
+        salt = base64.b64encode(keys.salt).decode()
+        challenge = f"r={fields['r']}{nonce},s={salt},i={keys.iterations}".encode()
+        self._signed = bare + b"," + challenge + b","
+        return challenge
 
     def finish(self, message: bytes) -> bytes:
         """The server's last message; ScramError when the proof is wrong."""
         without, comma, proof_text = message.rpartition(b",p=")
+        ours = _fields(self._signed[self._signed.rindex(b",r=") + 1 :])
         fields = _fields(without)
-        if not comma or fields.get("r") != self._nonce or fields.get("c") != base64.b64encode(self._header).decode():
+        if not comma or fields.get("r") != ours["r"] or fields.get("c", "").encode() != self._header:
             raise ScramError("the last message does not belong to this exchange")
         try:
             proof = base64.b64decode(proof_text, validate=True)
         except binascii.Error as error:
             raise ScramError("the proof is not base64") from error
-        signed = b",".join((self._first, self._challenge, without))
-        signature = hmac.digest(self._keys.stored_key, signed, "sha256")
+        keys, signed = self._users.keys(self.user), self._signed + without
+        signature = hmac.digest(keys.stored_key, signed, "sha256")
         if len(proof) != len(signature):
             raise ScramError("the proof is wrong")
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
-        right = hmac.compare_digest(hashlib.sha256(client_key).digest(), self._keys.stored_key)
-        if not right or self._keys is self._unknown:
+        right = hmac.compare_digest(hashlib.sha256(client_key).digest(), keys.stored_key)
+        if not right or self.user not in self._users:
             raise ScramError("the proof is wrong")
-        return b"v=" + base64.b64encode(hmac.digest(self._keys.server_key, signed, "sha256"))
+        return b"v=" + base64.b64encode(hmac.digest(keys.server_key, signed, "sha256"))
 
 
 def _fields(text: bytes) -> dict[str, str]:

@@ -1,18 +1,27 @@
-"""JSON Web Tokens in the password of CONNECT: RS, ES and EdDSA keys from a JWKS file."""
+"""JSON Web Tokens: which are believed, and what they say about their bearer. RS, PS, ES and EdDSA signatures by the
+keys of their issuer (`key_sets`); what else a token may say about keys is not read.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
-import jwt
-
-from gateway.config.security import Jwt
+from gateway.access.granted import NoLists, lists_of
+from gateway.access.key_sets import FetchedKeys, FixedKeys, Found, Key, Keys, NoKeySet, Told, keys_of
+from gateway.config.identity import Jwt
+from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding
+from gateway.ports.batch import Scheduler
+from gateway.routing.acl import Lists
 
-ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""Signatures with a public key only: a token that says `none` or HS256 is refused."""
+MAX_TOKEN = 16_384
+"""Bytes of a token: what is in it is read before its signature is."""
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 class Claimed(NamedTuple):
@@ -20,42 +29,253 @@ class Claimed(NamedTuple):
 
     user: str
     expires: float
+    client_id: str | None = None
+    topics: Lists | None = None
+
+
+class NotBelieved(NamedTuple):
+    """Why a token proves nothing, as may be said to its bearer."""
+
+    why: str
+    found: Found = "none"
+    """`unavailable` and `busy`: it could be another time."""
+
+
+Answered = Callable[[Claimed | NotBelieved], None]
+
+
+class Issuer:
+    """One issuer with its keys."""
+
+    def __init__(self, settings: Jwt, keys: FixedKeys | FetchedKeys) -> None:
+        self.settings, self.keys = settings, keys
+
+    def check(self, token: bytes, answered: Answered) -> None:
+        """What a token proves; now, or when keys have been fetched for it."""
+        key_id = _key_id(token)
+        found, keys = self.keys.find(key_id, lambda: answered(self._checked(token, *self.keys.find(key_id, None))))
+        if found != "wait":
+            answered(self._checked(token, found, keys))
+
+    def _checked(self, token: bytes, found: Found, keys: list[Key]) -> Claimed | NotBelieved:
+        if found == "unavailable":
+            return NotBelieved("the keys of its issuer cannot be had now: try again later", found)
+        if found == "busy":
+            return NotBelieved("too many tokens wait for keys: try again later", found)
+        why = "it is not signed with a key of its issuer"
+        for key in keys:
+            claims = self._decode(token, key)
+            if isinstance(claims, dict):
+                return self._claimed(claims)
+            why = claims or why
+        return NotBelieved(why)
+
+    def _decode(self, token: bytes, key: Key) -> dict[str, Any] | str:
+        """Its claims; or why they do not hold, empty where the signature is not of this key."""
+        import jwt
+
+        settings = self.settings
+        try:
+            claims: dict[str, Any] = jwt.decode(
+                token, key.public, algorithms=key.algorithms, audience=settings.audience, issuer=settings.issuer,
+                leeway=settings.leeway, options={"require": ["exp"], "verify_aud": settings.audience is not None},
+            )  # fmt: skip
+        except tuple(_reasons()) as error:
+            return next(text for kind, text in _reasons().items() if isinstance(error, kind))
+        except (jwt.PyJWTError, TypeError, ValueError, RecursionError):
+            return ""
+        return claims
+
+    def _claimed(self, claims: dict[str, Any]) -> Claimed | NotBelieved:
+        settings = self.settings
+        user = filled(settings.user_claim, claims)
+        if user is None:
+            return NotBelieved("it does not name its user")
+        client_id = None if settings.client_id_claim is None else filled(settings.client_id_claim, claims)
+        if settings.client_id_claim is not None and client_id is None:
+            return NotBelieved("it does not name its client identifier")
+        try:
+            topics = _topics(settings, claims)
+        except NoLists as error:
+            return NotBelieved(f"its topics are none: {error}")
+        return Claimed(user, float(str(claims.get("exp", 0))), client_id, topics)
+
+
+def _topics(settings: Jwt, claims: Mapping[str, Any]) -> Lists | None:
+    """What the bearer may publish and subscribe, if that is for the token to say. NoLists: it says it in no way that
+    could be understood."""
+    if settings.topics_claim is not None:
+        said = _value(claims, settings.topics_claim)
+        return Lists() if said is None else lists_of(said)
+    if settings.topics is None:
+        return None
+    return Lists(_made(settings.topics.publish, claims), _made(settings.topics.subscribe, claims))
+
+
+def _made(filters: list[str], claims: Mapping[str, Any]) -> tuple[str, ...]:
+    """The filters with claims in them. A claim is a part of a level and no more."""
+    made = []
+    for one in filters:
+        names = set(_PLACEHOLDER.findall(one)) - {"client", "user"}
+        values = {name: _name(claims, name) for name in names}
+        if all(value is not None and not set(value) & set("/+#{}") for value in values.values()):
+            made.append(_PLACEHOLDER.sub(lambda found: values.get(found[1]) or found[0], one))  # noqa: B023
+    return tuple(made)
+
+
+def _reasons() -> Mapping[type[Exception], str]:
+    """What can be wrong with a token that is signed as it should be."""
+    import jwt
+
+    return {
+        jwt.ExpiredSignatureError: "it has expired",
+        jwt.ImmatureSignatureError: "it is not valid yet",
+        jwt.InvalidAudienceError: "it is for another audience",
+        jwt.InvalidIssuerError: "it is of another issuer",
+        jwt.MissingRequiredClaimError: "it lacks a claim",
+    }
 
 
 class Tokens:
-    """Checks tokens against the keys of one file."""
+    """The issuers whose tokens are believed."""
 
-    def __init__(self, settings: Jwt, path: Path) -> None:
-        self._settings = settings
-        try:
-            keys = jwt.PyJWKSet.from_dict(json.loads(path.read_text(encoding="utf-8"))).keys
-        except (OSError, ValueError, jwt.PyJWTError) as error:
-            fix = "give a JSON Web Key Set with public keys"
-            raise ConfigurationError([Finding(str(path), 1, 1, f"no key set: {error}", fix)]) from error
-        self._by_id = {key.key_id: key for key in keys if key.key_id}
-        self._all = keys
+    def __init__(self, issuers: list[Issuer]) -> None:
+        self._issuers = issuers
 
-    def check(self, token: bytes) -> Claimed | None:
-        """The user and expiry of a valid token."""
+    def __bool__(self) -> bool:
+        return bool(self._issuers)
+
+    @staticmethod
+    def is_token(password: bytes) -> bool:
+        """Whether a password has the form of a token."""
+        import jwt
+
+        if password.count(b".") != 2 or len(password) > MAX_TOKEN:
+            return False
+
         try:
-            key_id = jwt.get_unverified_header(token).get("kid")
-        except jwt.PyJWTError:
+            jwt.get_unverified_header(password)
+        except (jwt.PyJWTError, RecursionError):  # brackets within brackets
+            return False
+        return True
+
+    def check(self, token: bytes, answered: Answered) -> None:
+        """What a token proves. With several issuers it is for the keys of the one that it names."""
+        issuer = self._issuers[0] if len(self._issuers) == 1 else self._named(token)
+        if not self.is_token(token):
+            answered(NotBelieved("it is no token"))
+        elif issuer is None:
+            answered(NotBelieved("it is of another issuer"))
+        else:
+            issuer.check(token, answered)
+
+    def _named(self, token: bytes) -> Issuer | None:
+        """The issuer that a token says it is of; its signature and its issuer are checked with that one's settings."""
+        try:
+            body = token.split(b".")[1]
+            claims = json.loads(base64.urlsafe_b64decode(body + b"=" * (-len(body) % 4)))
+        except (ValueError, RecursionError, IndexError):
             return None
-        keys = [self._by_id[key_id]] if key_id in self._by_id else self._all
-        for key in keys:
-            claims = self._decode(token, key)
-            if claims is not None:
-                user = claims.get(self._settings.user_claim)
-                return Claimed(user, float(str(claims.get("exp", 0)))) if isinstance(user, str) and user else None
+        name = claims.get("iss") if isinstance(claims, dict) else None
+        return next((one for one in self._issuers if one.settings.issuer == name), None)
+
+    @property
+    def give(self) -> bool:
+        """Whether a token may say what its bearer may publish and subscribe."""
+        return any(one.settings.topics or one.settings.topics_claim for one in self._issuers)
+
+    def start(self) -> None:
+        """Fetch the keys that are to be fetched."""
+        for one in self.fetched():
+            one.start()
+
+    def close_others(self, others: Tokens) -> None:
+        """Fetch no more for issuers that `others` has not."""
+        kept = set(map(id, others.fetched()))
+        for one in self.fetched():
+            if id(one) not in kept:
+                one.close()
+
+    def fetched(self) -> list[FetchedKeys]:
+        """The keys that come from elsewhere."""
+        return [one.keys for one in self._issuers if isinstance(one.keys, FetchedKeys)]
+
+    @property
+    def keys_age(self) -> float | None:
+        """Seconds since the keys that were fetched longest ago were; None: none were."""
+        return max((age for one in self.fetched() if (age := one.age) is not None), default=None)
+
+
+class Issuers:
+    """Makes them from settings. Keys that were fetched stay over a reload that does not change their issuer."""
+
+    def __init__(self, scheduler: Scheduler, told: Told) -> None:
+        self._scheduler, self._told = scheduler, told
+        self._known: dict[str, FetchedKeys] = {}
+
+    def of(self, settings: Settings) -> Tokens:
+        """ConfigurationError: a file of keys cannot be used."""
+        known, issuers = {}, []
+        for key, one in settings.security.issuers:
+            if one.jwks_file is not None:
+                path = Path(settings.resolve(one.jwks_file, f"{key}.jwks_file"))
+                issuers.append(Issuer(one, FixedKeys(keys_of_file(path))))
+                continue
+            ca = None if one.ca is None else settings.resolve(one.ca, f"{key}.ca")
+            same = f"{one.model_dump_json()} {ca}"
+            known[same] = self._known.get(same) or FetchedKeys(one, ca, self._scheduler, self._told)
+            issuers.append(Issuer(one, known[same]))
+        self._known |= known
+        return Tokens(issuers)
+
+    def keep(self, tokens: Tokens) -> None:
+        """Forget those that are not among these."""
+        kept = set(map(id, tokens.fetched()))
+        self._known = {same: one for same, one in self._known.items() if id(one) in kept}
+
+
+def keys_of_file(path: Path) -> Keys:
+    """The keys in a file (ConfigurationError)."""
+    try:
+        return keys_of(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError) as error:
+        what = str(error) if isinstance(error, NoKeySet | OSError) else f"no JSON: {error}"
+        fix = "give a JSON Web Key Set with public keys"
+        raise ConfigurationError([Finding(str(path), 1, 1, f"no key set: {what}", fix)]) from error
+
+
+def _key_id(token: bytes) -> object:
+    """The identifier of the key that a token is signed with, as it says. It is looked up among those that are known,
+    and nowhere else; other headers about keys (`jku`, `jwk`, `x5u`) are not read at all."""
+    import jwt
+
+    return jwt.get_unverified_header(token).get("kid")
+
+
+def filled(template: str, claims: Mapping[str, Any]) -> str | None:
+    """A name of a claim, or a template of claims, with what they are; None where one of them is no name."""
+    if "{" not in template:
+        return _name(claims, template)
+    values = {name: _name(claims, name) for name in _PLACEHOLDER.findall(template)}
+    if None in values.values():
         return None
+    return _PLACEHOLDER.sub(lambda found: str(values[found[1]]), template)
 
-    def _decode(self, token: bytes, key: jwt.PyJWK) -> dict[str, object] | None:
-        settings = self._settings
-        try:
-            claims: dict[str, object] = jwt.decode(
-                token, key.key, algorithms=ALGORITHMS, audience=settings.audience, issuer=settings.issuer,
-                leeway=settings.leeway, options={"require": ["exp"], "verify_aud": settings.audience is not None},
-            )  # fmt: skip
-        except (jwt.PyJWTError, TypeError, ValueError):
-            return None
-        return claims
+
+def _name(claims: Mapping[str, Any], name: str) -> str | None:
+    """The text of a claim; one within claims is reached by dots."""
+    value = _value(claims, name)
+    return value if _is_name(value) else None
+
+
+def _value(claims: Mapping[str, Any], name: str) -> Any:
+    """A claim, or one within claims."""
+    value: Any = claims
+    for step in [name] if name in claims else name.split("."):
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value
+
+
+def _is_name(user: object) -> TypeGuard[str]:
+    """Whether a claim can name a user: some text, in which half of a surrogate pair is no character."""
+    return isinstance(user, str) and user != "" and not any("\ud800" <= one <= "\udfff" or one < " " for one in user)

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Protocol
 
-from gateway.access.gatekeeper import Gatekeeper, acl_of
+from gateway.access.gatekeeper import Gatekeeper
+from gateway.access.granted import Granted
+from gateway.access.key_sets import FixedKeys, fetch, manner_of
+from gateway.access.logins import Credentials, Login, ask_one
+from gateway.access.managed import ManagedUsers
+from gateway.access.policy import acl_of, policy_of
+from gateway.access.tokens import Claimed, Issuer, NotBelieved, Tokens, keys_of_file
+from gateway.app import log_lines
+from gateway.config.counting import counted
+from gateway.config.identity import Jwt
 from gateway.config.model import Settings
 from gateway.ports.access import Access
 from gateway.ports.batch import Scheduler
+from gateway.ports.counters import Counters, IdentityMethod, LoginMethod
 from gateway.routing.acl import PUBLISH, SUBSCRIBE, Subject, Why
 
 
@@ -18,6 +30,15 @@ class ReloadableAccess(Access, Protocol):
     def prepare(self, settings: Settings) -> Callable[[], None]:
         """Read all files now; calling the answer puts them into force. ConfigurationError: the old ones stay in
         force."""
+
+    granted: Granted
+    """What logins give their clients."""
+    managed: ManagedUsers
+    """Users that are managed while the gateway runs."""
+
+    @property
+    def keys_age(self) -> float | None:
+        """Seconds since the keys for tokens that were fetched longest ago were; None: none were."""
 
     def why(self, listener: str, client_id: str, user: str | None, topic: str) -> str:
         """Which entry decides about a publication."""
@@ -34,6 +55,73 @@ def why_subscribe(settings: Settings, client_id: str, user: str, filter_: str, l
     return rights.why(SUBSCRIBE, filter_), rights.subscribe(filter_).check_deliveries
 
 
-def access_of(settings: Settings, scheduler: Scheduler) -> ReloadableAccess:
+def how_users_are_known(settings: Settings) -> str:
+    """The methods by which a client can prove who it is, in the order in which they are asked."""
+    security = settings.security
+    by_certificate = any(one.tls is not None and one.tls.client_certificate != "none" for one in settings.listeners)
+    known = ["certificate"] if by_certificate and security.certificate_user != "none" else []
+    known += ["SCRAM"] if security.users else []
+    return ", ".join([*known, *security.in_order]) or "nothing: no method knows users, so that name is nobody's"
+
+
+def ask_each(settings: Settings, credentials: Credentials) -> Iterator[tuple[str, str, bool]]:
+    """(method, what it says, whether it lets in) of each method, in their order, as if a client had connected so."""
+    issuers = [(key, one) for key, one in settings.security.issuers if "jwt" in settings.security.in_order]
+    for key, one in issuers:
+        yield "jwt", *_ask_issuer(settings, key, one, credentials)
+    policy = policy_of(settings, {}, b"check", None, lambda _method, _provider, _why: None)
+    for method in policy.methods:
+        answer = ask_one(method, credentials)
+        if isinstance(answer, Login):
+            yield method.name, f"lets in as {answer.user}", True
+        else:
+            yield method.name, f"cannot say: {answer.why}" if answer else "does not know this user and password", False
+    policy.close()
+
+
+def _ask_issuer(settings: Settings, key: str, one: Jwt, who: Credentials) -> tuple[str, bool]:
+    name, token, said = one.issuer or one.jwks_url or one.jwks_file, who.password or b"", list[Claimed | NotBelieved]()
+    if one.jwks_file is not None:
+        keys = keys_of_file(Path(settings.resolve(one.jwks_file, f"{key}.jwks_file")))
+    else:
+        ca = None if one.ca is None else settings.resolve(one.ca, f"{key}.ca")
+        fetched = fetch(one, manner_of(one, ca))
+        if fetched.keys is None:
+            return f"{name}: its keys cannot be had: {fetched.why}", False
+        keys = fetched.keys
+    count = counted(len(keys.all), "key")
+    if not Tokens.is_token(token):
+        return f"{name}: {count}; the password is no token", False
+    Tokens([Issuer(one, FixedKeys(keys))]).check(token, said.append)
+    if isinstance(said[0], NotBelieved):
+        return f"{name}: {count}; the token is refused: {said[0].why}", False
+    same = who.username in {None, "", said[0].user}
+    return f"{name}: {count}; " + (f"lets in as {said[0].user}" if same else f"it is of {said[0].user}"), same
+
+
+def access_of(settings: Settings, scheduler: Scheduler, secret: bytes, counters: Counters) -> ReloadableAccess:
     """The access port of these settings."""
-    return Gatekeeper(settings, scheduler)
+    gatekeeper = Gatekeeper(settings, scheduler, secret)
+    gatekeeper.on_guessing = log_lines.guessing
+    gatekeeper.on_asked = Providers(counters).asked
+    gatekeeper.on_login = partial(_logged_in, counters)
+    return gatekeeper
+
+
+def _logged_in(counters: Counters, method: LoginMethod) -> None:
+    counters.mqtt_logins[method] += 1
+
+
+class Providers:
+    """How those answer who know identities: each answer is counted, each change is a line in the log."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._well: dict[str, bool] = {}
+
+    def asked(self, method: IdentityMethod, provider: str, why: str) -> None:
+        """One has answered; `why` not, if it has not."""
+        self._counters.identity_requests[method, "failed" if why else "ok"] += 1
+        if self._well.get(provider) != (not why):
+            self._well[provider] = not why
+            log_lines.identity(provider, why)

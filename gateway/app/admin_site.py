@@ -15,10 +15,11 @@ from gateway.app.parts import Parts
 from gateway.app.pipeline import pipeline_answers, pipeline_of
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding
-from gateway.net.api import OPERATOR, READ_ONLY, Api, Endpoint, Guard, Static
+from gateway.net.api import Api, Endpoint, Guard, Static
 from gateway.net.http import Answer, Page
 from gateway.net.streamed_answers import StreamedAnswers
 from gateway.observe import health, metrics
+from gateway.ports.people import ADMINISTRATOR, VIEWER, Caller
 
 
 def admin_root(parts: Parts, api: list[Endpoint], guard: Guard) -> Resource:
@@ -47,15 +48,15 @@ def admin_root(parts: Parts, api: list[Endpoint], guard: Guard) -> Resource:
 def guard_of(directory: Path, settings: Settings) -> Guard:
     """The tokens and host names that are let in. Without `admin.token_file` the token is in the data directory."""
     admin = settings.admin
-    tokens: dict[str, str] = {}
+    tokens: dict[str, Caller] = {}
     for name, key, role in (
-        (admin.read_token_file, "admin.read_token_file", READ_ONLY),
-        (admin.token_file, "admin.token_file", OPERATOR),
+        (admin.read_token_file, "admin.read_token_file", VIEWER),
+        (admin.token_file, "admin.token_file", ADMINISTRATOR),
     ):
         if name is not None:
-            tokens[_read_token(Path(settings.resolve(name, key)), key)] = role
-    if OPERATOR not in tokens.values():
-        tokens[own_token(directory)] = OPERATOR
+            tokens[_read_token(Path(settings.resolve(name, key)), key)] = Caller(key, "token file", role)
+    if admin.token_file is None:
+        tokens[own_token(directory)] = Caller("admin.token", "token file", ADMINISTRATOR)
     local = admin.bind in {"127.0.0.1", "::1", "localhost"}
     names = {"127.0.0.1", "localhost", "[::1]", admin.bind, *admin.hosts}
     return Guard(tokens, frozenset(names) if local or admin.hosts else frozenset())

@@ -17,7 +17,7 @@ from gateway.backends.buffer.spool import ADOPTED, COPIED
 from gateway.backends.ibm.client import IbmQueueManager
 from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver, load
-from gateway.backends.ibm.identifiers import NewId, message_ids
+from gateway.backends.ibm.identifiers import MessageIds, NewId
 from gateway.backends.ibm.requirements import Problem
 from gateway.backends.ibm.worker import Backoff
 from gateway.broker.engine import Engine
@@ -56,7 +56,7 @@ def open_buffered(
     def attempted(reason: int) -> None:
         count_attempt(counters, queue_manager.name, reason)
 
-    new_id = message_ids(time.time(), os.urandom(4))
+    new_id = MessageIds(time.time(), os.urandom(4))
     link = IbmLink(load(ibm.driver), connect, scheduler, new_id, backoff=backoff, attempted=attempted)
     try:
         queue_manager = BufferedQueueManager(

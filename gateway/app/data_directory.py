@@ -25,27 +25,87 @@ def make_private(directory: Path) -> None:
             log.warning("data_directory", f"{directory} can be read by others and cannot be changed: {error}")
 
 
-def write_address(directory: Path, settings: Settings, number: int) -> None:
-    """Write gateway.json, by which commands find this process and its token. `number`: the admin port, or 0."""
+def write_address(directory: Path, settings: Settings, number: int) -> bool:
+    """Write gateway.json, by which commands find this process. Where that fails, as on a full disk, the log says so and
+    the gateway goes on; it is tried again. `number`: the admin port, or 0."""
+    try:
+        _write_address(directory, settings, number)
+    except OSError as error:
+        text = f"{directory / 'gateway.json'}: {error.strerror}: commands may not find this gateway until it is written"
+        log.warning("data_directory", text)
+        return False
+    return True
+
+
+def _write_address(directory: Path, settings: Settings, number: int) -> None:
     path, admin = directory / "gateway.json", settings.admin
     host = "127.0.0.1" if admin.bind in {"0.0.0.0", "::"} else admin.bind
     named = settings.resolve(admin.token_file, "admin.token_file") if admin.token_file is not None else None
     record = {
         "pid": os.getpid(),
-        "admin": f"http://{host}:{number}" if number else None,
+        "admin": f"{admin.scheme}://{host}:{number}" if number else None,
         "token_file": str(Path(named or directory / "admin.token").absolute()),
     }
+    if admin.tls is not None:
+        record["certificate"] = _own_certificate(settings.resolve(admin.tls.certificate, "admin.tls.certificate"))
+    if path.exists() and path.read_text(encoding="utf-8") == json.dumps(record):
+        return
     fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(record))
-    fresh.chmod(0o600)
-    fresh.replace(path)
+    try:
+        fresh.write_text(json.dumps(record))
+        fresh.chmod(0o600)
+        fresh.replace(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def _own_certificate(file: str) -> str:
+    """The first of the file, which the admin port shows: commands believe this one alone, whatever name it has."""
+    text, end = Path(file).read_text(encoding="utf-8"), "-----END CERTIFICATE-----"
+    return text[text.find("-----BEGIN CERTIFICATE-----") :].partition(end)[0] + end + "\n"
 
 
 def own_token(directory: Path) -> str:
-    """The token in admin.token, written at the first start and readable by its owner alone."""
+    """The token in admin.token, written at the first start and readable by its owner alone. Where it cannot be written
+    it is one that nobody knows."""
     path = directory / "admin.token"
-    if not path.exists():
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    token = path.read_text(encoding="utf-8").strip() if path.exists() else ""
+    if not token:
+        token = secrets.token_urlsafe(24)
+        try:
+            _write_token(path, token)
+        except OSError as error:
+            text = (
+                f"{path}: {error.strerror}: nobody can administer this gateway until it is reloaded with room on disk"
+            )
+            log.warning("data_directory", text)
+    return token
+
+
+def _write_token(path: Path, token: str) -> None:
+    path.unlink(missing_ok=True)  # an empty one, of a start on a full disk
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
         with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_urlsafe(24) + "\n")
-    return path.read_text(encoding="utf-8").strip()
+            file.write(token + "\n")
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def own_secret(directory: Path) -> bytes:
+    """The secret that salts are made from, written at the first start and readable by its owner alone. Where it cannot
+    be kept it holds until the process ends: users who log in by SCRAM get other salts then, known or not."""
+    path = directory / "salt.secret"
+    try:
+        if not path.exists():
+            fresh = path.with_suffix(".new")
+            fresh.write_bytes(secrets.token_bytes(32))
+            fresh.chmod(0o600)
+            fresh.replace(path)
+        found = path.read_bytes()
+    except OSError as error:
+        log.warning("salt_secret", f"{path} cannot be kept: {error}; salts of SCRAM change with every start")
+        found = b""
+    return found if len(found) == 32 else secrets.token_bytes(32)

@@ -14,9 +14,12 @@ from gateway.config.counting import counted
 from gateway.mqtt import reasons
 from gateway.observe import logs
 from gateway.observe.service import ServiceManager
+from gateway.session.connection import Connection
 
 log = logs.get("mqgate")
 LOOK_SECONDS = 0.02
+_PACED_PART = 0.8
+"""The part of the drain within which all connections are handed back, whatever the rate."""
 PATIENCE = 1.0
 """Seconds for which refused messages are tried on: a queue may take them again."""
 
@@ -24,11 +27,15 @@ PATIENCE = 1.0
 class Drain:
     """The drain of one gateway: `begin` starts it, `done` is called at its end."""
 
-    def __init__(self, parts: Parts, service: ServiceManager, seconds: float, done: Callable[[], None]) -> None:
+    def __init__(self, parts: Parts, service: ServiceManager, done: Callable[[], None]) -> None:
+        process = parts.settings.process
+        self._seconds, self._rate = process.drain_timeout, float(process.drain_rate)
         self._parts = parts
         self._service = service
         self._done = done
-        self._until = time.monotonic() + seconds
+        self._began = time.monotonic()
+        self._until = self._began + self._seconds
+        self._handed_back: set[Connection] = set()
         self._held_since = 0.0
         self._left = False
 
@@ -39,13 +46,29 @@ class Drain:
         engine.context.draining = True
         self._service.stopping("connections are handed back")
         parts.listeners.stop_accepting()
-        for connection in list(engine.connections):
+        if self._rate:
+            self._rate = max(self._rate, len(engine.connections) / max(LOOK_SECONDS, self._seconds * _PACED_PART))
+        self._look()
+
+    def _hand_back(self, now: float) -> None:
+        """So many connections as the rate allows by now; without one all of them."""
+        engine = self._parts.engine
+        waiting = list(engine.connections.difference(self._handed_back))
+        if self._rate:
+            due = 1 + int((now - self._began) * self._rate) - len(self._handed_back)
+            waiting = waiting[: max(0, due)]
+        for connection in waiting:
+            self._handed_back.add(connection)
             engine.endings.leave(connection)
         engine.flush()
-        self._look()
 
     def _look(self) -> None:
         parts, now = self._parts, time.monotonic()
+        if now <= self._until:
+            self._hand_back(now)
+        if now <= self._until and not parts.engine.connections <= self._handed_back:
+            parts.reactor.callLater(LOOK_SECONDS, self._look)
+            return
         finished = parts.engine.context.idle and not parts.engine.parking.waiting
         if now > self._until:
             self._leave_held("the drain has taken as long as it may")

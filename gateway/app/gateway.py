@@ -4,35 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
+import socket
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import LoopingCall
 
-from gateway.app import log_lines
+from gateway.app import log_lines, people
 from gateway.app.admin_site import admin_root, guard_of
 from gateway.app.api import Tracer, endpoints
+from gateway.app.audit import AuditTrail
 from gateway.app.data_directory import write_address
 from gateway.app.drain import Drain
-from gateway.app.gauges import totals_of
+from gateway.app.embedded import mqi_socket
+from gateway.app.history import Sampler
 from gateway.app.limits import client_rates, take_over
-from gateway.app.listener_settings import open_listeners
+from gateway.app.listener_settings import admin_tls, bind_admin, bind_listeners, open_listeners, warning_about_admin
 from gateway.app.mappings import read_table
+from gateway.app.memory import collect_seldom, keep_what_is_freed
 from gateway.app.parts import LastReload, Parts
 from gateway.app.watched_files import Watch, watched_files
 from gateway.config.changes import Change, changes
 from gateway.config.counting import counted
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError
+from gateway.mqi.rounds import Rounds
 from gateway.mqi.server_protocol import ServerProtocol
 from gateway.net import http, mqi
 from gateway.net.api import Guard
+from gateway.net.https import SecureSite
 from gateway.net.rates import SendRates
 from gateway.observe import logs
+from gateway.observe.disk_reports import DiskReports
 from gateway.observe.history import STEP_SECONDS
 from gateway.observe.reports import Reports
 from gateway.observe.service import ServiceManager
@@ -54,30 +59,43 @@ class Gateway:
         """Reads the settings again, for a reload."""
         self.guard = Guard()
         self.admin_port: IListeningPort | None = None
+        self._admin_socket: socket.socket | None = None
         self.mqi_port: IListeningPort | None = None
         self.service = ServiceManager()
+        self.audit = AuditTrail(parts.queue_manager, settings.admin.audit_keep)
         self.tracer = Tracer(parts.engine, parts.inspection)
-        self.reports = Reports(parts.counters, log)
+        self.sampler = Sampler(parts)
+        self.reports = Reports(parts.counters, log, parts.clients.happened)
         self.on_stopped: Callable[[], None] = lambda: None
         self._ticking = LoopingCall(log_lines.guarded(self._tick))
         self._ticking.clock = reactor
         self._ticks = 0
+        self._findable = True
+        """gateway.json says where this process is."""
+        self.disk_reports = DiskReports(log)
         self._watch = Watch(lambda: watched_files(parts.settings, parts.table), self._files_changed)
 
     # -- start and stop --
 
     def start(self) -> None:
-        """Recover, listen, serve. Raises what keeps it from starting."""
+        """Recover, listen, serve. Raises what keeps it from starting: before anything is taken from anybody all
+        addresses are this process's."""
         parts = self.parts
+        bind_listeners(parts.listeners, parts.settings)
+        parts.listeners.admin_tls = admin_tls(parts.settings)
+        self._admin_socket = bind_admin(parts.settings.admin)
         counts = parts.engine.recover()
+        if parts.users is not None:
+            parts.users.start()
         parts.recovered = True
+        self.sampler.restore(time.time())
         parts.consumers.start(parts.table)
         if parts.settings.log.clients:
             self.tracer.follow(parts.settings.log.clients)
+        self._serve_operators()
         open_listeners(parts.listeners, parts.settings)
         self._serve_programs()
-        self._serve_operators()
-        write_address(parts.directory, parts.settings, self.admin_number)
+        self._findable = write_address(parts.directory, parts.settings, self.admin_number)
         self._ticking.start(TICK_SECONDS, now=False)
         parts.queue_status.look()
         parts.engine.flush()
@@ -85,7 +103,9 @@ class Gateway:
         watchdog = self.service.watchdog_seconds()
         if watchdog is not None:
             LoopingCall(self.service.alive).start(watchdog / 2)
-        _collect_seldom()
+        keep_what_is_freed()
+        collect_seldom()
+        parts.hub.turns.watch()
         recovered = {f"recovered_{what}": count for what, count in counts.items()}
         log.info("started", f"queue manager {parts.queue_manager.name}", **recovered)
 
@@ -95,18 +115,15 @@ class Gateway:
         queue_manager, embedded = parts.queue_manager, parts.settings.queue_manager.embedded
         if not isinstance(queue_manager, EmbeddedQueueManager) or embedded is None:
             return
-        path = parts.directory / "mqi.sock"
-        if embedded.socket is not None:
-            path = Path(parts.settings.resolve(embedded.socket, "queue_manager.embedded.socket"))
-        if len(str(path)) > 100:  # a Unix socket's name has room for 107 bytes
-            path = Path(os.path.relpath(path))
+        path = mqi_socket(parts.settings, embedded, parts.directory)
+        rounds = Rounds(queue_manager, time.monotonic, lambda: parts.scheduler.soon(rounds.run))
 
         def make(write: Callable[[bytes], None], close: Callable[[], None], user: str) -> ServerProtocol:
-            soon = parts.scheduler.soon
-            return ServerProtocol(queue_manager, write, close, monotonic=time.monotonic, soon=soon, user=user)
+            return ServerProtocol(queue_manager, write, close, monotonic=time.monotonic, soon=rounds.soon, user=user)
 
         try:
-            self.mqi_port = mqi.listen(parts.reactor, path, make)
+            self.mqi_port = mqi.listen(parts.reactor, path, make, rounds)
+            queue_manager.serve_through(rounds.soon)
             log.info("listening", f"MQI programs at {path}", listener="mqi")
         except OSError as error:
             parts.engine.context.problems["MQI socket"] = str(error)
@@ -115,14 +132,25 @@ class Gateway:
     def _serve_operators(self) -> None:
         """The admin port, unless it is switched off."""
         parts, admin = self.parts, self.parts.settings.admin
-        if admin.port is None:
+        if self._admin_socket is None:
             return
         self.guard.use(guard_of(parts.directory, parts.settings))
-        self.guard.audit = log_lines.audit
+        self.guard.audit = self.audit.add
+        self.guard.of_token, self.guard.of_cookie = parts.people.of_token, parts.people.of_cookie
         self.guard.on_defect = log_lines.defect
         site = admin_root(parts, endpoints(parts, self.tracer, self.reload, self.drain), self.guard)
-        self.admin_port = http.listen(parts.reactor, site, admin.bind, admin.port)
+        self.admin_port = http.listen(parts.reactor, site, self._admin_socket, parts.hub.turns.took, self._secured)
         log.info("listening", f"admin on {admin.bind}:{self.admin_number}", listener="admin")
+        warning = warning_about_admin(admin)
+        if warning:
+            log.warning("listener.open", warning, listener="admin")
+
+    def _secured(self, site: http.AdminSite) -> Any:
+        """The site behind TLS, where the settings have it."""
+        listeners = self.parts.listeners
+        if listeners.admin_tls is None:
+            return site
+        return SecureSite(site, listeners.admin_tls, listeners.handshakes, log_lines.admin_handshake)
 
     @property
     def admin_number(self) -> int:
@@ -133,13 +161,14 @@ class Gateway:
     def drain(self) -> None:
         """Accept no more connections, tell clients, let the open batch be committed, then stop."""
         if not self.parts.engine.context.draining:
-            Drain(self.parts, self.service, self.parts.settings.process.drain_timeout, self.stop).begin()
+            Drain(self.parts, self.service, self.stop).begin()
 
     def stop(self) -> None:
         """Close connections, ports and the queue manager at once; `on_stopped` is called at the end."""
         parts = self.parts
         if self._ticking.running:
             self._ticking.stop()
+        parts.hub.turns.close()
         for connection in list(parts.engine.connections):
             parts.engine.context.close(connection, "draining")
         parts.engine.flush()
@@ -150,11 +179,14 @@ class Gateway:
             parts.inquiries.close()
         elif parts.inspection is not None:
             parts.inspection.close()
+        for target in parts.targets:
+            target.close()
         close = getattr(parts.queue_manager, "close", None)
         if close is not None:
             close()
         if parts.spans is not None:
             parts.spans.close()
+        parts.people.close()
         log.info("stopped", "the gateway has stopped")
         self.on_stopped()
 
@@ -168,6 +200,7 @@ class Gateway:
             table = read_table(settings)
             use_access = parts.access.prepare(settings)
             guard = guard_of(parts.directory, settings)
+            use_people = people.prepare(parts.people, parts.settings, settings, parts.directory)
             wrong = parts.listeners.reload_certificates()
             if wrong:
                 raise ConfigurationError(wrong)  # noqa: TRY301 -- counted and reported below
@@ -181,19 +214,21 @@ class Gateway:
         parts.engine.router.use(table)
         parts.consumers.use(table)
         use_access()
+        use_people()
+        self.audit.keep = settings.admin.audit_keep
         self.guard.use(guard)
         parts.listeners.admission.certificate_user = settings.security.certificate_user
         self._use_limits(changed)
         parts.engine.in_flight.check_rights()
         if any(change.key == "log.level" for change in changed):
             logs.set_level(settings.log.level)
+        parts.clients.connections = settings.log.connections
         if any(change.key.startswith("log.clients") for change in changed):
             self.tracer.follow(settings.log.clients)
         parts.last_reload = LastReload()
         for change in changed:
             (log.info if change.live else log.warning)("setting", str(change))
-        with contextlib.suppress(OSError):  # a full disk: commands look for the token where it was
-            write_address(parts.directory, settings, self.admin_number)
+        self._findable = write_address(parts.directory, settings, self.admin_number)
         log.info("reloaded", f"{counted(len(table.routes), 'rule')} to MQ, {len(table.outbound)} to devices")
 
     def _refused(self, error: ConfigurationError) -> None:
@@ -233,13 +268,16 @@ class Gateway:
         self._observe_commits()
         parts.queue_status.look()
         self._ticks += 1
+        self.disk_reports.look(parts.storage_full)
+        if not self._findable and parts.storage_full is None:
+            self._findable = write_address(parts.directory, parts.settings, self.admin_number)
         if self._ticks % COLLECT_TICKS == 0:
             gc.collect(1)
         interval = parts.settings.process.watch_interval
         if interval and self._ticks % max(1, round(interval / TICK_SECONDS)) == 0:
             self._watch.look()
         if self._ticks % int(STEP_SECONDS) == 0:
-            parts.history.sample(time.time(), self._sample())
+            self.sampler.sample(time.time())
 
     def _why_away(self) -> str:
         return self.parts.engine.failures.last_text or f"no connection to {self.parts.queue_manager.name}"
@@ -251,23 +289,3 @@ class Gateway:
         if isinstance(store, EmbeddedQueueManager):
             times = store.core.committer.times
             parts.counters.spool_sync_seconds.observe_each([times.popleft() for _ in range(len(times))])
-
-    def _sample(self) -> dict[str, float | None]:
-        """What the charts of the admin page are drawn from."""
-        parts = self.parts
-        totals: dict[str, float | None] = dict(totals_of(parts.counters))
-        times = parts.counters.mqtt_puback_seconds
-        parts.recent.look([one + two for one, two in zip(times[1].buckets, times[2].buckets, strict=True)])
-        parts.activity.look(time.time())
-        room = parts.room()
-        totals |= {"connections": len(parts.engine.connections), "spool_bytes": room.used if room else None}
-        return totals | {"latency_p99_ms": parts.latency()["p99"]}
-
-
-def _collect_seldom() -> None:
-    """Let the garbage collector run seldom, and never over what exists now: a run over the objects of tens of thousands
-    of sessions would stop the gateway for every device. Messages and connections end in no cycle of references, which
-    tests check; what may still be left is young, and collected by `_tick`."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 10)

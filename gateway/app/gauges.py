@@ -6,11 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from gateway.app.mappings import gateway_name
 from gateway.app.parts import Parts
 from gateway.app.resources import certificate_ends
 from gateway.backends.buffer.queue_manager import STATES
 from gateway.observe.metrics import Gauges, Read, build_info
 from gateway.ports.counters import ROUTE, Counters
+from gateway.ports.state_queues import SET_ASIDE
 from gateway.queue_manager.inspection import Inspection
 from gateway.session.connection import ONLINE
 from gateway.version import VERSION
@@ -29,11 +31,14 @@ def gauges_of(parts: Parts) -> Gauges:
         return lambda: {(): float(read())}
 
     return Gauges(
-        build_info=build_info(VERSION, "ibm" if parts.settings.queue_manager.ibm else "embedded"),
+        build_info=build_info(
+            VERSION, "ibm" if parts.settings.queue_manager.ibm else "embedded", gateway_name(parts.settings)
+        ),
         route_info=lambda: _routes(parts),
         config_last_reload_successful=one(lambda: parts.last_reload.ok),
         config_last_reload_timestamp_seconds=one(lambda: parts.last_reload.time),
         worker_up=lambda: {("0",): 1.0},
+        token_keys_age_seconds=lambda: _keys_age(parts),
         mqtt_connections=lambda: _connections(parts),
         mqtt_connections_limit=lambda: _limits(parts),
         mqtt_sessions=lambda: _sessions(parts),
@@ -45,15 +50,26 @@ def gauges_of(parts: Parts) -> Gauges:
         queue_depth=lambda: _depths(parts),
         queue_oldest_message_age_seconds=lambda: _ages(parts),
         queue_incomplete_messages=lambda: _incomplete(parts),
+        set_aside_messages=one(lambda: parts.queue_status.depth(SET_ASIDE) or 0),
         dlq_depth=lambda: _dead_letters(parts),
         messages_held=lambda: _held(parts),
         **_buffer(parts),
         spool_bytes=lambda: _room(parts, 0),
         spool_limit_bytes=lambda: _room(parts, 1),
+        spool_full_since_seconds=lambda: _full_since(parts),
         tls_certificate_not_after_timestamp_seconds=lambda: dict(certificate_ends(parts.settings)),
-        mq_connections=lambda: {(manager.name, "0"): float(parts.connected)},
+        tls_handshakes_waiting=one(lambda: parts.listeners.handshakes.waiting),
+        mq_connections=lambda: {
+            (manager.name, "0"): float(parts.connected),
+            **{(one.name, "0"): float(not one.away) for one in parts.targets},
+        },
         backpressure_paused_connections=one(lambda: parts.hub.count if engine.context.paused else 0),
     )
+
+
+def _keys_age(parts: Parts) -> Values:
+    age = parts.access.keys_age
+    return {} if age is None else {(): age}
 
 
 def _connections(parts: Parts) -> Values:
@@ -132,6 +148,13 @@ def _routes(parts: Parts) -> Values:
 def _room(parts: Parts, part: int) -> Values:
     room = parts.room()
     return {(): float(room[part])} if room else {}
+
+
+def _full_since(parts: Parts) -> Values:
+    """Nothing where the gateway has no disk of its own."""
+    if parts.room() is None:
+        return {}
+    return {(): parts.storage_full.since if parts.storage_full is not None else 0.0}
 
 
 def _buffer(parts: Parts) -> dict[str, Read]:

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gateway.app import log_lines
+from gateway.app.mqi_library import load_library, short_name
 from gateway.backends.ibm.client import IbmQueueManager
 from gateway.backends.ibm.connection import TOPIC_PREFIX
 from gateway.backends.ibm.driver import ConnectSettings
 from gateway.backends.ibm.requirements import SUBSCRIPTION_TO, Problem
 from gateway.backends.ibm.worker import Backoff
 from gateway.config.model import Settings
-from gateway.config.queue_manager import Ibm
+from gateway.config.queue_manager import SOCKET, Ibm
 from gateway.errors import ConfigurationError, Finding
 from gateway.observe import logs
 from gateway.ports.batch import Scheduler
@@ -95,15 +96,21 @@ def short_of(table: Table) -> frozenset[str]:
     return frozenset(str(spec.queue) for spec in specs if spec.queue not in whole)
 
 
-def connect_settings(settings: Settings, ibm: Ibm) -> ConnectSettings:
-    """How to reach the queue manager."""
+def connect_settings(settings: Settings, ibm: Ibm, key: str = "queue_manager.ibm") -> ConnectSettings:
+    """How to reach the queue manager. For an embedded one our MQI library is loaded, which the bindings then find:
+    DriverUnavailable where it cannot be had."""
     tls = ibm.tls
+    connection = ibm.connection or ""
+    if ibm.socket:
+        load_library()
+        path = Path(settings.resolve(ibm.socket, f"{key}.connection"))
+        connection = f"{SOCKET}{short_name(path)}"
     return ConnectSettings(
         name=ibm.name,
-        connection=ibm.connection or "",
+        connection=connection,
         channel=ibm.channel or "",
         user=ibm.user or "",
-        password=password_of(settings, ibm),
+        password=password_of(settings, ibm, key),
         ccdt=ibm.ccdt or "",
         cipher=tls.cipher if tls is not None else "",
         key_repository=tls.key_repository or "" if tls is not None else "",
@@ -112,13 +119,13 @@ def connect_settings(settings: Settings, ibm: Ibm) -> ConnectSettings:
     )
 
 
-def password_of(settings: Settings, ibm: Ibm) -> str:
+def password_of(settings: Settings, ibm: Ibm, key: str = "queue_manager.ibm") -> str:
     """The password, from its file or the environment."""
     if ibm.password is not None:
         return ibm.password.get_secret_value()
     if ibm.password_file is None:
         return ""
-    path = Path(settings.resolve(ibm.password_file, "queue_manager.ibm.password_file"))
+    path = Path(settings.resolve(ibm.password_file, f"{key}.password_file"))
     try:
         return path.read_text(encoding="utf-8").split("\n", 1)[0]
     except OSError as error:

@@ -7,6 +7,7 @@ asked for may still be done.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from gateway.backends.ibm.bounded_calls import BoundedCalls, Unanswered
@@ -50,7 +51,7 @@ class Inquiries:
             question, changes = partial(endpoint.handle, call), endpoint.method != "GET"  # type: ignore[arg-type]
             return 200, Later(lambda answered: self.ask(question, answered, changes=changes))
 
-        return Endpoint(endpoint.method, endpoint.pattern, endpoint.role, handle, endpoint.path)
+        return replace(endpoint, handle=handle)
 
     def close(self) -> None:
         """End the thread; a call that hangs is not waited for."""

@@ -21,15 +21,19 @@ if TYPE_CHECKING:
 
 
 def inspection_of(
-    settings: Settings, queue_manager: BatchQueueManager, table: Callable[[], Table], dead_letters: Callable[[], str]
+    settings: Settings,
+    queue_manager: BatchQueueManager,
+    table: Callable[[], Table],
+    dead_letters: Callable[[], str],
+    seen: Callable[[], Iterable[str]],
 ) -> Inspects | None:
     """The view of a running gateway's queue manager: the embedded one's own, otherwise a connection to IBM MQ, made
-    when it is needed. `table` and `dead_letters` are asked for the queues it shows."""
+    when it is needed. `table`, `dead_letters` and `seen` are asked for the queues it shows."""
     if isinstance(queue_manager, EmbeddedQueueManager):
         return Inspection(queue_manager)
     if settings.queue_manager.ibm is None:
         return None
-    return ibm_inspection(settings, lambda: [dead_letters(), *names_of(table())])
+    return ibm_inspection(settings, lambda: [dead_letters(), *names_of(table()), *seen()])
 
 
 def questions_of(
@@ -70,11 +74,12 @@ def ibm_inspection(settings: Settings, names: Callable[[], Iterable[str]] = list
     """A view of the IBM MQ queue manager of the settings. DriverUnavailable without a client library."""
     from gateway.app.ibm import connect_settings  # the drivers are optional
     from gateway.backends.ibm.driver import load
-    from gateway.backends.ibm.identifiers import message_ids
+    from gateway.backends.ibm.identifiers import MessageIds
     from gateway.backends.ibm.inspection import IbmInspection
 
     ibm = settings.queue_manager.ibm
     assert ibm is not None  # noqa: S101 -- the callers have looked
 
-    new_id = message_ids(time.time(), os.urandom(4))
-    return IbmInspection(load(ibm.driver), connect_settings(settings, ibm), new_id, names)
+    new_id = MessageIds(time.time(), os.urandom(4))
+    reached = connect_settings(settings, ibm)
+    return IbmInspection(load(ibm.driver), reached, new_id, names)

@@ -3,27 +3,72 @@
 from __future__ import annotations
 
 import errno
+import socket
 
-from gateway.config.model import Listener, Settings, Tls
+from gateway.config.admin import Admin
+from gateway.config.model import Listener, Settings
+from gateway.config.tls import Tls
+from gateway.net import http
 from gateway.net.listeners import Listeners
+from gateway.net.tls import TlsContext
 from gateway.observe import logs
 
 log = logs.get("mqgate")
 
 
-def open_listeners(listeners: Listeners, settings: Settings) -> None:
-    """Open every listener. OSError names the listener that cannot be opened, and what to do."""
+def bind_listeners(listeners: Listeners, settings: Settings) -> None:
+    """Take the address of every listener; nobody can connect yet. OSError names the one that cannot be had, and what to
+    do."""
     for listener in listeners_of(settings):
         try:
-            listening = listeners.open(listener)
+            listeners.bind(listener)
         except OSError as error:
-            where = listener.unix or f"{listener.bind}:{listener.port}"
-            taken = error.errno == errno.EADDRINUSE
-            hint = "stop what listens there, or give another port" if taken else "check `bind`"
-            raise OSError(f"listener {listener.name} on {where}: {error.strerror or error}; {hint}") from error
+            raise _refused(listener, error) from error
+
+
+def open_listeners(listeners: Listeners, settings: Settings) -> None:
+    """Let clients connect to all of them."""
+    for listening in listeners.all.values():
+        listener = listening.settings
+        try:
+            listeners.open(listening)
+        except OSError as error:  # another process has bound the same port at the same time
+            raise _refused(listener, error) from error
         log.info("listening", f"MQTT on {listening.address}", listener=listener.name)
         for warning in warnings_about(listener, settings):
             log.warning("listener.open", warning, listener=listener.name)
+
+
+def bind_admin(admin: Admin) -> socket.socket | None:
+    """Take the address of the admin port; None: it is switched off."""
+    if admin.port is None:
+        return None
+    try:
+        return http.bind(admin.bind, admin.port)
+    except OSError as error:
+        raise _cannot("admin", f"{admin.bind}:{admin.port}", error) from error
+
+
+def admin_tls(settings: Settings) -> TlsContext | None:
+    """TLS of the admin port. OSError: a file cannot be used."""
+    resolved = resolved_admin_tls(settings)
+    return None if resolved is None else TlsContext(resolved, browsers=False)
+
+
+def resolved_admin_tls(settings: Settings) -> Tls | None:
+    """Its settings with absolute names of files."""
+    tls = settings.admin.tls
+    return None if tls is None else _resolved_tls(settings, "admin.tls", tls)
+
+
+def _refused(listener: Listener, error: OSError) -> OSError:
+    return _cannot(f"listener {listener.name}", listener.unix or f"{listener.bind}:{listener.port}", error)
+
+
+def _cannot(who: str, where: str, error: OSError) -> OSError:
+    taken = error.errno == errno.EADDRINUSE
+    hint = "stop what listens there, or give another port" if taken else "check `bind`"
+    return OSError(f"{who} on {where}: {error.strerror or error}; {hint}")
 
 
 def listeners_of(settings: Settings) -> list[Listener]:
@@ -47,6 +92,13 @@ def _resolved_tls(settings: Settings, key: str, tls: Tls) -> Tls:
     return tls.model_copy(
         update={name: settings.resolve(file, f"{key}.{name}") for name, file in files.items() if file is not None}
     )
+
+
+def warning_about_admin(admin: Admin) -> str:
+    """What is open to other hosts on the admin port, for the log; empty: nothing."""
+    if admin.local or admin.tls is not None:
+        return ""
+    return f"tokens on {admin.bind} are not encrypted: give `admin.tls`"
 
 
 def warnings_about(listener: Listener, settings: Settings) -> list[str]:

@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from urllib.parse import quote
 
+from gateway.broker.refused.set_aside import Defect
 from gateway.config.counting import counted
+from gateway.net.guard import Act
+from gateway.net.turns import Stall
 from gateway.observe import logs
+from gateway.ports.state_queues import SET_ASIDE
 from gateway.session.connection import Connection
 from gateway.session.session import Session
 
 log = logs.get("mqgate")
 
 
-def audit(peer: str, role: str, what: str, status: int) -> None:
+def audit(act: Act) -> None:
     """Every administrative act is logged; repeated lines about refused ones are suppressed and counted."""
-    if status in {401, 403, 421}:
-        log.warning("audit", what, peer=peer, role=role or "none", status=status, reason=str(status))
+    who: dict[str, object] = {"peer": act.address, "role": act.caller.role or "none", "status": act.status}
+    if act.caller.user:
+        who |= {"user": act.caller.user, "method": act.caller.method}
+    path = act.action
+    for name, value in act.place.items():
+        path = path.replace(f"{{{name}}}", quote(value, safe=""))
+    if act.status in {401, 403, 421}:
+        log.warning("audit", path, **who, reason=str(act.status))
     else:
-        log.info("audit", what, peer=peer, role=role or "none", status=status)
+        log.info("audit", path, **who)
+
+
+def admin_handshake(peer: str, why: str) -> None:
+    """A TLS handshake on the admin port that failed; repeated ones are suppressed and counted."""
+    log.warning("audit", f"TLS: {why}", peer=peer, reason="TLS")
 
 
 def fatal(error: Exception) -> None:
@@ -36,6 +52,30 @@ def superseded(text: str) -> None:
 def defect(error: Exception, peer: str) -> None:
     """A defect ended one connection; the others go on."""
     log.exception("defect", "a defect of the gateway cost this connection", error, peer=peer)  # noqa: LOG004 -- passed in
+
+
+def stalled(stall: Stall) -> None:
+    """All clients have waited while the reactor did one thing."""
+    log.warning(
+        "reactor.stall",
+        f"everybody waited {stall.seconds:.2f} s for {stall.doing or 'one turn of the reactor'}",
+        who=stall.who or None,
+        at=stall.at or None,
+        duration_ms=round(stall.seconds * 1000),
+        processor_ms=round(stall.processor * 1000),
+    )
+
+
+def set_aside(one: Defect) -> None:
+    """A defect was met by something that is handled by itself: one line, with what and whom."""
+    what = one.what.replace("_", " ")
+    if one.what in {"connection", "call"}:
+        text = f"a defect of the gateway cost this {what}; everything else goes on"
+    elif one.kept:
+        text = f"a defect of the gateway: this {what} is set aside on {SET_ASIDE}; see `mqgate dlq list --set-aside`"
+    else:
+        text = f"a defect of the gateway: this {what} could not be set aside and stays where it was"
+    log.exception("defect", text, one.error, what=one.what, whom=one.whom)  # noqa: LOG004 -- passed in
 
 
 def guarded(call: Callable[[], None]) -> Callable[[], None]:
@@ -56,6 +96,20 @@ def not_admitted(listener: str, peer: str, why: str) -> None:
     log.warning("client.refused", why, listener=listener, peer=peer, reason=why)
 
 
+def guessing(who: str) -> None:
+    """So many passwords were wrong that no more are looked at for some time."""
+    what = f"too many wrong passwords: {who}; until some time has passed CONNECT is refused there, right or wrong"
+    log.warning("guessing", what)
+
+
+def identity(provider: str, why: str) -> None:
+    """A provider of identities does not answer as it should; or, with an empty text, does so again."""
+    if why:
+        log.warning("identity.unavailable", f"{why}; what is known stays in force", provider=provider)
+    else:
+        log.info("identity.available", "the provider of identities answers", provider=provider)
+
+
 def ended(connection: Connection, why: str) -> None:
     """The end of a connection: a warning if it was refused, for debugging only if it never sent a CONNECT."""
     link, said = connection.link, connection.close_reason or why
@@ -63,7 +117,13 @@ def ended(connection: Connection, why: str) -> None:
         request = connection.request
         client_id, user = (request.client_id, request.username) if request is not None else (None, None)
         log.warning(
-            "client.refused", said, client_id=client_id, user=user, peer=link.peer, listener=link.listener, reason=why
+            "client.refused",
+            said,
+            client_id=client_id,
+            user=user,
+            peer=link.peer,
+            listener=link.listener,
+            reason=connection.rejected,
         )
         return
     write = log.info if connection.publisher.client_id else log.debug
@@ -73,13 +133,14 @@ def ended(connection: Connection, why: str) -> None:
         client_id=connection.session.client_id,
         peer=link.peer,
         listener=link.listener,
+        method=connection.auth.method or None if connection.auth is not None else None,
         reason=why,
     )
 
 
 def full(session: Session) -> None:
     """A session has reached its limit and takes no more until its client acknowledges something: a line each time."""
-    waiting = max(session.stored, len(session.outflow.pending))
+    waiting = max(session.stored, session.outflow.queued)
     waits = counted(waiting, "message waits", "messages wait")
     log.warning(
         "session.full",

@@ -14,30 +14,36 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.app import log_lines
 from gateway.app.access import access_of
-from gateway.app.data_directory import make_private
+from gateway.app.client_log import ClientLog
+from gateway.app.data_directory import make_private, own_secret
+from gateway.app.embedded import open_embedded
 from gateway.app.incomplete_messages import IncompleteMessages
 from gateway.app.inspection import inspection_of, questions_of
 from gateway.app.limits import client_rates, limits_of
-from gateway.app.mappings import read_table
+from gateway.app.managed_users import UserStore
+from gateway.app.mappings import gateway_name, read_table
+from gateway.app.people import people_of
 from gateway.app.resources import Room, room_for, room_of
-from gateway.app.secrets import mqi_users
+from gateway.app.targets import open_targets
 from gateway.backends.buffer.queue_manager import BUFFERING, BufferedQueueManager
 from gateway.broker.deliver.consumers import Consumers
 from gateway.broker.engine import Engine
 from gateway.broker.publish.router import Router
 from gateway.config.changes import Change, changes
+from gateway.config.counting import counted
 from gateway.config.model import Settings
 from gateway.net.hub import Hub
 from gateway.net.listeners import Listeners
 from gateway.net.rates import SendRates
 from gateway.net.scheduler import ReactorScheduler
+from gateway.net.turns import Stall
 from gateway.observe.activity import Activity, Recent
 from gateway.observe.health import Snapshot
 from gateway.observe.history import History
-from gateway.ports.batch import BatchQueueManager
+from gateway.ports.batch import BatchQueueManager, Fills, StorageFull
 from gateway.ports.counters import LATENCY_BUCKETS, Counters, Names
-from gateway.queue_manager.embedded import EmbeddedQueueManager
-from gateway.queue_manager.journal import StoreOptions
+from gateway.ports.state_queues import DEFAULT, PREFIX, SET_ASIDE
+from gateway.version import VERSION
 
 if TYPE_CHECKING:
     from gateway.observe.tracing import Spans
@@ -61,16 +67,20 @@ class Parts:
         self.scheduler = ReactorScheduler(reactor)
         make_private(self.directory)
         self.table = read_table(settings)
-        self.counters = Counters()
+        self.counters, self.clients = Counters(), ClientLog()
+        self.clients.connections = settings.log.connections
         self.queue_manager = self._open_queue_manager()
-        self.access = access_of(settings, self.scheduler)
+        self.access = access_of(settings, self.scheduler, own_secret(self.directory), self.counters)
+        self.people = people_of(settings, self.directory, own_secret(self.directory), self.scheduler.soon)
         self.engine = self._make_engine()
+        self.users = UserStore(self.engine, self.access.managed) if settings.security.managed else None
         self.hub = Hub(reactor, self.engine)
         self.engine.context.on_pause = self.hub.pause
         self.engine.answers.write_each = self.hub.write_each
         self.spans = self._open_spans()
         self.hub.on_defect = log_lines.defect
         self.hub.on_fatal = log_lines.fatal
+        self.hub.turns.on_stall = self._stalled
         self.hub.rates = SendRates(client_rates(settings), time.monotonic)
         self.listeners = Listeners(reactor, self.engine, self.hub, settings.limits)
         self.listeners.admission.certificate_user = settings.security.certificate_user
@@ -83,7 +93,11 @@ class Parts:
         self.declare_names()
         self.history, self.activity, self.recent = History(), Activity(self.counters), Recent(LATENCY_BUCKETS)
         self.inspection = inspection_of(
-            settings, self.queue_manager, lambda: self.table, lambda: self.engine.context.dead_letter_queue
+            settings,
+            self.queue_manager,
+            lambda: self.table,
+            lambda: self.engine.context.dead_letter_queue,
+            self.queues_seen,
         )
         self.inquiries, self.queue_status = questions_of(
             settings, self.scheduler, self.queue_manager, self.inspection, self._queues_to_count, self._refusing_queues
@@ -97,8 +111,13 @@ class Parts:
         )  # fmt: skip
         engine = Engine(self.queue_manager, self.scheduler, limits_of(settings), router, self.access, self.counters)
         engine.context.dead_letter_queue = self.dead_letter_queue()
-        engine.context.on_end = log_lines.ended
-        engine.context.stored.on_full = log_lines.full
+        census = engine.census
+        census.name, census.version, census.started = gateway_name(settings), VERSION, time.time()
+        engine.context.on_connected, engine.context.on_end = self.clients.connected, self.clients.ended
+        self.access.granted.on_changed = engine.in_flight.check_rights_of
+        engine.context.set_aside.on_defect = log_lines.set_aside
+        engine.context.stored.on_full = self.clients.full
+        self.targets = open_targets(settings, self.scheduler, engine.context)
         if self.buffer is not None:
             from gateway.app.buffer import join_buffer
 
@@ -116,20 +135,11 @@ class Parts:
             from gateway.app.ibm import open_ibm  # the drivers are optional
 
             return open_ibm(self.settings, self.scheduler, self.counters, self.table)
-        embedded = self.settings.queue_manager.embedded
-        assert embedded is not None  # noqa: S101 -- the settings see to it
-        text = ""
-        if embedded.objects is not None:
-            path = self.settings.resolve(embedded.objects, "queue_manager.embedded.objects")
-            text = Path(path).read_text(encoding="utf-8")
-        return EmbeddedQueueManager.open(
-            self.directory, embedded.name, self.scheduler, text, users=mqi_users(self.settings),
-            administrators=embedded.administrators,
-            check_client=embedded.check_client, max_uncommitted=embedded.max_uncommitted,
-            store_options=StoreOptions(
-                embedded.name, segment_bytes=embedded.segment_bytes, max_bytes=embedded.max_bytes
-            ),
-        )  # fmt: skip
+        return open_embedded(self.settings, self.directory, self.scheduler)
+
+    def _stalled(self, stall: Stall) -> None:
+        self.counters.reactor_stall_seconds.observe(stall.seconds)
+        log_lines.stalled(stall)
 
     def _open_spans(self) -> Spans | None:
         """The exporter of spans, if the settings name a collector. ConfigurationError where it is not installed."""
@@ -146,7 +156,8 @@ class Parts:
         """The closed label sets of the metrics: listeners, rules, the queue manager."""
         rules = [route.rule.name for route in self.table.routes] + [rule.name for rule in self.table.outbound]
         listeners = [listener.name for listener in self.settings.listeners]
-        self.counters.declare(Names(tuple(listeners), tuple(dict.fromkeys(rules)), (self.queue_manager.name,)))
+        managers = (self.queue_manager.name, *self.settings.targets)
+        self.counters.declare(Names(tuple(listeners), tuple(dict.fromkeys(rules)), managers))
 
     # -- the queue manager --
 
@@ -170,14 +181,29 @@ class Parts:
         return name
 
     def named_queues(self) -> list[str]:
-        """Queues that rules name without a template."""
+        """Queues that rules name without a template, and those they were seen to put to."""
         names = {route.rule.spec.queue for route in self.table.routes} | {
             rule.spec.queue for rule in self.table.outbound
         }
-        return sorted(name for name in names if name and "{" not in name)
+        return sorted({name for name in names if name and "{" not in name} | self.queues_seen())
+
+    def queues_seen(self) -> set[str]:
+        """On IBM MQ, queues that rules with placeholders have put to since the start: nothing else names them."""
+        seen: set[str] = getattr(self.queue_manager, "put_to", set())
+        own = {self.engine.context.dead_letter_queue}
+        return {name for name in seen if name not in own and (name == DEFAULT or not name.startswith(PREFIX))}
 
     def _queues_to_count(self) -> set[str]:
-        return {*self.named_queues(), self.engine.context.dead_letter_queue} - {""}
+        return {*self.named_queues(), self.engine.context.dead_letter_queue, SET_ASIDE} - {""}
+
+    def set_aside(self) -> str:
+        """How much is set aside, and what met a defect last, in words; nothing: nothing is."""
+        depth, last = self.queue_status.depth(SET_ASIDE), self.engine.context.set_aside.last
+        if not depth and not last:
+            return ""
+        many = counted(depth or 0, "message is", "messages are")
+        since = f"; the last defect since the start: {last}" if last else ""
+        return f"{many} set aside on {SET_ASIDE} (`mqgate dlq list --set-aside`){since}"
 
     def _refusing_queues(self) -> set[str]:
         return {parked.address.queue for parked in self.engine.parking.waiting.values()}
@@ -193,6 +219,12 @@ class Parts:
         buffer = self.settings.queue_manager.buffer
         name = buffer.path if buffer is not None else "./mqgate-data"
         return Path(self.settings.resolve(name, "queue_manager.buffer.path"))
+
+    @property
+    def storage_full(self) -> StorageFull | None:
+        """Why the gateway's own disk takes no new messages, also while they need none because IBM MQ takes them."""
+        disk = self.buffer.store.storage_full if self.buffer is not None else None
+        return disk or (self.queue_manager.storage_full if isinstance(self.queue_manager, Fills) else None)
 
     def room(self) -> Room | None:
         """What the messages on the gateway's own disk take, and what they may take."""
@@ -216,14 +248,15 @@ class Parts:
         return Snapshot(
             configured=True,
             recovered=self.recovered,
-            listening={
-                name: one.acceptor is not None or one.port is not None for name, one in self.listeners.all.items()
-            },
+            listening={name: one.acceptor is not None for name, one in self.listeners.all.items()},
             draining=self.engine.context.draining,
             heartbeat_ages={"0": time.monotonic() - self.heartbeat},
             queue_managers={self.queue_manager.name: self.connected},
             refusal=self.engine.failures.last_text if self.inspection is not None else "",
             buffered=self.buffer is not None,
+            targets={one.name: one.away for one in self.targets},
+            set_aside=self.set_aside(),
             spool_bytes=room.used if room else 0,
             spool_limit_bytes=room.limit if room else 0,
+            storage_full=self.storage_full,
         )

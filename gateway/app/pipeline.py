@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from gateway.config.extras import how_to_install
 from gateway.pipeline.journal.owner import Owner, QueueManagerJournal
 from gateway.pipeline.journal.service import JSON, PipelineService, Reply
 from gateway.ports.batch import BatchQueueManager
@@ -30,7 +31,7 @@ def pipeline_answers(service: PipelineService) -> Callable[[str, str, Mapping[st
     def answer(method: str, path: str, query: Mapping[str, str], body: bytes) -> Reply:
         missing = [name for name in NEEDED if find_spec(name) is None]
         if missing and path in {"messages", "put"}:
-            text = f"this gateway has no {' and no '.join(missing)}: install mqgate[data] where it runs"
+            text = f"this gateway has no {' and no '.join(missing)}: {how_to_install('data')} where it runs"
             return Reply(503, JSON, iter([json.dumps({"error": text, "kind": ""}).encode()]))
         return service.handle(method, path, query, body)
 

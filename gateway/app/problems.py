@@ -4,24 +4,40 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import NamedTuple
+from urllib.parse import quote
 
 from gateway.app.parts import Parts
-from gateway.app.resources import certificate_ends, revocation_ends
+from gateway.app.resources import ADMIN, certificate_ends, revocation_ends
 from gateway.config.counting import counted
 from gateway.errors import MQError
 from gateway.observe import health
-
-if TYPE_CHECKING:
-    from gateway.broker.batch import Parked
 
 WARN_BEFORE_SECONDS = 14 * 86_400
 """As the alert about certificates has it."""
 
 
-def problems_of(parts: Parts) -> list[str]:
+class Trouble(NamedTuple):
+    """A sentence, and the section of the page where it can be looked into (empty: none)."""
+
+    text: str
+    section: str = ""
+
+
+def troubles_of(parts: Parts) -> list[Trouble]:
     """All of them, first those that keep devices from connecting."""
-    return list(_problems(parts))
+    return list(_troubles(parts))
+
+
+def _troubles(parts: Parts) -> Iterator[Trouble]:
+    for text in _problems(parts):
+        yield Trouble(text)
+    set_aside = parts.set_aside()
+    if set_aside:
+        yield Trouble(f"set aside: {set_aside}", "dead-letters?aside=1")
+    yield from _refused(parts)
+    for text in _certificates(parts):
+        yield Trouble(text, "settings?search=tls")
 
 
 def _problems(parts: Parts) -> Iterator[str]:
@@ -29,9 +45,9 @@ def _problems(parts: Parts) -> Iterator[str]:
     for check in (*health.readyz(now).checks, *health.livez(now).checks):
         if not check.ok:
             yield f"{check.name}: {check.why}"
+    yield from (f"{check.name}: {check.note}" for check in health.targets(now) if check.note)
     yield from _silence(parts)
-    for what, text in engine.context.problems.items():
-        yield f"{what}: {text}"
+    yield from _noted(parts)
     if parts.buffer is not None:
         for queue, text in parts.buffer.problems.items():
             yield f"buffer, {queue or 'all queues'}: {text}"
@@ -39,16 +55,27 @@ def _problems(parts: Parts) -> Iterator[str]:
         seconds = time.time() - engine.context.held_since
         yield f"nothing could be committed for {seconds:.0f} s: {engine.failures.last_text}"
     yield from parts.incomplete.problems()
-    for parked in engine.parking.waiting.values():
-        yield _held(parts, parked)
+
+
+def _certificates(parts: Parts) -> Iterator[str]:
     for name, end in certificate_ends(parts.settings):
         left = end - time.time()
         if left < WARN_BEFORE_SECONDS:
             when = f"expires in {counted(round(left / 86_400), 'day')}" if left > 0 else "has expired"
-            yield f"listener {name}: its certificate {when}; replace the files and reload"
+            yield f"{_place(name)}: its certificate {when}; replace the files and reload"
     for name, end in revocation_ends(parts.settings):
         if end < time.time():
-            yield f"listener {name}: its revocation list is out of date, so no certificate counts; renew it and reload"
+            yield f"{_place(name)}: its revocation list is out of date, so no certificate counts; renew it and reload"
+
+
+def _place(name: str) -> str:
+    return "admin port" if name == ADMIN else f"listener {name}"
+
+
+def _noted(parts: Parts) -> Iterator[str]:
+    """What parts of the broker have noted."""
+    for what, text in parts.engine.context.problems.items():
+        yield f"{what}: {text}"
 
 
 def _silence(parts: Parts) -> Iterator[str]:
@@ -57,11 +84,15 @@ def _silence(parts: Parts) -> Iterator[str]:
         yield f"IBM MQ has not answered a question about its queues for {silent:.0f} s"
 
 
-def _held(parts: Parts, parked: Parked) -> str:
-    """A queue that refuses messages, and what an operator can do about it."""
-    queue = parked.address.queue
-    many = counted(parked.count, "message is", "messages are")
-    return f"queue {queue}: {why_refused(parts, queue)}; {many} held, and not acknowledged to the devices"
+def _refused(parts: Parts) -> Iterator[Trouble]:
+    """Queues that refuse messages, each once, and what an operator can do about it."""
+    held: dict[str, int] = {}
+    for parked in parts.engine.parking.waiting.values():
+        held[parked.address.queue] = held.get(parked.address.queue, 0) + parked.count
+    for queue, count in held.items():
+        many = counted(count, "message is", "messages are")
+        text = f"queue {queue}: {why_refused(parts, queue)}; {many} held, and not acknowledged to the devices"
+        yield Trouble(text, f"queues/{quote(queue, safe='')}")
 
 
 def why_refused(parts: Parts, queue: str) -> str:

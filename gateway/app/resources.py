@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from cryptography import x509
-
 from gateway.config.model import Settings
+from gateway.config.tls import Tls
 
 
 class Room(NamedTuple):
@@ -42,28 +41,44 @@ def room_of(settings: Settings) -> Room | None:
     return Room(used, room_for(folder, used, embedded.max_bytes))
 
 
-def certificate_ends(settings: Settings) -> Iterator[tuple[str, float]]:
-    """(listener, expiry in seconds since the epoch) of every TLS listener whose certificate can be read."""
+ADMIN = "admin"
+"""Stands for the admin port where listeners are named."""
+
+
+def _secured(settings: Settings) -> Iterator[tuple[str, str, Tls]]:
+    """(name, key of the settings, settings) of everything that has TLS."""
     for index, listener in enumerate(settings.listeners):
-        if listener.tls is None:
-            continue
-        name = settings.resolve(listener.tls.certificate, f"listeners.{index}.tls.certificate")
+        if listener.tls is not None:
+            yield listener.name, f"listeners.{index}.tls", listener.tls
+    if settings.admin.tls is not None:
+        yield ADMIN, "admin.tls", settings.admin.tls
+
+
+def certificate_ends(settings: Settings) -> Iterator[tuple[str, float]]:
+    """(listener, expiry in seconds since the epoch) of every TLS listener whose certificate can be read, and of the
+    admin port."""
+    for listener, key, tls in _secured(settings):
+        from cryptography import x509  # large: only where there is TLS
+
+        name = settings.resolve(tls.certificate, f"{key}.certificate")
         try:
             found = x509.load_pem_x509_certificate(Path(name).read_bytes())
         except (OSError, ValueError):
             continue
-        yield listener.name, found.not_valid_after_utc.timestamp()
+        yield listener, found.not_valid_after_utc.timestamp()
 
 
 def revocation_ends(settings: Settings) -> Iterator[tuple[str, float]]:
     """(listener, next update in seconds since the epoch) of every revocation list that names one."""
-    for index, listener in enumerate(settings.listeners):
-        if listener.tls is None or listener.tls.crl is None:
+    for listener, key, tls in _secured(settings):
+        if tls.crl is None:
             continue
-        name = settings.resolve(listener.tls.crl, f"listeners.{index}.tls.crl")
+        from cryptography import x509
+
+        name = settings.resolve(tls.crl, f"{key}.crl")
         try:
             found = x509.load_pem_x509_crl(Path(name).read_bytes()).next_update_utc
         except (OSError, ValueError):
             continue
         if found is not None:
-            yield listener.name, found.timestamp()
+            yield listener, found.timestamp()

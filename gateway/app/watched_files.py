@@ -26,8 +26,11 @@ _FILES = (
     "crl",
     "token_file",
     "read_token_file",
+    "users_file",
+    "client_secret_file",
     "password_file",
     "jwks_file",
+    "ca",
     "acl",
 )
 

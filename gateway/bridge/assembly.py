@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.bridge import descriptor as descriptors
@@ -16,11 +16,9 @@ from gateway.bridge.descriptor import Described
 from gateway.bridge.mqtt5 import (
     CONTENT_TYPE,
     CORRELATION_DATA,
-    MESSAGE_EXPIRY,
     ORDER_PROPERTY,
     PAYLOAD_FORMAT,
     RESPONSE_TOPIC,
-    USER_PROPERTY,
     to_properties,
     user_properties,
 )
@@ -40,8 +38,6 @@ Pair = tuple[str, PropertyValue]
 MAX_TOPIC_STRING = 10240
 _PACK = struct.Struct("<i").pack
 _FIXED = rfh2.FIXED_LENGTH
-_LIGHT = {USER_PROPERTY, MESSAGE_EXPIRY}
-"""What devices change from message to message: neither is in the `mqtt` folder."""
 
 
 class _NoTails(dict[int, bytes]):
@@ -77,20 +73,27 @@ class Frame(NamedTuple):
     alone: bytes
     """The descriptor of a message without MQRFH2."""
 
-    def head(self, usr: str) -> bytes:
+    def head(self, usr: bytes) -> bytes:
         """With the content of the `usr` folder (elements, or nothing)."""
-        if usr:
-            raw = f"<usr>{usr}</usr>".encode()
-            raw += b" " * (-len(raw) % 4)
-            length = (self.length or _FIXED) + 4 + len(raw)
-            return b"".join((self.before, _PACK(length), self.fixed, _PACK(len(raw)), raw, self.after))
-        if self.length:
-            return b"".join((self.before, _PACK(self.length), self.fixed, self.after))
-        return self.alone
+        return head_around(self.before, self.length, self.fixed, self.after, self.alone, usr)
 
     def described(self, md: Described) -> Frame:
         """The frame with another descriptor."""
         return self._replace(before=md.before_rfh2() + self.before[-8:], alone=md.alone())
+
+
+def head_around(before: bytes, length: int, fixed: bytes, after: bytes, alone: bytes, usr: bytes) -> bytes:
+    """The head of a frame (see there) with this content of the `usr` folder."""
+    if usr:
+        size = 11 + len(usr)  # with <usr> and </usr>
+        blanks = -size & 3
+        size += blanks
+        return b"%b%b%b%b<usr>%b</usr>%b%b" % (
+            before, _PACK((length or _FIXED) + 4 + size), fixed, _PACK(size), usr, b" " * blanks, after
+        )  # fmt: skip
+    if length:
+        return b"%b%b%b%b" % (before, _PACK(length), fixed, after)
+    return alone
 
 
 class Made(NamedTuple):
@@ -122,19 +125,6 @@ class Recipe:
         """Whether anything depends on the message itself."""
         return self.destination is None or self.evaluates_md or not all(isinstance(part, str) for part in self.usr)
 
-    def with_properties(self, properties: Properties) -> Recipe | None:
-        """The same for other user properties and another expiry; None when more than that changes."""
-        if not properties.keys() <= _LIGHT or self.evaluates_md or self.request is not None:
-            return None
-        users = user_properties(properties) if self.rule.spec.user_properties else []
-        own = self.rule.properties
-        carried, order = to_properties(users, [name for name, _, _ in own])
-        if order:
-            return None
-        md = descriptors.with_expiry(self.rule, self.md, properties)
-        usr = [*self.usr[: len(own)], *(element(name, value) for name, value in carried)]
-        return replace(self, properties=properties, md=md, frame=self.frame.described(md), usr=usr)
-
     def make(self, scope: Scope) -> Made:
         """The message for these values."""
         try:
@@ -144,9 +134,14 @@ class Recipe:
                 md = descriptors.build(self.rule, self.qos, self.properties, scope, self.request)
                 frame = frame.described(md)
             usr = "".join([part if isinstance(part, str) else element_of(part, scope) for part in self.usr])
-            return Made(destination, md.priority, md.persistent, frame.head(usr), frame.tails)
-        except (HeaderError, UnicodeEncodeError) as error:  # a 100-digit number, half of a surrogate pair
-            raise Refused(f"a value cannot be written: {error}"[:200], Feedback.VALUE_NOT_VALID) from None
+            return Made(destination, md.priority, md.persistent, frame.head(usr.encode()), frame.tails)
+        except (HeaderError, UnicodeEncodeError) as error:
+            raise cannot_be_written(error) from None
+
+
+def cannot_be_written(error: Exception) -> Refused:
+    """The refusal of a value that a folder or a name cannot hold: a 100-digit number, half of a surrogate pair."""
+    return Refused(f"a value cannot be written: {error}"[:200], Feedback.VALUE_NOT_VALID)
 
 
 def recipe(match: Match, origin: Origin, properties: Properties, scope: Scope) -> Recipe:
@@ -178,7 +173,7 @@ def plain(match: Match, origin: Origin, properties: Properties) -> Made:
     carried, order = to_properties(user_properties(properties))
     frame = frame_of(match, origin, properties, md, order)
     usr = "".join(element(name, value) for name, value in carried)
-    return Made(Destination("", "", ""), md.priority, md.persistent, frame.head(usr), frame.tails)
+    return Made(Destination("", "", ""), md.priority, md.persistent, frame.head(usr.encode()), frame.tails)
 
 
 def _per_message(*templates: Template | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gateway.bridge.mqtt5 import CORRELATION_DATA, MESSAGE_EXPIRY, PAYLOAD_FORMAT
 from gateway.bridge.request import Request
@@ -72,11 +72,6 @@ def build(
     if rule.group_by is not None:
         md = _grouped(md, rule.group_by, rule, scope)
     return _described(rule, md, qos, properties)
-
-
-def with_expiry(rule: InboundRule, described: Described, properties: Properties) -> Described:
-    """A descriptor with the expiry that these properties ask for."""
-    return replace(described, md=mqmd.with_expiry(described.md, _expiry(rule.spec.descriptor, properties)))
 
 
 def build_plain(rule: InboundRule, qos: int, properties: Properties, user: str) -> Described:
@@ -163,6 +158,13 @@ def _expiry(spec: Descriptor, properties: Properties) -> int:
     if isinstance(spec.expiry, float):
         limits.append(spec.expiry)
     return min(max(int(min(limits) * 10), 1), MAX_EXPIRY) if limits else -1
+
+
+def longest_expiry(spec: Descriptor) -> int:
+    """The longest Expiry that a publication can ask for; -1: it is not asked."""
+    if spec.expiry == "never":
+        return -1
+    return min(max(int(spec.expiry * 10), 1), MAX_EXPIRY) if isinstance(spec.expiry, float) else MAX_EXPIRY
 
 
 def _correlation(

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from gateway.bridge.inbound import Built, Origin, Plan, Prepared, plan
 from gateway.bridge.message import read_message
 from gateway.bridge.mqtt5 import user_properties
-from gateway.bridge.payload import Body, agrees
+from gateway.bridge.payload import Body, condition_of
 from gateway.bridge.syncpoint import when_too_long, why_within
 from gateway.config.counting import counted
 from gateway.errors import Refused
@@ -93,7 +93,7 @@ def explain(
     if access is not None and not access.allowed:
         return Explanation(origin.topic, [], [], "not put: publishing is not allowed", access.text)
     made = plan(table, origin, block)
-    used = made.settle(payload)
+    used = made.settle(Body(payload))
     considered = list(_considered(table, origin, block, payload, {id(one.rule) for one in used}))
     puts = [_would(one, payload, now, joined=len(used) > 1) for one in used]
     return Explanation(origin.topic, considered, puts, _unmatched(made, used), access.text if access else "")
@@ -136,7 +136,7 @@ def _verdict(route: Route, context: Context, payload: bytes, used: set[int], mat
     for text, condition in route.conditions:
         if not condition(context):
             return False, f"the topic matches, but not: {text}"
-    if route.pending and not agrees(route.rule.spec.when, Body(payload)):
+    if route.pending and not condition_of(route.rule.spec.when)(Body(payload)):
         return False, "the topic matches, but the payload is not what the rule asks for"
     first = next(one.rule.name for one in matching if id(one.rule) in used and not one.rule.spec.goes_on)
     return False, f"`{first}` comes first and does not say `continue`"
@@ -171,7 +171,7 @@ def _would(prepared: Prepared, payload: bytes, now: float, *, joined: bool) -> W
     asked = rule.spec.on_failure.then
     then = "dead_letter" if asked == "hold" else asked  # waiting does not make a message follow its rule
     try:
-        built = prepared.build(1 if prepared.origin.qos else 0, payload, now)
+        built = prepared.build(1 if prepared.origin.qos else 0, Body(payload), now)
     except Refused as refused:
         return Would(rule.name, refused=str(refused), refused_as=reason_name(refused.feedback), then=then)
     would = described(rule.name, built)

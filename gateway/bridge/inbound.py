@@ -8,30 +8,34 @@ No I/O, no clock: the time comes in.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from gateway.bridge import assembly
 from gateway.bridge.assembly import NO_TAILS, Made, Recipe, Scope
+from gateway.bridge.form import Form, Users, form_of
 from gateway.bridge.mqtt5 import user_properties
 from gateway.bridge.origin import Origin
-from gateway.bridge.payload import Body, agrees, check_schema, check_text
+from gateway.bridge.payload import Body, Check, Condition, check_of, condition_of
 from gateway.bridge.request import Request
 from gateway.bridge.stencil import stencil_of
 from gateway.errors import Refused
 from gateway.mqtt.packets import Properties
-from gateway.routing.table import Context, Match, Route, Table, settle
+from gateway.routing.table import Context, Match, Route, Table
 from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import InboundRule
 from gateway.rules.model import ToMq
-from gateway.rules.templates import Slot, Template, Value
+from gateway.rules.templates import Slot, Template, Value, as_far_as_known
 
 __all__ = ["NO_RULE", "Built", "Origin", "Plan", "Prepared", "plan", "prepare", "prepare_origin", "unmatched"]
 
 _UNMATCHED = InboundRule(
     -1, "", 0, ToMq(name="(unmatched)", topic="#", queue="UNMATCHED"), ("#",), (), None, None, Template("", ())
 )
+_MAX_ORDERED, _MAX_NAMES = 64, 512
+"""Forms that are kept for one origin and rule besides the usual one, and the longest names they are kept by."""
 NO_RULE = Route(_UNMATCHED, (), pending=False)
 """Stands for the rule of publications that no rule matches and that are to be dead-lettered."""
 
@@ -75,27 +79,82 @@ class Prepared:
     """Set when an answer is expected: to be stored in the unit of work of the put."""
     recipe: Recipe | None = None
     scope: Scope | None = None
+    check: Check | None = None
+    """Refuses a payload that is not what the rule says it is; None: any is."""
+    condition: Condition | None = None
+    """Whether the rule applies to a payload; None: to any."""
+    _form: Form | None = None
+    _has_no_form: bool = False
+    _ordered: dict[bytes, Form | None] = field(default_factory=dict)
+    """Forms for user properties of which a name stands twice, by their names."""
+
+    @property
+    def form(self) -> Form | None:
+        """The message as literal pieces and cells, made when it is first asked for; None: the rule has none."""
+        if self._form is None and not self._has_no_form:
+            self._form = form_of(self)
+            self._has_no_form = self._form is None
+        return self._form
 
     def tail(self, packet_id: int) -> bytes:
         """What stands between the head and the payload."""
         return self.tails[packet_id]
 
-    def build(self, packet_id: int, payload: bytes, now: float) -> Built:
+    def build(self, packet_id: int, body: Body, now: float) -> Built:
         """The message of one publication; raises Refused when payload or time make it impossible."""
+        if not (self.simple or self.properties):
+            built = self.build_with(packet_id, body, now)
+            if built is not None:
+                return built
         if self.refused is not None:
             raise self.refused
-        if not self.simple:
-            body = Body(payload)
-            check_payload(self.rule, body)
-            if self.evaluated and self.recipe is not None and self.scope is not None:
-                made = self.recipe.make(_per_message(self.scope, body, packet_id, now))
-                return Built(
-                    *made.destination, made.priority, made.persistent, made.head, made.tails[packet_id] + payload
-                )
-        body_bytes = self.tails[packet_id] + payload
-        return Built(
-            self.queue, self.queue_manager, self.mq_topic, self.priority, self.persistent, self.head, body_bytes
-        )
+        if self.check is not None:
+            self.check(body)
+        if self.evaluated and self.recipe is not None and self.scope is not None:
+            made = self.recipe.make(_per_message(self.scope, body, packet_id, now))
+            data = made.tails[packet_id] + body.raw
+            return Built(*made.destination, made.priority, made.persistent, made.head, data)
+        data = self.tails[packet_id] + body.raw
+        return Built(self.queue, self.queue_manager, self.mq_topic, self.priority, self.persistent, self.head, data)
+
+    def build_with(
+        self, packet_id: int, body: Body, now: float, users: Users = (), expiry: int | None = None
+    ) -> Built | None:
+        """The same by the form, for a publication with these user properties and this expiry besides; None: they need a
+        plan of their own."""
+        form = self.form
+        if form is None:
+            return None
+        if self.check is not None:
+            self.check(body)
+        at = timestamp(now).encode()
+        head = form.make(at, users, body, packet_id, expiry)
+        if head is None:
+            form = self._form_in_order(users)
+            head = None if form is None else form.make(at, users, body, packet_id, expiry)
+        if form is None or head is None:
+            return None
+        return Built(*form.destination, form.priority, form.persistent, head, form.tails[packet_id] + body.raw)
+
+    def _form_in_order(self, users: Users) -> Form | None:
+        """The form that keeps the order of user properties of which a name stands twice."""
+        names = b"\0".join([name for name, _ in users])  # which has no NUL [MQTT-1.5.4-2]
+        if names not in self._ordered:
+            if len(names) > _MAX_NAMES:
+                return form_of(self, users)
+            if len(self._ordered) >= _MAX_ORDERED:
+                self._ordered.clear()
+            self._ordered[names] = form_of(self, users)
+        return self._ordered[names]
+
+    def destination(self, packet_id: int, body: Body, now: float) -> tuple[str, str]:
+        """(queue or topic string, queue manager) that the rule sends this publication to, as far as that is known where
+        it cannot be built: what the header of its dead letter says."""
+        rule, scope = self.rule, _per_message(self.scope or (lambda _slot: None), body, packet_id, now)
+        manager = as_far_as_known(rule.queue_manager, scope, names=True) if rule.queue_manager else ""
+        if rule.queue is not None:
+            return as_far_as_known(rule.queue, scope, names=True), manager
+        return as_far_as_known(rule.mq_topic, scope, names=False) if rule.mq_topic is not None else "", manager
 
     def take(self, made: Made) -> None:
         """Use this message."""
@@ -113,33 +172,43 @@ class Plan:
     dead_letter: bool = False
     """No rule matches and the mapping wants such publications dead-lettered: see `unmatched`."""
     reads_properties: bool = False
-    """A rule looks at MQTT 5 user properties: other ones may lead elsewhere."""
+    """A rule has conditions on MQTT 5 user properties: other ones may lead elsewhere."""
+    _forms: tuple[Form, ...] | None = None
 
     @property
     def simple(self) -> bool:
         """Whether head and tail are all there is to do for every message."""
         return not self.pending and all(one.simple and one.refused is None for one in self.prepared)
 
-    def settle(self, payload: bytes) -> list[Prepared]:
+    @property
+    def may_match(self) -> bool:
+        """Whether a rule applies, or could with other user properties."""
+        return bool(self.prepared) or self.reads_properties
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        """The forms of all rules in order, by which publications with user properties and an expiry besides can be made
+        into messages; empty: they may lead elsewhere, or a rule has no form."""
+        if self._forms is None:
+            forms = () if self.reads_properties else tuple(one.form for one in self.prepared if one.form is not None)
+            self._forms = forms if len(forms) == len(self.prepared) else ()
+        return self._forms
+
+    def settle(self, body: Body) -> list[Prepared]:
         """The rules that apply to this payload."""
         if not self.pending:
             return self.prepared
-        body = Body(payload)
-        by_match = {id(one.match): one for one in self.prepared}
-        chosen = settle([one.match for one in self.prepared], lambda match: agrees(match.rule.spec.when, body))
-        return [by_match[id(match)] for match in chosen]
+        settled: list[Prepared] = []
+        for one in self.prepared:
+            if one.condition is None or one.condition(body):
+                settled.append(one)
+                if not one.rule.spec.goes_on:
+                    break
+        return settled
 
 
-def plan(table: Table, origin: Origin, properties: Properties, base: Plan | None = None) -> Plan:
-    """The plan for one origin with this MQTT 5 property block.
-
-    `base`, the plan of the same origin without properties, makes it several times as fast where only user properties
-    and expiry come to it: devices that send a time or a trace with every message.
-    """
-    if base is not None and properties:
-        varied = _varied(base, properties)
-        if varied is not None:
-            return varied
+def plan(table: Table, origin: Origin, properties: Properties) -> Plan:
+    """The plan for one origin with this MQTT 5 property block."""
     users = tuple(user_properties(properties))
     context = Context(origin.client_id, origin.username, origin.qos, origin.retain, origin.listener, users)
     matches = table.match(origin.topic, context)
@@ -147,30 +216,6 @@ def plan(table: Table, origin: Origin, properties: Properties, base: Plan | None
     pending = any(match.pending for match in matches)
     dead = not matches and table.dead_letter_unmatched
     return Plan(prepared, pending, dead, table.reads_properties(origin.topic))
-
-
-def _varied(base: Plan, properties: Properties) -> Plan | None:
-    if base.reads_properties or not base.prepared:
-        return None
-    varied = [_with_properties(one, properties) for one in base.prepared]
-    prepared = [one for one in varied if one is not None]
-    return Plan(prepared, base.pending) if len(prepared) == len(varied) else None
-
-
-def _with_properties(one: Prepared, properties: Properties) -> Prepared | None:
-    if one.scope is None:
-        return None
-    if one.recipe is None:  # it was made with a stencil
-        one.recipe = assembly.recipe(one.match, one.origin, one.properties, one.scope)
-    recipe = one.recipe.with_properties(properties)
-    if recipe is None:
-        return None
-    made = replace(one, properties=properties, recipe=recipe)
-    if recipe.evaluated:
-        made.take(assembly.plain(one.match, one.origin, properties))
-    else:
-        made.head = recipe.make(one.scope).head
-    return made
 
 
 def unmatched(origin: Origin, properties: Properties) -> Prepared:
@@ -197,28 +242,25 @@ def prepare(
 
 def prepare_origin(match: Match, origin: Origin, properties: Properties) -> Prepared:
     """As `prepare`, with everything that is known of the publication."""
-    prepared = Prepared(match.rule, match, origin, properties)
     scope = _static_scope(match, origin, properties)
+    prepared = Prepared(match.rule, match, origin, properties, scope=scope, check=check_of(match.rule))
+    if match.pending:
+        prepared.condition = condition_of(match.rule.spec.when)
     stencil = None if properties else stencil_of(match, origin)
     try:
         if stencil is not None:
             prepared.take(stencil.fill(match, origin, scope))
-            prepared.simple, prepared.scope = not _checked(match.rule), scope
+            prepared.simple = prepared.check is None
             return prepared
         recipe = assembly.recipe(match, origin, properties, scope)
         prepared.evaluated = recipe.evaluated
         prepared.take(assembly.plain(match, origin, properties) if recipe.evaluated else recipe.make(scope))
-        prepared.request, prepared.recipe, prepared.scope = recipe.request, recipe, scope
+        prepared.request, prepared.recipe = recipe.request, recipe
     except Refused as refused:
         prepared.take(assembly.plain(match, origin, properties))
         prepared.refused = refused
-    prepared.simple = not (prepared.evaluated or _checked(match.rule))
+    prepared.simple = prepared.check is None and not prepared.evaluated
     return prepared
-
-
-def _checked(rule: InboundRule) -> bool:
-    """Whether each payload is looked at."""
-    return rule.spec.payload.format in ("json", "string") or rule.schema is not None
 
 
 def _static_scope(match: Match, origin: Origin, properties: Properties) -> Scope:
@@ -259,17 +301,7 @@ def _per_message(static: Scope, body: Body, packet_id: int, now: float) -> Calla
     return scope
 
 
+@lru_cache(maxsize=2)
 def timestamp(now: float) -> str:
     """A time as ISO 8601 in UTC with milliseconds."""
     return datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def check_payload(rule: InboundRule, body: Body) -> None:
-    """Refuse a payload that is not what the rule says it is."""
-    payload = rule.spec.payload
-    if rule.schema is not None:
-        check_schema(rule.schema, body)
-    elif payload.format == "json" and body.json is None and body.raw.strip() != b"null":
-        raise Refused("the payload is not JSON", Feedback.SCHEMA)
-    if payload.format == "string":
-        check_text(body.raw, payload.ccsid or 1208)

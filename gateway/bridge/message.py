@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gateway.bridge.payload import Body
 from gateway.errors import HeaderError, Refused
-from gateway.mq import chain, mqmd, rfh2
+from gateway.mq import chain, mde, mqmd, rfh2, situations
 from gateway.mq.header import INHERIT, STRUCTURE_OF_FORMAT, Described, Header
 from gateway.mq.rfh2_folder import Element, Scalar, parse_folder
 
@@ -79,9 +79,9 @@ def _read_plain(md: bytes, data: bytes) -> Message | None:
     """The common case, four times as fast: little-endian MQRFH2s or none, and no other header."""
     described = chain.described_by(md)
     folders: dict[str, Folder] = {}
-    at = 0
+    at, bounds = 0, rfh2.Bounds()
     while described.format == _RFH2 and described.encoding & 15 == 2 and data[at : at + 8] == b"RFH \2\0\0\0":
-        header = rfh2.parse(data, at)
+        header = rfh2.parse(data, at, bounds=bounds)
         _merge(folders, header)
         at += header.length
         ccsid = described.ccsid if header.coded_char_set_id == INHERIT else header.coded_char_set_id
@@ -94,19 +94,26 @@ def _read_plain(md: bytes, data: bytes) -> Message | None:
 def _read_chain(md: bytes, data: bytes) -> Message:
     walked = chain.walk(md, data)
     folders: dict[str, Folder] = {}
+    bounds = rfh2.Bounds()
     for header in walked.headers:
         if header.name == "MQRFH2":
-            _merge(folders, rfh2.parse(data, header.offset, order=header.order))
+            _merge(folders, rfh2.parse(data, header.offset, order=header.order, bounds=bounds))
     message = Message(md, data, walked.headers, walked.body_at, walked.body, folders)
     if walked.headers and walked.headers[0].name == "MQXQH":
-        _unwrap(message, walked.headers[0])
+        _unwrap(message, walked.headers)
     return message
 
 
-def _unwrap(message: Message, header: Header) -> None:
-    message.remote_queue = header.text("RemoteQName")
-    message.remote_queue_manager = header.text("RemoteQMgrName")
-    message.md = mqmd.unpack(header.raw, 104, order=header.order, codec=header.codec).pack()
+def _unwrap(message: Message, headers: list[Header]) -> None:
+    """The descriptor of a message on a transmission queue is the embedded one, with the MQMDE behind it."""
+    first = headers[0]
+    message.remote_queue = first.text("RemoteQName")
+    message.remote_queue_manager = first.text("RemoteQMgrName")
+    message.md = situations.native_descriptor(first)
+    if len(headers) > 1 and headers[1].name == "MQMDE":
+        second = headers[1]
+        merged = mde.merge(message.md, second.raw, order=second.order)
+        message.md = mqmd.with_described(merged, *second.follows)
 
 
 def _merge(folders: dict[str, Folder], header: rfh2.Rfh2) -> None:

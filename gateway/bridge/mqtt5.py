@@ -66,17 +66,23 @@ def _unescape_match(match: re.Match[str]) -> str:
 
 def to_properties(pairs: Pairs, taken: Collection[str] = ()) -> tuple[list[tuple[str, str]], str]:
     """(MQ properties in order, order list). `taken`: names the rule sets, which a device cannot replace."""
+    names, order = numbered_names([name for name, _ in pairs], taken)
+    properties = [(name, value) for name, (_, value) in zip(names, pairs, strict=True) if len(name) <= MAX_NAME]
+    return properties, order
+
+
+def numbered_names(names: Iterable[str], taken: Collection[str] = ()) -> tuple[list[str], str]:
+    """Names as MQ takes them, repeats numbered; and, if there are any, the list of those that are not too long."""
     counts = dict.fromkeys(taken, 1)
-    properties: list[tuple[str, str]] = []
+    found: list[str] = []
     numbered = False
-    for name, value in pairs:
+    for name in names:
         escaped = escape_name(name)
         count = counts[escaped] = counts.get(escaped, 0) + 1
         if count > 1:
             escaped, numbered = f"{escaped}_xR{count}_", True
-        if len(escaped) <= MAX_NAME:
-            properties.append((escaped, value))
-    return properties, ",".join(name for name, _ in properties) if numbered else ""
+        found.append(escaped)
+    return found, ",".join(name for name in found if len(name) <= MAX_NAME) if numbered else ""
 
 
 def from_properties(properties: Iterable[tuple[str, str]], order: str = "") -> list[tuple[str, str]]:

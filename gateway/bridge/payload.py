@@ -3,90 +3,160 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
+
+import msgspec
 
 from gateway.errors import Refused
 from gateway.mq.ccsid import codec_of
+from gateway.mqtt.json_text import DECODE, read_json
 from gateway.rules.feedback import Feedback
+from gateway.rules.mappings import InboundRule
 from gateway.rules.model import When
-from gateway.rules.payload_schema import Invalid, compile_schema
+from gateway.rules.payload_schema import Differs, compile_schema
 from gateway.rules.templates import Value
 
-_UNREAD: Any = object()
+UNREAD, _NO_JSON = object(), object()
 MAX_JSON_BYTES = 16 * 2**20
-"""Longer payloads are not parsed for conditions and templates: they count as having no fields."""
+"""Longer payloads are not parsed: they are no JSON for any rule."""
+
+Check = Callable[["Body"], None]
+"""Refuses a payload."""
+Condition = Callable[["Body"], bool]
+"""Whether a rule applies to a payload."""
 
 
-class Body:
+class Body(msgspec.Struct, eq=False, gc=False):
     """Payload bytes; parsed at most once, and only when a condition, a template or a schema needs it."""
 
-    __slots__ = ("_json", "raw")
+    raw: bytes
+    known: Any = UNREAD
+    """The JSON document, once it has been read."""
 
-    def __init__(self, raw: bytes) -> None:
-        self.raw = raw
-        self._json: Any = _UNREAD
+    def read(self) -> Any:
+        """Read it; what is no JSON has no fields."""
+        raw, known = self.raw, _NO_JSON
+        if len(raw) <= MAX_JSON_BYTES:
+            try:
+                known = DECODE(raw)
+            except (ValueError, RecursionError):  # or in another encoding
+                known = _parse(raw)
+        self.known = known
+        return known
 
     @property
-    def json(self) -> Any:
-        """The document, or None when the payload is not JSON."""
-        if self._json is _UNREAD:
-            self._json = _parse(self.raw)
-        return self._json
+    def document(self) -> Any:
+        """The JSON document. Refused: the payload is none."""
+        known = self.read() if self.known is UNREAD else self.known
+        if known is _NO_JSON:
+            raise Refused("the payload is not JSON", Feedback.SCHEMA)
+        return known
 
     def field(self, path: str) -> Value:
         """The scalar at `a.b` or `list.0.c`; None when it is not there. Structures come as JSON text."""
-        value = self.json
-        for step in path.split("."):
-            if isinstance(value, dict):
+        return self.find(steps_of(path))
+
+    def find(self, steps: tuple[str, ...]) -> Value:
+        """As `field`, of a path that has been split."""
+        value = self.read() if self.known is UNREAD else self.known
+        for step in steps:
+            kind = type(value)
+            if kind is dict:
                 value = value.get(step)
-            elif isinstance(value, list) and step.isascii() and step.isdigit() and len(step) < 9:
-                value = value[int(step)] if int(step) < len(value) else None
+            elif kind is list:
+                value = _item(value, step)
             else:
                 return None
-        return json.dumps(value, separators=(",", ":")) if isinstance(value, dict | list) else value
+        kind = type(value)
+        return _text(value) if kind is dict or kind is list else value
 
 
-def _parse(raw: bytes) -> Any:
-    if len(raw) > MAX_JSON_BYTES:
+@lru_cache(maxsize=4096)
+def steps_of(path: str) -> tuple[str, ...]:
+    """The names of a path."""
+    return tuple(path.split("."))
+
+
+def _item(values: list[Any], step: str) -> Any:
+    if not (step.isascii() and step.isdigit() and len(step) < 9) or int(step) >= len(values):
         return None
+    return values[int(step)]
+
+
+def _text(value: object) -> str | None:
     try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
+        return json.dumps(value, separators=(",", ":"))
+    except RecursionError:
         return None
 
 
-def agrees(when: When, body: Body) -> bool:
-    """Whether the payload is what a rule's conditions ask for."""
-    size = when.payload
-    if size is not None and not size.at_least <= len(body.raw) <= (size.at_most or len(body.raw)):
-        return False
-    return all(_equal(body.field(path), wanted) for path, wanted in (when.json_fields or {}).items())
+def _parse(raw: bytes) -> object:
+    try:
+        return read_json(raw)
+    except (ValueError, RecursionError):
+        return _NO_JSON
 
 
-def _equal(found: Value, wanted: bool | float | str) -> bool:
-    """JSON equality: true is not 1, and text is not a number."""
-    return isinstance(found, bool) == isinstance(wanted, bool) and found == wanted
+# -- which rules apply --
 
 
-def check_schema(schema: str, body: Body) -> None:
+def condition_of(when: When) -> Condition:
+    """What a rule's conditions ask of the payload."""
+    found: list[Condition] = []
+    if when.payload is not None:
+        found.append(partial(_has_size, when.payload.at_least, when.payload.at_most or 0))
+    for path, wanted in (when.json_fields or {}).items():
+        found.append(partial(_has_field, steps_of(path), wanted, type(wanted) is bool))
+    return found[0] if len(found) == 1 else lambda body: all(condition(body) for condition in found)
+
+
+def _has_size(least: int, most: int, body: Body) -> bool:
+    return least <= len(body.raw) and (not most or len(body.raw) <= most)
+
+
+def _has_field(steps: tuple[str, ...], wanted: bool | float | str, is_bool: bool, body: Body) -> bool:
+    found = body.find(steps)
+    return found == wanted and (type(found) is bool) is is_bool  # true is not 1, and text is no number
+
+
+# -- what is refused --
+
+
+def check_of(rule: InboundRule) -> Check | None:
+    """What refuses a payload that is not what a rule says it is; None: any is."""
+    payload, found = rule.spec.payload, list[Check]()
+    if rule.schema is not None:
+        found.append(partial(_check_schema, compile_schema(rule.schema)))
+    elif payload.format == "json":
+        found.append(check_json)
+    codec = codec_of(payload.ccsid or 1208) if payload.format == "string" else None
+    if codec is not None:  # one that is not known here is the business of the reader's queue manager
+        found.append(partial(_check_text, codec, payload.ccsid or 1208))
+    return (partial(_check_all, found) if len(found) > 1 else found[0]) if found else None
+
+
+def _check_all(checks: list[Check], body: Body) -> None:
+    for check in checks:
+        check(body)
+
+
+def check_json(body: Body) -> None:
+    """Refuse a payload that is not JSON."""
+    body.document  # noqa: B018 -- refuses
+
+
+def _check_schema(differs: Differs, body: Body) -> None:
     """Refuse a payload that is not JSON or not what the schema describes. The text names places, not values."""
-    try:
-        document = json.loads(body.raw)
-    except (ValueError, RecursionError):
-        raise Refused("the payload is not JSON", Feedback.SCHEMA) from None
-    try:
-        compile_schema(schema).validate(document)
-    except Invalid as error:
-        place = "/".join(map(str, error.instance_path)) or "the document"
-        raise Refused(f"{place}: {error.message}"[:300], Feedback.SCHEMA) from None
+    text = differs(body.document)
+    if text:
+        raise Refused(text[:300], Feedback.SCHEMA)
 
 
-def check_text(raw: bytes, ccsid: int) -> None:
+def _check_text(codec: str, ccsid: int, body: Body) -> None:
     """Refuse a payload that is not text in the character set a rule names."""
-    codec = codec_of(ccsid)
-    if codec is None:
-        return  # not known here: the reader's queue manager decides
     try:
-        raw.decode(codec)
+        body.raw.decode(codec)
     except UnicodeDecodeError as error:
         raise Refused(f"not text in CCSID {ccsid} at byte {error.start}", Feedback.TEXT_NOT_VALID) from None

@@ -1,8 +1,8 @@
 """What a rule made of a message is kept for all messages with the same headers: applications put thousands of them.
 
-Kept by rule, by the beginning of the descriptor (report, type, expiry, what describes the data, priority, persistence)
-and by the MQRFH2 without its packet identifier, in which the messages that devices publish differ. What depends on more
-is not kept: other fields of the descriptor, the body, the time. Pure.
+Kept by rule, by the beginning of the descriptor (report, type, expiry, what describes the data, priority, persistence),
+by the MQRFH2 without its packet identifier, in which the messages that devices publish differ, and by the JSON fields
+that templates name. What depends on more is not kept: other fields of the descriptor, the body, the time. Pure.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Iterable, Sequence
 
 from gateway.bridge.mqtt5 import CORRELATION_DATA, MESSAGE_EXPIRY, RESPONSE_TOPIC
 from gateway.bridge.outbound import Outgoing
+from gateway.bridge.payload import Body
 from gateway.bridge.trace import carries
 from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
 from gateway.rules.mappings import OutboundRule
+from gateway.rules.templates import shown
 
 _RFH2, _RFH2_BEGINS = b"MQHRF2  ", b"RFH \2\0\0\0"
 _BODIES = frozenset({b"MQSTR   ", b"        ", bytes(8)})
@@ -25,8 +27,14 @@ _NOTHING = bytes(24)
 _OPEN, _CLOSE = b"<msgId dt='i4'>", b"</msgId></mqtt>"
 _ANY = b"0" + _CLOSE
 _DIGITS, _MOST_DIGITS = b"0123456789", 5
-_VARYING = frozenset({"md", "json", "xqh"})
-"""Kinds of slots whose values are not in the headers that are compared."""
+_VARYING = frozenset({"md", "xqh"})
+"""Kinds of slots whose values are not in what is compared."""
+_LONGEST_TEXT = 256
+"""The longest JSON fields, together, by which anything is kept: applications choose them."""
+
+
+_Key = tuple[int, bytes, bytes, tuple[str, ...]]
+"""The rule, the descriptor, the headers, the JSON fields as text."""
 
 
 class Known:
@@ -48,33 +56,50 @@ class Repeated:
     """What rules made of messages, by the headers of these."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, bytes, bytes], Known] = {}
+        self._known: dict[_Key, Known] = {}
 
     def find(self, rules: Sequence[OutboundRule], md: bytes, data: bytes) -> Known | None:
         """What its rule makes of a message, if another with these headers has been kept."""
-        start = header_length(md, data)
-        if not 0 <= start <= len(data) or len(rules) != 1 or md[mqmd.CORREL_ID] != _NOTHING:
-            return None
-        return self._known.get((id(rules[0]), md[_BEGINNING], _unnumbered(data[:start])))
+        key = _key(rules, md, data, header_length(md, data))
+        return None if key is None else self._known.get(key)
+
+    def find_shared(self, rules: Sequence[OutboundRule], md: bytes, data: bytes) -> Known | None:
+        """The same for all messages that begin with these data, whatever their bodies."""
+        return self.find(rules, md, data) if not rules[0].json_fields else None
 
     def find_numbered(self, rules: Sequence[OutboundRule], md: bytes, opened: bytes) -> Known | None:
         """The same for messages whose headers end with a packet identifier; `opened` is what comes before that."""
         if len(rules) != 1 or md[mqmd.CORREL_ID] != _NOTHING:
             return None
-        return self._known.get((id(rules[0]), md[_BEGINNING], opened + _ANY))
+        return self._known.get((id(rules[0]), md[_BEGINNING], opened + _ANY, ()))
 
     def keep(self, rules: Sequence[OutboundRule], md: bytes, data: bytes, made: Outgoing) -> None:
         """Keep what its rule made of a message, if others with these headers give the same."""
         start = header_length(md, data)
-        if not 0 <= start <= len(data) or made.payload != data[start:]:
-            return
-        if len(rules) != 1 or md[mqmd.CORREL_ID] != _NOTHING:
+        key = _key(rules, md, data, start)
+        if key is None or made.payload != data[start:] or sum(map(len, key[3])) > _LONGEST_TEXT:
             return
         if not _same_for_all(rules[0]) or mqmd.number(md, mqmd.AT_REPORT) or _differs(made):
             return
         if len(self._known) >= _MAX_KNOWN:
             self._known.clear()
-        self._known[id(rules[0]), md[_BEGINNING], _unnumbered(data[:start])] = Known(rules[0], made, start)
+        self._known[key] = Known(rules[0], made, start)
+
+
+def _key(rules: Sequence[OutboundRule], md: bytes, data: bytes, start: int) -> _Key | None:
+    """Under what a message is kept, whose body begins at `start`; None: it is not."""
+    if not 0 <= start <= len(data) or len(rules) != 1 or md[mqmd.CORREL_ID] != _NOTHING:
+        return None
+    texts: list[str] = []
+    asked = rules[0].json_fields
+    if asked:
+        body = Body(data[start:])
+        for path in asked:
+            value = body.field(path)
+            if value is None:
+                return None
+            texts.append(value if isinstance(value, str) else f"\0{shown(value)}")  # no text with NUL is ever kept
+    return id(rules[0]), md[_BEGINNING], _unnumbered(data[:start]), tuple(texts)
 
 
 def header_length(md: bytes, data: bytes) -> int:
@@ -120,11 +145,9 @@ def _unnumbered(header: bytes) -> bytes:
 
 
 def _same_for_all(rule: OutboundRule) -> bool:
-    """Whether nothing but headers decides what the rule makes of a message."""
+    """Whether nothing but headers and JSON fields decides what the rule makes of a message."""
     spec = rule.spec
-    templates = (rule.topic, rule.client, rule.order_by, rule.response_topic)
-    slots = [slot for template in templates if template is not None for slot in template.slots]
-    varies = any(slot.kind in _VARYING or (slot.kind == "mqtt" and slot.name == "msgId") for slot in slots)
+    varies = any(slot.kind in _VARYING or (slot.kind == "mqtt" and slot.name == "msgId") for slot in rule.slots)
     whole = spec.convert is not None or not spec.strip_headers or spec.user_properties == "all"
     whole = whole or spec.groups == "whole"
     return not (varies or whole) and spec.transmission_queue is None

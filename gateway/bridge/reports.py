@@ -59,6 +59,11 @@ def asks(md: bytes) -> bool:
     return bool(options & (_EXCEPTION | _EXPIRATION | _PAN | _NAN)) and bool(mqmd.text(md, mqmd.REPLY_TO_Q))
 
 
+def wants_exception(md: bytes) -> bool:
+    """Whether a message asks for the report that it could not be delivered."""
+    return bool(mqmd.number(md, mqmd.AT_REPORT) & _EXCEPTION) and bool(mqmd.text(md, mqmd.REPLY_TO_Q))
+
+
 def discards(md: bytes) -> bool:
     """Whether an undeliverable message is discarded (after its report) instead of dead-lettered."""
     return bool(mqmd.number(md, mqmd.AT_REPORT) & _DISCARD)

@@ -18,7 +18,6 @@ from gateway.errors import HeaderError, Refused
 from gateway.mq import mqmd, rfh2
 from gateway.mq.rfh2_folder import element, escape
 from gateway.routing.table import Match
-from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import InboundRule, PropertyRule
 from gateway.rules.templates import Slot, Template, render
 
@@ -99,7 +98,7 @@ class Stencil(NamedTuple):
         try:
             client = self.clients.get((origin.client_id, origin.username)) or self._client_part(origin, scope)
         except (HeaderError, UnicodeEncodeError) as error:
-            raise _cannot_be_written(error) from None
+            raise assembly.cannot_be_written(error) from None
         tails = client.tails if part.front else NO_TAILS
         return Made(part.destination, self.priority, self.persistent, client.head(part.front), tails)
 
@@ -123,7 +122,7 @@ class Stencil(NamedTuple):
             if len(self.mqps) == 2:
                 pieces += _pair(escape(origin.topic).join(self.mqps))
         except (HeaderError, UnicodeEncodeError) as error:
-            raise _cannot_be_written(error) from None
+            raise assembly.cannot_be_written(error) from None
         return TopicPart(destination, b"".join(pieces))
 
     def _client_part(self, origin: Origin, scope: Scope) -> ClientPart:
@@ -149,10 +148,6 @@ class Stencil(NamedTuple):
         if self.user is None:
             return before
         return before + descriptors.field_of(render(self.user, scope), mqmd.USER_IDENTIFIER) + after
-
-
-def _cannot_be_written(error: Exception) -> Refused:
-    return Refused(f"a value cannot be written: {error}"[:200], Feedback.VALUE_NOT_VALID)
 
 
 def _property(part: Enclosed | PropertyRule, scope: Scope) -> str:

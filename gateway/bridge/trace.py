@@ -8,12 +8,13 @@ never begun here, and never broken.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gateway.bridge.mqtt5 import USER_PROPERTY, user_properties
 from gateway.mqtt.packets import Properties
 
 TRACEPARENT = "traceparent"
+_TRACEPARENT = TRACEPARENT.encode()
 _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
 _SAMPLED = 0x01
 _KNOWN_FLAGS = 0x03
@@ -54,6 +55,11 @@ def sampled(properties: Properties) -> str:
     found = [value for name, value in user_properties(properties) if name == TRACEPARENT]
     match = _FORM.fullmatch(found[0]) if len(found) == 1 else None
     return found[0] if match is not None and int(match[4], 16) & _SAMPLED else ""
+
+
+def is_traced(users: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a trace context is among user properties as they are on the wire."""
+    return any(name == _TRACEPARENT for name, _ in users)
 
 
 def carries(properties: Properties) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gateway.broker.publish.answered import ordinary
+from gateway.broker.publish.columns import length_of
 from gateway.ports.link import Link
 from gateway.session.connection import CLOSED, Connection
 
@@ -16,14 +18,25 @@ if TYPE_CHECKING:
     from gateway.broker.context import Context
     from gateway.broker.refused.parking import Parking
 
-PUBACKS = [b"\x40\x02" + number.to_bytes(2, "big") for number in range(65_536)]
-PUBRECS = [b"\x50\x02" + number.to_bytes(2, "big") for number in range(65_536)]
-PUBCOMPS = [b"\x70\x02" + number.to_bytes(2, "big") for number in range(65_536)]
-"""The plain acknowledgement of each packet identifier."""
 _PINGRESP = b"\xd0\x00"
 
 WriteEach = Callable[[list[Link], list[bytes]], Iterable[int]]
 """Write to each link its bytes; the answer: the positions of those that have not taken all."""
+
+
+def puback(packet_id: int) -> bytes:
+    """A plain PUBACK."""
+    return b"\x40\x02" + packet_id.to_bytes(2, "big")
+
+
+def pubrec(packet_id: int) -> bytes:
+    """A plain PUBREC."""
+    return b"\x50\x02" + packet_id.to_bytes(2, "big")
+
+
+def pubcomp(packet_id: int) -> bytes:
+    """A plain PUBCOMP."""
+    return b"\x70\x02" + packet_id.to_bytes(2, "big")
 
 
 def one_by_one(links: list[Link], datas: list[bytes]) -> Iterable[int]:
@@ -57,24 +70,35 @@ class Answers:
                 connections.append(connection)
                 datas.append(out[0] if len(out) == 1 else b"".join(out))
                 connection.out = []
-        self._send(connections, datas)
+        self._send(connections, [connection.link for connection in connections], datas)
 
     def write(self, connection: Connection) -> None:
         """What one connection is to be told, at once."""
         out = connection.out
         if out and connection.state != CLOSED:
             connection.out = []
-            self._send([connection], [b"".join(out)])
+            self._send([connection], [connection.link], [b"".join(out)])
 
     def acknowledge(self, batch: Batch) -> list[Connection]:
         """Write the replies of a batch that is committed, at once where nothing else goes with them. Returns the
         connections that get their CONNACK with these."""
         parking = self.parking
+        if parking.deferred or batch.deliveries or batch.after:
+            return self._acknowledge_each(batch, list(batch.replies))
+        connections, links, datas, others = ordinary(batch.replies)
+        if connections:
+            self._send(connections, links, datas)
+        return self._acknowledge_each(batch, others) if others else []
+
+    def _acknowledge_each(self, batch: Batch, connections: list[Connection]) -> list[Connection]:
+        """The same for some connections that may be closed, or without a CONNACK so far, or be told other things."""
+        parking = self.parking
         defer = parking.defer if parking.deferred else None
         together = bool(batch.deliveries or batch.after)
-        connections, datas = [], []
+        told, datas = list[Connection](), list[bytes]()
         accepted: list[Connection] = []
-        for connection, replies in batch.replies.items():
+        for connection in connections:
+            replies = batch.replies[connection]
             if not connection.connack_sent and (connection.state != CLOSED or connection.leaving):
                 connection.connack_sent = True
                 accepted.append(connection)
@@ -88,20 +112,20 @@ class Answers:
                 connection.out.extend(replies)
                 self.context.unwritten.add(connection)
             else:
-                connections.append(connection)
+                told.append(connection)
                 datas.append(replies[0] if len(replies) == 1 else b"".join(replies))
-        if connections:
-            self._send(connections, datas)
+        if told:
+            self._send(told, [connection.link for connection in told], datas)
         return accepted
 
-    def _send(self, connections: list[Connection], datas: list[bytes]) -> None:
+    def _send(self, connections: list[Connection], links: list[Link], datas: list[bytes]) -> None:
         context = self.context
-        context.counters.bytes_out += sum(map(len, datas))
-        links = [connection.link for connection in connections]
+        context.counters.bytes_out += length_of(datas)
         unfinished = self.write_each(links, datas)
         if context.trace_out is not None:
             for connection, data in zip(connections, datas, strict=True):
-                context.trace_out(connection, data)
+                if connection.traced:
+                    context.trace_out(connection, data)
         for at in unfinished:
             if links[at].buffered() > context.limits.max_outgoing_bytes:
                 context.close(connections[at], "slow_consumer", "the client does not read what it is sent")

@@ -10,80 +10,64 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gateway.ports.batch import Address, Moves, Puts, Replace, Scheduler, Takes, Token, Unit
-from gateway.ports.counters import DeadLetterReason
+from gateway.broker.marks import Mark
+from gateway.ports.batch import Address, Moves, Puts, Replace, Takes, Token, Unit
 from gateway.ports.state_queues import STAGED, WILLS
 
 if TYPE_CHECKING:
+    from gateway.broker.marks import Released
+    from gateway.broker.undo import Undo
     from gateway.ports.failure_policy import Policy
     from gateway.session.connection import Connection
+    from gateway.session.copies import Copies
     from gateway.session.outflow import Item
     from gateway.session.publication import Publication
     from gateway.session.session import Session
     from gateway.session.staged_run import StagedRun
 
-    Released = tuple[Session, int, Token]
-    """A staged QoS 2 message that is released: its session, packet identifier, and token on the queue of staged
-    messages."""
     ReleasedRows = tuple[int, Session, list[int], list[Token]]
     """Consecutive rows released by one session: the first row, the session, packet identifiers, tokens. A plain tuple:
     the compiled fast lane makes it."""
+    StagedRows = tuple[Session, Puts, int, list[int], StagedRun | None]
+    """Consecutive rows that stage what one session has published: the session, the puts, the first row, the packet
+    identifiers, and the run they are in."""
+    Delivery = tuple[Session, list[Item] | Copies | None, Puts | None, int, int]
+    """What a session gets (None: it is stored, and its client away); for a durable session the puts that store it, the
+    first of their rows, and how many they are."""
 
 _first = itemgetter(0)
 
 
-class Cause(NamedTuple):
-    """Why a row is on the dead-letter queue."""
+class Columns:
+    """Where the rows of routes with one address and policy are appended: the columns of the open batch's destination
+    with this address, as long as they are open. A batch closes them when it is submitted."""
 
-    rule: str
-    reason: DeadLetterReason
-    qos: int
+    __slots__ = ("address", "answered", "bodies", "destination", "heads", "owners", "policy", "released")
 
-
-class WaitingWill(NamedTuple):
-    """What the state queue says of a will whose message has to wait for its queue."""
-
-    key: bytes
-    record: bytes
-
-
-class SourceQueue(Protocol):
-    """A queue that messages for devices come from."""
-
-    queue: str
-    key: bytes
-
-    def stay(self, scheduler: Scheduler, token: Token) -> None:
-        """A message can neither be delivered nor dead-lettered: it stays, and the queue is not read for a moment."""
-
-
-class Mark(NamedTuple):
-    """What is remembered about one row."""
-
-    released: Released | None = None
-    """The staged QoS 2 message that it releases."""
-    cause: Cause | None = None
-    """Why it is dead-lettered: counted when that is committed."""
-    source: tuple[SourceQueue, Token] | None = None
-    """The queue that it came from: if it cannot be put, the message stays there."""
-    will: WaitingWill | None = None
-    """What is kept of it if its queue has to be waited for, as it is a will."""
-
-    def updated(self, other: Mark) -> Mark:
-        """This mark, with what the other says where it says something."""
-        return Mark(
-            other.released or self.released, other.cause or self.cause, other.source or self.source,
-            other.will or self.will,
-        )  # fmt: skip
+    def __init__(self, address: Address, policy: Policy, *, answered: bool) -> None:
+        self.address = address
+        self.policy = policy
+        self.answered = answered
+        """Whether publishers wait for an answer: QoS 0 has columns of its own, because a batch notes who waits."""
+        self.heads: Any = None
+        """A list; None, like the next three: they are not open."""
+        self.bodies: Any = None
+        """A list."""
+        self.owners: Any = None
+        """Who has published there: a set of connections."""
+        self.released: Any = None
+        """Rows that release staged messages: a list of `ReleasedRows`."""
+        self.destination: Destination | None = None
+        """Whose they are."""
 
 
 class Destination:
     """What a batch puts to one address."""
 
     __slots__ = (
-        "_marks", "address", "contributors", "policies", "puts", "released_rows", "segmented", "unanswered",
+        "_marks", "_open", "address", "contributors", "policies", "puts", "released_rows", "segmented", "unanswered",
     )  # fmt: skip
 
     def __init__(self, address: Address, policy: Policy) -> None:
@@ -102,6 +86,8 @@ class Destination:
         self._marks: dict[int, Mark] = {}
         self.segmented = False
         """Whether messages were cut into segments here: not every row is a message then."""
+        self._open: list[Columns] = []
+        """Those that rows are appended to without asking."""
 
     @property
     def rows(self) -> int:
@@ -115,6 +101,7 @@ class Destination:
         last = self.policies[-1][1]
         if last is not policy and last != policy:
             self.policies.append((len(self.puts.heads), policy))
+            self.close()  # who appends must say so first
 
     def policy(self, row: int) -> Policy:
         """The policy of the rule that put a row."""
@@ -125,6 +112,25 @@ class Destination:
         """The policies of the rules that put here, in order, each with the number of its rows."""
         ends = [first for first, _ in self.policies[1:]] + [self.rows]
         return [(policy, end - first) for (first, policy), end in zip(self.policies, ends, strict=True)]
+
+    def open(self, columns: Columns) -> None:
+        """Have rows of the rule that puts here now appended to its columns without asking, until it is another one."""
+        columns.heads, columns.bodies, columns.released = self.puts.heads, self.puts.bodies, self.released_rows
+        columns.owners = self.contributors if columns.answered else self.unanswered
+        columns.destination = self
+        self._open.append(columns)
+
+    def close(self) -> None:
+        """From now on whoever appends rows has to ask."""
+        for columns in self._open:
+            columns.heads = columns.bodies = columns.owners = columns.released = columns.destination = None
+        self._open.clear()
+
+    def cut(self, rows: int, policies: int, releases: int) -> None:
+        """Take back rows that were appended: so many rows, policies and releases are left."""
+        del self.puts.heads[rows:], self.puts.bodies[rows:], self.policies[policies:], self.released_rows[releases:]
+        for row in [row for row in self._marks if row >= rows]:
+            del self._marks[row]
 
     # -- who waits --
 
@@ -160,6 +166,11 @@ class Destination:
         return [row for row, mark in self._marks.items() if mark.cause is not None]
 
     @property
+    def has_wills(self) -> bool:
+        """Whether a will is among the rows."""
+        return any(mark.will is not None for mark in self._marks.values())
+
+    @property
     def releases(self) -> int:
         """How many staged messages are released here."""
         count = sum(len(ids) for _, _, ids, _ in self.released_rows)
@@ -168,6 +179,7 @@ class Destination:
     def rewrite(self, parts: list[list[tuple[bytes, bytes]]], elsewhere: dict[int, Row]) -> list[int]:
         """Replace row `i` by `parts[i]`: itself, nothing, or several rows. Those in `elsewhere` have become a row of
         another destination. What is remembered about rows goes with them. Returns the new number of each row."""
+        self.close()
         puts, marks = self.puts, self.marks
         firsts = list(accumulate(map(len, parts), initial=0))
         # new lists: a backend may keep those of rows that it has placed
@@ -193,6 +205,21 @@ class LinkedRows(NamedTuple):
 
     rows: list[Row]
     connection: Connection | None
+
+
+class LinkedRuns(NamedTuple):
+    """Consecutive publications with the same destinations: from `firsts` on, so many rows of each."""
+
+    destinations: tuple[Destination, ...]
+    firsts: tuple[int, ...]
+    rows: int
+    connection: Connection | None
+
+    def publications(self) -> Iterator[LinkedRows]:
+        """One by one."""
+        for at in range(self.rows):
+            rows = [(one, first + at) for one, first in zip(self.destinations, self.firsts, strict=True)]
+            yield LinkedRows(rows, self.connection)
 
 
 class Move(NamedTuple):
@@ -222,39 +249,33 @@ class Move(NamedTuple):
         return bodies + self.rows * len(run.head)
 
 
-class RunChanges:
-    """Runs of QoS 2 publications that a batch stages, and those of staged runs that it moves to their queues."""
-
-    __slots__ = ("moves", "staged")
-
-    def __init__(self) -> None:
-        self.staged: dict[Session, tuple[Puts, list[StagedRun]]] = {}
-        self.moves: dict[Session, list[Move]] = {}
-        """In order."""
-
-    def __bool__(self) -> bool:
-        return bool(self.staged or self.moves)
-
-    def add_to(self, unit: Unit) -> None:
-        """Add them to a unit of work."""
-        unit.puts += [puts for puts, _ in self.staged.values()]
-        for session, moves in self.moves.items():
-            for move in moves:
-                to_queue, manager, priority = move.run.address[:3]
-                longest = len(move.run.head) + move.run.longest
-                tokens = move.tokens
-                moved = Moves(
-                    STAGED, session.key, tokens, to_queue, manager, to_priority=priority, longest=longest
-                )  # fmt: skip
-                unit.moves.append(moved)
+def _add_moves(moves: Iterable[Move], session: Session, unit: Unit) -> None:
+    """Add them to a unit of work: neighbours that go to the same queue as one."""
+    for move in moves:
+        queue, manager, priority = move.run.address[:3]
+        longest, tokens = len(move.run.head) + move.run.longest, move.tokens
+        last = unit.moves[-1] if unit.moves else None
+        if (
+            last is not None
+            and isinstance(tokens, range)
+            and isinstance(last.tokens, range)
+            and last.tokens.stop == tokens.start
+            and (last.key, last.to_queue, last.to_queue_manager, last.to_priority)
+            == (session.staged_key, queue, manager, priority)
+        ):
+            last.tokens, last.longest = range(last.tokens.start, tokens.stop), max(last.longest, longest)
+        else:
+            key = session.staged_key
+            unit.moves.append(Moves(STAGED, key, tokens, queue, manager, to_priority=priority, longest=longest))
 
 
 class Batch:
     """One batch on its way to a commit."""
 
     __slots__ = (
-        "after", "answered", "deliveries", "destinations", "fanned", "linked", "opened", "parked", "pending",
-        "queued_after", "replaces", "replies", "rows", "run_changes", "staged", "started", "state", "takes",
+        "_linked", "after", "answered", "deliveries", "destinations", "fanned", "linked_runs", "moves", "opened",
+        "parked", "pending", "queued_after", "released", "replaces", "replies", "rows", "staged", "started", "state",
+        "takes", "undo",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -269,18 +290,21 @@ class Batch:
         """The packets among them, by type."""
         self.pending: dict[Connection, int] = {}
         """QoS 1 publications that take room of the connection's Receive Maximum until then."""
+        self.released: dict[Connection, int] = {}
+        """QoS 2 publications of 5.0 clients that do so, too: until PUBCOMP is sent, MQTT 5 4.9."""
         self.after: list[Callable[[], None]] = []
         """What else is done when the commit has returned."""
-        self.deliveries: list[tuple[Session, list[Item], Puts | None, int]] = []
-        """What local sessions get then, in order; for a durable session with the first of the rows that store it."""
-        self.staged: dict[Session, tuple[Puts, list[int]]] = {}
-        """QoS 2 publications: the rows that store them until their PUBREL, and the packet identifier of each."""
-        self.run_changes = RunChanges()
-        """QoS 2 publications that are staged in runs, and what is released of such."""
+        self.deliveries: list[Delivery] = []
+        """What local sessions get then, in order."""
+        self.staged: list[StagedRows] = []
+        """QoS 2 publications: the rows that store them until their PUBREL."""
+        self.moves: dict[Session, list[Move]] = {}
+        """What is released of such as are staged in runs, in order."""
         self.fanned: dict[Released, Publication | None] = {}
         """Releases that reach local subscribers with this batch, even if their queue has to be waited for."""
-        self.linked: list[LinkedRows] = []
-        """Publications with several destinations."""
+        self._linked: list[LinkedRows] = []
+        self.linked_runs: list[LinkedRuns] = []
+        """Publications with several destinations, as they were noted; `linked` has them one by one."""
         self.queued_after: dict[Address, list[LinkedRows]] = {}
         """Publications that queue up after what waits for an address, though it is not (only) theirs."""
         self.parked: Parked | None = None
@@ -290,6 +314,8 @@ class Batch:
         """When the first bytes for this batch were read."""
         self.started = 0.0
         """When it was submitted."""
+        self.undo: Undo | None = None
+        """Takes back the unit that is being handled, if it fails; what changes its columns notes that here before."""
 
     def __bool__(self) -> bool:
         return bool(
@@ -300,8 +326,21 @@ class Batch:
             or self.after
             or self.takes
             or self.replaces
-            or self.run_changes
+            or self.moves
         )
+
+    @property
+    def linked(self) -> list[LinkedRows]:
+        """Publications with several destinations. Nothing asks for them unless something fails."""
+        for run in self.linked_runs:
+            self._linked += run.publications()
+        self.linked_runs.clear()
+        return self._linked
+
+    @linked.setter
+    def linked(self, links: list[LinkedRows]) -> None:
+        self.linked_runs.clear()
+        self._linked = links
 
     # -- what is put --
 
@@ -309,16 +348,28 @@ class Batch:
         """The destination with an address, for messages of the rule with this policy."""
         destination = self.destinations.get(address)
         if destination is None:
+            self.noting(self.destinations, address)
             destination = self.destinations[address] = Destination(address, policy)
         else:
+            if self.undo is not None:
+                self.undo.destination(destination)
             destination.aim(policy)
         return destination
+
+    def noting(self, table: dict[Any, Any], key: object) -> None:
+        """A key of a table is about to change: of the batch, or of a session whose state goes with it."""
+        if self.undo is not None:
+            self.undo.key(table, key)
 
     def state_puts(self, queue: str, key: bytes, priority: int = 0) -> Puts:
         """The puts to a queue of the gateway's own state, to be added to."""
         puts = self.state.get((queue, key, priority))
         if puts is None:
+            self.noting(self.state, (queue, key, priority))
             puts = self.state[queue, key, priority] = Puts(queue, "", key, priority)
+        elif self.undo is not None:
+            self.undo.length(puts.heads)
+            self.undo.length(puts.bodies)
         return puts
 
     def put(self, address: Address, policy: Policy, head: bytes, body: bytes) -> Row:
@@ -336,12 +387,19 @@ class Batch:
         puts.bodies.append(body)
         self.rows += 1
 
-    def staging(self, session: Session) -> tuple[Puts, list[int]]:
-        """The puts that store what a session stages, and the packet identifiers of their rows."""
-        found = self.staged.get(session)
-        if found is None:
-            found = self.staged[session] = (self.state_puts(STAGED, session.key), [])
-        return found
+    def staging(self, session: Session, run: StagedRun | None = None) -> tuple[Puts, list[int]]:
+        """The puts that store what a session stages now, perhaps a run, and the packet identifiers of their rows."""
+        puts = self.state_puts(STAGED, session.staged_key)
+        if self.undo is not None:
+            self.undo.length(self.staged)
+        ids: list[int] = run.ids if run is not None else []
+        self.staged.append((session, puts, len(puts.heads), ids, run))
+        return puts, ids
+
+    def close(self) -> None:
+        """Nothing is appended to its columns any more without asking."""
+        for destination in self.destinations.values():
+            destination.close()
 
     # -- failures --
 
@@ -437,10 +495,10 @@ class Batch:
         """Have the other batch take the staged message that a row releases off its queue; a will is kept until then."""
         if mark.released is not None:
             session, _, token = mark.released
-            takes = self.takes.get((STAGED, session.key))
+            takes = self.takes.get((STAGED, session.staged_key))
             if takes is not None and token in takes.tokens:
                 takes.tokens.remove(token)
-                into.take(STAGED, session.key, token)
+                into.take(STAGED, session.staged_key, token)
         if mark.will is not None:
             self.replace(WILLS, mark.will.key, mark.will.record)
             into.replace(WILLS, mark.will.key, None)
@@ -462,11 +520,15 @@ class Batch:
         """The messages to be removed from a queue, to be added to."""
         takes = self.takes.get((queue, key))
         if takes is None:
+            self.noting(self.takes, (queue, key))
             takes = self.takes[queue, key] = Takes(queue, key, [])
+        elif self.undo is not None:
+            self.undo.length(takes.tokens)
         return takes.tokens
 
     def replace(self, queue: str, key: bytes, body: bytes | None) -> None:
         """Replace one state message; the last replacement in a batch counts."""
+        self.noting(self.replaces, (queue, key))
         self.replaces[queue, key] = Replace(queue, key, body)
 
     def reply(self, connection: Connection, data: bytes) -> None:
@@ -474,9 +536,17 @@ class Batch:
         self.answered[data[0] >> 4] += 1
         replies = self.replies.get(connection)
         if replies is None:
+            self.noting(self.replies, connection)
             self.replies[connection] = [data]
         else:
+            if self.undo is not None:
+                self.undo.length(replies)
             replies.append(data)
+
+    def release(self, connection: Connection, count: int) -> None:
+        """So many QoS 2 publications of a 5.0 client are released: they take room until their PUBCOMPs are sent."""
+        self.released[connection] = self.released.get(connection, 0) + count
+        connection.inbound_pending += count
 
     def unit(self) -> Unit:
         """What the queue manager is asked to commit."""
@@ -488,8 +558,8 @@ class Batch:
             [],
             list(self.replaces.values()),
         )
-        if self.run_changes:
-            self.run_changes.add_to(unit)
+        for session, moves in self.moves.items():
+            _add_moves(moves, session, unit)
         return unit
 
 
@@ -497,8 +567,8 @@ class Parked:
     """A parked destination with the rows that are linked to it: a unit of work of its own, tried again and again."""
 
     __slots__ = (
-        "address", "batch", "connections", "count", "done", "inflight", "policy", "released", "since", "successor",
-        "tries", "unanswered",
+        "address", "away", "batch", "connections", "count", "done", "inflight", "policy", "released", "since",
+        "successor", "tries", "unanswered",
     )  # fmt: skip
 
     def __init__(self, address: Address, policy: Policy, now: float) -> None:
@@ -516,5 +586,7 @@ class Parked:
         """Those of them for which nobody waits."""
         self.since = now
         self.inflight = False
+        self.away = False
+        """Its queue manager was away at the last attempt."""
         self.successor: Parked | None = None
         self.done = False

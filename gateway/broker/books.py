@@ -13,20 +13,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.bridge.segments import is_further
 from gateway.bridge.trace import sampled
-from gateway.broker.batch import Mark
+from gateway.broker.marks import Mark
 from gateway.broker.publish.columns import length_of
+from gateway.errors import Refused
 from gateway.mq.reason_policy import policy_for
 from gateway.mqtt.packets import Properties
 from gateway.ports.counters import Direction
+from gateway.rules.feedback import Feedback
 
 if TYPE_CHECKING:
     from gateway.broker.batch import Batch, Destination, Row
-    from gateway.ports.batch import Puts
-    from gateway.ports.counters import Counters, DropReason
+    from gateway.ports.counters import Counters, DropReason, TransformReason
     from gateway.session.connection import Connection
 
 NO_RULE = "_none"
 _UNMARKED = Mark()
+_NOT_BUILT: dict[int, TransformReason] = {
+    Feedback.NAME_NOT_VALID: "template", Feedback.VALUE_MISSING: "template", Feedback.VALUE_NOT_VALID: "template",
+    Feedback.TOPIC_NOT_VALID: "template", Feedback.SCHEMA: "schema", Feedback.TEXT_NOT_VALID: "payload",
+}  # fmt: skip
 
 
 def rule_of(row: Row) -> str:
@@ -43,6 +48,13 @@ def qos_of(row: Row) -> int:
     if mark.released is not None:
         return 2
     return int(destination.address.persistent) if mark.cause is None else mark.cause.qos
+
+
+def not_built(counters: Counters, rule: str, why: Refused, client_id: str = "", **about: object) -> None:
+    """Count a message that a rule could not build, to a queue or to devices. `about`: its topic, or its queue."""
+    series = rule, _NOT_BUILT.get(why.feedback, "other")
+    counters.transform_errors[series] += 1
+    counters.examples.note("transform_errors", series, client_id, why=str(why), **about)
 
 
 def messages(rows: Iterable[Row]) -> Iterator[Row]:
@@ -73,6 +85,8 @@ def dropped(counters: Counters, batch: Batch, rows: Iterable[Row], reason: DropR
     received(counters, batch, rows)
     for rule, count in Counter(map(rule_of, rows)).items():
         counters.messages_dropped[rule, reason] += count
+    if rows:
+        counters.examples.note("messages_dropped", (rule_of(rows[0]), reason), queue=rows[0][0].address.queue)
 
 
 def took(counters: Counters, batch: Batch, connection: Connection, count: int, acknowledged: int) -> None:
@@ -86,23 +100,33 @@ def took(counters: Counters, batch: Batch, connection: Connection, count: int, a
         batch.pending[connection] = batch.pending.get(connection, 0) + acknowledged
 
 
-def refused(counters: Counters, rule: str, qos: int, reason: DropReason) -> None:
+def refused(
+    counters: Counters, rule: str, qos: int, reason: DropReason, *, client_id: str, topic: str, queue: str | None = None
+) -> None:
     """Count a publication that was answered with a reason code instead of being put."""
     _received(counters, rule, qos, 1)
-    counters.messages_dropped[rule or NO_RULE, reason] += 1
+    series = (rule or NO_RULE, reason)
+    counters.messages_dropped[series] += 1
+    counters.examples.note("messages_dropped", series, client_id, topic=topic, queue=queue)
 
 
 def committed(counters: Counters, queue_manager: str, batch: Batch) -> int:
     """Count what a batch has put; how many messages of rules that is."""
     bridged = 0
+    plain: dict[tuple[str, int], list[int]] = {}
     for destination in batch.destinations.values():
         puts = destination.puts
-        if not puts.heads:
+        rows = len(puts.heads)
+        if not rows:
             continue
-        bridged += destination.rows
+        bridged += rows
         if destination.plain and not puts.lost and batch.parked is None:  # nearly always
-            qos = int(destination.address.persistent)
-            _count_plain(counters, queue_manager, destination.policies[0][1].rule, qos, puts)
+            name = destination.policies[0][1].rule, int(puts.persistent)
+            known = plain.get(name)
+            if known is None:
+                known = plain[name] = [0, 0]
+            known[0] += rows
+            known[1] += length_of(puts.heads) + length_of(puts.bodies)
             continue
         dead_letters = destination.dead_letters
         if dead_letters:
@@ -111,7 +135,11 @@ def committed(counters: Counters, queue_manager: str, batch: Batch) -> int:
         _count_puts(counters, queue_manager, batch, destination, NO_RULE if dead_letters else "")
         if puts.lost:
             _lost(counters, queue_manager, destination)
-    for moves in batch.run_changes.moves.values():
+    for (rule, qos), (rows, size) in plain.items():
+        counters.mq_put_messages[queue_manager, rule] += rows
+        counters.mq_put_bytes[queue_manager, rule] += size
+        _received(counters, rule, qos, rows)
+    for moves in batch.moves.values():
         for move in moves:
             rule = move.policy.rule
             counters.mq_put_messages[queue_manager, rule] += move.rows
@@ -134,7 +162,8 @@ def placed(counters: Counters, queue_manager: str, batch: Batch) -> None:
         puts = destination.puts
         if not puts.placed:
             continue
-        rows = range(puts.placed)
+        left = set(puts.too_long)
+        rows = [row for row in range(puts.placed) if row not in left]
         received(counters, batch, ((destination, row) for row in rows))
         whole = messages((destination, row) for row in rows)
         for policy, count in Counter(destination.policy(row) for _, row in whole).items():
@@ -143,7 +172,7 @@ def placed(counters: Counters, queue_manager: str, batch: Batch) -> None:
             len(puts.heads[row]) + len(puts.bodies[row]) for row in rows
         )
         _lost(counters, queue_manager, destination)
-        puts.placed, puts.tokens = 0, ()
+        puts.placed, puts.tokens, puts.too_long = 0, (), ()
         batch.without(destination, rows)
 
 
@@ -158,14 +187,6 @@ def _lost(counters: Counters, queue_manager: str, destination: Destination) -> N
             counters.mq_put_messages[queue_manager, policy.rule] -= count
             counters.messages_dropped[policy.rule, reason] += count
         lost -= count
-
-
-def _count_plain(counters: Counters, queue_manager: str, rule: str, qos: int, puts: Puts) -> None:
-    """Count rows of one rule, each of which is a message as it came: a part of `_count_puts`."""
-    rows = len(puts.heads)
-    counters.mq_put_messages[queue_manager, rule] += rows
-    counters.mq_put_bytes[queue_manager, rule] += length_of(puts.heads) + length_of(puts.bodies)
-    _received(counters, rule, qos, rows)
 
 
 def _count_puts(counters: Counters, queue_manager: str, batch: Batch, destination: Destination, instead: str) -> None:
@@ -201,9 +222,8 @@ def finished(counters: Counters, queue_manager: str, batch: Batch, now: float) -
     acknowledged = sum(batch.pending.values())
     if acknowledged:
         counters.mqtt_puback_seconds[1].observe_many(since_read, acknowledged)
-    if batch.staged or batch.run_changes.staged:
-        staged = sum(len(ids) for _, ids in batch.staged.values())
-        staged += sum(len(held.ids) for _, several in batch.run_changes.staged.values() for held in several)
+    if batch.staged:
+        staged = sum([len(ids) for _, _, _, ids, _ in batch.staged])
         counters.mqtt_puback_seconds[2].observe_many(since_read, staged)
     if bridged:
         counters.bridge_latency_seconds["in"].observe_many(since_read, bridged)

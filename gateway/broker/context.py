@@ -7,19 +7,21 @@ A part takes a `Context` and, as further arguments, the parts it works with; the
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.broker.batch import Batch
 from gateway.broker.limits import Limits, StoredCount
+from gateway.broker.refused.set_aside import GuardedScheduler, SetAside
 from gateway.errors import MQError, ProtocolError
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, Disconnect
 from gateway.ports.access import Access
 from gateway.ports.asking import Asks, found_or_raised
-from gateway.ports.batch import BatchQueueManager, Scheduler, Token
+from gateway.ports.batch import BatchQueueManager, Clock, Done, Scheduler, StorageFull, Token, Unit
 from gateway.ports.counters import Counters, DisconnectReason
 from gateway.ports.ownership import Owners
-from gateway.ports.state_queues import SESSIONS
+from gateway.ports.state_queues import SESSIONS, TOGETHER
 from gateway.session.connection import AUTHENTICATING, CLOSED, NEW, ONLINE, Connection
 from gateway.session.record import encode_json
 from gateway.session.registry import Registry
@@ -27,14 +29,26 @@ from gateway.session.session import Session
 
 if TYPE_CHECKING:
     from gateway.broker.books import Hop
+    from gateway.broker.slices import Slices
 
 _T = TypeVar("_T")
+MOST_REPLACED = 500
+"""State messages (sessions, retained messages) that one commit replaces, as long as commits succeed: each takes a
+lookup of its own, and all of them are made ready in one turn of the reactor."""
 
 
 class Context:
     """State that all parts share, and the few things they all do."""
 
+    until: float = inf
+    """Until when, by the clock that never jumps, packets are worked off in this turn; what is left is put off."""
+
+    on_slow: Callable[[Connection, float, int], None]
+    """Told when a packet among so many bytes of a connection has taken so many seconds."""
+
     # Set by the engine when it joins the parts.
+    slices: Slices
+    """Work on many things at once, a little in each turn."""
     flush: Callable[[], None]
     """Submit the open batch unless a commit is running, and write what may be written."""
     resubmit: Callable[[Batch], None]
@@ -48,7 +62,10 @@ class Context:
     refuse_connect: Callable[[Connection, ProtocolError], None]
     """Answer a connection that is not online with a refusal, and close it."""
 
-    def __init__(
+    storage_full: StorageFull | None = None
+    """Why publications are not taken in, while the queue manager's own disk is full."""
+
+    def __init__(  # noqa: PLR0915 -- its fields
         self,
         queue_manager: BatchQueueManager,
         scheduler: Scheduler,
@@ -57,23 +74,33 @@ class Context:
         counters: Counters,
     ) -> None:
         self.queue_manager = queue_manager
+        self.submit: Callable[[Unit, Done], None] = queue_manager.submit
+        """Commits a unit of work; by way of the targets where there are some (`broker.targets`)."""
+        self.target_names: frozenset[str] = frozenset()
+        """Queue managers that messages are put to directly."""
         self.remote_reads = queue_manager if isinstance(queue_manager, Asks) else None
         """Set where the queue manager may not answer: what is read of it while devices are served is asked for."""
         self.instance = queue_manager.instance if isinstance(queue_manager, Owners) else ""
         """This gateway's name among those that share the state queues; empty: it is alone."""
-        self.scheduler = scheduler
         self.now = scheduler.now()
         self.limits = limits
         self.access = access
         self.counters = counters
-        self.sessions = Registry()
+        self.sessions = Registry(b"" if isinstance(queue_manager, Owners) else TOGETHER)
         self.connections: set[Connection] = set()
+        self.strangers = 0
+        """Bytes that are kept of those that are not online."""
         self.stored = StoredCount()
         """What is stored for sessions."""
         self.batch = Batch()
         """The open one."""
         self.attempts: list[Batch] = []
         """Batches that go before the open one: the next attempts of what was parked."""
+        self.set_aside = SetAside(self, scheduler)
+        """Runs what may fail by itself: records, messages, ends of connections, timers."""
+        self.scheduler: Scheduler = GuardedScheduler(scheduler, self.set_aside)
+        self.clock: Clock = scheduler
+        """The time alone, at first hand: it is asked for in every round."""
         self.running = self.batch
         """The batch whose unit of work is being committed, or the last one."""
         self.committing = False
@@ -89,14 +116,17 @@ class Context:
         """What an operator should look at, by what it concerns; readiness and the admin page show it."""
         self.shortest_payload = limits.max_payload or limits.max_packet
         """The longest payload that the listener of every connection allows."""
-        self.draining = False
-        self.paused = False
-        """True while the open batch is full and a commit runs: the network edge stops reading."""
+        self.draining = self.paused = False
+        """`paused`: true while the open batch is full and a commit runs: the network edge stops reading."""
         self.on_pause: Callable[[bool], None] = lambda _paused: None
         self.on_committed: Callable[[], None] = lambda: None
+        self.on_connected: Callable[[Connection], None] = lambda _connection: None
         self.on_end: Callable[[Connection, str], None] = lambda _connection, _why: None
         self.on_hop: Callable[[Hop], Callable[[], None]] | None = None
         """Told of messages of sampled traces; what it answers is called when their batch is committed."""
+        self.traces: Callable[[str], bool] = lambda _client_id: False
+        """Whether somebody looks at what a client sends and gets; what it says of a client that is connected is kept
+        in `Connection.traced`. Only then the next three are told."""
         self.trace: Callable[[Connection, str, Any], None] | None = None
         """Told of packets that arrive, while a trace is on."""
         self.trace_out: Callable[[Connection, bytes], None] | None = None
@@ -156,6 +186,19 @@ class Context:
             self.send(connection, data)
         self.close(connection, why, text)
 
+    def defect(self, connection: Connection, error: Exception) -> None:
+        """The gateway has a defect, and this connection met it: it alone ends. Nothing that its client sent and that is
+        not committed was acknowledged; the client comes back and sends it again, one packet at a time is looked at
+        then, and what meets the defect again is set aside."""
+        self.set_aside.suspect(connection)
+        self.set_aside.keep("connection", connection.publisher.client_id or connection.link.peer, error)
+        try:
+            self.refuse(connection, reasons.IMPLEMENTATION_SPECIFIC_ERROR, "defect", "a defect of the gateway")
+        except Exception as worse:  # noqa: BLE001 -- whatever is wrong with it, it ends
+            self.set_aside.keep("connection", connection.publisher.client_id or connection.link.peer, worse)
+            connection.link.abort()
+            self.ended(connection, "defect")
+
     def protocol_error(self, connection: Connection, error: ProtocolError) -> None:
         """The peer broke the protocol [MQTT-4.13.1-1] [MQTT-4.8.0-1]."""
         if connection.state in {NEW, AUTHENTICATING}:
@@ -164,7 +207,19 @@ class Context:
         why: DisconnectReason = "packet_too_large" if error.reason == reasons.PACKET_TOO_LARGE else "protocol_error"
         self.refuse(connection, error.reason, why, str(error))
 
+    def keep_of_stranger(self, connection: Connection, size: int) -> int:
+        """So many bytes are kept of a connection that is not online; how many of all of them together."""
+        self.strangers += size - connection.kept
+        connection.kept = size
+        return self.strangers
+
     # -- what is stored of sessions --
+
+    def is_anothers(self, session: Session | None, user: str | None, listener: str) -> bool:
+        """Whether a session belongs to another user than this one, who connects through this listener."""
+        if session is None or session.is_due(self.now):
+            return False
+        return not self.access.may_take(session.user, session.listener, user, listener)
 
     def owner_of(self, session: Session) -> dict[str, Any]:
         """What the records of a session and its will say of its owner, where several gateways share the state
@@ -177,6 +232,16 @@ class Context:
         self.batch.replace(SESSIONS, session.key, encode_json(record))
 
     # -- what is under way --
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the open batch replaces as much of the state as is replaced in time by one commit. While nothing can
+        be committed it takes more: pings and acknowledgements go on."""
+        return len(self.batch.replaces) >= MOST_REPLACED and not self.held_since
+
+    def is_time_up(self) -> bool:
+        """Whether what is left of the packets that are being taken in is put off."""
+        return self.is_full or self.clock.monotonic() > self.until
 
     @property
     def idle(self) -> bool:
@@ -203,8 +268,11 @@ class Context:
         def arrived(found: Any) -> None:
             self.now = self.scheduler.now()
             if isinstance(found, Exception) and not isinstance(found, MQError):
-                raise found
-            answered(found)
+                self.set_aside.keep("call", name, found)
+                found = MQError(2195, "a defect of the gateway")  # MQRC_UNEXPECTED_ERROR: whoever asked tries again
+            self.set_aside.run("call", name, lambda: answered(found))
             self.flush()
+
+        name = getattr(answered, "__qualname__", type(answered).__name__)
 
         self.remote_reads.ask(read, arrived)

@@ -1,15 +1,16 @@
 """The broker: bytes of all connections in, one unit of work a batch, acknowledgements out. No reactor, clock or I/O.
 
-The way of a batch: `received` for every socket that is readable, then `flush`. If no commit is running the open batch
-is submitted; if one is, the batch grows until it returns. Nothing of `Batch.replies` is written before that: `done` is
-called when the commit has returned, and `finish` acknowledges and delivers.
+The way of a batch: `received_each` with what a round of sockets has brought, then `flush`. If no commit is running the
+open batch is submitted; if one is, the batch grows until it returns. Nothing of `Batch.replies` is written before that:
+`done` is called when the commit has returned, and `finish` acknowledges and delivers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import add
-from typing import Any
+from typing import Any, TypeVar
 
 from gateway.broker import books
 from gateway.broker.answers import Answers
@@ -18,9 +19,12 @@ from gateway.broker.context import Context
 from gateway.broker.deliver.expiry import Expiry, Requests
 from gateway.broker.deliver.fan_out import FanOut
 from gateway.broker.deliver.handover import Handover
-from gateway.broker.deliver.in_flight import PLAIN_PUBACK, InFlight
+from gateway.broker.deliver.in_flight import InFlight
 from gateway.broker.deliver.reports import Reports
+from gateway.broker.deliver.wide import Wide
+from gateway.broker.gateways.census import Census
 from gateway.broker.limits import Limits
+from gateway.broker.publish.answered import committed
 from gateway.broker.publish.columns import pair
 from gateway.broker.publish.fast import FastLane
 from gateway.broker.publish.plain import PlainLane
@@ -29,27 +33,37 @@ from gateway.broker.publish.qos2 import StagedRuns, Staging
 from gateway.broker.publish.queue_rows import QueueRows
 from gateway.broker.publish.retained import Retained
 from gateway.broker.publish.router import Router
+from gateway.broker.publish.taking import Arrived, Rest
+from gateway.broker.put_off import PutOff
+from gateway.broker.refused.exception_reports import ExceptionReports
 from gateway.broker.refused.failures import Failures
+from gateway.broker.refused.full_disk import FullDisk
+from gateway.broker.refused.one_by_one import OneByOne
 from gateway.broker.refused.parking import MAX_ROWS as MAX_PARKED_ROWS
 from gateway.broker.refused.parking import Parking
 from gateway.broker.sessions.connack import Connacks
 from gateway.broker.sessions.connect import ConnectHandler
+from gateway.broker.sessions.early import Early
 from gateway.broker.sessions.endings import Endings
 from gateway.broker.sessions.ownership import Ownership
 from gateway.broker.sessions.recovery import Recovery
 from gateway.broker.sessions.subscriptions import SubscribeHandler
 from gateway.broker.sessions.sys_topics import SysTopics
 from gateway.broker.sessions.wills import Wills
+from gateway.broker.slices import Slices
 from gateway.errors import ProtocolError
 from gateway.mqtt import reasons
-from gateway.mqtt.reader import Reader
+from gateway.mqtt.reader import MAX_FILTERS, Reader
 from gateway.ports.access import Access
 from gateway.ports.batch import BatchQueueManager, Outcome, Scheduler, Unit
 from gateway.ports.counters import Counters, DisconnectReason, PauseCause
 from gateway.ports.link import Link
 from gateway.ports.ownership import Owners
-from gateway.session.connection import AUTHENTICATING, CLOSED, ONLINE, Connection
+from gateway.ports.state_queues import STAGED
+from gateway.session.connection import CLOSED, ONLINE, Connection
 
+_T = TypeVar("_T")
+SLOW_SECONDS = 0.02
 MAX_ROWS = 20_000
 """With so many rows in the open batch while a commit runs nothing more is read."""
 
@@ -69,6 +83,7 @@ class Engine:
         context = self.context = Context(queue_manager, scheduler, limits, access, counters)
         self.router = router
         router.context = context
+        context.slices = Slices(context)
         self.retained = Retained(context)
         self.reports = Reports(context)
         self.expiry = Expiry(context, self.reports)
@@ -77,13 +92,21 @@ class Engine:
         self.in_flight = InFlight(context, router, self.reports)
         self.handover = Handover(context, router, self.fan_out, self.reports, self.retained)
         self.parking = Parking(context, router)
-        self.queue_rows = QueueRows(context, router, self.parking)
+        exception_reports = ExceptionReports(context)
+        self.queue_rows = QueueRows(context, router, self.parking, exception_reports)
         self.publications = Publications(context, router, self.queue_rows, self.retained, self.fan_out, self.parking)
         self.staged_runs = StagedRuns(context, self.parking)
         self.staging = Staging(context, self.publications, self.staged_runs)
-        self.plain_lane = PlainLane(context, self.publications, self.staging, self.fan_out, self.in_flight)
-        self.fast_lane = FastLane(context, self.publications, self.staging, self.staged_runs)
-        self.failures = Failures(context, router, self.parking, self.staged_runs)
+        self.put_off = PutOff(context)
+        self.plain_lane = PlainLane(context, self.publications, self.staging)
+        self.plain_lane.wide = Wide(context, router, self.fan_out, self.put_off)
+        self.one_by_one = OneByOne(context, self.plain_lane, self.put_off)
+        self.put_off.packets, self.put_off.received = self.one_by_one.packets, self._received_late
+        self.full_disk = FullDisk(context, self.plain_lane, self.one_by_one.packets)
+        self.fast_lane = FastLane(
+            context, self.publications, self.staging, self.staged_runs, self.fan_out, self.in_flight, self.put_off
+        )
+        self.failures = Failures(context, router, self.parking, self.staged_runs, exception_reports)
         self.answers = Answers(context, self.parking)
         self.wills = Wills(context, self.publications)
         self.connacks = Connacks(context, self.wills)
@@ -91,38 +114,45 @@ class Engine:
             context, router, self.fan_out, self.reports, self.staged_runs, self.parking, self.wills, self.connacks
         )
         self.subscribe = SubscribeHandler(context, router, self.retained, self.fan_out)
+        self.one_by_one.refuse_subscribe = self.subscribe.refuse
         self.recovery = Recovery(context, self.retained, self.expiry, self.subscribe, self.wills)
         self.ownership = self._ownership()
         """Set where other gateways keep their sessions on the same state queues."""
         self.connect = ConnectHandler(
-            context, router, self.in_flight, self.plain_lane.packets, self.wills, self.connacks, self.endings,
-            self.ownership,
-        )  # fmt: skip
-        self.sys_topics = SysTopics(context, router, self.retained, self.fan_out, self.endings)
+            context, router, self.in_flight, self.wills, self.connacks, self.endings, self.ownership
+        )
+        self.early = Early(context, self.connect)
+        self.connect.on_online = self._online
+        census = Census() if self.ownership is None else self.ownership.census
+        self.sys_topics = SysTopics(context, router, self.retained, self.fan_out, self.endings, census)
+        context.on_slow = lambda _connection, _spent, _length: None
         context.flush, context.resubmit, context.abandon = self.flush, self.resubmit, self.abandon
-        context.write, context.ended = self.answers.write, self.endings.ended
+        context.write, context.ended = self.answers.write, self._ended
         context.refuse_connect = self.connacks.refuse_malformed
         self.plain_lane.handlers = self._handlers()
         self._submitting = False
         # for those who are no part of the broker
         self.queue_manager, self.scheduler = queue_manager, scheduler
-        self.limits, self.counters = limits, counters
+        self.limits, self.counters, self.census = limits, counters, census
         self.sessions, self.connections = context.sessions, context.connections
 
     def _ownership(self) -> Ownership | None:
         context, owners = self.context, self.context.queue_manager
         if not isinstance(owners, Owners) or not owners.instance:
             return None
-        return Ownership(
+        ownership = Ownership(
             context, owners, self.router, self.expiry, self.wills, self.connacks, self.endings, self.recovery
         )
+        self.subscribe.when_current = ownership.retained.when_current
+        self.subscribe.when_known = ownership.interests.when_known
+        return ownership
 
     def _handlers(self) -> list[Callable[[Connection, Any], None]]:
         """Who knows a packet type."""
         handlers: list[Callable[[Connection, Any], None]] = [self._server_only] * 16
         for kind, handler in {
             1: self.connect.connect,
-            3: self.plain_lane.publish,
+            3: self.full_disk.publish,
             4: self.in_flight.puback,
             5: self.in_flight.pubrec,
             6: self.staging.pubrel,
@@ -148,8 +178,11 @@ class Engine:
         if context.draining or len(context.connections) >= context.limits.max_connections:
             return None
         limits = context.limits.at(link.listener)
-        reader = Reader(min(limits.max_packet, limits.max_connect), max_user_properties=limits.max_user_properties)
-        connection = Connection(link, reader, listener, context.scheduler.monotonic())
+        reader = Reader(
+            min(limits.max_packet, limits.max_connect), max_user_properties=limits.max_user_properties,
+            max_filters=max(MAX_FILTERS, 2 * limits.max_subscriptions),
+        )  # fmt: skip
+        connection = Connection(link, reader, listener, context.clock.monotonic())
         connection.limits = limits
         context.shortest_payload = min(context.shortest_payload, limits.max_payload or limits.max_packet)
         context.connections.add(connection)
@@ -158,45 +191,108 @@ class Engine:
     def closed(self, connection: Connection, why: DisconnectReason = "io_error") -> None:
         """The socket is closed."""
         connection.leaving = False
-        self.context.now = self.context.scheduler.now()
-        self.endings.ended(connection, why)
+        self.context.now = self.context.clock.now()
+        self._ended(connection, why)
+
+    def _ended(self, connection: Connection, why: DisconnectReason) -> None:
+        """The end of a connection is a unit: whatever it meets, the connection is no more."""
+        who = connection.publisher.client_id or connection.link.peer
+        if not self.context.set_aside.run("connection", who, partial(self.endings.ended, connection, why)):
+            self.endings.forget(connection)
 
     # -- the way of a batch: what was received, flush, the commit, done --
 
-    def received_each(self, arrived: list[tuple[Connection, bytes]]) -> list[tuple[Connection, bytes]]:
-        """A few bytes of several connections: plain publications are taken in together, the others returned."""
-        return self.fast_lane.take_round(arrived)
+    def received_each(self, arrived: list[tuple[Connection, bytes]]) -> None:
+        """Bytes of several connections, once of each. Call `flush` when all that was readable has been handed in. The
+        fast lane takes what is ordinary; the plain lane takes the first packet of each that is not; and so on."""
+        context = self.context
+        context.now = context.clock.now()
+        if not context.batch.opened:
+            context.batch.opened = context.clock.monotonic()
+        self._take_rest(self._take_ordinary(arrived))
+
+    def _received_late(self, connection: Connection, data: bytes) -> None:
+        """Bytes that were put off."""
+        self._take_rest(self._take_ordinary([(connection, data, 0)]))
+
+    def _take_rest(self, rest: Rest) -> None:
+        """What is not ordinary, and all that is ordinary behind it."""
+        context, monotonic = self.context, self.context.clock.monotonic
+        while rest:
+            going = []
+            for connection, data, at in rest:
+                begun = monotonic()
+                try:
+                    stop = self._take_one(connection, data, at)
+                except Exception as error:  # noqa: BLE001 -- a defect costs the connection that met it, not the others
+                    context.defect(connection, error)
+                    continue
+                if monotonic() - begun > SLOW_SECONDS:
+                    context.on_slow(connection, monotonic() - begun, len(data))
+                if stop < len(data):
+                    going.append((connection, data, stop))
+            rest = self._take_ordinary(going) if going else going
+
+    def _take_ordinary(self, arrived: Arrived | Rest) -> Rest:
+        """What the fast lane takes. If that meets a defect, nobody can tell whose packet it was: so it gets nothing of
+        those who have met one."""
+        apart: Rest = []
+        if self.context.set_aside.suspects:
+            arrived, apart = self._suspects_apart(arrived)
+        try:
+            return apart + self.fast_lane.take(arrived) if apart else self.fast_lane.take(arrived)
+        except Exception as error:  # noqa: BLE001 -- it costs the connections of this round, and no others
+            for one in arrived:
+                self.context.defect(one[0], error)
+            return apart
+
+    def _suspects_apart(self, arrived: Arrived | Rest) -> tuple[Arrived | Rest, Rest]:
+        """What others have sent, and what clients have that met a defect lately."""
+        context, others, apart = self.context, list[Any](), Rest()
+        for one in arrived:
+            connection, data = one[0], one[1]
+            if connection.state != ONLINE or not context.set_aside.is_suspect(connection):
+                others.append(one)
+            elif len(one) == 3:
+                apart.append(one)
+            else:
+                connection.last_read = context.clock.monotonic()
+                context.counters.bytes_in += len(data)
+                data = data if connection.reader.held is None else connection.reader.joined(data)
+                if data:
+                    apart.append((connection, data, 0))
+        return others, apart
 
     def received(self, connection: Connection, chunk: bytes) -> None:
-        """Bytes of one connection. Call `flush` when all that was readable has been handed in."""
+        """Bytes of one connection."""
+        self.received_each([(connection, chunk)])
+
+    def _take_one(self, connection: Connection, data: bytes, at: int) -> int:
+        """Take the packet at `at`, of any kind; returns where what is left of the data begins."""
+        context, end = self.context, len(data)
         if connection.state == CLOSED:
-            return
-        context = self.context
-        context.now = context.scheduler.now()
-        connection.last_read = context.scheduler.monotonic()
-        if not context.batch.opened:
-            context.batch.opened = connection.last_read
-        context.counters.bytes_in += len(chunk)
-        if connection.state == AUTHENTICATING:
-            connection.early_bytes += len(chunk)
-            if connection.early_bytes > context.limits.max_connect:
-                context.protocol_error(connection, ProtocolError("too much before CONNACK", reasons.QUOTA_EXCEEDED))
-                return
+            return end
+        if connection in self.put_off or context.is_time_up():
+            self.put_off.add_data(connection, data[at:], slow=at > 0)
+            return end
+        reader = connection.reader
         if connection.state == ONLINE:
-            if chunk.startswith(PLAIN_PUBACK) and connection.reader.held is None:
-                chunk = self.in_flight.settle_chunk(connection, chunk)
-            rest = self.fast_lane.take_chunk(connection, chunk) if chunk else b""
-            if rest:
-                self.plain_lane.packets(connection, connection.reader.feed(rest))
-            else:
-                self.plain_lane.check_in_flight(connection)
+            packet, stop = reader.packet(data, at)
+            if packet is not None:
+                self.one_by_one.packet(connection, packet)
         else:
-            packets = connection.reader.feed(chunk)
-            if packets:
-                self.connect.early_packets(connection, packets)
-        error = connection.reader.error
-        if error is not None and connection.state != CLOSED:
-            context.protocol_error(connection, error)
+            stop = end - len(self.early.take(connection, data[at:]))
+        if reader.error is not None and connection.state != CLOSED and connection not in self.put_off:
+            context.protocol_error(connection, reader.error)
+        return stop
+
+    def _online(self, connection: Connection) -> None:
+        """A client is let in: what it has sent early is taken in its turn."""
+        data = self.early.taken(connection)
+        if connection in self.put_off:
+            self.put_off.add_first(connection, data)
+        elif data:
+            self._take_rest([(connection, data, 0)])
 
     def _server_only(self, connection: Connection, packet: Any) -> None:
         error = ProtocolError(f"packet type {packet[0] >> 4} is not for a server")
@@ -205,6 +301,7 @@ class Engine:
     def flush(self) -> None:
         """Submit the open batch unless a commit is running, and write what may be written."""
         context = self.context
+        self.full_disk.look()
         if context.refill:
             refill, context.refill = context.refill, {}
             for session in refill:
@@ -227,9 +324,9 @@ class Engine:
                         self.parking.over(batch.parked)
                     self.finish(batch)
                     continue
-                batch.started = context.scheduler.monotonic()
+                batch.started = context.clock.monotonic()
                 context.committing, context.running = True, batch
-                context.queue_manager.submit(unit, self.done)
+                context.submit(unit, self.done)
         finally:
             self._submitting = False
         if not context.batch:
@@ -240,8 +337,11 @@ class Engine:
         """The open batch; another one is open from now on."""
         context = self.context
         batch, context.batch = context.batch, Batch()
-        if batch.run_changes.moves and (self.parking.waiting or context.trace_commit is not None):
+        batch.close()
+        if batch.moves and self.parking.waiting:
             self.staged_runs.write_all_out(batch)
+        if batch.moves and context.trace_commit is not None:
+            self.staged_runs.write_traced_out(batch)
         if self.parking.waiting:
             self.parking.join(batch)
         return batch
@@ -265,47 +365,84 @@ class Engine:
         """The queue manager has committed the unit, or says why not (nothing of it was committed then)."""
         context = self.context
         batch = context.running
-        context.now = context.scheduler.now()
+        context.now = context.clock.now()
         if outcome.failures:
-            self.failures.handle(batch, unit, outcome)
+            try:
+                self.failures.handle(batch, unit, outcome)
+            except Exception as error:  # noqa: BLE001 -- nothing of it is committed or acknowledged: it comes again
+                context.set_aside.keep("call", "a commit that was refused", error)
+                context.scheduler.later(self.failures.hold(), lambda: self.resubmit(batch))
             return
         context.committing = False
         if batch.parked is not None:
-            self.parking.over(batch.parked)
+            self._step(batch, partial(self.parking.over, batch.parked))
         if context.held_since:
             self.failures.recovered()
         if context.trace_commit is not None:
-            context.trace_commit(batch)
-        committed = context.scheduler.monotonic()
+            self._step(batch, partial(context.trace_commit, batch))
+        over = context.clock.monotonic()
         self.finish(batch)
         if context.unwritten:
-            self.answers.write_all()  # before the books are kept: clients wait for this
-        books.finished(context.counters, context.queue_manager.name, batch, committed)
-        context.on_committed()
+            self._step(batch, self.answers.write_all)  # before the books are kept: clients wait for this
+        keep_books = partial(books.finished, context.counters, context.queue_manager.name, batch, over)
+        self._step(batch, keep_books)
+        self._step(batch, context.on_committed)
         if not self._submitting:
             self.flush()
 
     def finish(self, batch: Batch) -> None:
         """The commit has returned: acknowledge, then deliver."""
-        for connection, count in batch.pending.items():
+        committed(batch.pending)
+        for connection, count in batch.released.items():
             connection.inbound_pending -= count
-            connection.session.received += count
         out, answered = self.context.counters.packets_out, batch.answered
         if answered[4] == sum(answered):
             out[4] += answered[4]  # nothing but PUBACKs
         else:
             out[:] = map(add, out, answered)
-        accepted = self.answers.acknowledge(batch)
-        for owner, (staged, ids) in batch.staged.items():
-            pair(owner.staged_tokens, ids, staged.tokens)
-        if batch.run_changes:
-            self.staged_runs.committed(batch)
+        accepted = self._step(batch, partial(self.answers.acknowledge, batch)) or ()
+        for owner, staged, first, ids, run in batch.staged:
+            tokens = staged.tokens[first : first + len(ids)]
+            if owner.ended:  # it ended while this was being committed
+                self.context.batch.taken(STAGED, owner.staged_key).extend(tokens)
+            elif run is not None:
+                run.tokens = tokens
+            else:
+                pair(owner.staged_tokens, ids, tokens)
         if batch.deliveries:
-            self.in_flight.deliver(batch.deliveries)
+            self._step(batch, partial(self._deliver, batch))
         for connection in accepted:
-            self.connect.connected(connection)
+            try:
+                self.connect.connected(connection)
+            except Exception as error:  # noqa: BLE001 -- as in `received`
+                self.context.defect(connection, error)
         for call in batch.after:
-            call()
+            self._call(call)
+
+    def _deliver(self, batch: Batch) -> None:
+        try:
+            self.in_flight.deliver(batch.deliveries)
+        except Exception:
+            for session, _, puts, *_ in batch.deliveries:  # what is stored is fetched
+                if puts is not None:
+                    session.outflow.unfetched = True
+                    self.context.refill[session] = None
+            raise
+
+    def _step(self, batch: Batch, call: Callable[[], _T]) -> _T | None:
+        """Something that follows a commit. If it meets a defect, nobody can tell who has not heard of the commit: those
+        who wait for an answer in it come back, and are told by their sessions."""
+        try:
+            return call()
+        except Exception as error:  # noqa: BLE001 -- the other steps are taken
+            self.context.set_aside.keep("call", getattr(call, "__qualname__", "what follows a commit"), error)
+            for connection in list(batch.replies):
+                self.context.refuse(connection, reasons.IMPLEMENTATION_SPECIFIC_ERROR, "defect", "a defect here")
+            return None
+
+    def _call(self, call: Callable[[], object]) -> bool:
+        """Do something that belongs to nobody in particular."""
+        return self.context.set_aside.run("call", getattr(call, "__qualname__", type(call).__name__), call)
 
     # -- a commit that failed --
 
@@ -314,7 +451,7 @@ class Engine:
         waited."""
         unit = batch.unit()
         if unit:
-            self.context.queue_manager.submit(unit, self.done)
+            self.context.submit(unit, self.done)
         else:
             self.done(unit, Outcome())
 
@@ -329,15 +466,21 @@ class Engine:
     def tick(self) -> None:
         """Once a second: keep-alives, connections without CONNECT, sessions and wills that are due, retries."""
         context = self.context
-        context.now = context.scheduler.now()
-        self.connect.tick(context.scheduler.monotonic())
-        self.endings.tick()
-        context.stored.tick(context.limits)
-        self.expiry.tick(context.now)
-        self.requests.tick(context.now)
-        self.in_flight.tick(context.scheduler.monotonic())
-        self.answers.tick()
-        self.retained.sweep(context.now)
-        self.sys_topics.tick(context.now)
-        self.parking.relieve()
+        context.now = context.clock.now()
+        now, seconds = context.now, context.clock.monotonic()
+        slices = context.slices.run
+        for call in (
+            partial(slices, "connections", partial(self.connect.tick, seconds)),
+            partial(slices, "sessions", self.endings.tick),
+            partial(context.stored.tick, context.limits),
+            partial(slices, "expiry", partial(self.expiry.tick, now)),
+            partial(self.requests.tick, now),
+            partial(slices, "retries", partial(self.in_flight.tick, seconds)),
+            self.answers.tick,
+            partial(slices, "retained", partial(self.retained.sweep, now)),
+            partial(slices, "$SYS", partial(self.sys_topics.tick, now)),
+            self.parking.relieve,
+            self.full_disk.tick,
+        ):
+            self._call(call)
         self.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import IO
 
 import click
 
@@ -12,27 +13,44 @@ from gateway.bridge.rehearsal import run_tests
 from gateway.cli.reach import show_json
 from gateway.config.counting import counted
 from gateway.config.load import load_settings
+from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding
 from gateway.rules.parse import load_mappings
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--ask", "user", metavar="USER", help="Also try each method that knows users, in its order, with this user."
+)
+@click.option(
+    "--password-file",
+    type=click.File("rb"),
+    help="File whose first line is the password, or the token, for --ask; "
+    "`-` is the standard input. Without it the password is asked for.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Output as JSON.")
-def check(files: tuple[str, ...], as_json: bool) -> None:
-    """Validate settings and mapping FILES and run the mappings' own tests. Exit code 1 when something is wrong."""
+def check(files: tuple[str, ...], user: str | None, password_file: IO[bytes] | None, as_json: bool) -> None:
+    """Validate settings and mapping FILES, look at every file that settings name, and run the mappings' own tests. Exit
+    code 1 when something is wrong, or when nothing lets the user of --ask in."""
     findings: list[Finding] = []
     warnings: list[Finding] = []
     tests = 0
-    mappings = []
+    mappings, logins = [], list[tuple[str, str, bool]]()
+    password = _password(user, password_file)
     for name in files:
         try:
             if is_mapping(name):
                 mappings.append(name)
             else:
                 from gateway.app.mappings import mapping_files
+                from gateway.app.named_files import wrong_files
 
-                mappings += mapping_files(load_settings(name, os.environ, {}))
+                settings = load_settings(name, os.environ, {})
+                findings += wrong_files(settings)
+                mappings += mapping_files(settings)
+                if user is not None and not findings:
+                    logins += _ask(settings, user, password)
         except ConfigurationError as error:
             findings += error.findings
     if mappings:
@@ -45,15 +63,42 @@ def check(files: tuple[str, ...], as_json: bool) -> None:
             findings += error.findings
     if as_json:
         show_json({"ok": not findings, "tests": tests, "findings": [str(one) for one in findings],
-                   "warnings": [str(one) for one in warnings]})  # fmt: skip
+                   "warnings": [str(one) for one in warnings],
+                   **({"methods": [{"method": name, "says": says, "lets_in": let} for name, says, let in logins]}
+                      if user is not None else {})})  # fmt: skip
     else:
         for warning in warnings:
             click.echo(f"{warning} (warning)", err=True)
         for finding in findings:
             click.echo(str(finding), err=True)
+        if user is not None and not findings:
+            _show_logins(logins)
         if not findings:
             click.echo(f"all is well: {counted(len(files), 'file')}, {counted(tests, 'test')} passed")
-    sys.exit(1 if findings else 0)
+    refused = user is not None and not any(let for _, _, let in logins)
+    sys.exit(1 if findings or refused else 0)
+
+
+def _show_logins(logins: list[tuple[str, str, bool]]) -> None:
+    for method, says, let in logins:
+        click.secho(f"{method}: {says}", fg="green" if let else None)
+    if not logins:
+        click.echo("no method knows users: `security` has none")
+
+
+def _password(user: str | None, file: IO[bytes] | None) -> bytes:
+    if user is None:
+        return b""
+    if file is not None:
+        return file.readline().rstrip(b"\r\n")
+    return str(click.prompt(f"Password of {user}", hide_input=True, err=True)).encode()
+
+
+def _ask(settings: Settings, user: str, password: bytes) -> list[tuple[str, str, bool]]:
+    from gateway.access.logins import Credentials
+    from gateway.app.access import ask_each
+
+    return list(ask_each(settings, Credentials("mqgate-check", user, password)))
 
 
 def is_mapping(name: str) -> bool:

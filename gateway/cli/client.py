@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import click
-from rich.console import Console
-from rich.table import Table
+from datetime import UTC, datetime
+from typing import Any
 
-from gateway.cli.reach import common, reach, segment, show_json
+import click
+
+from gateway.cli.reach import Refused, common, reach, segment, show_json
+from gateway.cli.tables import everything, show_table
 
 
 @click.group()
@@ -21,29 +23,67 @@ def client() -> None:
 def list_(search: str, state: str | None, config: str | None, data: str | None, as_json: bool) -> None:
     """Devices. SEARCH: part of a client identifier."""
     with reach(config, data) as there:
-        answer = there.get("/clients", search=search or None, state=state, limit=500)
+        items = everything(there, "/clients", search=search or None, state=state)
     if as_json:
-        show_json(answer["items"])
+        show_json(items)
         return
-    table = Table("client", "connected", "protocol", "user", "peer", "in doubt", "queued")
-    for one in answer["items"]:
-        doubt = f"{one['in_doubt_in']} in, {one['in_doubt_out']} out"
-        table.add_row(
-            one["client_id"], "yes" if one["connected"] else "no", one["protocol"], one["user"] or "",
-            one["peer"] or "", doubt, str(one["queued"]),
-        )  # fmt: skip
-    Console().print(table)
-    click.echo(f"{answer['total']} in all")
+    columns = ("client", "connected", "protocol", "user", "peer", "in doubt in", "out", "queued", "held back")
+    show_table(columns, map(_row, items))
+    click.echo(f"{len(items)} in all", err=True)
+
+
+def _row(one: dict[str, Any]) -> tuple[str, ...]:
+    state = "yes" if one["connected"] else "no"
+    numbers = (str(one[key]) for key in ("in_doubt_in", "in_doubt_out", "queued"))
+    held = "yes" if one["paused"] else ""
+    return one["client_id"], state, one["protocol"], one["user"] or "", one["peer"] or "", *numbers, held
 
 
 @client.command()
 @click.argument("client_id")
+@click.option(
+    "--history", is_flag=True, help="What has happened to it: connects, refusals, what was lost; and why it waits."
+)
 @common
-def show(client_id: str, config: str | None, data: str | None, as_json: bool) -> None:
-    """One device: subscriptions, in-doubt messages, will."""
-    del as_json
+def show(client_id: str, history: bool, config: str | None, data: str | None, as_json: bool) -> None:
+    """One device: subscriptions, in-doubt messages, will, and why it is held back."""
     with reach(config, data) as there:
-        show_json(there.get(f"/clients/{segment(client_id)}"))
+        path = f"/clients/{segment(client_id)}"
+        if not history:
+            show_json(there.get(path))
+            return
+        events = there.get(f"{path}/history")["items"]
+        try:
+            now = there.get(path)
+        except Refused:  # it never got in, or its session has ended
+            now = None
+    if as_json:
+        show_json({"client": now, "history": events})
+        return
+    for one in events:
+        click.echo(_event(one))
+    click.echo(_present(client_id, now))
+
+
+def _event(one: dict[str, Any]) -> str:
+    when = datetime.fromtimestamp(one["last"], UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    times = f" ({one['count']} times since {_clock(one['first'])})" if one["count"] > 1 else ""
+    fields = "".join(f"  {name}={value}" for name, value in one["fields"].items())
+    return f"{when}  {one['event']:<22} {one['text']}{times}{fields}"
+
+
+def _clock(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%SZ")
+
+
+def _present(client_id: str, now: dict[str, Any] | None) -> str:
+    """How it is with the device at this moment."""
+    if now is None:
+        return f"{client_id} has no session"
+    state = f"connected from {now['peer']}" if now["connected"] else "away"
+    doubt = f"in doubt {now['in_doubt_in']} in, {now['in_doubt_out']} out; {now['queued']} queued"
+    held = f"; held back: {now['held_back']}" if now.get("held_back") else ""
+    return f"{client_id} is {state}; {doubt}{held}"
 
 
 @client.command()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import math
 import re
@@ -42,7 +44,8 @@ class Tally:
 @click.option("--seconds", default=10.0, show_default=True, help="Duration in seconds.")
 @click.option("--port", type=int, help="Use the gateway that listens there, instead of starting one.")
 @click.option("--admin-port", type=int, default=9160, show_default=True, help="Its admin port, with --port.")
-def demo(devices: int, seconds: float, port: int | None, admin_port: int) -> None:
+@click.option("--stay", is_flag=True, help="Keep the gateway with its queues until Ctrl-C, for a look at its page.")
+def demo(devices: int, seconds: float, port: int | None, admin_port: int, stay: bool) -> None:
     """Simulated devices and a live summary of messages, queues and latencies."""
     console = Console()
     if port is not None:
@@ -50,7 +53,13 @@ def demo(devices: int, seconds: float, port: int | None, admin_port: int) -> Non
         return
     with tempfile.TemporaryDirectory(prefix="mqgate-demo-") as directory, gateway_at(directory) as (mqtt, admin):
         console.print(f"A gateway with its embedded queue manager is up: MQTT on {mqtt}, admin on {admin}.")
+        token = Path(directory, "admin.token").read_text(encoding="utf-8").strip()
+        console.print(f"Its page: http://127.0.0.1:{admin}/admin/   token: {token}", soft_wrap=True)
         show(console, mqtt, admin, devices, seconds)
+        if stay:
+            console.print(f"It stays until Ctrl-C. mqgate queue list --data {directory}", soft_wrap=True)
+            with contextlib.suppress(KeyboardInterrupt):
+                threading.Event().wait()
 
 
 @contextmanager
@@ -145,7 +154,7 @@ def depths(admin_port: int) -> list[tuple[str, int]]:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{admin_port}/metrics", timeout=2) as answer:
             text = answer.read().decode()
-    except OSError:
+    except (OSError, http.client.HTTPException):  # none, or one with TLS
         return []
     found = re.findall(r'^mqgate_queue_depth\{queue="([^"]+)"\} (\S+)', text, re.MULTILINE)
     return [(name, int(float(value))) for name, value in found]

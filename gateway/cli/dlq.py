@@ -1,4 +1,4 @@
-"""`mqgate dlq`: dead letters by reason and destination; replay, export, purge."""
+"""`mqgate dlq`: dead letters, and what met a defect and is set aside; by reason, replay, export, purge."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from gateway.cli.queue import show_message
 from gateway.cli.reach import common, reach, segment, show_json
+from gateway.cli.tables import show_table
 from gateway.config.counting import counted
+from gateway.ports.state_queues import SET_ASIDE
 
 BATCH = 100
+set_aside = click.option("--set-aside", is_flag=True, help="What met a defect of the gateway, instead of dead letters.")
 
 
 @click.group()
@@ -25,13 +26,16 @@ def dlq() -> None:
 
 def selecting(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that select dead letters."""
+    command = set_aside(command)
     command = click.option("--reason", type=int, help="MQRC, MQFB or mqgate's own code.")(command)
     command = click.option("--destination", help="Queue that they were destined for.")(command)
     return click.option("--token", "tokens", multiple=True, help="Only these messages.")(command)
 
 
-def _selection(reason: int | None, destination: str | None, tokens: tuple[str, ...]) -> dict[str, Any]:
-    chosen: dict[str, Any] = {}
+def _selection(
+    reason: int | None, destination: str | None, tokens: tuple[str, ...], aside: bool = False
+) -> dict[str, Any]:
+    chosen: dict[str, Any] = {"queue": SET_ASIDE} if aside else {}
     if reason is not None:
         chosen["reason"] = reason
     if destination is not None:
@@ -41,38 +45,51 @@ def _selection(reason: int | None, destination: str | None, tokens: tuple[str, .
     return chosen
 
 
+def _queue(aside: bool) -> str | None:
+    return SET_ASIDE if aside else None
+
+
 @dlq.command("list")
 @click.option("--reason", type=int, help="MQRC, MQFB or mqgate's own code.")
 @click.option("--destination", help="Queue that they were destined for.")
 @click.option("-n", "--number", default=20, show_default=True, help="Number of messages.")
+@set_aside
 @common
 def list_(
-    reason: int | None, destination: str | None, number: int, config: str | None, data: str | None, as_json: bool
+    reason: int | None,
+    destination: str | None,
+    number: int,
+    set_aside: bool,
+    config: str | None,
+    data: str | None,
+    as_json: bool,
 ) -> None:
     """Count dead letters by reason and destination, and list the first."""
     with reach(config, data) as there:
-        answer = there.get("/dlq", reason=reason, destination=destination, limit=min(number, 500))
+        answer = there.get(
+            "/dlq", reason=reason, destination=destination, limit=min(number, 500), queue=_queue(set_aside)
+        )
     if as_json:
         show_json(answer)
         return
     if not answer["total"]:
-        click.echo("no dead letters")
+        click.echo("nothing is set aside" if set_aside else "no dead letters")
         return
-    table = Table("reason", "name", "destination", "count")
-    for row in answer["summary"]:
-        table.add_row(str(row["reason"]), row["reason_name"], row["destination"], f"{row['count']:,}")
-    Console().print(table)
+    show_table(("reason", "name", "destination", "count"), [
+        (str(row["reason"]), row["reason_name"], row["destination"], str(row["count"])) for row in answer["summary"]
+    ])  # fmt: skip
     for one in answer["items"]:
         click.echo(f"{one['token']}  {one['reason_name']:<28}  {one['destination']:<24}  {one['preview']}")
 
 
 @dlq.command()
 @click.argument("token")
+@set_aside
 @common
-def show(token: str, config: str | None, data: str | None, as_json: bool) -> None:
+def show(token: str, set_aside: bool, config: str | None, data: str | None, as_json: bool) -> None:
     """One dead letter, decoded."""
     with reach(config, data) as there:
-        listing = there.get("/dlq", limit=1)
+        listing = there.get("/dlq", limit=1, queue=_queue(set_aside))
         name = listing["items"][0]["queue"] if listing["items"] else "SYSTEM.DEAD.LETTER.QUEUE"
         message = there.get(f"/queues/{segment(name)}/messages/{token}")
     if as_json:
@@ -84,20 +101,26 @@ def show(token: str, config: str | None, data: str | None, as_json: bool) -> Non
 @dlq.command()
 @selecting
 @click.option("--to", help="Put them on this queue instead of the one in the header.")
+@click.option(
+    "--through-rules", is_flag=True, help="As the publications they were, by the rules that are in force now."
+)
 @click.option("--limit", type=int, help="At most this many.")
 @click.option("--rate", type=float, default=0.0, help="Messages a second; 0: as fast as possible.")
 @click.option("--dry-run", is_flag=True, help="Only show how many there are.")
 @common
 def replay(
     reason: int | None, destination: str | None, tokens: tuple[str, ...], to: str | None, limit: int | None,
-    rate: float, dry_run: bool, config: str | None, data: str | None, as_json: bool,
+    through_rules: bool, rate: float, dry_run: bool, set_aside: bool, config: str | None, data: str | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Put dead letters back on their destination, with their original descriptor. Can be interrupted and repeated."""
     import time
 
-    chosen = _selection(reason, destination, tokens)
+    chosen = _selection(reason, destination, tokens, set_aside)
     if to:
         chosen["to"] = to
+    if through_rules:
+        chosen["through_rules"] = True
     with reach(config, data) as there:
         matched = there.post("/dlq/replay", {**chosen, "dry_run": True, **({"limit": limit} if limit else {})})[
             "matched"
@@ -129,7 +152,8 @@ def replay(
 @click.argument("file", type=click.File("w"))
 @common
 def export(
-    reason: int | None, destination: str | None, tokens: tuple[str, ...], file: Any, config: str | None,
+    reason: int | None, destination: str | None, tokens: tuple[str, ...], file: Any, set_aside: bool,
+    config: str | None,
     data: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Write dead letters, decoded, to FILE as JSON lines. Removes nothing."""
@@ -137,7 +161,9 @@ def export(
     count, after = 0, None
     with reach(config, data) as there:
         while True:
-            page = there.get("/dlq", reason=reason, destination=destination, limit=500, after=after)
+            page = there.get(
+                "/dlq", reason=reason, destination=destination, limit=500, after=after, queue=_queue(set_aside)
+            )
             for one in page["items"]:
                 if tokens and one["token"] not in tokens:
                     continue
@@ -158,11 +184,12 @@ def export(
 @common
 def purge(
     reason: int | None, destination: str | None, tokens: tuple[str, ...], everything: bool, dry_run: bool, yes: bool,
+    set_aside: bool,
     config: str | None, data: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Remove dead letters for good."""
-    chosen = _selection(reason, destination, tokens)
-    if not chosen and not everything:
+    chosen = _selection(reason, destination, tokens, set_aside)
+    if not (reason is not None or destination is not None or tokens or everything):
         raise click.UsageError("say which (--reason, --destination, --token) or --all")
     if not yes and not dry_run:
         click.confirm("Remove these dead letters for good?", abort=True)

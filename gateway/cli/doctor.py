@@ -17,6 +17,7 @@ import click
 from gateway.cli.extensions import EXTENSIONS, missing
 from gateway.cli.reach import show_json
 from gateway.config.counting import counted
+from gateway.config.extras import how_to_install
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
 from gateway.config.queue_manager import Ibm
@@ -60,9 +61,9 @@ def examine(config: str | None) -> Iterator[Found]:
         return  # much of the gateway cannot be imported
     yield _driver()
     yield _tool("C compiler", os.environ.get("CC", "cc"), "the MQI library (mqgate mqi build)", "gcc")
-    yield _package("pyspark", "the data pipeline", "pip install 'mqgate[spark]'")
+    yield _package("pyspark", "the data pipeline", how_to_install("spark"))
     yield _tool("Java", "java", "the data pipeline", "openjdk-17-jre-headless")
-    yield _package("opentelemetry-sdk", "spans (tracing.endpoint)", "pip install 'mqgate[otel]'")
+    yield _package("opentelemetry-sdk", "spans (tracing.endpoint)", how_to_install("otel"))
     try:
         settings = load_settings(config, os.environ, {})
     except ConfigurationError as error:
@@ -118,6 +119,7 @@ def _configured(settings: Settings) -> Iterator[Found]:
     ibm = settings.queue_manager.ibm
     if ibm is not None:
         yield from _queue_manager(settings, ibm)
+    yield from (_target(settings, name) for name in settings.targets)
     buffer = settings.queue_manager.buffer
     if buffer is not None:
         yield _buffer(Path(settings.resolve(buffer.path, "queue_manager.buffer.path")).absolute(), buffer.max_bytes)
@@ -164,6 +166,17 @@ def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
         yield Found(problem.subject, "wrong" if problem.serious else "missing", f"{where}{problem.text}")
     if not problems:
         yield Found(what, "ok", "its queues are as the gateway needs them")
+
+
+def _target(settings: Settings, name: str) -> Found:
+    """Whether a target answers, and has the queue that a gateway needs there."""
+    from gateway.app.targets import look
+
+    try:
+        text = look(settings, name)
+    except MqgateError as error:
+        return Found(f"target {name}", "missing", f"{error}; what goes there waits")
+    return Found(f"target {name}", "wrong" if text else "ok", text or "it is as the gateway needs it")
 
 
 def _buffer(path: Path, max_bytes: int) -> Found:

@@ -45,16 +45,17 @@ def explain(
         raise click.UsageError(wrong)
     if subscribe:
         sys.exit(explain_subscription(config, client, user, topic, listener, as_json))
-    access = None
+    access, methods = None, ""
     try:
         if files:
             table = compile_mappings(load_mappings(files))
         else:
-            from gateway.app.access import why_publish
+            from gateway.app.access import how_users_are_known, why_publish
             from gateway.app.mappings import read_table
 
             settings = read_settings(config, None)
             table, access = read_table(settings), why_publish(settings, client, user, topic, listener)
+            methods = how_users_are_known(settings)
     except ConfigurationError as error:
         for finding in error.findings:
             click.echo(str(finding), err=True)
@@ -66,9 +67,11 @@ def explain(
     answer = explained(table, origin, block, payload.encode(), time.time())
     if as_json:
         decided = {"allowed": access.allowed, "why": access.text} if access is not None else None
-        show_json({**answer.as_dict(), "access": decided})
+        show_json({**answer.as_dict(), "access": decided, "methods": methods})
     else:
         if access is not None:
+            if user:
+                click.echo(f"user {user}: whoever proves to be that by {methods}")
             click.secho(f"access: {access.text}", fg=None if access.allowed else "red")
         show(answer)
     sys.exit(0 if answer.puts and (access is None or access.allowed) else 1)

@@ -6,9 +6,11 @@ from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
 
 EXTENSIONS = {
-    "gateway.broker.publish._chunks": "publications of one connection",
-    "gateway.broker.publish._rounds": "publications of many connections",
+    "gateway.broker.publish._fast": "publications of devices",
+    "gateway.session._copies": "copies for subscribers",
     "gateway.net._wire": "sockets",
+    "gateway.net._tls": "TLS",
+    "gateway.net._frames": "WebSocket frames",
     "gateway.queue_manager.store._rows": "rows of the store",
     "gateway.backends.ibm._calls": "calls to IBM MQ",
 }

@@ -1,5 +1,5 @@
-"""`mqgate journal`: check the embedded queue manager's store, dump its frames, save what is readable of a damaged
-one."""
+"""`mqgate journal`: check the embedded queue manager's store, dump its frames, save what is readable of a damaged one
+and put that back."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from typing import Any
 import click
 from rich.progress import Progress
 
-from gateway.cli.reach import data_directory, read_settings, show_json
+from gateway.cli.reach import LocalClock, Refused, data_directory, read_settings, show_json
 from gateway.config.counting import counted
-from gateway.errors import StoreError
+from gateway.config.model import Settings
+from gateway.errors import MQError, StoreError
 from gateway.queue_manager.journal import diagnosis
+from gateway.queue_manager.restoring import Restoration, line_of
 
 
 @click.group()
@@ -40,12 +42,23 @@ def progress_of(text: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
+def settings_of(config: str | None, data: str | None) -> Settings:
+    """The settings, which have to name a store of the gateway's own: IBM MQ's logs are not its to look at."""
+    settings = read_settings(config, data)
+    manager = settings.queue_manager
+    if manager.ibm is not None and manager.buffer is None and data is None:
+        name = manager.ibm.name or "the queue manager of IBM MQ"
+        what = f"the settings name IBM MQ ({name}): its messages are in that queue manager's logs, not in a journal"
+        raise Refused(f"{what} of mqgate. --data DIR looks at a journal that is left of an earlier time", 3)
+    return settings
+
+
 @contextmanager
 def refusals() -> Iterator[None]:
     """End the command with the store's error."""
     try:
         yield
-    except StoreError as error:
+    except (StoreError, MQError) as error:
         click.echo(str(error), err=True)
         sys.exit(3)
 
@@ -54,7 +67,7 @@ def refusals() -> Iterator[None]:
 @options
 def check(config: str | None, data: str | None, as_json: bool) -> None:
     """Check that the store is intact. Exit code 1 if it is damaged. The gateway must be stopped."""
-    directory = data_directory(read_settings(config, data))
+    directory = data_directory(settings_of(config, data))
     with refusals(), progress_of("reading") as progress:
         found = list(diagnosis.check(directory, progress))
     problems = [one for one in found if isinstance(one, diagnosis.Problem)]
@@ -80,7 +93,7 @@ def check(config: str | None, data: str | None, as_json: bool) -> None:
 @options
 def dump(number: int, config: str | None, data: str | None, as_json: bool) -> None:
     """List the frames, oldest first; also while the gateway runs."""
-    directory = data_directory(read_settings(config, data))
+    directory = data_directory(settings_of(config, data))
     shown = 0
     with refusals():
         for one in diagnosis.dump(directory):
@@ -89,11 +102,13 @@ def dump(number: int, config: str | None, data: str | None, as_json: bool) -> No
                 continue
             if as_json:
                 click.echo(json.dumps({"segment": one.path.name, "offset": one.offset, "sequence": one.sequence,
-                                       "time": one.time, "length": one.length, "rows": one.rows}))  # fmt: skip
+                                       "time": one.time, "length": one.length, "rows": one.rows,
+                                       "flags": [flag.name.lower() for flag in one.flags if flag.name]}))  # fmt: skip
             else:
                 when = datetime.fromtimestamp(one.time / 1e6, UTC).isoformat(timespec="milliseconds")
+                flags = " ".join(flag.name.lower() for flag in one.flags if flag.name)
                 click.echo(f"{one.path.name} {one.offset:>10}  {one.sequence:>10}  {when}  {one.length:>9} bytes"
-                           f"  {one.rows:>6} rows  {one.flags!r}")  # fmt: skip
+                           f"  {one.rows:>6} rows  {flags}".rstrip())  # fmt: skip
             shown += 1
             if number and shown >= number:
                 break
@@ -103,19 +118,68 @@ def dump(number: int, config: str | None, data: str | None, as_json: bool) -> No
 @click.argument("file", type=click.Path(dir_okay=False))
 @options
 def salvage(file: str, config: str | None, data: str | None, as_json: bool) -> None:
-    """Write every message that can still be read to FILE as JSON lines (bodies in hexadecimal digits)."""
-    del as_json
-    directory = data_directory(read_settings(config, data))
+    """Write every message that can still be read to FILE as JSON lines, for `mqgate journal restore`. Says what could
+    not be read; exit code 1 if there was any."""
+    settings = settings_of(config, data)
+    directory = data_directory(settings)
+    embedded = settings.queue_manager.embedded
+    name = embedded.name if embedded is not None else "BUFFER"
     messages = records = 0
+    problems: list[diagnosis.Problem] = []
     with refusals(), progress_of("reading") as progress, Path(file).open("w", encoding="utf-8") as out:
         for one in diagnosis.salvage(directory, progress):
+            if isinstance(one, diagnosis.Problem):
+                problems.append(one)
+                continue
             if isinstance(one, diagnosis.SalvagedState):
                 records += 1
-                line: dict[str, object] = {"state": one.key.hex(), "value": one.value.hex()}
+                line = json.dumps({"state": one.key.hex(), "value": one.value.hex()})
             else:
                 messages += 1
-                message = one.message
-                line = {"queue": one.queue, "key": one.key.hex(), "priority": one.priority}
-                line |= {"put_time": message.put_time, "head": message.head.hex(), "body": message.body.hex()}
-            out.write(json.dumps(line) + "\n")
-    click.echo(f"{counted(messages, 'message')} and {counted(records, 'state record')} written to {file}")
+                line = line_of(one.queue, one.key, one.priority, one.message, name)
+            out.write(line + "\n")
+    if as_json:
+        show_json({"messages": messages, "records": records, "problems": [one._asdict() for one in problems]})
+    else:
+        for problem in problems:
+            click.echo(f"not readable: {problem.path}, byte {problem.offset}: {problem.what}", err=True)
+        unread = f"; {counted(len(problems), 'place')} could not be read" if problems else ", all there was"
+        click.echo(f"{counted(messages, 'message')} and {counted(records, 'state record')} written to {file}{unread}")
+    sys.exit(1 if problems else 0)
+
+
+@journal.command()
+@click.argument("file", type=click.Path(dir_okay=False, exists=True, path_type=Path))
+@click.option("--unnamed", default="", metavar="QUEUE", help="Queue for messages whose own is not known any more.")
+@options
+def restore(file: Path, unnamed: str, config: str | None, data: str | None, as_json: bool) -> None:
+    """Put the messages of a file of `mqgate journal salvage` into the store of a stopped gateway: each once, by its
+    message identifier. One that was interrupted goes on where it was."""
+    from gateway.queue_manager.embedded import EmbeddedQueueManager
+
+    settings = settings_of(config, data)
+    embedded = settings.queue_manager.embedded
+    name = embedded.name if embedded is not None else "BUFFER"
+    with refusals():
+        target = EmbeddedQueueManager.open(data_directory(settings), name, LocalClock())
+        try:
+            with progress_of("restoring") as progress:
+                done = Restoration(target.core, file, unnamed).run(progress)
+        finally:
+            target.close()
+    if as_json:
+        show_json({"messages": done.messages, "present": done.present, "unnamed": done.unnamed,
+                   "records": done.records, "queues": dict(done.queues)})  # fmt: skip
+    else:
+        for queue, count in sorted(done.queues.items()):
+            click.echo(f"{queue}: {counted(count, 'message')}")
+        left = (
+            f"; {counted(done.unnamed, 'message')} without a queue: --unnamed QUEUE restores them"
+            if done.unnamed
+            else ""
+        )
+        click.echo(
+            f"{counted(done.messages, 'message')} and {counted(done.records, 'record')} restored; "
+            f"{done.present} were there already{left}"
+        )
+    sys.exit(1 if done.unnamed else 0)

@@ -3,33 +3,47 @@
 from __future__ import annotations
 
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any
 
 import click
 
 from gateway.cli.extensions import unusable
+from gateway.version import VERSION
 
 COMMANDS = {
     "run": ("gateway.cli.run", "Run the gateway."),
+    "status": ("gateway.cli.running", "How the running gateway is, and what is to be looked at."),
+    "reload": ("gateway.cli.running", "Settings, mappings and their files are read again."),
+    "pub": ("gateway.cli.device", "Publish a message as a device."),
+    "sub": ("gateway.cli.device", "Subscribe as a device and write what comes."),
     "check": ("gateway.cli.check", "Validate settings and mappings, run the mappings' tests."),
     "explain": ("gateway.cli.explain", "Where a publication would go, and why."),
+    "rule": ("gateway.cli.rule", "Rules: list, with what each has done."),
     "queue": ("gateway.cli.queue", "Queues: list, show, browse, put, get, clear."),
-    "journal": ("gateway.cli.journal", "The store: check, dump, salvage."),
+    "journal": ("gateway.cli.journal", "The store: check, dump, salvage, restore."),
+    "backup": ("gateway.cli.backup", "A copy of the store, also of a running gateway's."),
+    "restore": ("gateway.cli.backup", "A backup becomes the store of a stopped gateway."),
     "mqsc": ("gateway.cli.mqsc", "Define, alter, delete, display objects."),
     "dlq": ("gateway.cli.dlq", "Dead letters: list, show, replay, export, purge."),
     "client": ("gateway.cli.client", "Devices: list, show, kick, purge."),
+    "admin": ("gateway.cli.admin", "Users of the admin port, their roles and tokens."),
+    "audit": ("gateway.cli.audit", "Who has done what at the admin port."),
+    "gateway": ("gateway.cli.gateway", "The gateways on one queue manager: list."),
+    "user": ("gateway.cli.user", "Managed users: add, import, enable, disable, rotate, list, show, delete, roles."),
     "pipeline": ("gateway.cli.pipeline", "The Spark jobs: run, drain, status, report, replay, compact."),
     "passwd": ("gateway.cli.passwd", "Users of a password file."),
     "schema": ("gateway.cli.schema", "JSON Schema of settings and mappings."),
     "mqi": ("gateway.cli.mqi", "The MQI library for programs that use ibmmq or pymqi."),
     "init": ("gateway.cli.init", "A commented starter configuration."),
+    "import": ("gateway.cli.migrate", "Settings and mappings from mosquitto, MQ Telemetry or Amlen."),
     "doctor": ("gateway.cli.doctor", "What is missing here, and why."),
     "probe": ("gateway.cli.probe", "Connect, publish, wait for the acknowledgement."),
     "demo": ("gateway.cli.demo", "Simulated devices and a live summary."),
     "completion": ("gateway.cli.completion", "Completion for bash, zsh or fish."),
     "version": ("gateway.cli.version", "Show the version."),
 }
-"""Name: module that holds a click command of the same name, and its line in the help."""
+"""Name: module that holds a click command of the same name (`import_` where Python has the word), and its help."""
 
 
 class Lazy(click.Group):
@@ -54,7 +68,8 @@ class Lazy(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
+        attribute = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command: click.Command = getattr(import_module(COMMANDS[cmd_name][0]), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -65,5 +80,6 @@ class Lazy(click.Group):
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="mqgate", message="%(prog)s %(version)s")
 def main() -> None:
     """A bridge between telemetry devices (MQTT) and IBM MQ whose acknowledgement means: committed."""

@@ -1,15 +1,22 @@
-"""`mqgate mqsc`: define, alter, delete and display objects of the embedded queue manager."""
+"""`mqgate mqsc`: define, alter, delete and display objects of the queue manager that the settings name."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from gateway.cli.reach import LocalClock, Reach, data_directory, read_settings, remote
-from gateway.errors import StoreError, StoreInUse
-from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.cli.reach import LocalClock, Reach, Refused, data_directory, read_settings, remote
+from gateway.config.model import Settings
+from gateway.errors import ConfigurationError, DriverUnavailable, MQError, StoreError, StoreInUse
+
+
+class Outcome(NamedTuple):
+    """The lines to print, and whether every command was carried out."""
+
+    lines: list[str]
+    ok: bool
 
 
 @click.command()
@@ -17,24 +24,62 @@ from gateway.queue_manager.embedded import EmbeddedQueueManager
 @click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings.")
 @click.option("--data", type=click.Path(file_okay=False), help="Directory of the embedded queue manager.")
 def mqsc(file: Any, config: str | None, data: str | None) -> None:
-    """Run the MQSC commands of FILE, or of standard input. Exit code 1 when one of them failed."""
+    """Run the MQSC commands of FILE, or of standard input. Exit code 1 when one of them failed. Where the settings name
+    IBM MQ its command server carries them out."""
     settings = read_settings(config, data)
-    directory = data_directory(settings)
-    embedded = settings.queue_manager.embedded
     text = file.read()
+    on_ibm = settings.queue_manager.ibm is not None and data is None
+    outcome = _by_ibm_mq(settings, text) if on_ibm else _by_embedded(settings, text)
+    for line in outcome.lines:
+        click.echo(line)
+    sys.exit(0 if outcome.ok else 1)
+
+
+def _by_embedded(settings: Settings, text: str) -> Outcome:
+    """By the running gateway, or in the store of a stopped one."""
+    from gateway.queue_manager.embedded import EmbeddedQueueManager
+
+    directory, embedded = data_directory(settings), settings.queue_manager.embedded
     try:
         queue_manager = EmbeddedQueueManager.open(directory, embedded.name if embedded else "MQGATE", LocalClock())
     except StoreInUse as busy:
         there: Reach = remote(directory, busy)
         answer = there.post("/mqsc", {"text": text})
-        lines, ok = answer["lines"], answer["ok"]
+        return Outcome([*answer["lines"], *answer.get("summary", [])], answer["ok"])
     except StoreError as error:
-        click.echo(str(error), err=True)
-        sys.exit(3)
-    else:
-        report = queue_manager.mqsc(text)
-        lines, ok = report.lines, report.ok
-        queue_manager.close()
-    for line in lines:
-        click.echo(line)
-    sys.exit(0 if ok else 1)
+        raise Refused(str(error), 3) from error
+    report = queue_manager.mqsc(text)
+    queue_manager.close()
+    return Outcome([*report.lines, *report.summary()], report.ok)
+
+
+def _by_ibm_mq(settings: Settings, text: str) -> Outcome:
+    """By the command server of the queue manager that the settings name."""
+    from gateway.app.ibm import connect_settings
+    from gateway.backends.ibm.command_server import CommandServer
+    from gateway.backends.ibm.driver import load
+    from gateway.queue_manager.commands.mqsc import MqscReport
+    from gateway.queue_manager.commands.mqsc_parse import commands
+
+    ibm = settings.queue_manager.ibm
+    assert ibm is not None  # noqa: S101 -- the caller has looked
+    report = MqscReport()
+    try:
+        reached = connect_settings(settings, ibm)
+        session = load(ibm.driver).connect(reached)
+        try:
+            server = CommandServer(session)
+            for _, command in commands(text):
+                answer = server.run(command)
+                report.read += 1
+                report.syntax_errors += answer.syntax
+                report.failed += answer.failed and not answer.syntax
+                report.lines += [f"     {report.read} : {command}", *answer.lines]
+            server.close()
+        finally:
+            session.disconnect()
+    except (MQError, DriverUnavailable, ConfigurationError) as error:
+        for line in report.lines:
+            click.echo(line)
+        raise Refused(str(error), 3) from error
+    return Outcome([*report.lines, *report.summary()], report.ok)

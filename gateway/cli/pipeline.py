@@ -66,7 +66,8 @@ def _drain(
     from gateway.pipeline.drain.journal_server import open_journal
 
     ibm = settings.queue_manager.ibm
-    driver, reached = load(ibm.driver), connect_settings(settings, ibm)
+    reached = connect_settings(settings, ibm)
+    driver = load(ibm.driver)
     make_private(folder)
     journal = open_journal(folder)
     draining = QueueDrain(

@@ -7,10 +7,10 @@ import sys
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from gateway.cli.reach import Reach, Refused, common, reach, segment, show_json
+from gateway.cli.tables import PAGE, pages, show_table
+from gateway.cli.tables import everything as all_of
 from gateway.config.counting import counted
 
 
@@ -26,22 +26,22 @@ def queue() -> None:
 def list_(pattern: str, everything: bool, config: str | None, data: str | None, as_json: bool) -> None:
     """Names, depths, ages. PATTERN: part of a name."""
     with reach(config, data) as there:
-        answer = there.get("/queues", search=pattern or None, all="true" if everything else None, limit=500)
+        items = all_of(there, "/queues", search=pattern or None, all="true" if everything else None)
     if as_json:
-        show_json(answer["items"])
+        show_json(items)
         return
-    table = Table("queue", "type", "depth", "limit", "oldest", "put", "get")
-    for one in answer["items"]:
-        oldest = f"{one['oldest_seconds']:.0f} s" if one["oldest_seconds"] is not None else ""
-        table.add_row(
-            one["name"], one["type"], _number(one["depth"]), _number(one["max_depth"]), oldest,
-            "yes" if one["put_allowed"] else "inhibited", "yes" if one["get_allowed"] else "inhibited",
-        )  # fmt: skip
-    Console().print(table)
+    show_table(("queue", "type", "depth", "limit", "oldest", "put", "get"), map(_row, items))
+
+
+def _row(one: dict[str, Any]) -> tuple[str, ...]:
+    oldest = f"{one['oldest_seconds']:.0f} s" if one["oldest_seconds"] is not None else ""
+    put, get = ("yes" if one[f"{what}_allowed"] else "inhibited" for what in ("put", "get"))
+    return one["name"], one["type"], _number(one["depth"]), _number(one["max_depth"]), oldest, put, get
 
 
 def _number(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
+    """With separators for people; plain for programs at the other end of a pipe."""
+    return "" if value is None else f"{value:,}" if sys.stdout.isatty() else str(value)
 
 
 @queue.command()
@@ -69,8 +69,8 @@ def browse(
 ) -> None:
     """The messages, oldest first, with their header chain decoded. Removes nothing."""
     with reach(config, data) as there:
-        page = there.get(f"/queues/{segment(name)}/messages", limit=min(number, 500), after=after)
-        items = page["items"]
+        answers = list(pages(there, f"/queues/{segment(name)}/messages", max(number, 1), after=after))
+        items, total = [one for page in answers for one in page["items"]], answers[-1]["total"]
         if not short:
             items = [there.get(f"/queues/{segment(name)}/messages/{one['token']}") for one in items]
     if as_json:
@@ -81,7 +81,7 @@ def browse(
     else:
         for one in items:
             show_message(one)
-        click.echo(f"{len(items)} of {counted(page['total'], 'message')}")
+        click.echo(f"{len(items)} of {counted(total, 'message')}")
 
 
 def show_message(message: dict[str, Any]) -> None:
@@ -176,12 +176,15 @@ def get(name: str, number: int, raw: bool, config: str | None, data: str | None,
 
 
 def _take(there: Reach, name: str, number: int) -> list[dict[str, Any]]:
-    page = there.get(f"/queues/{segment(name)}/messages", limit=min(number, 500))
-    taken = []
-    for one in page["items"]:
-        message = there.get(f"/queues/{segment(name)}/messages/{one['token']}")
-        there.delete(f"/queues/{segment(name)}/messages/{one['token']}")
-        taken.append(message)
+    taken: list[dict[str, Any]] = []
+    while len(taken) < number:
+        page = there.get(f"/queues/{segment(name)}/messages", limit=min(number - len(taken), PAGE))
+        for one in page["items"]:
+            message = there.get(f"/queues/{segment(name)}/messages/{one['token']}")
+            there.delete(f"/queues/{segment(name)}/messages/{one['token']}")
+            taken.append(message)
+        if not page["items"]:
+            break
     return taken
 
 

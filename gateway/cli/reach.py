@@ -21,13 +21,14 @@ import click
 
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
-from gateway.errors import ConfigurationError, DriverUnavailable, MQError, StoreError, StoreInUse
-from gateway.net.api import OPERATOR, Call, Endpoint, Problem
-from gateway.ports.inspection import Inspects
-from gateway.queue_manager.thread_scheduler import ThreadScheduler
+from gateway.errors import ConfigurationError, DriverUnavailable, Finding, MQError, StoreError, StoreInUse
 
 if TYPE_CHECKING:
+    import ssl
+
     from gateway.app.inquiries import Inquiries
+    from gateway.ports.inspection import Inspects
+    from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
 Apart = Callable[[Callable[[], tuple[int, Any]], bool], Any]
 """Asks a question, which may change something, and waits for its answer."""
@@ -55,6 +56,10 @@ class Reach:
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """POST."""
         return self._ask("POST", path, {}, body)
+
+    def put(self, path: str, body: dict[str, Any]) -> Any:
+        """PUT."""
+        return self._ask("PUT", path, {}, body)
 
     def delete(self, path: str, **query: object) -> Any:
         """DELETE."""
@@ -121,6 +126,8 @@ def reach(config: str | None, data: str | None) -> Iterator[Reach]:
 def _ibm(settings: Settings, directory: Path) -> Iterator[Reach]:
     """The running gateway, which counts what is replayed; or IBM MQ itself, while none runs."""
     from gateway.app.inspection import ibm_inspection, inquiries_of
+    from gateway.net.api import Problem
+    from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
     try:
         there = remote(directory, StoreInUse("the gateway on IBM MQ"))
@@ -167,6 +174,10 @@ def _patient(scheduler: ThreadScheduler, inquiries: Inquiries) -> Apart:
 
 @contextmanager
 def _opened(settings: Settings, directory: Path) -> Iterator[Reach]:
+    there = _answering(directory)
+    if there is not None:  # nothing of a queue manager has to be loaded
+        yield there
+        return
     from gateway.queue_manager.embedded import EmbeddedQueueManager
 
     embedded = settings.queue_manager.embedded
@@ -182,6 +193,29 @@ def _opened(settings: Settings, directory: Path) -> Iterator[Reach]:
         yield Reach(_local(queue_manager), running=False)
     finally:
         queue_manager.close()
+
+
+def _answering(directory: Path) -> Reach | None:
+    """The gateway of this directory, if one answers."""
+    try:
+        there = remote(directory, StoreInUse(str(directory)))
+        there.get("/me")
+    except Refused:
+        return None
+    return there
+
+
+def running_gateway(config: str | None, data: str | None) -> Reach:
+    """The running gateway; Refused: there is none."""
+    settings = read_settings(config, data)
+    directory = Path(data) if data else data_directory(settings)
+    try:
+        there = remote(directory, StoreInUse(f"no gateway is found in {directory}"))
+        there.get("/me")
+    except Refused as refused:
+        hint = "start it with `mqgate run`, or name its settings (-c FILE) or directory (--data)"
+        raise Refused(f"{refused.message}: {hint}", vars(refused).get("exit_code", 3)) from refused
+    return there
 
 
 def _local(queue_manager: Any) -> Callable[[str, str, dict[str, str], dict[str, Any]], Any]:
@@ -202,6 +236,7 @@ def _asking(
     """Calls of the API's endpoints without a gateway."""
     from gateway.app.api.dead_letters import dead_letter_endpoints
     from gateway.app.api.queues import queue_endpoints
+    from gateway.net.api import OPERATOR, Call, Endpoint, Problem
 
     offered: list[Endpoint] = [*queue_endpoints(inspection), *dead_letter_endpoints(inspection, lambda: dead)]
 
@@ -233,12 +268,14 @@ def remote(directory: Path, busy: StoreInUse) -> Reach:
     if not base:
         raise Refused(f"{busy}; its administration port is switched off", 3)
 
+    tls = _trusting(str(record["certificate"])) if "certificate" in record else None
+
     def ask(method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> Any:
         url = f"{base}/api/v1{path}" + (f"?{urlencode(query)}" if query else "")
         data = json.dumps(body).encode() if method in {"POST", "PUT"} else None
         request = urllib.request.Request(url, data, {"Authorization": f"Bearer {token}"}, method=method)  # noqa: S310
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 -- the address is our own file's
+            with urllib.request.urlopen(request, timeout=60, context=tls) as answer:  # noqa: S310 -- of our own file
                 text = answer.read()
         except urllib.error.HTTPError as error:
             raise Refused(_detail(error), _code(error.code)) from error
@@ -249,6 +286,18 @@ def remote(directory: Path, busy: StoreInUse) -> Reach:
     return Reach(ask, running=True)
 
 
+def _trusting(certificate: str) -> ssl.SSLContext:
+    """Believes the certificate that the gateway has written down as its own, and no other; so its name and who signed
+    it do not matter."""
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(cadata=certificate)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
 def _code(status: int) -> int:
     """The exit code: 3 where the queue manager is away or silent."""
     return 3 if status in {503, 504} else 1
@@ -256,7 +305,9 @@ def _code(status: int) -> int:
 
 def _detail(error: urllib.error.HTTPError) -> str:
     try:
-        return str(json.loads(error.read())["detail"])
+        answer = json.loads(error.read())
+        found = [str(Finding(**one)) for one in answer.get("findings") or ()]
+        return "\n".join([str(answer["detail"]), *found])
     except (ValueError, KeyError, TypeError):
         return f"HTTP {error.code}"
 

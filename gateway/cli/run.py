@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -63,8 +64,12 @@ def run(
 def serve(read: Callable[[], Settings]) -> None:
     """Until SIGTERM or SIGINT; SIGHUP reads settings and mappings again."""
     settings = read()
+    from gateway.app.named_files import wrong_files
     from gateway.net.reactor import install
 
+    wrong = wrong_files(settings)
+    if wrong:
+        raise ConfigurationError(wrong)
     running = install()
     from twisted.internet.error import CannotListenError
     from twisted.internet.task import LoopingCall
@@ -72,7 +77,8 @@ def serve(read: Callable[[], Settings]) -> None:
     from gateway.app.gateway import Gateway
     from gateway.observe import logs
 
-    form = "human" if settings.log.format == "text" else "json"
+    terminal = sys.stderr.isatty()
+    form = "human" if settings.log.format == "text" or (settings.log.format == "auto" and terminal) else "json"
     handler = logs.configure(form, settings.log.level, priorities=logs.to_journal())  # type: ignore[arg-type]
     _raise_descriptor_limit()
     sys.setswitchinterval(0.001)  # a busy reactor thread would keep the journal's thread waiting for 5 ms
@@ -86,10 +92,29 @@ def serve(read: Callable[[], Settings]) -> None:
     except (CannotListenError, OSError) as error:
         gateway.stop()
         raise OSError(str(error)) from error
+    if terminal and form == "human":
+        click.echo(banner(gateway), err=True)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: running.callFromThread(gateway.drain))
     signal.signal(signal.SIGHUP, lambda *_: running.callFromThread(_reload, gateway))
     running.run(installSignalHandlers=False)
+
+
+def banner(gateway: Gateway) -> str:
+    """Where devices connect, the page, and its token: the last lines of a start on a terminal."""
+    parts = gateway.parts
+    lines = ["", "mqgate is ready (Ctrl-C ends it)"]
+    lines += [f"  devices   {one.address}  ({name})" for name, one in parts.listeners.all.items()]
+    if gateway.admin_number:
+        admin = parts.settings.admin
+        host = "127.0.0.1" if admin.bind in {"0.0.0.0", "::"} else admin.bind
+        named = admin.token_file
+        file = parts.settings.resolve(named, "admin.token_file") if named else parts.directory / "admin.token"
+        lines += [f"  page      {admin.scheme}://{host}:{gateway.admin_number}/admin/", f"  token     in {file}"]
+        if named is None:
+            with contextlib.suppress(OSError):
+                lines[-1] = f"  token     {Path(file).read_text(encoding='utf-8').strip()}"
+    return "\n".join([*lines, ""])
 
 
 def _reload(gateway: Gateway) -> None:

@@ -10,7 +10,8 @@ from gateway.config.model import Settings
 
 LIVE = ("mappings", "security", "limits", "log.level", "log.clients", "process",
         "mqtt.max_connections", "mqtt.max_sessions",
-        "admin.token_file", "admin.read_token_file", "admin.hosts")  # fmt: skip
+        "admin.token_file", "admin.read_token_file", "admin.hosts", "admin.users_file", "admin.session_idle",
+        "admin.session_length", "admin.audit_keep", "admin.oidc", "admin.ldap")  # fmt: skip
 """Sections and keys that a reload puts into force. The others are read at start."""
 LIVE_OF_A_LISTENER = ("limits", "max_connections", "max_sessions")
 """The same for `listeners.N.`."""

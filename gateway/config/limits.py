@@ -18,6 +18,7 @@ PacketSize = Annotated[Size, Field(ge=128, le=268_435_460)]
 Window = Annotated[int, Field(ge=1, le=65535)]
 Levels = Annotated[int, Field(ge=1, le=1000)]
 Length = Annotated[int, Field(ge=1, le=65535)]
+Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class Limits(Part):

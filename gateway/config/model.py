@@ -6,18 +6,21 @@ knows no environment.
 
 from __future__ import annotations
 
+import re
+from ipaddress import ip_network
 from pathlib import PurePath
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
+from gateway.config.admin import Admin
 from gateway.config.findings import Part
-from gateway.config.limits import Count, Length, Levels, Limits, ListenerRates, PacketSize, Positive, Window
-from gateway.config.queue_manager import Embedded, QueueManager
+from gateway.config.limits import Count, Length, Levels, Limits, ListenerRates, PacketSize, Port, Positive, Window
+from gateway.config.queue_manager import SOCKET, Embedded, QueueManager, QueueManagerName, Target
 from gateway.config.security import Security
+from gateway.config.tls import Tls
 from gateway.config.units import Duration, Size, Wrong
 
-Port = Annotated[int, Field(ge=0, le=65535)]
 Version = Literal["3.1", "3.1.1", "5.0"]
 WhenFull = Literal["skip", "refuse"]
 
@@ -31,23 +34,23 @@ def _url_path(value: str) -> str:
 UrlPath = Annotated[str, AfterValidator(_url_path)]
 
 
-class Tls(Part):
-    """TLS of a listener. Files are read again on reload."""
+def _host_name(value: str) -> str:
+    name = value.lower().rstrip(".")
+    if not re.fullmatch(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*", name):
+        raise Wrong(f"`{value}` is not a host name", "write it without scheme, port or path, as in mqtt.plant.example")
+    return name
 
-    certificate: str = Field(description="PEM file with the certificate and its chain.")
-    key: str = Field(description="PEM file with the private key.")
-    client_ca: str | None = Field(default=None, description="PEM file with the authorities of client certificates.")
-    client_certificate: Literal["none", "optional", "required"] = Field(
-        default="none", description="Whether clients must show a certificate."
-    )
-    crl: str | None = Field(default=None, description="PEM file with the certificate revocation list.")
-    minimum_version: Literal["1.2", "1.3"] = Field(default="1.2", description="Lowest TLS version.")
 
-    @model_validator(mode="after")
-    def _client_ca(self) -> Tls:
-        if self.client_certificate != "none" and self.client_ca is None:
-            raise Wrong("client certificates cannot be checked", "name the authorities' file in `client_ca`")
-        return self
+def _network(value: str) -> str:
+    try:
+        return str(ip_network(value))
+    except ValueError as error:
+        fix = "write an address or a network, as in 10.0.0.7 or 10.0.0.0/24"
+        raise Wrong(f"`{value}` is no network: {error}", fix) from error
+
+
+HostName = Annotated[str, AfterValidator(_host_name)]
+Network = Annotated[str, AfterValidator(_network)]
 
 
 class WebSocket(Part):
@@ -57,6 +60,12 @@ class WebSocket(Part):
     origins: list[str] = Field(
         default=[],
         description="Origins of pages that may connect, besides the gateway's own host; `*` is any.",
+    )
+    hosts: list[HostName] = Field(
+        default=[],
+        description="Names of the gateway, besides its addresses, `localhost`, the machine's name and those in the "
+        "listener's certificate; `*.plant.example` are all below it. A page of the gateway's own host is one under "
+        "such a name. When given, requests with another Host are refused.",
     )
 
 
@@ -79,6 +88,11 @@ class Listener(Part):
     )
     proxy_protocol: Literal["v1", "v2"] | None = Field(
         default=None, description="Version of the PROXY protocol that the load balancer in front speaks."
+    )
+    proxy_from: list[Network] | None = Field(
+        default=None,
+        description="Addresses and networks of the load balancers, whose PROXY headers are believed; others are "
+        "refused. Needed where other hosts reach the listener; otherwise whoever reaches it is believed.",
     )
     anonymous: bool | None = Field(default=None, description="Overrides `security.anonymous` here.")
     versions: list[Version] | None = Field(default=None, description="Overrides `mqtt.versions` here.")
@@ -112,20 +126,18 @@ class Listener(Part):
             raise Wrong(f"listener `{self.name}` needs one address", "give either `port` or `unix`")
         return self
 
-
-class Admin(Part):
-    """The administration listener: metrics, probes, API and dashboard."""
-
-    port: Port | None = Field(default=9160, description="TCP port; 0 takes a free one, null switches it off.")
-    bind: str = Field(default="127.0.0.1", description="Address to listen on.")
-    token_file: str | None = Field(default=None, description="File with the operator's token.")
-    read_token_file: str | None = Field(default=None, description="File with a token that may only read.")
-    hosts: list[str] = Field(default=[], description="Further values of the Host header that are accepted.")
-    answer_timeout: Duration = Field(
-        default=10.0,
-        gt=0,
-        description="Page and API report it when IBM MQ has not answered a question about its queues for this long.",
-    )
+    @model_validator(mode="after")
+    def _trusted_proxies(self) -> Listener:
+        if self.proxy_protocol is not None and not self.proxy_from and not self.local:
+            raise Wrong(
+                f"whoever reaches {self.bind} could give any address to listener `{self.name}`",
+                "name the load balancers in `proxy_from`, as in [10.0.0.7]",
+            )
+        if self.proxy_from is not None and self.proxy_protocol is None:
+            raise Wrong(
+                f"listener `{self.name}` takes no PROXY headers", "give `proxy_protocol`, or leave out `proxy_from`"
+            )
+        return self
 
 
 class Mqtt(Part):
@@ -231,6 +243,12 @@ class Process(Part):
         default=10.0,
         description="Longest drain after SIGTERM: connections are handed back, what was received is committed.",
     )
+    drain_rate: int = Field(
+        default=0,
+        ge=0,
+        description="Connections that are handed back in a second of the drain, so that their devices do not all come "
+        "to the other gateways at once; more where `drain_timeout` would not do. 0: all at once.",
+    )
     watch_interval: Duration = Field(
         default=0.0,
         description="How often settings, mappings, password files, tokens and certificates are checked for changes; "
@@ -241,8 +259,13 @@ class Process(Part):
 class Log(Part):
     """The log."""
 
-    format: Literal["json", "text"] = Field(default="json", description="One JSON object a line, or text.")
+    format: Literal["auto", "json", "text"] = Field(
+        default="auto", description="One JSON object a line, or text. `auto`: text on a terminal, else JSON."
+    )
     level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Lowest level written.")
+    connections: bool = Field(
+        default=False, description="Whether each device that connects is a line at `info`; else it is one at `debug`."
+    )
     clients: list[str] = Field(
         default=[], description="Clients (`*` and `?`) whose messages are logged one by one, with packet id and MsgId."
     )
@@ -272,6 +295,10 @@ class Settings(Part):
     queue_manager: QueueManager = Field(
         default_factory=lambda: QueueManager(embedded=Embedded()), description="The queue manager."
     )
+    targets: dict[QueueManagerName, Target] = Field(
+        default={},
+        description="Other queue managers by name: a rule whose `queue_manager` is one of them puts there directly.",
+    )
     mqtt: Mqtt = Field(default_factory=Mqtt, description="The protocol.")
     limits: Limits = Field(default_factory=Limits, description="Rates.")
     security: Security = Field(default_factory=Security, description="Identity and authority.")
@@ -297,6 +324,24 @@ class Settings(Part):
                 raise Wrong(f"two listeners use {place}", "give each its own address")
             names.add(listener.name)
             places.add(place)
+        return self
+
+    @model_validator(mode="after")
+    def _targets_beside_the_queue_manager(self) -> Settings:
+        manager = self.queue_manager
+        own = manager.embedded.name if manager.embedded is not None else manager.ibm.name if manager.ibm else ""
+        if own in self.targets:
+            raise Wrong(
+                f"target `{own}` is the queue manager of the gateway itself",
+                "remove it: rules without `queue_manager` put there",
+            )
+        if self.targets and manager.buffer is not None:
+            raise Wrong("`targets` and `queue_manager.buffer` cannot be used together", "remove one of them")
+        used = [manager.ibm.connection or ""] if manager.ibm is not None else []
+        used += [target.connection for target in self.targets.values()]
+        if len({connection.startswith(SOCKET) for connection in used}) > 1:
+            what = "a process loads one MQ library: IBM's for hosts, or its own for MQI sockets (`unix:`)"
+            raise Wrong(what, "give connections of one kind")
         return self
 
     def anonymous_on(self, listener: Listener) -> bool:

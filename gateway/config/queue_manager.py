@@ -27,11 +27,19 @@ def _queue_manager_name(value: str) -> str:
 QueueManagerName = Annotated[str, AfterValidator(_queue_manager_name)]
 
 
+SOCKET = "unix:"
+"""How a connection begins that is the MQI socket of an embedded queue manager."""
+
+
 class Embedded(Part):
     """The queue manager inside the gateway."""
 
     name: QueueManagerName = Field(default="MQGATE", description="Queue manager name.")
-    path: str = Field(default="./mqgate-data", description="Directory of its journal.")
+    path: str = Field(
+        default="./mqgate-data",
+        description="Directory of its journal. Unless it is written, mqgate-data in the working directory; what is "
+        "written here is relative to this file.",
+    )
     objects: str | None = Field(default=None, description="MQSC file, run at start.")
     socket: str | None = Field(
         default=None, description="Unix socket for programs that use the MQI library; `PATH/mqi.sock` unless given."
@@ -41,7 +49,11 @@ class Embedded(Part):
     check_client: Literal["none", "optional", "required"] = Field(
         default="optional", description="Whether those programs must give user and password."
     )
-    segment_bytes: Size = Field(default=64 * 2**20, ge=2**20, description="Size of a journal segment.")
+    segment_bytes: Size | None = Field(
+        default=None,
+        ge=2**20,
+        description="Size of a journal segment; without it a thirty-second of the room there is, from 1MiB to 64MiB.",
+    )
     max_bytes: Size | None = Field(
         default=None,
         description="Limit of the journal, at least six segments; beyond it nothing persistent is taken. Without it "
@@ -51,9 +63,11 @@ class Embedded(Part):
 
     @model_validator(mode="after")
     def _room(self) -> Embedded:
-        if self.max_bytes is not None and self.max_bytes < 6 * self.segment_bytes:
-            what = f"`max_bytes` leaves no room for six segments of {show_size(self.segment_bytes)}"
-            raise Wrong(what, f"give at least {show_size(6 * self.segment_bytes)}, or smaller `segment_bytes`")
+        size = self.segment_bytes or 2**20
+        if self.max_bytes is not None and self.max_bytes < 6 * size:
+            what = f"`max_bytes` leaves no room for six segments of {show_size(size)}"
+            fix = f"give at least {show_size(6 * size)}"
+            raise Wrong(what, fix if self.segment_bytes is None else f"{fix}, or smaller `segment_bytes`")
         return self
 
 
@@ -77,9 +91,14 @@ class Ibm(Part):
 
     name: str = Field(default="", max_length=48, description="Queue manager name; empty takes the one that answers.")
     connection: str | None = Field(
-        default=None, max_length=264, description="`host(port)`, several separated by commas."
+        default=None,
+        max_length=264,
+        description="`host(port)`, several separated by commas; `unix:PATH` is the MQI socket of an embedded queue "
+        "manager on this machine (`mqgate mqi serve`).",
     )
-    channel: str | None = Field(default=None, max_length=20, description="Server-connection channel.")
+    channel: str | None = Field(
+        default=None, max_length=20, description="Server-connection channel; an MQI socket needs none."
+    )
     ccdt: str | None = Field(default=None, description="Client channel definition table, instead of the two above.")
     user: str | None = Field(default=None, max_length=1024, description="User.")
     password_file: str | None = Field(default=None, description="File whose first line is the password.")
@@ -95,17 +114,67 @@ class Ibm(Part):
         "take over its sessions. Leases are renewed three times as often.",
     )
 
+    @property
+    def socket(self) -> str:
+        """The MQI socket of an embedded queue manager that `connection` names; empty: it names hosts of IBM MQ."""
+        connection = self.connection or ""
+        return connection.removeprefix(SOCKET) if connection.startswith(SOCKET) else ""
+
     @model_validator(mode="after")
     def _reachable(self) -> Ibm:
-        if self.ccdt is None and (self.connection is None or self.channel is None):
+        if (self.connection or "").startswith(SOCKET):
+            if not self.socket:
+                raise Wrong(f"`{SOCKET}` names no socket", f"write its path, as in {SOCKET}/run/mqgate/mqi.sock")
+            if self.tls is not None or self.ccdt is not None:
+                raise Wrong("an MQI socket has neither TLS nor a CCDT", "remove `tls` and `ccdt`")
+        elif self.ccdt is None and (self.connection is None or self.channel is None):
             raise Wrong("it is not said how to reach the queue manager", "give `connection` and `channel`, or `ccdt`")
         return self
+
+
+class Target(Part):
+    """A queue manager of IBM MQ besides that of the state, to which rules put directly."""
+
+    connection: str = Field(
+        max_length=264,
+        description="`host(port)`, several separated by commas; `unix:PATH` is the MQI socket of an embedded queue "
+        "manager on this machine.",
+    )
+    channel: str | None = Field(
+        default=None, max_length=20, description="Server-connection channel; an MQI socket needs none."
+    )
+    user: str | None = Field(default=None, max_length=1024, description="User.")
+    password_file: str | None = Field(default=None, description="File whose first line is the password.")
+    password: SecretStr | None = Field(default=None, description="From the environment only.")
+    tls: IbmTls | None = Field(default=None, description="TLS.")
+    reconnect_from: Duration = Field(default=1.0, description="First wait before connecting again.")
+    reconnect_to: Duration = Field(default=30.0, description="Longest wait.")
+
+    @model_validator(mode="after")
+    def _reachable(self) -> Target:
+        local = self.connection.startswith(SOCKET)
+        if local and self.tls is not None:
+            raise Wrong("an MQI socket has no TLS", "remove `tls`")
+        if not local and self.channel is None:
+            raise Wrong("it is not said through which channel", "give `channel`")
+        return self
+
+    def as_ibm(self, name: str) -> Ibm:
+        """The same as settings of a queue manager of this name."""
+        return Ibm(
+            name=name, connection=self.connection, channel=self.channel, user=self.user, tls=self.tls,
+            password_file=self.password_file, password=self.password,
+        )  # fmt: skip
 
 
 class Buffer(Part):
     """Store and forward while IBM MQ is away."""
 
-    path: str = Field(default="./mqgate-buffer", description="Directory; it holds the gateway's state too.")
+    path: str = Field(
+        default="./mqgate-buffer",
+        description="Directory; it holds the gateway's state too. Unless it is written, mqgate-buffer in the working "
+        "directory; what is written here is relative to this file.",
+    )
     max_bytes: Size = Field(
         default=2**30, ge=2**14, description="Limit of what waits for IBM MQ; beyond it acknowledgements are withheld."
     )

@@ -5,12 +5,18 @@ A part of the field list in `gateway.config.model`. Opens no file and knows no e
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, SecretStr, model_validator
 
+from gateway.config.filters import check_filter
 from gateway.config.findings import Part
+from gateway.config.identity import Jwt, Ldap, Webhook
 from gateway.config.units import Duration, Wrong
+
+MethodName = Literal["jwt", "users", "password_file", "managed", "ldap", "webhook", "authenticator"]
+"""What can know a user: the key of its settings."""
+ClientIds = Literal["any", "user_prefix", "equals_user"]
 
 
 class Password(Part):
@@ -18,16 +24,6 @@ class Password(Part):
 
     password_file: str | None = Field(default=None, description="File whose first line is the password.")
     password: SecretStr | None = Field(default=None, description="From the environment only.")
-
-
-class Jwt(Part):
-    """JSON Web Tokens in the password of CONNECT."""
-
-    jwks_file: str = Field(description="File with the public keys.")
-    audience: str | None = Field(default=None, description="Audience that a token must name.")
-    issuer: str | None = Field(default=None, description="Issuer that a token must name.")
-    user_claim: str = Field(default="sub", description="Claim that is the user name.")
-    leeway: Duration = Field(default=10.0, description="Tolerated difference of clocks.")
 
 
 class AclEntry(Part):
@@ -47,18 +43,30 @@ class AclEntry(Part):
     @model_validator(mode="after")
     def _filters(self) -> AclEntry:
         _check_filters(self)
+        if self.user is not None and self.anonymous:
+            raise Wrong("an entry for a user and anonymous clients fits nobody", "make two of it: these have no name")
         return self
 
 
 def _check_filters(entry: AclEntry) -> None:
     lists = (entry.publish, entry.subscribe, entry.allow, entry.deny_publish, entry.deny_subscribe, entry.deny)
     for filter_ in (one for some in lists for one in some):
-        *parents, last = filter_.split("/")
-        mixed = any("#" in level or ("+" in level and level != "+") for level in parents)
-        if not filter_ or mixed or ("#" in last and last != "#") or ("+" in last and last != "+"):
-            raise Wrong(f"`{filter_}` is not a topic filter", "`+` is a whole level, `#` the whole last level")
-        if "{" in filter_.replace("{client}", "").replace("{user}", ""):
-            raise Wrong(f"`{filter_}` has an unknown placeholder", "write {client} or {user}")
+        check_filter(filter_)
+
+
+class Guessing(Part):
+    """How many wrong passwords are looked at; a number that is used up is there again, bit by bit, after `within`."""
+
+    per_user: Annotated[int, Field(ge=0)] = Field(
+        default=20,
+        description="Different wrong passwords of one user; 0: no limit. Beyond it CONNECT is refused (0x9F).",
+    )
+    per_address: Annotated[int, Field(ge=0)] = Field(
+        default=200,
+        description="The same from one address (IPv6: /64); for its users that have logged in from there ten times as "
+        "many. 0: no limit.",
+    )
+    within: Duration = Field(default=600.0, gt=0, description="Time after which all of them are there again.")
 
 
 class Security(Part):
@@ -71,6 +79,11 @@ class Security(Part):
     )
     users: dict[str, Password] = Field(default={}, description="Users with their password files.")
     password_file: str | None = Field(default=None, description="File in the format of mosquitto_passwd.")
+    managed: bool = Field(
+        default=False,
+        description="Whether users and roles are managed while the gateway runs (`mqgate user`), and kept on the queue "
+        "MQGATE.USERS.",
+    )
     certificate_user: Literal["common_name", "subject", "none"] = Field(
         default="common_name", description="What of a client certificate is the user name."
     )
@@ -79,16 +92,62 @@ class Security(Part):
         description="Whether the certificate's name is the client identifier too: an empty one becomes it, another is "
         "refused.",
     )
-    jwt: Jwt | None = Field(default=None, description="JSON Web Tokens.")
+    jwt: Jwt | list[Jwt] | None = Field(default=None, description="JSON Web Tokens; a list for several issuers.")
+    ldap: Ldap | None = Field(default=None, description="A directory.")
+    webhook: Webhook | None = Field(default=None, description="A service of your own, asked over HTTP.")
+    methods: list[MethodName] = Field(
+        default=[],
+        description="The order in which those that are set are asked about user and password; the first that accepts "
+        "decides. Tokens are looked at first, wherever `jwt` stands. Left out: in the order given here.",
+    )
+    client_ids: ClientIds = Field(
+        default="any",
+        description="Which client identifiers a user may have. `equals_user`: his name; `user_prefix`: his name, alone "
+        "or with more behind a character that is neither letter nor digit. An empty one becomes such a one; clients "
+        "without a user have to leave theirs empty. Others are refused (0x85).",
+    )
+    guesses: Guessing = Field(default_factory=Guessing, description="Bounds for guessing passwords.")
     acl: list[AclEntry] | str | None = Field(
         default=None, description="Access control list, or the file with one; without it everything is allowed."
     )
     authenticator: str | None = Field(default=None, description="The operator's own check, as `module:function`.")
 
     @property
+    def issuers(self) -> list[tuple[str, Jwt]]:
+        """The issuers of tokens with their keys in the settings."""
+        if isinstance(self.jwt, Jwt):
+            return [("security.jwt", self.jwt)]
+        return [(f"security.jwt.{index}", one) for index, one in enumerate(self.jwt or [])]
+
+    @property
     def checks(self) -> bool:
         """Whether there is anything to check a user's password or token with."""
-        return bool(self.users or self.password_file or self.jwt or self.authenticator)
+        return bool(self.configured)
+
+    @property
+    def configured(self) -> list[MethodName]:
+        """The methods that there are settings for."""
+        return [one for one in get_args(MethodName) if getattr(self, one)]
+
+    @property
+    def in_order(self) -> list[MethodName]:
+        """The methods as they are asked."""
+        return self.methods or self.configured
+
+    @model_validator(mode="after")
+    def _all_methods(self) -> Security:
+        if self.methods and sorted(self.methods) != sorted(self.configured):
+            missing = [one for one in self.methods if one not in self.configured]
+            what = f"`{missing[0]}` has no settings" if missing else "not every method is in it once"
+            raise Wrong(what, f"write those that are set, in your order: {', '.join(self.configured) or 'none is'}")
+        return self
+
+    @model_validator(mode="after")
+    def _distinct_issuers(self) -> Security:
+        names = [one.issuer for _, one in self.issuers]
+        if len(names) > 1 and (None in names or len(set(names)) < len(names)):
+            raise Wrong("tokens could be of either issuer", "give each entry of `jwt` its own `issuer`")
+        return self
 
     @model_validator(mode="after")
     def _someone(self) -> Security:

@@ -19,6 +19,8 @@ Mark = tuple[int, int]
 
 MAX_NODES = 2_000_000
 MAX_DEPTH = 40
+MAX_REPEATED = 100_000
+"""Values that aliases and merges may repeat, all together."""
 
 
 class _Loader(yaml.CSafeLoader):
@@ -36,6 +38,9 @@ for _tag, _pattern, _first in (
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
 
 _SCALARS = {f"tag:yaml.org,2002:{tag}" for tag in ("str", "bool", "null", "int", "float", "merge")}
+
+
+_MERGE = "tag:yaml.org,2002:merge"
 
 
 @dataclass(slots=True)
@@ -72,6 +77,7 @@ def read_yaml(name: str, text: str) -> Document:
         document.findings.append(_syntax(name, error))
         return document
     try:
+        _check_depth(text)
         node = loader.get_single_node()
         if node is not None:
             document.value = _Builder(document, loader).build(node, (), 0)
@@ -90,6 +96,19 @@ def read_scalar(text: str) -> Any:
     return text if document.findings else document.value
 
 
+def _check_depth(text: str) -> None:
+    """Before nodes are made: the parser calls itself for each level, and would end the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH + 1:
+                mark: Any = event.start_mark  # the C parser's own kind
+                raise yaml.MarkedYAMLError(problem="too deeply nested", problem_mark=mark)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
 class _Builder:
     """Walks the nodes once, and counts them: aliases can refer to a node a million times."""
 
@@ -97,6 +116,10 @@ class _Builder:
         self.document = document
         self.loader = loader
         self.nodes = 0
+        self.repeated = 0
+        """Values in lists and tables that were met before, by aliases and merges."""
+        self._met: set[int] = set()
+        self._merging: list[yaml.MappingNode] = []
 
     def build(self, node: yaml.Node, path: Path, depth: int) -> Any:
         self.nodes += 1
@@ -104,6 +127,10 @@ class _Builder:
         self.document.values[path] = mark
         if self.nodes > MAX_NODES or depth > MAX_DEPTH:
             raise yaml.MarkedYAMLError(problem="too many values or too deeply nested", problem_mark=node.start_mark)
+        if isinstance(node, yaml.CollectionNode):
+            if id(node) in self._met:
+                self._repeat(len(node.value), node)
+            self._met.add(id(node))
         if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
             return self._mapping(node, path, depth)
         if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
@@ -111,13 +138,17 @@ class _Builder:
         if node.tag not in _SCALARS:
             self._wrong(path, f"the tag `{node.tag}` is not allowed here", "write a plain value")
             return None
-        return self.loader.construct_object(node) if node.tag != "tag:yaml.org,2002:merge" else "<<"
+        try:
+            return self.loader.construct_object(node) if node.tag != _MERGE else "<<"
+        except ValueError:  # thousands of digits
+            self._wrong(path, "the number is too long", "write fewer digits, or text in quotes")
+            return None
 
     def _mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> dict[str, Any]:
         seen: set[str] = set()
         for key_node, _ in node.value:  # before merging: a merged key may be replaced, a written one may not repeat
             self._check_repeat(key_node, path, seen)
-        self.loader.flatten_mapping(node)
+        self._merge(node)
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
             key = str(key_node.value)
@@ -125,6 +156,35 @@ class _Builder:
             result[key] = self.build(value_node, here, depth + 1)
             self.document.keys[here] = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
         return result
+
+    def _repeat(self, count: int, node: yaml.Node) -> None:
+        self.repeated += count
+        if self.repeated > MAX_REPEATED:
+            problem = f"aliases repeat more than {MAX_REPEATED} values"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+
+    def _merge(self, node: yaml.MappingNode) -> None:
+        """Put what `<<` refers to before what the table has itself, which comes first; of several the first counts.
+        Each key is there once, so that merges of merges do not grow."""
+        if not any(key.tag == _MERGE for key, _ in node.value):
+            return
+        if node in self._merging:
+            raise yaml.MarkedYAMLError(problem="a table is merged into itself", problem_mark=node.start_mark)
+        self._merging.append(node)
+        pairs: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for key, value in node.value:
+            if key.tag != _MERGE:
+                continue
+            for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                if not isinstance(source, yaml.MappingNode):
+                    raise yaml.MarkedYAMLError(problem="`<<` takes a table or a list", problem_mark=value.start_mark)
+                self._merge(source)
+                self._repeat(len(source.value), key)
+                for one in source.value:
+                    pairs.setdefault(str(one[0].value), one)
+        own = {str(key.value): (key, value) for key, value in node.value if key.tag != _MERGE}
+        node.value = [*(pair for name, pair in pairs.items() if name not in own), *own.values()]
+        self._merging.pop()
 
     def _check_repeat(self, key_node: yaml.Node, path: Path, seen: set[str]) -> None:
         if not isinstance(key_node, yaml.ScalarNode):

@@ -7,6 +7,7 @@ change first.
 from __future__ import annotations
 
 import inspect
+import json
 import textwrap
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -26,6 +27,9 @@ HEADER = """\
 _SHOWN = {"listeners", "mappings"}
 _DURATION, _SIZE = (get_args(one)[1] for one in (Duration, Size))
 _WIDTH = 100
+_EXAMPLES = {"./mqgate-data": "/var/lib/mqgate/data", "./mqgate-buffer": "/var/lib/mqgate/buffer"}
+"""Defaults that are relative to the working directory. In a file they would be relative to the file, so that taking a
+`#` away would move the data: an example stands there instead."""
 
 
 def starter_settings(mappings: str = "mappings/*.yaml") -> str:
@@ -42,7 +46,7 @@ def starter_settings(mappings: str = "mappings/*.yaml") -> str:
 def _section(name: str, field: FieldInfo) -> Iterator[str]:
     model = _model(field.annotation)
     yield from _comment(field.description or "")
-    yield f"# {name}:"
+    yield f"# {name}:" if model is not None else f"# {name}: {_value(field)}"
     if model is not None:
         yield from (f"# {line}".rstrip() for line in _inner(model, 2))
     yield ""
@@ -85,7 +89,9 @@ def _value(field: FieldInfo) -> str:
         return str(value).lower()
     if isinstance(value, list):
         return f"[{', '.join(repr(one) for one in value)}]"
-    return {"{}": "{}", "": '""'}.get(str(value), str(value))
+    if isinstance(value, str) and set("{:*&") & set(value) and value not in _EXAMPLES:
+        return json.dumps(value)
+    return {"{}": "{}", "": '""', **_EXAMPLES}.get(str(value), str(value))
 
 
 def _comment(text: str) -> Iterator[str]:

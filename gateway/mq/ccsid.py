@@ -1,7 +1,8 @@
 """Coded character set identifiers: which codec decodes them, and text carried from one to another.
 
 Python has most of the codecs; the Latin EBCDICs it lacks are made here from what distinguishes them from CCSID 37
-(IBM's registered code pages; the tests hold them against independent tables). Knows characters, no structures.
+(IBM's registered code pages; the tests hold them against independent tables). The host sets of East Asia, with
+characters of one and two bytes, are those of `host_sets.py`. Knows characters, no structures.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from gateway.errors import MQError
+from gateway.mq import host_sets
 from gateway.mq.constants import MQRC_NOT_CONVERTED, MQRC_SOURCE_CCSID_ERROR, MQRC_TARGET_CCSID_ERROR
 
 if TYPE_CHECKING:
@@ -22,10 +24,10 @@ _CODECS: dict[int, str] = {
     860: "cp860", 861: "cp861", 862: "cp862", 863: "cp863", 864: "cp864", 865: "cp865", 866: "cp866", 869: "cp869",
     874: "cp874", 875: "cp875", 878: "koi8-r", 912: "iso8859-2", 913: "iso8859-3", 914: "iso8859-4",
     915: "iso8859-5", 916: "iso8859-8", 920: "iso8859-9", 921: "iso8859-13", 923: "iso8859-15", 932: "cp932",
-    936: "gbk", 943: "cp932", 949: "cp949", 950: "cp950", 954: "euc_jp", 970: "euc_kr", 1026: "cp1026",
+    936: "gbk_euro", 943: "cp932", 949: "cp949", 950: "cp950", 954: "euc_jp", 970: "euc_kr", 1026: "cp1026",
     1051: "hp-roman8", 1089: "iso8859-6", 1140: "cp1140", 1168: "koi8-u", 1201: "utf-16-be", 1202: "utf-16-le",
     1208: "utf-8", 1250: "cp1250", 1251: "cp1251", 1252: "cp1252", 1253: "cp1253", 1254: "cp1254", 1255: "cp1255",
-    1256: "cp1256", 1257: "cp1257", 1258: "cp1258", 1363: "cp949", 1370: "cp950", 1383: "gb2312", 1386: "gbk",
+    1256: "cp1256", 1257: "cp1257", 1258: "cp1258", 1363: "cp949", 1370: "cp950", 1383: "gb2312", 1386: "gbk_euro",
     1392: "gb18030", 5346: "cp1250", 5347: "cp1251", 5348: "cp1252", 5349: "cp1253", 5350: "cp1254", 5351: "cp1255",
     5352: "cp1256", 5353: "cp1257", 5354: "cp1258", 5488: "gb18030", 33722: "euc_jp",
 }  # fmt: skip
@@ -52,7 +54,7 @@ _EURO = {
     1146: (285, "9F€"), 1147: (297, "9F€"), 1148: (500, "9F€"), 1149: (871, "9F€"),
 }  # fmt: skip
 _OWN = (set(_EBCDIC) | set(_EURO)) - set(_CODECS)
-_CODECS |= {ccsid: f"ebcdic_{ccsid}" for ccsid in sorted(_OWN)}
+_CODECS |= {ccsid: f"ebcdic_{ccsid}" for ccsid in sorted(_OWN)} | host_sets.CODECS
 
 
 def _differences(ccsid: int) -> str:
@@ -62,8 +64,41 @@ def _differences(ccsid: int) -> str:
     return _EBCDIC[ccsid]
 
 
+@cache
+def _euro_or(errors: str) -> str:
+    """The name of an error handler for a GBK that has the euro sign at X'80', as IBM and Windows do; whatever else is
+    wrong is handled as `errors` says."""
+    otherwise, name = codecs.lookup_error(errors), f"mqgate.euro.{errors}"
+
+    def handle(wrong: UnicodeError) -> tuple[str | bytes, int]:
+        if isinstance(wrong, UnicodeDecodeError) and wrong.object[wrong.start] == _EURO_BYTE:
+            return "€", wrong.start + 1
+        if isinstance(wrong, UnicodeEncodeError) and wrong.object[wrong.start] == "€":
+            return bytes([_EURO_BYTE]), wrong.start + 1
+        return otherwise(wrong)
+
+    codecs.register_error(name, handle)
+    return name
+
+
+def _gbk_with_euro() -> codecs.CodecInfo:
+    def encode(text: str, errors: str = "strict") -> tuple[bytes, int]:
+        return text.encode("gbk", _euro_or(errors)), len(text)
+
+    def decode(raw: Buffer, errors: str = "strict") -> tuple[str, int]:
+        whole = bytes(raw)
+        return whole.decode("gbk", _euro_or(errors)), len(whole)
+
+    return codecs.CodecInfo(encode, decode, name=_GBK)
+
+
+_GBK, _EURO_BYTE = "gbk_euro", 0x80
+
+
 def _search(name: str) -> codecs.CodecInfo | None:
     """Our code pages under their names, for Python's own `encode` and `decode`."""
+    if name == _GBK:
+        return _gbk_with_euro()
     if not name.startswith("ebcdic_") or not name[7:].isdigit() or int(name[7:]) not in _OWN:
         return None
     table = list(bytes(range(256)).decode("cp037"))
@@ -181,7 +216,8 @@ def _substituted(text: str, codec: str) -> tuple[bytes, int]:
             hole = holes.get(char)
             count += hole is None
             parts.append(hole or mark)
-    return b"".join(parts), count
+    written = b"".join(parts)
+    return written.replace(host_sets.SI + host_sets.SO, b"") if codec.startswith(host_sets.PREFIX) else written, count
 
 
 @cache

@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gateway.errors import HeaderError
-from gateway.mq import layout, mqmd
+from gateway.mq import layout, mqmd, rfh2
 from gateway.mq.ccsid import codec_of
 from gateway.mq.describe import body_in_words, descriptor_in_words, header_in_words
-from gateway.mq.header import FORMAT_OF_STRUCTURE, Described, Header, build, read, redescribed
+from gateway.mq.header import FORMAT_OF_STRUCTURE, TERMINAL, Described, Header, build, read, redescribed
 
 Fields = dict[str, layout.Value | str]
 
+MAX_DESCRIBED = 1 << 20
+"""Bytes of headers whose folders, records and parameters are put in words."""
 MAX_HEADERS = 64
 """A longer chain is refused; no program makes one of more than a handful."""
 
@@ -95,12 +97,27 @@ def describe(md: bytes, data: bytes, *, body_limit: int = 4096) -> dict[str, obj
     chain, broken = walk_far(md, data)
     described: dict[str, object] = {
         "descriptor": descriptor_in_words(md),
-        "headers": [header_in_words(header) for header in chain.headers],
+        "headers": _in_words(chain.headers),
         "body": body_in_words(chain.body, data, chain.body_at, body_limit),
     }
     if broken:
         described["problem"] = str(broken)
     return described
+
+
+def _in_words(headers: list[Header]) -> list[dict[str, object]]:
+    """Headers in words, their variable parts as far as a reader may want them."""
+    room, bounds, found = MAX_DESCRIBED, rfh2.Bounds(), list[dict[str, object]]()
+    for header in headers:
+        room -= len(header.raw)
+        whole = room >= 0
+        if header.name == "MQRFH2" and whole:
+            try:
+                bounds.check(header.raw, 0, len(header.raw))
+            except HeaderError:
+                whole = False
+        found.append(header_in_words(header, whole=whole))
+    return found
 
 
 Message = tuple[bytes, bytes]
@@ -112,8 +129,9 @@ def insert(
 ) -> Message:
     """A header `name` before the one at `index` (0: in front of all), describing what was there; the chain stays right.
 
-    `values` are its other fields. It is written in the encoding and character set of its place, so that nothing else
-    changes; in UTF-8 where that character set is not one headers can be in.
+    `values` are its other fields; an MQXQH holds the message's own descriptor unless they give another. It is written
+    in the encoding and character set of its place, so that nothing else changes; in UTF-8 where that character set is
+    not one headers can be in.
     """
     chain = walk_described(described_by(md), data, most=index)
     at, described = _place(md, chain, index)
@@ -123,9 +141,29 @@ def insert(
     said["Format"] = described.format.decode("ascii", "replace")
     own = {field.name for field in layout.STRUCTURES[name].fields}
     fields = {key: value for key, value in said.items() if key in own} | (values or {})
+    if name in TERMINAL and at < len(data):
+        raise HeaderError(name, "Format", at, f"nothing can follow a {name}: {len(data) - at} bytes would")
+    if name == "MQXQH" and "MsgDesc" not in fields:
+        fields["MsgDesc"] = _embedded(md, order, charset)
     added = build(name, fields, tail=tail, order=order, charset=charset)
     place = Described(described.encoding, ccsid, FORMAT_OF_STRUCTURE[name])
+    if name == "MQXQH":
+        header = read(place, added, 0)
+        assert header is not None  # noqa: S101 -- it was built a moment ago
+        added = redescribed(header, described)
     return _spliced(md, chain, index, at, at, added, place)
+
+
+def _embedded(md: bytes, order: str, charset: str) -> bytes:
+    """The descriptor of a message as an MQXQH in this form holds it: version 1."""
+    values = layout.unpack("MQMD", mqmd.version_1(md), version=1)
+    text = {field.name for field in layout.STRUCTURES["MQMD"].fields_of(1) if field.is_text}
+    own = {name: _in_charset(value, charset) if name in text else value for name, value in values.items()}
+    return layout.pack("MQMD", own, version=1, order=order, charset=charset)
+
+
+def _in_charset(value: layout.Value, charset: str) -> layout.Value:
+    return value.decode("utf-8", "replace").encode(charset, "replace") if isinstance(value, bytes) else value
 
 
 def prepend(md: bytes, data: bytes, name: str, values: Fields | None = None, *, tail: bytes = b"") -> Message:

@@ -21,6 +21,7 @@ from gateway.mq.constants import (
     MQFMT_NONE,
     MQFMT_STRING,
     MQRC_CONVERTED_MSG_TOO_BIG,
+    MQRC_CONVERTED_STRING_TOO_BIG,
     MQRC_FORMAT_ERROR,
     MQRC_NONE,
     MQRC_NOT_CONVERTED,
@@ -28,6 +29,7 @@ from gateway.mq.constants import (
 from gateway.mq.conversion_headers import Target, header_converted
 from gateway.mq.header import Described
 
+_LONGEST_SEGMENT = 65_535 - 4
 _TEXT_FORMATS = {MQFMT_STRING, MQFMT_COMMAND_1, MQFMT_COMMAND_2}
 
 
@@ -119,6 +121,9 @@ def _segments(raw: bytes, body: Described, target: Target) -> tuple[bytes, int]:
         if not 4 <= length <= len(raw) - at:
             raise MQError(MQRC_FORMAT_ERROR, f"LL {length} at {at} is not between 4 and {len(raw) - at}", 1)
         text, count = charsets.converted(raw[at + 4 : at + length], source, target.codec)
+        if len(text) > _LONGEST_SEGMENT:
+            why = f"the segment at {at} has {len(text)} bytes after conversion, more than LL can say"
+            raise MQError(MQRC_CONVERTED_STRING_TOO_BIG, why, 1)
         parts.append((len(text) + 4).to_bytes(2, new_order) + raw[at + 2 : at + 4] + text)
         at, substituted = at + length, substituted + count
     return b"".join(parts), substituted

@@ -194,9 +194,11 @@ def _parameter(given: pcf.Parameter, ways: _Ways, target: Target) -> int:
     substituted = sum(_parameter(each, ways, target) for each in given.members)
     if given.type in {pcf.STRING, pcf.STRING_LIST, pcf.STRING_FILTER}:
         explicit = given.ccsid > 0 or given.ccsid == EMBEDDED
-        source = charsets.source_codec(given.ccsid, 1) if given.ccsid > 0 else ways.source
+        encoding = 1 if ways.order == ">" else 2
+        source = charsets.source_codec(given.ccsid, encoding) if given.ccsid > 0 else ways.source
         substituted += _strings(given, source, ways.target)
         given.ccsid = target.ccsid if explicit else given.ccsid
+    given.order = ways.new_order
     return substituted
 
 

@@ -26,6 +26,8 @@ _NAMED = {
 _FLAGS = {"Report": "MQRO_", "MsgFlags": "MQMF_", "PutMsgRecFields": "MQPMRF_"}
 _BYTE_ORDER = {"<": "little-endian", ">": "big-endian"}
 _HIDDEN = {"StrucId"}
+_SHOWN = 4096
+"""Bytes of a variable part that is not put in words."""
 
 
 def descriptor_in_words(md: bytes, order: str = "<", codec: str = "utf-8") -> Words:
@@ -35,14 +37,14 @@ def descriptor_in_words(md: bytes, order: str = "<", codec: str = "utf-8") -> Wo
     return _fields(layout.STRUCTURES["MQMD"], values, codec)
 
 
-def header_in_words(header: Header) -> Words:
-    """One header: where it is, its fields, and what its variable part holds."""
+def header_in_words(header: Header, *, whole: bool = True) -> Words:
+    """One header: where it is, its fields, and what its variable part holds (`whole`; else its beginning)."""
     words: Words = {"header": header.name, "offset": header.offset, "length": len(header.raw)}
     words["byte_order"] = _BYTE_ORDER[header.order]
     words |= _fields(header.structure, header.values, header.codec, header.order)
     if header.version > header.structure.latest:
         words["note"] = f"version {header.version} is newer than {header.structure.latest}: shown as far as known"
-    return words | _tail(header)
+    return words | (_tail(header) if whole else _beginning(header) | {"problem": "too long to be shown"})
 
 
 def _fields(structure: layout.Structure, values: Mapping[str, layout.Value], codec: str, order: str = "<") -> Words:
@@ -116,9 +118,13 @@ def _tail(header: Header) -> Words:
     if not header.tail:
         return {}
     try:
-        return reader(header) if reader else {"data": header.tail.hex()}
+        return reader(header) if reader else _beginning(header)
     except HeaderError as broken:
-        return {"problem": str(broken), "data": header.tail.hex()}
+        return {"problem": str(broken), **_beginning(header)}
+
+
+def _beginning(header: Header) -> Words:
+    return {"data": header.tail[:_SHOWN].hex()}
 
 
 def _folders(header: Header) -> Words:

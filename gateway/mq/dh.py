@@ -10,6 +10,8 @@ from gateway.errors import HeaderError
 from gateway.mq import layout
 
 FORMAT = b"MQHDIST "
+MAX_RECORDS = 10_000
+"""Destinations of one message that are read."""
 FIXED_LENGTH = 48
 MSG_ID, CORREL_ID, GROUP_ID, FEEDBACK, ACCOUNTING_TOKEN = 1, 2, 4, 8, 16
 """Flags of PutMsgRecFields: which fields each MQPMR has, in this order."""
@@ -105,6 +107,11 @@ def parse(data: bytes, at: int = 0, *, order: str = "<", codec: str = "utf-8") -
     if not FIXED_LENGTH <= length <= len(data) - at:
         raise HeaderError(
             "MQDH", "StrucLength", at + 8, f"{length} is not between 48 and the {len(data) - at} bytes there"
+        )
+    if count > MAX_RECORDS:
+        at_count = at + layout.STRUCTURES["MQDH"]["RecsPresent"]
+        raise HeaderError(
+            "MQDH", "RecsPresent", at_count, f"{count} destinations in one message, {MAX_RECORDS} are read"
         )
     record = struct.Struct(_record_format(fields, order))
     _check(count, objects_at, _RECORD_LENGTH, length, at, "ObjectRecOffset")

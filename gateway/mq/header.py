@@ -37,7 +37,7 @@ STRUCTURE_OF_FORMAT = {
     b"MQTRIG  ": "MQTM",
 }
 FORMAT_OF_STRUCTURE = {name: form for form, name in STRUCTURE_OF_FORMAT.items()} | {"MQCFH": b"MQPCF   "}
-_TERMINAL = {"MQCFH", "MQTM"}
+TERMINAL = {"MQCFH", "MQTM"}
 """Structures that describe no following data: they are the whole message."""
 
 
@@ -144,7 +144,8 @@ def _usual(name: str) -> _Usual:
     return _Usual(structure, structure.struc_id, structure.lengths, name not in {"MQDLH", "MQXQH"}, at, head)
 
 
-_USUAL = {form: _usual(name) for form, name in STRUCTURE_OF_FORMAT.items() if name not in _TERMINAL}
+_USUAL = {form: _usual(name) for form, name in STRUCTURE_OF_FORMAT.items() if name not in TERMINAL}
+_EMBEDDED_AT = layout.STRUCTURES["MQXQH"]["MsgDesc"]
 _FOLLOWS = {order: struct.Struct(order + "ii8s").unpack_from for order in "<>"}
 
 
@@ -178,6 +179,8 @@ def read(described: Described, data: bytes, at: int) -> Header | None:
     end = at + length if has_length else at + shortest
     if struc_id != usual_id or not shortest or end - at < shortest or end > len(data):
         return _read_other(described, data, at)
+    if follows_at > _EMBEDDED_AT and data[at + _EMBEDDED_AT : at + _EMBEDDED_AT + 4] != b"MD  ":
+        return _read_other(described, data, at)
     if b"\0" in form or not form.isascii():
         form = format_in_ascii(form, codec)
     follows = _described(Described, (number, ccsid if said == INHERIT else said, form))
@@ -200,8 +203,18 @@ def _read_other(described: Described, data: bytes, at: int) -> Header | None:
     version = _version(structure, data, at, order)
     length, known = _extent(structure, version, data, at, order)
     header = Header(structure, version, known, order, codec, ccsid, at, data[at : at + length], described)
+    if name == "MQXQH":
+        _check_embedded(header)
     header.follows = _follows(header, described.encoding)
     return header
+
+
+def _check_embedded(header: Header) -> None:
+    """The descriptor inside an MQXQH says what follows it: other bytes in its place must not be believed."""
+    found = header.raw[_EMBEDDED_AT : _EMBEDDED_AT + 4]
+    if found != "MD  ".encode(header.codec):
+        why = f"{found!r} is not 'MD  ': the header holds no descriptor"
+        raise HeaderError("MQXQH", "MsgDesc.StrucId", header.offset + _EMBEDDED_AT, why)
 
 
 def _order(encoding: int, structure: layout.Structure, data: bytes, at: int) -> str:
@@ -279,7 +292,7 @@ def _extent(structure: layout.Structure, version: int, data: bytes, at: int, ord
 
 
 def _follows(header: Header, encoding: int) -> Described:
-    if header.name in _TERMINAL:
+    if header.name in TERMINAL:
         return Described(encoding, header.ccsid, FORMAT_NONE)
     at = _USUAL[FORMAT_OF_STRUCTURE[header.name]].follows_at
     number, said, raw = _FOLLOWS[header.order](header.raw, at)
@@ -309,7 +322,7 @@ def build(
 
 def redescribed(header: Header, follows: Described) -> bytes:
     """The header's bytes saying something else of what follows it."""
-    if header.name in _TERMINAL:
+    if header.name in TERMINAL:
         raise HeaderError(header.name, "Format", header.offset, f"nothing can follow a {header.name}")
     at, fields = 0, header.structure
     if header.name == "MQXQH":

@@ -166,10 +166,12 @@ def pack(
 
 def _fitted(name: str, field: Field, value: Value | str, charset: str) -> tuple[int | bytes, ...]:
     if isinstance(value, str):
-        value = value.encode(charset, "surrogateescape")
+        value = _encoded(name, field, value, charset)
     if isinstance(value, tuple):
         if len(value) != field.count:
             raise HeaderError(name, field.name, field.offset, f"takes {field.count} numbers, not {len(value)}")
+        for number in value:
+            _check_range(name, field, number)
         return value
     if isinstance(value, int):
         _check_range(name, field, value)
@@ -178,6 +180,14 @@ def _fitted(name: str, field: Field, value: Value | str, charset: str) -> tuple[
         why = f"takes {field.type}, not {len(value)} bytes: shorten the value"
         raise HeaderError(name, field.name, field.offset, why)
     return (_padded(value, field.size, charset) if field.is_text else value,)
+
+
+def _encoded(name: str, field: Field, text: str, charset: str) -> bytes:
+    try:
+        return text.encode(charset, "surrogateescape")
+    except UnicodeEncodeError as wrong:
+        why = f"{text[wrong.start]!r} is no character of {charset}, in which the header is written"
+        raise HeaderError(name, field.name, field.offset, why) from None
 
 
 def _check_range(name: str, field: Field, value: int) -> None:

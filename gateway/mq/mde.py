@@ -10,6 +10,8 @@ from gateway.mq import layout, mqmd
 
 LENGTH = 72
 FORMAT = b"MQHMDE  "
+INHERIT = -2
+"""MQCCSI_INHERIT."""
 
 _CODEC = {order: layout.codec("MQMDE", 2, order) for order in "<>"}
 _V2_FIELDS = struct.Struct("<24siiii")
@@ -45,9 +47,11 @@ class Mde(NamedTuple):
 
 
 def merge(md: bytes, data: bytes, at: int = 0, *, order: str = "<") -> bytes:
-    """The version-2 descriptor that `md` (either version) and the extension at `at` are together."""
+    """The version-2 descriptor that `md` (either version) and the extension at `at` are together. A CodedCharSetId of
+    MQCCSI_INHERIT is that of `md`: a descriptor inherits from nothing."""
     found = parse(data, at, order=order)
-    whole = mqmd.with_described(mqmd.version_2(md), found.encoding, found.coded_char_set_id, found.format)
+    ccsid = mqmd.number(md, mqmd.AT_CCSID) if found.coded_char_set_id == INHERIT else found.coded_char_set_id
+    whole = mqmd.with_described(mqmd.version_2(md), found.encoding, ccsid, found.format)
     return whole[: mqmd.GROUP_ID.start] + _V2_FIELDS.pack(*found[7:])
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gateway.errors import HeaderError
 from gateway.mq import layout, pcf_span
-from gateway.mq.ccsid import codec_of
+from gateway.mq.ccsid import UTF_16, codec_of
 
 INTEGER, STRING, INTEGER_LIST, STRING_LIST, BYTE_STRING = 3, 4, 5, 6, 9
 INTEGER_FILTER, STRING_FILTER, BYTE_STRING_FILTER = 13, 14, 15
@@ -33,6 +33,8 @@ STRUCTURE_OF_TYPE = {
 }
 _UNALIGNED = 20
 """Length of an MQCFIN64 without the reserved number: undocumented, but in use; read, and kept as it is."""
+MAX_LIST = 20_000
+"""Values of one list."""
 MAX_DEPTH = 16
 """Groups nested deeper than this are refused; IBM's messages nest three deep."""
 
@@ -52,21 +54,29 @@ class Parameter:
     ccsid: int = 0
     operator: int = 0
     members: list[Parameter] = field(default_factory=list)
+    order: str = field(default="<", compare=False, repr=False)
+    """Byte order of the message it is from or for: text in UTF-16 follows it."""
     raw: bytes = field(default=b"", repr=False)
 
     def text(self, message_ccsid: int = 1208) -> str:
         """A string's text without padding."""
         assert isinstance(self.value, bytes)  # noqa: S101  asked of a string only
-        return _decoded(self.value, self.ccsid or message_ccsid)
+        return _decoded(self.value, self.ccsid or message_ccsid, self.order)
 
     def texts(self, message_ccsid: int = 1208) -> list[str]:
         """The texts of a list of strings without padding."""
         assert isinstance(self.value, tuple)  # noqa: S101  asked of a list only
-        return [_decoded(each, self.ccsid or message_ccsid) for each in self.value if isinstance(each, bytes)]
+        return [
+            _decoded(each, self.ccsid or message_ccsid, self.order) for each in self.value if isinstance(each, bytes)
+        ]
 
 
-def _decoded(raw: bytes, ccsid: int) -> str:
-    return raw.decode(codec_of(ccsid) or "utf-8", "replace").rstrip(" \0")
+def _decoded(raw: bytes, ccsid: int, order: str) -> str:
+    return raw.decode(_codec(ccsid, order), "replace").rstrip(" \0")
+
+
+def _codec(ccsid: int, order: str) -> str:
+    return codec_of(ccsid, 1 if order == ">" else 2) or "utf-8"
 
 
 class Message(NamedTuple):
@@ -115,8 +125,7 @@ def strings(parameter: int, texts: Sequence[str], *, ccsid: int = 1208, size: in
     """MQCFSL: every string has the length of the longest, or `size`."""
     raw = [_encoded(text, ccsid, size) for text in texts]
     longest = max(map(len, raw), default=0)
-    blank = " ".encode(codec_of(ccsid) or "utf-8")[:1]
-    return Parameter(STRING_LIST, parameter, tuple(each.ljust(longest, blank) for each in raw), ccsid)
+    return Parameter(STRING_LIST, parameter, tuple(_filled(each, ccsid, longest) for each in raw), ccsid)
 
 
 def byte_string(parameter: int, value: bytes) -> Parameter:
@@ -145,10 +154,15 @@ def group(parameter: int, members: Iterable[Parameter]) -> Parameter:
 
 
 def _encoded(text: str, ccsid: int, size: int) -> bytes:
-    codec = codec_of(ccsid) if ccsid > 0 else "utf-8"
-    if codec is None:
+    if ccsid > 0 and codec_of(ccsid) is None:
         raise HeaderError("MQCFST", "CodedCharSetId", 12, f"{ccsid} is not a character set known here")
-    return text.encode(codec, "replace").ljust(size, " ".encode(codec)[:1])
+    return _filled(text.encode(_codec(ccsid, "<"), "replace"), ccsid, size)
+
+
+def _filled(raw: bytes, ccsid: int, size: int) -> bytes:
+    """With blanks up to a size; those of UTF-16 have two bytes."""
+    blank = " ".encode(_codec(ccsid, "<"))
+    return raw + blank * ((size - len(raw)) // len(blank))
 
 
 _FIXED = {(name, order): layout.codec(name, 1, order) for name in STRUCTURE_OF_TYPE.values() for order in "<>"}
@@ -180,7 +194,7 @@ def build_parameter(given: Parameter, *, order: str = "<") -> bytes:
 
 def _parts(given: Parameter, order: str) -> tuple[tuple[int, ...], bytes]:
     """The fixed fields after Parameter, and the variable part."""
-    value = given.value
+    value = given.value if given.order == order or given.ccsid not in UTF_16 else _swapped(given.value)
     if isinstance(value, int):
         if given.type == GROUP:
             return (len(given.members),), b""
@@ -194,6 +208,17 @@ def _parts(given: Parameter, order: str) -> tuple[tuple[int, ...], bytes]:
         return (given.ccsid, len(value), len(joined) // max(len(value), 1)), joined
     code = "q" if given.type == INTEGER64_LIST else "i"
     return (len(value),), struct.pack(f"{order}{len(value)}{code}", *value)
+
+
+def _swapped(value: Value) -> Value:
+    """Text in UTF-16 in the other byte order."""
+    if isinstance(value, tuple):
+        return tuple(_swapped(each) for each in value)  # type: ignore[return-value]
+    if isinstance(value, int):
+        return value
+    swapped, even = bytearray(value), len(value) & -2
+    swapped[0:even:2], swapped[1:even:2] = value[1:even:2], value[0:even:2]
+    return bytes(swapped)
 
 
 def _string_head(given: Parameter, size: int) -> tuple[int, ...]:
@@ -212,17 +237,20 @@ def parse(data: bytes, at: int = 0, *, order: str = "<") -> Message:
     return Message(kind, command, parameters, version, number, control, comp_code, reason)
 
 
-def parse_parameters(
-    data: bytes, at: int, count: int, *, order: str = "<", depth: int = 0
-) -> tuple[list[Parameter], int]:
+def parse_parameters(data: bytes, at: int, count: int, *, order: str = "<") -> tuple[list[Parameter], int]:
     """`count` parameters from `at` on, and where they end."""
+    pcf_span.parameters_end(data, at, count, order, "MQCFH", at)  # they are whole, and not too many
+    return _parse_some(data, at, count, order, 0)
+
+
+def _parse_some(data: bytes, at: int, count: int, order: str, depth: int) -> tuple[list[Parameter], int]:
     if depth > MAX_DEPTH:
         raise HeaderError("MQCFGR", "ParameterCount", at, f"groups nested more than {MAX_DEPTH} deep")
     found: list[Parameter] = []
     while len(found) < count:
         parameter, at, members = _parse_one(data, at, order)
         if members:
-            parameter.members, at = parse_parameters(data, at, members, order=order, depth=depth + 1)
+            parameter.members, at = _parse_some(data, at, members, order, depth + 1)
         found.append(parameter)
     return found, at
 
@@ -239,12 +267,16 @@ def _parse_one(data: bytes, at: int, order: str) -> tuple[Parameter, int, int]:
     raw, name = data[at : at + size], STRUCTURE_OF_TYPE.get(kind, "")
     if kind == INTEGER64 and size == _UNALIGNED:
         return Parameter(kind, identifier, struct.unpack_from(order + "q", raw, 12)[0], raw=raw), at + size, 0
-    if not name or size < _FIXED[name, order].size:
+    if not name:
         return Parameter(kind, identifier, raw[12:], raw=raw), at + size, 0
+    if size < _FIXED[name, order].size:
+        why = f"{size} is less than the {_FIXED[name, order].size} of this structure"
+        raise HeaderError(name, "StrucLength", at + 4, why)
     fields = _FIXED[name, order].unpack_from(raw)[3:]
     if kind == GROUP:
         return _group(identifier, fields[0], raw, data, at)
     parameter = _value(kind, identifier, fields, raw, at, order)
+    parameter.order = order
     if build_parameter(parameter, order=order) != raw:
         parameter.raw = raw
     return parameter, at + size, 0
@@ -280,8 +312,14 @@ def _slice(raw: bytes, begin: int, size: int, at: int, name: str) -> bytes:
     return raw[begin : begin + size]
 
 
+def _check_list(count: int, at: int) -> None:
+    if count > MAX_LIST:
+        raise HeaderError("MQCF", "Count", at + 12, f"{count} values in one list, {MAX_LIST} are read")
+
+
 def _numbers(kind: int, count: int, raw: bytes, at: int, order: str) -> tuple[int, ...]:
     width, code = (8, "q") if kind == INTEGER64_LIST else (4, "i")
+    _check_list(count, at)
     inside = _slice(raw, 16, count * width, at, "Count")
     return struct.unpack(f"{order}{count}{code}", inside)
 
@@ -289,5 +327,6 @@ def _numbers(kind: int, count: int, raw: bytes, at: int, order: str) -> tuple[in
 def _strings(count: int, size: int, raw: bytes, at: int) -> tuple[bytes, ...]:
     if count < 0 or size < 0 or (size == 0 and count > len(raw)):
         raise HeaderError("MQCFSL", "Count", at + 16, f"{count} strings of {size} bytes do not fit")
+    _check_list(count, at)
     inside = _slice(raw, 24, count * size, at, "Count")
     return tuple(inside[n * size : (n + 1) * size] for n in range(count))

@@ -9,6 +9,8 @@ from gateway.errors import HeaderError
 _HEADER = {order: struct.Struct(order + "9i") for order in "<>"}
 _PARAMETER = {order: struct.Struct(order + "4i") for order in "<>"}
 _GROUP = 20
+MAX_PARAMETERS = 10_000
+"""In one message, members of groups counted. Queue managers send some thousands at most."""
 _SHORTEST = 16
 """Every parameter structure has at least this many bytes."""
 
@@ -30,7 +32,12 @@ def parameters_end(data: bytes, at: int, count: int, order: str, structure: str,
             structure, "ParameterCount", counted_at, f"{count} parameters do not fit the {len(data) - at} bytes there"
         )
     read = _PARAMETER[order].unpack_from
+    seen = 0
     while count:
+        seen += 1
+        if seen > MAX_PARAMETERS:
+            why = f"more than {MAX_PARAMETERS} parameters in one message: send several"
+            raise HeaderError(structure, "ParameterCount", counted_at, why)
         if len(data) - at < _SHORTEST:
             raise HeaderError("MQCF", "StrucLength", at, f"{count} parameters are missing: the data ends here")
         kind, size, _, members = read(data, at)

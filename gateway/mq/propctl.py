@@ -6,6 +6,7 @@ A pure function over a message whose properties are the MQRFH2 folders in front 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import NamedTuple
 
 from gateway.errors import MQError
@@ -20,6 +21,7 @@ from gateway.mq.constants import (
     MQPROP_FORCE_MQRFH2,
     MQPROP_NONE,
 )
+from gateway.mq.header import Header, redescribed
 from gateway.mq.properties import Property, is_property_folder, leading_folders, leading_headers, properties_of
 
 _HANDLE, _NOTHING, _RFH2, _COMPATIBLE = "handle", "nothing", "rfh2", "compatible"
@@ -94,31 +96,25 @@ def _compatible(raw: bytes, header: rfh2.Rfh2) -> bool:
 
 
 def without_properties(md: bytes, data: bytes) -> tuple[bytes, bytes]:
-    """The message without its property folders; an MQRFH2 that held nothing else is removed from the chain."""
+    """The message without its property folders. An MQRFH2 that held nothing else is removed from the chain: what
+    described it describes what followed it, each in its own byte order and character set."""
     folders = leading_folders(md, data)
-    parts: list[bytes] = []
-    described = mqmd.DESCRIBED
-    said = md[described]
+    kept: list[Header] = []
     at = 0
-    for header, roots in zip(folders.headers, folders.roots, strict=True):
+    for whole, header, roots in zip(folders.chain, folders.headers, folders.roots, strict=True):
         at += header.length
         names = [is_property_folder(root) for root in roots]
         if names and all(names):
-            said = _moved(parts, said, data, header)
+            if kept:
+                kept[-1] = replace(kept[-1], raw=redescribed(kept[-1], whole.follows))
+            else:
+                md = mqmd.with_described(md, *whole.follows)
             continue
-        kept = [raw for raw, root in zip(_nonblank(header), roots, strict=True) if not is_property_folder(root)]
-        parts.append(rfh2.rebuilt(data, header, kept) if any(names) else data[header.offset : at])
-    return md[: described.start] + said + md[described.stop :], b"".join(parts) + data[at:]
+        others = [raw for raw, root in zip(_nonblank(header), roots, strict=True) if not is_property_folder(root)]
+        kept.append(replace(whole, raw=rfh2.rebuilt(data, header, others)) if any(names) else whole)
+    return md, b"".join([header.raw for header in kept]) + data[at:]
 
 
 def _nonblank(header: rfh2.Rfh2) -> list[bytes]:
     codec = rfh2.name_value_codec(header.name_value_ccsid, header.order)
     return [raw for raw in header.folders if raw.decode(codec).rstrip(" \0")]
-
-
-def _moved(parts: list[bytes], said: bytes, data: bytes, gone: rfh2.Rfh2) -> bytes:
-    """Whatever described the removed header now describes the data after it."""
-    if not parts:
-        return mqmd.with_described(mqmd.DEFAULT, gone.encoding, gone.coded_char_set_id, gone.format)[mqmd.DESCRIBED]
-    parts[-1] = parts[-1][:12] + data[gone.offset + 12 : gone.offset + 28] + parts[-1][28:]
-    return said

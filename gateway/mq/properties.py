@@ -14,12 +14,15 @@ from typing import NamedTuple
 
 from gateway.errors import HeaderError, MQError
 from gateway.mq import layout, mqmd, property_names, rfh2
+from gateway.mq.chain import described_by
 from gateway.mq.constants import (
     MQRC_PROPERTIES_TOO_BIG,
     MQRC_PROPERTY_NOT_AVAILABLE,
     MQRC_PROPERTY_TYPE_ERROR,
     MQRC_RFH_FORMAT_ERROR,
 )
+from gateway.mq.header import Header, read
+from gateway.mq.property_tree import PropertyTree
 from gateway.mq.rfh2_folder import Element, Scalar, Typed, check_name, parse_folder, render, typed, written
 
 MAX_PROPERTIES_LENGTH = 100 * 1024 * 1024
@@ -73,33 +76,45 @@ def is_property_folder(root: Element) -> bool:
 class Folders:
     """The MQRFH2 headers at the front of a message: headers in order, with the folders of each parsed."""
 
+    chain: list[Header]
     headers: list[rfh2.Rfh2]
+    """The same, with their folders."""
     roots: list[list[Element]]
 
 
 def leading_folders(md: bytes, data: bytes) -> Folders:
     """Every MQRFH2 in series at the front; a folder that is none raises MQError 2421."""
-    headers = leading_headers(md, data)
+    chain, headers = _leading(md, data)
     try:
-        return Folders(headers, [[parse_folder(text) for text in _texts(header) if text] for header in headers])
+        return Folders(chain, headers, [[parse_folder(text) for text in _texts(header) if text] for header in headers])
     except HeaderError as broken:
         raise MQError(MQRC_RFH_FORMAT_ERROR, str(broken)) from broken
 
 
 def leading_headers(md: bytes, data: bytes) -> list[rfh2.Rfh2]:
     """Every MQRFH2 in series at the front, folders not yet read."""
+    return _leading(md, data)[1]
+
+
+def _leading(md: bytes, data: bytes) -> tuple[list[Header], list[rfh2.Rfh2]]:
+    """The headers as members of the chain, and as what they hold. One behind the first that is none is data."""
+    chain: list[Header] = []
     found: list[rfh2.Rfh2] = []
-    order = ">" if md[mqmd.AT_ENCODING] & 15 == 1 else "<"
-    format_name, at = md[mqmd.FORMAT], 0
-    while format_name == rfh2.FORMAT:
+    bounds = rfh2.Bounds()
+    described, at = described_by(md), 0
+    while described.format == rfh2.FORMAT:
         try:
-            header = rfh2.parse(data, at, order=order)
+            header = read(described, data, at)
+            if header is None or header.name != "MQRFH2":
+                break
+            found.append(rfh2.parse(data, at, order=header.order, bounds=bounds))
         except HeaderError as broken:
+            if found and broken.field == "StrucId":
+                break
             raise MQError(MQRC_RFH_FORMAT_ERROR, str(broken)) from broken
-        found.append(header)
-        at, format_name = at + header.length, header.format
-        order = ">" if header.encoding & 15 == 1 else "<"
-    return found
+        chain.append(header)
+        at, described = at + found[-1].length, header.follows
+    return chain, found
 
 
 def _texts(header: rfh2.Rfh2) -> tuple[str, ...]:
@@ -224,37 +239,18 @@ def _copy_words(options: int) -> list[str]:
 
 def folder_texts(properties: Iterable[Property]) -> list[str]:
     """The folders that hold these properties; folders and elements in the order given, groups put together."""
-    roots: dict[str, Element] = {}
+    tree = PropertyTree({})
     for each in properties:
-        _put(roots, each)
-    return list(map(render, roots.values()))
+        _put(tree, each)
+    return list(map(render, tree.roots.values()))
 
 
-def _put(roots: dict[str, Element], given: Property) -> str:
+def _put(tree: PropertyTree, given: Property) -> str:
     """Put one property into the tree, replacing one of its name; returns the folder's name."""
     folder, parts = property_names.split(given.name)
     said = {} if folder in property_names.PROPERTY_FOLDERS else {"content": "properties"}
-    node = roots.setdefault(folder, Element(folder, said))
-    for part in parts[:-1]:
-        node = _group(node, part, given.name)
-    made = element_of(given, parts[-1])
-    for index, child in enumerate(node.children):
-        if child.name == made.name and not child.children:
-            node.children[index] = made
-            return folder
-    node.children.append(made)
+    tree.put(folder, said, parts[:-1], element_of(given, parts[-1]))
     return folder
-
-
-def _group(node: Element, name: str, whole: str) -> Element:
-    for child in node.children:
-        if child.name == name:
-            if not child.children:
-                raise MQError(MQRC_PROPERTY_TYPE_ERROR, f"property {whole!r}: {name!r} is a property, not a group")
-            return child
-    made = Element(name)
-    node.children.append(made)
-    return made
 
 
 def with_properties(
@@ -275,6 +271,10 @@ def with_properties(
     if len(result[1]) - len(data) > maximum:
         why = f"properties of {len(result[1]) - len(data)} bytes are more than the {maximum} allowed"
         raise MQError(MQRC_PROPERTIES_TOO_BIG, why)
+    try:  # nobody could read them
+        rfh2.parse(result[1], 0, order=folders.headers[0].order if folders.headers else "<")
+    except HeaderError as too_many:
+        raise MQError(MQRC_PROPERTIES_TOO_BIG, str(too_many)) from too_many
     return result
 
 
@@ -289,7 +289,8 @@ def _merged(data: bytes, folders: Folders, added: list[Property]) -> bytes:
     roots: dict[str, Element] = {}
     for root in folders.roots[0]:
         roots.setdefault(root.name, root)
-    touched = {_put(roots, each) for each in added}
+    tree = PropertyTree(roots)
+    touched = {_put(tree, each) for each in added}
     codec = rfh2.name_value_codec(first.name_value_ccsid, first.order)
     made = {name: rfh2.padded(render(roots[name]), codec) for name in roots if name in touched}
     inside = [made.pop(rfh2.folder_name(raw.decode(codec, "replace")), raw) for raw in first.folders]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import NamedTuple
 
 from gateway.errors import HeaderError
@@ -11,6 +12,8 @@ from gateway.mq import layout
 FORMAT = b"MQHRF   "
 FIXED_LENGTH = 32
 _FIXED = {order: layout.codec("MQRFH", 1, order) for order in "<>"}
+MAX_WORDS = 10_000
+"""Names and values of one header that are read."""
 _TOKEN = re.compile(r'[ \0]*(?:"((?:[^"]|"")*)"|([^ \0]+))')
 
 
@@ -42,8 +45,10 @@ def parse_pairs(text: str, at: int = 0) -> tuple[tuple[str, str], ...]:
     """Names and values of a NameValueString; a name without a value raises HeaderError."""
     words = [
         match[1].replace('""', '"') if match[1] is not None else match[2]
-        for match in _TOKEN.finditer(text.rstrip(" \0"))
+        for match in islice(_TOKEN.finditer(text.rstrip(" \0")), MAX_WORDS + 1)
     ]
+    if len(words) > MAX_WORDS:
+        raise HeaderError("MQRFH", "NameValueString", at, f"more than {MAX_WORDS} words in one header")
     if len(words) % 2:
         raise HeaderError("MQRFH", "NameValueString", at, f"{words[-1]!r} has no value: the words do not pair")
     return tuple(zip(words[::2], words[1::2], strict=True))

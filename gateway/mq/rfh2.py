@@ -21,6 +21,11 @@ __all__ = ["Rfh2", "Template", "Typed", "build", "build_template", "folder", "pa
 
 FIXED_LENGTH = 36
 FORMAT = b"MQHRF2  "
+MAX_LENGTH = 1 << 20
+"""The MQRFH2 headers of a message that are read have at most so many bytes together."""
+MAX_TAGS, MAX_ATTRIBUTES, MAX_REFERENCES = 20_000, 20_000, 50_000
+"""And so many tags, attributes, and references to characters by number: what is made of them is a hundred times as long
+as their text."""
 UNICODE_CCSIDS = (1208, 1200, 13488, 17584)
 """The character sets NameValueData may be written in."""
 
@@ -104,8 +109,33 @@ def rebuilt(data: bytes, header: Rfh2, folders: Sequence[bytes]) -> bytes:
     return fixed[:8] + number(FIXED_LENGTH + len(inside)) + fixed[12:] + inside
 
 
-def parse(data: bytes, at: int = 0, *, order: str = "<") -> Rfh2:
-    """Read the header at `at`. Folders stay bytes; lengths are checked."""
+class Bounds:
+    """What the headers of one message have together, counted before their folders are read."""
+
+    __slots__ = ("attributes", "length", "references", "tags")
+
+    def __init__(self) -> None:
+        self.length = self.tags = self.attributes = self.references = 0
+
+    def check(self, data: bytes, at: int, length: int) -> None:
+        """One more header. HeaderError: they are more than is read."""
+        self.length += length
+        if self.length > MAX_LENGTH:
+            why = f"headers of {self.length} bytes in one message, {MAX_LENGTH} are read: send long values in the body"
+            raise HeaderError("MQRFH2", "StrucLength", at + 8, why)
+        if self.length < MAX_TAGS:
+            return
+        self.tags += data.count(b"<", at, at + length)
+        self.attributes += data.count(b"=", at, at + length)
+        self.references += data.count(b"&#", at, at + length)
+        if self.tags > MAX_TAGS or self.attributes > MAX_ATTRIBUTES or self.references > MAX_REFERENCES:
+            most = f"{MAX_TAGS} tags, {MAX_ATTRIBUTES} attributes or {MAX_REFERENCES} references"
+            why = f"more than {most} in one message: send fewer properties"
+            raise HeaderError("MQRFH2", "NameValueData", at + FIXED_LENGTH, why)
+
+
+def parse(data: bytes, at: int = 0, *, order: str = "<", bounds: Bounds | None = None) -> Rfh2:
+    """Read the header at `at`. Folders stay bytes; lengths are checked. `bounds`: of the message it is part of."""
     if len(data) - at < FIXED_LENGTH:
         raise HeaderError("MQRFH2", "StrucLength", at, f"the data ends after {len(data) - at} bytes of 36")
     _, _, length, encoding, ccsid, format_name, flags, text_ccsid = _FIXED[order].unpack_from(data, at)
@@ -113,6 +143,7 @@ def parse(data: bytes, at: int = 0, *, order: str = "<") -> Rfh2:
         raise HeaderError(
             "MQRFH2", "StrucLength", at + 8, f"{length} is not between 36 and the {len(data) - at} bytes there"
         )
+    (bounds or Bounds()).check(data, at, length)
     return Rfh2(length, encoding, ccsid, format_name, flags, text_ccsid, _split(data, at, length, order), order, at)
 
 

@@ -31,10 +31,11 @@ class Typed(NamedTuple):
 PropertyValue = Scalar | Typed
 
 INTEGER_BITS = {"i1": 8, "i2": 16, "i4": 32, "i8": 64, "int": 64}
-_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"}
-_SPECIAL = re.compile("[&<>\"']")
+_ESCAPES = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&apos;"))
+_ESCAPES_OF_BYTES = tuple((plain.encode(), entity.encode()) for plain, entity in _ESCAPES)
+_SPECIAL, _SPECIAL_BYTES = re.compile("[&<>\"']"), re.compile(b"[&<>\"']")
 _ENTITY = re.compile(r"&(?:#(x[0-9A-Fa-f]{1,6}|[0-9]{1,7})|([A-Za-z]+));")
-_NAMED = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
+_NAMED = {"lt": "<", "gt": ">", "quot": '"', "apos": "'", "amp": "&"}
 _NAME = re.compile(r"[^\W\d][\w.\-:$]*")
 
 
@@ -42,12 +43,29 @@ def escape(text: str, *, for_format: bool = False) -> str:
     """Text with the five characters of markup written as entities (`for_format`: percent signs doubled instead)."""
     if for_format:
         return text.replace("%", "%%")
-    return _SPECIAL.sub(lambda match: _ESCAPES[match[0]], text) if _SPECIAL.search(text) else text
+    if _SPECIAL.search(text):
+        for plain, entity in _ESCAPES:
+            text = text.replace(plain, entity)
+    return text
+
+
+def escape_bytes(text: bytes) -> bytes:
+    """`escape` of text in UTF-8."""
+    if _SPECIAL_BYTES.search(text):
+        for plain, entity in _ESCAPES_OF_BYTES:
+            text = text.replace(plain, entity)
+    return text
 
 
 def unescape(text: str) -> str:
     """The text an element stands for; an undefined reference stays as it is."""
-    return _ENTITY.sub(_character, text) if "&" in text else text
+    if "&" not in text:
+        return text
+    if "&#" in text:
+        return _ENTITY.sub(_character, text)
+    for name, character in _NAMED.items():  # the ampersand itself last: what it begins is no reference
+        text = text.replace(f"&{name};", character)
+    return text
 
 
 def _character(match: re.Match[str]) -> str:

@@ -3,14 +3,14 @@
 For developing and testing MQ programs, and for programs that are to run at full speed. DIR `:memory:` keeps nothing on
 disk; the socket is then given with `--socket`. Prints one line when it is ready and ends on SIGTERM or SIGINT.
 
-Each program has a blocking thread of its own, so that a call costs a thread switch less than through a reactor. The
-socket's permissions are the access control; a program that gives no password runs as the user the operating system
-names.
+One thread serves all programs: what lies in their sockets at a time shares one commit. The socket's permissions are the
+access control; a program that gives no password runs as the user the operating system names.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import pwd
 import select
@@ -20,35 +20,45 @@ import struct
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from gateway.errors import MqgateError
+from gateway.mqi.rounds import Rounds
 from gateway.mqi.server_protocol import ServerProtocol
 from gateway.ports.mqi import QueueManager
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
-_CHUNK = 1 << 18
+_ROOM = memoryview(bytearray(1 << 18))
+"""What has been received, until it is copied: memory of this size would be mapped and given back for every call."""
 _PEER = struct.Struct("3i")
 
 
 class MqiServer:
-    """Listens on `path` from `start` to `stop`."""
+    """Listens on `path` from `start` to `stop`: one thread for all programs."""
 
     def __init__(
-        self, queue_manager: QueueManager, path: Path, *, mode: int = 0o600, max_connections: int = 1000
-    ) -> None:
+        self, queue_manager: QueueManager, path: Path, *, mode: int = 0o600, max_connections: int = 1000,
+        on_fatal: Callable[[Exception], None] | None = None,
+    ) -> None:  # fmt: skip
+        """`on_fatal` is called with a defect that has ended the thread, in that thread."""
         self.path = path
+        self._on_fatal = on_fatal
         self._queue_manager = queue_manager
         self._mode = mode
         self._max_connections = max_connections
         self._listener: socket.socket | None = None
-        self._programs: set[_Program] = set()
-        self._lock = threading.Lock()
-        self._accepting: threading.Thread | None = None
+        self._programs: dict[int, _Program] = {}
+        self._answered: dict[_Program, None] = {}
+        """Those that something is to be sent to."""
+        self._poll = select.epoll()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._poll.register(self._wake, select.EPOLLIN)
+        self._rounds = Rounds(queue_manager, time.monotonic, self._plan, self._exchange)
+        self._thread: threading.Thread | None = None
+        self._stopping = self._planned = False
 
     def start(self) -> None:
         """Bind and accept. A socket file that no process serves is replaced; one that is served is refused."""
@@ -64,47 +74,90 @@ class MqiServer:
         except BaseException:
             listener.close()
             raise
+        listener.settimeout(0)
         self._listener = listener
-        self._accepting = threading.Thread(target=self._accept, args=(listener,), name="mqi-accept", daemon=True)
-        self._accepting.start()
+        self._poll.register(listener, select.EPOLLIN)
+        self._queue_manager.serve_through(self._rounds.soon)
+        self._thread = threading.Thread(target=self._run, name="mqi-server", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         """Disconnect every program (its unit of work is backed out) and remove the socket."""
         listener, self._listener = self._listener, None
-        if listener is None:
+        if listener is None or self._thread is None:
+            return
+        self.path.unlink(missing_ok=True)
+        self._stopping = True
+        self._plan()
+        self._thread.join()
+        self._queue_manager.serve_through(None)
+        listener.close()
+        self._poll.close()
+        os.close(self._wake)
+
+    def _plan(self) -> None:
+        """Have the rounds run soon. From any thread."""
+        if self._thread is threading.current_thread():
+            self._planned = True
             return
         with suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        self.path.unlink(missing_ok=True)
-        if self._accepting is not None:
-            self._accepting.join()
-        with self._lock:
-            programs = list(self._programs)
-        for program in programs:
-            program.disconnect()
-        for program in programs:
-            program.thread.join()
+            os.eventfd_write(self._wake, 1)
 
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                peer, _ = listener.accept()
-            except OSError:
-                return
-            program = _Program(peer, self._queue_manager, self._forget)
-            with self._lock:
-                full = len(self._programs) >= self._max_connections
-                if not full:
-                    self._programs.add(program)
-            if full:
-                peer.close()
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call in the thread that serves. From any thread."""
+        self._rounds.soon(call)
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:
+            if self._on_fatal is None:
+                raise
+            self._on_fatal(error)
+
+    def _serve(self) -> None:
+        while not self._stopping:
+            self._receive(self._poll.poll(0 if self._planned else None))
+            self._planned = False
+            self._rounds.run()
+            self._send()
+        for program in list(self._programs.values()):
+            program.end()
+
+    def _exchange(self) -> None:
+        """Send what has been answered, and take in what has come meanwhile."""
+        self._send()
+        self._receive(self._poll.poll(0))
+
+    def _receive(self, ready: list[tuple[int, int]]) -> None:
+        for fd, events in ready:
+            if fd == self._wake:
+                with suppress(BlockingIOError):
+                    os.eventfd_read(self._wake)
+            elif fd in self._programs:
+                self._programs[fd].ready(events)
             else:
-                program.thread.start()
+                self._accept()
 
-    def _forget(self, program: _Program) -> None:
-        with self._lock:
-            self._programs.discard(program)
+    def _send(self) -> None:
+        answered, self._answered = self._answered, {}
+        for program in answered:
+            if program.fd in self._programs:
+                program.send()
+
+    def _accept(self) -> None:
+        listener = self._listener
+        with suppress(BlockingIOError, OSError):
+            while listener is not None:
+                peer, _ = listener.accept()
+                if len(self._programs) >= self._max_connections:
+                    peer.close()
+                    continue
+                program = _Program(peer, self._queue_manager, self._rounds, self._poll, self._programs, self._to_send)
+                self._programs[program.fd] = program
+
+    def _to_send(self, program: _Program) -> None:
+        self._answered[program] = None
 
 
 def _clear_stale(path: Path) -> None:
@@ -128,66 +181,81 @@ def _peer_user(peer: socket.socket) -> str:
 
 
 class _Program:
-    """One connected program and the thread that answers it."""
+    """One connected program: a chunk of its frames at a time, and its answers together."""
 
-    def __init__(self, peer: socket.socket, queue_manager: QueueManager, ended: Callable[[_Program], None]) -> None:
+    def __init__(
+        self, peer: socket.socket, queue_manager: QueueManager, rounds: Rounds, poll: select.epoll,
+        programs: dict[int, _Program], answered: Callable[[_Program], None],
+    ) -> None:  # fmt: skip
+        peer.settimeout(0)
+        self.fd = peer.fileno()
+        self._unsent: list[bytes] = []
+        self._answered = answered
         self._peer = peer
-        self._ended = ended
-        self._later: deque[Callable[[], None]] = deque()
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._rounds = rounds
+        self._poll = poll
+        self._programs = programs
         self._closing = False
+        self._watching = select.EPOLLIN
         self._protocol = ServerProtocol(
-            queue_manager, peer.sendall, self._close, monotonic=time.monotonic, soon=self._soon, user=_peer_user(peer)
-        )
-        self.thread = threading.Thread(target=self._run, name="mqi-program", daemon=True)
+            queue_manager, self._write, self._close, monotonic=time.monotonic, soon=rounds.soon,
+            user=_peer_user(peer),
+        )  # fmt: skip
+        poll.register(self.fd, select.EPOLLIN)
 
-    def disconnect(self) -> None:
-        """From another thread: end the socket, so that the program's own thread ends."""
-        with suppress(OSError):
-            self._peer.shutdown(socket.SHUT_RDWR)
+    def _write(self, answer: bytes) -> None:
+        self._unsent.append(answer)
+        self._answered(self)
 
     def _close(self) -> None:
         self._closing = True
+        self._answered(self)
 
-    def _soon(self, call: Callable[[], None]) -> None:
-        self._later.append(call)
-        if threading.current_thread() is not self.thread:
-            with suppress(OSError):
-                os.eventfd_write(self._wake, 1)
-
-    def _run(self) -> None:
+    def ready(self, events: int) -> None:
+        """It has sent something, takes something, or is gone."""
+        if events & select.EPOLLOUT:
+            self.send()
+        if not events & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR) or self.fd not in self._programs:
+            return
         try:
-            self._serve()
+            chunk = bytes(_ROOM[: self._peer.recv_into(_ROOM)])
+        except BlockingIOError:
+            return
         except OSError:
-            pass  # the program closed its end
-        finally:
-            self._protocol.connection_lost()
-            self._ended(self)
-            self._peer.close()
-            os.close(self._wake)
+            chunk = b""
+        if chunk:
+            self._rounds.receive(self._protocol, chunk)
+        else:
+            self.end()
 
-    def _serve(self) -> None:
-        protocol, peer = self._protocol, self._peer
-        while not self._closing:
-            while self._later:
-                self._later.popleft()()
-            if protocol.waiting and not self._readable():
-                continue
-            chunk = peer.recv(_CHUNK)
-            if not chunk:
-                return
-            protocol.receive(chunk)
+    def send(self) -> None:
+        """Send its answers. While it does not take them nothing more of it is read."""
+        data = b"".join(self._unsent)
+        self._unsent.clear()
+        try:
+            sent = self._peer.send(data) if data else 0
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self.end()
+            return
+        if sent < len(data):
+            self._unsent.append(data[sent:])
+        elif self._closing:
+            self.end()
+            return
+        watching = select.EPOLLOUT if self._unsent else select.EPOLLIN
+        if watching != self._watching:
+            self._watching = watching
+            self._poll.modify(self.fd, watching)
 
-    def _readable(self) -> bool:
-        """While a get waits: block until its answer or the program (which can only disconnect) is there."""
-        poll = select.poll()
-        poll.register(self._peer, select.POLLIN)
-        poll.register(self._wake, select.POLLIN)
-        ready = dict(poll.poll())
-        if self._wake in ready:
-            with suppress(BlockingIOError):
-                os.eventfd_read(self._wake)
-        return self._peer.fileno() in ready
+    def end(self) -> None:
+        """It is gone: its unit of work is backed out."""
+        if self._programs.pop(self.fd, None) is None:
+            return
+        self._poll.unregister(self.fd)
+        self._rounds.lost(self._protocol)
+        self._peer.close()
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -204,6 +272,13 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def _collect_seldom() -> None:
+    """Messages and programs end in no cycle of references: the garbage collector need not look at every few hundred."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 10)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Serve until told to stop."""
     given = _arguments(argv)
@@ -215,6 +290,7 @@ def main(argv: list[str] | None = None) -> int:
     objects = given.objects.read_text() if given.objects else ""
     users = dict(pair.split(":", 1) for pair in given.user)
     with ThreadScheduler() as scheduler:
+        _collect_seldom()
         queue_manager = EmbeddedQueueManager.open(
             directory, given.name, scheduler, objects,
             users=users, administrators=given.administrator, check_client=given.check_client,

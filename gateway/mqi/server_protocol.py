@@ -1,8 +1,9 @@
 """The server side of the MQI socket: chunks of frames in, answers out, one connection to a queue manager.
 
 The owner of the socket feeds `receive` and sends what `write` is given; nothing here touches a socket, a thread or a
-clock. One frame is answered before the next is read. A get that has to wait is left with the queue manager, and its
-answer comes back through `soon`, in the owner's own thread. A program that breaks the protocol is disconnected.
+clock. One frame is answered before the next is read. A get that has to wait is left with the queue manager, and a call
+that shares its commit with others (`QueueManager.gathered`) waits for it; the answer comes back through `soon`, in the
+owner's own thread. A program that breaks the protocol is disconnected.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from gateway.ports.mqi import (
     PutOptions,
     QueueManager,
     QueueManagerConnection,
+    Settlement,
     SubscriptionDescriptor,
 )
 
@@ -81,12 +83,16 @@ class ServerProtocol:
         self._run = PutRun()
         self._connection: QueueManagerConnection | None = None
         self._cancel: Cancel | None = None
+        self._settlement: Settlement | None = None
+        """Of the call that is to be answered when its commit is made."""
         self._waiting = False
+        """A get waits for a message, or a call for its commit: nothing else is answered until that has ended."""
+        self._answering = False
         self._ended = False
 
     @property
     def waiting(self) -> bool:
-        """Whether a get is waiting; nothing else is answered until it has ended."""
+        """Whether a call is still to be answered; nothing else is until then."""
         return self._waiting
 
     def receive(self, chunk: bytes) -> None:
@@ -106,16 +112,24 @@ class ServerProtocol:
         self._ended = True
         if self._cancel is not None:
             self._cancel()
-        if self._connection is not None:
-            self._connection.disconnect(commit=False)
-            self._connection = None
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        settlement = self._settlement
+        if settlement is None:
+            connection.disconnect(commit=False)
+        else:  # what its last call has done is on its way to the disk
+            settlement.then(lambda _error: self._soon(lambda: connection.disconnect(commit=False)))
 
     def _answer_frames(self) -> None:
+        if self._answering:  # a get found its message at once: the loop below goes on
+            return
+        self._answering = True
         try:
             for verb, flags, tag, body in self._frames.take():
                 if verb == Verb.PUT and flags & NO_REPLY and self._run.add(body):
                     continue
-                if self._run:
+                if self._run.bodies:
                     self._put_run()
                     if verb == Verb.PUT and flags & NO_REPLY and self._run.add(body):
                         continue
@@ -126,11 +140,15 @@ class ServerProtocol:
         except FrameError:
             self._put_run()
             self._disconnect_program()
+        finally:
+            self._answering = False
 
     def _put_run(self) -> None:
         """Put the asynchronous puts that arrived one after another. They are not answered; MQSTAT reports failures."""
+        if not self._run.bodies:
+            return
         run, self._run = self._run, PutRun()
-        if not run or self._connection is None:
+        if self._connection is None:
             return
         handle, flags, context, level = run.fields
         with suppress(MQError, StoreError):
@@ -147,16 +165,33 @@ class ServerProtocol:
         self._close()
 
     def _answer(self, verb: int, flags: int, tag: int, body: bytes) -> None:
-        reader = FieldReader(body)
+        reader, connection = FieldReader(body), self._connection
         reply: FieldWriter | None
         try:
             reply = self._call(verb, tag, reader)
+            self._settlement = connection.unsettled() if connection is not None else None
         except MQError as error:
             reply = FieldWriter(verb, tag, error.comp_code, error.reason)
         except StoreError:
             reply = FieldWriter(verb, tag, mq.MQCC_FAILED, mq.MQRC_STORAGE_MEDIUM_FULL)
-        if reply is not None and not flags & NO_REPLY:
-            self._write(reply.frame())
+        answer = b"" if reply is None or flags & NO_REPLY else reply.frame()
+        settlement = self._settlement
+        if settlement is not None:
+            self._waiting = True
+            settlement.then(lambda error: self._soon(lambda: self._settled(verb, tag, answer, error)))
+        elif answer:
+            self._write(answer)
+
+    def _settled(self, verb: int, tag: int, answer: bytes, error: MQError | None) -> None:
+        """The commit that a call waited for is made, or has failed."""
+        self._settlement = None
+        if self._ended:
+            return
+        self._waiting = False
+        if answer:
+            failed = error and FieldWriter(verb, tag, error.comp_code, error.reason)
+            self._write(failed.frame() if failed else answer)
+        self._answer_frames()
 
     def _call(self, verb: int, tag: int, reader: FieldReader) -> FieldWriter | None:
         if verb == Verb.CONNECT:
@@ -253,11 +288,8 @@ class ServerProtocol:
         if size < 0:
             raise FrameError("a negative buffer length")
         options = GetOptions(flags, wait, match, token, bool(has_handle))
-        try:
+        if not flags & mq.MQGMO_WAIT or not wait:
             return get_reply(tag, connection.get(handle, md, options, size))
-        except MQError as error:
-            if error.reason != mq.MQRC_NO_MSG_AVAILABLE or not flags & mq.MQGMO_WAIT or not wait:
-                raise
         deadline = None if wait == mq.MQWI_UNLIMITED else self._monotonic() + wait / 1000
         self._wait(connection, tag, handle, md, options, size, deadline)
         return None

@@ -59,6 +59,10 @@ class Frames:
 
     def add(self, chunk: bytes) -> None:
         """Keep `chunk` until frames are taken."""
+        everything_taken = not self._pending and self._at == len(self._whole)
+        if everything_taken and len(chunk) >= HEADER.size and _U4.unpack_from(chunk)[0] + 4 == len(chunk):
+            self._whole, self._at = chunk, 0  # one frame, as nearly always: a program waits for each answer
+            return
         self._pending += chunk
 
     def waiting(self) -> int:
@@ -77,6 +81,9 @@ class Frames:
             yield verb, flags, tag, self._whole[start + head : self._at]
 
     def _fill(self) -> bool:
+        if not self._pending:
+            self._whole, self._at = b"", 0
+            return False
         end = self._complete()
         self._whole, self._at = bytes(memoryview(self._pending)[:end]), 0
         del self._pending[:end]

@@ -43,6 +43,8 @@ WILL = 0
 
 MAX_USER_PROPERTIES = 1000
 """More in one packet are refused: decoded they take far more memory than on the wire."""
+MAX_PASSED_OVER = 5000
+"""User properties of a CONNECT, whose sender nobody knows yet: those above the limit are passed over, up to this."""
 
 
 class PropertyType(NamedTuple):
@@ -140,7 +142,7 @@ def decode(
         value, offset = definition.type.decode(block, offset)
         if identifier == USER_PROPERTY:
             users += 1
-            if users > max_user_properties and packet_type == packets.CONNECT:
+            if max_user_properties < users <= MAX_PASSED_OVER and packet_type == packets.CONNECT:
                 continue  # well formed, and not used: nothing of them is kept
             if users > max_user_properties:
                 raise ProtocolError(
@@ -158,6 +160,29 @@ def decode(
 def decode_publish(block: bytes) -> Properties:
     """The properties of a PUBLISH from a client. The reader only delimits it; sessions cache by block."""
     return decode(block, packets.PUBLISH)
+
+
+def separate(block: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]] | None:
+    """A valid block of a PUBLISH without its user properties and expiry, and the user properties as they are on the
+    wire; None with a property that is a message's own (Response Topic, Correlation Data, Topic Alias)."""
+    rest, users, offset, end = b"", [], 0, len(block)
+    while offset < end:
+        identifier, begin = block[offset], offset
+        if identifier == USER_PROPERTY:
+            middle = offset + 3 + (block[offset + 1] << 8 | block[offset + 2])
+            offset = middle + 2 + (block[middle] << 8 | block[middle + 1])
+            users.append((block[begin + 3 : middle], block[middle + 2 : offset]))
+        elif identifier == MESSAGE_EXPIRY_INTERVAL:
+            offset += 5
+        elif identifier == PAYLOAD_FORMAT_INDICATOR:
+            offset += 2
+            rest += block[begin:offset]
+        elif identifier == CONTENT_TYPE:
+            offset += 3 + (block[offset + 1] << 8 | block[offset + 2])
+            rest += block[begin:offset]
+        else:
+            return None
+    return rest, users
 
 
 def _definition(block: bytes, offset: int, packet_type: int) -> tuple[PropertyDefinition, int]:

@@ -19,12 +19,13 @@ from gateway.mqtt.decoders import (
     Grammars,
     decode_rare,
 )
-from gateway.mqtt.packets import CONNECT, V5, V31, V311, Packet, Properties
+from gateway.mqtt.packets import CONNECT, SUBSCRIBE, UNSUBSCRIBE, V5, V31, V311, Packet, Properties
 from gateway.mqtt.primitives import decode_varint
 from gateway.mqtt.properties import MAX_USER_PROPERTIES, USER_PROPERTY
 from gateway.mqtt.reasons import QUOTA_EXCEEDED
 
 _HEAD = struct.Struct(">BBH").unpack_from
+MAX_FILTERS = 2000
 NEVER = 1 << 62
 """An offset beyond the end of every chunk."""
 INCOMPLETE = (0, NEVER)
@@ -39,7 +40,9 @@ class Reader:
     written in the client's version). A reader for a client's side is made with its version and FROM_SERVER.
     """
 
-    __slots__ = ("_grammars", "_missing", "error", "held", "max_packet", "max_user_properties", "version")
+    __slots__ = (
+        "_grammars", "_missing", "error", "held", "max_filters", "max_packet", "max_user_properties", "version",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -47,9 +50,12 @@ class Reader:
         version: int = 0,
         grammars: Grammars = FROM_CLIENT,
         max_user_properties: int = MAX_USER_PROPERTIES,
+        max_filters: int = MAX_FILTERS,
     ) -> None:
         self.max_packet = max_packet
         self.max_user_properties = max_user_properties
+        self.max_filters = max_filters
+        """Of one SUBSCRIBE or UNSUBSCRIBE."""
         self.version = version
         self.error: ProtocolError | None = None
         self._grammars = grammars
@@ -64,13 +70,53 @@ class Reader:
             return packets
         data = chunk if self.held is None else self.joined(chunk)
         try:
-            offset = self._decode(data, packets) if self.version else self._decode_first(data, packets)
+            offset = 0 if self.version else self._decode_connect(data, packets)
+            if self.version and (packets or not offset):
+                offset = self._decode(data, packets, offset)
         except ProtocolError as error:
-            self.error = error
+            self.error = _bare(error)
             return packets
         if offset < len(data):
             self.held = bytearray(data[offset:])
         return packets
+
+    def first(self, chunk: bytes) -> tuple[Packet | None, bytes]:
+        """CONNECT, once it is whole, and what came behind it, as it is. None: it is not whole; or it is none, see
+        `error`."""
+        packets: list[Packet] = []
+        data = chunk if self.held is None else self.joined(chunk)
+        if self.error is not None:
+            return None, b""
+        try:
+            stop = self._decode_connect(data, packets)
+        except ProtocolError as error:
+            self.error = _bare(error)
+            return None, b""
+        if packets:
+            return packets[0], data[stop:]
+        if data:
+            self.held = bytearray(data)
+        return None, b""
+
+    def packet(self, data: bytes, offset: int) -> tuple[Packet | None, int]:
+        """The packet at `offset`, and where it ends. None: it is not complete, and held from now on; or it is one that
+        nobody may send, see `error`."""
+        packets: list[Packet] = []
+        stop = offset
+        try:
+            if self._grammars[self.version].kinds[data[offset]] > ACK:
+                _, end = self._bounds(data, offset)
+                if end != NEVER:
+                    stop = offset + self._decode(data[offset:end], packets)
+            else:
+                stop = self._decode_one(data, offset, packets)
+        except ProtocolError as error:
+            self.error = _bare(error)
+            return None, len(data)
+        if packets:
+            return packets[0], stop
+        self.held = bytearray(data[offset:])
+        return None, len(data)
 
     def joined(self, chunk: bytes) -> bytes:
         """What was held, and this chunk; empty while the packet is still incomplete."""
@@ -82,8 +128,8 @@ class Reader:
         self.held = None
         return b"".join((held, chunk))
 
-    def _decode_first(self, data: bytes, packets: list[Packet]) -> int:
-        """The first packet is CONNECT. [MQTT-3.1.0-1]"""
+    def _decode_connect(self, data: bytes, packets: list[Packet]) -> int:
+        """The first packet is CONNECT [MQTT-3.1.0-1]; returns where it ends, 0 if it is not whole."""
         if not data:
             return 0
         if data[0] >> 4 != CONNECT:
@@ -101,7 +147,7 @@ class Reader:
         if connect.will is not None:
             self._check_user_properties(connect.will.properties)
         packets.append((data[0], connect))
-        return self._decode(data, packets, stop)
+        return stop
 
     def _learn_version(self, body: bytes) -> None:
         """Remember how to answer before anything else in the packet can be refused."""
@@ -176,12 +222,28 @@ class Reader:
         start, stop = self._bounds(data, offset)
         if stop == NEVER:
             return offset
+        if stop - start > self.max_filters and first >> 4 in {SUBSCRIBE, UNSUBSCRIBE}:
+            self._check_filters(first, data[start:stop])
         packet = decode_rare(grammar, first, data[start:stop], self.version)
         record = packet[-1]
         if self.version == V5 and not isinstance(record, int | bytes):
             self._check_user_properties(record.properties)
         packets.append(packet)
         return stop
+
+    def _check_filters(self, first: int, body: bytes) -> None:
+        """Refuse more filters than are looked at, before any of them is made: most of them would be refused anyway."""
+        count, offset = 0, 2
+        if self.version == V5:
+            length, offset = decode_varint(body, 2)
+            offset += length
+        beside = 2 if first >> 4 == UNSUBSCRIBE else 3
+        while offset + 2 <= len(body):
+            offset += beside + (body[offset] << 8 | body[offset + 1])
+            count += 1
+            if count > self.max_filters:
+                text = f"more than {self.max_filters} filters in one packet: send several"
+                raise ProtocolError(text, QUOTA_EXCEEDED)
 
     def _check_user_properties(self, properties: Properties) -> None:
         pairs = properties.get(USER_PROPERTY)
@@ -234,6 +296,13 @@ def _block(data: bytes, offset: int, stop: int) -> tuple[bytes, int]:
         offset += size - 1
     end = offset + length
     return data[offset:end], end
+
+
+def _bare(error: ProtocolError) -> ProtocolError:
+    """The error without the way it came: that leads through frames back to the reader, a cycle that would keep what was
+    read until the collector comes."""
+    error.__cause__ = error.__context__ = error.__traceback__ = None
+    return error
 
 
 def _publish_error(length: int, *, is_short: bool) -> ProtocolError:

@@ -21,7 +21,12 @@ BUILT_FROM_THIS_FILE;
 #define ROOM (512 * 1024)
 #define LONGEST (64 * 1024)
 
-static PyObject *s_connection, *s_proxy, *s_chunk, *s_direct;
+static PyObject *s_connection, *s_wrapping, *s_chunk, *s_direct, *s_outward, *s_wrap;
+
+/* What was read. */
+typedef struct {
+    PyObject *arrived, *wrapped, *rest, *full;
+} lists;
 
 /* The attribute as a small number; -1 with an error set, as PyLong_AsLong. */
 static long number_of(PyObject *object, PyObject *name)
@@ -43,47 +48,46 @@ static int append_pair(PyObject *list, PyObject *first, PyObject *second)
 }
 
 /*
- * One readable socket. 1: read, and in its list; 0: it is for the caller; -1: an error is set. Only links without a
- * proxy's header to come are read here, while there is room for all that they may have.
+ * One readable socket. 1: read, and in its list; 0: it is for the caller; -1: an error is set. Links are read here while
+ * there is room for all that they may have.
  */
-static int read_one(PyObject *link, int fd, Py_ssize_t brief, Py_ssize_t *room, PyObject *small, PyObject *large)
+static int read_one(PyObject *link, int fd, Py_ssize_t *room, const lists *to)
 {
     static char bytes[LONGEST]; /* filled and copied under the interpreter's lock */
     long chunk = number_of(link, s_chunk);
     if (chunk == -1 && PyErr_Occurred()) return -1;
     if (chunk < 1 || chunk > LONGEST || chunk > *room) return 0;
-    PyObject *proxy = PyObject_GetAttr(link, s_proxy);
-    if (proxy == NULL) return -1;
-    Py_DECREF(proxy);
-    if (proxy != Py_None) return 0;
     PyObject *connection = PyObject_GetAttr(link, s_connection);
     if (connection == NULL) return -1;
     int done = 0;
-    if (connection != Py_None) {
-        ssize_t length = recv(fd, bytes, (size_t)chunk, MSG_DONTWAIT);
-        if (length > 0) {
-            *room -= length;
-            PyObject *data = PyBytes_FromStringAndSize(bytes, length);
-            done = data == NULL ? -1 : length <= brief ? append_pair(small, connection, data) : append_pair(large, link, data);
-            Py_XDECREF(data);
-            if (done == 0) done = 1;
-        }
+    ssize_t length = connection == Py_None ? 0 : recv(fd, bytes, (size_t)chunk, MSG_DONTWAIT);
+    if (length > 0) {
+        *room -= length;
+        PyObject *data = PyBytes_FromStringAndSize(bytes, length), *wrapping = PyObject_GetAttr(link, s_wrapping);
+        if (data == NULL || wrapping == NULL) done = -1;
+        else if (wrapping != Py_None) done = append_pair(to->wrapped, link, data);
+        else done = append_pair(to->arrived, connection, data);
+        if (done == 0 && length == chunk && wrapping == Py_None) done = PyList_Append(to->full, link);
+        Py_XDECREF(data);
+        Py_XDECREF(wrapping);
+        if (done == 0) done = 1;
     }
     Py_DECREF(connection);
     return done;
 }
 
 PyDoc_STRVAR(receive_doc,
-"receive(events, links, brief) -> (small, large, rest)\n\n"
-"Read the sockets of a poll: (connection, bytes) of at most brief bytes, (link, bytes) of more, events for the caller.");
+"receive(events, links) -> (arrived, wrapped, rest, full)\n\n"
+"Read the sockets of a poll: (connection, bytes), (link, bytes) of what is wrapped in something, events for the caller, links\n"
+"of the first that had as much as was to be read of them at once.");
 
 static PyObject *receive(PyObject *Py_UNUSED(self), PyObject *args)
 {
     PyObject *events, *links;
-    Py_ssize_t brief, room = ROOM;
-    if (!PyArg_ParseTuple(args, "O!O!n", &PyList_Type, &events, &PyDict_Type, &links, &brief)) return NULL;
-    PyObject *small = PyList_New(0), *large = PyList_New(0), *rest = PyList_New(0);
-    if (small == NULL || large == NULL || rest == NULL) goto failed;
+    Py_ssize_t room = ROOM;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &events, &PyDict_Type, &links)) return NULL;
+    lists to = {PyList_New(0), PyList_New(0), PyList_New(0), PyList_New(0)};
+    if (to.arrived == NULL || to.wrapped == NULL || to.rest == NULL || to.full == NULL) goto failed;
     for (Py_ssize_t at = 0; at < PyList_GET_SIZE(events); at++) {
         PyObject *event = PyList_GET_ITEM(events, at);
         if (!PyTuple_CheckExact(event) || PyTuple_GET_SIZE(event) != 2) {
@@ -95,44 +99,75 @@ static PyObject *receive(PyObject *Py_UNUSED(self), PyObject *args)
         if ((fd == -1 || ready == -1) && PyErr_Occurred()) goto failed;
         PyObject *link = ready == EPOLLIN ? PyDict_GetItemWithError(links, number) : NULL;
         if (link == NULL && PyErr_Occurred()) goto failed;
-        int done = link == NULL ? 0 : read_one(link, (int)fd, brief, &room, small, large);
-        if (done < 0 || (done == 0 && PyList_Append(rest, event) < 0)) goto failed;
+        int done = link == NULL ? 0 : read_one(link, (int)fd, &room, &to);
+        if (done < 0 || (done == 0 && PyList_Append(to.rest, event) < 0)) goto failed;
     }
-    return Py_BuildValue("NNN", small, large, rest);
+    return Py_BuildValue("NNNN", to.arrived, to.wrapped, to.rest, to.full);
 failed:
-    Py_XDECREF(small);
-    Py_XDECREF(large);
-    Py_XDECREF(rest);
+    Py_XDECREF(to.full);
+    Py_XDECREF(to.arrived);
+    Py_XDECREF(to.wrapped);
+    Py_XDECREF(to.rest);
     return NULL;
 }
 
 /* What is sent to one socket. */
 typedef struct {
     int fd;
-    const char *data;
-    size_t length;
+    PyObject *data; /* bytes; a reference is held */
     ssize_t sent;
 } sending;
+
+/* MQTT's bytes as the peer of a link of the hub's kind gets them: a new reference. */
+static PyObject *wrapped(PyObject *link, PyObject *data)
+{
+    PyObject *wrapping = PyObject_GetAttr(link, s_wrapping);
+    if (wrapping == NULL) return NULL;
+    PyObject *made = NULL;
+    if (wrapping == Py_None) {
+        made = Py_NewRef(data);
+    } else {
+        PyObject *outward = PyObject_GetAttr(link, s_outward); /* one call, where there is one */
+        if (outward == Py_None) made = PyObject_CallMethodOneArg(wrapping, s_wrap, data);
+        else if (outward != NULL) made = PyObject_CallOneArg(outward, data);
+        Py_XDECREF(outward);
+    }
+    Py_DECREF(wrapping);
+    return made;
+}
 
 /* Where to, and what; fd -1: it is for the caller. */
 static int prepare(sending *one, PyObject *kind, PyObject *link, PyObject *data)
 {
     one->fd = -1;
     one->sent = 0;
-    if (!PyBytes_CheckExact(data)) {
+    int is_ours = (PyObject *)Py_TYPE(link) == kind;
+    if ((one->data = is_ours ? wrapped(link, data) : Py_NewRef(data)) == NULL) return -1;
+    if (!PyBytes_CheckExact(one->data)) {
         PyErr_SetString(PyExc_TypeError, "what is written is bytes");
         return -1;
     }
-    one->data = PyBytes_AS_STRING(data);
-    one->length = (size_t)PyBytes_GET_SIZE(data);
-    if ((PyObject *)Py_TYPE(link) != kind) return 0;
-    one->fd = (int)number_of(link, s_direct);
+    if (is_ours) one->fd = (int)number_of(link, s_direct);
     return one->fd == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
+/* What is left of it, with its place: a new reference. */
+static PyObject *left(Py_ssize_t at, const sending *one)
+{
+    if (one->sent <= 0) return Py_BuildValue("nO", at, one->data);
+    return Py_BuildValue("ny#", at, PyBytes_AS_STRING(one->data) + one->sent, PyBytes_GET_SIZE(one->data) - (Py_ssize_t)one->sent);
+}
+
+static void forget_all(sending *all, Py_ssize_t count)
+{
+    for (Py_ssize_t at = 0; all != NULL && at < count; at++) Py_XDECREF(all[at].data);
+    PyMem_Free(all);
+}
+
 PyDoc_STRVAR(write_doc,
-"write(kind, links, datas) -> list of (position, bytes sent)\n\n"
-"Send each link of this kind its bytes, if nothing waits before them; the answer names those that did not take all.");
+"write(kind, links, datas) -> list of (position, bytes left)\n\n"
+"Send each link of this kind its bytes, wrapped as its peer gets them, if nothing waits before them; the answer names those\n"
+"that did not take all, and what they did not take.");
 
 static PyObject *write_each(PyObject *Py_UNUSED(self), PyObject *args)
 {
@@ -144,29 +179,29 @@ static PyObject *write_each(PyObject *Py_UNUSED(self), PyObject *args)
         return NULL;
     }
     PyObject *rest = PyList_New(0);
-    sending *all = PyMem_New(sending, count ? count : 1);
+    sending *all = PyMem_Calloc(count ? (size_t)count : 1, sizeof *all);
     if (rest == NULL || all == NULL) {
         PyErr_NoMemory();
         goto failed;
     }
     for (Py_ssize_t at = 0; at < count; at++)
         if (prepare(&all[at], kind, PyList_GET_ITEM(links, at), PyList_GET_ITEM(datas, at)) < 0) goto failed;
-    /* The caller's lists are his own and hold the bytes meanwhile. */
     Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t at = 0; at < count; at++)
-        if (all[at].fd >= 0) all[at].sent = send(all[at].fd, all[at].data, all[at].length, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (all[at].fd >= 0)
+            all[at].sent = send(all[at].fd, PyBytes_AS_STRING(all[at].data), (size_t)PyBytes_GET_SIZE(all[at].data), MSG_DONTWAIT | MSG_NOSIGNAL);
     Py_END_ALLOW_THREADS
     for (Py_ssize_t at = 0; at < count; at++) {
-        if (all[at].fd >= 0 && all[at].sent == (ssize_t)all[at].length) continue;
-        PyObject *left = Py_BuildValue("nn", at, (Py_ssize_t)(all[at].sent < 0 ? 0 : all[at].sent));
-        int failed = left == NULL || PyList_Append(rest, left) < 0;
-        Py_XDECREF(left);
+        if (all[at].fd >= 0 && all[at].sent == PyBytes_GET_SIZE(all[at].data)) continue;
+        PyObject *rests = left(at, &all[at]);
+        int failed = rests == NULL || PyList_Append(rest, rests) < 0;
+        Py_XDECREF(rests);
         if (failed) goto failed;
     }
-    PyMem_Free(all);
+    forget_all(all, count);
     return rest;
 failed:
-    PyMem_Free(all);
+    forget_all(all, count);
     Py_XDECREF(rest);
     return NULL;
 }
@@ -186,7 +221,8 @@ PyMODINIT_FUNC PyInit__wire(void)
 {
     if (check_sources() < 0) return NULL;
     struct { PyObject **where; const char *name; } names[] = {
-        {&s_connection, "connection"}, {&s_proxy, "proxy"}, {&s_chunk, "chunk"}, {&s_direct, "direct"},
+        {&s_connection, "connection"}, {&s_wrapping, "wrapping"}, {&s_chunk, "chunk"}, {&s_direct, "direct"},
+        {&s_outward, "outward"}, {&s_wrap, "wrap"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if ((*names[i].where = PyUnicode_InternFromString(names[i].name)) == NULL) return NULL;

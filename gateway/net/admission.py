@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-
-from twisted.internet.interfaces import IListeningPort
 
 from gateway.broker.engine import Engine
 from gateway.config.limits import Limits
 from gateway.config.model import Listener
 from gateway.net.hub_socket import Acceptor
+from gateway.net.proxy import Network, is_trusted
 from gateway.net.rates import ConnectRates, Shares
 from gateway.net.tls import TlsContext
 from gateway.ports.link import Link, address_of
@@ -20,15 +20,19 @@ from gateway.session.connection import Connection
 
 @dataclass(slots=True)
 class Listening:
-    """A listener that has been opened."""
+    """A listener: bound, and open as soon as it has an acceptor."""
 
     settings: Listener
     address: str
+    sock: socket.socket
     acceptor: Acceptor | None = None
-    port: IListeningPort | None = None
     connections: int = 0
     number: int = 0
     tls: TlsContext | None = None
+    proxies: tuple[Network, ...] | None = None
+    """From where PROXY headers are believed; None: from wherever the listener is reached."""
+    names: frozenset[str] = frozenset()
+    """Host names that pages may have this gateway by, besides those in its certificate."""
     rates: ConnectRates = field(default_factory=lambda: ConnectRates(0, 0, time.monotonic))
     shares: Shares = field(default_factory=lambda: Shares(0))
     addresses: dict[Link, str] = field(default_factory=dict)
@@ -150,6 +154,20 @@ class Admission:
         self.engine.counters.mqtt_connects[name, "3.1.1", "too_many"] += 1
         self.refused(name, link.peer, why)
         return True
+
+    def malformed(self, listener: str, peer: str, why: str) -> None:
+        """Count and log a connection whose first bytes are not what its listener takes: PROXY, WebSocket."""
+        self.engine.counters.mqtt_connects[listener, "3.1.1", "malformed"] += 1
+        self.refused(listener, peer, why)
+
+    def believes(self, listening: Listening, peer: str) -> bool:
+        """Whether PROXY headers from this address are believed; if not that is counted and logged."""
+        trusted = is_trusted(peer, listening.proxies)
+        if not trusted:
+            self.malformed(
+                listening.settings.name, peer, "PROXY: an address that is not in the listener's `proxy_from`"
+            )
+        return trusted
 
     def refused(self, listener: str, peer: str, why: str) -> None:
         """Log a connection that ends before its CONNECT."""

@@ -7,12 +7,12 @@ HTTP and none of their business.
 
 from __future__ import annotations
 
-import hmac
 import json
 import mimetypes
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qs, unquote
@@ -20,10 +20,31 @@ from urllib.parse import parse_qs, unquote
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request
 
-from gateway.net.contract import Unfit, read_json, shipped
-from gateway.net.http import MAX_BODY
+from gateway.mqtt.json_text import read_json
+from gateway.net.contract import Unfit, shipped
+from gateway.net.guard import Act, Guard, Problem, check_host, cookie_of
+from gateway.net.http import KEPT, MAX_BODY, Bounded
+from gateway.ports.link import plain_address
+from gateway.ports.people import NOBODY, OPERATOR, PUBLIC, VIEWER, Caller
 
-READ_ONLY, OPERATOR = "read_only", "operator"
+__all__ = [
+    "OPERATOR",
+    "VIEWER",
+    "Answered",
+    "Api",
+    "Call",
+    "Endpoint",
+    "Guard",
+    "Later",
+    "Problem",
+    "Reply",
+    "Static",
+    "Stream",
+    "endpoint",
+]
+
+MAX_VALUES = 50_000
+"""In one request: what is made of them is many times as long as their text."""
 _HEADERS = {
     "content-security-policy": "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
@@ -32,15 +53,6 @@ _HEADERS = {
     "x-frame-options": "DENY",
     "cache-control": "no-store",
 }
-
-
-class Problem(Exception):
-    """An error answer; `detail` says what to do."""
-
-    def __init__(self, status: int, title: str, detail: str, **more: object) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.body = {"title": title, "status": status, "detail": detail, **more}
 
 
 @dataclass(slots=True)
@@ -52,6 +64,8 @@ class Call:
     body: dict[str, Any]
     role: str
     peer: str = ""
+    caller: Caller = NOBODY
+    cookie: Callable[[str], str] = lambda _name: ""
 
     def number(self, name: str, default: int, most: int) -> int:
         """A number of the query."""
@@ -82,6 +96,16 @@ class Later:
 
 
 @dataclass(slots=True)
+class Reply:
+    """An answer with headers, and who is known by it."""
+
+    body: object
+    cookies: list[str] = field(default_factory=list)
+    location: str = ""
+    caller: Caller | None = None
+
+
+@dataclass(slots=True)
 class Endpoint:
     """A method and path of the API."""
 
@@ -91,41 +115,33 @@ class Endpoint:
     handle: Callable[[Call], tuple[int, object]]
     path: str = ""
     """As in the document, with its parameters in braces."""
+    most: int = KEPT
+    """The longest body."""
+    audited: bool = False
+    """Whether it is in the audit trail, as everything is that is no GET."""
 
 
 @dataclass(slots=True)
-class Guard:
-    """Who may call: tokens by role, and the accepted values of Host."""
+class _Asked:
+    """What is known of a request."""
 
-    tokens: dict[str, str] = field(default_factory=dict)
-    """Token: role."""
-    hosts: frozenset[str] = frozenset()
-    audit: Callable[[str, str, str, int], None] = lambda _peer, _role, _what, _status: None
-    on_defect: Callable[[Exception, str], None] = lambda _error, _what: None
-
-    def use(self, fresh: Guard) -> None:
-        """Use other tokens and hosts from the next request on."""
-        self.tokens, self.hosts = fresh.tokens, fresh.hosts
-
-    def role_of(self, authorization: str) -> str | None:
-        """The role of a bearer token, compared in constant time."""
-        scheme, _, given = authorization.partition(" ")
-        if scheme.lower() != "bearer":
-            return None
-        found = None
-        for token, role in self.tokens.items():
-            if hmac.compare_digest(token.encode(), given.strip().encode()):
-                found = role
-        return found
+    method: str
+    caller: Caller
+    peer: str
+    endpoint: Endpoint | None = None
+    call: Call | None = None
 
 
-def endpoint(method: str, path: str, role: str, handle: Callable[[Call], tuple[int, object]]) -> Endpoint:
+def endpoint(
+    method: str, path: str, role: str, handle: Callable[[Call], tuple[int, object]], *, most: int = KEPT,
+    audited: bool = False,
+) -> Endpoint:  # fmt: skip
     """`/queues/{queue}` matches one path segment, percent-encoded."""
     pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path)
-    return Endpoint(method, re.compile(pattern + r"\Z"), role, handle, path)
+    return Endpoint(method, re.compile(pattern + r"\Z"), role, handle, path, most, audited)
 
 
-class Api(Resource):
+class Api(Bounded):
     """Everything below /api/v1."""
 
     isLeaf = True
@@ -136,42 +152,59 @@ class Api(Resource):
         self._guard = guard
         self._contract = shipped()
 
+    def most(self, request: Request, method: str, path: str) -> int | None:
+        """What `_dispatch` would let in, as far as the headers say."""
+        found = [one for one in self._endpoints if one.method == method and one.pattern.match(path)]
+        try:
+            check_host(request, self._guard.hosts, method)
+            if found:
+                self._guard.check(request, self._guard.caller_of(request), found[0].role, method)
+        except Problem:
+            return None
+        return found[0].most if found else None
+
     def render(self, request: Request) -> Any:
         """Answer a request."""
         for name, value in _HEADERS.items():
             request.setHeader(name, value)
-        peer = str(getattr(request.getClientAddress(), "host", ""))
-        role = self._guard.role_of(header(request, "authorization"))
-        found: tuple[int, object] | Exception
+        peer = plain_address(str(getattr(request.getClientAddress(), "host", "")))
+        asked = _Asked(request.method.decode("latin-1"), self._guard.caller_of(request), peer)
         try:
-            found = self._dispatch(request, role, peer)
-        except Exception as error:  # noqa: BLE001 -- told apart where it is answered
-            found = error
+            found = self._dispatch(request, asked)
+        except Exception as error:  # noqa: BLE001 -- told apart where it is answered, and kept in no variable: a cycle
+            status, answer = self._outcome(request, error, asked)
+            return _written(request, status, answer)
         if isinstance(found, tuple) and isinstance(found[1], Later):
-            return self._later(request, found[1], role or "", peer)
-        status, answer = self._outcome(request, found, role or "", peer)
-        return _stream(request, answer) if isinstance(answer, Stream) else _written(request, status, answer)
+            return self._later(request, found[1], asked)
+        status, answer = self._outcome(request, found, asked)
+        if isinstance(answer, Stream):
+            return _stream(request, answer, lambda: self._guard.caller_of(request)[:3] == asked.caller[:3])
+        return _written(request, status, answer)
 
-    def _outcome(
-        self, request: Request, found: tuple[int, object] | Exception, role: str, peer: str
-    ) -> tuple[int, object]:
+    def _outcome(self, request: Request, found: tuple[int, object] | Exception, asked: _Asked) -> tuple[int, object]:
         """Status and answer, noted where somebody may ask for it."""
         if isinstance(found, Problem):
             found = found.status, found.body
         elif isinstance(found, Exception):  # the log has the error; the answer does not show it
-            self._guard.on_defect(found, peer)
+            self._guard.on_defect(found, asked.peer)
             found = 500, Problem(500, "Defect", "the log says more: look for `defect`").body
-        method = request.method.decode()
-        if method != "GET" or found[0] in {401, 403, 421}:
-            self._guard.audit(peer, role, f"{method} {request.path.decode('latin-1')}", found[0])
+        status, answer = found
+        known, call = asked.endpoint, asked.call
+        if asked.method != "GET" or status in {401, 403, 421} or (known is not None and known.audited):
+            what = f"/api/v1{known.path}" if known is not None else request.path.decode("latin-1")
+            caller = answer.caller if isinstance(answer, Reply) and answer.caller is not None else asked.caller
+            told = {} if call is None else {**call.query, **call.body}
+            body = answer.body if isinstance(answer, Reply) else answer
+            place = {} if call is None else call.path
+            self._guard.audit(Act(caller, asked.peer, f"{asked.method} {what}", place, told, status, body))
         return found
 
-    def _later(self, request: Request, later: Later, role: str, peer: str) -> int:
+    def _later(self, request: Request, later: Later, asked: _Asked) -> int:
         gone: list[object] = []
         request.notifyFinish().addErrback(gone.append)  # the client has not waited for it
 
         def answered(found: tuple[int, object] | Exception) -> None:
-            status, answer = self._outcome(request, found, role, peer)
+            status, answer = self._outcome(request, found, asked)
             if not gone:
                 body = _written(request, status, answer)
                 request.setHeader("content-length", str(len(body)))
@@ -181,27 +214,27 @@ class Api(Resource):
         later.begin(answered)
         return int(NOT_DONE_YET)
 
-    def _dispatch(self, request: Request, role: str | None, peer: str) -> tuple[int, object]:
-        check_host(request, self._guard.hosts)
-        if role is None:
-            raise Problem(401, "Not signed in", "send the token of admin.token_file as a bearer token")
+    def _dispatch(self, request: Request, asked: _Asked) -> tuple[int, object]:
+        check_host(request, self._guard.hosts, asked.method)
         # Twisted has already decoded postpath; a client identifier may contain a slash, so the raw path is matched.
         raw = request.path.split(b"/")
         path = "/" + b"/".join(raw[len(raw) - len(request.postpath or ()) :]).decode("latin-1")
-        method = request.method.decode()
         found = [(one, match) for one in self._endpoints if (match := one.pattern.match(path))]
+        if not any(one.role == PUBLIC for one, _ in found):
+            self._guard.check(request, asked.caller, VIEWER, asked.method)
         if not found:
             raise Problem(404, "Not found", f"there is nothing at {path}")
         for one, match in found:
-            if one.method == method:
-                if one.role == OPERATOR and role != OPERATOR:
-                    raise Problem(403, "Not allowed", "this token may only read")
+            if one.method == asked.method:
+                self._guard.check(request, asked.caller, one.role, asked.method)
+                asked.endpoint = one
                 arguments = {name: unquote(value) for name, value in match.groupdict().items()}
-                return one.handle(self._call(request, one, arguments, role, peer))
+                asked.call = self._call(request, one, arguments, asked)
+                return one.handle(asked.call)
         request.setHeader("allow", ", ".join(sorted({one.method for one, _ in found})))
-        raise Problem(405, "Method not allowed", f"{method} is not offered at {path}")
+        raise Problem(405, "Method not allowed", f"{asked.method} is not offered at {path}")
 
-    def _call(self, request: Request, one: Endpoint, arguments: dict[str, str], role: str, peer: str) -> Call:
+    def _call(self, request: Request, one: Endpoint, arguments: dict[str, str], asked: _Asked) -> Call:
         """The request as the document describes it (Problem)."""
         query = parse_qs(request.uri.partition(b"?")[2].decode("latin-1"), keep_blank_values=True)  # not the body's
         body = _body(request, one.method)
@@ -210,23 +243,10 @@ class Api(Resource):
             self._contract.check_body(one.method, one.path, body)
         except Unfit as error:
             raise Problem(400, "Bad request", str(error)) from error
-        return Call(arguments, {name: values[-1] for name, values in query.items()}, body or {}, role, peer)
-
-
-def header(request: Request, name: str) -> str:
-    """A header as it came, byte for byte: Twisted's own reading fails on what is not UTF-8."""
-    found = request.requestHeaders.getRawHeaders(name.encode())
-    return found[-1].decode("latin-1") if found else ""
-
-
-def check_host(request: Request, hosts: frozenset[str]) -> None:
-    """Refuse requests under another host name, and writes from the page of another origin."""
-    host, origin = header(request, "host"), header(request, "origin")
-    name = re.sub(r":\d+\Z", "", host)
-    if hosts and name not in hosts:
-        raise Problem(421, "Unknown host", f"add {name!r} to admin.hosts if this is the gateway's name")
-    if origin and request.method != b"GET" and origin.partition("://")[2] != host:
-        raise Problem(403, "Foreign origin", "write from the gateway's own page, or without an Origin header")
+        return Call(
+            arguments, {name: values[-1] for name, values in query.items()}, body or {}, asked.caller.role, asked.peer,
+            asked.caller, partial(cookie_of, request),
+        )  # fmt: skip
 
 
 def _body(request: Request, method: str) -> dict[str, Any] | None:
@@ -238,6 +258,8 @@ def _body(request: Request, method: str) -> dict[str, Any] | None:
         raise Problem(413, "Too long", f"a request has at most {MAX_BODY} bytes")
     if not raw.strip():
         return None
+    if len(raw) > KEPT and _values(raw) > MAX_VALUES:
+        raise Problem(413, "Too long", f"a request has at most {MAX_VALUES} values")
     try:
         value = read_json(raw)
     except (ValueError, RecursionError) as error:
@@ -247,22 +269,42 @@ def _body(request: Request, method: str) -> dict[str, Any] | None:
     return value
 
 
+def _values(raw: bytes) -> int:
+    """About how many values JSON text has, without making them: the longest bodies are mostly one text."""
+    pieces = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    texts = pieces.count(b'"') // 2
+    if texts > MAX_VALUES:
+        return texts
+    between = b"".join(pieces.split(b'"')[::2])
+    return texts + sum(map(between.count, (b",", b"[", b"{")))
+
+
 def _written(request: Request, status: int, answer: object) -> bytes:
     """The body; status and headers are set."""
     request.setResponseCode(status)
+    if isinstance(answer, Reply):
+        for cookie in answer.cookies:
+            request.responseHeaders.addRawHeader(b"set-cookie", cookie.encode("ascii"))
+        if answer.location:
+            request.setHeader("location", answer.location)
+        answer = answer.body
     if status == 401:
         request.setHeader("www-authenticate", "Bearer")
-    if status == 204:
+    if status in {204, 302}:
         return b""
     request.setHeader("content-type", "application/problem+json" if status >= 400 else "application/json")
     return json.dumps(answer, ensure_ascii=False, default=str).encode("utf-8", "replace")
 
 
-def _stream(request: Request, stream: Stream) -> int:
+def _stream(request: Request, stream: Stream, still: Callable[[], bool]) -> int:
+    """`still`: whether who has asked is still known; the events end with it."""
     request.setHeader("content-type", "text/event-stream")
     request.write(b": open\n\n")
 
     def send(event: str, data: object) -> None:
+        if not still():
+            request.loseConnection()
+            return
         request.write(f"event: {event}\ndata: {json.dumps(data, default=str)}\n\n".encode())
 
     stop = stream.begin(send)
@@ -285,7 +327,7 @@ class Static(Resource):
         for name, value in _HEADERS.items():
             request.setHeader(name, value)
         try:
-            check_host(request, self._guard.hosts)
+            check_host(request, self._guard.hosts, "GET")
         except Problem as problem:
             request.setResponseCode(problem.status)
             return str(problem).encode()

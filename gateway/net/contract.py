@@ -1,18 +1,16 @@
 """Checks requests against the API's document (openapi.json): handlers see only what is described there.
 
-The same document tells clients what to send and tests what to generate. Compiled once; the work is bounded by the size
-of the body. Knows neither Twisted nor the endpoints.
+The same document tells clients what to send and tests what to generate. Compiled when an operation is
+first called; the work is bounded by the size of the body. Knows neither Twisted nor the endpoints.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
-
-import jsonschema_rs
 
 MAX_FINDINGS = 5
 _INTEGER = re.compile(r"-?[0-9]{1,18}\Z")
@@ -24,6 +22,26 @@ class Unfit(Exception):
     """A request the document does not describe; the text names the parts."""
 
 
+class _Schema:
+    """A schema of the document; compiled when it is first needed."""
+
+    __slots__ = ("_document", "_schema", "_validator")
+
+    def __init__(self, document: dict[str, Any], schema: dict[str, Any]) -> None:
+        self._document, self._schema = document, schema
+        self._validator: Any = None
+
+    def iter_errors(self, value: object) -> Iterator[Any]:
+        """What is wrong with a value."""
+        if self._validator is None:
+            import jsonschema_rs
+
+            components = self._document.get("components", {})
+            self._validator = jsonschema_rs.validator_for({"components": components, **self._schema})
+        found: Iterator[Any] = self._validator.iter_errors(value)
+        return found
+
+
 class _Operation:
     __slots__ = ("body", "body_needed", "needed", "query")
 
@@ -32,11 +50,11 @@ class _Operation:
             _resolved(document, one) for one in (*item.get("parameters", ()), *operation.get("parameters", ()))
         ]
         in_query = [one for one in described if one["in"] == "query"]
-        self.query = {one["name"]: (one["schema"].get("type"), _compiled(document, one["schema"])) for one in in_query}
+        self.query = {one["name"]: (one["schema"].get("type"), _Schema(document, one["schema"])) for one in in_query}
         self.needed = frozenset(one["name"] for one in in_query if one.get("required"))
         body = operation.get("requestBody", {})
         schema = body.get("content", {}).get("application/json", {}).get("schema")
-        self.body = None if schema is None else _compiled(document, schema)
+        self.body = None if schema is None else _Schema(document, schema)
         self.body_needed = bool(body.get("required"))
 
 
@@ -86,20 +104,6 @@ def shipped() -> Contract:
     return Contract(json.loads(files("gateway.net").joinpath("static", "openapi.json").read_bytes()))
 
 
-def read_json(raw: bytes) -> object:
-    """JSON as RFC 8259 has it (ValueError): no NaN, and no lone surrogates, which could not be written again."""
-    value: object = json.loads(raw, parse_constant=_no_constant)
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise ValueError("half of a surrogate pair is no character") from error
-    return value
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no number of JSON")
-
-
 def _resolved(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
     found: Any = document
     if "$ref" not in node:
@@ -107,10 +111,6 @@ def _resolved(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
     for part in node["$ref"].split("/")[1:]:
         found = found[part]
     return dict(found)
-
-
-def _compiled(document: dict[str, Any], schema: dict[str, Any]) -> Any:
-    return jsonschema_rs.validator_for({"components": document.get("components", {}), **schema})
 
 
 def _converted(text: str, kind: object) -> object:
@@ -124,7 +124,7 @@ def _converted(text: str, kind: object) -> object:
     return text
 
 
-def _wrong(validator: Any, value: object) -> list[str]:
+def _wrong(validator: _Schema, value: object) -> list[str]:
     found = []
     for error in validator.iter_errors(value):
         place = ".".join(str(part) for part in error.instance_path)

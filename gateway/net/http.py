@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import weakref
+from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 from twisted.internet.interfaces import IListeningPort
@@ -12,8 +15,17 @@ from twisted.web.server import Request, Site
 
 Answer = tuple[int, bytes, str]
 """Status, body, content type."""
+Took = Callable[[float, str, str], None]
 MAX_BODY = 4 << 20
+"""The longest body of any route."""
 MAX_CONNECTIONS = 500
+BACKLOG = 50
+TURN_SECONDS = 0.02
+"""For the requests of all connections, in one turn of the reactor."""
+LONG_SECONDS = 0.02
+"""A request that took longer is named if the turn becomes a stall."""
+KEPT = 64 << 10
+"""What is kept of a body where nobody says otherwise."""
 _TOO_LONG = (
     b"HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"  # nothing of it was kept
 )
@@ -37,22 +49,53 @@ class Page(Resource):
         return body
 
 
+class Bounded(Resource):
+    """A resource that says how much it takes, before there is any."""
+
+    def most(self, request: Request, method: str, path: str) -> int | None:
+        """The longest body of a request of which only the headers are known, with its path below this resource; None:
+        it will be refused, so nothing of its body is kept."""
+        raise NotImplementedError
+
+
 class BoundedRequest(Request):
-    """A request with a bounded body: the connection ends when it is too long, announced or sent in chunks."""
+    """A request with a bounded body: the connection ends when it is too long, announced or sent in chunks. It waits
+    for its turn. Forms are not read: no route has one."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, parsePOSTFormSubmission=False, **named)
+        self._length = 0
+        self._most: int | None = None
 
     def gotLength(self, length: int | None) -> None:
-        """Check Content-Length before any of the body is kept."""
-        super().gotLength(None if length is not None and length > MAX_BODY else length)
-        if length is not None and length > MAX_BODY:
+        """All headers are here: who asks, and for what, decides how much of the body is kept."""
+        channel: Any = self.channel
+        self._most = channel.site.most(self, channel._command, channel._path)  # noqa: SLF001 -- told nobody until later
+        too_long = length is not None and length > self._longest
+        super().gotLength(None if too_long else length)
+        if too_long:
             self._refuse()
+
+    @property
+    def _longest(self) -> int:
+        return MAX_BODY if self._most is None else self._most
 
     def handleContentChunk(self, data: bytes) -> None:
         """A part of the body."""
-        content: Any = self.content
-        if content.tell() + len(data) > MAX_BODY:
+        self._length += len(data)
+        if self._length > self._longest:
             self._refuse()
-        else:
+        elif self._most is not None:
             super().handleContentChunk(data)
+
+    def process(self) -> None:
+        """The whole request is here."""
+        channel: Any = self.channel
+        channel.site.take(self)
+
+    def answer(self) -> None:
+        """It is this request's turn."""
+        super().process()
 
     def _refuse(self) -> None:
         channel: Any = self.channel
@@ -67,9 +110,49 @@ class AdminSite(Site):
     displayTracebacks = False
     noisy = False
 
-    def __init__(self, root: Resource) -> None:
+    def __init__(self, root: Resource, reactor: Any, took: Took) -> None:
         super().__init__(root, requestFactory=BoundedRequest, timeout=60)
+        self._reactor = reactor
+        self._took = took
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._waiting: deque[BoundedRequest] = deque()
+        self._planned = False
+
+    def most(self, request: Request, method: bytes, uri: bytes) -> int | None:
+        """The longest body of a request of which only the headers are known."""
+        found: Any = self.resource
+        rest = uri.partition(b"?")[0].split(b"/")[1:]
+        while rest and not found.isLeaf and rest[0] in found.children:
+            found = found.children[rest.pop(0)]
+        if not isinstance(found, Bounded):
+            return None
+        return found.most(request, method.decode("latin-1"), "/" + b"/".join(rest).decode("latin-1"))
+
+    def take(self, request: BoundedRequest) -> None:
+        """A whole request: it is answered in the order in which they came, as many in one turn as there is time for."""
+        self._waiting.append(request)
+        self._plan()
+
+    def _answer(self) -> None:
+        self._planned = False
+        begun = now = monotonic()
+        while self._waiting and now - begun <= TURN_SECONDS:
+            request = self._waiting.popleft()
+            channel: Any = request.channel
+            if channel is None:  # its client has gone
+                continue
+            peer = str(getattr(request.getClientAddress(), "host", ""))
+            request.answer()
+            if monotonic() - now > LONG_SECONDS:
+                what = f"{request.method.decode('latin-1')} {request.path.decode('latin-1')[:200]}"
+                self._took(monotonic() - now, what, peer)
+            now = monotonic()
+        self._plan()
+
+    def _plan(self) -> None:
+        if self._waiting and not self._planned:
+            self._planned = True
+            self._reactor.callLater(0, self._answer)
 
     def buildProtocol(self, addr: Any) -> Any:
         """A connection; None refuses it."""
@@ -83,7 +166,31 @@ class AdminSite(Site):
         """No access log: it would be full of scrapes."""
 
 
-def listen(reactor: Any, root: Resource, bind: str, port: int) -> IListeningPort:
-    """Serve `root`; OSError (as Twisted's CannotListenError) says what is in the way."""
-    listening: IListeningPort = reactor.listenTCP(port, AdminSite(root), interface=bind)
+def _nobody(_seconds: float, _what: str, _who: str) -> None:
+    pass
+
+
+def bind(address: str, port: int) -> socket.socket:
+    """Take an address; nobody can connect yet. OSError says why that is not possible."""
+    sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((address, port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def listen(
+    reactor: Any, root: Resource, sock: socket.socket, took: Took = _nobody,
+    secured: Callable[[AdminSite], Any] = lambda site: site,
+) -> IListeningPort:  # fmt: skip
+    """Serve `root` at an address that is taken. `took`: told of requests that took long, in seconds, with what was
+    asked and by whom. `secured`: makes a site with TLS of the plain one."""
+    with sock:
+        sock.listen(BACKLOG)
+        sock.settimeout(0)
+        site = secured(AdminSite(root, reactor, took))
+        listening: IListeningPort = reactor.adoptStreamPort(sock.fileno(), sock.family, site)
     return listening

@@ -1,9 +1,9 @@
-"""The hub: all plain TCP and Unix sockets behind one descriptor of the reactor.
+"""The hub: all sockets of devices behind one descriptor of the reactor, whatever MQTT is wrapped in on them.
 
 Twisted's own transport costs a pass through the reactor, a logging context and two system calls for each readable
 socket and each write. The hub is an epoll instance that the reactor watches as one reader: one `doRead` polls it, reads
-every socket that is ready, hands all of it to the broker, and lets it commit and answer in the same pass. Timers,
-signals, TLS and HTTP stay the reactor's.
+every socket that is ready, has TLS and WebSocket taken off (`wrapping.py`), hands all of it to the broker, and lets it
+commit and answer in the same pass. Timers, signals and HTTP stay the reactor's.
 """
 
 from __future__ import annotations
@@ -12,18 +12,21 @@ import contextlib
 import select
 import socket
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
 from zope.interface import implementer
 
 from gateway.broker.engine import Engine
-from gateway.broker.publish.fast import SHORT
+from gateway.broker.put_off import TURN_SECONDS
 from gateway.net.hub_socket import AGAIN, READ, WRITE, Acceptor, HubSocket
-from gateway.net.rates import Pair, SendRates
+from gateway.net.rates import SendRates, take
 from gateway.net.reactor import HubReactor
 from gateway.net.scheduler import ReactorScheduler, Waker
+from gateway.net.stops import Stop
+from gateway.net.turns import Turns
 from gateway.net.wire import read_sockets, write_sockets
 from gateway.ports.link import Link
 from gateway.session.connection import Connection
@@ -34,17 +37,6 @@ LEAST_CHUNK, SLOW_SECONDS = 512, 0.02
 """How much is read at once grows while it is taken in fast, and shrinks otherwise: what one client sends may be
 expensive to route, and the others wait meanwhile."""
 MAX_EVENTS = 512
-
-
-class Pausable(Protocol):
-    """A link on a Twisted transport: the reactor reads it, and the hub stops and resumes that."""
-
-    closed: bool
-    listener: str
-    buckets: Pair | None
-
-    def pause(self, paused: bool) -> None:
-        """Stop or go on reading."""
 
 
 @implementer(IReadDescriptor)
@@ -58,13 +50,21 @@ class Hub:
         self._sockets: dict[int, HubSocket] = {}
         self._acceptors: dict[int, Acceptor | Waker] = {}
         self._lost: list[HubSocket] = []
-        self.streams: set[Pausable] = set()
-        """Links on Twisted's transports, to which the same pauses and rates apply."""
-        self._paused = False
+        self._over: list[HubSocket] = []
+        """Links whose wrapping has ended in this round."""
+        self._losing = self._paused = False
+        engine.put_off.on_busy = self._busy
+        engine.context.on_slow = self._slow
+        self._late: dict[int, None] = {}
+        """Descriptors whose events the last turn had no time for: they are first in the next."""
         self.rates = SendRates({}, reactor.seconds)
         """What clients may send in a second."""
         self.on_fatal: Callable[[Exception], None] = lambda _error: None
         self.on_defect: Callable[[Exception, str], None] = lambda _error, _peer: None
+        self.turns = Turns()
+        """Told when a turn begins and ends, where the process waits in the hub."""
+        self.on_malformed: Callable[[str, str, str], None] = lambda _listener, _peer, _why: None
+        """Told of a connection whose first bytes are not what its listener takes: listener, peer, what is wrong."""
         self._reactor_fd = -1
         if isinstance(engine.scheduler, ReactorScheduler):
             waker = engine.scheduler.waker = Waker()
@@ -100,7 +100,9 @@ class Hub:
     def wait(self, seconds: float) -> bool:
         """`doRead` for a reactor that serves the hub first: wait so long at most. True: the reactor has events too."""
         try:
+            self.turns.end()
             events = self._epoll.poll(seconds, MAX_EVENTS)
+            self.turns.begin()
             return bool(events) and self._round(events)
         except Exception as error:  # noqa: BLE001 -- as in doRead
             self.on_fatal(error)
@@ -113,24 +115,39 @@ class Hub:
 
     def _round(self, events: list[tuple[int, int]]) -> bool:
         """Serve what is ready. True: the reactor has events too."""
-        others, ask = events, False
-        small: list[tuple[Connection, bytes]] = []
-        if not self.rates.limited:
-            small, large, others = read_sockets(events, self._sockets, SHORT)
-            for link, chunk in large:
-                self._hand_in(link, chunk)
+        until = self.engine.context.until = monotonic() + TURN_SECONDS
+        if self._late:
+            events = self._late_first(events, until)
+        ask = False
+        arrived, wrapped, others, full = read_sockets(events, self._sockets)
+        for link, chunk in wrapped:
+            data = self._ordinary(link, chunk)
+            if data and link.connection is not None:
+                arrived.append((link.connection, data))
         for fd, event in others:
             if fd == self._reactor_fd:
                 ask = True
+            elif monotonic() > until and fd in self._sockets:
+                self._late[fd] = None  # the next poll says so again
             else:
                 self._event(fd, event)
-        for connection, chunk in self.engine.received_each(small) if small else ():
-            self._hand_in(cast("HubSocket", connection.link), chunk)
+        if arrived:
+            self._hand_in_all(arrived, full)
         self.engine.flush()
-        while self._lost:
-            self.lost(self._lost.pop())
-            self.engine.flush()
+        self._end_lost(until)
         return ask
+
+    def _late_first(self, events: list[tuple[int, int]], until: float) -> list[tuple[int, int]]:
+        """Serve those that the last turn had no time for, as far as they are still ready. Returns the others."""
+        ready = dict(events)
+        late, self._late = self._late, {}
+        for fd in late:
+            event = ready.pop(fd, 0)
+            if event and monotonic() > until:
+                self._late[fd] = None
+            elif event:
+                self._event(fd, event)
+        return list(ready.items())
 
     def _event(self, fd: int, event: int) -> None:
         """Serve one socket."""
@@ -144,16 +161,19 @@ class Hub:
             link.drain()
         if event & READ and not link.closed:
             chunk = self._read(link)
+            if chunk and link.wrapping is not None:
+                chunk = self._unwrapped(link, chunk)
             if chunk:
                 self._hand_in(link, chunk)
         elif event & GONE and not link.closed:
             self.lost(link)
 
     def write_each(self, links: list[Link], datas: list[bytes]) -> list[int]:
-        """Write to many links. Returned are the positions of those that have not taken all, or are not the hub's."""
+        """Write to many links. Returned are the positions of those that have not taken all."""
+        sockets = cast("list[HubSocket]", links)
         unfinished = write_sockets(HubSocket, links, datas)
-        for at, sent in unfinished:
-            links[at].write(datas[at][sent:])
+        for at, left in unfinished:
+            sockets[at].send(left)
         return [at for at, _ in unfinished]
 
     def _read(self, link: HubSocket) -> bytes:
@@ -168,61 +188,114 @@ class Hub:
             self.lost(link)
         return chunk
 
-    def _hand_in(self, link: HubSocket, chunk: bytes) -> None:
-        """Hand bytes of one connection to the broker; how long that takes decides how much is read at once."""
+    def _ordinary(self, link: HubSocket, chunk: bytes) -> bytes:
+        """What is in it for the broker, in one call for what is ordinary."""
+        data = None if link.inward is None else link.inward(chunk)
+        if data is None:
+            return self._unwrapped(link, chunk)
+        self._read_more(link, len(chunk))
+        return data
+
+    def _unwrapped(self, link: HubSocket, chunk: bytes) -> bytes:
+        """What is in it for the broker."""
         begun = monotonic()
+        data = b"" if link.wrapping is None else self._of_wrapping(link, partial(link.wrapping.unwrap, chunk))
+        if link.buffered() > self.engine.limits.max_outgoing_bytes and link.over is None:
+            self.lost(link)  # it asks, and does not read the answers
+        spent = monotonic() - begun
+        if spent > SLOW_SECONDS:
+            self._slower(link, spent, len(chunk))
+        else:
+            self._read_more(link, len(chunk))
+        return data
+
+    def take_in(self, link: HubSocket, unwrap: Callable[[], bytes]) -> None:
+        """Take in bytes that a wrapping has had for a while."""
+        data = self._of_wrapping(link, unwrap)
+        if data:
+            self._hand_in(link, data)
+
+    def _of_wrapping(self, link: HubSocket, unwrap: Callable[[], bytes]) -> bytes:
+        data = b""
         try:
-            if link.proxy is None and link.connection is not None:
-                if self.rates.limited:
-                    self.receive_slowly(link, link.connection, chunk)
-                else:
-                    self.engine.received(link.connection, chunk)
-            else:
-                self._before(link, chunk)
-        except Exception as error:  # noqa: BLE001 -- a defect costs the connection that met it, not the others
+            data = unwrap()
+        except Exception as error:  # noqa: BLE001 -- as in _hand_in
             self.defect(link, error)
-        if monotonic() - begun > SLOW_SECONDS:
-            link.chunk = max(LEAST_CHUNK, link.chunk // 4)
-        elif len(chunk) == link.chunk < CHUNK:
+        if link.over is not None:
+            self._over.append(link)
+        return data
+
+    def _hand_in_all(self, arrived: list[tuple[Connection, bytes]], full: list[HubSocket]) -> None:
+        """Hand what a round has brought to the broker; `full`: who had as much as is read at once, perhaps more."""
+        read = [link.chunk for link in full]
+        self.engine.received_each(arrived)
+        for link, length in zip(full, read, strict=True):
+            self._read_more(link, length)
+        if self.rates.limited:
+            self._charge(arrived)
+
+    def _hand_in(self, link: HubSocket, chunk: bytes) -> None:
+        """Hand bytes of one connection to the broker."""
+        if link.connection is not None:
+            self._hand_in_all([(link.connection, chunk)], [link] if len(chunk) == link.chunk else [])
+
+    def _read_more(self, link: HubSocket, length: int) -> None:
+        """How much is read at once grows while it is all there is to read."""
+        if length == link.chunk < CHUNK:
             link.chunk *= 2
 
-    def receive_slowly(self, link: HubSocket | Pausable, connection: Connection, chunk: bytes) -> None:
-        """Hand bytes to the broker, and read a client that exceeds its rates later: only its own TCP window fills."""
-        if link.listener not in self.rates:
-            self.engine.received(connection, chunk)
-            return
-        publishes = self.engine.counters.packets_in
-        before = publishes[3]
-        self.engine.received(connection, chunk)
-        if link.buckets is None:
-            link.buckets = self.rates.own(link.listener)
-        early = self.rates.early(link.listener, link.buckets, (len(chunk), publishes[3] - before))
-        if early and not link.closed:
-            self.engine.counters.backpressure_events["client_rate"] += 1
-            link.pause(True)  # noqa: FBT003 -- the port's only argument
-            self.later(early, lambda: link.pause(self._paused))
+    def _slow(self, connection: Connection, spent: float, length: int) -> None:
+        """A packet among so many bytes has taken long: less is read at once, so that others wait less."""
+        self._slower(cast("HubSocket", connection.link), spent, length)
+
+    def _slower(self, link: HubSocket, spent: float, length: int) -> None:
+        link.chunk = max(LEAST_CHUNK, link.chunk // 4)
+        self.turns.took(spent, f"{length} bytes received", who_of(link.connection, link.peer))
+
+    def _charge(self, arrived: list[tuple[Connection, bytes]]) -> None:
+        """Read clients that exceed their rates later: only their own TCP windows fill."""
+        now = self.rates.now()
+        for connection, chunk in arrived:
+            published, connection.published = connection.published, 0
+            link: Any = connection.link
+            buckets = link.buckets
+            if buckets is None:
+                buckets = link.buckets = self.rates.of_client(link.listener)
+            early = take(buckets, len(chunk), published, now) if buckets else 0.0
+            if early and not link.closed:
+                self.engine.counters.backpressure_events["client_rate"] += 1
+                link.rest(early)
+
+    def _busy(self, connection: Connection, busy: bool) -> None:
+        """Packets of a connection are put off, or no longer: read no more meanwhile."""
+        link = cast("HubSocket", connection.link)
+        link.stop(Stop.PUT_OFF, stopped=busy)
+        if link.over is not None and not busy:
+            self._over.append(link)
+            self._lose_later()
 
     def defect(self, link: HubSocket, error: Exception) -> None:
         """Log a defect and end the connection that met it. Nothing of it was acknowledged without a commit."""
         self.on_defect(error, link.peer)
         self.lost(link)
 
-    def _before(self, link: HubSocket, chunk: bytes) -> None:
-        """Bytes before the MQTT protocol begins: the PROXY header."""
-        if link.proxy is None or link.connection is None:
-            return
+    def malformed(self, link: HubSocket, why: str) -> None:
+        """What the peer has sent first is not what its listener takes."""
+        self.on_malformed(link.listener, link.peer, why)
+
+    def _end(self, link: HubSocket) -> None:
+        """A wrapping has ended: what has to be said is sent, then the connection is closed."""
+        connection = link.connection
+        if connection is not None and connection in self.engine.put_off:
+            return  # what came before the end first: `_busy` is told when it is done
         try:
-            rest = link.proxy.feed(chunk)
-        except ValueError:
-            self.lost(link)
-            return
-        if rest is not None:
-            link.peer = link.proxy.peer or link.peer
-            link.proxy = None
-            if not link.named():
-                self.lost(link)
-            elif rest:
-                self.engine.received(link.connection, rest)
+            if link.over and connection is not None:
+                self.engine.context.close(connection, "protocol_error", link.over)
+            link.close()
+            if connection is not None:
+                self.engine.closed(connection)
+        except Exception as error:  # noqa: BLE001 -- as in lost
+            self.on_defect(error, link.peer)
 
     # -- sockets --
 
@@ -243,9 +316,9 @@ class Hub:
     def add(self, link: HubSocket) -> None:
         """Watch an accepted socket."""
         self._sockets[link.fd] = link
-        if self._paused:
-            link.watching = 0
         self._epoll.register(link.fd, link.watching)
+        if self._paused:
+            link.stop(Stop.ALL, stopped=True)
 
     def modify(self, fd: int, events: int) -> None:
         """Change what a socket is watched for."""
@@ -259,41 +332,62 @@ class Hub:
                 self._epoll.unregister(link.fd)
 
     def lost(self, link: HubSocket) -> None:
-        """The peer is gone."""
-        connection = link.connection
-        link.abort()
-        if connection is not None:
-            self.engine.closed(connection)
+        """The peer is gone. What that leads to, its will first of all, may meet a defect: the others go on."""
+        connection, begun = link.connection, monotonic()
+        try:
+            link.abort()
+            if connection is not None:
+                self.engine.closed(connection)
+        except Exception as error:  # noqa: BLE001 -- as in _hand_in
+            self.on_defect(error, link.peer)
+        if connection is not None and monotonic() - begun > SLOW_SECONDS:
+            self.turns.took(monotonic() - begun, "the end of a connection", who_of(connection, link.peer))
 
     def lost_later(self, link: HubSocket) -> None:
         """A write found the peer gone: end the connection when the broker is not in the middle of a batch."""
         self._lost.append(link)
-        self.reactor.callLater(0, self._lose)
+        self._lose_later()
+
+    def _end_lost(self, until: float) -> None:
+        """End the connections whose peers are gone or have said so, as far as there is time."""
+        while (self._lost or self._over) and monotonic() <= until:
+            if self._lost:
+                self.lost(self._lost.pop())
+            else:
+                self._end(self._over.pop())
+            self.engine.flush()
+        if self._lost or self._over:
+            self._lose_later()
+
+    def _lose_later(self) -> None:
+        if not self._losing:
+            self._losing = True
+            self.reactor.callLater(0, self._lose)
 
     def _lose(self) -> None:
-        while self._lost:
-            self.lost(self._lost.pop())
-        self.engine.flush()
+        """Many may be gone at once: a few in each turn."""
+        self._losing = False
+        self._end_lost(monotonic() + TURN_SECONDS)
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         """A timer."""
         self.reactor.callLater(seconds, call)
 
-    def out_of_descriptors(self, acceptor: Acceptor) -> None:
-        """The process may open no more files: stop accepting for a second instead of spinning."""
+    def rest(self, acceptor: Acceptor, seconds: float) -> None:
+        """Stop accepting for a while."""
         self._epoll.modify(acceptor.sock.fileno(), 0)
 
         def again() -> None:
             if acceptor.sock.fileno() in self._acceptors:
                 self._epoll.modify(acceptor.sock.fileno(), READ)
 
-        self.later(1.0, again)
+        self.later(seconds, again)
 
     def pause(self, paused: bool) -> None:
         """Back-pressure: stop or go on reading from all clients."""
         self._paused = paused
-        for link in (*self._sockets.values(), *self.streams):
-            link.pause(paused)
+        for link in list(self._sockets.values()):
+            link.stop(Stop.ALL, stopped=paused)
 
     @property
     def paused(self) -> bool:
@@ -304,3 +398,9 @@ class Hub:
     def count(self) -> int:
         """Sockets that are open."""
         return len(self._sockets)
+
+
+def who_of(connection: Connection | None, peer: str) -> str:
+    """A client, for the log."""
+    client_id = connection.publisher.client_id if connection is not None else ""
+    return f"{client_id} at {peer}" if client_id else peer

@@ -10,18 +10,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from gateway.net.proxy import ProxyReader
-from gateway.net.rates import Pair
+from gateway.net.rates import Buckets
+from gateway.net.stops import Stop
+from gateway.net.wrapping import Wrapping
+from gateway.ports.link import peer_of
 from gateway.session.connection import Connection
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 FIRST_CHUNK = 4096
 """What is read at once to begin with."""
+NO_DESCRIPTORS_SECONDS, BUSY_SECONDS = 1.0, 0.02
+"""For how long nobody is accepted, instead of trying again and again."""
 AGAIN = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
-
-
-def _stays() -> bool:
-    return True
 
 
 class SocketHub(Protocol):
@@ -39,19 +39,26 @@ class SocketHub(Protocol):
     def lost_later(self, link: HubSocket) -> None:
         """A write found the peer gone, perhaps in the middle of a batch."""
 
+    def take_in(self, link: HubSocket, unwrap: Callable[[], bytes]) -> None:
+        """Take in bytes that a wrapping has had for a while, in the reactor's thread."""
+
+    def malformed(self, link: HubSocket, why: str) -> None:
+        """What the peer has sent is not what its listener takes."""
+
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         """A timer."""
 
-    def out_of_descriptors(self, acceptor: Acceptor) -> None:
-        """The process may open no more files: stop accepting for a while."""
+    def rest(self, acceptor: Acceptor, seconds: float) -> None:
+        """Stop accepting for a while."""
 
 
 class HubSocket:
     """One accepted socket: the broker's `Link`."""
 
-    __slots__ = ("_backlog", "_backlog_bytes", "_closing", "buckets", "certificate_user", "chunk", "closed",
-                 "connection", "direct", "fd", "hub", "listener", "named", "on_close", "peer", "proxy",
-                 "sock", "watching")  # fmt: skip
+    __slots__ = ("_backlog", "_backlog_bytes", "_closing", "_stops", "buckets", "certificate_fingerprint",
+                 "certificate_user", "chunk",
+                 "closed", "connection", "direct", "fd", "hub", "inward", "listener", "on_close", "outward",
+                 "over", "peer", "rests", "sock", "watching", "wrapping")  # fmt: skip
 
     def __init__(self, hub: SocketHub, sock: socket.socket, peer: str, listener: str) -> None:
         self.hub = hub
@@ -62,22 +69,38 @@ class HubSocket:
         self.peer = peer
         self.listener = listener
         self.certificate_user: str | None = None
+        self.certificate_fingerprint = ""
         self.connection: Connection | None = None
-        self.proxy: ProxyReader | None = None
+        self.wrapping: Wrapping | None = None
+        """What MQTT's bytes are wrapped in; None: nothing."""
+        self.inward: Callable[[bytes], bytes | None] | None = None
+        """Takes the wrapping off what is ordinary, in one call; None of what it leaves to the wrapping."""
+        self.outward: Callable[[bytes], bytes] | None = None
+        """Wraps, in one call, where the wrapping has no other way."""
+        self.over: str | None = None
+        """Why the wrapping has ended, empty if the peer ended it in order; None: it has not."""
         self.on_close: Callable[[], None] | None = None
-        self.named: Callable[[], bool] = _stays
-        """Asked when a proxy has said who the client is: whether it may stay."""
         self.closed = False
-        self.buckets: Pair | None = None
+        self.buckets: Buckets | None = None
+        """What it may send in a second; None: nobody has asked."""
         self.watching = READ
         self.chunk = FIRST_CHUNK
-        self._backlog: deque[bytes] = deque()
+        self._backlog: deque[bytes] | None = None
+        """What the peer has not taken yet."""
         self._backlog_bytes = 0
         self._closing = False
+        self._stops = 0
+        """Why nothing is read: `Stop` of each reason."""
+        self.rests = 0
+        """How many delays for its rates are running."""
 
     def write(self, data: bytes) -> None:
-        """Send at once; the rest is kept until the socket becomes writable."""
-        if self.closed:
+        """Send MQTT's bytes at once, as the peer gets them; the rest is kept until the socket becomes writable."""
+        self.send(data if self.wrapping is None else (self.outward or self.wrapping.wrap)(data))
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        if self.closed or not data:
             return
         if not self._backlog:
             try:
@@ -90,10 +113,16 @@ class HubSocket:
             if sent == len(data):
                 return
             data = data[sent:]
+            self._backlog = deque()
         self._backlog.append(data)
         self._backlog_bytes += len(data)
         self.direct = -1
         self._watch(self.watching | WRITE)
+
+    def malformed(self, why: str) -> None:
+        """What the peer has sent is not what its listener takes: the connection ends."""
+        self.over = ""
+        self.hub.malformed(self, why)
 
     def buffered(self) -> int:
         """Bytes that the peer has not taken yet."""
@@ -114,6 +143,7 @@ class HubSocket:
                 self._backlog[0] = data[sent:]
                 return
             self._backlog.popleft()
+        self._backlog = None
         self.direct = self.fd
         if self._closing:
             self._shut()
@@ -124,6 +154,9 @@ class HubSocket:
         """Close when everything is sent; a peer that does not read is given a few seconds."""
         if self.closed or self._closing:
             return
+        self.inward = self.outward = None
+        if self.wrapping is not None:
+            self.send(self.wrapping.goodbye())
         self._closing = True
         if self._backlog:
             self._watch(WRITE)
@@ -136,10 +169,21 @@ class HubSocket:
         if not self.closed:
             self._shut()
 
-    def pause(self, paused: bool) -> None:
-        """Stop or go on reading."""
+    def stop(self, why: int, *, stopped: bool) -> None:
+        """Stop reading for a reason, or go on once no other reason is left."""
+        self._stops = self._stops | why if stopped else self._stops & ~why
         if not self.closed and not self._closing:
-            self._watch(self.watching & ~READ if paused else self.watching | READ)
+            self._watch(self.watching & ~READ if self._stops else self.watching | READ)
+
+    def rest(self, seconds: float) -> None:
+        """Read on after a while: it has sent more than its rates allow."""
+        self.rests += 1
+        self.stop(Stop.RATE, stopped=True)
+        self.hub.later(seconds, self._rested)
+
+    def _rested(self) -> None:
+        self.rests -= 1
+        self.stop(Stop.RATE, stopped=self.rests > 0)
 
     def _watch(self, events: int) -> None:
         if events != self.watching and not self.closed:
@@ -149,7 +193,7 @@ class HubSocket:
     def _shut(self) -> None:
         self.closed = True
         self.direct = -1
-        self._backlog.clear()
+        self._backlog = None
         self._backlog_bytes = 0
         self.hub.forget(self)
         with contextlib.suppress(OSError):
@@ -158,10 +202,12 @@ class HubSocket:
         on_close, self.on_close = self.on_close, None
         if on_close is not None:
             on_close()
-        self.connection, self.named = (
-            None,
-            _stays,
-        )  # they refer to the link: a cycle, which only the collector would free
+        # they refer to the link: a cycle, which only the collector would free
+        self.connection = self.wrapping = self.inward = self.outward = None
+
+
+def _never() -> bool:
+    return False
 
 
 class Acceptor:
@@ -172,18 +218,23 @@ class Acceptor:
         self.sock = sock
         self.accepted = accepted
         self.name = name
+        self.busy: Callable[[], bool] = _never
+        """Whether those who come now had better wait in the kernel's queue."""
 
     def accept(self) -> None:
         """Accept what is waiting, up to a bound, so that a flood of connections does not starve the open ones."""
         for _ in range(256):
+            if self.busy():
+                self.hub.rest(self, BUSY_SECONDS)
+                return
             try:
                 sock, address = self.sock.accept()
             except OSError as error:
                 if error.errno in {errno.EMFILE, errno.ENFILE}:
-                    self.hub.out_of_descriptors(self)
+                    self.hub.rest(self, NO_DESCRIPTORS_SECONDS)
                 return
             sock.settimeout(0)
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix"
+            peer = peer_of(address[0], address[1]) if isinstance(address, tuple) else "unix"
             self.accepted(HubSocket(self.hub, sock, peer, self.name))

@@ -1,32 +1,75 @@
-"""Where devices connect: plain TCP and Unix sockets on the hub, TLS and WebSocket on Twisted's transports."""
+"""Where devices connect: TCP and Unix sockets on the hub, and what MQTT is wrapped in on them."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import stat
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
-
-from OpenSSL import SSL
-from twisted.internet.interfaces import IListeningPort
-from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from gateway.broker.engine import Engine
 from gateway.config.limits import Limits
 from gateway.config.model import Listener
 from gateway.errors import Finding
 from gateway.net.admission import Admission, Listening
+from gateway.net.handshakes import Handshakes
 from gateway.net.hub import Hub
 from gateway.net.hub_socket import HubSocket
 from gateway.net.proxy import ProxyReader
-from gateway.net.proxy_transport import ProxiedFactory
 from gateway.net.rates import SendRates
-from gateway.net.stream import StreamFactory
-from gateway.net.tls import TlsContext, tls_context
+from gateway.net.tls import TlsContext, fingerprint_of, user_of_der
+from gateway.net.websocket import WebSocketServer
+from gateway.net.wrapping import ProxyWrapping, TlsWrapping, WebSocketWrapping, Wrapping
 
 BACKLOG = 4096
+
+
+def _names_of_this_machine() -> set[str]:
+    name = socket.gethostname().lower()
+    return {name, name.partition(".")[0]}
+
+
+def _tcp(settings: Listener) -> Listening:
+    family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((settings.bind, settings.port or 0))
+    except OSError:
+        sock.close()
+        raise
+    number = sock.getsockname()[1]
+    return Listening(settings, f"{settings.bind}:{number}", sock, number=number)
+
+
+def _unix(settings: Listener) -> Listening:
+    """What a process that is gone has left there is removed; one that listens there is left alone."""
+    path = Path(settings.unix or "")
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o117)
+    try:
+        if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
+            _leave_alone(path)
+            path.unlink()
+        sock.bind(str(path))
+    except OSError:
+        sock.close()
+        raise
+    finally:
+        os.umask(before)
+    return Listening(settings, str(path), sock)
+
+
+def _leave_alone(path: Path) -> None:
+    """OSError if somebody listens at this socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        if probe.connect_ex(str(path)) != errno.ECONNREFUSED:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
 class Listeners:
@@ -37,112 +80,105 @@ class Listeners:
         self.engine = engine
         self.hub = hub
         self.admission = Admission(engine, limits)
+        hub.on_malformed = self.admission.malformed
+        self.handshakes = Handshakes(engine.scheduler.soon)
         self.all = self.admission.listening
         """By name."""
+        self.admin_tls: TlsContext | None = None
+        """That of the admin port, whose files are read again with those of listeners."""
 
-    def open(self, settings: Listener) -> Listening:
-        """Bind and listen; OSError says why that is not possible."""
-        if settings.unix is not None:
-            listening = self._unix(settings)
-        elif settings.tls is None and settings.websocket is None:
-            listening = self._plain(settings)
-        else:
-            listening = self._stream(settings)
+    def bind(self, settings: Listener) -> Listening:
+        """Take the address; nobody can connect yet. OSError says why that is not possible."""
+        tls = None if settings.tls is None else TlsContext(settings.tls, browsers=settings.websocket is not None)
+        listening = _unix(settings) if settings.unix is not None else _tcp(settings)
+        listening.tls = tls
+        if settings.proxy_from is not None:
+            listening.proxies = tuple(ip_network(one) for one in settings.proxy_from)
+        if settings.websocket is not None:
+            listening.names = frozenset({"localhost", *_names_of_this_machine(), *settings.websocket.hosts})
         self.admission.add(listening)
         return listening
+
+    def open(self, listening: Listening) -> None:
+        """Let clients connect to a listener that is bound."""
+        listening.sock.listen(BACKLOG)
+        name = listening.settings.name
+        listening.acceptor = self.hub.listen(listening.sock, lambda link: self._accepted(listening, link), name)
+        if listening.settings.tls is not None:
+            listening.acceptor.busy = self.handshakes.busy
 
     def use_send_rates(self, rates: SendRates) -> None:
         """What clients may send; every client begins with full buckets."""
         self.hub.rates = rates
         for connection in self.engine.connections:
             link: Any = connection.link
-            link.buckets = None
+            link.buckets, connection.published = None, 0
 
     def reload_certificates(self) -> list[Finding]:
         """Certificates, keys and revocation lists as their files are now, for new connections. If one cannot
         be used all old ones stay in force, and it is reported."""
         findings, ready = [], []
-        for name, listening in self.all.items():
-            if listening.tls is None:
+        named = [(f"listener `{name}`", listening.tls) for name, listening in self.all.items()]
+        for name, context in [*named, ("the admin port", self.admin_tls)]:
+            if context is None:
                 continue
             try:
-                ready.append((listening.tls, tls_context(listening.tls.settings)))
-            except (SSL.Error, OSError) as error:
-                why = str(error) or "it does not fit its key"
-                what = f"the certificate of listener `{name}` cannot be used: {why}"
-                findings.append(Finding(listening.tls.settings.certificate, 1, 1, what, "repair it and reload again"))
+                ready.append((context, context.again()))
+            except OSError as error:
+                what = f"the certificate of {name} cannot be used: {error}"
+                findings.append(Finding(context.settings.certificate, 1, 1, what, "repair it and reload again"))
         if not findings:
             for context, fresh in ready:
                 context.take(fresh)
         return findings
 
-    def _plain(self, settings: Listener) -> Listening:
-        family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((settings.bind, settings.port or 0))
-            sock.listen(BACKLOG)
-        except OSError:
-            sock.close()
-            raise
-        number = sock.getsockname()[1]
-        listening = Listening(settings, f"{settings.bind}:{number}", number=number)
-        listening.acceptor = self.hub.listen(sock, lambda link: self._accepted(listening, link), settings.name)
-        return listening
-
-    def _unix(self, settings: Listener) -> Listening:
-        path = Path(settings.unix or "")
-        if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
-            path.unlink()
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0o117)
-        try:
-            sock.bind(str(path))
-        finally:
-            os.umask(before)
-        sock.listen(BACKLOG)
-        listening = Listening(settings, str(path))
-        listening.acceptor = self.hub.listen(sock, lambda link: self._accepted(listening, link), settings.name)
-        return listening
-
-    def _stream(self, settings: Listener) -> Listening:
-        factory = StreamFactory(self.admission, self.hub)
-        context = tls_context(settings.tls) if settings.tls is not None else None
-        port = self._listen(settings, factory, context)
-        host: Any = port.getHost()
-        number = host.port
-        listening = Listening(settings, f"{settings.bind}:{number}", port=port, number=number, tls=context)
-        factory.listening = listening
-        return listening
-
-    def _listen(self, settings: Listener, factory: StreamFactory, context: TlsContext | None) -> IListeningPort:
-        number, proxied = settings.port or 0, settings.proxy_protocol
-        if proxied is not None:  # its header comes before everything else, TLS included
-            inner: Any = (
-                factory if context is None else TLSMemoryBIOFactory(context, isClient=False, wrappedFactory=factory)
-            )
-            version, seconds = 1 if proxied == "v1" else 2, self.engine.limits.connect_timeout
-            outer = ProxiedFactory(inner, version, self.reactor, seconds)
-            port: IListeningPort = self.reactor.listenTCP(number, outer, BACKLOG, settings.bind)
-        elif context is not None:
-            port = self.reactor.listenSSL(number, factory, context, BACKLOG, settings.bind)
-        else:
-            port = self.reactor.listenTCP(number, factory, BACKLOG, settings.bind)
-        return port
-
     def _accepted(self, listening: Listening, link: HubSocket) -> None:
         proxied = listening.settings.proxy_protocol
+        if proxied is not None and not self.admission.believes(listening, link.peer):
+            link.sock.close()
+            return
         connection = self.admission.take(listening, link, named=proxied is None)
         if connection is None:
             link.sock.close()
             return
         link.connection = connection
         link.on_close = lambda: self.admission.gone(listening, link)
-        if proxied is not None:
-            link.proxy = ProxyReader(1 if proxied == "v1" else 2)
-            link.named = lambda: self.admission.admits_from(listening, link)
+        link.wrapping = self._wrapping(listening, link)
         self.hub.add(link)
+
+    def _wrapping(self, listening: Listening, link: HubSocket) -> Wrapping | None:
+        """What MQTT is wrapped in: from the outside a PROXY header, TLS, WebSocket."""
+        settings, tls = listening.settings, listening.tls
+        wrapping: Wrapping | None = None
+        session = None if tls is None else tls.session()
+        if settings.websocket is not None:
+            web = settings.websocket
+            names = listening.names if tls is None else listening.names | tls.names
+            server = WebSocketServer(web.path, web.origins, names, strict=bool(web.hosts))
+            wrapping = WebSocketWrapping(link, server, session)
+        if session is not None:
+            wrapping = TlsWrapping(link, session, wrapping, self.handshakes, self._shaken)
+        if settings.proxy_protocol is not None:
+            reader = ProxyReader(1 if settings.proxy_protocol == "v1" else 2)
+            wrapping = ProxyWrapping(link, reader, wrapping, lambda: self.admission.admits_from(listening, link))
+        return wrapping
+
+    def _shaken(self, link: HubSocket, wrong: str | None) -> None:
+        """A TLS handshake is done, or why it is not: a side did not accept the certificate, the version or the
+        ciphers."""
+        counters = self.engine.counters
+        if wrong is None:
+            secure = link.wrapping
+            if isinstance(secure, TlsWrapping):
+                session = secure.session
+                link.certificate_user = user_of_der(session.certificate(), self.admission.certificate_user)
+                link.certificate_fingerprint = fingerprint_of(session.certificate())
+                counters.tls_handshakes[link.listener, "resumed" if session.resumed() else "full"] += 1
+            return
+        counters.tls_handshakes[link.listener, "failed"] += 1
+        if "certificate" in wrong:
+            counters.mqtt_auth_failures[link.listener, "certificate"] += 1
+        self.admission.refused(link.listener, link.peer, f"TLS: {wrong}")
 
     def stop_accepting(self) -> None:
         """No new connections; the open ones go on."""
@@ -150,9 +186,7 @@ class Listeners:
             if listening.acceptor is not None:
                 self.hub.unlisten(listening.acceptor)
                 listening.acceptor = None
-                if listening.settings.unix is not None:
-                    with contextlib.suppress(OSError):
-                        Path(listening.settings.unix).unlink()
-            elif listening.port is not None:
-                listening.port.stopListening()
-                listening.port = None
+            listening.sock.close()
+            if listening.settings.unix is not None:
+                with contextlib.suppress(OSError):
+                    Path(listening.settings.unix).unlink()

@@ -1,13 +1,12 @@
 """The MQI socket of the embedded queue manager: programs with the MQI library connect here.
 
-Their frames are read and answered by `gateway.mqi.server_protocol`."""
+Their frames are read and answered by `gateway.mqi.server_protocol`, in the rounds of `gateway.mqi.rounds`."""
 
 from __future__ import annotations
 
 import pwd
 import socket
 import struct
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,54 +27,29 @@ class FrameHandler(Protocol):
         """The program has disconnected."""
 
 
+class Rounds(Protocol):
+    """Has what programs send answered together: `gateway.mqi.rounds`."""
+
+    def receive(self, program: FrameHandler, chunk: bytes) -> None:
+        """What a program has sent."""
+
+    def lost(self, program: FrameHandler) -> None:
+        """The program has disconnected."""
+
+
 MakeHandler = Callable[[Callable[[bytes], None], Callable[[], None], str], FrameHandler]
 """(write, close, user) to the handler of one program's frames."""
-
-
-class Turns:
-    """One chunk a pass of the reactor, of one program: each may wait for the disk, and devices are served between two
-    of them, however many programs are busy."""
-
-    def __init__(self, reactor: Any) -> None:
-        self._reactor = reactor
-        self._taken = False
-        self._waiting: deque[tuple[MqiProtocol, bytes]] = deque()
-
-    def receive(self, program: MqiProtocol, data: bytes) -> None:
-        """Hand in a chunk now, if it is the first of this pass; otherwise in one of the next passes, in order."""
-        if self._taken:
-            program.hold()
-            self._waiting.append((program, data))
-            return
-        self._taken = True
-        self._reactor.callLater(0, self._next)
-        program.take(data)
-
-    def leave(self, program: MqiProtocol) -> None:
-        """The program has disconnected: hand in at once what it has sent."""
-        said = [data for one, data in self._waiting if one is program]
-        self._waiting = deque(entry for entry in self._waiting if entry[0] is not program)
-        for data in said:
-            program.take(data)
-
-    def _next(self) -> None:
-        """A new pass of the reactor."""
-        if not self._waiting:
-            self._taken = False
-            return
-        program, data = self._waiting.popleft()
-        self._reactor.callLater(0, self._next)
-        program.go_on()
-        program.take(data)
 
 
 class MqiProtocol(TwistedProtocol):
     """One program."""
 
-    def __init__(self, make: MakeHandler, turns: Turns) -> None:
+    def __init__(self, make: MakeHandler, rounds: Rounds) -> None:
         self._make = make
-        self._turns = turns
+        self._rounds = rounds
         self._handler: FrameHandler | None = None
+        self._unread = 0
+        """Chunks that wait for their round."""
 
     def connectionMade(self) -> None:
         """Connect the program as the user that the system names."""
@@ -83,27 +57,28 @@ class MqiProtocol(TwistedProtocol):
         self._handler = self._make(transport.write, transport.loseConnection, peer_user(transport.getHandle()))
 
     def dataReceived(self, data: bytes) -> None:
-        """Hand in a chunk when it is this program's turn."""
-        self._turns.receive(self, data)
+        """Hand in a chunk; it is answered with those of other programs. No more than two wait."""
+        self._unread += 1
+        if self._unread > 1:
+            self.transport.pauseProducing()  # type: ignore[union-attr]
+        self._rounds.receive(self, data)
 
-    def take(self, data: bytes) -> None:
-        """Hand the chunk to the handler."""
-        if self._handler is not None:
-            self._handler.receive(data)
-
-    def hold(self) -> None:
-        """Stop reading until the chunk has been handed in."""
-        self.transport.pauseProducing()  # type: ignore[union-attr]
-
-    def go_on(self) -> None:
-        """Go on reading."""
-        if self._handler is not None:
+    def receive(self, chunk: bytes) -> None:
+        """Its round has come."""
+        self._unread -= 1
+        if self._unread == 1 and self._handler is not None:
             self.transport.resumeProducing()  # type: ignore[union-attr]
+        if self._handler is not None:
+            self._handler.receive(chunk)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """The program has disconnected: its unit of work is backed out."""
+        """The program has disconnected: what it has sent counts, and then its unit of work is backed out."""
         del reason
-        self._turns.leave(self)
+        self._unread = 0
+        self._rounds.lost(self)
+
+    def connection_lost(self) -> None:
+        """Everything it has sent is taken in."""
         handler, self._handler = self._handler, None
         if handler is not None:
             handler.connection_lost()
@@ -127,18 +102,18 @@ class MqiFactory(Factory):
 
     noisy = False
 
-    def __init__(self, make: MakeHandler, reactor: Any) -> None:
+    def __init__(self, make: MakeHandler, rounds: Rounds) -> None:
         self._make = make
-        self._turns = Turns(reactor)
+        self._rounds = rounds
 
     def buildProtocol(self, addr: Any) -> MqiProtocol:
         """The protocol of a new program."""
         del addr
-        return MqiProtocol(self._make, self._turns)
+        return MqiProtocol(self._make, self._rounds)
 
 
-def listen(reactor: Any, path: Path, make: MakeHandler) -> IListeningPort:
+def listen(reactor: Any, path: Path, make: MakeHandler, rounds: Rounds) -> IListeningPort:
     """Serve the socket. Access is controlled by its permissions."""
     path.unlink(missing_ok=True)
-    port: IListeningPort = reactor.listenUNIX(str(path), MqiFactory(make, reactor), mode=0o600)
+    port: IListeningPort = reactor.listenUNIX(str(path), MqiFactory(make, rounds), mode=0o600)
     return port

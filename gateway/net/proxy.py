@@ -1,16 +1,23 @@
 """The PROXY protocol, versions 1 and 2: the first bytes of a connection that a load balancer passes on.
 
-Bounded: at most 107 bytes (version 1) or 16 + 4096 (version 2) are kept. No I/O.
+Bounded: at most 107 bytes (version 1) or 16 + 4096 (version 2) are kept. Addresses and ports are those of the kind
+that the header names, written as the specification has them: they go to logs, limits and access lists. No I/O.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import re
 import struct
+from collections.abc import Sequence
+
+from gateway.ports.link import peer_of, plain_address
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 _MAX_V1 = 107
 _MAX_V2 = 4096
+_PORT = re.compile(r"[0-9]{1,5}\Z", re.ASCII)
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _V2 = struct.Struct("!12sBBH")
 
 
@@ -36,13 +43,13 @@ class ProxyReader:
             if len(self._data) >= _MAX_V1 or not b"PROXY ".startswith(self._data[:6]):
                 raise ValueError("no PROXY header of version 1")
             return None
-        words = self._data[:end].decode("ascii").split(" ")
+        words = self._data[:end].decode("latin-1").split(" ")
         if words[0] != "PROXY" or len(words) < 2:
             raise ValueError("no PROXY header of version 1")
         if words[1] in {"TCP4", "TCP6"}:
             if len(words) != 6:
                 raise ValueError("a PROXY header with the wrong number of words")
-            self.peer = _peer(ipaddress.ip_address(words[2]), int(words[4]))
+            self.peer = _peer_in_words(4 if words[1] == "TCP4" else 6, words[2:])
         elif words[1] != "UNKNOWN":
             raise ValueError("a PROXY header of an unknown kind")
         return self._data[end + 2 :]
@@ -63,11 +70,39 @@ class ProxyReader:
         return data[_V2.size + length :]
 
     def _address(self, family: int, block: bytes) -> None:
+        """TCP over IPv4 and IPv6 name a client. What is unspecified or a Unix socket's does not; datagrams are no
+        connection."""
         width = {0x11: 4, 0x21: 16}.get(family)
-        if width is not None and len(block) >= 2 * width + 4:
-            (port,) = struct.unpack_from("!H", block, 2 * width)
-            self.peer = _peer(ipaddress.ip_address(block[:width]), port)
+        if width is None:
+            if family not in {0x00, 0x31}:
+                raise ValueError("a PROXY header of an unknown kind")
+            return
+        if len(block) < 2 * width + 4:
+            raise ValueError("a PROXY header without room for its addresses")
+        (port,) = struct.unpack_from("!H", block, 2 * width)
+        self.peer = peer_of(str(ipaddress.ip_address(block[:width])), port)
 
 
-def _peer(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> str:
-    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+def _peer_in_words(kind: int, words: Sequence[str]) -> str:
+    """Source and destination address, source and destination port (ValueError: they are not)."""
+    try:
+        addresses = [ipaddress.IPv4Address(one) if kind == 4 else ipaddress.IPv6Address(one) for one in words[:2]]
+    except ValueError:
+        raise ValueError("a PROXY header with an address that is none") from None
+    if any("%" in one for one in words[:2]):
+        raise ValueError("a PROXY header with the name of an interface")
+    if not all(_PORT.match(one) and int(one) <= 0xFFFF for one in words[2:]):
+        raise ValueError("a PROXY header with a port that is none")
+    return peer_of(str(addresses[0]), int(words[2]))
+
+
+def is_trusted(peer: str, networks: Sequence[Network] | None) -> bool:
+    """Whether a connection from here may say who its client is; None: any that reaches the listener may."""
+    host, colon, _ = peer.rpartition(":")
+    if networks is None or not colon:  # a Unix socket: its permissions say who may
+        return True
+    try:
+        address = ipaddress.ip_address(plain_address(host.strip("[]")).partition("%")[0])
+    except ValueError:
+        return False
+    return any(address in network for network in networks if network.version == address.version)

@@ -23,10 +23,14 @@ class Bucket:
 
     def take(self, amount: float, now: float) -> float:
         """Take `amount`. Returns by how many seconds that was too early; 0: it was not."""
-        left = min(self.rate, self._left + (now - self._filled) * self.rate) - amount
+        rate = self.rate
+        left = self._left + (now - self._filled) * rate
         self._filled = now
-        self._left = max(left, -MAX_DEBT * self.rate)
-        return 0.0 if self._left >= 0 else -self._left / self.rate
+        self._left = left = (left if left < rate else rate) - amount  # noqa: FURB136 -- one call less
+        if left >= 0:
+            return 0.0
+        self._left = left = max(left, -MAX_DEBT * rate)
+        return -left / rate
 
 
 class ClientRates(NamedTuple):
@@ -39,47 +43,49 @@ class ClientRates(NamedTuple):
     total_publishes: tuple[int, int] = (0, 0)
 
 
-Pair = tuple[Bucket | None, Bucket | None]
-"""For bytes and for publications."""
+Buckets = tuple[tuple[Bucket, bool], ...]
+"""What a client takes from: each with whether it is for bytes (or for publications)."""
 
 
-def pair(bytes_rate: int, publish_rate: int, now: float) -> Pair:
+def buckets_for(bytes_rate: int, publish_rate: int, now: float) -> Buckets:
     """Buckets for the rates that there are."""
-    return (Bucket(bytes_rate, now) if bytes_rate else None, Bucket(publish_rate, now) if publish_rate else None)
+    rates = ((bytes_rate, True), (publish_rate, False))
+    return tuple([(Bucket(rate, now), is_bytes) for rate, is_bytes in rates if rate])
 
 
 class SendRates:
-    """Buckets of clients, listeners and the process. Those of a client are kept on its link, in `buckets`."""
+    """Buckets of clients, listeners and the process. Those that a client takes from are kept on its link, in
+    `buckets`."""
 
     def __init__(self, by_listener: dict[str, ClientRates], clock: Callable[[], float]) -> None:
         now = clock()
         self._rates = by_listener
         self.limited = bool(by_listener)
         """Whether clients of any listener are limited."""
-        self._clock = clock
+        self.now = clock
         totals = next(iter(by_listener.values()), ClientRates(0, 0))
-        self._process = pair(totals.total_bytes[1], totals.total_publishes[1], now)
-        self._listeners = {
-            name: pair(one.total_bytes[0], one.total_publishes[0], now) for name, one in by_listener.items()
+        process = buckets_for(totals.total_bytes[1], totals.total_publishes[1], now)
+        self._together = {
+            name: buckets_for(one.total_bytes[0], one.total_publishes[0], now) + process
+            for name, one in by_listener.items()
         }
 
-    def __contains__(self, listener: str) -> bool:
-        return listener in self._rates
+    def of_client(self, listener: str) -> Buckets:
+        """What a new client takes from; nothing where clients of its listener are not limited."""
+        rates = self._rates.get(listener)
+        if rates is None:
+            return ()
+        return buckets_for(rates.bytes, rates.publishes, self.now()) + self._together[listener]
 
-    def own(self, listener: str) -> Pair:
-        """Buckets for a new client."""
-        rates = self._rates[listener]
-        return pair(rates.bytes, rates.publishes, self._clock())
 
-    def early(self, listener: str, own: Pair, amounts: tuple[int, int]) -> float:
-        """Take so many bytes and publications. Returns by how many seconds that was too early."""
-        now = self._clock()
-        found = 0.0
-        for buckets in (own, self._listeners[listener], self._process):
-            for bucket, amount in zip(buckets, amounts, strict=True):
-                if bucket is not None:
-                    found = max(found, bucket.take(amount, now))
-        return found
+def take(buckets: Buckets, size: int, published: int, now: float) -> float:
+    """Take so many bytes and publications. Returns by how many seconds that was too early."""
+    found = 0.0
+    for bucket, is_bytes in buckets:
+        early = bucket.take(size if is_bytes else published, now)
+        if early:
+            found = max(found, early)
+    return found
 
 
 class ConnectRates:

@@ -10,11 +10,19 @@ keep-alive and expiry for that hour.
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any, Protocol
 
-from twisted.internet.epollreactor import EPollReactor
-from twisted.internet.main import installReactor
+_HIDDEN = "OpenSSL" not in sys.modules
+if _HIDDEN:  # Twisted takes it for its own TLS, which nobody uses here, and 8 MB with it
+    sys.modules["OpenSSL"] = None  # type: ignore[assignment]
+
+from twisted.internet.epollreactor import EPollReactor  # noqa: E402
+from twisted.internet.main import installReactor  # noqa: E402
+
+if _HIDDEN:
+    del sys.modules["OpenSSL"]
 
 
 class First(Protocol):

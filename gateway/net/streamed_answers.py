@@ -11,19 +11,17 @@ from typing import Any
 
 from twisted.internet.interfaces import IPullProducer
 from twisted.internet.threads import deferToThread
-from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request
 from zope.interface import implementer
 
-from gateway.net.api import OPERATOR, Guard, Problem, check_host
-
-MAX_BODY = 256 * 2**20
-"""One batch of the pipeline's sink; Twisted keeps what is longer than 100 KB in a temporary file."""
+from gateway.net.guard import Guard, Problem, check_host
+from gateway.net.http import MAX_BODY, Bounded
+from gateway.ports.people import OPERATOR, VIEWER
 
 Handle = Callable[[str, str, Mapping[str, str], bytes], tuple[int, str, Iterator[bytes]]]
 
 
-class StreamedAnswers(Resource):
+class StreamedAnswers(Bounded):
     """All requests below one path."""
 
     isLeaf = True
@@ -32,6 +30,15 @@ class StreamedAnswers(Resource):
         super().__init__()
         self._handle = handle
         self._guard = guard
+
+    def most(self, request: Request, method: str, path: str) -> int | None:
+        """One batch of the pipeline's sink; Twisted keeps what is longer than 100 KB in a temporary file."""
+        del path
+        try:
+            self._check(request, method)
+        except Problem:
+            return None
+        return MAX_BODY
 
     def render(self, request: Request) -> Any:
         """Call `handle`, then send piece by piece."""
@@ -49,14 +56,14 @@ class StreamedAnswers(Resource):
         request.registerProducer(_Pieces(request, body), streaming=False)
         return NOT_DONE_YET
 
+    def _check(self, request: Request, method: str) -> None:
+        """Whether whoever asks may (Problem)."""
+        check_host(request, self._guard.hosts, method)
+        self._guard.check(request, self._guard.caller_of(request), VIEWER if method == "GET" else OPERATOR, method)
+
     def _answer(self, request: Request) -> tuple[int, str, Iterator[bytes]]:
-        check_host(request, self._guard.hosts)
-        role = self._guard.role_of(request.getHeader("authorization") or "")
-        if role is None:
-            raise Problem(401, "Not signed in", "send the token of admin.token_file as a bearer token")
         method = request.method.decode("latin-1")
-        if method != "GET" and role != OPERATOR:
-            raise Problem(403, "Not allowed", "this token may only read")
+        self._check(request, method)
         content: Any = request.content
         data = content.read(MAX_BODY + 1)
         if len(data) > MAX_BODY:

@@ -3,68 +3,101 @@
 from __future__ import annotations
 
 import unicodedata
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from cryptography import x509
-from cryptography.x509.oid import NameOID
-from OpenSSL import SSL, crypto
-from twisted.internet.ssl import ContextFactory
+from gateway.config.tls import Tls
+from gateway.net.tls_session import Session, new_context
 
-from gateway.config.model import Tls
+if TYPE_CHECKING:
+    from cryptography import x509
+
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:!aNULL:!SHA1"
+"""Of TLS 1.2: with forward secrecy and authenticated encryption only."""
 
 
-class TlsContext(ContextFactory):
-    """The TLS context of a listener. A new one is used for new connections; open ones keep theirs."""
+class TlsContext:
+    """The TLS context of a listener. A new one is used for new connections; open ones keep theirs. OSError: a file
+    cannot be used."""
 
-    def __init__(self, settings: Tls) -> None:
+    def __init__(self, settings: Tls, *, browsers: bool) -> None:
         self.settings = settings
-        self._context = self._make()
+        self.browsers = browsers
+        self._context = _made(settings)
+        self.names = _names_in(settings.certificate) if browsers else frozenset()
+        """Where browsers come: host names that the certificate has, which they have compared with the page's."""
+
+    def again(self) -> TlsContext:
+        """The same from the files as they are now."""
+        return TlsContext(self.settings, browsers=self.browsers)
 
     def take(self, fresh: TlsContext) -> None:
         """Use a context that was made later from the same settings."""
-        self._context = fresh.getContext()
+        self._context, self.names = fresh._context, fresh.names
 
-    def getContext(self) -> SSL.Context:
-        """For each new connection."""
-        return self._context
-
-    def _make(self) -> SSL.Context:
-        settings = self.settings
-        context = SSL.Context(SSL.TLS_SERVER_METHOD)
-        context.set_min_proto_version(SSL.TLS1_3_VERSION if settings.minimum_version == "1.3" else SSL.TLS1_2_VERSION)
-        context.set_options(SSL.OP_NO_RENEGOTIATION | SSL.OP_NO_COMPRESSION | SSL.OP_CIPHER_SERVER_PREFERENCE)
-        context.set_cipher_list(b"ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:!aNULL:!SHA1")
-        context.use_certificate_chain_file(settings.certificate)
-        context.use_privatekey_file(settings.key)
-        context.check_privatekey()
-        context.set_session_id(b"mqgate")
-        if settings.client_certificate != "none" and settings.client_ca is not None:
-            self._verify_clients(context, settings)
-        return context
-
-    def _verify_clients(self, context: SSL.Context, settings: Tls) -> None:
-        context.load_verify_locations(settings.client_ca)
-        flags = SSL.VERIFY_PEER
-        if settings.client_certificate == "required":
-            flags |= SSL.VERIFY_FAIL_IF_NO_PEER_CERT
-        context.set_verify(flags, lambda _connection, _certificate, _error, _depth, ok: bool(ok))
-        if settings.crl is not None:
-            store = context.get_cert_store()
-            if store is not None:
-                store.load_locations(settings.crl)
-                store.set_flags(crypto.X509StoreFlags.CRL_CHECK)
+    def session(self) -> Session:
+        """For a new connection."""
+        session: Session = self._context.session()
+        return session
 
 
-def tls_context(settings: Tls) -> TlsContext:
-    """The context of a listener; OpenSSL's errors say which file is wrong."""
-    return TlsContext(settings)
+def _made(settings: Tls) -> Any:
+    """The context that the library makes of the files, in its words where it does not."""
+    files = settings.certificate, settings.key, settings.client_ca, settings.crl
+    for name in files:
+        if name is not None:
+            with Path(name).open("rb"):
+                pass  # OpenSSL says of a file that cannot be read neither why nor which
+    checked = settings.client_certificate != "none"
+    try:
+        return new_context(
+            settings.certificate, settings.key, CIPHERS, settings.minimum_version == "1.3",
+            settings.client_ca if checked else None, settings.client_certificate == "required",
+            settings.crl if checked else None,
+        )  # fmt: skip
+    except (ValueError, OSError) as error:
+        named = ", ".join(dict.fromkeys(name for name in files if name is not None))
+        raise OSError(f"OpenSSL does not take {named}: {error}") from error
+
+
+def user_of_der(certificate: bytes, naming: str) -> str | None:
+    """The user that a client's certificate names, empty if it names nobody; None: it has shown none."""
+    if not certificate:
+        return None
+    from cryptography import x509  # only where clients show certificates
+
+    try:
+        return user_of(x509.load_der_x509_certificate(certificate), naming)
+    except ValueError:  # OpenSSL is content with more than X.509 allows
+        return ""
+
+
+def fingerprint_of(certificate: bytes) -> str:
+    """SHA-256 of a certificate; empty: there is none."""
+    return sha256(certificate).hexdigest() if certificate else ""
 
 
 def user_of(certificate: x509.Certificate, naming: str) -> str:
     """The user that a certificate names: its only common name, or its subject (RFC 4514). Empty if there is no common
     name, if there are several, or if the name contains control characters."""
+    from cryptography.x509.oid import NameOID
+
     if naming == "subject":
         name = certificate.subject.rfc4514_string()
     else:
         names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         name = str(names[0].value) if len(names) == 1 else ""
     return "" if any(unicodedata.category(letter) == "Cc" for letter in name) else name
+
+
+def _names_in(certificate: str) -> frozenset[str]:
+    """The DNS names of a certificate, in lower case."""
+    from cryptography import x509
+
+    try:
+        found = x509.load_pem_x509_certificate(Path(certificate).read_bytes())
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return frozenset()
+    return frozenset(name.lower() for name in names.get_values_for_type(x509.DNSName))

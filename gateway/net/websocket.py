@@ -1,102 +1,169 @@
-"""MQTT over WebSocket: the server's side, over wsproto. Bytes in, bytes and chunks out; no I/O."""
+"""MQTT over WebSocket: the server's side. The handshake is wsproto's, the frames are ours. Bytes in, bytes out; no I/O.
+
+Whatever a client sends, nothing is raised: what breaks HTTP or WebSocket ends the connection, and `fault` says why.
+"""
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+import ipaddress
+import re
+from collections.abc import Iterable
+from urllib.parse import SplitResult, urlsplit
 
 from wsproto import ConnectionType, WSConnection
-from wsproto.events import (
-    AcceptConnection,
-    BytesMessage,
-    CloseConnection,
-    Ping,
-    RejectConnection,
-    Request,
-    TextMessage,
-)
+from wsproto.events import AcceptConnection, Event, RejectConnection, Request
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
+
+from gateway.net.frames import Frames, closing, frame, new_frames
 
 SUBPROTOCOLS = ("mqtt", "mqttv3.1", "mqttv5")
 MAX_HANDSHAKE = 16_384
+_NORMAL = 1000
+_END_OF_HEAD = re.compile(rb"\n\r?\n")
+_NOWHERE = urlsplit("")
 
 
 class WebSocketServer:
-    """One connection."""
+    """One connection. `names`: the host names that are this gateway's own; `strict`: no request may give another."""
 
-    def __init__(self, path: str, origins: list[str]) -> None:
+    def __init__(self, path: str, origins: list[str], names: Iterable[str] = (), *, strict: bool = False) -> None:
         self._path = path
         self._origins = origins
-        self._connection = WSConnection(ConnectionType.SERVER)
-        self._open = False
-        self._read = 0
+        self._names = names
+        self._strict = strict
+        self._head = b""
+        self._handshake: WSConnection | None = None
+        self.frames: Frames | None = None
+        """Once the handshake is done."""
+        self._closing = self._over = False
+        self.fault = ""
+        """What the client did wrong, in words that are few; the connection has ended for it."""
 
-    def receive(self, data: bytes) -> tuple[bytes, list[bytes], bool]:
-        """(bytes to send, MQTT chunks, whether the connection has ended). Packets may span frames [MQTT-6.0.0-2]."""
-        self._read += len(data)
-        if not self._open and self._read > MAX_HANDSHAKE:
-            return b"", [], True
-        out, chunks, over = b"", [], False
+    @property
+    def established(self) -> bool:
+        """Whether the handshake is done."""
+        return self.frames is not None
+
+    def receive(self, data: bytes) -> tuple[bytes, bytes, bool]:
+        """(bytes to send, MQTT bytes, whether the connection has ended). Packets may span frames [MQTT-6.0.0-2]."""
+        if self._over:  # TLS hands on what came behind the end
+            return b"", b"", True
+        answer, rest = (b"", data) if self.established else self._shake(data)
+        frames = self.frames
+        if frames is None or not rest:
+            return answer, b"", self._over
+        payload, more, self._over = frames.feed(rest)
+        if self._over and frames.fault:
+            self.fault = f"WebSocket: {frames.fault}"
+        if self._closing:  # nothing is said behind our Close, and nothing heard
+            return b"", b"", self._over
+        return answer + more, payload, self._over
+
+    def _shake(self, data: bytes) -> tuple[bytes, bytes]:
+        """The handshake: what is to be sent, and what came behind it."""
+        begun = max(0, len(self._head) - 3)
+        self._head += data
+        end = _END_OF_HEAD.search(self._head, begun)
+        if (end is None and len(self._head) > MAX_HANDSHAKE) or (end is not None and end.end() > MAX_HANDSHAKE):
+            return self._wrong(f"a handshake of more than {MAX_HANDSHAKE} bytes"), b""
+        if end is None:
+            return (b"" if b"GET ".startswith(self._head[:4]) else self._wrong("no HTTP request")), b""
+        head, rest, self._head = self._head[: end.end()], self._head[end.end() :], b""
+        connection = self._handshake = WSConnection(ConnectionType.SERVER)
+        answer = b""
         try:
-            self._connection.receive_data(data)
-            for event in self._connection.events():
-                if isinstance(event, BytesMessage):
-                    chunks.append(bytes(event.data))
-                else:
-                    answer, over = self._control(event)
-                    out += answer
-                    if over:
-                        break
+            connection.receive_data(head)
+            for event in connection.events():
+                answer = self._request(event) if isinstance(event, Request) else b""
         except RemoteProtocolError as error:
-            return out + self._reject(error), chunks, True
-        return out, chunks, over
+            answer = self._wrong(str(error), error.event_hint)
+            _forget_frames(error)
+        except (LocalProtocolError, ValueError) as error:  # bytes that are no text where HTTP has text
+            answer = self._wrong("a header that is not text")
+            _forget_frames(error)
+        if not answer:
+            answer = self._wrong("no request to open a WebSocket")
+        self._handshake = None
+        return answer, rest
 
-    def _control(self, event: object) -> tuple[bytes, bool]:
-        if isinstance(event, Request):
-            return self._request(event)
-        if isinstance(event, Ping):
-            return self._connection.send(event.response()), False
-        if isinstance(event, CloseConnection):
-            return self._connection.send(event.response()), True
-        if isinstance(event, TextMessage):  # [MQTT-6.0.0-1]
-            return self._connection.send(CloseConnection(code=1003, reason="MQTT needs binary frames")), True
-        return b"", False
-
-    def _request(self, request: Request) -> tuple[bytes, bool]:
+    def _request(self, request: Request) -> bytes:
         headers = {name.lower(): value for name, value in request.extra_headers}
         origin = headers.get(b"origin", b"").decode("latin-1")
-        if urlsplit(request.target).path != self._path:
-            return self._connection.send(RejectConnection(status_code=404)), True
+        if _split(request.target).path != self._path:
+            return self._reject(404, "another path than the listener's `websocket.path`")
+        if self._strict and not self._known(request.host):
+            return self._reject(421, "a Host that is not in `websocket.hosts`")
         if origin and not self._welcome(origin, request.host):
-            return self._connection.send(RejectConnection(status_code=403)), True
+            return self._reject(403, "a page whose origin is neither this gateway's nor in `websocket.origins`")
         chosen = next((name for name in SUBPROTOCOLS if name in request.subprotocols), None)
         if chosen is None:  # [MQTT-6.0.0-3]
-            return self._connection.send(RejectConnection(status_code=400)), True
-        self._open = True
-        return self._connection.send(AcceptConnection(subprotocol=chosen)), False  # [MQTT-6.0.0-4]
+            return self._reject(400, "no subprotocol of MQTT")
+        accepted = self._say(AcceptConnection(subprotocol=chosen))  # [MQTT-6.0.0-4]
+        if not accepted:
+            return self._wrong("a handshake that cannot be accepted")
+        self.frames = new_frames()
+        return accepted
 
     def _welcome(self, origin: str, host: str) -> bool:
-        """Whether the page is from this host, or from one of the origins that the settings name (`*`: any)."""
-        return urlsplit(origin).netloc == host or origin in self._origins or "*" in self._origins
+        """Whether the page is from one of the origins that the settings name (`*`: any), or from this gateway. A page
+        of another site can have its own name resolve to this address, so the name has to be known as well."""
+        if origin in self._origins or "*" in self._origins:
+            return True
+        return _split(origin).netloc == host and self._known(host)
 
-    def _reject(self, error: RemoteProtocolError) -> bytes:
+    def _known(self, host: str) -> bool:
+        """Whether a Host is this gateway's: an address, which nobody can have resolved to another one, or a name."""
         try:
-            if not self._open:
-                return self._connection.send(RejectConnection(status_code=400))
-            hint = error.event_hint
-            return self._connection.send(hint) if hint is not None else b""
-        except LocalProtocolError:
+            name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+        except ValueError:
+            return False
+        parent = name.partition(".")[2]
+        return name in self._names or (bool(parent) and f"*.{parent}" in self._names) or _is_address(name)
+
+    def _reject(self, status: int, why: str) -> bytes:
+        return self._wrong(why, RejectConnection(status_code=status))
+
+    def _wrong(self, why: str, answer: Event | None = None) -> bytes:
+        """The connection ends because of what the client did."""
+        self._over, self.fault = True, self.fault or f"WebSocket: {why}"
+        return self._say(answer or RejectConnection(status_code=400))
+
+    def _say(self, event: Event) -> bytes:
+        """The bytes of an event of the handshake; none where it is too late for it."""
+        try:
+            return (self._handshake or WSConnection(ConnectionType.SERVER)).send(event)
+        except (LocalProtocolError, ValueError):
             return b""
 
     def send(self, data: bytes) -> bytes:
         """MQTT bytes as one binary frame [MQTT-6.0.0-1]."""
-        try:
-            return self._connection.send(BytesMessage(data=data))
-        except LocalProtocolError:  # closed meanwhile
-            return b""
+        return b"" if self._closing or self._over or self.frames is None else frame(data)
 
     def close(self) -> bytes:
         """The closing frame."""
-        try:
-            return self._connection.send(CloseConnection(code=1000))
-        except LocalProtocolError:
+        if self._closing or self._over or self.frames is None:
             return b""
+        self._closing = True
+        return closing(_NORMAL)
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Those of the libraries hold the error itself: a cycle that would keep what was read until the collector comes."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__
+
+
+def _split(text: str) -> SplitResult:
+    try:
+        return urlsplit(text)
+    except ValueError:
+        return _NOWHERE
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

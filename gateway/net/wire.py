@@ -17,23 +17,25 @@ if TYPE_CHECKING:
     from gateway.session.connection import Connection
 
     Events = list[tuple[int, int]]
-    Received = tuple[list[tuple[Connection, bytes]], list[tuple[HubSocket, bytes]], Events]
+    Received = tuple[list[tuple[Connection, bytes]], list[tuple[HubSocket, bytes]], Events, list[HubSocket]]
 
 ROOM, LONGEST = 512 << 10, 64 << 10
 """How much is read in one call, and from one socket."""
 
 
-def receive(events: Events, links: Mapping[int, HubSocket], brief: int) -> Received:
-    """Read the sockets of a poll. Returned are at most `brief` bytes with their connection, more with their link, and
-    the events left to the caller: all that are not data of a connected client, and those beyond ROOM."""
-    small: list[tuple[Connection, bytes]] = []
-    large: list[tuple[HubSocket, bytes]] = []
+def receive(events: Events, links: Mapping[int, HubSocket]) -> Received:
+    """Read the sockets of a poll. Returned are bytes with their connection, what is wrapped in something with its link,
+    the events left to the caller (all that are not data of a client, and those beyond ROOM), and links of the first
+    that had as much as was to be read of them at once."""
+    arrived: list[tuple[Connection, bytes]] = []
+    wrapped: list[tuple[HubSocket, bytes]] = []
     rest: Events = []
+    full: list[HubSocket] = []
     room = ROOM
     for fd, ready in events:
         link = links.get(fd) if ready == select.EPOLLIN else None
         data = b""
-        if link is not None and link.proxy is None and link.connection is not None and link.chunk <= min(LONGEST, room):
+        if link is not None and link.connection is not None and link.chunk <= min(LONGEST, room):
             try:
                 data = link.sock.recv(link.chunk)
             except OSError:
@@ -42,20 +44,24 @@ def receive(events: Events, links: Mapping[int, HubSocket], brief: int) -> Recei
             rest.append((fd, ready))
             continue
         room -= len(data)
-        if len(data) <= brief:
-            small.append((link.connection, data))
+        if link.wrapping is not None:
+            wrapped.append((link, data))
         else:
-            large.append((link, data))
-    return small, large, rest
+            arrived.append((link.connection, data))
+            if len(data) == link.chunk:
+                full.append(link)
+    return arrived, wrapped, rest, full
 
 
-def write(kind: type, links: list[Link], datas: list[bytes]) -> list[tuple[int, int]]:
-    """Send each link of the hub's kind its bytes, if none are kept to be sent first. Returned are the positions of
-    those that did not take all, with the number of bytes they took."""
-    rest: list[tuple[int, int]] = []
+def write(kind: type, links: list[Link], datas: list[bytes]) -> list[tuple[int, bytes]]:
+    """Send each link of the hub's kind its bytes, wrapped as its peer gets them, if none are kept to be sent first.
+    Returned are the positions of those that did not take all, with what they did not take."""
+    rest: list[tuple[int, bytes]] = []
     for at, (link, data) in enumerate(zip(links, datas, strict=True)):
         sent = 0
         socket: Any = link
+        if type(link) is kind and socket.wrapping is not None:
+            data = (socket.outward or socket.wrapping.wrap)(data)
         if type(link) is kind and socket.direct >= 0:
             try:
                 sent = socket.sock.send(data)
@@ -63,12 +69,12 @@ def write(kind: type, links: list[Link], datas: list[bytes]) -> list[tuple[int, 
                 sent = 0
             if sent == len(data):
                 continue
-        rest.append((at, sent))
+        rest.append((at, data[sent:]))
     return rest
 
 
-read_sockets: Callable[[Events, dict[int, HubSocket], int], Received] = receive
-write_sockets: Callable[[type, list[Link], list[bytes]], list[tuple[int, int]]] = write
+read_sockets: Callable[[Events, dict[int, HubSocket]], Received] = receive
+write_sockets: Callable[[type, list[Link], list[bytes]], list[tuple[int, bytes]]] = write
 try:
     import gateway.net._wire as compiled_wire
 except ModuleNotFoundError:

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gateway.observe.disk_reports import full_in_words
+from gateway.ports.batch import StorageFull
+
 HEARTBEAT_SECONDS = 15.0
 """A reactor that has not ticked for this long is stuck."""
 HIGH_WATER = 0.9
@@ -31,12 +34,18 @@ class Snapshot:
     """Seconds since each worker's reactor last ticked."""
     queue_managers: Mapping[str, bool] = field(default_factory=dict)
     """Queue managers by name: connected (or, embedded, its journal writable)."""
+    targets: Mapping[str, str] = field(default_factory=dict)
+    """Targets by name, with why each is away; empty: it is not."""
     refusal: str = ""
     """What a connected queue manager says when it refuses messages, for instance that its disk is full."""
     buffered: bool = False
     """Whether a buffer takes messages while the queue manager is away."""
+    set_aside: str = ""
+    """What met a defect of the gateway and is set aside, in words."""
     spool_bytes: float = 0
     spool_limit_bytes: float = 0
+    storage_full: StorageFull | None = None
+    """Why the gateway's own disk takes no new messages, and since when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,8 @@ class Check:
     name: str
     ok: bool
     why: str = ""
+    note: str = ""
+    """What an operator should know although it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +77,20 @@ class Verdict:
 
     def text(self) -> str:
         """A line a check, as people read it with curl and in the events of a pod."""
-        lines = [f"[+] {check.name}" if check.ok else f"[-] {check.name}: {check.why}" for check in self.checks]
+        lines = [
+            f"[+] {check.name}{': ' if check.note else ''}{check.note}"
+            if check.ok
+            else f"[-] {check.name}: {check.why}"
+            for check in self.checks
+        ]
         return "\n".join((*lines, "ok" if self.ok else "not ok", ""))
 
     def as_json(self) -> dict[str, object]:
         """The same for programs."""
-        checks = [{"name": check.name, "ok": check.ok, "why": check.why} for check in self.checks]
+        checks = [
+            {"name": check.name, "ok": check.ok, "why": check.why} | ({"note": check.note} if check.note else {})
+            for check in self.checks
+        ]
         return {"ok": self.ok, "checks": checks}
 
 
@@ -102,6 +121,8 @@ def readyz(now: Snapshot) -> Verdict:
             Check("accepting", not now.draining, "draining: connections are being handed back"),
             _spool(now),
             _queue_manager(now),
+            *targets(now),
+            Check("defects", ok=True, note=now.set_aside),  # everything else goes on
         )
     )
 
@@ -113,8 +134,16 @@ def _listeners(now: Snapshot) -> Check:
 
 
 def _spool(now: Snapshot) -> Check:
+    if now.storage_full is not None:
+        return Check("spool", ok=False, why=full_in_words(now.storage_full))
     share = now.spool_bytes / now.spool_limit_bytes if now.spool_limit_bytes > 0 else 0.0
     return Check("spool", share < HIGH_WATER, f"{share:.0%} full, new devices are taken below {HIGH_WATER:.0%}")
+
+
+def targets(now: Snapshot) -> list[Check]:
+    """One that is away holds back only what goes to it: the gateway is ready all the same."""
+    notes = {name: f"away, and what goes there waits: {why}" if why else "" for name, why in now.targets.items()}
+    return [Check(f"target {name}", ok=True, note=note) for name, note in sorted(notes.items())]
 
 
 def _queue_manager(now: Snapshot) -> Check:

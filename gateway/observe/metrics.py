@@ -49,6 +49,7 @@ class Gauges:
     config_last_reload_successful: Read | None = None
     config_last_reload_timestamp_seconds: Read | None = None
     worker_up: Read | None = None
+    token_keys_age_seconds: Read | None = None
     mqtt_connections: Read | None = None
     mqtt_connections_limit: Read | None = None
     mqtt_sessions: Read | None = None
@@ -58,10 +59,12 @@ class Gauges:
     mqtt_subscriptions: Read | None = None
     mqtt_retained_messages: Read | None = None
     messages_held: Read | None = None
+    set_aside_messages: Read | None = None
     dlq_depth: Read | None = None
     spool_messages: Read | None = None
     spool_bytes: Read | None = None
     spool_limit_bytes: Read | None = None
+    spool_full_since_seconds: Read | None = None
     spool_oldest_message_age_seconds: Read | None = None
     spool_state: Read | None = None
     queue_depth: Read | None = None
@@ -70,11 +73,12 @@ class Gauges:
     mq_connections: Read | None = None
     backpressure_paused_connections: Read | None = None
     tls_certificate_not_after_timestamp_seconds: Read | None = None
+    tls_handshakes_waiting: Read | None = None
 
 
-def build_info(version: str, backend: str) -> Read:
-    """The gauge with the version and the backend as labels."""
-    values = {(version, platform.python_version(), backend): 1.0}
+def build_info(version: str, backend: str, gateway: str) -> Read:
+    """The gauge with the version, the backend and the gateway's name as labels."""
+    values = {(version, platform.python_version(), backend, gateway): 1.0}
     return lambda: values
 
 

@@ -39,11 +39,19 @@ REPORTS = (
 )
 
 
+def _nobody(_client_id: str, _event: str, _fields: dict[str, object]) -> None:
+    """Keeps no history."""
+
+
 class Reports:
     """Remembers what was counted at the last look."""
 
-    def __init__(self, counters: Counters, log: Warns) -> None:
+    def __init__(
+        self, counters: Counters, log: Warns, happened: Callable[[str, str, dict[str, object]], None] = _nobody
+    ) -> None:
+        """`happened`: told (client identifier, event, fields) of what a client was part of."""
         self._counters = counters
+        self._happened = happened
         self._log = log
         self._seen = {report.metric: self._now(report.metric) for report in REPORTS}
         self._held = False
@@ -57,10 +65,20 @@ class Reports:
             self._seen[report.metric] = now
             for key, count in now.items():
                 if count > before.get(key, 0):
-                    self._log.warning(
-                        report.event, report.text, count=count - before.get(key, 0), **_fields(report, key)
-                    )
+                    self._report(report, key, count - before.get(key, 0))
         self._report_held(held, why)
+
+    def _report(self, report: Report, key: Any, count: int) -> None:
+        """One line, with the client, topic and queue of one of them; and one in the history of each client known."""
+        examples, fields = self._counters.examples.take(report.metric, key), _fields(report, key)
+        for one in examples:
+            if one.get("client_id"):
+                self._happened(str(one["client_id"]), report.event, {**fields, **one})
+        if report.metric == "mqtt_auth_failures" and not str(fields.get("reason")).startswith("acl_"):
+            return  # each refused CONNECT has a line of its own
+        one = next(iter(examples), {})
+        named = {name: value for name, value in one.items() if value is not None and name not in fields}
+        self._log.warning(report.event, report.text, count=count, **fields, **named)
 
     def _report_held(self, held: bool, why: Callable[[], str]) -> None:
         if held and not self._held:

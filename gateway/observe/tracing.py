@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from gateway.config.extras import how_to_install
 from gateway.errors import ConfigurationError, Finding
 from gateway.version import VERSION
 
@@ -37,7 +38,7 @@ class Spans:
             from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
         except ImportError as error:
             what = f"spans cannot be exported: {error}"
-            fix = "pip install 'mqgate[otel]', or remove the key"
+            fix = f"{how_to_install('otel')}, or remove the key"
             raise ConfigurationError([Finding("tracing.endpoint", 1, 1, what, fix)]) from error
         about = {"service.name": service, "service.version": VERSION, "service.instance.id": socket.gethostname()}
         self._resource = Resource.create(about)

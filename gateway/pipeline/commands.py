@@ -1,4 +1,4 @@
-"""`mqgate pipeline ...`: run, check, status, report, compact, replay, groups. Spark is imported where it is used."""
+"""`mqgate pipeline ...`: init, run, check, status, report, compact, replay, groups. Spark is imported where used."""
 
 from __future__ import annotations
 
@@ -9,27 +9,49 @@ from typing import Any
 import click
 
 from gateway.config.counting import counted
-from gateway.errors import ConfigurationError, MqgateError
 from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.sentences import PipelineGroup, is_verbose
 
+OPTIONS = {"path": "path", "url": "url", "token_file": "tokenFile", "ca_file": "caFile"}
 FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 
 
-@click.group()
+@click.group(cls=PipelineGroup)
 def pipeline() -> None:
     """The data pipeline: queues to tables with Spark."""
 
 
 def job_of(file: Path) -> Job:
-    """The job in a file. Its errors are printed and end the command with exit code 1."""
+    """The job in a file."""
     from gateway.pipeline.jobs.job import read_job
 
-    try:
-        return read_job(file)
-    except ConfigurationError as error:
-        for finding in error.findings:
-            click.echo(str(finding), err=True)
-        raise SystemExit(1) from error
+    return read_job(file)
+
+
+@pipeline.command()
+@click.argument("queue")
+@click.option("--path", default="", help="Data folder of an embedded queue manager on this machine.")
+@click.option("--url", default="", help="Administration address of a running gateway; needs --token-file.")
+@click.option("--token-file", default="", help="File with the admin token for --url.")
+@click.option("--ca-file", default="", help="Certificates that the certificate of --url must be signed by.")
+@click.option("--warehouse", default="./lake", show_default=True, help="Where the tables are to be.")
+@click.option("--messages", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Look at so many.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("job.yaml"), show_default=True)
+def init(queue: str, warehouse: str, messages: int, output: Path, **where: str) -> None:
+    """Write a job for what is on a queue: looks at messages and proposes decoding, columns and types."""
+    from gateway.pipeline.jobs.job import parse_job
+    from gateway.pipeline.jobs.proposal import job_text, messages_on, propose
+    from gateway.pipeline.source.options import Options
+
+    if not (where["path"] or where["url"]):
+        raise click.UsageError("say where the queue is: --path FOLDER, or --url ADDRESS with --token-file")
+    if output.exists():
+        raise click.ClickException(f"{output} is there already: name another file with -o")
+    options = Options.read({"queue": queue} | {OPTIONS[name]: value for name, value in where.items() if value})
+    text = job_text(propose(messages_on(options, messages)), options, warehouse)
+    parse_job(str(output), text)
+    output.write_text(text, encoding="utf-8")
+    click.echo(f"wrote {output}: read it, then mqgate pipeline check {output}")
 
 
 @pipeline.command()
@@ -46,12 +68,12 @@ def run(file: Path, once: bool, metrics_port: int | None, metrics_bind: str, rep
     from gateway.pipeline.jobs.status import job_status
 
     job = job_of(file)
+    if not is_verbose():  # what Spark logs of an error is pages of its own frames
+        job = job.model_copy(update={"spark": {"spark.log.level": "OFF"} | job.spark})
     server = serve_metrics(metrics_bind, metrics_port, lambda: metrics_text(job_status(job))) if metrics_port else None
     try:
         with ProgressDisplay() as shown:
             run_job(job, once=once, watch=shown)
-    except MqgateError as error:
-        raise click.ClickException(str(error)) from error
     finally:
         if server is not None:
             server.shutdown()
@@ -63,17 +85,39 @@ def run(file: Path, once: bool, metrics_port: int | None, metrics_bind: str, rep
 @FILE
 @click.option("--sql", is_flag=True, help="Show the checks of silver tables as SQL.")
 def check(file: Path, sql: bool) -> None:
-    """Validate a job file: every error at once."""
+    """Validate a job file: every error at once. Object storage is tried: can a batch be committed there?"""
     from gateway.pipeline.jobs.silver import checks, payload_schema, typed_value
 
     job = job_of(file)
     click.echo(f"{file}: job {job.name}: {len(job.silver)} silver and {len(job.gold)} gold tables")
+    if job.on_objects:
+        _try_warehouse(job)
     for silver in job.silver if sql else ():
         click.echo(f"\n{silver.table}: from_json({payload_schema(silver)})")
         for column in silver.columns:
             click.echo(f"  {column.name} = {typed_value(column)}")
         for code, condition in checks(silver):
             click.echo(f"  quarantine {code}: {condition}")
+
+
+def _try_warehouse(job: Job) -> None:
+    from gateway.pipeline.jobs.warehouse import warehouse_of
+
+    warehouse_of(job).check()
+    click.echo(f"{job.warehouse}: takes objects, and refuses a second one of the same name")
+
+
+@pipeline.command()
+@FILE
+@click.option("--table", required=True, help="A table of the job.")
+@click.option("--part", default="", help="One partition of it, such as status=ok.")
+@click.option("--json", "as_json", is_flag=True)
+def files(file: Path, table: str, part: str, as_json: bool) -> None:
+    """Name the committed files of a table, for readers that would otherwise list a folder."""
+    from gateway.pipeline.jobs.warehouse import warehouse_of
+
+    found = warehouse_of(job_of(file)).files(table, part)
+    click.echo(json.dumps(found) if as_json else "\n".join(found))
 
 
 @pipeline.command()
@@ -83,11 +127,7 @@ def status(file: Path, as_json: bool) -> None:
     """Show cursors, lag, last batch and restarts of a job."""
     from gateway.pipeline.jobs.status import job_status, status_lines
 
-    try:
-        shown = job_status(job_of(file))
-    except MqgateError as error:
-        click.echo(str(error), err=True)
-        raise SystemExit(3) from error
+    shown = job_status(job_of(file))
     click.echo(json.dumps(shown, indent=2) if as_json else "\n".join(status_lines(shown)))
 
 
@@ -109,15 +149,21 @@ def _write_report(job: Job, output: Path) -> None:
 @pipeline.command()
 @FILE
 def compact(file: Path) -> None:
-    """Merge small files and delete what is older than its retention."""
+    """Merge small files, delete what is older than its retention and, on object storage, what nothing names."""
     from gateway.pipeline.jobs.compaction import compact as merge
     from gateway.pipeline.jobs.compaction import expire
+    from gateway.pipeline.jobs.object_compaction import keep_iceberg, remove_leftovers
 
     job = job_of(file)
+    what = ("file", "files") if job.on_objects else ("batch", "batches")
     for table, count in merge(job).items():
-        click.echo(f"{table}: {counted(count, 'batch', 'batches')} merged")
+        click.echo(f"{table}: {counted(count, *what)} merged")
     for table, count in expire(job).items():
-        click.echo(f"{table}: {counted(count, 'batch', 'batches')} deleted")
+        click.echo(f"{table}: {counted(count, *what)} deleted")
+    if job.format == "iceberg":
+        click.echo(f"{counted(keep_iceberg(job), 'snapshot')} expired")
+    if job.on_objects:
+        click.echo(f"{counted(remove_leftovers(job), 'left-over file')} removed")
 
 
 @pipeline.command()
@@ -130,10 +176,7 @@ def replay(file: Path, table: str, queue: str, where: str, txn: str) -> None:
     """Put quarantined rows or dead letters back on a queue."""
     from gateway.pipeline.jobs.replay import replay_rows
 
-    try:
-        count = replay_rows(job_of(file), table, queue, where, txn)
-    except MqgateError as error:
-        raise click.ClickException(str(error)) from error
+    count = replay_rows(job_of(file), table, queue, where, txn)
     click.echo(f"{counted(count, 'message')} put on {queue}")
 
 
@@ -167,16 +210,12 @@ def _on_groups(job: Job, call: str, body: dict[str, Any]) -> Any:
     from gateway.pipeline.source.options import Options
 
     source = job.source
-    try:
-        if source.url:
-            options = Options(url=source.url, token_file=source.token_file, ca_file=source.ca_file)
-            return HttpAccess(options).address.call("POST", call, body=body)
-        with opened(Path(source.path)) as owner:
-            reply = PipelineService(owner, Path(source.path)).handle("POST", call, {}, json.dumps(body).encode())
-            answer = json.loads(b"".join(reply.body))
-    except MqgateError as error:
-        click.echo(str(error), err=True)
-        raise SystemExit(3) from error
+    if source.url:
+        options = Options(url=source.url, token_file=source.token_file, ca_file=source.ca_file)
+        return HttpAccess(options).address.call("POST", call, body=body)
+    with opened(Path(source.path)) as owner:
+        reply = PipelineService(owner, Path(source.path)).handle("POST", call, {}, json.dumps(body).encode())
+        answer = json.loads(b"".join(reply.body))
     if reply.status != 200:
         raise click.ClickException(answer["error"])
     return answer

@@ -35,3 +35,23 @@ class QueueUnreachable(PipelineError):
 
 class WrongOption(PipelineError):
     """An option of the data source or a job is missing or not allowed."""
+
+
+class StoreRefuses(PipelineError):
+    """Object storage refuses what a warehouse needs: credentials, a missing bucket, no conditional puts."""
+
+
+class StoreUnreachable(PipelineError):
+    """Object storage did not answer, or answered with an error that may pass."""
+
+
+class Overtaken(PipelineError):
+    """Something else was committed to the warehouse while a batch was on its way: the batch begins again."""
+
+
+class CatalogMissing(PipelineError):
+    """The catalog of Iceberg tables cannot be reached, or refuses."""
+
+
+class TableDiffers(PipelineError):
+    """A table is of another kind than what the job would add to it."""

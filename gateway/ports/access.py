@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gateway.mqtt.packets import Connect
 from gateway.ports.link import Link
@@ -16,11 +16,33 @@ class Verdict(NamedTuple):
     """An MQTT 5 reason code: 0 accepted, 0x18 continue with `data`, else refused."""
     user: str | None = None
     client_id: str | None = None
-    """A client identifier imposed by the certificate, if any."""
+    """A client identifier imposed by the certificate or the token, if any."""
     text: str = ""
     data: bytes = b""
     expires: float = 0.0
     """When what was proven ceases to be true (a token's expiry); 0: never."""
+    after: float = 0.0
+    """Seconds a refusal is held back."""
+    method: str = ""
+    """What has known the user, as its settings are called."""
+    exchange: object = None
+    """What is to be known when the client goes on: kept with its connection, and handed in again with it."""
+    topics: Any = None
+    """What its login lets it publish and subscribe, if it says so; in force as long as this verdict is kept."""
+
+
+class Authenticating(Protocol):
+    """A connection as far as identity goes."""
+
+    link: Link
+    request: Any
+    """Its CONNECT."""
+    publisher: Any
+    """Of whom the client identifier it has."""
+    user: str | None
+    """Who it is already."""
+    exchange: object
+    """That of the last verdict."""
 
 
 class Access(Protocol):
@@ -30,8 +52,12 @@ class Access(Protocol):
     def authenticate(self, connect: Connect, link: Link, done: Callable[[Verdict], None]) -> None:
         """Decide about a CONNECT; `done` may be called before this returns, or later from the reactor thread."""
 
-    def exchange(self, connection: object, data: bytes, done: Callable[[Verdict], None]) -> None:
+    def exchange(self, connection: Authenticating, data: bytes, done: Callable[[Verdict], None]) -> None:
         """A step of enhanced authentication: the client's AUTH data."""
+
+    def may_take(self, owner: str | None, owner_listener: str, user: str | None, listener: str) -> bool:
+        """Whether a user who connects through `listener` may have a session that `owner` made, whose client connected
+        last through `owner_listener`. None: an anonymous client."""
 
     def may_publish(self, listener: str, client_id: str, user: str | None, topic: str) -> bool:
         """Whether this client may publish to `topic`."""

@@ -46,6 +46,9 @@ class Puts:
     """How many of those the queue manager refused, which was heard too late to say which ones."""
     lost_reason: int = 0
     """The MQRC of the first of them."""
+    too_long: Sequence[int] = ()
+    """Rows of those that are not on their queue, because they are longer than it takes: they are not lost, their rule
+    decides."""
     retain: bool = False
     """On an MQ topic: the publication is retained there (MQPMO_RETAIN)."""
 
@@ -127,6 +130,11 @@ class Failure(NamedTuple):
     reason: int
     """The MQRC."""
     text: str
+    longest: int = -1
+    """The longest message the queue takes, where one was too long and that was asked; else -1."""
+    away: bool = False
+    """Of a target (`ports.targets`): it is away or its answer is unknown. What is for it waits, however often it was
+    tried."""
 
 
 @dataclass(slots=True)
@@ -168,7 +176,28 @@ class BatchQueueManager(Protocol):
         """Ask to be told that `queue` may have something (called once per batch of arrivals)."""
 
     def max_length(self, queue: str) -> int:
-        """The longest message data `queue` takes."""
+        """The longest message data `queue` takes. It raises nothing: what is wrong with the queue the put says."""
+
+
+class StorageFull(NamedTuple):
+    """Why a queue manager's own disk takes no new messages."""
+
+    since: float
+    """Seconds since the epoch."""
+    where: str
+    """The directory."""
+    why: str
+    """As the system says it."""
+
+
+@runtime_checkable
+class Fills(Protocol):
+    """A queue manager with a disk of its own, which may be full. What the broker puts then is bounded, and there is a
+    reserve for it."""
+
+    @property
+    def storage_full(self) -> StorageFull | None:
+        """Why no new messages should be put; None: they may be."""
 
 
 @runtime_checkable
@@ -180,14 +209,18 @@ class Moving(Protocol):
         """Whether messages can be moved to this destination."""
 
 
-class Scheduler(Protocol):
-    """The clock and the reactor, as far as the core may know them."""
+class Clock(Protocol):
+    """The time."""
 
     def now(self) -> float:
         """Seconds since the epoch; may jump."""
 
     def monotonic(self) -> float:
         """Seconds that never jump."""
+
+
+class Scheduler(Clock, Protocol):
+    """The clock and the reactor, as far as the core may know them."""
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
         """Run `call` in the reactor thread after `seconds`; returns a function that cancels it."""

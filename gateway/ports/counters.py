@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal, NamedTuple, get_args
 
+from gateway.ports.examples import Examples
+
 PREFIX = "mqgate_"
 NO_ROUTE = "_none"
 """The route of publications that reached local subscribers only."""
@@ -33,12 +35,21 @@ Result = Literal["ok", "failed"]
 SessionState = Literal["connected", "disconnected"]
 ConnectResult = Literal["accepted", "bad_protocol", "bad_client_id", "unavailable", "bad_credentials", "not_authorized",
                         "banned", "too_many", "malformed", "timeout", "other"]  # fmt: skip
-AuthReason = Literal["credentials", "certificate", "acl_publish", "acl_subscribe"]
+AuthReason = Literal["credentials", "guessing", "certificate", "acl_publish", "acl_subscribe"]
+IdentityMethod = Literal["jwt", "ldap", "webhook"]
+"""What asks a provider of identities."""
+LoginMethod = Literal["certificate", "scram", "jwt", "users", "password_file", "managed", "ldap", "webhook",
+                      "authenticator", "anonymous"]  # fmt: skip
 DisconnectReason = Literal["normal", "keepalive", "protocol_error", "packet_too_large", "taken_over", "slow_consumer",
-                           "not_authorized", "administrative", "draining", "io_error", "other"]  # fmt: skip
-SubscribeReason = Literal["quota", "topic_filter", "not_authorized", "shared"]
+                           "not_authorized", "refused", "administrative", "draining", "io_error", "defect",
+                           "other"]  # fmt: skip
+HandshakeResult = Literal["full", "resumed", "failed"]
+SubscribeReason = Literal["quota", "topic_filter", "not_authorized", "shared", "defect"]
 DropReason = Literal["qos0_overload", "queue_full", "spool_full", "too_large", "expired", "denied", "oversized_header",
                      "session_full", "loop", "other"]  # fmt: skip
+UnitKind = Literal["publication", "will", "session", "retained", "staged", "stored", "queue_message", "connection",
+                   "subscription", "call"]  # fmt: skip
+"""What is handled by itself, and may fail by itself: a record, a message, the end of a connection, a timer's call."""
 SpoolState = Literal["connected", "buffering", "draining"]
 TransformReason = Literal["template", "payload", "schema", "header", "other"]
 DeadLetterReason = Literal["queue_full", "unknown_queue", "put_inhibited", "not_authorized", "too_long", "backed_out",
@@ -72,6 +83,7 @@ def mqrc_label(reason: int) -> str:
 
 LATENCY_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 SYNC_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+STALL_BUCKETS = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 LAG_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 BATCH_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
 
@@ -168,10 +180,10 @@ def _histogram(name: str, labels: tuple[Label, ...], bounds: tuple[float, ...], 
 
 
 _DROP = _closed("reason", DropReason)
-_INFO = (Label("version"), Label("python"), Label("backend"))
+_INFO = (Label("version"), Label("python"), Label("backend"), Label("gateway"))
 
 CATALOGUE: tuple[Metric, ...] = (
-    _gauge("build_info", _INFO, "Always 1; the labels say what is running."),
+    _gauge("build_info", _INFO, "Always 1; the labels say what is running, and which of several gateways."),
     _gauge("route_info", (ROUTE, QMGR, QUEUE, DIRECTION), "Always 1 for each rule; joins a route to its queue."),
     _gauge("config_last_reload_successful", (), "1 when the last reload of settings and mappings took effect, else 0."),
     _gauge("config_last_reload_timestamp_seconds", (), "When settings and mappings last took effect."),
@@ -187,6 +199,10 @@ CATALOGUE: tuple[Metric, ...] = (
     _counter("mqtt_connects", (LISTENER, PROTOCOL, _closed("result", ConnectResult)), "CONNECTs by their answer."),
     _counter("mqtt_auth_failures", (LISTENER, _closed("reason", AuthReason)),
              "Refusals: bad credentials, tokens and certificates, or the access list."),
+    _counter("identity_requests", (_closed("method", IdentityMethod), RESULT),
+             "Requests to providers of identities: key sets for tokens, logins of a directory."),
+    _counter("mqtt_logins", (_closed("method", LoginMethod),), "Clients that were let in, by what knew them."),
+    _gauge("token_keys_age_seconds", (), "Age of the keys for tokens that were fetched longest ago."),
     _counter("mqtt_subscriptions_refused", (LISTENER, _closed("reason", SubscribeReason)),
              "Subscriptions refused in SUBACK, by cause."),
     _counter("mqtt_disconnects", (LISTENER, _closed("reason", DisconnectReason)), "Connections that ended, by cause."),
@@ -207,11 +223,15 @@ CATALOGUE: tuple[Metric, ...] = (
     _gauge("messages_held", (ROUTE,), "Messages that wait because their queue refuses: neither put nor acknowledged."),
     _counter("dlq_messages", (ROUTE, _closed("reason", DeadLetterReason)), "Messages put on a dead-letter queue."),
     _counter("dlq_replayed", (ROUTE, RESULT), "Dead letters put back on their destination."),
+    _counter("set_aside", (_closed("what", UnitKind), RESULT),
+             "Units that met a defect: `ok` is on the queue MQGATE.SET.ASIDE, `failed` could not be put there."),
+    _gauge("set_aside_messages", (), "Messages on the queue MQGATE.SET.ASIDE."),
     _gauge("dlq_depth", (QUEUE,), "Messages on the dead-letter queue."),
     _gauge("spool_messages", (), "Messages on the gateway's own disk: embedded queue manager or buffer."),
     _gauge("spool_bytes", (), "Bytes of them."),
     _gauge("spool_limit_bytes", (), "Bytes there is room for: the setting, or what the file system has left."),
     _gauge("spool_oldest_message_age_seconds", (ROUTE,), "Age of the oldest message the buffer still owes to IBM MQ."),
+    _gauge("spool_full_since_seconds", (), "Since when the gateway's own disk is full (Unix time); 0: it is not."),
     _histogram("spool_sync_seconds", (), SYNC_BUCKETS, "One group commit to disk."),
     _counter("spool_recovered_messages", (), "Messages found again at start."),
     _counter("spool_corrupt_records", (), "Frames at start that were damaged and are not a torn tail."),
@@ -236,6 +256,11 @@ CATALOGUE: tuple[Metric, ...] = (
     _gauge("backpressure_paused_connections", (), "Connections whose reading is paused."),
     _counter("backpressure_events", (_closed("cause", PauseCause),), "Times reading was paused."),
     _histogram("reactor_lag_seconds", (WORKER,), LAG_BUCKETS, "How late a timer of the reactor ran."),
+    _histogram("reactor_stall_seconds", (), STALL_BUCKETS,
+               "Turns of the reactor of more than 250 ms: everybody waits as long as one lasts."),
+    _counter("tls_handshakes", (LISTENER, _closed("result", HandshakeResult)),
+             "TLS handshakes: done in full, done with the ticket of an earlier session, or failed."),
+    _gauge("tls_handshakes_waiting", (), "Steps of TLS handshakes that wait for a thread."),
     _gauge("tls_certificate_not_after_timestamp_seconds", (LISTENER,), "When the listener's certificate expires."),
     _counter("log_events", (_closed("level", Level),), "Log lines by level, suppressed ones included."),
     _counter("log_suppressed", (_closed("level", Level),), "Log lines not written because they repeated others."),
@@ -269,16 +294,20 @@ class Counters:
 
     __slots__ = (
         "backpressure_events", "bridge_latency_seconds", "bytes_in", "bytes_out", "config_reloads", "dlq_messages",
-        "dlq_replayed", "log_events", "log_suppressed", "messages_dropped", "messages_unrouted", "mq_backouts",
+        "dlq_replayed", "examples", "identity_requests", "log_events", "log_suppressed", "messages_dropped",
+        "messages_unrouted", "mq_backouts",
         "mq_batch_messages", "mq_call_seconds", "mq_connect_attempts", "mq_errors", "mq_get_messages", "mq_put_bytes",
-        "mq_put_messages", "mqtt_auth_failures", "mqtt_connects", "mqtt_disconnects", "mqtt_puback_seconds",
+        "mq_put_messages", "mqtt_auth_failures", "mqtt_connects", "mqtt_disconnects", "mqtt_logins",
+        "mqtt_puback_seconds",
         "mqtt_publish_received", "mqtt_publish_sent", "mqtt_sessions_signed_over", "mqtt_sessions_taken_over",
-        "mqtt_subscriptions_refused", "names", "packets_in", "packets_out", "reactor_lag_seconds", "route_matched",
+        "mqtt_subscriptions_refused", "names", "packets_in", "packets_out", "reactor_lag_seconds",
+        "reactor_stall_seconds", "route_matched", "set_aside",
         "spool_corrupt_records", "spool_drained_messages", "spool_recovered_messages", "spool_sync_seconds",
-        "transform_errors",
+        "tls_handshakes", "transform_errors",
     )  # fmt: skip
 
     def __init__(self, names: Names | None = None) -> None:
+        self.examples = Examples()
         self.packets_in = [0] * 16
         self.packets_out = [0] * 16
         self.bytes_in = 0
@@ -293,6 +322,8 @@ class Counters:
         self.config_reloads: dict[Result, int] = _Counts()
         self.mqtt_connects: dict[tuple[str, Protocol, ConnectResult], int] = _Counts()
         self.mqtt_auth_failures: dict[tuple[str, AuthReason], int] = _Counts()
+        self.mqtt_logins: dict[LoginMethod, int] = _Counts()
+        self.identity_requests: dict[tuple[IdentityMethod, Result], int] = _Counts()
         self.mqtt_subscriptions_refused: dict[tuple[str, SubscribeReason], int] = _Counts()
         self.mqtt_disconnects: dict[tuple[str, DisconnectReason], int] = _Counts()
         self.mqtt_publish_received: dict[tuple[str, int], int] = _Counts()
@@ -303,6 +334,7 @@ class Counters:
         self.messages_dropped: dict[tuple[str, DropReason], int] = _Counts()
         self.dlq_messages: dict[tuple[str, DeadLetterReason], int] = _Counts()
         self.dlq_replayed: dict[tuple[str, Result], int] = _Counts()
+        self.set_aside: dict[tuple[UnitKind, Result], int] = _Counts()
         self.mq_connect_attempts: dict[tuple[str, Result], int] = _Counts()
         self.mq_put_messages: dict[tuple[str, str], int] = _Counts()
         self.mq_put_bytes: dict[tuple[str, str], int] = _Counts()
@@ -314,6 +346,8 @@ class Counters:
         self.bridge_latency_seconds: dict[Direction, Histogram] = _Histograms(LATENCY_BUCKETS)
         self.backpressure_events: dict[PauseCause, int] = _Counts()
         self.reactor_lag_seconds: dict[str, Histogram] = _Histograms(LAG_BUCKETS)
+        self.reactor_stall_seconds = Histogram(STALL_BUCKETS)
+        self.tls_handshakes: dict[tuple[str, HandshakeResult], int] = _Counts()
         self.log_events: dict[Level, int] = _Counts()
         self.log_suppressed: dict[Level, int] = _Counts()
         self.names = Names()

@@ -21,6 +21,15 @@ class Seen(NamedTuple):
     locked: bool
 
 
+PAGE_BYTES = 8 << 20
+"""A page of messages ends when it has so many bytes, however few they are."""
+
+
+def is_last(page: list[Seen], limit: int) -> bool:
+    """Whether nothing follows a page of at most `limit` messages."""
+    return len(page) < limit and sum(len(seen.data) for seen in page) < PAGE_BYTES
+
+
 class QueueRow(NamedTuple):
     """A queue in one line."""
 

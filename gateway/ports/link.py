@@ -15,6 +15,8 @@ class Link(Protocol):
     """The name of the listener that accepted it."""
     certificate_user: str | None
     """The user name taken from a verified client certificate, if the listener asks for one."""
+    certificate_fingerprint: str
+    """SHA-256 of that certificate, in hexadecimal digits; empty: there is none."""
 
     def write(self, data: bytes) -> None:
         """Send, now or as soon as the peer reads; never blocks."""
@@ -29,9 +31,26 @@ class Link(Protocol):
         """Close at once."""
 
 
+def plain_address(host: str) -> str:
+    """The address as its client has it: a listener on `::` sees those of IPv4 as `::ffff:10.0.0.7`."""
+    if ":" not in host:
+        return host
+    try:
+        mapped = ipaddress.IPv6Address(host.partition("%")[0]).ipv4_mapped
+    except ValueError:
+        return host
+    return host if mapped is None else str(mapped)
+
+
+def peer_of(host: str, port: int) -> str:
+    """Address and port as one text, as `Link.peer` has them."""
+    host = plain_address(host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def address_of(peer: str) -> str:
     """The part of `address:port` that stands for one subscriber: an IPv6 client has its /64 to choose from."""
-    host = peer.rpartition(":")[0].strip("[]")
+    host = plain_address(peer.rpartition(":")[0].strip("[]"))
     if ":" not in host:
         return host
     try:

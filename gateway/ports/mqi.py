@@ -9,6 +9,7 @@ so that a reactor and a thread can both be built on it. Imports only the excepti
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -207,6 +208,13 @@ Arrived = Callable[[Got | MQError], None]
 Cancel = Callable[[], None]
 
 
+class Settlement(Protocol):
+    """The commit of a call that was made among others (`QueueManager.gathered`)."""
+
+    def then(self, call: Callable[[MQError | None], None]) -> None:
+        """Call when the commit is made (None), or what the call comes to instead; at once if that is known."""
+
+
 class QueueManagerConnection(Protocol):
     """One HCONN. Calls on one connection come one at a time; a parked get is not a call in progress."""
 
@@ -265,6 +273,10 @@ class QueueManagerConnection(Protocol):
     def status(self, kind: int = 0) -> Status:
         """MQSTAT."""
 
+    def unsettled(self) -> Settlement | None:
+        """The commit that the last call waits for, asked once: until then its outcome is told to nobody, and no other
+        call is made. None: the call is complete."""
+
     def disconnect(self, *, commit: bool = True) -> None:
         """MQDISC; without `commit` the connection was lost and its unit of work is backed out. Waits end with 2009."""
 
@@ -286,3 +298,10 @@ class QueueManager(Protocol):
     ) -> QueueManagerConnection:
         """MQCONNX. 2035 when the user or the password is not accepted, 2059 or 2161 when the queue manager is not
         up."""
+
+    def gathered(self) -> AbstractContextManager[None]:
+        """Calls of several connections made within share one commit; see `QueueManagerConnection.unsettled`."""
+
+    def serve_through(self, soon: Callable[[Callable[[], None]], None] | None) -> None:
+        """Have gets that wait for messages tried in calls made by `soon`, which are gathered with others; None: with a
+        commit of their own. `soon` may be called in any thread."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
+from gateway.ports.batch import Stored
+
 _INSTANCE_BYTES = 12
 
 Message = dict[str, Any]
@@ -32,8 +34,25 @@ def message_key(instance: str) -> bytes:
     return b"MQGM" + bytes.fromhex(instance)[:_INSTANCE_BYTES].ljust(20, b"\0")
 
 
+def forward_key(instance: str) -> bytes:
+    """The key of publications for a gateway on `FORWARD`."""
+    return b"MQGF" + bytes.fromhex(instance)[:_INSTANCE_BYTES].ljust(20, b"\0")
+
+
+class Forwards(Protocol):
+    """Part of `Owners`: publications that other gateways put for this one."""
+
+    instance: str
+
+    def receive(self, key: bytes, arrived: Callable[[], None]) -> None:
+        """Have `arrived` called in the reactor when there is something on `FORWARD` with this key."""
+
+    def claim(self, queue: str, key: bytes, limit: int) -> list[Stored]:
+        """What is there, as `Claims.claim`."""
+
+
 @runtime_checkable
-class Owners(Protocol):
+class Owners(Forwards, Protocol):
     """Implemented by queue managers whose state queues several gateways may use at the same time."""
 
     instance: str

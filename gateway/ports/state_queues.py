@@ -15,6 +15,9 @@ RETAINED = "MQGATE.RETAINED"
 """Retained messages, each under the key of its topic."""
 STAGED = "MQGATE.STAGED"
 """QoS 2 publications that are not released by PUBREL yet."""
+TOGETHER = b"all sessions".ljust(24, b"\0")
+"""The key under which a gateway that has the state queues for itself stages those of all sessions. Where another
+gateway may take a session over, each session has its own."""
 OUT = "MQGATE.OUT"
 """What waits for the clients of persistent sessions, and what they have not acknowledged."""
 WILLS = "MQGATE.WILLS"
@@ -27,6 +30,26 @@ MARKERS = "MQGATE.MARKERS"
 """Markers of units of work, by which one in doubt is resolved."""
 GATEWAYS = "MQGATE.GATEWAYS"
 """Leases, and messages between gateways that share these queues."""
+FORWARD = "MQGATE.FORWARD"
+"""Publications that clients of other gateways subscribe to, under the key of each gateway."""
+USERS = "MQGATE.USERS"
+"""Managed users and roles: one record for each."""
+
+SET_ASIDE = "MQGATE.SET.ASIDE"
+"""What met a defect of the gateway, for people to look at and to replay: see `broker/refused/set_aside.py`."""
+SET_ASIDE_DEPTH = 10_000
+"""As many messages there are at most: a defect that a client has found must not fill the disk."""
+AUDIT = "MQGATE.AUDIT"
+"""What people have done at the admin port, each act with an expiry: see `people/audit.py`."""
+AUDIT_DEPTH = 1_000_000
+KEYED = frozenset({SESSIONS, RETAINED, WILLS, REQUESTS, USERS})
+"""State queues with one message for each key, which is replaced."""
+
+ALL = (
+    SESSIONS, RETAINED, STAGED, OUT, WILLS, REQUESTS, SUBSCRIPTIONS, MARKERS, GATEWAYS, FORWARD, USERS, SET_ASIDE,
+    AUDIT,
+)  # fmt: skip
+"""Every one of them."""
 
 DEAD_LETTERS = "MQGATE.DEAD.LETTER"
 """Dead letters where the queue manager names no queue for them; not a state queue: people read it."""

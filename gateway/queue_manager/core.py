@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from types import TracebackType
@@ -16,8 +16,10 @@ from types import TracebackType
 from gateway.errors import MQError, StoreError
 from gateway.ports.batch import Scheduler
 from gateway.queue_manager.batch.commit import Batch, Committer, reason_of
+from gateway.queue_manager.descriptor import CORREL_ID
 from gateway.queue_manager.objects.catalogue import Catalogue, Definition, decode_definition
-from gateway.queue_manager.objects.local_queue import LocalQueue, Waiter
+from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.settlement import Settlement
 from gateway.queue_manager.store.storage import MessageStore
 from gateway.queue_manager.store.unit import StoreUnit
 
@@ -55,10 +57,9 @@ class Core:
         self.scheduler = scheduler
         self.lock = threading.RLock()
         self._entry = _Entry(self)
-        self.changed = threading.Condition(self.lock)
         self.catalogue = Catalogue()
         self.queues: dict[str, LocalQueue] = {}
-        self.committer = Committer(store, scheduler, self.entered, self.changed, self.settled)
+        self.committer = Committer(store, scheduler, self.entered, self.settled)
         self.expiring: dict[str, int] = {}
         """Queues that hold messages with an expiry, and when the first of them may be due (microseconds)."""
         self.quiescing = False
@@ -71,7 +72,13 @@ class Core:
         self.on_removed: list[Callable[[Definition], None]] = []
         self.on_state: list[Callable[[dict[bytes, bytes | None]], None]] = []
         """Called with the state records of each unit that has been committed."""
-        self._gathered: StoreUnit | None = None
+        self.served_through: Callable[[Callable[[], None]], None] | None = None
+        """Has a call made among those that share the next commit; None: there is nobody who gathers calls."""
+        self._changed: dict[LocalQueue, set[bytes] | None] = {}
+        """Queues whose waiting gets are tried next; with the CorrelIds of what has come, if it is nothing else."""
+        self._saved: StoreUnit | None = None
+        self._round: list[Batch] | None = None
+        """The commits of calls that are made together."""
         self._serial = int(scheduler.now() * 1_000_000) & ((1 << 62) - 1)
         self._last_caller, self._last_call, self._crowd_until = 0, 0.0, 0.0
         self._depth_of_lock = 0
@@ -109,13 +116,16 @@ class Core:
                 return
             call()
 
-    def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Release the lock until a frame has been written that makes this true."""
+    def without_lock(self, wait: Callable[[], object]) -> None:
+        """Release the lock while this call waits for another thread."""
         depth, self._depth_of_lock = self._depth_of_lock, 0
+        for _ in range(depth):
+            self.lock.release()
         try:
-            while not condition():
-                self.changed.wait()
+            wait()
         finally:
+            for _ in range(depth):
+                self.lock.acquire()
             self._depth_of_lock = depth
 
     # Time and identity
@@ -175,21 +185,21 @@ class Core:
             unit.state[state_key(definition)] = definition.encode()
         for definition in removed:
             unit.state[state_key(definition)] = None
-        if self._gathered is not None:
-            self._gathered.state.update(unit.state)
+        if self._saved is not None:
+            self._saved.state.update(unit.state)
         elif unit:
             self.commit(unit)
 
     @contextmanager
     def saved_together(self) -> Iterator[None]:
         """Save every definition of the block in one frame."""
-        gathered = self._gathered = StoreUnit()
+        saved = self._saved = StoreUnit()
         try:
             yield
         finally:
-            self._gathered = None
-            if gathered:
-                self.commit(gathered)
+            self._saved = None
+            if saved:
+                self.commit(saved)
 
     def attribute(self, keyword: str) -> int:
         """A number of the queue manager's own attributes."""
@@ -212,31 +222,63 @@ class Core:
             raise MQError(reason_of(failures[0]), str(failures[0])) from failures[0]
         self.settled(unit)
 
-    def commit_call(self, unit: StoreUnit) -> None:
-        """Commit a unit of a program's call. While other threads commit too, or the disk is slow, the lock is released
-        and calls share frames; until then messages that the unit takes are hidden, and those it puts are counted.
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Calls made within share one commit; each is told by its settlement. The lock is held meanwhile."""
+        with self.entered():
+            if self._round is not None:
+                yield
+                return
+            self.committer.collect()
+            batches = self._round = []
+            try:
+                yield
+            finally:
+                self._round = None
+                self.committer.share(batches)
+
+    def commit_call(self, unit: StoreUnit, *, together: bool = True) -> Settlement | None:
+        """Commit a unit of a program's call; where calls are gathered (and this one may be) the settlement says when
+        that is done. Otherwise, while other threads commit too or the disk is slow, the lock is released and calls
+        share frames. Until then messages that the unit takes are hidden, and those it puts are counted.
         """
+        if self._round is not None and together and unit:
+            settlement = Settlement()
+            self._round.append(self._hidden(unit, settlement.end))
+            return settlement
         if not unit or (not self._crowded() and not self.committer.slow):
             self.commit(unit)
-            return
+            return None
+        failures: list[MQError | None] = []
+        self.committer.call(self._hidden(unit, failures.append), self.without_lock)
+        if failures[0] is not None:
+            raise failures[0]
+        return None
+
+    def _hidden(self, unit: StoreUnit, ended: Callable[[MQError | None], None]) -> Batch:
+        """A unit that waits for its commit: what it takes is hidden, what it puts is counted. `ended` is called with
+        the error, or None."""
         hidden = [(queue, tokens) for queue, tokens in self._takes(unit) if tokens]
         counted = [(self.queues[puts.queue], len(puts.heads)) for puts in unit.puts if puts.queue in self.queues]
         for queue, tokens in hidden:
             self.lock_messages(queue, tokens, LEAVING)
         for queue, rows in counted:
             queue.uncommitted_puts += rows
-        failures: list[StoreError | None] = []
-        try:
-            self.committer.call(Batch(unit, failures.append), self.wait_until)
-        finally:
+
+        def finished(failure: StoreError | None) -> None:
             for queue, rows in counted:
                 queue.uncommitted_puts -= rows
-        failure = failures[0]
-        if failure is not None:
+            if failure is None:
+                self.settled(unit)
+                ended(None)
+                return
             for queue, tokens in hidden:
                 self.unlock_messages(queue, tokens)
-            raise MQError(reason_of(failure), str(failure)) from failure
-        self.settled(unit)
+            error = MQError(reason_of(failure), str(failure))
+            error.__cause__ = failure
+            ended(error)
+
+        return Batch(unit, finished)
 
     def _takes(self, unit: StoreUnit) -> Iterator[tuple[LocalQueue, list[int]]]:
         """The messages a unit takes that are not locked already."""
@@ -290,7 +332,7 @@ class Core:
             for arrived in self.on_arrivals:
                 arrived(queue, unit)
         if queue.waiters or queue.consumers or queue.served is not None:
-            self.wake(queue)
+            self.wake(queue, _correl_ids(queue.name, unit))
 
     def _note_expiry(self, name: str, expiries: Sequence[int]) -> None:
         earliest = min((one for one in expiries if one), default=0)
@@ -304,29 +346,47 @@ class Core:
         for callback in self.on_inputs:
             callback(queue)
 
-    def wake(self, queue: LocalQueue) -> None:
-        """Try waiting gets and call consumers again: something has changed on the queue."""
+    def wake(self, queue: LocalQueue, correl_ids: Collection[bytes] | None = None) -> None:
+        """Try waiting gets and call consumers again: something has changed on the queue; where that is nothing but
+        messages with these CorrelIds, those gets that they concern."""
         if queue.waiters:
-            self.afterwards(lambda: self._serve(queue))
+            if self.served_through is None:
+                self.afterwards(lambda: self._serve(queue, correl_ids))
+            else:
+                self._serve_later(queue, correl_ids, self.served_through)
         if queue.consumers and not queue.announced:
             queue.announced = True
             self.scheduler.soon(lambda: self._announce(queue))
         if queue.served is not None:
             self.afterwards(queue.served)
 
-    def _serve(self, queue: LocalQueue) -> None:
-        """Try waiters in order. If one that takes any message finds none, the others would find none either."""
-        with self.entered():
-            waiting: deque[Waiter] = deque()
-            while queue.waiters:
-                waiter = queue.waiters.popleft()
-                if waiter.ended or waiter.attempt():
-                    continue
-                waiting.append(waiter)
-                if waiter.any_message:
+    def _serve_later(
+        self, queue: LocalQueue, correl_ids: Collection[bytes] | None, soon: Callable[[Callable[[], None]], None]
+    ) -> None:
+        """Try waiting gets with the calls that are gathered next, once for all that changes until then."""
+        changed = self._changed
+        if queue not in changed:
+            if not changed:
+                soon(self._serve_changed)
+            changed[queue] = None if correl_ids is None else set(correl_ids)
+            return
+        before = changed[queue]
+        if before is not None:
+            changed[queue] = None if correl_ids is None else before.union(correl_ids)
+
+    def _serve_changed(self) -> None:
+        with self.gathered():
+            changed, self._changed = self._changed, {}
+            for queue, correl_ids in changed.items():
+                self._serve(queue, correl_ids)
+
+    def _serve(self, queue: LocalQueue, correl_ids: Collection[bytes] | None) -> None:
+        """Try waiters in order, with one commit for all. If one that takes any message finds none, the others would
+        find none either."""
+        with self.gathered():
+            for waiter in queue.waiters.concerned(correl_ids):
+                if not waiter.ended and not waiter.attempt() and waiter.any_message:
                     break
-            waiting.extend(queue.waiters)
-            queue.waiters = waiting
 
     def _announce(self, queue: LocalQueue) -> None:
         queue.announced = False
@@ -349,6 +409,17 @@ class Core:
     def depth(self, queue: LocalQueue) -> int:
         """CURDEPTH: messages on the queue, and those put in units of work that are still open."""
         return self.store.depth(queue.name) + queue.uncommitted_puts
+
+
+def _correl_ids(queue: str, unit: StoreUnit) -> Collection[bytes] | None:
+    """The CorrelIds of the messages that a unit puts on a queue; None: that is not known."""
+    if any(moves.to_queue == queue for moves in unit.moves):
+        return None
+    found: set[bytes] = set()
+    for puts in unit.puts:
+        if puts.queue == queue:
+            found.update(puts.correl_ids or (head[CORREL_ID] for head in puts.heads))
+    return found
 
 
 def state_key(definition: Definition) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
@@ -11,24 +12,26 @@ from pathlib import Path
 
 from gateway.errors import ConfigurationError, Finding, MQError
 from gateway.mq import constants as mq
+from gateway.mq.transmitted_segments import HEADERS_LENGTH
 from gateway.ports import state_queues
-from gateway.ports.batch import Done, Scheduler, Stored, Token, Unit
+from gateway.ports.batch import Done, Scheduler, StorageFull, Stored, Token, Unit
 from gateway.ports.mqi import SubscriptionDescriptor
 from gateway.ports.sources import Backout, Incomplete, Subscribed
 from gateway.queue_manager.batch import message_pages, stored_messages
-from gateway.queue_manager.batch.logical_messages import NO_FLAGS, LogicalMessages, QueuePass
+from gateway.queue_manager.batch.logical_messages import LogicalMessages, QueuePass, may_be_part
 from gateway.queue_manager.batch.translation import Translator
+from gateway.queue_manager.commands.channel_commands import ChannelCommands
 from gateway.queue_manager.commands.command_server import CommandServer
 from gateway.queue_manager.commands.mqsc import Mqsc, MqscReport
 from gateway.queue_manager.commands.mqsc_parse import commands, parse
 from gateway.queue_manager.commands.mqsc_status import StatusCommands
 from gateway.queue_manager.core import Core
-from gateway.queue_manager.descriptor import FLAGS
 from gateway.queue_manager.journal import Store, StoreOptions
 from gateway.queue_manager.objects.administration import Administration
 from gateway.queue_manager.objects.attributes import BY_KEYWORD, Value
 from gateway.queue_manager.objects.authority import OWN_USER, Authority
 from gateway.queue_manager.objects.catalogue import Definition, defaults
+from gateway.queue_manager.objects.channel_authority import ChannelAuthority
 from gateway.queue_manager.objects.expired_messages import Expirer
 from gateway.queue_manager.objects.local_queue import BROKER, LocalQueue
 from gateway.queue_manager.objects.name_resolution import Target
@@ -61,6 +64,7 @@ class EmbeddedQueueManager:
         self._placer = Placer(self.core)
         self.topics = Topics(self.core, self._placer)
         self.authority = Authority(self.core)
+        self.channels = ChannelAuthority(self.core, self.authority)
         self.connections = Connections()
         self._translator = Translator(self.core, self._placer, self._define_state)
         self.core.committer.translator = self._translator
@@ -102,17 +106,20 @@ class EmbeddedQueueManager:
         """Define the default objects that are missing and those of the settings; start what runs in the background."""
         with self.core.entered():
             with self.core.saved_together():
-                self._define_missing()
+                made = self._define_missing()
             self.authority.set_users(users or {}, verify, administrators)
             self._administration.make_managed_queue = self._managed_queue
             self._administration.in_use = self.connections.subscription_in_use
             self._mqsc.extensions.append(StatusCommands(self.core, self.topics, self.authority, self.connections))
+            self._mqsc.extensions.append(ChannelCommands(self.channels))
+            if made:
+                self._mqsc.run(_default("channel-authentication.mqsc"))
             report = self._mqsc.run(objects_text)
         wrong = [(line, what) for line, what in report.problems if not _exists_already(what, objects_text)]
         if not wrong:
             self._expirer = Expirer(self.core, self._placer, self.topics)
             Triggers(self.core, self._placer, partial(self._administration.alter, "QLOCAL"))
-            CommandServer(self._connection("command server", OWN_USER), self.mqsc)
+            CommandServer(self._connection("command server", OWN_USER), self.mqsc, self.channels)
         else:
             twice = "it is defined twice in this text: keep one of them"
             findings = [Finding("objects", line, 1, what, twice if "AMQ8150E" in what else "") for line, what in wrong]
@@ -133,24 +140,30 @@ class EmbeddedQueueManager:
             self.mqsc("\n".join(changes))
 
     @property
+    def storage_full(self) -> StorageFull | None:
+        """Why the disk takes no new messages, and since when."""
+        return self.core.store.storage_full
+
+    @property
     def dead_letter_queue(self) -> str:
         """The queue manager's DEADQ."""
         return self.core.catalogue.queue_manager.text("DEADQ")
 
-    def _define_missing(self) -> None:
+    def _define_missing(self) -> bool:
+        """Whether the queue manager itself was missing, so that it is a new one."""
         core = self.core
         made: list[Definition] = []
         now = core.timestamp()
         if core.catalogue.get("QMGR", "") is None:
             made.append(Definition("QMGR", "", defaults("QMGR"), now, now))
             core.install(made[0])
-        text = files("gateway.queue_manager.objects").joinpath("defaults.mqsc").read_text()
-        for line, command in commands(text):
+        for line, command in commands(_default("defaults.mqsc")):
             parsed = parse(line, command)
             if core.catalogue.get(parsed.object, parsed.name) is None:
                 self._mqsc.execute(parsed)
         if made:
             core.save(made)
+        return bool(made)
 
     # The MQI
 
@@ -164,7 +177,7 @@ class EmbeddedQueueManager:
         connection_name: str = "",
         options: int = 0,
     ) -> MqiConnection:
-        """MQCONNX. Channel and connection name are labels; the options concern only the MQI library."""
+        """MQCONNX. The connection name is a label; the options concern only the MQI library."""
         del options
         core = self.core
         with core.entered():
@@ -172,11 +185,22 @@ class EmbeddedQueueManager:
                 raise MQError(mq.MQRC_Q_MGR_NOT_AVAILABLE, f"queue manager {self.name} is closed")
             if core.quiescing:
                 raise MQError(mq.MQRC_Q_MGR_QUIESCING, f"queue manager {self.name} is being stopped")
-            admitted = self.authority.admit(user, password)
+            if channel:
+                admitted = self.channels.connect(channel, user, password)
+            else:
+                admitted = self.authority.admit(user, password)
             self.authority.check(admitted, "QMGR", self.name, "CONNECT")
             connection = self._connection(application, admitted, channel, connection_name)
             self.connections.add(connection.state)
             return connection
+
+    def gathered(self) -> AbstractContextManager[None]:
+        """Calls of several connections made within share one commit."""
+        return self.core.gathered()
+
+    def serve_through(self, soon: Callable[[Callable[[], None]], None] | None) -> None:
+        """Have gets that wait tried among the calls that `soon` gathers, not with a commit of their own."""
+        self.core.served_through = soon
 
     def _managed_queue(self, topic_object: str, topic_string: str) -> Definition:
         return self.topics.make_managed_queue(self.topics.full(topic_object, topic_string), durable=True)
@@ -199,6 +223,16 @@ class EmbeddedQueueManager:
         """Run MQSC commands."""
         with self.core.entered():
             return self._mqsc.run(text)
+
+    def mqsc_steps(self, text: str, report: MqscReport) -> Iterator[None]:
+        """The same a little at a time: a text may have a hundred thousand commands."""
+        steps = self._mqsc.steps(text, report)
+        over = object()
+        while True:
+            with self.core.entered():
+                if next(steps, over) is over:
+                    return
+            yield
 
     def close(self) -> None:
         """Disconnect every program, write what has been submitted and close the store."""
@@ -254,7 +288,7 @@ class EmbeddedQueueManager:
                     for message in messages
                     if not 0 < message.expiry <= now and (not locked or locked.get(message.token, BROKER) is BROKER)
                 ]
-                if applications and (page or any(message.head[FLAGS] != NO_FLAGS for message in free)):
+                if applications and (page or any(map(may_be_part, free))):
                     page = page or self._logical_messages.page(local)
                     free = page.logical(free, limit - len(found))
                 found += free
@@ -325,11 +359,16 @@ class EmbeddedQueueManager:
             return Incomplete() if local is None else self._logical_messages.incomplete(local.name)
 
     def max_length(self, queue: str) -> int:
-        """The longest message data the queue takes."""
+        """The longest message data the queue takes; of one that there is not, what the queue manager takes: what is
+        wrong with it the put says."""
         with self.core.entered():
-            local = self._target(queue).queue
             limit = self.core.attribute("MAXMSGL")
-            return limit if local is None else min(limit, local.max_length)
+            try:
+                target = self._target(queue)
+            except MQError:
+                return limit
+            limit = limit if target.queue is None else min(limit, target.queue.max_length)
+            return max(0, limit - HEADERS_LENGTH) if target.remote else limit
 
     def movable(self, queue: str, queue_manager: str) -> bool:
         """Whether a move can bring staged messages to this destination: it is a queue of this queue manager."""
@@ -371,13 +410,38 @@ class EmbeddedQueueManager:
     def _target(self, queue: str) -> Target:
         return self._translator.target(queue, "")
 
+    def define_state_queues(self) -> None:
+        """Define those of the gateway's own queues that are missing: for gateways that come through the MQI, for which
+        none is defined at its first use."""
+        with self.core.entered(), self.core.saved_together():
+            for name in (*state_queues.ALL, state_queues.DEAD_LETTERS, state_queues.DEFAULT):
+                if self.core.catalogue.get("QLOCAL", name) is None:
+                    self._define_state(name)
+
+    def local_queues(self) -> list[str]:
+        """The names of all local queues."""
+        with self.core.entered():
+            return [one.name for one in self.core.catalogue.matching(["QLOCAL"])]
+
     def _define_state(self, name: str) -> None:
-        self._administration.define("QLOCAL", name, _STATE_ATTRIBUTES)
+        attributes = _STATE_ATTRIBUTES
+        if name == state_queues.SET_ASIDE:
+            attributes = attributes | {"MAXDEPTH": state_queues.SET_ASIDE_DEPTH, "DESCR": "What met a defect"}
+        elif name == state_queues.AUDIT:
+            attributes = attributes | {"MAXDEPTH": state_queues.AUDIT_DEPTH, "DESCR": "What people have done"}
+        self._administration.define("QLOCAL", name, attributes)
+
+
+def _default(name: str) -> str:
+    """Commands that every queue manager begins with."""
+    return files("gateway.queue_manager.objects").joinpath(name).read_text()
 
 
 def _exists_already(problem: str, text: str) -> bool:
     """Whether the problem is only that an object of the text exists: it stays as its administrators have altered it.
-    An object that is defined twice in the text is an error."""
+    An object that is defined twice in the text is an error. Likewise for records that are there, or are gone."""
+    if problem.startswith(("AMQ8882E", "AMQ8884E")):
+        return True
     found = re.search(r"AMQ8150E: .* already exists: (\S+?)\.?$", problem)
     if found is None:
         return False

@@ -5,10 +5,11 @@ Section 7 of the MQI reference, Groups and segments. Pure over descriptors, exce
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from gateway.errors import MQError
 from gateway.mq import constants as mq
+from gateway.mq.transmitted_segments import HEADERS_LENGTH
 from gateway.queue_manager import descriptor
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.descriptor import NO_ID, Descriptor
@@ -34,11 +35,18 @@ class LogicalOrder:
     in_message: bool = False
     persistence: int = 0
     syncpoint: bool = False
+    begun_at: int | None = None
+    """Browsing: the token of the first message of the group or message; the next one is looked for behind it."""
 
     @property
     def open(self) -> bool:
         """Whether a group or a message has been begun and not ended."""
         return self.in_group or self.in_message
+
+    def restore(self, before: LogicalOrder) -> None:
+        """Return to an earlier position."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(before, each.name))
 
 
 def start_logical(core: Core, state: LogicalOrder, message: Descriptor, *, syncpoint: bool) -> None:
@@ -74,12 +82,13 @@ def advance_logical(state: LogicalOrder, flags: int, length: int) -> None:
     state.sequence = state.sequence + 1 if state.in_group else 1
 
 
-def segments_of(core: Core, queue: LocalQueue | None, md: bytes, data: bytes) -> list[Part]:
-    """The message, or its segments if it is too long for the queue and may be segmented."""
+def segments_of(core: Core, queue: LocalQueue | None, md: bytes, data: bytes, *, remote: bool = False) -> list[Part]:
+    """The message, or its segments if it is too long for the queue and may be segmented. `remote`: the queue is a
+    transmission queue, on which each has the headers of one more."""
     flags = descriptor.integer(md, "flags")
     if queue is None or not flags & mq.MQMF_SEGMENTATION_ALLOWED:
         return [(md, data)]
-    limit = min(queue.max_length, core.attribute("MAXMSGL"))
+    limit = min(queue.max_length, core.attribute("MAXMSGL")) - (HEADERS_LENGTH if remote else 0)
     if len(data) <= limit or limit < SEGMENT_BOUNDARY:
         return [(md, data)]
     return _cut(core, md, data, limit - limit % SEGMENT_BOUNDARY)
@@ -119,7 +128,10 @@ def physical_key(md: bytes) -> tuple[bytes, int, int]:
 
 
 def whole(first: bytes, last: bytes) -> bytes:
-    """The descriptor of a reassembled message: no longer a segment, and last in its group if its last segment was."""
+    """The descriptor of a reassembled message: no longer a segment, and last in its group if its last segment was. Of
+    one whose further segments do not go with these it stays that of a segment."""
+    if not descriptor.integer(last, "flags") & mq.MQMF_LAST_SEGMENT:
+        return first
     message = Descriptor(first)
     message.flags |= descriptor.integer(last, "flags") & mq.MQMF_LAST_MSG_IN_GROUP
     message.flags &= ~_SEGMENTED
@@ -127,6 +139,17 @@ def whole(first: bytes, last: bytes) -> bytes:
     if not message.flags & mq.MQMF_MSG_IN_GROUP:
         message.group_id = NO_ID
     return message.pack()
+
+
+def agreeing(parts: list[bytes]) -> tuple[int, int]:
+    """How many segments (descriptors, in order) are put together, and the warning if it is not all of them: 2243 or
+    2244 where character set or encoding change."""
+    first = parts[0]
+    for at, one in enumerate(parts):
+        for field, reason in (("ccsid", mq.MQRC_INCONSISTENT_CCSIDS), ("encoding", mq.MQRC_INCONSISTENT_ENCODINGS)):
+            if descriptor.integer(one, field) != descriptor.integer(first, field):
+                return at, reason
+    return len(parts), 0
 
 
 def is_complete_message(parts: list[tuple[bytes, int]]) -> bool:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.mq import mqmd
-from gateway.ports.batch import MQMD_LENGTH, Outcome, Unit
-from gateway.ports.inspection import QueueRow, Seen
+from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Unit
+from gateway.ports.inspection import PAGE_BYTES, QueueRow, Seen
 from gateway.queue_manager.batch.stored_messages import complete
 from gateway.queue_manager.commands.display_rows import describe
 from gateway.queue_manager.embedded import EmbeddedQueueManager
@@ -84,10 +84,20 @@ class Inspection:
         key."""
         with self._core.entered():
             local = self._local(name)
-            messages = self._core.store.fetch(local.name, b"", limit, after, locked=True)
-            if not messages and after is None:
-                messages = [message for _, message in zip(range(limit), self._keyed(local), strict=False)]
-            return [self._seen(local, message) for message in messages]
+            found, room, some = list[Seen](), PAGE_BYTES, 1
+            while room > 0 and len(found) < limit:
+                messages = self._core.store.fetch(local.name, b"", min(some, limit - len(found)), after, locked=True)
+                found += [self._seen(local, message) for message in messages]
+                if len(messages) < some:
+                    break
+                after = messages[-1].token
+                room -= sum(len(seen.data) for seen in found[-len(messages) :])
+                some = max(1, min(4 * some, room * len(found) // (PAGE_BYTES - room or 1)))
+            if not found and after is None:
+                found = [
+                    self._seen(local, message) for _, message in zip(range(limit), self._keyed(local), strict=False)
+                ]
+            return found
 
     def _keyed(self, local: LocalQueue) -> Iterator[Message]:
         for _, message in self._core.store.load(local.name):
@@ -136,7 +146,10 @@ class Inspection:
         return removed
 
     def commit(self, unit: Unit) -> Outcome:
-        """Commit a unit of the batch port and wait for it."""
+        """Commit a unit of the batch port and wait for it. On a full disk nothing is put that takes nothing away."""
+        full = self._core.store.storage_full
+        if full is not None and unit.puts and not (unit.takes or unit.moves):
+            return Outcome([Failure(-1, mq.MQRC_STORAGE_MEDIUM_FULL, f"{full.where}: {full.why}")])
         outcomes: list[Outcome] = []
         self._queue_manager.submit(unit, lambda _unit, outcome: outcomes.append(outcome))
         with self._core.entered():

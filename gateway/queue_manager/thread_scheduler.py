@@ -7,20 +7,44 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from math import inf
 from types import TracebackType
 from typing import Self
 
-_Entry = tuple[float, int, Callable[[], None]]
+_FEW = 64
+"""So many cancelled calls may lie among the others before they are removed."""
+
+
+class _Entry:
+    """One call."""
+
+    __slots__ = ("at", "call", "serial")
+
+    def __init__(self, at: float, serial: int, call: Callable[[], None]) -> None:
+        self.at = at
+        self.serial = serial
+        self.call: Callable[[], None] | None = call
+        """None: cancelled."""
+
+    def __lt__(self, other: _Entry) -> bool:
+        return (self.at, self.serial) < (other.at, other.serial)
 
 
 class ThreadScheduler:
-    """Implements `ports.batch.Scheduler` with one thread, running from `with` to its end."""
+    """Implements `ports.batch.Scheduler` with one thread, running from `with` to its end.
+
+    The thread is woken only for what is due before it would look by itself: nearly every wait of an MQGET is cancelled
+    long before its time, and waking a thread costs more than the get.
+    """
 
     def __init__(self) -> None:
         self._entries: list[_Entry] = []
-        self._cancelled: set[int] = set()
+        self._cancelled = 0
+        """How many of the entries are."""
         self._serial = itertools.count()
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(threading.Lock())
+        self._looks_at = -inf
+        """When the thread looks by itself; it is looking, or about to: long ago."""
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
@@ -46,21 +70,28 @@ class ThreadScheduler:
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
         """Run `call` in the scheduler's thread after `seconds`; the answer cancels it."""
+        entry = _Entry(time.monotonic() + seconds, next(self._serial), call)
         with self._changed:
-            serial = next(self._serial)
-            heapq.heappush(self._entries, (time.monotonic() + seconds, serial, call))
-            self._changed.notify()
-
-        def cancel() -> None:
-            with self._changed:
-                self._cancelled.add(serial)
+            heapq.heappush(self._entries, entry)
+            if entry.at < self._looks_at:
+                self._looks_at = -inf
                 self._changed.notify()
-
-        return cancel
+        return lambda: self._cancel(entry)
 
     def soon(self, call: Callable[[], None]) -> None:
         """Run `call` in the scheduler's thread."""
         self.later(0, call)
+
+    def _cancel(self, entry: _Entry) -> None:
+        with self._changed:
+            if entry.call is None:  # it has run
+                return
+            entry.call = None
+            self._cancelled += 1
+            if self._cancelled > _FEW and self._cancelled > len(self._entries) // 2:
+                self._entries = [one for one in self._entries if one.call is not None]
+                heapq.heapify(self._entries)
+                self._cancelled = 0
 
     def _run(self) -> None:
         while (call := self._next()) is not None:
@@ -69,16 +100,16 @@ class ThreadScheduler:
     def _next(self) -> Callable[[], None] | None:
         with self._changed:
             while not self._ended:
-                self._drop_cancelled()
-                wait = self._entries[0][0] - time.monotonic() if self._entries else None
+                entries = self._entries
+                while entries and entries[0].call is None:
+                    heapq.heappop(entries)
+                    self._cancelled -= 1
+                wait = entries[0].at - time.monotonic() if entries else None
                 if wait is not None and wait <= 0:
-                    return heapq.heappop(self._entries)[2]
+                    entry = heapq.heappop(entries)
+                    call, entry.call = entry.call, None
+                    return call
+                self._looks_at = entries[0].at if entries else inf
                 self._changed.wait(wait)
+                self._looks_at = -inf
         return None
-
-    def _drop_cancelled(self) -> None:
-        """Remove the entries that have been cancelled."""
-        if self._cancelled:
-            self._entries = [entry for entry in self._entries if entry[1] not in self._cancelled]
-            heapq.heapify(self._entries)
-            self._cancelled.clear()

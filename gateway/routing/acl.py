@@ -36,6 +36,13 @@ class Subject(NamedTuple):
     listener: str = ""
 
 
+class Lists(NamedTuple):
+    """What a login gives its client; it counts where no entry of the list says anything."""
+
+    publish: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] = ()
+
+
 class Verdict(NamedTuple):
     """The answer about a subscription."""
 
@@ -70,10 +77,12 @@ class _Clause(NamedTuple):
 class Rights:
     """What one subject may do: computed when it connects, and again when the list is reloaded."""
 
-    __slots__ = ("_clauses", "_most", "_remembered", "_tries", "subject")
+    __slots__ = ("_clauses", "_given", "_most", "_remembered", "_tries", "subject")
 
-    def __init__(self, subject: Subject, clauses: dict[str, list[_Clause]]) -> None:
+    def __init__(self, subject: Subject, clauses: dict[str, list[_Clause]], given: int = -1) -> None:
         self.subject = subject
+        self._given = given
+        """The index at which stands what its login gives it."""
         self._most = MAX_REMEMBERED
         self._clauses = clauses
         self._tries = {action: _trie(found) for action, found in clauses.items()}
@@ -134,7 +143,8 @@ class Rights:
             return Why(allowed=False, entry=-1, text=f"no entry of the list says anything about {action} {topic}")
         verb = "allows" if clause.allows else "denies"
         shown = clause.written if clause.written == clause.filter else f"{clause.written} (here {clause.filter})"
-        return Why(clause.allows, clause.entry, f"entry {clause.entry + 1} {verb} {action} on {shown}")
+        who = "what its login gives it" if clause.entry == self._given else f"entry {clause.entry + 1}"
+        return Why(clause.allows, clause.entry, f"{who} {verb} {action} on {shown}")
 
 
 class _Everything(Rights):
@@ -174,7 +184,7 @@ class Acl:
         self._others: list[_Entry] = []
         for entry in self._entries or ():
             self._file(entry)
-        self._recent: dict[Subject, Rights] = {}
+        self._recent: dict[tuple[Subject, Lists | None], Rights] = {}
         self._common: dict[tuple[tuple[_Clause, ...], ...], Rights] = {}
 
     def _file(self, entry: _Entry) -> None:
@@ -186,23 +196,26 @@ class Acl:
         else:
             self._others.append(entry)
 
-    def of(self, subject: Subject) -> Rights:
-        """The rights of a subject."""
-        if self._entries is None:
+    def of(self, subject: Subject, lists: Lists | None = None) -> Rights:
+        """The rights of a subject, with those that its login gives it."""
+        if self._entries is None and lists is None:
             return _Everything(subject)
         named = self._by_user.get(subject.username, []) + self._by_client.get(subject.client_id, [])
         candidates = sorted(named + self._others, key=lambda entry: entry.index)
         applying = [entry for entry in candidates if entry.applies(subject)]
+        given = len(self._entries or ())
+        if lists is not None:
+            applying.append(_Entry(given, AclEntry(publish=list(lists.publish), subscribe=list(lists.subscribe))))
         clauses = {action: list(_clauses(applying, action, subject)) for action in (PUBLISH, SUBSCRIBE)}
-        return Rights(subject, clauses)
+        return Rights(subject, clauses, given)
 
-    def _rights(self, listener: str, client_id: str, user: str | None) -> Rights:
-        subject = Subject(client_id, user or "", listener)
-        rights = self._recent.get(subject)
+    def _rights(self, listener: str, client_id: str, user: str | None, lists: Lists | None) -> Rights:
+        key = Subject(client_id, user or "", listener), lists
+        rights = self._recent.get(key)
         if rights is None:
             if len(self._recent) >= MAX_SUBJECTS:
                 del self._recent[next(iter(self._recent))]
-            rights = self._recent[subject] = self._in_common(self.of(subject))
+            rights = self._recent[key] = self._in_common(self.of(*key))
         return rights
 
     def _in_common(self, rights: Rights) -> Rights:
@@ -218,17 +231,29 @@ class Acl:
             rights.share()
         return known
 
-    def may_publish(self, listener: str, client_id: str, user: str | None, topic: str) -> bool:
+    def may_publish(
+        self, listener: str, client_id: str, user: str | None, topic: str, lists: Lists | None = None
+    ) -> bool:
         """Whether this client may publish to `topic`."""
-        return self._entries is None or self._rights(listener, client_id, user).publish(topic)
+        return (self._entries is None and lists is None) or self._rights(listener, client_id, user, lists).publish(
+            topic
+        )
 
-    def may_subscribe(self, listener: str, client_id: str, user: str | None, filter_: str) -> bool:
+    def may_subscribe(
+        self, listener: str, client_id: str, user: str | None, filter_: str, lists: Lists | None = None
+    ) -> bool:
         """Whether this client may subscribe to `filter_`; what it is sent is still to be asked about."""
-        return self._entries is None or self._rights(listener, client_id, user).subscribe(filter_).allowed
+        return (self._entries is None and lists is None) or self._rights(listener, client_id, user, lists).subscribe(
+            filter_
+        ).allowed
 
-    def may_receive(self, listener: str, client_id: str, user: str | None, topic: str) -> bool:
+    def may_receive(
+        self, listener: str, client_id: str, user: str | None, topic: str, lists: Lists | None = None
+    ) -> bool:
         """Whether a message on `topic` may be delivered to this client."""
-        return self._entries is None or self._rights(listener, client_id, user).deliver(topic)
+        return (self._entries is None and lists is None) or self._rights(listener, client_id, user, lists).deliver(
+            topic
+        )
 
 
 def compile_acl(entries: Sequence[AclEntry] | None) -> Acl:
@@ -251,7 +276,7 @@ class _Entry:
             return False
         if self.spec.listener is not None and self.spec.listener != subject.listener:
             return False
-        if self._user is not None and not self._user(subject.username):
+        if self._user is not None and (anonymous or not self._user(subject.username)):
             return False
         return self._client is None or self._client(subject.client_id)
 

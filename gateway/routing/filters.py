@@ -7,7 +7,8 @@ hashable value.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
 from gateway.mqtt.topics import split_shared
@@ -126,17 +127,18 @@ class Subscriptions(Generic[S]):
 
     def match(self, topic: str) -> Matched[S]:
         """Who gets a publication on `topic`: each subscriber once, with its overlapping interests merged."""
-        entries = self._trie.match(topic)
-        if len(entries) == 1 and not entries[0][1].shared:
-            return Matched(entries[0][1].direct.copy(), [])
-        direct: dict[S, Interest] = {}
-        groups: list[Group[S]] = []
-        for filter_, members in entries:
-            for subscriber, interest in members.direct.items():
-                seen = direct.get(subscriber)
-                direct[subscriber] = interest if seen is None else merge(seen, interest)
-            groups += [Group(name, filter_, inside) for name, inside in members.shared.items()]
-        return Matched(direct, groups)
+        return matched(self.entries(topic))
+
+    def entries(self, topic: str) -> list[tuple[str, Members[S]]]:
+        """The filters that match `topic`, and their subscribers."""
+        return self._trie.match(topic)
+
+    def group(self, filter: str) -> Group[S] | None:  # noqa: A002
+        """The shared subscription with this filter, as `$share/name/filter`, if it has members."""
+        share, inner = split_shared(filter)
+        entry = self._trie.get(inner.split("/"))
+        members = entry[1].shared.get(share) if entry is not None else None
+        return Group(share, inner, members) if members else None
 
     def __iter__(self) -> Iterator[tuple[S, str, Interest]]:
         for subscriber, filters in self._by_subscriber.items():
@@ -144,18 +146,47 @@ class Subscriptions(Generic[S]):
                 yield subscriber, filter_, interest
 
 
-def merge(one: Interest, other: Interest) -> Interest:
+def width(entries: Sequence[tuple[str, Members[S]]]) -> int:
+    """How many subscriptions there are in these filters."""
+    count = 0
+    for _, members in entries:
+        count += len(members.direct)
+        if members.shared:
+            count += sum(map(len, members.shared.values()))
+    return count
+
+
+def matched(entries: Sequence[tuple[str, Members[S]]]) -> Matched[S]:
+    """Who gets a publication that these filters match: each subscriber once, with its overlapping interests
+    merged."""
+    if len(entries) == 1 and not entries[0][1].shared:
+        return Matched(entries[0][1].direct.copy(), [])
+    direct: dict[S, Interest] = {}
+    several: dict[S, list[Interest]] = {}
+    groups: list[Group[S]] = []
+    for filter_, members in entries:
+        for subscriber, interest in members.direct.items():
+            first = direct.setdefault(subscriber, interest)
+            if first is not interest:
+                several.setdefault(subscriber, [first]).append(interest)
+        if members.shared:
+            groups += [Group(name, filter_, inside) for name, inside in members.shared.items()]
+    for subscriber, interests in several.items():
+        direct[subscriber] = merged(interests)
+    return Matched(direct, groups)
+
+
+def merged(interests: Sequence[Interest]) -> Interest:
     """Overlapping subscriptions deliver once, at the highest QoS, with every identifier [MQTT-3.3.5-1]
     [MQTT-3.3.4-2] [MQTT-3.3.4-3] [MQTT-3.3.4-4]; those that are No Local have no part in what the subscriber itself
     published."""
-    merged = Interest(
-        max(one.qos, other.qos),
-        one.no_local and other.no_local,
-        one.retain_as_published or other.retain_as_published,
-        min(one.retain_handling, other.retain_handling),
-        one.identifiers + tuple(number for number in other.identifiers if number not in one.identifiers),
-    )
-    if merged.no_local or not (one.no_local or other.no_local or one.echoed or other.echoed):
-        return merged
-    own = [interest.echoed or interest for interest in (one, other) if not interest.no_local]
-    return merged._replace(echoed=own[0] if len(own) == 1 else merge(*own))
+    qos, no_local, as_published, handling, identifiers, echoed = zip(*interests, strict=True)
+    unlike = any(no_local) or any(echoed)
+    found = Interest(
+        max(qos), all(no_local), any(as_published), min(handling),
+        tuple(dict.fromkeys(chain.from_iterable(identifiers))),
+    )  # fmt: skip
+    if found.no_local or not unlike:
+        return found
+    own = [interest.echoed or interest for interest in interests if not interest.no_local]
+    return found._replace(echoed=own[0] if len(own) == 1 else merged(own))

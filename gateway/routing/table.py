@@ -15,7 +15,6 @@ from typing import NamedTuple
 from gateway.routing.trie import FilterTrie
 from gateway.rules.mappings import InboundRule, Mappings, OutboundRule
 from gateway.rules.model import When
-from gateway.rules.templates import Template
 
 
 class Context(NamedTuple):
@@ -75,7 +74,7 @@ class Table:
         self.routes = [_compile(rule, gateway if mappings.to_mqtt else "") for rule in mappings.to_mq]
         self.outbound: tuple[OutboundRule, ...] = mappings.to_mqtt
         self.dead_letter_unmatched = mappings.dead_letter_unmatched
-        self._property_readers = {id(route) for route in self.routes if _reads_properties(route.rule)}
+        self._property_readers = {id(route) for route in self.routes if route.rule.spec.when.properties}
         self._askers = {id(route) for route in self.routes if _asks_who(route.rule.spec.when)}
         self._trie: FilterTrie[list[Route]] = FilterTrie()
         for route in self.routes:
@@ -106,7 +105,7 @@ class Table:
         return bool(askers) and any(id(route) in askers for route in self.candidates(topic))
 
     def match(self, topic: str, context: Context) -> list[Match]:
-        """The rules that apply, in order. Those with `pending` apply only if the payload agrees (see `settle`)."""
+        """The rules that apply, in order. Those with `pending` apply only if the payload agrees (see `Plan.settle`)."""
         matches: list[Match] = []
         for route in self.candidates(topic):
             if not route.holds(context):
@@ -117,25 +116,8 @@ class Table:
         return matches
 
 
-def _reads_properties(rule: InboundRule) -> bool:
-    slots = (slot for template in templates_of(rule) for slot in template.slots)
-    return bool(rule.spec.when.properties) or any(slot.kind == "property" for slot in slots)
-
-
 def _asks_who(when: When) -> bool:
     return when.client is not None or when.user is not None
-
-
-def settle(matches: Iterable[Match], agrees: Callable[[Match], bool]) -> list[Match]:
-    """The matches that apply once the payload is known: `agrees` is asked about pending ones only."""
-    settled: list[Match] = []
-    for match in matches:
-        if match.pending and not agrees(match):
-            continue
-        settled.append(match)
-        if not match.rule.spec.goes_on:
-            break
-    return settled
 
 
 def compile_mappings(mappings: Mappings, gateway: str = "") -> Table:
@@ -188,8 +170,8 @@ def _conditions(when: When) -> Iterable[tuple[str, Condition]]:
         client = like(when.client)
         yield f"client is like {_show(when.client)}", lambda context: client(context.client_id)
     if when.user is not None:
-        user = like(when.user)
-        yield f"user is like {_show(when.user)}", lambda context: user(context.username)
+        user, nobody = like(when.user), "" in when.user  # who is anonymous has no name that could be like one
+        yield f"user is like {_show(when.user)}", lambda context: user(context.username) if context.username else nobody
     if when.listener is not None:
         listeners = frozenset(when.listener)
         yield f"listener is {_show(when.listener)}", lambda context: context.listener in listeners
@@ -207,13 +189,3 @@ def _show(values: Iterable[object]) -> str:
 def _property_like(name: str, pattern: str) -> Condition:
     matches = like([pattern])
     return lambda context: any(key == name and matches(value) for key, value in context.user_properties)
-
-
-def templates_of(rule: InboundRule) -> list[Template]:
-    """Every template of a rule."""
-    optional = (
-        rule.queue, rule.mq_topic, rule.group_by, rule.group_sequence, rule.group_last, rule.correlation, rule.user,
-        rule.application_data,
-    )  # fmt: skip
-    present = [template for template in optional if template is not None]
-    return [*present, rule.queue_manager, *(template for _, template, _ in rule.properties)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gateway.errors import Finding
 from gateway.rules.model import ToMq, ToMqtt
-from gateway.rules.templates import Template
+from gateway.rules.templates import Slot, Template
 from gateway.rules.trials import Test
 
 PropertyRule = tuple[str, Template, str]
@@ -60,6 +60,16 @@ class OutboundRule:
     client: Template | None = None
     order_by: Template | None = None
     response_topic: Template | None = None
+    slots: tuple[Slot, ...] = field(init=False, repr=False, compare=False)
+    """All that its templates ask for."""
+    json_fields: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The fields of a JSON body among them."""
+
+    def __post_init__(self) -> None:
+        templates = (self.topic, self.client, self.order_by, self.response_topic)
+        slots = tuple(slot for template in templates if template is not None for slot in template.slots)
+        object.__setattr__(self, "slots", slots)
+        object.__setattr__(self, "json_fields", tuple({slot.name: None for slot in slots if slot.kind == "json"}))
 
     @property
     def name(self) -> str:

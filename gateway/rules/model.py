@@ -40,7 +40,9 @@ class When(Part):
     client: Names | None = Field(
         default=None, description="Matches client identifiers like one of these (`*` and `?`)."
     )
-    user: Names | None = Field(default=None, description='Matches user names like one of these; `""` is anonymous.')
+    user: Names | None = Field(
+        default=None, description='Matches user names like one of these; `""` is an anonymous client, which `*` is not.'
+    )
     listener: Names | None = Field(default=None, description="Matches publications through one of these listeners.")
     retained: bool | None = Field(default=None, description="Matches publications with (or without) the retain flag.")
     payload: PayloadSize | None = Field(default=None, description="Matches payloads of a certain size.")
@@ -167,7 +169,11 @@ class ToMq(Part):
         default=None,
         description="Template for an MQ topic string, instead of a queue. A retained publication is retained there.",
     )
-    queue_manager: str = Field(default="", description="Template for a remote queue manager.")
+    queue_manager: str = Field(
+        default="",
+        description="Template for another queue manager: one of `targets` in the settings is put to directly; any "
+        "other is a remote one, which the gateway's own sends to.",
+    )
     allowed_queues: Names | None = Field(
         default=None,
         description="Queue names (with `*`) that the template may give; needed when it begins with a placeholder.",

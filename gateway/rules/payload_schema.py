@@ -6,14 +6,14 @@ References to other documents are refused: a rule must not fetch anything. Error
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-import jsonschema_rs
-
 from gateway.config.units import Wrong
 
-Invalid = jsonschema_rs.ValidationError
+Differs = Callable[[object], str]
+"""What in a document is not as a schema describes, with its place; empty: all is."""
 
 
 def _refuse(uri: str) -> Any:
@@ -21,12 +21,31 @@ def _refuse(uri: str) -> Any:
 
 
 @lru_cache(maxsize=1024)
-def compile_schema(text: str) -> Any:
+def compile_schema(text: str) -> Differs:
     """The validator of a schema; Wrong when the text is not one."""
+    import jsonschema_rs  # 8 MB: only where a rule has a schema
+
+    invalid = jsonschema_rs.ValidationError
     try:
-        return jsonschema_rs.validator_for(json.loads(text), mask="the value", retriever=_refuse)
-    except Invalid as error:
+        validator = jsonschema_rs.validator_for(json.loads(text), mask="the value", retriever=_refuse)
+    except invalid as error:
         what = error.message.splitlines()[0][:200]
         raise Wrong(f"not a JSON Schema: {what}", "correct it; references may only lead inside the same file") from None
     except (ValueError, RecursionError) as error:
         raise Wrong(f"not JSON: {error}"[:200], "correct that file") from None
+
+    def differs(document: object) -> str:
+        try:
+            if not validator.is_valid(document):  # a third of what it takes to be told what is wrong
+                validator.validate(document)
+        except invalid as error:
+            return f"{'/'.join(map(str, error.instance_path)) or 'the document'}: {error.message}"
+        except (ValueError, RecursionError):  # what the validator does not take in, such as 300 arrays in each other
+            return "the schema cannot be applied to the document"
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # of the validator's own language: no Exception, and no end
+                raise
+            return "the schema cannot be applied to the document"
+        return ""
+
+    return differs

@@ -146,17 +146,18 @@ def _source(source: str, levels: dict[str, str], plain: Sequence[str], folders: 
 
 def render(template: Template, scope: Scope) -> str:
     """The text. Refused: a slot has no value."""
-    return "".join(part if isinstance(part, str) else _text(part, scope) for part in template.parts)
+    return "".join(part if isinstance(part, str) else text_of(part, scope(part)) for part in template.parts)
 
 
-def _text(slot: Slot, scope: Scope) -> str:
-    value = scope(slot)
+def text_of(slot: Slot, value: Value) -> str:
+    """The value of a slot within a text. Refused: there is none."""
     if value is None:
         raise Refused(f"no value for {{{slot}}}", Feedback.VALUE_MISSING)
-    return _cased(_show(value), slot.case)
+    return _cased(shown(value), slot.case)
 
 
-def _show(value: Value) -> str:
+def shown(value: Value) -> str:
+    """A value as text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
@@ -176,7 +177,7 @@ def render_value(template: Template, scope: Scope, type_name: str = "") -> Value
         slot = template.parts[0]
         value = scope(slot)
         if slot.case and value is not None:
-            value = _cased(_show(value), slot.case)
+            value = _cased(shown(value), slot.case)
         return None if value is None else to_type(value, type_name or slot.type, str(slot))
     return to_type(render(template, scope), type_name, template.text)
 
@@ -207,11 +208,11 @@ def _to_float(value: Value) -> float:
 _BOOLEANS = {"true": True, "1": True, "on": True, "yes": True, "false": False, "0": False, "off": False, "no": False}
 
 _CONVERT: dict[str, Callable[[Value], Value]] = {
-    "string": _show,
+    "string": shown,
     "int": _to_int,
     "float": _to_float,
-    "bool": lambda value: _BOOLEANS[_show(value).lower()],
-    "bytes": lambda value: value if isinstance(value, bytes) else _show(value).encode(),
+    "bool": lambda value: _BOOLEANS[shown(value).lower()],
+    "bytes": lambda value: value if isinstance(value, bytes) else shown(value).encode(),
 }
 
 
@@ -229,6 +230,20 @@ def render_queue(template: Template, scope: Scope, allowed: Sequence[str] = ()) 
     return name
 
 
+def as_far_as_known(template: Template, scope: Scope, *, names: bool) -> str:
+    """The text, in which a placeholder without a value that fits stays as it is written. `names`: it is an MQ name."""
+
+    def piece(part: str | Slot) -> str:
+        if isinstance(part, str):
+            return part
+        try:
+            return _component(part, scope) if names else render(Template("", (part,)), scope)
+        except Refused:
+            return f"{{{part}{':' + part.case if part.case else ''}}}"
+
+    return "".join(map(piece, template.parts))
+
+
 def _literal_start(template: Template, word: str) -> bool:
     first = template.parts[0]
     return isinstance(first, str) and first.upper().startswith(word)
@@ -240,10 +255,13 @@ def _component(slot: Slot, scope: Scope) -> str:
     value = scope(slot)
     if value is None:
         raise Refused(f"no value for {{{slot}}}", Feedback.VALUE_MISSING)
-    text = _show(value) if slot.case != "safe" else _cased(_show(value), "safe")
+    text = shown(value) if slot.case != "safe" else _cased(shown(value), "safe")
     pieces = text.split("/") if slot.kind == "rest" else [text]
-    if not all(_COMPONENT.match(piece) for piece in pieces):  # before capitals: those of `ß` are letters MQ allows
-        raise Refused(f"{{{slot}}} has a value that cannot be part of an MQ name", Feedback.NAME_NOT_VALID)
+    for piece in pieces:  # before capitals: those of `ß` are letters MQ allows
+        if not _COMPONENT.match(piece):
+            wrong = next((f"its {letter!r}" for letter in piece if not _COMPONENT.match(letter)), "its length")
+            what = f"{{{slot}}} is {text[:60]!r}, which cannot be part of an MQ name for {wrong}"
+            raise Refused(what, Feedback.NAME_NOT_VALID)
     return _cased(".".join(pieces), slot.case if slot.case in ("asis", "lower") else "upper")
 
 

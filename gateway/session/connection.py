@@ -26,17 +26,20 @@ class Connection:
     __slots__ = (
         "accepted_at",
         "aliases",
+        "asked_at",
         "auth",
         "caches",
         "close_reason",
         "connack_sent",
         "connected_at",
         "earlier",
+        "early",
         "early_bytes",
+        "exchange",
         "generation",
-        "held",
         "inbound_pending",
         "keep_alive",
+        "kept",
         "last_read",
         "last_retry",
         "leaving",
@@ -45,20 +48,22 @@ class Connection:
         "listener",
         "out",
         "problem_information",
+        "published",
         "publisher",
         "reader",
-        "receive_maximum",
+        "refusal",
         "rejected",
         "request",
         "sent_early",
         "session",
         "state",
+        "traced",
         "unreleased",
         "user",
         "version",
     )
 
-    def __init__(self, link: Link, reader: Reader, listener: Any, now: float) -> None:
+    def __init__(self, link: Link, reader: Reader, listener: Any, now: float) -> None:  # noqa: PLR0915 -- its fields
         self.link = link
         self.reader = reader
         self.listener = listener
@@ -70,8 +75,8 @@ class Connection:
         """Seconds after which silence ends the connection: one and a half keep-alive periods; 0: never."""
         self.last_read = now
         self.connected_at = now
-        self.accepted_at = 0.0
-        """When its CONNECT was granted: CONNACK follows the commit."""
+        self.asked_at = self.accepted_at = 0.0
+        """When its CONNECT came, and when it was granted: CONNACK follows the commit."""
         self.sent_early = False
         """Whether the client sent more without waiting for CONNACK."""
         self.earlier: Any = None
@@ -81,7 +86,8 @@ class Connection:
         """Whether the client sent DISCONNECT: the socket closes when what it sent before that is committed."""
         self.limits: Any = None
         """What its listener allows."""
-        self.receive_maximum = 0xFFFF
+        self.published = 0
+        """Publications that were taken from it since its rate was looked at, if it has one."""
         self.inbound_pending = 0
         """QoS 1 and 2 publications received and not acknowledged yet: what Receive Maximum limits [MQTT-3.3.4-7]."""
         self.unreleased = 0xFFFF
@@ -94,13 +100,23 @@ class Connection:
         self.connack_sent = False
         """Whether CONNACK has been written: nothing may be written before it."""
         self.early_bytes = 0
-        self.held: list[Any] = []
-        """Packets that arrived while the CONNECT is being decided."""
+        """How much arrived while the CONNECT was being decided."""
+        self.early = bytearray()
+        """What of it is kept, as it came."""
+        self.kept = 0
+        """Bytes that are kept of it while it is not online."""
         self.auth: Any = None
+        self.exchange: object = None
+        """What access control has to know when the client goes on with its authentication."""
+        self.refusal: Any = None
+        """A refusal that is held back."""
         self.request: Any = None
         self.problem_information = True
+        self.traced = False
+        """Whether somebody looks at what this client sends and gets: then its packets are taken one at a time."""
         self.close_reason = ""
-        self.rejected = False
+        self.rejected = ""
+        """As what its CONNECT was refused."""
         self.publisher = Publisher(link.listener, "", None, 0)
 
 

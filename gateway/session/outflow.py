@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from itertools import repeat
 
 from gateway.mqtt.packets import V5, V31
 from gateway.ports.batch import Stored, Token
+from gateway.session import copy_columns
+from gateway.session.copies import Copies
 from gateway.session.publication import Publication
 from gateway.session.record import Decoding
 
@@ -53,18 +56,30 @@ def restored(stored: Stored, decoding: Decoding | None = None) -> Item:
     return item
 
 
-_Like = tuple[bytes | None, bytes | None, int, int, bytes, bytes]
-"""Topic, properties, payload's length and QoS of a publication, and the bytes before and after its packet
-identifier, up to the payload: all publications with these are alike on the wire."""
-_NOTHING_YET: _Like = (None, None, 0, 0, b"", b"")
+def restored_several(records: list[bytes], tokens: list[Token], begin: int, decoding: Decoding) -> Copies | None:
+    """The stored row at `begin` with those behind it that are alike; None: it is to be looked at alone."""
+    like, sub_ids, width, first, end = decoding.decode_several(records, begin)
+    if end - begin < 2:
+        return None
+    return Copies(like, like.qos, sub_ids, records[begin:end], width, first, tokens[begin:end])
 
 
-def _like(item: Item, before: bytes, after: bytes) -> _Like:
-    publication = item.publication
-    if item.retain or item.dup or item.sub_ids or publication.expires:
-        return _NOTHING_YET
-    size = len(publication.payload)
-    return publication.topic, publication.properties, size, item.qos, before, after[: len(after) - size]
+def single(copies: Copies, at: int) -> Item:
+    """One of several copies by itself."""
+    token = copies.tokens[at] if copies.tokens else None
+    packet_id = copies.first + at if copies.first else 0
+    item = Item(copies.publication(at), copies.qos, False, copies.sub_ids, packet_id, token)  # noqa: FBT003
+    item.released = copies.released
+    return item
+
+
+def singles(copies: Copies) -> list[Item]:
+    """Several copies, each by itself."""
+    return [single(copies, at) for at in range(copies.start, len(copies.bodies))]
+
+
+if copy_columns.compiled is not None:
+    copy_columns.compiled.configure(Copies, Item, Publication)
 
 
 class Outflow:
@@ -81,6 +96,7 @@ class Outflow:
         "max_packet",
         "missed",
         "pending",
+        "queued",
         "redelivered",
         "resumed",
         "sent_token",
@@ -93,8 +109,11 @@ class Outflow:
         self.window = 0xFFFF
         self.version = 4
         self.max_packet = NO_LIMIT
-        self.inflight: dict[int, Item] = {}
-        self.pending: deque[Item] = deque()
+        self.inflight: dict[int, Item | Copies] = {}
+        """What each packet identifier on the wire names; ask `item` for one message, `items` for all."""
+        self.pending: deque[Item | Copies] = deque()
+        self.queued = 0
+        """How many messages that is."""
         self.unfetched = False
         """True while stored messages are not in memory: they are fetched when the window has room."""
         self.fetching = False
@@ -146,57 +165,172 @@ class Outflow:
         """Go on after the last packet identifier that was assigned before a restart."""
         self._next = last
 
-    def offer(self, items: list[Item]) -> None:
+    def allot_several(self, count: int) -> int:
+        """The first of so many packet ids that follow one another and are not in flight; 0: there are none next."""
+        first = self._next % 0xFFFF + 1
+        if first + count > 0x10000 or not self._are_free(first, count):
+            return 0
+        self._next = first + count - 1
+        return first
+
+    def _are_free(self, first: int, count: int) -> bool:
+        """Whether none of these packet ids is in flight."""
+        inflight = self.inflight
+        return first not in inflight if count == 1 else inflight.keys().isdisjoint(range(first, first + count))
+
+    def offer(self, items: list[Item] | Copies) -> None:
         """Append items at QoS 1 or 2; `fill` sends them when the window has room."""
+        self.queued += len(items)
+        if isinstance(items, Copies):
+            self.pending.append(items)
+            if items.tokens:
+                self.last_token = items.tokens[-1]
+            return
         self.pending.extend(items)
         token = items[-1].token
         if token is not None:
             self.last_token = token
 
-    def fill(self, now: float, out: list[bytes]) -> list[Item]:
-        """Send what the window allows. Returns items that are dropped unsent: expired, or larger than the
-        client's Maximum Packet Size [MQTT5-3.1.2-24] [MQTT-3.1.2-25]."""
+    # -- one message --
+
+    def item(self, packet_id: int) -> Item | None:
+        """What is in flight with a packet id, by itself from now on."""
+        found = self.inflight.get(packet_id)
+        if isinstance(found, Copies):
+            found = self.inflight[packet_id] = single(found, packet_id - found.first)
+        return found
+
+    def items(self) -> list[Item]:
+        """Everything in flight, in order, each by itself from now on."""
+        return [item for item in map(self.item, list(self.inflight)) if item is not None]
+
+    def pending_items(self) -> list[Item]:
+        """What waits for the window, in order, each by itself."""
+        found: list[Item] = []
+        for one in self.pending:
+            found += singles(one) if isinstance(one, Copies) else (one,)
+        return found
+
+    def wait(self, items: Iterable[Item]) -> None:
+        """Have these wait for the window, and nothing else."""
+        self.pending = deque(items)
+        self.queued = len(self.pending)
+
+    # -- sending --
+
+    def fill(self, now: float, out: list[bytes]) -> tuple[int, list[Item]]:
+        """Send what the window allows. Returns how many that are, and items that are dropped unsent: expired, or larger
+        than the client's Maximum Packet Size [MQTT5-3.1.2-24] [MQTT-3.1.2-25]. A defect is raised by the call that
+        begins with the item that meets it, and that stays the first of those that wait."""
         over: list[Item] = []
-        pending, inflight = self.pending, self.inflight
-        plain = not (self._alias_limit and self.version == V5)
-        window, token, like = self.window, self.sent_token, _NOTHING_YET
-        while pending and len(inflight) < window:  # [MQTT-4.9.0-2] [MQTT-3.3.4-9]
-            item = pending.popleft()
-            if item.token is not None:
-                token = item.token
-            publication = item.publication
-            if publication.expires and publication.expired(
-                now
-            ):  # [MQTT-3.3.2-5], but not once it is sent [MQTT-4.3.3-7]
-                over.append(item)
-                continue
-            packet_id = item.packet_id
-            if not packet_id or packet_id in inflight:
-                packet_id = item.packet_id = self.allot()
-            payload = publication.payload
-            topic, block, size, qos, before, middle = like
-            if (
-                publication.topic is topic
-                and publication.properties is block
-                and len(payload) == size
-                and item.qos == qos
-                and not (item.retain or item.dup or item.sub_ids or publication.expires)
-            ):
-                data = before + packet_id.to_bytes(2, "big") + middle + payload
-            elif plain:
-                first = 0x30 | item.qos << 1 | (1 if item.retain else 0) | (8 if item.dup else 0)
-                before, after = publication.wire(self.version, first, now, item.sub_ids)
-                data = before + packet_id.to_bytes(2, "big") + after
-                like = _like(item, before, after) if len(data) <= self.max_packet else _NOTHING_YET
-            else:
-                data = self.encode(item, now)
-            if len(data) > self.max_packet:
-                over.append(item)
-                continue
-            inflight[packet_id] = item  # until it is acknowledged [MQTT-4.3.2-3] [MQTT-4.3.3-3]
+        pending, inflight, window = self.pending, self.inflight, self.window
+        before = len(inflight)
+        try:
+            while pending and len(inflight) < window:  # [MQTT-4.9.0-2] [MQTT-3.3.4-9]
+                first = pending[0]
+                if isinstance(first, Copies):
+                    self._fill_from(first, min(len(first), window - len(inflight)), now, out)
+                elif self._fill_one(first, now, out):
+                    over.append(first)
+        except Exception:
+            if not over and len(inflight) == before:
+                raise
+        return len(inflight) - before, over
+
+    def _fill_one(self, item: Item, now: float, out: list[bytes]) -> bool:
+        """Send one; True: it is dropped unsent."""
+        inflight, data = self.inflight, b""
+        dropped = item.publication.expired(now)  # [MQTT-3.3.2-5], but not once it is sent [MQTT-4.3.3-7]
+        if not dropped:
+            if not item.packet_id or item.packet_id in inflight:
+                item.packet_id = self.allot()
+            data = self.encode(item, now)
+            dropped = len(data) > self.max_packet
+        self.pop()
+        if not dropped:
+            inflight[item.packet_id] = item  # until it is acknowledged [MQTT-4.3.2-3] [MQTT-4.3.3-3]
             out.append(data)
-        self.sent_token = token
-        return over
+        return dropped
+
+    def pop(self) -> Item:
+        """The first of those that wait no longer does."""
+        item = self.pending.popleft()
+        if isinstance(item, Copies):
+            item, *others = singles(item)
+            self.pending.extendleft(reversed(others))
+        self.queued -= 1
+        if item.token is not None:
+            self.sent_token = item.token
+        return item
+
+    def _fill_from(self, copies: Copies, count: int, now: float, out: list[bytes]) -> None:
+        """Send so many of the copies that are the next to be sent, or have each looked at."""
+        pending, start, end = self.pending, copies.start, len(copies.bodies)
+        if self._alias_limit and self.version == V5 and self._has_alias_to_learn(copies):
+            pending.popleft()
+            if start + 1 < end:
+                pending.appendleft(copies.part(start + 1, end))
+            pending.appendleft(single(copies, start))
+        elif not self._send_copies(copies, start, start + count, now, out):
+            pending.popleft()
+            pending.extendleft(reversed(singles(copies)))
+        elif start + count < end:
+            copies.start += count
+        else:
+            pending.popleft()
+
+    def _has_alias_to_learn(self, copies: Copies) -> bool:
+        """Whether the first copy tells the client an alias that the others use."""
+        return copies.like.topic not in self._aliases and len(self._aliases) < self._alias_limit
+
+    def send_now(self, copies: Copies, now: float) -> bytes | None:
+        """The packets of all of some copies that go to the wire at once; None, with nothing done, where something waits
+        before them, the window has no room, or each is to be looked at."""
+        count = len(copies.bodies)
+        if self.pending or self.unfetched or self._alias_limit or len(self.inflight) + count > self.window:
+            return None
+        data = self._packets(copies, 0, count, now)
+        if data is not None and copies.tokens:
+            self.last_token = copies.tokens[-1]
+        return data
+
+    def _send_copies(self, copies: Copies, begin: int, end: int, now: float, out: list[bytes]) -> bool:
+        """Send some copies that wait; False, with nothing done, if each is to be looked at."""
+        data = self._packets(copies, begin, end, now)
+        if data is None:
+            return False
+        self.queued -= end - begin
+        out.append(data)
+        return True
+
+    def _packets(self, copies: Copies, begin: int, end: int, now: float) -> bytes | None:
+        """The packets of copies, which are in flight from now on [MQTT-4.3.2-3] [MQTT-4.3.3-3]; None, with nothing
+        done, if each is to be looked at."""
+        like, count = copies.like, end - begin
+        if like.expires and now >= like.expires:
+            return None
+        if not copies.first:
+            first = self.allot_several(count)
+        else:
+            first = copies.first + begin
+            first = first if self._are_free(first, count) else 0
+        if not first:
+            return None
+        alias, topic = b"", like.topic
+        if self._aliases and (number := self._aliases.get(topic)) is not None:
+            alias, topic = b"\x23" + number.to_bytes(2, "big"), b""
+        data = copy_columns.packets_of(copies, first, begin, end, self.version, now, self.max_packet, alias, topic)
+        if data is None:
+            return None
+        sent = copies if count == len(copies.bodies) else copies.part(begin, end)
+        sent.first = first
+        if count == 1:
+            self.inflight[first] = sent
+        else:
+            self.inflight.update(zip(range(first, first + count), repeat(sent)))
+        if sent.tokens:
+            self.sent_token = sent.tokens[-1]
+        return data
 
     def encode(self, item: Item, now: float) -> bytes:
         """The PUBLISH of an item, with its packet id (QoS 0: without). DUP only when it is sent again [MQTT-3.3.1-3]
@@ -217,27 +351,30 @@ class Outflow:
         return before + item.packet_id.to_bytes(2, "big") + after if item.qos else before + after
 
     def acknowledged(self, packet_id: int) -> Item | None:
-        """PUBACK: the item is delivered."""
-        item = self.inflight.get(packet_id)
-        if item is None or item.qos != 1:
+        """PUBACK: the item is delivered. None: no message of QoS 1 has this id."""
+        found = self.inflight.get(packet_id)
+        if found is None or found.qos != 1:
             return None
+        item = self.item(packet_id)
         del self.inflight[packet_id]
         return item
 
     def received(self, packet_id: int, refused: bool) -> Item | None:
         """PUBREC: the item is released, or finished when the receiver refused it [MQTT-4.4.0-2]. None: unknown id."""
-        item = self.inflight.get(packet_id)
-        if item is None or item.qos != 2:
+        found = self.inflight.get(packet_id)
+        if found is None or found.qos != 2:
             return None
+        item = self.item(packet_id)
         if refused:
             del self.inflight[packet_id]
         return item
 
     def completed(self, packet_id: int) -> Item | None:
         """PUBCOMP: the item is delivered."""
-        item = self.inflight.get(packet_id)
-        if item is None or not item.released:
+        found = self.inflight.get(packet_id)
+        if found is None or not found.released:
             return None
+        item = self.item(packet_id)
         del self.inflight[packet_id]
         return item
 
@@ -249,23 +386,28 @@ class Outflow:
     def resend(self, now: float, out: list[bytes]) -> None:
         """Everything in flight again, in the original order: PUBLISH with DUP, or PUBREL. [MQTT-4.4.0-1]
         [MQTT-4.6.0-1] [MQTT-3.3.1-1] [MQTT-4.3.3-6] [MQTT-4.8.2-4]"""
-        for item in self.inflight.values():
+        for item in self.items():
             if item.released:
                 out.append(self.pubrel(item.packet_id, again=True))
             else:
                 item.dup = True
                 out.append(self.encode(item, now))
 
+    @property
+    def sent(self) -> int:
+        """How many of what is stored first may have reached the client."""
+        waiting = sum(item.dup for item in self.pending_items() if item.token is not None)
+        return len(self.inflight) + waiting + self.redelivered
+
     def drop_memory(self) -> None:
         """The client of a durable session has left: stored items are fetched again when it returns, in order."""
-        kept = [item for item in self.pending if item.token is None]
-        dropped = [item for item in self.pending if item.token is not None]
-        if dropped:
-            self.pending = deque(kept)
+        waiting = self.pending_items()
+        kept = [item for item in waiting if item.token is None]
+        if len(kept) < len(waiting):
             self.unfetched, self.last_token = True, self.sent_token
-            self.redelivered += sum(item.dup for item in dropped)
+            self.redelivered += sum(item.dup for item in waiting if item.token is not None)
+            self.wait(kept)
 
     def waiting(self) -> Iterable[Item]:
         """Everything not acknowledged yet."""
-        yield from self.inflight.values()
-        yield from self.pending
+        return self.items() + self.pending_items()

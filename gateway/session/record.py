@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from itertools import islice
 from typing import Any
 
 from gateway.session.publication import Publication
@@ -31,7 +32,19 @@ HANDED_OVER = 0x40
 _FIXED = struct.Struct("<BBd")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
-STORED_IDS = {number: number.to_bytes(2, "little") for number in range(65_536)}
+
+
+class _StoredIds(dict[int, bytes]):
+    """Each made when it is first needed: all of them are 8 MB, and devices use few."""
+
+    __slots__ = ()
+
+    def __missing__(self, packet_id: int) -> bytes:
+        made = self[packet_id] = _U16.pack(packet_id)
+        return made
+
+
+STORED_IDS = _StoredIds()
 """Packet identifiers as they stand in records."""
 
 
@@ -40,25 +53,36 @@ def key_of(name: str | bytes) -> bytes:
     return hashlib.sha256(name.encode() if isinstance(name, str) else name).digest()[:24]
 
 
+def encode_front(publication: Publication, qos: int, flags: int = 0) -> bytes:
+    """Everything of the record before the properties."""
+    client, topic = publication.client_id.encode(), publication.topic
+    fixed = _FIXED.pack(VERSION, qos | flags, publication.expires)
+    return b"".join((fixed, _U16.pack(len(client)), client, _U16.pack(len(topic)), topic))
+
+
+def encode_sub_ids(sub_ids: tuple[int, ...]) -> bytes:
+    """What follows the properties."""
+    return bytes((len(sub_ids),)) + b"".join([_U32.pack(sub_id) for sub_id in sub_ids])
+
+
+_NO_PROPERTIES = _U32.pack(0) + encode_sub_ids(())
+"""How the prefix ends of a record without properties, reports and subscription identifiers."""
+
+
 def encode_prefix(publication: Publication, qos: int, retain: bool, sub_ids: tuple[int, ...], flags: int = 0) -> bytes:
     """Everything of the record before the packet identifier."""
-    client, report = publication.client_id.encode(), publication.report
+    block, report = publication.properties, publication.report
     if report:
         flags |= REPORTS
-    return b"".join(
-        (
-            _FIXED.pack(VERSION, qos | (4 if retain else 0) | flags, publication.expires),
-            _U16.pack(len(client)),
-            client,
-            _U16.pack(len(publication.topic)),
-            publication.topic,
-            _U32.pack(len(publication.properties)),
-            publication.properties,
-            bytes((len(sub_ids),)),
-            *(_U32.pack(sub_id) for sub_id in sub_ids),
-            _U16.pack(len(report)) + report if report else b"",
-        )
-    )
+    front = encode_front(publication, qos, flags | (4 if retain else 0))
+    properties = _U32.pack(len(block)) + block + encode_sub_ids(sub_ids)
+    return front + properties + _U16.pack(len(report)) + report if report else front + properties
+
+
+def with_properties(prefix: bytes, block: bytes) -> bytes:
+    """The prefix of a record without properties, with these."""
+    front = len(prefix) - len(_NO_PROPERTIES)
+    return b"".join((prefix[:front], _U32.pack(len(block)), block, encode_sub_ids(())))
 
 
 def encode_publication(
@@ -90,17 +114,36 @@ class Decoding:
 
     def decode(self, data: bytes) -> Decoded:
         """One record."""
-        at = len(self._begins)
-        if not at or data[:at] != self._begins:
-            at = self._begin(data)
+        at = self._packet_id_at(data)
         flags = self._flags
         (packet_id,) = _U16.unpack_from(data, at)
-        publication = Publication(
-            self._topic, data[at + 2 :], flags & 3, bool(flags & 4), self._properties, self._expires, self._client,
-            self._report,
-        )  # fmt: skip
+        publication = self._publication(data[at + 2 :])
         publication.handed_over = bool(flags & HANDED_OVER)
         return publication, packet_id, self._sub_ids, bool(flags & RELEASED)
+
+    def decode_several(self, records: list[bytes], begin: int) -> tuple[Publication, tuple[int, ...], int, int, int]:
+        """The record at `begin` with those behind it that are like it but for the payload and have the packet
+        identifiers that follow: what they have in common, subscription identifiers, where the payload is in each, the
+        first packet identifier, and where they end; `begin` if a record of this kind is to be looked at alone."""
+        at = self._packet_id_at(records[begin])
+        begins, end = self._begins, begin
+        (first,) = _U16.unpack_from(records[begin], at)
+        if not self._flags & ~3:
+            for data in islice(records, begin, None):
+                if not data.startswith(begins) or data[at] | data[at + 1] << 8 != first + end - begin:
+                    break
+                end += 1
+        return self._publication(b""), self._sub_ids, at + 2, first, end
+
+    def _publication(self, payload: bytes) -> Publication:
+        qos, retain = self._flags & 3, bool(self._flags & 4)
+        return Publication(
+            self._topic, payload, qos, retain, self._properties, self._expires, self._client, self._report
+        )
+
+    def _packet_id_at(self, data: bytes) -> int:
+        at = len(self._begins)
+        return at if at and data.startswith(self._begins) else self._begin(data)
 
     def _begin(self, data: bytes) -> int:
         """Everything before the packet identifier; where that is."""

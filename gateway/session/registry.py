@@ -56,9 +56,11 @@ class Ending:
 class Registry:
     """The sessions of this gateway, by client identifier [MQTT-3.1.3-2]."""
 
-    __slots__ = ("_due", "_sessions", "by_listener", "ending")
+    __slots__ = ("_due", "_sessions", "_staged_key", "by_listener", "ending")
 
-    def __init__(self) -> None:
+    def __init__(self, staged_key: bytes = b"") -> None:
+        self._staged_key = staged_key
+        """The key under which all sessions stage; empty: each has its own."""
         self._sessions: dict[str, Session] = {}
         self.by_listener: Counter[str] = Counter()
         """The number of sessions whose client connected last through each listener."""
@@ -78,6 +80,7 @@ class Registry:
 
     def add(self, session: Session) -> None:
         """Add a session."""
+        session.staged_key = self._staged_key or session.key
         self._sessions[session.client_id] = session
         self.by_listener[session.listener] += 1
 
@@ -104,12 +107,11 @@ class Registry:
         """Have `due` name a session at that time too."""
         heapq.heappush(self._due, (due, session.client_id))
 
-    def due(self, now: float) -> list[Session]:
-        """Sessions without a connection of which something is due. Each is named once."""
-        due: dict[str, Session] = {}
+    def due(self, now: float) -> Iterator[Session]:
+        """Sessions without a connection of which something is due, one after the other: what comes of the one may
+        concern the next."""
         while self._due and self._due[0][0] <= now:
             _, client_id = heapq.heappop(self._due)
             session = self._sessions.get(client_id)
             if session is not None and session.connection is None:
-                due[client_id] = session
-        return list(due.values())
+                yield session

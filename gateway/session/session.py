@@ -25,9 +25,9 @@ class Subscribed(NamedTuple):
     identifier: int
 
 
-Plain = tuple[bytes, bytes, int]
-"""A publication without properties: topic, what is stored after its prefix (packet identifier and payload), and the
-first byte of its packet."""
+Plain = tuple[bytes, bytes, int] | tuple[bytes, bytes, int, bytes]
+"""A publication without properties, or with user properties alone: topic, what is stored after its prefix (packet
+identifier and payload), the first byte of its packet, and the properties if there are any."""
 STAGED_ID = 2
 """Bytes of that packet identifier."""
 
@@ -50,6 +50,7 @@ class Session:
         "outflow",
         "received",
         "releasing",
+        "staged_key",
         "staged_tokens",
         "stored",
         "stored_bytes",
@@ -64,6 +65,8 @@ class Session:
     def __init__(self, client_id: str, version: int) -> None:
         self.client_id = client_id
         self.key = key_of(client_id)
+        self.staged_key = self.key
+        """The key under which its client's QoS 2 publications are staged."""
         self.version = version
         self.user: str | None = None
         self.listener = ""
@@ -78,7 +81,7 @@ class Session:
         self.inbound: dict[int, Publication | Plain | StagedRun] = {}
         """QoS 2 publications received and not released, by packet id."""
         self.staged_tokens: dict[int, Token] = {}
-        """Tokens of those that are staged as records."""
+        """Tokens of those that are staged as records and committed."""
         self.releasing: set[int] = set()
         """QoS 2 publications that the client has released and whose destination is parked."""
         self.outflow = Outflow()
@@ -121,7 +124,7 @@ class Session:
             "expiry": self.expiry,
             "connected": connected,
             "since": now,
-            "sent": len(self.outflow.inflight),
+            "sent": self.outflow.sent,
             "subscriptions": [
                 [s.options.filter, s.options.qos, s.options.no_local, s.options.retain_as_published,
                  s.options.retain_handling, s.identifier]

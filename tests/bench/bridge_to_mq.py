@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import memory_library
 import mqi_clients
 from free_ports import free_port
-from run import load_generator
+from servers import load_generator
 
 from gateway.mqtt import client
 

@@ -63,12 +63,12 @@ class Inside:
             (directory / name).write_text(text)
         found = load_settings(str(directory / "settings.yaml"), {}, {"listeners.0.port": 0})
         clock = WallClock()
-        table, access, limits = read_table(found), access_of(found, clock), limits_of(found)
+        counters = Counters()
+        table, access, limits = read_table(found), access_of(found, clock, bytes(32), counters), limits_of(found)
         self.clock = clock
         self.queue_manager = EmbeddedQueueManager.open(
             directory / "data", "MQGATE", clock, objects, store_options=StoreOptions("MQGATE")
         )
-        counters = Counters()
         rules = [route.rule.name for route in table.routes] + [rule.name for rule in table.outbound]
         counters.declare(Names(("plain",), tuple(rules), ("MQGATE",)))
         router = Router(table, access, lambda: "auto", found.mqtt.max_topic_levels)

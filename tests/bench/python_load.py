@@ -10,7 +10,8 @@ import selectors
 import socket
 import time
 
-from run import calibration, gateway
+from run import FILES, calibration
+from servers import gateway
 
 from gateway.mqtt import client, writer
 
@@ -68,7 +69,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     given, _ = parser.parse_known_args()
     speed = calibration()
-    with gateway(pin=False) as (port, _pid):
+    with gateway(FILES, pin=False) as running:
+        port = running.ports["mqtt"]
         for publishers, window in ((10, 100), (100, 1), (1, 1)):
             result = run(port, publishers, window, 64, given.seconds)
             result["acked_per_calibration_turn"] = result["acked_per_s"] / (speed * 1e6)

@@ -12,28 +12,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import re
-import shutil
-import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
 from plot import ratios_plot
+from servers import gateway, load_generator, peer, pinned
 from stored import stored_session
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-SHARED = Path(os.environ.get("MQGATE_BENCH", ROOT.parent / "shared" / "bench"))
-
 SETTINGS = """
+listeners: [{name: mqtt, port: 0, bind: 127.0.0.1}]
 mappings: [map.yaml]
 mqtt: {max_inflight: 65535, max_queued: 200000, max_connections: 20000}
 security:
@@ -63,7 +57,8 @@ OBJECTS = """
 DEFINE QLOCAL(BENCH.IN) MAXDEPTH(999999999) REPLACE
 DEFINE QLOCAL(BENCH.OUT) MAXDEPTH(999999999) REPLACE
 """
-TIMES = "--seconds {seconds} --warmup {warmup} --max-seconds 40"
+FILES = {"settings.yaml": SETTINGS, "map.yaml": MAPPING, "objects.mqsc": OBJECTS}
+TIMES = "--keepalive 60 --seconds {seconds} --warmup {warmup} --max-seconds 40"
 STORED = 100_000
 AWAY = (
     "sub --subs 1 --clean 0 --purge 0 --run-id {run} --id away{run} --filter stored/{run} --seconds 0.2",
@@ -106,24 +101,16 @@ PROMISE = {
     "amqtt": "in memory",
     "rabbitmq": "fsynced on the classic queue of a durable session that is away (without one: at once, kept nowhere)",
     "rabbitmq-quorum": "fsynced in the Raft log of such a session's quorum queue",
+    "rabbitmq4": "RabbitMQ 4.3: as rabbitmq-quorum",
+    "mosquitto21": "mosquitto 2.1: in memory",
+    "rumqttd": "in memory",
+    "nats": "JetStream with sync_interval: always: fsynced in the stream of the topic",
+    "nats-default": "JetStream as it is shipped: written, synchronised every two minutes",
     "limit": "nothing: parses and answers",
     "bare": "on disk (O_DSYNC): payload behind a fixed head, 140 lines of Python without a broker",
     "limit-ring": "fdatasynced into a ring of blocks, no broker",
     "limit-log": "fdatasynced append",
 }
-
-
-def load_generator() -> Path | None:
-    """The C load generator, built where its source is."""
-    given = os.environ.get("MQTTLOAD")
-    if given:
-        return Path(given)
-    source = SHARED / "mqttload.c"
-    if not source.exists() or shutil.which("cc") is None:
-        return None
-    target = Path(tempfile.gettempdir()) / f"mqttload-{os.getuid()}"
-    subprocess.run(["cc", "-std=gnu11", "-O2", "-o", str(target), str(source)], check=True)
-    return target
 
 
 def calibration() -> float:
@@ -141,75 +128,9 @@ def calibration() -> float:
     return best
 
 
-@contextmanager
-def gateway(pin: bool):
-    """A gateway on a fresh directory: (port, pid)."""
-    with tempfile.TemporaryDirectory(prefix="mqgate-bench-", dir=os.environ.get("MQGATE_BENCH_DIR")) as name:
-        directory = Path(name)
-        for file, text in (("settings.yaml", SETTINGS), ("map.yaml", MAPPING), ("objects.mqsc", OBJECTS)):
-            (directory / file).write_text(text)
-        command = [sys.executable, "-m", "gateway", "run", "-c", "settings.yaml", "--port", "0", "--admin-port", "0",
-                   "--data", "data"]  # fmt: skip
-        if pin:
-            command = ["taskset", "-c", "0", *command]
-        with (directory / "log").open("w") as log:
-            process = subprocess.Popen(command, cwd=directory, stderr=log, stdout=log)
-        try:
-            for _ in range(600):
-                text = (directory / "log").read_text()
-                if '"started"' in text:
-                    break
-                if process.poll() is not None:
-                    raise SystemExit(f"the gateway did not start:\n{text}")
-                time.sleep(0.05)
-            found = re.search(r"MQTT on [^\"]*?:(\d+)", text)
-            assert found
-            yield int(found[1]), process.pid
-        finally:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(20)
-            process.kill()
-
-
-@contextmanager
-def bare(port: int):
-    """The prototype, on the gateway's core."""
-    with tempfile.TemporaryDirectory(prefix="bare-", dir=os.environ.get("MQGATE_BENCH_DIR")) as name:
-        command = [sys.executable, str(HERE / "bare.py"), "--port", str(port), f"{name}/ring"]
-        process = subprocess.Popen(["taskset", "-c", "0", *command] if shutil.which("taskset") else command)
-        try:
-            for _ in range(200):
-                with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                    break
-                time.sleep(0.05)
-            yield process.pid
-        finally:
-            process.kill()
-
-
-@contextmanager
-def peer(name: str, port: int):
-    """A peer broker as its package ships it, or the bare prototype beside this file: (port, pid)."""
-    if name == "bare":
-        with bare(port) as pid:
-            yield port, pid
-        return
-    script = SHARED / "peers.sh"
-    environ = {**os.environ, "PEER_CPUS": "0", "MQTTLOAD": str(load_generator())}
-    out = subprocess.run(["bash", str(script), "start", name, str(port)], env=environ, check=True, text=True,
-                         stdout=subprocess.PIPE, timeout=120)  # fmt: skip
-    try:
-        yield port, int(out.stdout.strip())
-    finally:
-        subprocess.run(["bash", str(script), "stop", name, str(port)], env=environ, check=False, timeout=60)
-
-
 def measure(tool: Path, arguments: str, port: int, pid: int, pin: bool) -> dict[str, Any]:
     """One run of the load generator."""
-    command = [str(tool), *arguments.split(), "--port", str(port), "--pid", str(pid)]
-    if pin:
-        command = ["taskset", "-c", "1", *command]
+    command = [*pinned(1, wanted=pin), str(tool), *arguments.split(), "--port", str(port), "--pid", str(pid)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         return json.loads(done.stdout)
@@ -242,7 +163,9 @@ def value_of(result: dict[str, Any], key: str) -> float | None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", default="", help="peers of ../shared/bench/peers.sh, with commas between")
+    parser.add_argument(
+        "--peers", default="", help="peers with commas between: those of ../shared/bench/peers.sh and of newer_peers.py"
+    )
     parser.add_argument("--cases", default=".", help="regular expression")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0)
@@ -256,17 +179,16 @@ def main() -> None:
 
         python_load()
         return
-    pin = not given.no_pin and (os.cpu_count() or 1) > 1 and shutil.which("taskset") is not None
+    pin = not given.no_pin
     wanted = {name: case for name, case in CASES.items() if re.search(given.cases, name)}
     results: dict[str, dict[str, list[dict[str, Any]]]] = {name: {} for name in wanted}
     speed = calibration()
     times = TIMES.format(seconds=given.seconds, warmup=0.5)
-    from contextlib import ExitStack
-
     with ExitStack() as stack:
-        servers = {"mqgate": stack.enter_context(gateway(pin))}
+        ours = stack.enter_context(gateway(FILES, pin=pin))
+        servers = {"mqgate": (ours.ports["mqtt"], ours.pid)}
         for index, name in enumerate(one for one in given.peers.split(",") if one):
-            servers[name] = stack.enter_context(peer(name, 17_901 + index))
+            servers[name] = (17_901 + index, stack.enter_context(peer(name, 17_901 + index)))
         time.sleep(10 if given.peers else 0)  # some go on starting for a while after they listen, on the servers' core
         for name, (arguments, _) in wanted.items():
             for _ in range(given.repetitions):

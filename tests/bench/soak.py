@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from gateways import RunningGateway  # noqa: E402
-from run import load_generator  # noqa: E402
+from servers import load_generator  # noqa: E402
 
 FILES = {
     "map.yaml": """

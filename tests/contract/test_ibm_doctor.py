@@ -92,6 +92,13 @@ def test_a_queue_manager_as_deploy_makes_it_is_well(driver: str, doctor: Ask) ->
     assert said.lines["queue manager QM1"][0] == "ok"
 
 
+def test_without_the_queue_for_what_is_set_aside_it_is_advice(doctor: Ask) -> None:
+    """Who comes from a release without it has to define it, and the gateway starts meanwhile."""
+    said = doctor(STATE.replace("MQGATE.SET.ASIDE)", "OTHER)") + QUEUES)
+    assert said.code == 0, said.output
+    assert "MQGATE.SET.ASIDE" in said.output
+
+
 LACKING = f"""{STATE.replace("MQGATE.STAGED)", "OTHER)")}{QUEUES}
 DEFINE QLOCAL(T.SHORT) MAXMSGL(1000)
 DEFINE QLOCAL(T.TIGHT) MAXMSGL(1048600)

@@ -75,8 +75,11 @@ def test_with_takes_in_the_unit(rig: BatchRig) -> None:
 def ibm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     mqi_clients.load_bindings()
     socket = tmp_path / "mqi.sock"
-    with served(None, socket, f"{OBJECTS}\nDEFINE QLOCAL(SMALL.Q) MAXDEPTH(3)\nDEFINE QLOCAL(SHORT.Q) MAXMSGL(100)\n"):
+    with served(
+        None, socket, f"{OBJECTS}\nDEFINE QLOCAL(SMALL.Q) MAXDEPTH(3)\nDEFINE QLOCAL(SHORT.Q) MAXMSGL(100)\n"
+    ) as manager:
         made = Rig(request.param, str(socket))
+        made.mqsc = manager.mqsc  # type: ignore[attr-defined]
         yield made
         made.close()
 
@@ -114,6 +117,51 @@ def test_what_is_too_long_is_told_before_it_is_lost(ibm: Rig) -> None:
     assert (puts.placed, puts.lost) == (1, 0)
     assert not ibm.commit(Unit([beside("SHORT.Q", b"5")])).failures
     assert on(ibm, "SHORT.Q") == [b"1", b"2", b"1", b"2", b"3", b"5"]
+
+
+@pytest.mark.parametrize("named", ["SHORT.Q", "ALIAS.Q", "FAR.Q"])
+def test_what_is_too_long_is_told_though_nobody_could_know_it(ibm: Rig, named: str) -> None:
+    """MAXMSGL was lowered meanwhile; or the name is an alias or a remote queue, which has none of its own. The rows
+    that are on their queue stay there, and those that are not are named."""
+    ibm.mqsc("DEFINE QALIAS(ALIAS.Q) TARGET(SHORT.Q) REPLACE\nDEFINE QLOCAL(X.Q) USAGE(XMITQ) MAXMSGL(528) REPLACE")
+    ibm.mqsc("DEFINE QREMOTE(FAR.Q) RNAME(T) RQMNAME(QM2) XMITQ(X.Q) REPLACE")
+    for _ in range(2):
+        assert not ibm.commit(Unit([beside(named, b"1")])).failures
+    if named == "SHORT.Q":
+        ibm.mqsc("ALTER QLOCAL(SHORT.Q) MAXMSGL(50)")
+    unit = Unit([within("OTHER.Q", b"a"), beside(named, b"2", b"x" * 101, b"3", b"y" * 102)])
+    outcome, puts = ibm.commit(unit), unit.puts[1]
+    assert [(one.puts, one.reason) for one in outcome.failures] == [(1, 2030)]
+    assert puts.lost == 0
+    if puts.placed > 1:  # pymqi cannot ask later, and so has asked about each
+        assert (puts.placed, list(puts.too_long)) == (4, [1, 3])
+    assert on(ibm, "OTHER.Q") == []
+    if named != "FAR.Q":
+        assert on(ibm, "SHORT.Q") == ([b"1", b"1", b"2", b"3"] if puts.placed > 1 else [b"1", b"1", b"2"])
+
+
+@pytest.mark.parametrize(("queue", "before", "after"), [("SHORT.Q", 100, 50), ("ALIAS.Q", 100, 50), ("FAR.Q", 100, 60)])
+def test_how_long_messages_may_be_is_learned_from_a_refusal(ibm: Rig, queue: str, before: int, after: int) -> None:
+    """Of an alias what its queue takes, of a remote queue what is left beside the headers."""
+    ibm.mqsc("DEFINE QALIAS(ALIAS.Q) TARGET(SHORT.Q) REPLACE\nDEFINE QLOCAL(X.Q) USAGE(XMITQ) MAXMSGL(600) REPLACE")
+    ibm.mqsc("DEFINE QREMOTE(FAR.Q) RNAME(T) RQMNAME(QM2) XMITQ(X.Q) REPLACE")
+    manager = ibm.queue_manager
+    assert manager.max_length(queue) == before
+    ibm.mqsc("ALTER QLOCAL(SHORT.Q) MAXMSGL(50)\nALTER QLOCAL(X.Q) MAXMSGL(560)")
+    outcome = ibm.commit(Unit([within(queue, b"1", b"x" * 200, b"2")]))
+    assert [(one.puts, one.reason, one.longest) for one in outcome.failures] == [(0, 2030, after)]
+    assert manager.max_length(queue) == after
+
+
+def test_what_is_lost_for_another_reason_is_counted_beside_what_is_too_long(ibm: Rig) -> None:
+    ibm.mqsc("ALTER QLOCAL(SHORT.Q) MAXDEPTH(3)")
+    assert not ibm.commit(Unit([beside("SHORT.Q", b"1")])).failures
+    ibm.mqsc("ALTER QLOCAL(SHORT.Q) MAXMSGL(50)")
+    unit = Unit([beside("SHORT.Q", b"2", b"x" * 60, b"3", b"4")])
+    outcome, puts = ibm.commit(unit), unit.puts[0]
+    assert [(one.puts, one.reason) for one in outcome.failures] == [(0, 2030)]
+    if puts.placed > 1:
+        assert (puts.placed, list(puts.too_long), puts.lost) == (4, [1], 1)
 
 
 def test_more_than_a_unit_of_work_may_hold(ibm: Rig) -> None:

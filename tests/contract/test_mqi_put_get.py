@@ -381,9 +381,11 @@ def test_waiters_get_one_message_each_in_order(mqi):
     mqi.put("A", b"1", SYNC)
     assert not answers
     mqi.connection.commit()
+    mqi.scheduler.run_until(lambda: len(answers) == 2)
     assert answers == [("first", b"k"), ("second", b"1")]
     mqi.put("A", b"2")
     mqi.put("A", b"3", descriptor=md(correl_id=b"k" * 24))
+    mqi.scheduler.run_until(lambda: len(answers) == 3)
     assert answers[2:] == [("keyed", b"3")]
     assert mqi.drain(handle) == [b"2"]
 

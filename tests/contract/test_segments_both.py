@@ -16,7 +16,8 @@ import mqi_clients
 import pytest
 from ibm_rig import OBJECTS, BatchRig, BufferRig, EmbeddedRig, Rig, served
 
-from gateway.mq import mqmd
+from gateway.mq import mqmd, situations
+from gateway.mq.message_context import Putter
 from gateway.ports.batch import Puts, Stored, Takes, Unit
 from gateway.ports.sources import Claims, Incomplete
 
@@ -239,5 +240,67 @@ def test_two_gateways_share_segments_and_groups(driver: str, tmp_path: Path) -> 
         assert consumers[0].depth() == 0
         for number in range(12):
             assert got.index(b"h%d" % number) == got.index(b"g%d" % number) + 1
+        for rig in rigs:
+            rig.close()
+
+
+# Behind transmission headers
+
+QMGR = Putter("mqm", "QM9", 7, "20260101", "12000000")
+_sent = itertools.count(1)
+
+
+def transmitted(data: bytes, size: int) -> list[tuple[bytes, bytes]]:
+    """As a queue manager puts the segments of a message for a remote queue."""
+    return [
+        situations.to_transmission(*one, "plant/cmd", "dev-7", msg_id=b"%024d" % next(_sent), putter=QMGR)
+        for one in segments(data, size, format="MQSTR")
+    ]
+
+
+def arrived(stored: Stored) -> bytes:
+    return situations.from_transmission(stored.md, stored.data).data if stored.data != b"plain" else b"plain"
+
+
+@pytest.mark.parametrize("rig", ["embedded", "ibmmq", "pymqi", "buffer"], indirect=True)
+def test_segments_behind_transmission_headers_are_one_message(rig: BatchRig) -> None:
+    """In any order, in several units of work, among others; all of them gone with one take."""
+    consumer = Consumer(rig)
+    data = random.Random(7).randbytes(200_000)
+    parts = [*transmitted(data, 65_536), *transmitted(b"0123456789" * 10, 32)]
+    random.Random(3).shuffle(parts)
+    for part in parts[:3]:
+        put(rig, part)
+    put(rig, PLAIN, *parts[3:-1])
+    first = [arrived(one) for one in consumer.messages(2)]
+    assert consumer.page() == []
+    put(rig, parts[-1])
+    last = [arrived(one) for one in consumer.messages(1)]
+    assert sorted(first + last) == sorted([b"plain", data, b"0123456789" * 10])
+    assert consumer.depth() == 0
+
+
+@pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
+def test_two_gateways_share_what_is_behind_transmission_headers(driver: str, tmp_path: Path) -> None:
+    """Each message goes to one of them, whole, though both have marked segments of it."""
+    mqi_clients.load_bindings()
+    with served(None, tmp_path / "mqi.sock", TEXT):
+        rigs = [Rig(driver, str(tmp_path / "mqi.sock")) for _ in range(2)]
+        consumers = [Consumer(rig) for rig in rigs]
+        expected = [b"t%d " % number * 20 for number in range(12)]
+        for data in expected:
+            for part in transmitted(data, 32):  # each a unit of work of its own
+                put(rigs[0], part)
+        got: list[bytes] = []
+        until = time.monotonic() + 60
+        while len(got) < len(expected):
+            assert time.monotonic() < until, got
+            for consumer in consumers:
+                page = consumer.page(5)
+                consumer.take(page)
+                got += [arrived(one) for one in page]
+            time.sleep(0.01)
+        assert sorted(got) == sorted(expected)
+        assert consumers[0].depth() == 0
         for rig in rigs:
             rig.close()

@@ -42,6 +42,7 @@ to_mq:
   - {name: text, topic: "text/#", queue: TEXT.Q, payload: {format: string}, headers: [mcd]}
   - {name: cut, topic: "cut/#", queue: SHORT.Q, too_long: segment}
   - {name: short, topic: "short/#", queue: SHORT.Q}
+  - {name: alias, topic: "alias/#", queue: SHORT.ALIAS}
   - {name: reject, topic: "reject/#", queue: SHORT.Q, too_long: reject}
   - {name: drop, topic: "drop/#", queue: FULL.Q, on_failure: {retry: {times: 0}, then: drop}}
   - {name: out, topic: "out/#", queue: FULL.Q, on_failure: {retry: {times: 1, from: 10ms, to: 10ms}, then: disconnect}}
@@ -70,6 +71,7 @@ DEFINE QLOCAL(DEVICES) USAGE(XMITQ) REPLACE
 DEFINE QLOCAL(PUBLISHED) REPLACE
 DEFINE SUB(PUBS) TOPICSTR('Plants/#') DEST(PUBLISHED) REPLACE
 DEFINE QLOCAL(SHORT.Q) REPLACE
+DEFINE QALIAS(SHORT.ALIAS) TARGET(SHORT.Q) REPLACE
 DEFINE QLOCAL(FULL.Q) PUT(DISABLED) REPLACE
 DEFINE QLOCAL(HELD.Q) PUT(DISABLED) NOREPLACE
 DEFINE QLOCAL(POISON.Q) BOTHRESH(2) BOQNAME(ASIDE.Q) REPLACE
@@ -247,6 +249,28 @@ def test_size_policies(bridge: Estate, device: Talker, qos: int) -> None:
     whole = b"".join(one.data for one in parts)
     assert whole.endswith(body)
     assert mqmd.unpack(parts[-1].md).msg_flags & 4  # MQMF_LAST_SEGMENT
+
+
+@pytest.mark.parametrize("topic", ["short/late", "alias/late"])
+def test_qos_0_that_is_too_long_is_a_dead_letter_and_never_only_counted(
+    bridge: Estate, device: Talker, topic: str
+) -> None:
+    """Through an alias, or after MAXMSGL was lowered, the queue manager says so when the put is long over."""
+    bridge.application.clear("SHORT.Q", DEAD)
+    rule = topic.partition("/")[0]
+    lost = bridge.account().get(rule, {}).get("messages_dropped", 0)
+    for _ in range(2):
+        device.publish(topic, b"fits", 0)
+    wait(lambda: len(bridge.application.look("SHORT.Q")) == 2)
+    bridge.mqsc("ALTER QLOCAL(SHORT.Q) MAXMSGL(300)")
+    for body in (b"also fits", b"l" * 400, b"fits too"):
+        device.publish(topic, body, 0)
+    [(reason, body)] = dead(bridge)
+    assert (reason, body[-400:]) == (2030, b"l" * 400)
+    wait(lambda: len(bridge.application.look("SHORT.Q")) == 4)
+    bridge.mqsc("ALTER QLOCAL(SHORT.Q) MAXMSGL(600)")
+    assert bridge.account().get(rule, {}).get("messages_dropped", 0) == lost
+    bridge.application.clear("SHORT.Q")
 
 
 def test_failure_policies(bridge: Estate, device: Talker) -> None:

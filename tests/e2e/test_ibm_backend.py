@@ -5,6 +5,7 @@ Two processes: a queue manager (the embedded one, behind its MQI socket), and a 
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import urllib.error
@@ -33,11 +34,14 @@ mappings: [map.yaml]
 MAPPING = """
 version: 1
 to_mq:
+  - {name: site, topic: "site/{site}", queue: "SITE.{site:upper}"}
   - {name: up, topic: "up/#", queue: UP.Q, properties: {client: "{client}"}}
 to_mqtt:
   - {name: down, queue: DOWN.Q, topic: "down/{usr.site}"}
 """
-OBJECTS = "DEFINE QLOCAL(UP.Q) MAXDEPTH(900000) REPLACE\nDEFINE QLOCAL(DOWN.Q) REPLACE\n"
+OBJECTS = (
+    "DEFINE QLOCAL(UP.Q) MAXDEPTH(900000) REPLACE\nDEFINE QLOCAL(DOWN.Q) REPLACE\nDEFINE QLOCAL(SITE.LIMA) REPLACE\n"
+)
 
 
 class Pair:
@@ -89,6 +93,23 @@ def test_headers_and_properties_are_those_of_a_telemetry_message(pair: Pair) -> 
     assert message["properties"]["mqtt.clientId"] == "decoded"
     assert message["properties"]["usr.client"] == "decoded"
     assert message["descriptor"]["Persistence"].startswith("MQPER_PERSISTENT")
+
+
+def test_a_queue_whose_name_is_made_for_each_message_is_listed_once_it_was_put_to(pair: Pair) -> None:
+    with Device("127.0.0.1", pair.gateway.port, "sites") as device:
+        device.connect()
+        device.publish("site/lima", b"21.5", 1)
+    token = (pair.gateway.directory / "mqgate-data" / "admin.token").read_text().strip()
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{pair.gateway.admin}/api/v1/queues", headers={"Authorization": f"Bearer {token}"}
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        names = {one["name"] for one in json.load(answer)["items"]}
+    assert {"SITE.LIMA", "UP.Q", "DOWN.Q"} <= names
+    until = time.monotonic() + 60
+    while 'mqgate_queue_depth{queue="SITE.LIMA"} 1.0' not in pair.gateway.get("/metrics"):
+        assert time.monotonic() < until
+        time.sleep(0.2)
 
 
 def test_a_message_on_a_queue_reaches_its_subscriber(pair: Pair) -> None:

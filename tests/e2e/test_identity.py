@@ -87,6 +87,26 @@ def test_a_token_that_expires_ends_its_connection(gateway: RunningGateway) -> No
         assert "expired" in said[1].properties[0x1F]
 
 
+@pytest.mark.parametrize("version", [4, 5])
+def test_who_comes_back_with_a_token_that_is_none_any_more_stays_out(gateway: RunningGateway, version: int) -> None:
+    """The older connection of the same client goes on meanwhile, and is not taken over by what was refused."""
+    with Device("127.0.0.1", gateway.port, "renews", version=version) as device:
+        assert device.connect("token-7", token()) == 0
+        for wrong in (token(exp=time.time() - 60), token(nbf=time.time() + 60), token(aud="others")):
+            with Device("127.0.0.1", gateway.port, "renews", version=version) as again:
+                assert again.connect("token-7", wrong) == (0x86 if version == 5 else 5)
+        device.publish("t/x", b"1", 1)
+        with Device("127.0.0.1", gateway.port, "renews", version=version) as again:
+            assert again.connect("token-7", token()) == 0
+            again.publish("t/x", b"1", 1)
+
+
+def test_a_token_with_brackets_without_end_costs_its_own_connection_only(gateway: RunningGateway) -> None:
+    hostile = jwt.utils.base64url_encode(b'{"alg":"ES256","x":' + b"[" * 5000 + b"]" * 5000 + b"}") + b".e30.AAAA"
+    assert connect(gateway, "token-7", hostile) == 0x86
+    assert '"defect"' not in gateway.log
+
+
 def test_new_keys_are_taken_by_a_reload_and_the_old_ones_are_void(gateway: RunningGateway) -> None:
     path, other = gateway.directory / "keys.json", ec.generate_private_key(ec.SECP256R1())
     old = path.read_text()

@@ -8,31 +8,71 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from certificates import Authority
 from free_ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = """
-import collections, gc, json, os, socket, sys, threading, time
+import collections, gc, json, os, socket, ssl, sys, threading, time
 
-PORT = int(sys.argv[sys.argv.index("--port") + 1])
+PORT, WAY = int(os.environ["DIALLED"]), os.environ["WAY"]
 CONNECT = bytes.fromhex("101000044d5154540402000000046379636c")  # MQTT 3.1.1, clean session, client id "cycl"
+
+
+class Framed:
+    # MQTT in the frames of a WebSocket
+
+    def __init__(self, sock):
+        self.sock, self.data, self.close = sock, b"", sock.close
+        sock.sendall(
+            b"GET /mqtt HTTP/1.1\\r\\nHost: localhost\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\n"
+            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\\r\\nSec-WebSocket-Version: 13\\r\\n"
+            b"Sec-WebSocket-Protocol: mqtt\\r\\n\\r\\n"
+        )
+        while not self.data.endswith(b"\\r\\n\\r\\n"):
+            self.data += sock.recv(1)
+        self.data = b""
+
+    def sendall(self, data):
+        self.sock.sendall(b"\\x82" + bytes([0x80 | len(data)]) + bytes(4) + data)
+
+    def recv(self, count):
+        if not self.data:
+            length = exactly(self.sock, 2)[1]
+            self.data = exactly(self.sock, length)
+        found, self.data = self.data[:count], self.data[count:]
+        return found
 
 
 def dial():
     for _ in range(600):
         try:
-            return socket.create_connection(("127.0.0.1", PORT), 10)
+            sock = socket.create_connection(("127.0.0.1", PORT), 10)
+            break
         except OSError:
             time.sleep(0.05)
-    raise SystemExit("not up")
+    else:
+        raise SystemExit("not up")
+    if WAY in ("tls", "secureweb"):
+        sock = ssl._create_unverified_context().wrap_socket(sock)
+    return Framed(sock) if WAY in ("web", "secureweb") else sock
+
+
+def exactly(sock, count):
+    data = b""
+    while len(data) < count:
+        piece = sock.recv(count - len(data))
+        if not piece:
+            raise SystemExit("closed early")
+        data += piece
+    return data
 
 
 def until(sock, kind):
     while True:
-        head = sock.recv(2, socket.MSG_WAITALL)
-        if len(head) < 2:
-            raise SystemExit("closed early")
-        sock.recv(head[1], socket.MSG_WAITALL) if head[1] else b""
+        head = exactly(sock, 2)
+        exactly(sock, head[1])
         if head[0] >> 4 == kind:
             return
 
@@ -87,10 +127,20 @@ main(sys.argv[1:])
 """
 
 
-def test_a_connection_leaves_no_cycle_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["plain", "tls", "web", "secureweb"])
+def test_a_connection_leaves_no_cycle_behind(tmp_path: Path, way: str) -> None:
+    certificate, key = Authority(tmp_path).issue("localhost")
+    port = free_port()
+    more = {
+        "plain": "", "tls": f", tls: {{certificate: {certificate}, key: {key}}}", "web": ", websocket: {}",
+        "secureweb": f", websocket: {{}}, tls: {{certificate: {certificate}, key: {key}}}",
+    }  # fmt: skip
     (tmp_path / "map.yaml").write_text('version: 1\nto_mq: [{name: all, topic: "q/#", queue: Q}]\n')
     (tmp_path / "objects.mqsc").write_text("DEFINE QLOCAL(Q)\n")
-    (tmp_path / "mqgate.yaml").write_text("mappings: [map.yaml]\nqueue_manager: {embedded: {objects: objects.mqsc}}\n")
+    (tmp_path / "mqgate.yaml").write_text(
+        "mappings: [map.yaml]\nqueue_manager: {embedded: {objects: objects.mqsc}}\n"
+        f"listeners:\n  - {{name: first, port: 0}}\n  - {{name: dialled, port: {port}{more[way]}}}\n"
+    )
     arguments = [
         "run",
         "-c",
@@ -103,7 +153,8 @@ def test_a_connection_leaves_no_cycle_behind(tmp_path: Path) -> None:
         "d",
     ]
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, *arguments], cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+        [sys.executable, "-c", CHILD, *arguments], cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "WAY": way, "DIALLED": str(port)},
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     last = [line for line in done.stdout.splitlines() if line.startswith('{"garbage"')]

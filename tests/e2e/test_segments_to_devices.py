@@ -13,7 +13,8 @@ import mq_segments
 import pytest
 from bridge_estate import BACKENDS, Estate, estate, wait
 
-from gateway.mq import dlh, mqmd, rfh2
+from gateway.mq import dlh, mqmd, rfh2, situations
+from gateway.mq.message_context import Putter
 from gateway.mq.rfh2_folder import folder
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
@@ -315,3 +316,23 @@ def test_everything_is_accounted_for(bridge: Estate) -> None:
         return all(now[rule]["mq_get_messages"] == now[rule]["route_matched"] for rule in rules)
 
     wait(settled)  # handed over before the unit of work that takes it is committed
+
+
+def test_segments_behind_transmission_headers_reach_their_device_whole(bridge: Estate) -> None:
+    """What MQ Telemetry would address to a device, put in segments in any order and in several units of work."""
+    data, putter = random.Random(7).randbytes(150_000), Putter("mqm", "QM9", 7, "20260101", "12000000")
+    parts = [
+        situations.to_transmission(*one, "direct/cmd", "addressed", msg_id=b"t%023d" % number, putter=putter)
+        for number, one in enumerate(segments(data, 65_536, b"transmitted", format="MQSTR"))
+    ]
+    whole = situations.to_transmission(
+        mqmd.build(persistence=1), b"one", "direct/x", "addressed", msg_id=b"u" * 24, putter=putter
+    )
+    with bridge.device("addressed") as device:
+        for part in (parts[2], parts[0], whole, parts[1]):
+            put_all(bridge, "DEVICES", [part])
+        found = {topic: body for topic, body, *_ in (device.receive(), device.receive())}
+        assert found["direct/x"] == b"one"
+        assert found["direct/cmd"] == data
+        assert device.silent()
+    assert bridge.application.look("DEVICES") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import time
 from pathlib import Path
@@ -90,3 +91,23 @@ def test_what_a_queue_refuses_does_not_delay_the_end(tmp_path: Path) -> None:
         back.next(packets.PUBACK)
         assert again.stop() == 0
         assert '"drain.left"' not in again.log
+
+
+def test_connections_are_handed_back_at_the_rate_that_is_set(tmp_path: Path) -> None:
+    (tmp_path / "map.yaml").write_text("version: 1\n")
+    settings = "mappings: [map.yaml]\nprocess: {drain_timeout: 10m, drain_rate: 1}\n"
+    with RunningGateway(tmp_path, settings=settings) as gateway:
+        devices = [Raw(gateway, 5, f"device-{number}") for number in range(60)]
+        gateway.process.terminate()
+        told, untold = devices, devices
+        while not len(told) < len(untold):  # some are told and most are not
+            readable = select.select([one.sock for one in devices], [], [], 60)[0]
+            told = [one for one in devices if one.sock in readable]
+            untold = [one for one in devices if one not in told]
+        assert told[0].rest() == [packets.DISCONNECT]
+        untold[-1].publish("news", 1, 7)
+        answers = [untold[-1].next(packets.PUBACK)]
+        assert answers[0][1] == 7, "whoever is not told yet is served"
+        gateway.kill()
+        for device in devices:
+            device.sock.close()

@@ -50,6 +50,10 @@ listeners:
   - {{name: proxied, port: 0, proxy_protocol: v2}}
   - {{name: proxied1, port: 0, proxy_protocol: v1}}
   - {{name: six, port: 0, bind: "::1"}}
+  - {{name: both, port: 0, bind: "::", anonymous: true}}
+  - {{name: both-web, port: 0, bind: "::", anonymous: true, websocket: {{hosts: [gw.plant.example]}}}}
+  - {{name: balanced, port: 0, proxy_protocol: v1, proxy_from: [127.0.0.2, 10.0.0.0/8]}}
+  - {{name: balanced-web, port: 0, proxy_protocol: v1, proxy_from: [127.0.0.2], websocket: {{}}}}
 """,
         )
 
@@ -142,16 +146,23 @@ def test_paho_publishes_over_websocket_with_and_without_tls(world: World) -> Non
     assert websocket_publish(world, "secureweb", tls=True)
 
 
-def handshake(world: World, path: str = "/mqtt", protocol: str = "mqtt", origin: str = "") -> str:
-    lines = [f"GET {path} HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Connection: Upgrade",
+def handshake(
+    world: World,
+    path: str = "/mqtt",
+    protocol: str = "mqtt",
+    origin: str = "",
+    host: str = "localhost",
+    name: str = "web",
+) -> str:
+    lines = [f"GET {path} HTTP/1.1", f"Host: {host}", "Upgrade: websocket", "Connection: Upgrade",
              "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13"]  # fmt: skip
     if protocol:
         lines.append(f"Sec-WebSocket-Protocol: {protocol}")
     if origin:
         lines.append(f"Origin: {origin}")
-    with socket.create_connection(("127.0.0.1", port(world, "web"))) as sock:
+    with socket.create_connection(("127.0.0.1", port(world, name))) as sock:
         sock.settimeout(10)
-        sock.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+        sock.sendall(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
         return sock.recv(4096).decode().split("\r\n", 1)[0]
 
 
@@ -215,6 +226,74 @@ def test_websocket_paths_protocols_and_origins_are_checked_mqtt_6_0_0_3(world: W
     assert " 404 " in handshake(world, path="/other")
     assert " 400 " in handshake(world, protocol="chat")
     assert " 403 " in handshake(world, origin="https://evil.example")
+
+
+def test_a_page_whose_name_was_bent_to_this_address_stays_out(world: World) -> None:
+    assert " 101 " in handshake(world, origin="http://localhost:8083", host="localhost:8083")
+    assert " 101 " in handshake(world, origin="http://127.0.0.1:8083", host="127.0.0.1:8083")
+    assert " 403 " in handshake(world, origin="http://evil.example:8083", host="evil.example:8083")
+    assert " 101 " in handshake(world, name="both-web", origin="http://gw.plant.example", host="gw.plant.example")
+    assert " 421 " in handshake(world, name="both-web", host="evil.example")
+
+
+def refused(world: World) -> int:
+    return int(world.gateway.metric('mqgate_mqtt_connects_total{listener="web",protocol="3.1.1",result="malformed"}'))
+
+
+def test_a_handshake_that_is_none_is_a_counted_line_and_no_defect(world: World) -> None:
+    before = refused(world)
+    assert " 404 " in handshake(world, path="//[")
+    assert " 400 " in handshake(world, protocol="\xff")
+    assert " 400 " in handshake(world, host="\xe4")
+    assert refused(world) == before + 3
+    assert "WebSocket: a header that is not text" in world.gateway.log
+    assert '"defect"' not in world.gateway.log
+
+
+def test_a_close_behind_a_close_over_tls_is_no_defect(world: World) -> None:
+    context = ssl.create_default_context(cafile=str(world.authority.path))
+    with socket.create_connection(("127.0.0.1", port(world, "secureweb"))) as raw:
+        tls = context.wrap_socket(raw, server_hostname="localhost")
+        tls.settimeout(10)
+        lines = ["GET /mqtt HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Connection: Upgrade",
+                 "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13",
+                 "Sec-WebSocket-Protocol: mqtt"]  # fmt: skip
+        tls.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+        assert b" 101 " in tls.recv(4096)
+        close = frame(b"\x03\xe8", kind=8)
+        tls.sendall(frame(CONNECT) + frame(b"\xe0\x00") + close + close)
+        with contextlib.suppress(OSError):
+            for _ in range(5):
+                tls.sendall(close)
+            while tls.recv(100):
+                pass
+    assert greet(world.gateway.connect()) == CONNACK
+    assert '"defect"' not in world.gateway.log
+
+
+def test_an_ipv4_client_of_an_ipv6_listener_has_its_own_address(world: World) -> None:
+    with socket.create_connection(("127.0.0.1", port(world, "both"))) as sock:
+        assert greet(sock) == CONNACK
+        own = sock.getsockname()[1]
+        assert any(one["peer"] == f"127.0.0.1:{own}" for one in world.gateway.api("GET", "/clients")["items"])
+    assert " 101 " in handshake(world, name="both-web", host="127.0.0.1")
+
+
+@pytest.mark.parametrize("name", ["balanced", "balanced-web"])
+def test_proxy_headers_are_believed_from_where_the_settings_say(world: World, name: str) -> None:
+    header = b"PROXY TCP4 10.9.9.9 127.0.0.1 4711 1883\r\n"
+    address = ("127.0.0.1", port(world, name))
+    more = CONNECT if name == "balanced" else b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with socket.create_connection(address, source_address=("127.0.0.2", 0)) as sock:
+        sock.settimeout(10)
+        sock.sendall(header + more)
+        assert sock.recv(4)
+    with socket.create_connection(address) as sock, contextlib.suppress(ConnectionError):
+        sock.settimeout(10)
+        sock.sendall(header + more)
+        assert sock.recv(4) == b""
+    assert world.gateway.metric(f'mqgate_mqtt_connects_total{{listener="{name}",protocol="3.1.1",result="malformed"}}')
+    assert "proxy_from" in world.gateway.log
 
 
 def test_a_unix_socket_is_a_listener_like_any_other(world: World) -> None:

@@ -83,7 +83,7 @@ def install(wire: Wire) -> None:
     from gateway.backends.ibm.client import IbmQueueManager
     from gateway.backends.ibm.worker import Worker
     from gateway.broker.engine import Engine
-    from gateway.broker.publish import fast
+    from gateway.broker.publish.fast import FastLane
     from gateway.broker.publish.qos2 import Staging
     from gateway.queue_manager.embedded import EmbeddedQueueManager
     from gateway.queue_manager.journal.files import DurableFile
@@ -134,12 +134,8 @@ def install(wire: Wire) -> None:
 
     before(Engine, "done", done)
     before(Staging, "pubrel", lambda *_: wire.reach(RELEASED))
-    before(Staging, "release_several", lambda _staging, _connection, packets, at: pubrel(packets[at]))
-    before(fast.Chunk, "release", lambda *_: wire.reach(RELEASED))
-
-    def pubrel(packet: Any) -> None:
-        if packet[0] >> 4 == 6:
-            wire.reach(RELEASED)
+    before(FastLane, "taken_records", lambda *_: wire.reach(RELEASED))
+    before(FastLane, "may_move", lambda *_: wire.reach(RELEASED))
 
     apply = Worker._apply
 

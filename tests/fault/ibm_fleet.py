@@ -24,6 +24,7 @@ queue_manager:
   ibm: {{name: QM1, connection: "localhost(1414)", channel: C, user: app, password_file: pw, driver: ibmmq,
         connections: 2, reconnect_from: 100ms, reconnect_to: 500ms, lease: {LEASE}s}}
 mqtt: {{connect_timeout: 60s}}
+security: {{users: {{alice: {{password_file: pw}}, bob: {{password_file: pw}}}}}}
 mappings: [map.yaml]
 """
 MAPPING = 'version: 1\nto_mq:\n  - {name: up, topic: "up/#", queue: APP.Q, headers: []}\n'

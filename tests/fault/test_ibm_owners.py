@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 from bridge_estate import Talker
+from gateways import RunningGateway
 from ibm_fleet import Fleet, fleet_in, release, stage, stay, until
 
+from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
-from gateway.mqtt import writer
+from gateway.net.device import Device
 
 pytestmark = [pytest.mark.mqi, pytest.mark.timeout(240)]
 long_runs = pytest.mark.skipif("MQGATE_LONG" not in os.environ, reason="long runs only: each waits for leases to end")
@@ -45,7 +47,8 @@ def test_a_session_goes_with_its_device(fleet: Fleet) -> None:
     assert back.receive()[1] == b"2"
     other.publish("news", b"3")
     assert back.receive()[1] == b"3"
-    teller.publish("news", b"not for sessions of the other gateway")
+    teller.publish("news", b"4")
+    assert back.receive()[1] == b"4"
     assert back.silent()
     assert len(set(fleet.sessions().values())) == 2
     for gateway in (first, second):
@@ -66,6 +69,32 @@ def test_a_client_is_at_one_gateway_at_a_time(fleet: Fleet) -> None:
     again = Talker(first.port, "same")
     assert there.next(p.DISCONNECT)[1].reason == 0x8E
     assert again.publish("up/here") == 0
+
+
+def named(gateway: RunningGateway, user: str, *, stays: bool = False) -> tuple[Device, int]:
+    """A device of a user, with the client identifier that both give; and how it was answered."""
+    device = Device("127.0.0.1", gateway.port, "shared-name", version=5)
+    connect = client.connect(5, "shared-name", clean_start=not stays)
+    connect.username, connect.password = user, b"pw"
+    connect.properties = {0x11: 3600} if stays else {}
+    device._socket.sendall(client.encode_connect(connect))
+    return device, int(device._next(p.CONNACK)[1].reason)
+
+
+@pytest.mark.parametrize("stays", [False, True], ids=["ends with its connection", "persistent"])
+def test_another_user_gets_no_session_from_another_gateway(fleet: Fleet, stays: bool) -> None:
+    first, second = fleet.start(), fleet.start()
+    alice, reason = named(first, "alice", stays=stays)
+    assert reason == 0
+    assert named(second, "bob")[1] == 0x85
+    alice.publish("up/x", b"still here", 1)
+    if stays:
+        alice._socket.close()
+        assert named(second, "bob")[1] == 0x85
+        assert named(first, "bob")[1] == 0x85
+    _, reason = named(second, "alice", stays=stays)
+    assert reason == 0
+    assert second.metric("mqgate_mqtt_sessions_taken_over_total") == stays
 
 
 def test_what_a_killed_gateway_has_left_is_taken_over_once(fleet: Fleet) -> None:

@@ -21,7 +21,7 @@ from gateway.queue_manager.journal import Prepared, Store, StoreOptions
 from gateway.queue_manager.store.unit import LanePuts, LaneTakes, StoreUnit
 
 HEAD = b"M" * 364
-OPTIONS = StoreOptions(segment_bytes=1 << 20, spare_segments=1, background=False, cache_bytes=0)
+OPTIONS = StoreOptions(segment_bytes=1 << 20, spare_segments=3, background=False, cache_bytes=0)
 BODY = 4000
 
 

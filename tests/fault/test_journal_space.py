@@ -1,5 +1,5 @@
 """Ten minutes of load in which one message in a thousand is never taken: the files stay below twice what is live plus
-four segments. `MQGATE_LONG=1` runs all ten minutes on segments of the usual size; otherwise it is a
+six segments. `MQGATE_LONG=1` runs all ten minutes on segments of the usual size; otherwise it is a
 second on small ones.
 """
 
@@ -69,7 +69,7 @@ def test_survivors_do_not_hold_the_disk(place: Path) -> None:
         if number % (100 * BATCH) == 0:
             live = sum(extent.live_bytes for extent in store.index.space.by_slot.values())
             worst = max(worst, on_disk(place) - 2 * live)
-            assert worst <= 4 * SEGMENT, f"{on_disk(place)} bytes on disk, {live} live"
+            assert worst <= 6 * SEGMENT, f"{on_disk(place)} bytes on disk, {live} live"
     while waiting:
         commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=waiting.popleft())]))
     print(f"{number:,} messages, {len(kept):,} kept, {on_disk(place):,} bytes on disk, at worst twice live + {worst:,}")

@@ -102,7 +102,7 @@ def test_an_alias_means_what_it_was_given_last_and_ends_with_its_connection(brid
         device.next(p.PUBACK)
     with bridge.device("alias") as device:
         device.socket.sendall(writer.encode_publish(5, b"", b"?", 1, packet_id=1, properties=alias))
-        assert device.next(p.DISCONNECT)[1].reason == 0x94
+        assert device.next(p.DISCONNECT)[1].reason == 0x82
     bridge.application.clear("UP.Q")
 
 

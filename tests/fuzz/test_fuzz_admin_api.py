@@ -23,8 +23,14 @@ DOCUMENT = ROOT / "gateway/net/static/openapi.json"
 LONG = bool(os.environ.get("MQGATE_LONG"))
 EXAMPLES = "300" if LONG else "6"
 TOKEN = "a-token-of-the-tests"
-NOT_SAID_BY_A_SCHEMA = ("DELETE /queues/{queue}/messages", "POST /explain", "POST /queues/{queue}/messages")
-"""What these refuse no schema says: `confirm` repeats the name, topics and names of properties have rules."""
+NOT_SAID_BY_A_SCHEMA = (
+    "DELETE /queues/{queue}/messages",
+    "POST /explain",
+    "POST /queues/{queue}/messages",
+    "POST /session",
+)
+"""What these refuse no schema says: `confirm` repeats the name, topics and names of properties have rules, and
+guesses are bounded."""
 SETTINGS = """
 admin: {token_file: admin.token}
 mappings: [plant.yaml]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,33 +11,7 @@ from free_ports import free_port
 from gateways import RunningGateway
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("interop-mqtt-js")]
-MQTT_JS = "5.10.4"
 SCENARIO = Path(__file__).parent / "mqtt_js_client.mjs"
-
-
-@pytest.fixture(scope="module")
-def mqtt_js():
-    """The directory that has mqtt.js in its node_modules."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("node and npm are needed: apt-get install nodejs npm")
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    directory = home / "mqgate-tests" / f"mqtt.js-{MQTT_JS}"
-    if not (directory / "node_modules" / "mqtt" / "package.json").exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        command = [
-            "npm",
-            "install",
-            "--silent",
-            "--no-audit",
-            "--no-fund",
-            "--prefix",
-            str(directory),
-            f"mqtt@{MQTT_JS}",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-        if done.returncode:
-            pytest.skip(f"npm cannot install mqtt.js here: {done.stderr[-200:]}")
-    return directory
 
 
 @pytest.fixture(scope="module")

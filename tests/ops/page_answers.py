@@ -23,6 +23,7 @@ KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".s
 RECORDED: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("page_answers.json").read_text())
 TRACE = RECORDED["trace"]["body"]
 MSG_ID = TRACE["msg_id"]
+STARTED = time.time() - 86_400
 SHARES = {"received": 1.0, "put": 0.93, "fetched": 0.2, "sent": 0.2, "acknowledged": 0.9, "unrouted": 0.07,
           "bytes_in": 90.0, "bytes_out": 40.0, "connects": 0.01, "disconnects": 0.01, "dropped": 0,
           "dead_lettered": 0, "failed": 0,
@@ -32,8 +33,16 @@ SHARES = {"received": 1.0, "put": 0.93, "fetched": 0.2, "sent": 0.2, "acknowledg
 def overview(body: dict[str, Any]) -> dict[str, Any]:
     now = time.time()
     totals = {name: int(now % 10_000 * 1000 * share) for name, share in SHARES.items()}
+    totals["dropped"] = sum(each["count"] for each in body["dropped"])
     reload = body["last_reload"] | {"time": now - 600}
-    return body | {"time": now, "started": now - 86_400, "totals": totals, "last_reload": reload}
+    rates = {name: SHARES[name] * 1000 for name in ("received", "put", "sent", "dropped", "dead_lettered")}
+    return body | {"rates": rates, "time": now, "started": STARTED, "totals": totals, "last_reload": reload}
+
+
+def series(*columns: str) -> dict[str, Any]:
+    now = time.time()
+    wave = [30 + 20 * math.sin(n / 9) for n in range(120)]
+    return {"step_seconds": 5, "time": [now - 595 + 5 * n for n in range(120)], **dict.fromkeys(columns, wave)}
 
 
 def history() -> dict[str, Any]:
@@ -45,6 +54,8 @@ def history() -> dict[str, Any]:
         "received": wave,
         "put": [value * 0.93 for value in wave],
         "sent": [value * 0.2 for value in wave],
+        "dropped": [0.0] * 120,
+        "dead_lettered": [0.0] * 120,
         "connections": [700 + n / 3 for n in range(120)],
         "spool_bytes": [812_000] * 120,
         "latency_p99_ms": [None if 40 < n < 50 else 5 + 2 * math.sin(n / 5) for n in range(120)],
@@ -57,6 +68,10 @@ def answers(*, well: bool = True) -> dict[str, tuple[str, Any]]:
     state = found.pop("GET /overview (troubled)") if not well else found["GET /overview"]
     found["GET /overview"] = ("Overview", overview(state[1]))
     found["GET /history"] = ("History", history())
+    found["GET /history/queues/TELEMETRY.LIMA"] = ("QueueHistory", series("put", "got", "depth"))
+    found["GET /history/rules/commands"] = ("RuleHistory", series("matched", "failed"))
+    found["GET /history/rules/line temperature"] = ("RuleHistory", series("matched", "failed"))
+    found["GET /history/clients/line-001"] = ("ClientRates", series("received", "sent"))
     return {request: each for request, each in found.items() if " /" in request and "(" not in request}
 
 

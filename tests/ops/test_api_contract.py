@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 from ops_machine import ROOT
-from running_gateway import TOKEN, Running, publish, running
+from running_gateway import TOKEN, Running, publish, running, until
 
 from gateway.mqtt import writer
 from gateway.net.device import Device
@@ -32,7 +32,7 @@ CALLED: set[str] = set()
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("gateway")) as found:
+    with running(tmp_path_factory.mktemp("gateway"), more="security: {managed: true}\n") as found:
         publish(found, "plant/lima/line/7/temperature", "21.5", 3)
         publish(found, "lost/x", "1", 2)
         yield found
@@ -46,7 +46,9 @@ class Answer:
         self.body = body
 
 
-def call(gateway: Running, name: str, body: Any = None, query: str = "", bearer: str = TOKEN, **path: str) -> Answer:
+def call(
+    gateway: Running, name: str, /, body: Any = None, query: str = "", bearer: str = TOKEN, **path: str
+) -> Answer:  # fmt: skip
     """Make a call of the document; what comes back must be as the document says."""
     CALLED.add(name)
     method, template = name.split(" ")
@@ -87,7 +89,20 @@ def check(name: str, answer: Answer) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["/me", "/overview", "/history", "/settings", "/log", "/rules", "/clients", "/queues", "/dlq", "/pipeline"]
+    "name",
+    [
+        "/me",
+        "/overview",
+        "/history",
+        "/settings",
+        "/log",
+        "/rules",
+        "/clients",
+        "/gateways",
+        "/queues",
+        "/dlq",
+        "/pipeline",
+    ],
 )
 def test_what_is_read_is_as_described(gateway: Running, name: str) -> None:
     assert call(gateway, f"GET {name}").status == 200
@@ -120,6 +135,75 @@ def test_a_queue_is_browsed_put_to_and_cleared(gateway: Running) -> None:
     assert cleared.body == {"removed": 3}
 
 
+def test_the_mapping_is_checked_changed_and_taken_back(gateway: Running) -> None:
+    (file,) = call(gateway, "GET /mapping").body["files"]
+    text = file["text"].replace('topic: "lost/#"', 'topic: "missing/#"')
+    wrong = call(gateway, "POST /mapping/check", {"file": file["file"], "text": text + "oops: 1\n"}).body
+    assert wrong["findings"]
+    asked = {"topic": "missing/x", "mapping": text, "file": file["file"]}
+    assert [one["rule"] for one in call(gateway, "POST /explain", asked).body["puts"]] == ["lost"]
+    assert call(gateway, "PUT /mapping", {"file": file["file"], "text": text + "oops: 1\n"}).status == 422
+    number = call(gateway, "PUT /mapping", {"file": file["file"], "text": text, "what": "elsewhere"}).body["number"]
+    topics = [each["topic"] for each in call(gateway, "GET /rules").body["items"]]
+    assert "missing/#" in topics
+    assert call(gateway, "POST /mapping/undo", {"number": 999}).status == 404
+    assert call(gateway, "POST /mapping/undo", {"number": number}).status == 200
+    found = call(gateway, "GET /mapping").body
+    assert found["files"][0]["text"] == file["text"]
+    assert [each["what"] for each in found["history"]] == [f"takes change {number} back", "elsewhere"]
+
+
+def test_messages_are_searched_by_text_and_property_and_moved(gateway: Running) -> None:
+    queue, there = "MQGATE.DEFAULT", "GET /queues/{queue}/messages"
+    assert call(gateway, "POST /mqsc", {"text": "DEFINE QLOCAL(MOVED)"}).body["ok"]
+    for site, text in (("lima", "first"), ("oslo", "SECOND"), ("lima", "third")):
+        call(gateway, "POST /queues/{queue}/messages", {"text": text, "properties": {"site": site}}, queue=queue)
+    assert [each["preview"] for each in call(gateway, there, query="?text=second", queue=queue).body["items"]] == [
+        "SECOND"
+    ]
+    assert len(call(gateway, there, query="?property=usr.site%3Dlima", queue=queue).body["items"]) == 2
+    assert len(call(gateway, there, query="?property=site", queue=queue).body["items"]) == 3
+    assert call(gateway, there, query="?property=site%3Dlima&text=second", queue=queue).body["items"] == []
+    first = call(gateway, there, query="?property=site%3Dlima&limit=1", queue=queue).body
+    rest = call(gateway, there, query=f"?property=site%3Dlima&after={first['next']}", queue=queue).body
+    assert [each["preview"] for each in (*first["items"], *rest["items"])] == ["first", "third"]
+    assert rest["next"] is None
+    tokens = [first["items"][0]["token"]]
+    moved = call(gateway, "POST /queues/{queue}/move", {"to": "MOVED", "tokens": tokens}, queue=queue)
+    assert (moved.body["done"], moved.body["failed"]) == (1, [])
+    (found,) = call(gateway, there, query="?property=site%3Dlima", queue="MOVED").body["items"]
+    assert found["preview"] == "first"
+    assert found["msg_id"] == first["items"][0]["msg_id"]
+    assert call(gateway, "POST /queues/{queue}/move", {"to": "MOVED"}, queue=queue).body["done"] == 2
+    assert (
+        call(gateway, "POST /queues/{queue}/move", {"to": "NOWHERE"}, queue="MOVED").body["failed"][0]["reason"] == 2085
+    )
+    assert call(gateway, "POST /queues/{queue}/move", {"to": "MQGATE.SESSIONS"}, queue="MOVED").status == 409
+    token = call(gateway, there, queue="MOVED").body["items"][0]["token"]
+    whole = call(gateway, "GET /queues/{queue}/messages/{token}", query="?whole=true", queue="MOVED", token=token)
+    assert whole.body["body"]["truncated"] is False
+
+
+def test_what_was_published_is_in_the_histories_of_queue_rule_and_client(gateway: Running) -> None:
+    histories = [
+        ("queues", "MQGATE.DEFAULT", "put"),
+        ("rules", "readings", "matched"),
+        ("clients", "often", "received"),
+    ]
+    with Device("127.0.0.1", gateway.port, "often") as device:
+        device.connect()
+        for kind, name, column in histories:
+
+            def seen(kind: str = kind, name: str = name, column: str = column) -> bool:
+                device.publish("plant/lima/line/7/temperature", b"1")
+                return any(call(gateway, f"GET /history/{kind}/{{key}}", key=name).body[column])
+
+            until(seen)
+    assert any(call(gateway, "GET /history", query="?seconds=600").body["received"])
+    assert call(gateway, "GET /history", query="?seconds=5").status == 400
+    call(gateway, "DELETE /queues/{queue}/messages", query="?confirm=MQGATE.DEFAULT", queue="MQGATE.DEFAULT")
+
+
 def test_dead_letters_are_listed_replayed_and_purged(gateway: Running) -> None:
     listed = call(gateway, "GET /dlq").body
     assert [each["count"] for each in listed["summary"]] == [2]
@@ -127,6 +211,8 @@ def test_dead_letters_are_listed_replayed_and_purged(gateway: Running) -> None:
     assert letter["reason_name"] == "MQRC_UNKNOWN_OBJECT_NAME"
     assert letter["rule"] == "lost"
     call(gateway, "GET /queues/{queue}/messages/{token}", queue=letter["queue"], token=letter["token"])
+    assert call(gateway, "GET /dlq", query="?text=LOST/").body["total"] == 2
+    assert call(gateway, "GET /dlq", query="?text=plant").body["total"] == 0
     dry = call(gateway, "POST /dlq/replay", {"dry_run": True}).body
     assert (dry["matched"], dry["done"]) == (2, 0)
     replayed = call(gateway, "POST /dlq/replay", {"tokens": [letter["token"]], "to": "MQGATE.DEFAULT"}).body
@@ -182,6 +268,9 @@ def test_a_client_is_shown_disconnected_and_purged(gateway: Running) -> None:
     for qos in (0, 1, 2):
         device.publish("plant/lima/line/7/temperature", "21.5", qos).wait_for_publish(10)
     shown = call(gateway, "GET /clients/{client_id}", client_id="a/b c").body
+    events = call(gateway, "GET /clients/{client_id}/history", client_id="a/b c").body["items"]
+    assert events[0]["event"] == "connected"
+    assert call(gateway, "GET /clients/{client_id}/history", client_id="nobody").status == 404
     assert shown["connected"] is True
     assert shown["received"] == 3
     assert shown["ends"] is None
@@ -256,6 +345,25 @@ def test_a_message_in_the_trace_is_found_by_its_packet_identifier(gateway: Runni
     assert identifier.upper() in {each["msg_id"].upper() for each in listed}
 
 
+def test_users_and_roles_are_made_changed_and_removed(gateway: Running) -> None:
+    lists = {"publish": ["plant/#"], "subscribe": []}
+    assert call(gateway, "PUT /device-roles/{role}", lists, role="lines").body["publish"] == ["plant/#"]
+    assert call(gateway, "PUT /device-roles/{role}", {"publish": ["a/#/b"]}, role="lines").status == 422
+    (made,) = call(gateway, "POST /device-users", {"users": [{"user": "line7", "role": "lines"}]}).body["items"]
+    assert len(made["password"]) >= 32
+    assert call(gateway, "POST /device-users", {"users": [{"user": "line7"}]}).status == 409
+    assert call(gateway, "POST /device-users", {"mode": "change", "users": [{"user": "none"}]}).status == 404
+    assert call(gateway, "POST /device-users", {"users": [{"user": "a", "hash": "b"}]}).status == 422
+    assert call(gateway, "GET /device-users", query="?search=line").body["total"] == 1
+    assert call(gateway, "GET /device-users/{user}", user="line7").body["role"] == "lines"
+    assert [one["role"] for one in call(gateway, "GET /device-roles").body["items"]] == ["lines"]
+    assert call(gateway, "DELETE /device-roles/{role}", role="lines").status == 409
+    assert call(gateway, "DELETE /device-users/{user}", user="line7").status == 204
+    assert call(gateway, "DELETE /device-users/{user}", user="line7").status == 404
+    assert call(gateway, "DELETE /device-roles/{role}", role="lines").status == 204
+    assert call(gateway, "DELETE /device-roles/{role}", role="lines").status == 404
+
+
 def test_without_a_token_nothing_is_said_and_foreign_pages_change_nothing(gateway: Running) -> None:
     assert call(gateway, "GET /me", bearer="wrong").status == 401
     request = urllib.request.Request(
@@ -267,6 +375,37 @@ def test_without_a_token_nothing_is_said_and_foreign_pages_change_nothing(gatewa
         urllib.request.urlopen(request, timeout=5)
     check("POST /reload", Answer(refused.value.code, refused.value.read()))
     assert refused.value.code == 403
+
+
+def test_users_sign_in_and_have_tokens(gateway: Running) -> None:
+    user = {"name": "ann", "role": "operator", "password": "correct horse"}
+    assert call(gateway, "POST /users", user).status == 201
+    assert call(gateway, "POST /users", user).status == 409
+    assert call(gateway, "POST /session", {"user": "ann", "password": "correct horse"}).body["role"] == "operator"
+    assert call(gateway, "POST /session", {"user": "ann", "password": "wrong horse"}).status == 401
+    made = call(gateway, "POST /users/{name}/tokens", {"scope": "viewer", "days": 1}, name="ann")
+    assert made.status == 201
+    assert [each["name"] for each in call(gateway, "GET /users").body["items"]] == ["ann"]
+    removed = call(gateway, "DELETE /users/{name}/tokens/{token}", name="ann", token=made.body["id"])
+    assert removed.status == 204
+    assert call(gateway, "PUT /users/{name}", {"role": "viewer"}, name="ann").body["role"] == "viewer"
+    assert call(gateway, "DELETE /users/{name}", name="ann").status == 204
+    assert call(gateway, "DELETE /users/{name}", name="ann").status == 404
+    assert call(gateway, "DELETE /session").status == 204
+    assert call(gateway, "GET /sign-in").body == {"openid": None}
+    assert call(gateway, "GET /sign-in/begin").status == 404
+    assert call(gateway, "GET /sign-in/answer").status == 404
+
+
+def test_what_was_done_is_in_the_audit_trail(gateway: Running) -> None:
+    call(gateway, "PUT /log", {"level": "info"})
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        found = call(gateway, "GET /audit").body["items"]
+        if any(one["action"] == "PUT /api/v1/log" for one in found):
+            break
+        time.sleep(0.05)
+    assert any(one["arguments"] == {"level": "info"} for one in found)
 
 
 def test_every_operation_was_called() -> None:

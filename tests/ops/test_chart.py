@@ -212,8 +212,26 @@ def test_probes_ask_three_questions_and_startup_is_patient() -> None:
     container = gateway(rendered("default"))
     paths = [container[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")]
     assert paths == ["/startupz", "/livez", "/readyz"]
+    assert {container[probe]["httpGet"]["scheme"] for probe in ("startupProbe", "livenessProbe")} == {"HTTP"}
     startup = container["startupProbe"]
     assert startup["failureThreshold"] * startup["periodSeconds"] >= 600
+
+
+def test_probes_and_prometheus_speak_tls_where_the_admin_port_does() -> None:
+    manifests = rendered("tls")
+    container = gateway(manifests)
+    assert {container[f"{probe}Probe"]["httpGet"]["scheme"] for probe in ("startup", "liveness", "readiness")} == {
+        "HTTPS"
+    }
+    ((endpoint,),) = (each["spec"]["endpoints"] for each in of_kind(manifests, "ServiceMonitor"))
+    assert endpoint["scheme"] == "https"
+    assert endpoint["tlsConfig"]["ca"] == {"secret": {"name": "admin-tls", "key": "ca.crt"}}
+    (service,) = (each for each in of_kind(manifests, "Service") if each["metadata"]["name"].endswith("-admin"))
+    name = f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
+    assert endpoint["tlsConfig"]["serverName"] == name
+    assert name in settings(manifests)
+    assert "insecure" not in settings(manifests)
+    assert "insecure: true" in settings(rendered("default"))
 
 
 def test_the_grace_period_outlasts_the_drain() -> None:
@@ -259,11 +277,8 @@ def test_the_network_policy_lets_devices_monitoring_and_the_queue_manager_throug
 
 def test_rules_are_the_ones_promtool_tests_with_the_runbooks_of_the_values() -> None:
     (rule,) = of_kind(rendered("monitoring"), "PrometheusRule")
-    text = (
-        (CHART / "files" / "alerts.yaml")
-        .read_text()
-        .replace("https://mqgate.example/runbooks", "https://wiki.example/mqgate")
-    )
+    text = (CHART / "files" / "alerts.yaml").read_text()
+    text = re.sub(r"docs/runbooks/([a-z0-9-]+)\.md", r"https://wiki.example/mqgate/\1/", text)
     alerts = yaml.safe_load(text)["groups"]
     assert rule["spec"]["groups"][: len(alerts)] == alerts
     (dashboard,) = [
@@ -284,6 +299,7 @@ def test_rules_are_the_ones_promtool_tests_with_the_runbooks_of_the_values() -> 
         ("default", ("listeners.mqtts.enabled=true",), "The TLS listeners need a certificate"),
         ("default", ("listeners.mqtt.enabled=false",), "No listener is enabled"),
         ("default", ("tls.clientCertificates=required",), "needs tls.clientCaSecret"),
+        ("default", ("listeners.proxyProtocol=v2",), "needs listeners.proxyFrom"),
     ],
 )
 @each_helm
@@ -303,6 +319,8 @@ def test_mistakes_are_refused_with_what_to_do(major: int, scenario: str, sets: t
         "queueManager.ibm.chanel=X",
         "queueManager.ibm.lease=100ms",
         "mappings.reload=sometimes",
+        "auth.clientIds=everybody",
+        "auth.guesses.perUser=-1",
     ],
 )
 @each_helm
@@ -364,6 +382,15 @@ def test_everything_that_is_passed_on_arrives_and_templates_are_filled_in() -> N
 def test_the_lease_of_sessions_is_a_value() -> None:
     for sets, lease in ((), "10s"), (("queueManager.ibm.lease=1m",), "1m"):
         assert yaml.safe_load(settings(rendered("ibm", *sets)))["queue_manager"]["ibm"]["lease"] == lease
+
+
+def test_guesses_and_client_identifiers_are_values() -> None:
+    found = yaml.safe_load(settings(rendered("default")))["security"]
+    assert (found["client_ids"], found["guesses"]) == ("any", {"per_user": 20, "per_address": 200, "within": "10m"})
+    sets = ("auth.clientIds=equals_user", "auth.guesses.perAddress=0", "auth.guesses.within=1h")
+    found = yaml.safe_load(settings(rendered("default", *sets)))["security"]
+    assert (found["client_ids"], found["guesses"]["per_address"]) == ("equals_user", 0)
+    assert found["guesses"]["within"] == "1h"
 
 
 def test_the_test_hook_probes_the_service_that_exists() -> None:

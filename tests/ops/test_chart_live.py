@@ -137,7 +137,7 @@ def test_the_test_hook_finds_it_well(release: tuple[Running, list[Manifest], dic
 def test_the_generated_token_opens_the_api(release: tuple[Running, list[Manifest], dict[str, str]]) -> None:
     running, _, places = release
     token = (Path(places["/etc/mqgate/admin"]) / "token").read_text().strip()
-    assert json.loads(running.text("/api/v1/me", token))["role"] == "operator"
+    assert json.loads(running.text("/api/v1/me", token))["role"] == "administrator"
 
 
 class _Cluster(BaseHTTPRequestHandler):

@@ -69,7 +69,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     laid = Laid("gateway", folder, ports)
     settings = folder / "mqgate.yaml"
     text = laid.text((FOLDER / "mqgate.yaml").read_text()).replace("0.0.0.0", "127.0.0.1")
-    settings.write_text(text.replace("mappings/*.yaml", f"{laid.places['/etc/mqgate/mappings']}/*.yaml"))
+    settings.write_text(text.replace("mappings/default.yaml", f"{laid.places['/etc/mqgate/mappings']}/default.yaml"))
     with (folder / "log").open("wb") as log:
         command = [sys.executable, "-m", "gateway", "run", "--config", str(settings)]
         process = subprocess.Popen(command, stderr=log, cwd=folder)

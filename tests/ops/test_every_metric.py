@@ -57,6 +57,7 @@ DEFINE QLOCAL(COMMANDS)
 MORE = """
 security:
   users: {alice: {password_file: alice.pw}}
+  guesses: {per_user: 2}
   acl: [{deny: ["forbidden/#"], allow: ["#"]}]
 mqtt: {connect_timeout: 4s, max_packet: 64KiB, session_expiry_max: 1h}
 process: {drain_timeout: 1s}
@@ -68,11 +69,19 @@ MEASURED_ELSEWHERE = {
     "mqtt_sessions_signed_over": "as mqtt_sessions_taken_over",
     "mq_connect_attempts": "the embedded queue manager is never connected to; tests/contract with IBM MQ's client",
     "queue_incomplete_messages": "segments that do not come for ten seconds; tests/e2e/test_segments_to_devices.py",
+    "spool_full_since_seconds": "a full disk; tests/fault/test_full_disk_gateway.py",
     "spool_corrupt_records": "a damaged journal; the journal's own tests",
     "spool_drained_messages": "only with a buffer; its own tests",
     "spool_messages": "only with a buffer",
     "spool_state": "only with a buffer",
     "spool_oldest_message_age_seconds": "only with a buffer",
+    "set_aside": "a defect of the gateway; tests/unit/broker/test_set_aside.py",
+    "set_aside_messages": "a defect of the gateway; tests/e2e/test_set_aside.py",
+    "reactor_stall_seconds": "a turn of the reactor that takes too long; tests/unit/net/test_turns.py",
+    "mqtt_logins": "each method; tests/e2e/test_methods.py",
+    "identity_requests": "keys for tokens from a URL; tests/e2e/test_token_issuers.py",
+    "token_keys_age_seconds": "as identity_requests",
+    "tls_handshakes_waiting": "more handshakes at once than threads; tests/unit/net/test_handshakes.py",
     "backpressure_events": "20,000 messages behind one commit; tests/unit/broker",
     "backpressure_paused_connections": "as backpressure_events",
 }
@@ -83,7 +92,9 @@ VALUES_ELSEWHERE = {
     "mqtt_connects{result=other}": "what has no name of its own",
     "mqtt_disconnects{reason=slow_consumer}": "16 MiB unread; tests/e2e",
     "mqtt_disconnects{reason=draining}": "the end of the process: nobody scrapes it then",
+    "mqtt_disconnects{reason=defect}": "a defect of the gateway; tests/unit/broker/test_set_aside.py",
     "mqtt_disconnects{reason=other}": "rules that say `then: disconnect`",
+    "tls_handshakes{result=resumed}": "a client that keeps its ticket; tests/e2e/test_tls.py",
     "mqtt_packets{type=reserved}": "malformed; it ends the connection before it is counted as a packet",
     "mqtt_packets{type=auth}": "enhanced authentication; tests/e2e",
     "mqtt_packets{direction=in,type=connack}": "a server never gets it",
@@ -117,6 +128,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running,
     folder = tmp_path_factory.mktemp("all")
     authority = Authority(folder)
     certificate, key = authority.issue("server")
+    authority.issue("device")
     tls = free_port()
     files = f"certificate: {certificate.name}, key: {key.name}, client_ca: {authority.path.name}"
     listener = f"  - {{name: tls, port: {tls}, tls: {{{files}, client_certificate: required}}}}"
@@ -210,6 +222,9 @@ def refusals(gateway: Running, tls: int) -> None:
     for version in (4, 5):
         with Device("127.0.0.1", gateway.port, "alice", version=version) as wrong:
             assert wrong.connect("alice", b"wrong") in {5, 0x86}
+    for guess, reason in ((b"1", 0x86), (b"2", 0x86), (b"3", 0x9F)):
+        with Device("127.0.0.1", gateway.port, "guesser", version=5) as guesser:
+            assert guesser.connect("mallory", guess) == reason
     for _ in range(30):  # the log says it once and counts the rest
         with pytest.raises(urllib.error.HTTPError):
             gateway.text("/api/v1/me", "guessed")
@@ -217,6 +232,8 @@ def refusals(gateway: Running, tls: int) -> None:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with pytest.raises((OSError, ProtocolError)):
         Device("127.0.0.1", tls, "nobody", tls=context).connect()
+    context.load_cert_chain(gateway.folder / "device.pem", gateway.folder / "device.key")
+    Device("127.0.0.1", tls, "somebody", tls=context).close()
     with device(gateway, "denied", 5) as denied:
         assert denied.subscribe("forbidden/#") == 0x87
         with pytest.raises(ProtocolError):
@@ -342,7 +359,8 @@ def test_every_metric_has_a_series(gateway: tuple[Running, int]) -> None:
     absent = {
         metric.name for metric in CATALOGUE if not names & {metric.name, f"{metric.name}_total", f"{metric.name}_count"}
     }
-    assert absent == {"spool_messages", "spool_state", "spool_oldest_message_age_seconds"}, "only with a buffer"
+    buffer, keys = {"spool_messages", "spool_state", "spool_oldest_message_age_seconds"}, {"token_keys_age_seconds"}
+    assert absent == buffer | keys, "only with a buffer, or keys for tokens from a URL"
 
 
 def test_what_is_said_to_be_measured_elsewhere_exists() -> None:

@@ -72,7 +72,7 @@ def test_every_metric_is_on_a_panel_or_said_not_to_be() -> None:
         "mqtt_inflight_messages", "messages_unrouted_total", "spool_messages", "spool_oldest_message_age_seconds",
         "spool_recovered_messages_total", "spool_corrupt_records_total", "queue_oldest_message_age_seconds",
         "mq_put_bytes_total", "tls_certificate_not_after_timestamp_seconds",
-        "config_last_reload_timestamp_seconds", "queue_incomplete_messages",
+        "config_last_reload_timestamp_seconds", "queue_incomplete_messages", "token_keys_age_seconds",
     )}  # fmt: skip
     shown = {name for name in exposed() if name in text}
     missing = {name for name in exposed() - of_the_pipeline() if not name.endswith(("_sum", "_count"))} - shown

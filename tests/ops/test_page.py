@@ -19,8 +19,10 @@ from ops_machine import CACHE, ROOT, axe, program
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; tests/run installs it")
 pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("chromium")]
 
-SECTIONS = ["overview", "rules", "clients", "clients/line-001", "queues", "queues/TELEMETRY.LIMA", "dead-letters",
-            "try", "trace", "test-client", "pipeline", "settings"]  # fmt: skip
+TOKENS = [each["token"] for each in page_answers.RECORDED["GET /dlq"]["body"]["items"]]
+SECTIONS = ["overview", "rules", "rules/commands", "rules/edit%20mapping", "clients", "clients/line-001", "queues",
+            "queues/TELEMETRY.LIMA", "dead-letters", "try", "trace", "test-client", "pipeline", "settings", "users",
+            "audit"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +131,9 @@ def test_a_queue_manager_that_is_away_and_a_refused_reload_are_said_on_top(chrom
         page.add_init_script(f"sessionStorage.setItem('mqgate.token', '{page_answers.TOKEN}')")
         page.goto(address)
         page.wait_for_selector(".alert:has-text('no connection to QM1')")
+        page.click(".alert li:has-text('TELEMETRY.LIMA') a")
+        page.wait_for_selector("h1:has-text('Queues / TELEMETRY.LIMA')")
+        page.go_back()
         page.wait_for_selector(".alert:has-text('mappings/plant.yaml:12:5')")
         page.wait_for_selector(".alert.warn:has-text('mqtt.max_qos: 2 -> 1')")
         page.wait_for_selector("header .badge:has-text('not ready')")
@@ -137,15 +142,84 @@ def test_a_queue_manager_that_is_away_and_a_refused_reload_are_said_on_top(chrom
         context.close()
 
 
+def test_back_closes_a_message_and_brings_the_filters_again(opened: Any, well: Any) -> None:
+    visit(opened, well, "clients")
+    opened.select_option("select[name=state]", "held_back")
+    opened.wait_for_function("location.hash === '#/clients?state=held_back'")
+    visit(opened, well, "queues")
+    opened.click("td a:text-is('TELEMETRY.LIMA')")
+    opened.click("td button.link >> nth=0")
+    opened.wait_for_selector("dialog[open]")
+    opened.go_back()
+    opened.wait_for_selector("dialog", state="detached")
+    opened.wait_for_selector("h1:text-is('Queues')")
+    opened.go_back()
+    opened.wait_for_selector("h1:text-is('Clients')")
+    assert opened.input_value("select[name=state]") == "held_back"
+
+
+def test_devices_are_chosen_and_disconnected(opened: Any, well: Any) -> None:
+    visit(opened, well, "clients")
+    opened.check("input[aria-label='Choose line-001']")
+    opened.click("button:text-is('Disconnect 1 chosen')")
+    opened.click("dialog button.danger")
+    opened.wait_for_selector(".notice:has-text('1 device disconnected')")
+    assert well[1][-1][:2] == ("DELETE", "/api/v1/clients/line-001/connection")
+
+
+def test_what_was_dropped_is_said_by_reason_until_it_is_acknowledged(chromium: Any) -> None:
+    with page_answers.serving(well=False) as (address, _):
+        context = chromium.new_context()
+        page = context.new_page()
+        page.set_default_timeout(20000)
+        page.add_init_script(f"sessionStorage.setItem('mqgate.token', '{page_answers.TOKEN}')")
+        page.goto(address)
+        page.wait_for_selector(".tile.bad:has-text('denied 3; since 20')")
+        page.click("button:text-is('Acknowledge')")
+        page.wait_for_selector(".tile:not(.bad):has-text('denied 3; since 20')")
+        context.close()
+
+
+def test_settings_are_those_that_are_set_each_with_what_it_is_for(opened: Any, well: Any) -> None:
+    visit(opened, well, "settings")
+    opened.wait_for_selector("td:has-text('queue_manager.ibm.password_file')")
+    assert "mqtt.max_qos" not in opened.inner_text("main")
+    assert "File with the password." in opened.inner_text("main")
+    opened.check("label:has-text('also what is as shipped') input")
+    opened.wait_for_selector("td:has-text('mqtt.max_qos')")
+
+
+def test_a_rule_that_is_never_reached_says_what_takes_its_publications(opened: Any, well: Any) -> None:
+    visit(opened, well, "rules")
+    opened.click("tr:has-text('never reached') a")
+    opened.wait_for_selector("p:has-text('takes everything it matches') a:text-is('line temperature')")
+
+
+def test_a_chart_has_ranges_that_back_brings_again_and_a_cursor_with_values(opened: Any, well: Any) -> None:
+    visit(opened, well, "queues/TELEMETRY.LIMA")
+    opened.wait_for_selector("path.line.one[d^=M]", state="attached")
+    opened.click("button:text-is('1 h')")
+    opened.wait_for_selector(".chart text:has-text('1 h ago') >> nth=0", state="attached")
+    assert opened.evaluate("location.hash").endswith("?range=3600")
+    opened.focus("figure.chart svg >> nth=0")
+    opened.keyboard.press("ArrowLeft")
+    opened.wait_for_function(r"/\d{4}-\d\d-\d\d \d\d:\d\d/.test(document.querySelector('.chart .when').textContent)")
+    assert "put " in opened.get_attribute("figure.chart svg >> nth=0", "aria-label")
+    visit(opened, well, "queues")
+    opened.go_back()
+    opened.wait_for_selector("button[aria-pressed=true]:text-is('1 h')")
+
+
 def test_without_a_token_one_is_asked_for_by_keyboard_alone(chromium: Any, well: Any) -> None:
     context = chromium.new_context()
     page = context.new_page()
     page.set_default_timeout(20000)
     page.goto(well[0])
     page.wait_for_selector("dialog[open] input:focus")
+    page.keyboard.press("Tab")  # no user: it is a token
     page.keyboard.type(page_answers.TOKEN)
     page.keyboard.press("Enter")
-    page.wait_for_selector("header .identity:has-text('operator')")
+    page.wait_for_selector("header .identity:has-text('administrator')")
     page.wait_for_selector("h1:has-text('Overview')")
     context.close()
 
@@ -204,6 +278,8 @@ def test_a_publication_is_tried_and_a_message_put_by_keyboard_alone(opened: Any,
     opened.wait_for_selector("h2:has-text('line temperature → TELEMETRY.LIMA')")
     visit(opened, well, "queues/TELEMETRY.LIMA")
     opened.wait_for_selector("td button.link")
+    tab_to(opened, "Put a test message")
+    opened.keyboard.press("Enter")
     tab_to(opened, "Body")
     opened.keyboard.type("21.5")
     tab_to(opened, "Put")
@@ -224,7 +300,15 @@ def test_a_message_is_shown_with_every_header_decoded(opened: Any, well: Any) ->
 @pytest.mark.skipif(not os.environ.get("MQGATE_SCREENSHOTS"), reason="makes the pictures of the documentation anew")
 @pytest.mark.parametrize(
     ("section", "scheme"),
-    [("overview", "light"), ("overview", "dark"), ("rules", "light"), ("queues", "light"), ("dead-letters", "light")],
+    [
+        ("overview", "light"),
+        ("overview", "dark"),
+        ("rules", "light"),
+        ("queues", "light"),
+        ("dead-letters", "light"),
+        ("users", "light"),
+        ("audit", "light"),
+    ],
 )
 def test_pictures_of_the_documentation(opened: Any, well: Any, section: str, scheme: str) -> None:
     opened.emulate_media(color_scheme=scheme)
@@ -238,8 +322,20 @@ def test_pictures_of_the_documentation(opened: Any, well: Any, section: str, sch
     opened.screenshot(path=str(ROOT / "docs" / "images" / f"{name}.png"))
 
 
+@pytest.mark.skipif(not os.environ.get("MQGATE_SCREENSHOTS"), reason="makes the pictures of the documentation anew")
+def test_the_picture_of_the_dialog_by_which_one_signs_in(chromium: Any, well: Any) -> None:
+    context = chromium.new_context(viewport={"width": 900, "height": 560})
+    page = context.new_page()
+    page.goto(well[0])
+    page.wait_for_selector("dialog[open] input:focus")
+    page.keyboard.type("alice")
+    page.screenshot(path=str(ROOT / "docs" / "images" / "sign-in.png"))
+    context.close()
+
+
 def test_a_test_message_is_put_with_its_properties(opened: Any, well: Any) -> None:
     visit(opened, well, "queues/TELEMETRY.LIMA")
+    opened.click("summary:text-is('Put a test message')")
     opened.fill("textarea[name=text]", "21.5")
     opened.fill("input[name=properties]", "site=lima line=7")
     opened.click("button:text-is('Put')")
@@ -256,7 +352,7 @@ def test_clearing_a_queue_wants_its_name_typed(opened: Any, well: Any) -> None:
     assert opened.is_disabled("dialog button.danger")
     opened.fill("dialog input", "TELEMETRY.LIMA")
     opened.click("dialog button.danger")
-    opened.wait_for_selector(".notice:has-text('1250 messages removed')")
+    opened.wait_for_selector(".notice:has-text('1,250 messages removed')")
     assert well[1][before:] == [("DELETE", "/api/v1/queues/TELEMETRY.LIMA/messages?confirm=TELEMETRY.LIMA", None)]
 
 
@@ -264,8 +360,8 @@ def test_dead_letters_are_replayed_by_group_and_purged_only_when_confirmed(opene
     visit(opened, well, "dead-letters")
     opened.click("button:text-is('MQRC_Q_FULL (2053)')")
     opened.click("button:has-text('Replay all with this reason')")
-    opened.wait_for_selector(".notice:has-text('5 of 5 put back')")
-    assert well[1][-1][2] == {"reason": 2053, "destination": "TELEMETRY.LIMA"}
+    opened.wait_for_selector(".notice:has-text('5 of 6 put back')")
+    assert well[1][-1][2] == {"tokens": TOKENS}
     opened.check("tbody input[type=checkbox] >> nth=0")
     before = len(well[1])
     opened.click("button:text-is('Purge 1 chosen')")
@@ -275,6 +371,75 @@ def test_dead_letters_are_replayed_by_group_and_purged_only_when_confirmed(opene
     opened.click("dialog button.danger")
     opened.wait_for_selector(".notice:has-text('removed')")
     assert well[1][-1][1:] == ("/api/v1/dlq/purge", {"tokens": ["0-0"]})
+
+
+def test_what_is_set_aside_is_shown_and_replayed(opened: Any, well: Any) -> None:
+    visit(opened, well, "dead-letters")
+    opened.click("button:text-is('Show what is set aside')")
+    opened.click("button:text-is('Replay all')")
+    opened.wait_for_selector(".notice:has-text('put back')")
+    assert well[1][-1][1:] == ("/api/v1/dlq/replay", {"queue": "MQGATE.SET.ASIDE", "tokens": TOKENS})
+    opened.click("button:text-is('Show dead letters')")
+    opened.select_option("select[name=how]", "rules")
+    opened.check("tbody input[type=checkbox] >> nth=0")
+    opened.click("button:text-is('Replay 1 chosen')")
+    opened.wait_for_selector("button:text-is('Replay all')")
+    assert well[1][-1][1:] == ("/api/v1/dlq/replay", {"through_rules": True, "tokens": [TOKENS[0]]})
+
+
+def test_a_queue_is_defined_altered_inhibited_and_its_messages_searched_and_moved(opened: Any, well: Any) -> None:
+    visit(opened, well, "queues")
+    opened.click("summary:text-is('Define a queue')")
+    opened.fill("input[name=name]", "NEW.QUEUE")
+    opened.fill("input[name=descr]", "it's new")
+    opened.click("button:text-is('Define')")
+    opened.wait_for_selector(".notice:has-text('NEW.QUEUE is defined')")
+    assert well[1][-1][2] == {"text": "DEFINE QLOCAL('NEW.QUEUE') MAXDEPTH(5000) DESCR('it''s new')"}
+    visit(opened, well, "queues/TELEMETRY.LIMA")
+    opened.click("button:text-is('Inhibit put')")
+    opened.wait_for_selector(".notice:has-text('inhibit put')")
+    assert well[1][-1][2] == {"text": "ALTER QLOCAL('TELEMETRY.LIMA') PUT(DISABLED)"}
+    opened.click("summary:text-is('Alter')")
+    opened.fill("input[name=MAXDEPTH]", "777")
+    opened.click("button:text-is('Alter')")
+    opened.wait_for_selector(".notice:has-text('is altered')")
+    assert well[1][-1][2] == {"text": "ALTER QLOCAL('TELEMETRY.LIMA') MAXDEPTH(777)"}
+    opened.fill("input[placeholder='site=lima']", "site=lima")
+    opened.click("button:text-is('Find')")
+    opened.wait_for_selector("span[role=status]:has-text('found')")
+    assert opened.evaluate("location.hash").endswith("?property=site%3Dlima")
+    opened.check("input[aria-label^='Choose '] >> nth=0")
+    opened.fill("label:has-text('Move to') input", "OTHER")
+    opened.click("button:text-is('Move 1 chosen')")
+    opened.wait_for_selector("button:text-is('Move all')")
+    assert well[1][-1][1] == "/api/v1/queues/TELEMETRY.LIMA/move"
+
+
+def test_the_mapping_is_edited_put_into_force_and_taken_back(opened: Any, well: Any) -> None:
+    visit(opened, well, "rules")
+    opened.click("a:text-is('Edit the mapping')")
+    opened.wait_for_selector("span.badge:text-is('as in force')")
+    opened.fill("textarea.code", "version: 1\nto_mq: []\n")
+    opened.wait_for_selector("span.badge:text-is('can be put into force')")
+    assert well[1][-1] == (
+        "POST", "/api/v1/mapping/check", {"file": "mappings/plant.yaml", "text": "version: 1\nto_mq: []\n"}
+    )  # fmt: skip
+    opened.click("button:text-is('Put into force')")
+    opened.wait_for_selector(".notice:has-text('in force')")
+    assert well[1][-1][:2] == ("PUT", "/api/v1/mapping")
+    opened.click("button:text-is('Take back')")
+    opened.click("dialog button.danger")
+    opened.wait_for_selector(".notice:has-text('taken back')")
+    assert well[1][-1][1:] == ("/api/v1/mapping/undo", {"number": 3})
+
+
+def test_a_message_is_downloaded(opened: Any, well: Any) -> None:
+    visit(opened, well, "queues/TELEMETRY.LIMA")
+    opened.click("td button.link >> nth=0")
+    with opened.expect_download() as begun:
+        opened.click("button:text-is('Download body')")
+    assert begun.value.suggested_filename.endswith(".txt")
+    assert "celsius" in begun.value.path().read_text()
 
 
 def test_try_out_shows_the_queue_the_message_and_why_not_the_others(opened: Any, well: Any) -> None:

@@ -61,7 +61,7 @@ def picture(page: Any, name: str) -> None:
 def test_the_address_of_the_admin_port_leads_to_the_page(page: Any, gateway: Running) -> None:
     page.goto(f"http://127.0.0.1:{gateway.admin}/")
     page.wait_for_selector("header .badge.good:has-text('ready')")
-    assert "operator" in page.inner_text("header .identity")
+    assert "administrator" in page.inner_text("header .identity")
 
 
 @pytest.mark.parametrize(
@@ -107,6 +107,7 @@ def test_what_was_published_is_on_its_queue_with_its_headers(page: Any, gateway:
 
 def test_a_message_put_here_is_counted_and_shown(page: Any, gateway: Running) -> None:
     visit(page, gateway, "queues/MQGATE.DEFAULT")
+    page.click("summary:text-is('Put a test message')")
     page.fill("textarea[name=text]", "put by hand")
     page.select_option("select[name=priority]", "9")
     page.click("button:text-is('Put')")
@@ -117,7 +118,8 @@ def test_dead_letters_are_put_back_elsewhere(page: Any, gateway: Running) -> Non
     visit(page, gateway, "dead-letters")
     page.wait_for_selector("button:text-is('MQRC_UNKNOWN_OBJECT_NAME (2085)')")
     picture(page, "dead-letters")
-    page.fill("input[placeholder='original destination']", "MQGATE.DEFAULT")
+    page.select_option("select[name=how]", "to")
+    page.fill("label:has-text('Queue') input", "MQGATE.DEFAULT")
     page.click("button:text-is('Replay all')")
     page.wait_for_selector(".notice:has-text('3 of 3 put back')")
     page.wait_for_selector("td:has-text('All is well')")

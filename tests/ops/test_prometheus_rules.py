@@ -83,7 +83,7 @@ def test_rules_use_metrics_and_labels_the_gateway_has() -> None:
 def test_each_alert_says_what_is_wrong_and_where_the_cure_is(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in {"critical", "warning"}
     words = re.sub(r"(?<!^)(?=[A-Z])", "-", rule["alert"].removeprefix("Mqgate")).lower()
-    assert rule["annotations"]["runbook_url"] == f"https://mqgate.example/runbooks/{words}/"
+    assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{words}.md"
     page = (ROOT / "docs" / "runbooks" / f"{words}.md").read_text()
     for heading in ("## What it means", "## Look", "## Cure"):
         assert heading in page, f"{words}.md lacks {heading}"

@@ -12,15 +12,19 @@ import pytest
 from running_gateway import TOKEN, Running, running, until
 from test_certificates_live import write_certificate
 
+from gateway.mqtt import writer
+from gateway.net.device import Device
+
 pytestmark = pytest.mark.ops
 
 MAPPING = """
 version: 1
 to_mq:
   - {name: waits, topic: "waits/#", queue: SHUT, on_failure: {retry: {from: 100ms, to: 500ms}, then: hold}}
+  - {name: both, topic: "both/#", queue: BOTH, on_failure: {retry: {from: 100ms, to: 500ms}, then: hold}}
   - {name: full, topic: "full/#", queue: FULL, on_failure: {retry: {from: 100ms, to: 500ms}, then: hold}}
 """
-OBJECTS = "DEFINE QLOCAL(SHUT)\nDEFINE QLOCAL(FULL) MAXDEPTH(1)\n"
+OBJECTS = "DEFINE QLOCAL(SHUT)\nDEFINE QLOCAL(FULL) MAXDEPTH(1)\nDEFINE QLOCAL(BOTH) PUT(DISABLED)\n"
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +47,11 @@ def mqgate(gateway: Running, *words: str, text: str = "") -> subprocess.Complete
 
 def problems(gateway: Running) -> list[str]:
     found: list[str] = json.loads(gateway.text("/api/v1/overview", TOKEN))["problems"]
+    return found
+
+
+def attention(gateway: Running) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = json.loads(gateway.text("/api/v1/overview", TOKEN))["attention"]
     return found
 
 
@@ -75,6 +84,20 @@ def test_a_queue_that_refuses_is_named_until_it_is_cured(
     until(lambda: not [each for each in problems(gateway) if queue in each])
     assert f'mqgate_messages_held{{route="{route}"}} 0.0' in gateway.text("/metrics")
     assert json.loads(gateway.text(f"/api/v1/queues/{queue}", TOKEN))["depth"] == 2, "what was held has been put"
+
+
+def test_a_queue_that_refuses_at_every_qos_is_named_once_with_all_that_it_holds(gateway: Running) -> None:
+    with Device("127.0.0.1", gateway.port, "both") as device:
+        device.connect()
+        device.publish("both/0", b"x", qos=0)
+        device._socket.sendall(writer.encode_publish(4, b"both/1", b"x", 1, packet_id=7))
+        (trouble,) = until(lambda: [each for each in attention(gateway) if "2 messages are held" in each["text"]])
+        assert trouble["section"] == "queues/BOTH"
+        held = json.loads(gateway.text("/api/v1/clients?state=held_back&listener=plain", TOKEN))
+        assert [each["client_id"] for each in held["items"]] == ["both"]
+        assert json.loads(gateway.text("/api/v1/clients?state=held_back&user=alice", TOKEN))["items"] == []
+        mqgate(gateway, "mqsc", "-c", "settings.yaml", text="ALTER QLOCAL(BOTH) PUT(ENABLED)")
+        until(lambda: not [each for each in attention(gateway) if "BOTH" in each["text"]])
 
 
 def test_a_certificate_is_warned_of_before_it_expires(gateway: Running) -> None:

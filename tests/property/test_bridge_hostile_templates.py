@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.bridge import outbound
 from gateway.bridge.inbound import Origin, plan
+from gateway.bridge.payload import Body
 from gateway.errors import ConfigurationError, Refused
 from gateway.mq import mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
@@ -55,9 +56,9 @@ def test_what_devices_say_names_only_what_was_meant(rule: str, value: str, other
     levels = [re.sub(r"[/+#]", "_", text) for text in (value, other)]
     payload = ('{"j": ' + f'"{other.encode("unicode_escape").decode()}"' + "}").encode()
     origin = Origin(value or "c", other, "/".join(["x", *levels]), 1)
-    for prepared in plan(table, origin, {0x26: [("p", value)]}).settle(payload):
+    for prepared in plan(table, origin, {0x26: [("p", value)]}).settle(Body(payload)):
         try:
-            built = prepared.build(1, payload, 0.0)
+            built = prepared.build(1, Body(payload), 0.0)
         except Refused:
             continue
         assert re.fullmatch(pattern, getattr(built, field), re.DOTALL), getattr(built, field)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.bridge.inbound import Origin, plan
+from gateway.bridge.payload import Body
 from gateway.errors import Refused
 from gateway.routing.table import compile_mappings
 from gateway.rules.parse import load_mappings
@@ -61,9 +62,9 @@ def test_no_topic_reaches_a_queue_that_was_not_meant(name, rule, data):
     topic = "/".join(levels) or "x"
     table = compile_mappings(LOADED[name])
     for payload in (b"", b'{"kind": "stop", "at": 1, "value": 2}'):
-        for prepared in plan(table, Origin("dev", "", topic, 1), {}).settle(payload):
+        for prepared in plan(table, Origin("dev", "", topic, 1), {}).settle(Body(payload)):
             try:
-                built = prepared.build(1, payload, 0.0)
+                built = prepared.build(1, Body(payload), 0.0)
             except Refused:
                 continue
             if built.mq_topic:

@@ -27,8 +27,11 @@ to_mqtt:
   - {name: retained, queue: C.Q, topic: "kept/{usr.site}", retain: from_property, qos: 1}
   - {name: number, queue: D.Q, topic: "down/{mqtt.msgId}", qos: 1}
   - {name: user, queue: E.Q, topic: "down/x", qos: 1, user_properties: usr, backout: {threshold: 2, queue: ASIDE.Q}}
+  - {name: json, queue: F.Q, topic: "down/{json.s}", qos: 1}
+  - {name: twice, queue: G.Q, topic: "down/{usr.site}", qos: 2}
 """
-QUEUES = ["A.Q", "A.Q", "A.Q", "B.Q", "C.Q", "D.Q", "E.Q"]
+QUEUES = ["A.Q", "A.Q", "A.Q", "B.Q", "C.Q", "D.Q", "E.Q", "F.Q", "F.Q", "G.Q"]
+JSON = [b'{"s": "s1"}', b'{"s": "s2"}', b'{"s": "s1"}  ', b'{"s": "s1"} 1']
 SUBSCRIBERS = (
     # version, clean, filter, QoS, options of CONNECT
     (4, False, "down/#", 1, {}),
@@ -101,15 +104,14 @@ class Side:
             if not self.together:
                 patched.enter_context(mock.patch.object(pages._PageHandover, "_groups", nothing_plain))
                 patched.enter_context(mock.patch.object(pages._PageHandover, "_by_head", return_value=[]))
+                patched.enter_context(mock.patch.object(self.bench.engine.in_flight, "take", nothing_taken))
             self._do(what, value)
 
     def _do(self, what, value):
         if what == "drop":
             self.devices[value].drop()
         elif what == "ack":
-            for packet in self.told[value]:
-                if packet[0] >> 4 == 3 and packet[0] & 6:
-                    self.devices[value].send(writer.encode_acks(p.PUBACK, [packet[2]]))
+            self.devices[value].send(b"".join(map(answer_to, self.told[value])))
         else:
             self.arrive(what, value)
 
@@ -120,12 +122,23 @@ class Side:
         return (
             self.told,
             [(one.stored, one.stored_bytes, one.delivered) for one in sessions],
-            [(list(one.outflow.inflight), len(one.outflow.pending), one.outflow.unfetched) for one in sessions],
+            [(list(one.outflow.inflight), one.outflow.queued, one.outflow.unfetched) for one in sessions],
             {name: [row[1:] for row in rows.values()] for name, rows in self.queues.rows.items()},
             counters.packets_out, counters.bytes_out,
             dict(counters.messages_dropped), dict(counters.mqtt_publish_sent), dict(counters.dlq_messages),
             dict(counters.route_matched), dict(counters.transform_errors), dict(counters.mq_get_messages),
         )  # fmt: skip
+
+
+def nothing_taken(_connection, _data, offset):
+    return offset
+
+
+def answer_to(packet):
+    kind, qos = packet[0] >> 4, packet[0] >> 1 & 3
+    if kind == p.PUBLISH and qos:
+        return writer.encode_acks(p.PUBACK if qos == 1 else p.PUBREC, [packet[2]])
+    return writer.encode_acks(p.PUBCOMP, [packet[1]]) if kind == p.PUBREL else b""
 
 
 def nothing_plain(_passing, row):
@@ -166,10 +179,10 @@ def messages(draw):
         backout_count=draw(st.sampled_from([0] * 9 + [3])),
     )  # fmt: skip
     md = mqmd.with_described(md, 546, 1208, b"MQHRF2  ")
-    where = draw(st.sampled_from(["head", "identifier", "descriptor", "further"]))
+    where = draw(st.sampled_from(["head", "identifier", "descriptor", "further", "in the body"]))
     made = []
     for _ in range(draw(st.integers(1, 4))):
-        payload = draw(st.binary(max_size=4) | st.sampled_from([b"1</msgId></mqtt>", b"0123"]))
+        payload = draw(st.binary(max_size=4) | st.sampled_from([b"1</msgId></mqtt>", b"0123", *JSON]))
         if not numbered:
             header = rfh2.build(folders, encoding=546, coded_char_set_id=1208, format_name=b"        ")
             whole, at = header + payload, len(header)
@@ -183,7 +196,7 @@ def messages(draw):
             whole, at = template.head + tail + payload, len(template.head)
             if where == "head":
                 at += len(tail)
-        at = {"descriptor": 0, "further": len(whole)}.get(where, at)
+        at = {"descriptor": 0, "further": len(whole), "in the body": len(whole) - len(payload) + 11}.get(where, at)
         made.append((shared(md + whole[:at]), whole[at:]))
     return made
 
@@ -218,7 +231,7 @@ def test_messages_like_the_first_are_not_looked_at_alone():
     head = mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQHRF2  ") + template.head
     several = [(head, template.tails[number] + b"%d" % number) for number in range(1, 150)]
     with mock.patch.object(
-        pages._PageHandover, "_one_by_one", autospec=True, side_effect=pages._PageHandover._one_by_one
+        pages._PageHandover, "one_by_one", autospec=True, side_effect=pages._PageHandover.one_by_one
     ) as alone:
         side.arrive("A.Q", several)
         assert alone.call_count == 1, "the first of its kind"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from unittest import mock
 
+import lanes
 import pytest
 from broker_harness import Harness
 from hypothesis import given, settings
@@ -31,6 +32,11 @@ SUBSCRIBERS = (
     (5, True, "b/1", 0, {0x27: 40, 0x22: 1}),
     (5, True, "a/1", 1, {0x27: 12}),
 )
+USER = b"\x26\x00\x01a\x00\x01"
+PROPERTIES = st.sampled_from(
+    [b""] * 5
+    + [USER + b"b", USER + b"c", USER + b"b" + USER + b"c", b"\x02\x00\x00\x00\x09" + USER + b"b", b"\x03\x00\x01t"]
+)
 TOPICS = st.sampled_from([b"a/1"] * 4 + [b"a/2", b"a/3", b"b/1", b"b/2", b"nobody", b"$own/x"])
 
 
@@ -56,9 +62,9 @@ class Side:
         device = self.devices[who]
         with ExitStack() as patched:
             fan_out, in_flight = self.bench.engine.fan_out, self.bench.engine.in_flight
-            for part, name in ((fan_out, "take"), (in_flight, "settle_packets"), (in_flight, "settle_chunk")):
-                if not self.in_runs:
-                    patched.enter_context(mock.patch.object(part, name, one_by_one))
+            if not self.in_runs:
+                patched.enter_context(mock.patch.object(fan_out, "admits", return_value=False))
+                patched.enter_context(mock.patch.object(in_flight, "take", one_by_one))
             if chunk == "drop":
                 device.drop()
             else:
@@ -90,7 +96,7 @@ def publications(draw, version):
         made += writer.encode_publish(
             version, draw(TOPICS), draw(st.binary(max_size=3) | st.binary(min_size=38, max_size=42)), qos,
             retain=draw(st.integers(0, 9)) == 9, packet_id=draw(st.integers(1, 30)) if qos else 0,
-            properties=draw(st.sampled_from([b""] * 5 + [b"\x26\x00\x01a\x00\x01b"])) if version == 5 else b"",
+            properties=draw(PROPERTIES) if version == 5 else b"",
         )  # fmt: skip
         if draw(st.integers(0, 9)) == 9:
             made += b"\xc0\x00"
@@ -118,10 +124,15 @@ def stories(draw):
     return version, draw(st.lists(step, max_size=12))
 
 
+@pytest.mark.parametrize("form", [form for form in lanes.FORMS if "few" not in form])
 @settings(max_examples=250, deadline=None)
 @given(stories())
-def test_runs_do_what_one_by_one_does(story):
-    version, steps = story
+def test_runs_do_what_one_by_one_does(form, story):
+    with lanes.lane(form):
+        compare(*story)
+
+
+def compare(version, steps):
     sides = [Side(version, in_runs=True), Side(version, in_runs=False)]
     for who, chunk in steps:
         for side in sides:

@@ -22,10 +22,16 @@ to_mqtt:
   - {name: one, queue: D.Q, topic: "cmd", client: "{usr.site}", qos: 1}
   - {name: text, queue: E.Q, topic: "down/text", convert: 1208, qos: 2}
   - {name: all, queue: F.Q, topic: "down/{usr.site}", user_properties: all, order_by: "{md.UserIdentifier}"}
+  - {name: of one, queue: H.Q, topic: "cmd", client: "{json.site}", order_by: "{json.n}{usr.site}", qos: 1}
   - {name: first, queue: G.Q, topic: "down/{usr.site}/{usr.none}"}
   - {name: second, queue: G.Q, topic: "down/second", strip_headers: false}
 """
-QUEUES = ["A.Q", "B.Q", "C.Q", "D.Q", "E.Q", "F.Q", "G.Q"]
+QUEUES = ["A.Q", "B.Q", "C.Q", "D.Q", "E.Q", "F.Q", "G.Q", "H.Q"]
+
+
+JSON = [
+    b'{"site": %b, "n": 1}' % one for one in (b'"s0"', b'"s1"', b'"1"', b"1", b"1e16", b'"1e+16"', b"null", b'"None"')
+]
 
 
 @st.composite
@@ -34,7 +40,7 @@ def messages(draw):
     usr = [("site", draw(st.sampled_from(["lima", "lima", "lima", "s0", "a/b"])))]
     if draw(st.integers(0, 5)) == 5:
         usr.append(("traceparent", "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"))
-    body = draw(st.sampled_from([b"go", b"", b'{"site": "x"}', b'{"site": "y"}', b"\xe9", b"\xff" * 30]))
+    body = draw(st.sampled_from([b"go", b"", b'{"site": "x"}', b'{"site": "y"}', b"\xe9", b"\xff" * 30, *JSON]))
     kind = draw(st.sampled_from([b"MQSTR   ", b"MQSTR   ", b"        ", b"MQHRF2  ", b"MQDEAD  "]))
     folders = [folder("usr", usr)]
     if draw(st.integers(0, 5)) == 5:
@@ -99,8 +105,11 @@ def test_a_message_like_the_last_is_not_taken_apart():
     )
     md = mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQHRF2  ")
     side.arrive("A.Q", (md, header + b"first"))
+    side.arrive("B.Q", (md, header + b'{"site": "x"}'))
     with mock.patch.object(outbound, "read_message", side_effect=AssertionError("taken apart")):
         told = side.arrive("A.Q", (md, header + b"second"))[0]
+        told_too = side.arrive("B.Q", (md, header + b'{"site": "x", "n": 2}'))[0]
         with pytest.raises(AssertionError, match="taken apart"):
-            side.arrive("B.Q", (md, header + b"other"))
+            side.arrive("B.Q", (md, header + b'{"site": "y"}'))
     assert [packet[4] for packet in told[1]] == [b"second"]
+    assert [(packet[1], packet[4]) for packet in told_too[1]] == [(b"down/x", b'{"site": "x", "n": 2}')]

@@ -54,9 +54,14 @@ def test_covering_and_overlapping_say_what_matching_topics_say(one, other):
         assert mine & theirs
 
 
+def entry(**said):
+    """An entry; one for a user and anonymous clients, which fits nobody, is refused."""
+    return AclEntry(**said | ({"user": None} if said["anonymous"] else {}))
+
+
 ENTRIES = st.lists(
     st.builds(
-        AclEntry,
+        entry,
         user=st.sampled_from([None, "u*", "*", "u1"]),
         client=st.sampled_from([None, "c1"]),
         anonymous=st.sampled_from([None, True, False]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.routing.filters import Interest, Subscriptions, merge
+from gateway.routing.filters import Interest, Subscriptions, merged
 from gateway.routing.trie import FilterTrie
 
 LEVEL = st.sampled_from(["", "a", "b", "$SYS"])
@@ -86,6 +86,26 @@ def test_subscriptions_behave_like_a_dictionary_searched_from_end_to_end(steps, 
     check(subscriptions.match(topic), model, topic)
 
 
+def together(interests):
+    """What a subscriber gets that asked for a topic with several filters."""
+    every = Interest(
+        max(one.qos for one in interests),
+        all(one.no_local for one in interests),
+        any(one.retain_as_published for one in interests),
+        min(one.retain_handling for one in interests),
+        tuple({number for one in interests for number in one.identifiers}),
+    )
+    echoing = [one for one in interests if not one.no_local]
+    some = 0 < len(echoing) < len(interests)
+    return every._replace(echoed=together(echoing)) if some else every
+
+
+def as_sets(interest):
+    """In which order identifiers come does not matter."""
+    echoed = as_sets(interest.echoed) if interest.echoed else None
+    return (*interest[:4], frozenset(interest.identifiers), echoed)
+
+
 def check(matched, model, topic):
     direct, groups = {}, {}
     for (client, filter_), interest in model.items():
@@ -95,8 +115,10 @@ def check(matched, model, topic):
         if share:
             groups.setdefault((share, inner), {})[client] = interest
         else:
-            direct[client] = merge(direct[client], interest) if client in direct else interest
-    assert matched.direct == direct
+            direct.setdefault(client, []).append(interest)
+    assert {client: as_sets(one) for client, one in matched.direct.items()} == {
+        client: as_sets(together(interests)) for client, interests in direct.items()
+    }
     assert {(group.name, group.filter): group.members for group in matched.groups} == groups
 
 
@@ -105,11 +127,11 @@ def check(matched, model, topic):
 )
 def test_merging_takes_the_highest_quality_and_every_identifier(one):
     other = Interest(1, no_local=True, identifiers=(2,))
-    both = merge(one, other)
+    both = merged([one, other])
     assert both.qos == max(one.qos, 1)
     assert both.identifiers == (1, 2)
     assert both.no_local == one.no_local
-    assert merge(one, one) == one
+    assert merged([one, one]) == one
     own = both.echoed or both
     assert one.no_local or own == one, "what is No Local has no part in a subscriber's own publications"
 

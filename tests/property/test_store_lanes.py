@@ -134,6 +134,16 @@ STRETCHES = st.one_of(
     st.builds(lambda first, count: range(first, first + count), st.integers(0, 200), st.integers(0, 60)),
     st.lists(st.integers(0, 260), max_size=40),
 )
+SEVERAL = st.lists(st.builds(lambda first, count: range(first, first + count), st.integers(0, 200), st.integers(0, 40)))
+
+
+@given(st.lists(st.tuples(st.booleans(), SEVERAL), max_size=8))
+def test_several_runs_of_numbers_at_once(steps: list[tuple[bool, list[range]]]) -> None:
+    numbers, model = Numbers(), set[int]()
+    for adds, runs in steps:
+        (numbers.add_runs if adds else numbers.remove_runs)(runs)
+        (model.update if adds else model.difference_update)(*runs)
+        assert [number for number in range(261) if number in numbers] == sorted(model)
 
 
 @given(st.lists(st.tuples(st.booleans(), STRETCHES), max_size=12), st.integers(0, 100), st.integers(1, 160))

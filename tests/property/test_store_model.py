@@ -267,6 +267,7 @@ class StoreMachine(RuleBasedStateMachine):
                 ]
                 free = self.store.fetch(queue, key, limit=10_000)
                 assert [m.token for m in free] == [token for token, row in expected if not row.locked]
+                assert self.store.tokens(queue, key) == [m.token for m in free]
                 assert self.store.depth(queue, key) == len(expected)
             known = self.store.index.queues.get(queue)
             depth = known.depth if known is not None else 0

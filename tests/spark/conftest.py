@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from s3_server import CREDENTIALS
 
 from gateway.pipeline.jobs.spark_session import UNCHECKED_ARROW
 
@@ -38,6 +39,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from gateway.pipeline.jobs.spark_session import make_session
 
     os.environ["TZ"] = "UTC"
+    os.environ |= CREDENTIALS  # workers have the environment in which Java was started
     try:
         session = make_session("tests", SHORT_LIVED | {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("w"))})
     except JavaMissing as missing:

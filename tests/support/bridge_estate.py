@@ -20,6 +20,7 @@ from gateways import RunningGateway
 
 from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.driver import ConnectSettings, load
+from gateway.backends.ibm.identifiers import MessageIds
 from gateway.backends.ibm.reader import Reader
 from gateway.bridge.message import Message, read_message
 from gateway.errors import MQError
@@ -60,8 +61,8 @@ class Application:
         os.environ["MQGATE_MQI"] = where
         driver, settings = load("ibmmq"), ConnectSettings("MQGATE", "localhost(1414)", "DEV.APP.SVRCONN")
         self.driver = driver
-        self.connection = Connection(driver.connect(settings), lambda _priority: bytes(24))
-        self.reader = Reader(driver, settings, lambda _priority: bytes(24))
+        self.connection = Connection(driver.connect(settings), MessageIds(0.0, b""))
+        self.reader = Reader(driver, settings, MessageIds(0.0, b""))
 
     def put(self, queue: str, body: bytes, **fields: Any) -> bytes:
         """One persistent message; `usr` and other folders by name; its MsgId."""

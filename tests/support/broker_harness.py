@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from open_access import OpenAccess
@@ -15,6 +16,7 @@ from gateway.broker.deliver.consumers import Consumers
 from gateway.broker.engine import Engine
 from gateway.broker.limits import Limits
 from gateway.broker.publish.router import Router
+from gateway.broker.refused.set_aside import Defect
 from gateway.errors import MQError
 from gateway.mq import mqmd
 from gateway.mqtt import client, writer
@@ -23,8 +25,14 @@ from gateway.mqtt.client import server_reader
 from gateway.ports.batch import Failure, Outcome, Stored, Unit
 from gateway.ports.counters import Counters
 from gateway.ports.sources import Backout, Subscribed
-from gateway.routing.table import compile_mappings
-from gateway.rules.parse import parse_mappings
+from gateway.routing.table import Table, compile_mappings
+from gateway.rules.parse import load_text, parse_mappings
+
+
+@lru_cache(maxsize=16)
+def _table(mapping: str, load: Callable[[str], str]) -> Table:
+    """Tables are never changed: the same rules are compiled once."""
+    return compile_mappings(parse_mappings([("bench.yaml", mapping)], load), "bench-1")
 
 
 class Queues:
@@ -258,23 +266,39 @@ class Device:
 class Harness:
     """One broker and everything round it."""
 
-    def __init__(self, mapping: str = "version: 1\n", queues: Queues | None = None, **limits: Any) -> None:
+    def __init__(
+        self,
+        mapping: str = "version: 1\n",
+        queues: Queues | None = None,
+        load: Callable[[str], str] = load_text,
+        **limits: Any,
+    ) -> None:
         self.mapping, self.limits = mapping, limits
+        self.load = load
+        """Reads the files that the mapping names."""
+        self.defects: list[Defect] | None = None
+        """A list: defects are collected there, as a gateway logs them. None: they fail the test."""
         self.clock = ManualScheduler(1_000_000.0)
         self.queues = queues or Queues()
         self._names = itertools.count(1)
         self.start()
 
     def start(self) -> None:
-        table = compile_mappings(parse_mappings([("bench.yaml", self.mapping)]), "bench-1")
+        table = _table(self.mapping, self.load)
         access = OpenAccess()
         router = Router(table, access, lambda: f"auto-{next(self._names)}", 200, lambda: bytes.fromhex("ab" * 8))
         self.engine = Engine(self.queues, self.clock, Limits(**self.limits), router, access, Counters())
         self.engine.context.dead_letter_queue = "DEAD.Q"
         self.consumers = Consumers(self.engine.context, self.engine.handover)
+        self.engine.context.set_aside.on_defect = self._defect
         self.engine.recover()
         self.consumers.start(table)
         self.engine.flush()
+
+    def _defect(self, met: Defect) -> None:
+        if self.defects is None:
+            raise AssertionError(f"a defect: {met}") from met.error
+        self.defects.append(met)
 
     def kill(self) -> None:
         """The process is gone in the middle of whatever it did; another one starts over the same queues."""

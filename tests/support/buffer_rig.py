@@ -132,6 +132,7 @@ class FakeLink:
         self._mq = mq
         self._scheduler = scheduler
         self._key = b""
+        self.put_to: set[str] = set()
         self.cut: str = ""
         """What happens to the next attempt: `before` or `after` it is committed the connection breaks."""
         self.late = False

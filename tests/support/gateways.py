@@ -98,6 +98,8 @@ class RunningGateway:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(30)
 
+    close = stop
+
     def connect(self) -> socket.socket:
         """A TCP connection to its first listener."""
         connection = socket.create_connection(("127.0.0.1", self.port), 5)

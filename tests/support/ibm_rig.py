@@ -22,7 +22,7 @@ from gateway.backends.buffer.ibm_link import IbmLink
 from gateway.backends.buffer.queue_manager import STATE_QUEUES, BufferedQueueManager
 from gateway.backends.ibm.client import IbmQueueManager
 from gateway.backends.ibm.driver import ConnectSettings, load
-from gateway.backends.ibm.identifiers import message_ids
+from gateway.backends.ibm.identifiers import MessageIds
 from gateway.backends.ibm.worker import Backoff
 from gateway.mq import mqmd
 from gateway.mqi.serve import MqiServer
@@ -192,7 +192,7 @@ class BufferRig(BatchRig):
         backoff = Backoff(0.05, 0.2)
         small = StoreOptions("BUFFER", segment_bytes=4 << 20, spare_segments=1)
         store = EmbeddedQueueManager.open(path, "BUFFER", self.scheduler, store_options=small)
-        link = IbmLink(load(driver), settings, self.scheduler, message_ids(time.time(), b"test"), backoff=backoff)
+        link = IbmLink(load(driver), settings, self.scheduler, MessageIds(time.time(), b"test"), backoff=backoff)
         reads = IbmQueueManager(settings, self.scheduler, driver=driver, connections=1, backoff=backoff)
         self.counters = Counters()
         self.buffer = BufferedQueueManager(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.mqtt.packets import Connect
-from gateway.ports.access import Verdict
+from gateway.ports.access import Authenticating, Verdict
 from gateway.ports.link import Link
 
 
@@ -19,10 +19,15 @@ class OpenAccess:
         else:
             done(Verdict(0, link.certificate_user or connect.username))
 
-    def exchange(self, connection: object, data: bytes, done: Callable[[Verdict], None]) -> None:
+    def exchange(self, connection: Authenticating, data: bytes, done: Callable[[Verdict], None]) -> None:
         """No method, no exchange."""
         del connection, data
         done(Verdict(0x8C, text="no authentication method is offered here"))
+
+    def may_take(self, owner: str | None, owner_listener: str, user: str | None, listener: str) -> bool:
+        """Who made it, and anybody what nobody made."""
+        del owner_listener, listener
+        return owner in {None, user}
 
     def may_publish(self, listener: str, client_id: str, user: str | None, topic: str) -> bool:
         """Everything."""

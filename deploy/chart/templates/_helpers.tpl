@@ -39,6 +39,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "mqgate.kind" -}}{{ if include "mqgate.stateful" . }}StatefulSet{{ else }}Deployment{{ end }}{{- end }}
 {{- define "mqgate.several" -}}{{ if or .Values.autoscaling.enabled (gt (int .Values.replicaCount) 1) }}true{{ end }}{{- end }}
 {{- define "mqgate.secret" -}}{{ include "mqgate.fullname" . }}-credentials{{- end }}
+{{- define "mqgate.adminScheme" -}}{{ ternary "https" "http" (not (empty .Values.admin.tls.existingSecret)) }}{{- end }}
+
 {{- define "mqgate.tlsSecret" -}}{{ default (printf "%s-tls" (include "mqgate.fullname" .)) .Values.tls.existingSecret }}{{- end }}
 {{- define "mqgate.usesTls" -}}{{ if or .Values.listeners.mqtts.enabled .Values.listeners.wss.enabled }}true{{ end }}{{- end }}
 {{- define "mqgate.mappings" -}}{{ default (printf "%s-mappings" (include "mqgate.fullname" .)) .Values.mappings.existingConfigMap }}{{- end }}
@@ -65,6 +67,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- if and $v.tls.certManager.enabled (not $v.tls.certManager.issuerRef.name) }}
 {{- fail "tls.certManager.enabled needs tls.certManager.issuerRef.name." }}
+{{- end }}
+{{- if and $v.listeners.proxyProtocol (not $v.listeners.proxyFrom) }}
+{{- fail "listeners.proxyProtocol needs listeners.proxyFrom, the addresses of the load balancers whose headers are believed." }}
 {{- end }}
 {{- if and (ne $v.tls.clientCertificates "none") (not $v.tls.clientCaSecret) }}
 {{- fail "tls.clientCertificates needs tls.clientCaSecret, a Secret with the key `ca.crt`." }}
@@ -94,16 +99,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $_ := set $tls "client_ca" "/etc/mqgate/client-ca/ca.crt" }}
 {{- $_ := set $tls "client_certificate" $v.tls.clientCertificates }}
 {{- end }}
-{{- $web := dict "path" $v.listeners.websocketPath "origins" $v.listeners.websocketOrigins }}
+{{- $web := dict "path" $v.listeners.websocketPath "origins" $v.listeners.websocketOrigins "hosts" $v.listeners.websocketHosts }}
 {{- $listeners := list }}
 {{- range $each := list (dict "name" "mqtt" "port" 1883) (dict "name" "mqtts" "port" 8883 "tls" $tls) (dict "name" "ws" "port" 8083 "websocket" $web) (dict "name" "wss" "port" 8084 "tls" $tls "websocket" $web) }}
 {{- if (index $v.listeners $each.name).enabled }}
 {{- $listener := merge (dict "bind" "0.0.0.0") $each }}
-{{- if $v.listeners.proxyProtocol }}{{ $_ := set $listener "proxy_protocol" $v.listeners.proxyProtocol }}{{ end }}
+{{- if $v.listeners.proxyProtocol }}{{ $_ := set $listener "proxy_protocol" $v.listeners.proxyProtocol }}{{ $_ := set $listener "proxy_from" $v.listeners.proxyFrom }}{{ end }}
 {{- $listeners = append $listeners $listener }}
 {{- end }}
 {{- end }}
 {{- $admin := dict "port" 9160 "bind" "0.0.0.0" "token_file" "/etc/mqgate/admin/token" "hosts" (concat (list (printf "%s-admin" (include "mqgate.fullname" .)) (printf "%s-admin.%s" (include "mqgate.fullname" .) .Release.Namespace) (printf "%s-admin.%s.svc" (include "mqgate.fullname" .) .Release.Namespace)) $v.admin.hosts) }}
+{{- if $v.admin.tls.existingSecret }}
+{{- $_ := set $admin "tls" (dict "certificate" "/etc/mqgate/admin-tls/tls.crt" "key" "/etc/mqgate/admin-tls/tls.key") }}
+{{- else }}
+{{- $_ := set $admin "insecure" true }}
+{{- end }}
 {{- $manager := dict }}
 {{- if include "mqgate.ibm" . }}
 {{- $ibm := dict "name" $v.queueManager.ibm.name "connection" $v.queueManager.ibm.connection "channel" $v.queueManager.ibm.channel "connections" (int $v.queueManager.ibm.connections) "lease" $v.queueManager.ibm.lease "driver" $v.queueManager.ibm.driver }}
@@ -127,8 +137,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $security := dict "anonymous" $v.auth.anonymous }}
 {{- if $v.auth.user }}{{ $_ := set $security "users" (dict $v.auth.user (dict "password_file" "/etc/mqgate/auth/password")) }}{{ end }}
 {{- if $v.auth.passwordFileSecret }}{{ $_ := set $security "password_file" "/etc/mqgate/users/users" }}{{ end }}
+{{- $_ := set $security "client_ids" $v.auth.clientIds }}
+{{- $_ := set $security "guesses" (dict "per_user" (int $v.auth.guesses.perUser) "per_address" (int $v.auth.guesses.perAddress) "within" $v.auth.guesses.within) }}
 {{- $settings := dict "listeners" $listeners "admin" $admin "queue_manager" $manager "security" $security "log" (dict "format" "json") }}
 {{- $process := dict "drain_timeout" (printf "%ds" (int $v.drain.timeoutSeconds)) }}
+{{- if $v.drain.rate }}{{ $_ := set $process "drain_rate" (int $v.drain.rate) }}{{ end }}
 {{- if eq $v.mappings.reload "watch" }}{{ $_ := set $process "watch_interval" (printf "%ds" (int $v.mappings.watchSeconds)) }}{{ end }}
 {{- $_ := set $settings "process" $process }}
 {{- if include "mqgate.hasMappings" . }}{{ $_ := set $settings "mappings" (list "/etc/mqgate/mappings/*.yaml") }}{{ end }}

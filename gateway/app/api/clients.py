@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
+from gateway.app.api.held_back import explained, waiting_for
 from gateway.broker.engine import Engine
 from gateway.mqtt import reasons
 from gateway.mqtt.topics import split_shared
-from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
+from gateway.net.api import OPERATOR, VIEWER, Call, Endpoint, Problem, endpoint
+from gateway.observe.client_history import ClientHistory
 from gateway.ports.state_queues import OUT
 from gateway.session.publication import Publication
 from gateway.session.session import NEVER, Plain, Session
@@ -16,12 +19,13 @@ from gateway.session.staged_run import StagedRun
 PROTOCOLS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 
 
-def client_endpoints(engine: Engine) -> list[Endpoint]:
-    """The endpoints of this module."""
-    views = ClientViews(engine)
+def client_endpoints(engine: Engine, why: Callable[[str], str], history: ClientHistory) -> list[Endpoint]:
+    """The endpoints of this module. `why` says for what a queue refuses messages."""
+    views = ClientViews(engine, why, history)
     return [
-        endpoint("GET", "/clients", READ_ONLY, views.listing),
-        endpoint("GET", "/clients/{client_id}", READ_ONLY, views.show),
+        endpoint("GET", "/clients", VIEWER, views.listing),
+        endpoint("GET", "/clients/{client_id}", VIEWER, views.show),
+        endpoint("GET", "/clients/{client_id}/history", VIEWER, views.past),
         endpoint("DELETE", "/clients/{client_id}", OPERATOR, views.purge),
         endpoint("DELETE", "/clients/{client_id}/connection", OPERATOR, views.kick),
     ]
@@ -30,20 +34,35 @@ def client_endpoints(engine: Engine) -> list[Endpoint]:
 class ClientViews:
     """Devices as the API shows them."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, why: Callable[[str], str], history: ClientHistory) -> None:
         self._engine = engine
+        self._why = why
+        self._history = history
 
     def listing(self, call: Call) -> tuple[int, object]:
         """GET /clients."""
         wanted, state = call.query.get("search", "").lower(), call.query.get("state")
+        user, listener = call.query.get("user"), call.query.get("listener")
         after, limit = call.query.get("after", ""), call.number("limit", 50, 500)
         found = sorted(
-            (one for one in self._engine.sessions if wanted in one.client_id.lower() and _in_state(one, state)),
+            (
+                one
+                for one in self._engine.sessions
+                if wanted in one.client_id.lower()
+                and self._in_state(one, state)
+                and user in {None, one.user}
+                and (listener is None or (one.connection is not None and one.connection.link.listener == listener))
+            ),
             key=lambda one: one.client_id,
         )
         page = [one for one in found if one.client_id > after][:limit]
         following = page[-1].client_id if page and page[-1] is not found[-1] else None
         return 200, {"items": [self._row(one) for one in page], "total": len(found), "next": following}
+
+    def _in_state(self, session: Session, state: str | None) -> bool:
+        if state == "held_back":
+            return session.connection is not None and self._engine.parking.withholds(session.connection)
+        return state is None or (session.connection is not None) == (state == "connected")
 
     def _session(self, call: Call) -> Session:
         session = self._engine.sessions.get(call.path["client_id"])
@@ -69,7 +88,7 @@ class ClientViews:
             "subscriptions": len(session.subscriptions),
             "in_doubt_in": len(session.inbound) + (connection.inbound_pending if connection else 0),
             "in_doubt_out": len(session.outflow.inflight),
-            "queued": max(session.stored - len(session.outflow.inflight), len(session.outflow.pending)),
+            "queued": max(session.stored - len(session.outflow.inflight), session.outflow.queued),
             "received": session.received,
             "sent": session.delivered,
             "paused": connection is not None and self._engine.parking.withholds(connection),
@@ -83,11 +102,16 @@ class ClientViews:
              "queue": None, "msg_id": None, "since": None}
             for packet_id, one in session.inbound.items()
         ]  # fmt: skip
+        incoming += [
+            {"direction": "in", "packet_id": packet_id, "qos": qos, "state": "held back", "topic": None,
+             "queue": queue, "msg_id": None, "since": None}
+            for packet_id, qos, queue in waiting_for(self._engine, session.connection)
+        ]  # fmt: skip
         outgoing = [
-            {"direction": "out", "packet_id": packet_id, "qos": item.qos,
+            {"direction": "out", "packet_id": item.packet_id, "qos": item.qos,
              "state": "released" if item.released else "sent", "topic": item.publication.topic.decode(),
              "queue": OUT if item.token is not None else None, "msg_id": None, "since": None}
-            for packet_id, item in session.outflow.inflight.items()
+            for item in session.outflow.items()
         ]  # fmt: skip
         subscriptions = [
             {
@@ -111,9 +135,23 @@ class ClientViews:
             **self._row(session),
             "subscription_list": subscriptions,
             "in_doubt": [*incoming, *outgoing],
+            "held_back": explained(self._engine, session.connection, self._why),
             "will": shown,
             "certificate": None,
         }
+
+    def past(self, call: Call) -> tuple[int, object]:
+        """GET /clients/{client_id}/history: also of clients that never got in."""
+        events = self._history.of(call.path["client_id"])
+        if not events and self._engine.sessions.get(call.path["client_id"]) is None:
+            raise Problem(404, "Not found", "nothing is known of this client identifier since the gateway has started")
+        return 200, {
+            "items": [
+                {"event": one.event, "text": one.text, "first": one.first, "last": one.last, "count": one.count,
+                 "fields": {name: str(value) for name, value in one.fields.items()}}
+                for one in events
+            ]
+        }  # fmt: skip
 
     def kick(self, call: Call) -> tuple[int, object]:
         """DELETE /clients/{client_id}/connection."""
@@ -148,7 +186,3 @@ def _left_at(session: Session) -> float | None:
     """When its connection ended; None for a session that never expires: the time is not recorded."""
     expires = session.ends_at and session.expiry != NEVER
     return round(session.ends_at - session.expiry, 3) if expires else None
-
-
-def _in_state(session: Session, state: str | None) -> bool:
-    return state is None or (session.connection is not None) == (state == "connected")

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from itertools import count
 from typing import Any
 
+from gateway.app.api import set_aside, through_rules
 from gateway.app.api.queues import QueueViews, problem_of, summary
 from gateway.bridge import deadletter
 from gateway.bridge.explain import reason_name
 from gateway.bridge.message import read_message
 from gateway.errors import HeaderError, MQError, Refused
-from gateway.mq import dlh, mqmd
+from gateway.mq import chain, dlh, mqmd
 from gateway.mq.constants import name_of_reason
-from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
+from gateway.net.api import OPERATOR, VIEWER, Answered, Call, Endpoint, Later, Problem, endpoint
 from gateway.ports.batch import Puts, Takes, Unit
-from gateway.ports.inspection import Inspects, Seen
+from gateway.ports.inspection import Inspects, Seen, is_last
+from gateway.ports.state_queues import SET_ASIDE
+from gateway.routing.table import Table
 
 PAGE = 500
 REPLAY_AT_ONCE = 100
 
 
+InSlices = Callable[[str, Callable[[], Iterator[None]]], None]
+"""Has named work done a little at a time, so that devices are served in between."""
+Work = Generator[None, None, tuple[int, object]]
+"""What an answer takes: a step for each message, in the end status and answer."""
 RuleOf = Callable[[str, str | None], str | None]
 """The rule of a dead letter by its destination and topic, as the rules are now."""
 
@@ -31,13 +40,18 @@ def dead_letter_endpoints(
     queue: Callable[[], str],
     rule_of: RuleOf = lambda _destination, _topic: None,
     replayed: Callable[[str | None, bool], None] = lambda _rule, _ok: None,
+    replays: set_aside.Replays = set_aside.OFFLINE,
+    in_slices: InSlices | None = None,
+    table: Callable[[], Table] | None = None,
 ) -> list[Endpoint]:
-    """The endpoints of this module; `queue` names the dead-letter queue, `replayed` is told what became of each."""
-    views = DeadLetterViews(inspection, queue, rule_of, replayed)
+    """The endpoints of this module; `queue` names the dead-letter queue, `replayed` is told what became of each,
+    `replays` puts back what is set aside. `in_slices`: set where devices are served by the same thread. `table`: the
+    rules that are in force, where there are any."""
+    views = DeadLetterViews(inspection, queue, rule_of, replayed, replays, in_slices, table)
     return [
-        endpoint("GET", "/dlq", READ_ONLY, views.listing),
-        endpoint("POST", "/dlq/replay", OPERATOR, views.replay),
-        endpoint("POST", "/dlq/purge", OPERATOR, views.purge),
+        endpoint("GET", "/dlq", VIEWER, views.listing),
+        endpoint("POST", "/dlq/replay", OPERATOR, views.replay, most=1 << 20),
+        endpoint("POST", "/dlq/purge", OPERATOR, views.purge, most=1 << 20),
     ]
 
 
@@ -50,41 +64,94 @@ class DeadLetterViews(QueueViews):
         queue: Callable[[], str],
         rule_of: RuleOf,
         replayed: Callable[[str | None, bool], None],
+        replays: set_aside.Replays,
+        in_slices: InSlices | None = None,
+        table: Callable[[], Table] | None = None,
     ) -> None:
         super().__init__(inspection)
+        self._table = table
+        self._in_slices = in_slices
+        self._numbers = count(1)
         self._queue = queue
         self._rule_of = rule_of
         self._replayed = replayed
+        self._replays = replays
+
+    def _answered(self, work: Work) -> tuple[int, object]:
+        """The answer, now or when it is there: a queue may hold a hundred thousand."""
+        in_slices = self._in_slices
+        if in_slices is None:
+            try:
+                while True:
+                    next(work)
+            except StopIteration as over:
+                found: tuple[int, object] = over.value
+                return found
+
+        def begin(answered: Answered) -> None:
+            def steps() -> Iterator[None]:
+                try:
+                    found = yield from work
+                except Exception as error:  # noqa: BLE001 -- told apart where it is answered
+                    answered(error)
+                else:
+                    answered(found)
+
+            in_slices(f"dead letters {next(self._numbers)}", steps)
+
+        return 200, Later(begin)
+
+    def _name(self, selection: dict[str, Any]) -> str:
+        """The queue that a call is about: the dead-letter queue, or that of what is set aside."""
+        name = str(selection.get("queue") or self._queue())
+        if name not in {self._queue(), SET_ASIDE}:
+            raise Problem(404, "Not a dead-letter queue", f"`queue` is {self._queue()} or {SET_ASIDE}")
+        return name
 
     def listing(self, call: Call) -> tuple[int, object]:
         """GET /dlq."""
-        selection: dict[str, Any] = {name: call.query[name] for name in ("queue", "destination") if name in call.query}
+        return self._answered(self._list(call))
+
+    def _list(self, call: Call) -> Work:
+        selection: dict[str, Any] = {
+            name: call.query[name] for name in ("queue", "destination", "text") if name in call.query
+        }
         if "reason" in call.query:
             selection["reason"] = call.number("reason", 0, 1 << 30)
         limit, after = call.number("limit", 50, PAGE), call.query.get("after")
-        counts: Counter[tuple[int, str]] = Counter()
+        counts: Counter[tuple[int, str, str]] = Counter()
+        aside = self._name(selection) == SET_ASIDE
         items: list[dict[str, object]] = []
         total, following, behind = 0, None, after is None
-        for seen, header in self._selected(selection):
+        for found in self._selected(selection):
+            yield
+            if found is None:
+                continue
+            seen, header = found
             total += 1
-            counts[header.reason if header else 0, header.dest_q_name if header else ""] += 1
+            if aside:
+                said = set_aside.undone(seen).said
+                counts[0, set_aside.reason_of(said), set_aside.destination_of(said)] += 1
+            else:
+                reason = header.reason if header else 0
+                counts[reason, reason_text(reason), header.dest_q_name if header else ""] += 1
             if not behind:
                 behind = _reaches(str(seen.token), str(after))
                 if str(seen.token) == after or not behind:
                     continue
             if len(items) < limit:
-                items.append(self._shown(seen, header))
+                items.append(self._aside(seen) if aside else self._shown(seen, header))
             else:
                 following = items[-1]["token"]
         table = [
-            {"reason": reason, "reason_name": reason_text(reason), "destination": destination, "count": count}
-            for (reason, destination), count in counts.most_common()
+            {"reason": reason, "reason_name": name, "destination": destination, "count": count}
+            for (reason, name, destination), count in counts.most_common()
         ]
         return 200, {"items": items, "total": total, "next": following, "summary": table}
 
-    def _selected(self, selection: dict[str, Any]) -> Iterator[tuple[Seen, dlh.Dlh | None]]:
-        """The selected dead letters, in order."""
-        name = str(selection.get("queue") or self._queue())
+    def _selected(self, selection: dict[str, Any]) -> Iterator[tuple[Seen, dlh.Dlh | None] | None]:
+        """The selected dead letters, in order; None for each that is not."""
+        name = self._name(selection)
         tokens = {str(token) for token in selection.get("tokens") or ()}
         after: Any = None
         while True:
@@ -94,16 +161,29 @@ class DeadLetterViews(QueueViews):
                 raise problem_of(error) from error
             for seen in page:
                 header = header_of(seen)
-                if tokens and str(seen.token) not in tokens:
-                    continue
-                if "reason" in selection and (header is None or header.reason != int(selection["reason"])):
-                    continue
-                if "destination" in selection and (header is None or header.dest_q_name != selection["destination"]):
-                    continue
-                yield seen, header
-            if len(page) < PAGE:
+                wanted = not tokens or str(seen.token) in tokens
+                if wanted and "reason" in selection and name != SET_ASIDE:
+                    wanted = header is not None and header.reason == int(selection["reason"])
+                if wanted and "destination" in selection:
+                    wanted = self._destination(name, seen, header) == selection["destination"]
+                if wanted and "text" in selection:
+                    wanted = _mentions(seen, str(selection["text"]))
+                yield (seen, header) if wanted else None
+            if is_last(page, PAGE):
                 return
             after = page[-1].token
+
+    @staticmethod
+    def _destination(name: str, seen: Seen, header: dlh.Dlh | None) -> str:
+        if name == SET_ASIDE:
+            return set_aside.destination_of(set_aside.undone(seen).said)
+        return header.dest_q_name if header is not None else ""
+
+    def _aside(self, seen: Seen) -> dict[str, object]:
+        """A message that is set aside."""
+        found = set_aside.shown(seen)
+        rule = self._rule_of("", found["topic"]) if found["topic"] else None
+        return {**summary(seen), "queue": SET_ASIDE, **found, "rule": rule, "dead_since": None}
 
     def _rule(self, header: dlh.Dlh | None, topic: str | None) -> str | None:
         return self._rule_of(header.dest_q_name.strip() if header is not None else "", topic)
@@ -125,31 +205,61 @@ class DeadLetterViews(QueueViews):
 
     def replay(self, call: Call) -> tuple[int, object]:
         """POST /dlq/replay: each message back to its destination, in a unit of work with its removal."""
+        return self._answered(self._replay(call))
+
+    def _replay(self, call: Call) -> Work:
         selection = call.body
         limit = int(selection.get("limit") or 1 << 30)
         matched = done = 0
         failed: list[dict[str, object]] = []
-        for seen, header in list(self._bounded(selection, limit)):
+        tokens = yield from self._bounded(selection, limit)
+        for token in tokens:  # the messages one by one: together they may be long
+            yield
             matched += 1
             if selection.get("dry_run"):
                 continue
-            problem = self._replay_one(seen, header, str(selection.get("to") or ""))
-            self._replayed(self._rule(header, _origin(seen)[0]), problem is None)
+            try:
+                seen = self.inspection.message(self._name(selection), token)
+            except MQError as error:
+                failed.append({"token": str(token), "reason": error.reason, "text": str(error)})
+                continue
+            header = header_of(seen)
+            to = str(selection.get("to") or "")
+            if self._name(selection) == SET_ASIDE:
+                problem = self._replay_aside(seen, to)
+            else:
+                problem = self._replay_one(seen, header, to, through_rules=bool(selection.get("through_rules")))
+                self._replayed(self._rule(header, _origin(seen)[0]), problem is None)
             if problem is None:
                 done += 1
             else:
                 failed.append({"token": str(seen.token), "reason": problem.reason, "text": str(problem)})
         return 200, {"matched": matched, "done": done, "failed": failed}
 
-    def _bounded(self, selection: dict[str, Any], limit: int) -> Iterator[tuple[Seen, dlh.Dlh | None]]:
-        for number, found in enumerate(self._selected(selection)):
-            if number >= limit:
-                return
-            yield found
+    def _bounded(self, selection: dict[str, Any], limit: int) -> Generator[None, None, list[Any]]:
+        """The tokens of those that are selected, so many at most."""
+        tokens: list[Any] = []
+        if selection.get("tokens") and not {"reason", "destination", "text"} & selection.keys():
+            for text in selection["tokens"][:limit]:  # they need not be looked for
+                yield
+                with suppress(MQError):
+                    tokens.append(self.inspection.message(self._name(selection), self.token(str(text))).token)
+            return tokens
+        for found in self._selected(selection):
+            if len(tokens) >= limit:
+                break
+            if found is not None:
+                tokens.append(found[0].token)
+            yield
+        return tokens
 
-    def _replay_one(self, seen: Seen, header: dlh.Dlh | None, to: str) -> MQError | None:
+    def _replay_one(
+        self, seen: Seen, header: dlh.Dlh | None, to: str, *, through_rules: bool = False
+    ) -> MQError | None:
         if seen.locked:
             return MQError(2042, "somebody has it in a unit of work")
+        if through_rules:
+            return self._replay_through_rules(seen, header)
         if header is None and not to:
             return MQError(2141, "it has no dead-letter header: say where to with `to`")
         _, md, data = deadletter.strip(seen.md, seen.data) if header is not None else (None, seen.md, seen.data)
@@ -159,9 +269,34 @@ class DeadLetterViews(QueueViews):
         persistent = mqmd.number(md, mqmd.AT_PERSISTENCE) == 1
         priority = max(0, mqmd.number(md, mqmd.AT_PRIORITY))
         puts = Puts(queue, priority=priority, persistent=persistent, heads=[md], bodies=[data])
-        outcome = self.inspection.commit(Unit([puts], [Takes(self._queue(), b"", [seen.token])]))
+        return self._committed(Unit([puts], [Takes(self._queue(), b"", [seen.token])]))
+
+    def _replay_through_rules(self, seen: Seen, header: dlh.Dlh | None) -> MQError | None:
+        if self._table is None:
+            return MQError(through_rules.DLH_ERROR, "the rules are those of a running gateway: start it")
+        _, md, data = deadletter.strip(seen.md, seen.data) if header is not None else (None, seen.md, seen.data)
+        try:
+            puts = through_rules.puts_of(self._table(), md, data, time.time())
+        except MQError as error:
+            return error
+        return self._committed(Unit(puts, [Takes(self._queue(), b"", [seen.token])]))
+
+    def _committed(self, unit: Unit) -> MQError | None:
+        outcome = self.inspection.commit(unit)
+        return MQError(outcome.failures[0].reason, outcome.failures[0].text) if outcome.failures else None
+
+    def _replay_aside(self, seen: Seen, to: str) -> MQError | None:
+        try:
+            made = set_aside.replay(seen, to, self._replays.refusal)
+        except MQError as error:
+            return error
+        except (ValueError, TypeError, KeyError) as error:
+            return MQError(set_aside.NOTHING_TO_REPLAY, f"its properties do not say enough ({error}): use `to`")
+        outcome = self.inspection.commit(made.unit)
         if outcome.failures:
             return MQError(outcome.failures[0].reason, outcome.failures[0].text)
+        if made.will is not None:
+            self._replays.publish(*made.will)
         return None
 
     def purge(self, call: Call) -> tuple[int, object]:
@@ -169,12 +304,15 @@ class DeadLetterViews(QueueViews):
         selection = call.body
         if not selection:
             raise Problem(400, "Nothing selected", 'say which; `{"limit": 1000000}` is all of them')
-        limit = int(selection.get("limit") or 1 << 30)
-        tokens = [seen.token for seen, _ in self._bounded(selection, limit)]
+        return self._answered(self._purge(selection))
+
+    def _purge(self, selection: dict[str, Any]) -> Work:
+        tokens = yield from self._bounded(selection, int(selection.get("limit") or 1 << 30))
         done = 0
         if not selection.get("dry_run"):
             for start in range(0, len(tokens), 1000):
-                done += self.inspection.remove(self._queue(), tokens[start : start + 1000])
+                yield
+                done += self.inspection.remove(self._name(selection), tokens[start : start + 1000])
         return 200, {"matched": len(tokens), "done": done, "failed": []}
 
 
@@ -192,6 +330,14 @@ def _origin(seen: Seen) -> tuple[str | None, str | None]:
         return None, None
     topic, client = message.property("mqps", "Top"), message.property("mqtt", "clientId")
     return None if topic is None else str(topic), None if client is None else str(client)
+
+
+def _mentions(seen: Seen, text: str) -> bool:
+    """Whether topic, client or body have this text, whatever its case."""
+    topic, client = _origin(seen)
+    wanted = text.lower()
+    body = seen.data[chain.walk_far(seen.md, seen.data)[0].body_at :]
+    return wanted in (topic or "").lower() or wanted in (client or "").lower() or wanted.encode() in body.lower()
 
 
 def header_of(seen: Seen) -> dlh.Dlh | None:

@@ -10,7 +10,7 @@ from gateway.app.parts import Parts
 from gateway.bridge.message import read_message
 from gateway.errors import Refused
 from gateway.mq import mqmd
-from gateway.net.api import READ_ONLY, Call, Endpoint, Later, endpoint
+from gateway.net.api import VIEWER, Call, Endpoint, Later, endpoint
 from gateway.ports.inspection import Inspects, Seen
 from gateway.ports.state_queues import DEFAULT, PREFIX
 
@@ -31,7 +31,7 @@ def journey_endpoints(parts: Parts, tracer: Tracer) -> list[Endpoint]:
             found += in_doubt(parts, client, packet_id)
         return 200, {"items": found[:MOST]}
 
-    return [endpoint("GET", "/journey", READ_ONLY, journey)]
+    return [endpoint("GET", "/journey", VIEWER, journey)]
 
 
 def _asked(parts: Parts, inspection: Inspects, msg_id: str) -> tuple[int, object]:

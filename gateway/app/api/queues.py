@@ -6,6 +6,7 @@ import base64
 import binascii
 import re
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -14,13 +15,19 @@ from gateway.bridge.message import read_message
 from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import chain, mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
-from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
-from gateway.ports.batch import Puts, Unit
-from gateway.ports.inspection import Inspects, QueueRow, Seen
-from gateway.ports.state_queues import DEFAULT, PREFIX
+from gateway.net.api import OPERATOR, VIEWER, Call, Endpoint, Problem, endpoint
+from gateway.net.http import MAX_BODY
+from gateway.ports.batch import Puts, Takes, Unit
+from gateway.ports.inspection import Inspects, QueueRow, Seen, is_last
+from gateway.ports.state_queues import AUDIT, DEFAULT, PREFIX
 from gateway.queue_manager.inspection import correl_id_of, hex_of
 
 PREVIEW = 80
+LOOKED_AT = 500
+"""Messages that one request searches."""
+MOVED_AT_ONCE = 100
+SHOWN = 65_536
+"""Bytes of a body."""
 _SYSTEM = "SYSTEM."
 _NOT_FOUND = frozenset({2085, 2033, 2052})
 _STATUS = dict.fromkeys(_NOT_FOUND, 404) | {2192: 503, 2102: 503, 2059: 503, 2162: 503}
@@ -43,12 +50,13 @@ def queue_endpoints(inspection: Inspects | None, rules: RulesNow = lambda: _no_r
     """The endpoints of this module. `rules`: asked at each request which rules name a queue."""
     views = QueueViews(inspection, rules)
     return [
-        endpoint("GET", "/queues", READ_ONLY, views.listing),
-        endpoint("GET", "/queues/{queue}", READ_ONLY, views.show),
-        endpoint("GET", "/queues/{queue}/messages", READ_ONLY, views.browse),
-        endpoint("POST", "/queues/{queue}/messages", OPERATOR, views.put),
+        endpoint("GET", "/queues", VIEWER, views.listing),
+        endpoint("GET", "/queues/{queue}", VIEWER, views.show),
+        endpoint("GET", "/queues/{queue}/messages", VIEWER, views.browse),
+        endpoint("POST", "/queues/{queue}/messages", OPERATOR, views.put, most=MAX_BODY),
         endpoint("DELETE", "/queues/{queue}/messages", OPERATOR, views.clear),
-        endpoint("GET", "/queues/{queue}/messages/{token}", READ_ONLY, views.message),
+        endpoint("POST", "/queues/{queue}/move", OPERATOR, views.move, most=1 << 20),
+        endpoint("GET", "/queues/{queue}/messages/{token}", VIEWER, views.message),
         endpoint("DELETE", "/queues/{queue}/messages/{token}", OPERATOR, views.remove),
     ]
 
@@ -67,7 +75,8 @@ class QueueViews:
             raise Problem(503, "Not offered", "queues of an IBM MQ queue manager are shown by its own tools")
         return self._inspection
 
-    def _token(self, text: str) -> Any:
+    def token(self, text: str) -> Any:
+        """A token as a listing showed it (Problem)."""
         try:
             if re.fullmatch("[0-9A-Fa-f]{1,48}", text):
                 return self.inspection.token(text)
@@ -104,24 +113,78 @@ class QueueViews:
 
     def browse(self, call: Call) -> tuple[int, object]:
         """GET /queues/{queue}/messages."""
+        _not_the_trail(call)
         limit, row = call.number("limit", 50, 500), self._row(call)
         after = call.query.get("after")
+        text, property_ = call.query.get("text", ""), call.query.get("property", "")
+        if text or property_:
+            return self._search(row, limit, after, lambda seen: _has(seen, text, property_))
         try:
-            page = self.inspection.browse(row.name, limit, self._token(after) if after else None)
+            page = self.inspection.browse(row.name, limit, self.token(after) if after else None)
         except MQError as error:
             raise problem_of(error) from error
-        following = str(page[-1].token) if len(page) == limit else None
+        following = None if is_last(page, limit) else str(page[-1].token)
         return 200, {"items": [summary(seen) for seen in page], "total": row.depth, "next": following}
+
+    def _search(
+        self, row: QueueRow, limit: int, after: str | None, wanted: Callable[[Seen], bool]
+    ) -> tuple[int, object]:
+        """Of the next messages those that are wanted: `next` goes on after what was looked at, found or not."""
+        try:
+            page = self.inspection.browse(row.name, LOOKED_AT, self.token(after) if after else None)
+        except MQError as error:
+            raise problem_of(error) from error
+        found, last = [], None
+        for seen in page:
+            if wanted(seen):
+                found.append(summary(seen))
+            last = seen
+            if len(found) == limit:
+                break
+        whole = (last is None or last is page[-1]) and is_last(page, LOOKED_AT)
+        return 200, {"items": found, "total": row.depth, "next": None if whole or last is None else str(last.token)}
+
+    def move(self, call: Call) -> tuple[int, object]:
+        """POST /queues/{queue}/move: each message to another queue as it is, in a unit of work with its removal."""
+        name, to = call.path["queue"], str(call.body["to"])
+        for queue in (name, to):
+            if queue.startswith(PREFIX) and queue != DEFAULT:
+                raise Problem(409, "Not allowed", f"{queue} holds the gateway's own state")
+        if name == to:
+            raise Problem(400, "Bad request", "`to` is another queue")
+        tokens, done, failed = [str(token) for token in call.body.get("tokens", ())], 0, list[dict[str, object]]()
+        try:
+            page = [self.inspection.message(name, self.token(one)) for one in tokens] if tokens else None
+            for seen in self.inspection.browse(name, MOVED_AT_ONCE) if page is None else page:
+                problem = self._moved(name, to, seen)
+                done += problem is None
+                if problem is not None:
+                    failed.append({"token": str(seen.token), "reason": problem.reason, "text": str(problem)})
+        except MQError as error:
+            raise problem_of(error) from error
+        return 200, {"matched": done + len(failed), "done": done, "failed": failed}
+
+    def _moved(self, name: str, to: str, seen: Seen) -> MQError | None:
+        if seen.locked:
+            return MQError(2042, "somebody has it in a unit of work")
+        persistent = mqmd.number(seen.md, mqmd.AT_PERSISTENCE) == 1
+        priority = max(0, mqmd.number(seen.md, mqmd.AT_PRIORITY))
+        puts = Puts(to, priority=priority, persistent=persistent, heads=[seen.md], bodies=[seen.data])
+        outcome = self.inspection.commit(Unit([puts], [Takes(name, b"", [seen.token])]))
+        return MQError(outcome.failures[0].reason, outcome.failures[0].text) if outcome.failures else None
 
     def message(self, call: Call) -> tuple[int, object]:
         """GET /queues/{queue}/messages/{token}."""
+        _not_the_trail(call)
         try:
-            return 200, decoded(self.inspection.message(call.path["queue"], self._token(call.path["token"])))
+            seen = self.inspection.message(call.path["queue"], self.token(call.path["token"]))
+            return 200, decoded(seen, whole=call.query.get("whole") in {"true", "1"})
         except MQError as error:
             raise problem_of(error) from error
 
     def put(self, call: Call) -> tuple[int, object]:
         """POST /queues/{queue}/messages."""
+        _not_the_trail(call)
         head, body, persistent, priority = new_message(call.body)
         puts = Puts(call.path["queue"], priority=priority, persistent=persistent, heads=[head], bodies=[body])
         outcome = self.inspection.commit(Unit([puts]))
@@ -133,8 +196,9 @@ class QueueViews:
 
     def remove(self, call: Call) -> tuple[int, object]:
         """DELETE /queues/{queue}/messages/{token}."""
+        _not_the_trail(call)
         try:
-            if not self.inspection.remove(call.path["queue"], [self._token(call.path["token"])]):
+            if not self.inspection.remove(call.path["queue"], [self.token(call.path["token"])]):
                 raise Problem(409, "Not removed", "somebody has the message in a unit of work, or it is gone")
         except MQError as error:
             raise problem_of(error) from error
@@ -142,6 +206,7 @@ class QueueViews:
 
     def clear(self, call: Call) -> tuple[int, object]:
         """DELETE /queues/{queue}/messages?confirm=QUEUE."""
+        _not_the_trail(call)
         name = call.path["queue"]
         if call.query.get("confirm") != name:
             raise Problem(400, "Not confirmed", "repeat the queue's name in `confirm`")
@@ -151,6 +216,12 @@ class QueueViews:
             return 200, {"removed": self.inspection.clear(name)}
         except MQError as error:
             raise problem_of(error) from error
+
+
+def _not_the_trail(call: Call) -> None:
+    """Problem, if it is about the audit trail, which nobody changes here and administrators read."""
+    if call.path["queue"] == AUDIT:
+        raise Problem(403, "Not allowed", f"{AUDIT} is the audit trail: administrators read it with `mqgate audit`")
 
 
 def role_of(row: QueueRow) -> str:
@@ -195,7 +266,7 @@ def put_time_of(md: bytes) -> str:
 def summary(seen: Seen) -> dict[str, object]:
     """A message as a row of a table."""
     walked, _ = chain.walk_far(seen.md, seen.data)
-    payload = walked.payload
+    preview = seen.data[walked.body_at : walked.body_at + PREVIEW]
     return {
         "token": str(seen.token),
         "msg_id": hex_of(seen.md, mqmd.MSG_ID),
@@ -210,17 +281,19 @@ def summary(seen: Seen) -> dict[str, object]:
         "backout_count": seen.backout,
         "put_application": mqmd.text(seen.md, mqmd.PUT_APPL_NAME),
         "user": mqmd.text(seen.md, mqmd.USER_IDENTIFIER),
-        "preview": payload[:PREVIEW].decode("utf-8", "replace"),
+        "preview": preview.decode("utf-8", "replace"),
     }
 
 
-def decoded(seen: Seen) -> dict[str, object]:
-    """A message with everything decoded; malformed parts are reported, not hidden."""
+def decoded(seen: Seen, *, whole: bool = False) -> dict[str, object]:
+    """A message with everything decoded; malformed parts are reported, not hidden. `whole`: with all of its body."""
     words = chain.describe(seen.md, seen.data)
     walked, error = chain.walk_far(seen.md, seen.data)
-    payload = walked.payload
+    length = len(seen.data) - walked.body_at
+    most = length if whole else SHOWN
+    payload = seen.data[walked.body_at : walked.body_at + most]
     try:
-        text: str | None = payload.decode()
+        text: str | None = getincrementaldecoder("utf-8")().decode(payload, final=length <= most)
     except UnicodeDecodeError:
         text = None
     if text is not None and not all(character.isprintable() or character in "\r\n\t" for character in text[:2000]):
@@ -246,14 +319,38 @@ def decoded(seen: Seen) -> dict[str, object]:
         ],
         "properties": {key: _plain(value) for key, value in properties.items()},
         "body": {
-            "length": len(payload),
-            "truncated": len(payload) > 65_536,
-            "text": text[:65_536] if text is not None else None,
-            "base64": None if text is not None else base64.b64encode(payload[:65_536]).decode(),
+            "length": length,
+            "truncated": length > most,
+            "text": text,
+            "base64": None if text is not None else base64.b64encode(payload).decode(),
             "ccsid": walked.body.ccsid,
         },
         "error": str(error) if error is not None else None,
     }
+
+
+def _has(seen: Seen, text: str, property_: str) -> bool:
+    """Whether the body or an identifier has the text, whatever its case, and a property the value: `site=lima`, or with
+    its folder `usr.site=lima`; without a value, whether there is the property."""
+    if text and text.lower() not in _searched(seen):
+        return False
+    if not property_:
+        return True
+    name, _, value = property_.partition("=")
+    try:
+        folders = read_message(seen.md, seen.data).folders
+    except Refused:
+        return False
+    return any(
+        name in (key, f"{folder}.{key}") and (not value or str(_plain(found)) == value)
+        for folder, one in folders.items()
+        for key, found in one.pairs
+    )
+
+
+def _searched(seen: Seen) -> str:
+    body = seen.data[chain.walk_far(seen.md, seen.data)[0].body_at :]
+    return f"{hex_of(seen.md, mqmd.MSG_ID)} {correl_id_of(seen.md)} {body.decode('utf-8', 'replace')}".lower()
 
 
 def _plain(value: object) -> object:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from gateway.app.mapping_changes import table_with
 from gateway.app.parts import Parts
 from gateway.bridge.explain import Would, explain
 from gateway.bridge.inbound import Origin
@@ -16,11 +17,12 @@ from gateway.errors import ConfigurationError
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
 from gateway.mqtt.topics import name_error
-from gateway.net.api import READ_ONLY, Call, Endpoint, Problem, endpoint
+from gateway.net.api import VIEWER, Call, Endpoint, Problem, endpoint
 from gateway.ports.counters import NO_ROUTE, Counters
 from gateway.routing.table import Table, compile_mappings
 from gateway.rules.mappings import InboundRule, OutboundRule
 from gateway.rules.parse import parse_mappings
+from gateway.rules.shadow import shadowed, shadowed_sources
 
 
 def rule_endpoints(parts: Parts) -> list[Endpoint]:
@@ -30,8 +32,12 @@ def rule_endpoints(parts: Parts) -> list[Endpoint]:
         del call
         table = parts.table
         held = parts.engine.parking.held()
+        hidden = {id(one): first.name for one, first in shadowed([route.rule for route in table.routes])}
+        hidden |= {id(one): first.name for one, first in shadowed_sources(table.outbound)}
         items = [_inbound(parts, route.rule) | {"held": held[route.rule.name]} for route in table.routes]
         items += [_outbound(parts, rule) | {"held": 0} for rule in table.outbound]
+        rules = [*(route.rule for route in table.routes), *table.outbound]
+        items = [one | {"hidden_by": hidden.get(id(rule))} for one, rule in zip(items, rules, strict=True)]
         return 200, {
             "items": items,
             "files": sorted({str(one["file"]) for one in items}),
@@ -41,7 +47,7 @@ def rule_endpoints(parts: Parts) -> list[Endpoint]:
     def tried(call: Call) -> tuple[int, object]:
         return 200, try_out(parts, call.body)
 
-    return [endpoint("GET", "/rules", READ_ONLY, rules), endpoint("POST", "/explain", READ_ONLY, tried)]
+    return [endpoint("GET", "/rules", VIEWER, rules), endpoint("POST", "/explain", VIEWER, tried, most=1 << 20)]
 
 
 def _counts(parts: Parts, name: str) -> dict[str, object]:
@@ -132,7 +138,7 @@ def try_out(parts: Parts, given: dict[str, Any]) -> dict[str, object]:
     table = parts.table
     if given.get("mapping"):
         try:
-            table = compile_mappings(parse_mappings([("(given)", str(given["mapping"]))]))
+            table = _given_table(parts, str(given.get("file", "")), str(given["mapping"]))
         except ConfigurationError as error:
             findings = [_finding(one) for one in error.findings]
             return {"allowed": True, "access": "", "puts": [], "others": [], "subscribers": 0, "findings": findings}
@@ -158,6 +164,11 @@ def try_out(parts: Parts, given: dict[str, Any]) -> dict[str, object]:
         "findings": [],
         "unmatched": answer.unmatched,
     }
+
+
+def _given_table(parts: Parts, file: str, text: str) -> Table:
+    """Rules that are not in force: a mapping by itself, or instead of one of the files."""
+    return table_with(parts.settings, file, text) if file else compile_mappings(parse_mappings([("(given)", text)]))
 
 
 def _line(place: str) -> int:

@@ -5,24 +5,31 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 from gateway.app.gauges import inflight, totals_of
 from gateway.app.parts import Parts
 from gateway.app.pipeline import pipeline_of, pipeline_state
-from gateway.app.problems import problems_of
+from gateway.app.problems import troubles_of
 from gateway.app.resources import certificate_ends
 from gateway.config.changes import is_live
+from gateway.config.descriptions import description_of
 from gateway.config.load import display
 from gateway.errors import ConfigurationError
-from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
+from gateway.net.api import OPERATOR, VIEWER, Answered, Call, Endpoint, Later, Problem, endpoint
 from gateway.observe import health, logs
+from gateway.ports.counters import NO_ROUTE
+from gateway.ports.people import ADMINISTRATOR
+from gateway.queue_manager.commands.mqsc import MqscReport
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.routing.table import Table
 from gateway.session.connection import ONLINE
 from gateway.version import VERSION
 
+MOST_ANSWERED = 4 << 20
+"""Characters that MQSC commands of one request answer."""
 _LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -30,16 +37,19 @@ def state_endpoints(parts: Parts, reload: Callable[[], None], drain: Callable[[]
     """The endpoints of this module."""
     views = StateViews(parts, reload, drain)
     return [
-        endpoint("GET", "/me", READ_ONLY, views.me),
-        endpoint("GET", "/overview", READ_ONLY, views.overview),
-        endpoint("GET", "/history", READ_ONLY, lambda _call: (200, parts.history.columns())),
-        endpoint("GET", "/settings", READ_ONLY, views.settings),
-        endpoint("GET", "/log", READ_ONLY, views.log),
-        endpoint("PUT", "/log", OPERATOR, views.set_log),
+        endpoint("GET", "/me", VIEWER, views.me),
+        endpoint("GET", "/overview", VIEWER, views.overview),
+        endpoint("GET", "/history", VIEWER, views.history),
+        endpoint("GET", "/history/queues/{key}", VIEWER, lambda call: views.history(call, "queue")),
+        endpoint("GET", "/history/rules/{key}", VIEWER, lambda call: views.history(call, "rule")),
+        endpoint("GET", "/history/clients/{key}", VIEWER, lambda call: views.history(call, "client")),
+        endpoint("GET", "/settings", VIEWER, views.settings),
+        endpoint("GET", "/log", VIEWER, views.log),
+        endpoint("PUT", "/log", ADMINISTRATOR, views.set_log),
         endpoint("POST", "/reload", OPERATOR, views.reload),
-        endpoint("POST", "/drain", OPERATOR, views.drain),
-        endpoint("POST", "/mqsc", OPERATOR, views.mqsc),
-        endpoint("GET", "/pipeline", READ_ONLY, views.pipeline),
+        endpoint("POST", "/drain", ADMINISTRATOR, views.drain),
+        endpoint("POST", "/mqsc", ADMINISTRATOR, views.mqsc, most=1 << 20),
+        endpoint("GET", "/pipeline", VIEWER, views.pipeline),
     ]
 
 
@@ -50,6 +60,7 @@ class StateViews:
         self._parts = parts
         self._reload = reload
         self._drain = drain
+        self._numbers = count(1)
 
     def me(self, call: Call) -> tuple[int, object]:
         """GET /me."""
@@ -61,10 +72,13 @@ class StateViews:
         ]
         return 200, {
             "role": call.role,
-            "name": call.role,
+            "name": call.caller.user,
+            "method": call.caller.method,
+            "form_token": call.caller.form_token,
             "version": VERSION,
             "queue_manager": parts.queue_manager.name,
             "websocket_listeners": websockets,
+            "pipeline": bool(self._pipeline()["queues"]),
         }
 
     def overview(self, call: Call) -> tuple[int, object]:
@@ -76,6 +90,7 @@ class StateViews:
         online = [one for one in engine.connections if one.state == ONLINE]
         backend = "ibm" if parts.settings.queue_manager.ibm else "embedded"
         ends = dict(certificate_ends(parts.settings))
+        troubles = troubles_of(parts)
         return 200, {
             "time": time.time(),
             "version": VERSION,
@@ -84,7 +99,8 @@ class StateViews:
             "ready": ready.ok,
             "live": live.ok,
             "draining": engine.context.draining,
-            "problems": problems_of(parts),
+            "problems": [one.text for one in troubles],
+            "attention": [one._asdict() for one in troubles],
             "queue_managers": [
                 {"name": parts.queue_manager.name, "connected": parts.connected, "connections": 1,
                  "detail": _detail(parts) or backend}
@@ -100,6 +116,12 @@ class StateViews:
             "dead_letters": _dead_letters(parts),
             "latency_ms": parts.latency(),
             "totals": totals_of(parts.counters),
+            "rates": parts.history.rates(),
+            "dropped": [
+                {"rule": rule if rule != NO_ROUTE else None, "reason": reason, "count": count}
+                for (rule, reason), count in parts.counters.messages_dropped.items()
+                if count
+            ],
             "last_reload": {
                 "time": parts.last_reload.time, "ok": parts.last_reload.ok, "findings": parts.last_reload.findings,
                 "waiting": [str(change) for change in parts.waiting_for_restart()],
@@ -122,6 +144,11 @@ class StateViews:
             "certificate_not_after": ends.get(settings.name),
         }
 
+    def history(self, call: Call, kind: str = "gateway") -> tuple[int, object]:
+        """GET /history, and that of a queue, rule or client."""
+        seconds = call.number("seconds", 600, 86_400)
+        return 200, self._parts.history.columns((kind, call.path.get("key", "")), seconds, time.time())
+
     def settings(self, call: Call) -> tuple[int, object]:
         """GET /settings."""
         del call
@@ -131,6 +158,7 @@ class StateViews:
                 "value": value,
                 "origin": origin,
                 "reloadable": is_live(key),
+                "description": description_of(key),
             }
             for key, value, origin in display(self._parts.settings)
         ]
@@ -172,13 +200,29 @@ class StateViews:
         queue_manager = self._parts.queue_manager
         if not isinstance(queue_manager, EmbeddedQueueManager):
             raise Problem(503, "Not offered", "use runmqsc on the IBM MQ queue manager")
-        report = queue_manager.mqsc(str(call.body.get("text", "")))
-        return 200, {"lines": report.lines, "ok": report.ok}
+        report = MqscReport(most=MOST_ANSWERED)
+        steps = queue_manager.mqsc_steps(str(call.body.get("text", "")), report)
+
+        def begin(answered: Answered) -> None:
+            def work() -> Iterator[None]:
+                try:
+                    yield from steps
+                except Exception as error:  # noqa: BLE001 -- told apart where it is answered
+                    answered(error)
+                else:
+                    answered((200, {"lines": report.lines, "summary": report.summary(), "ok": report.ok}))
+
+            self._parts.engine.context.slices.run(f"mqsc {next(self._numbers)}", work)
+
+        return 200, Later(begin)
 
     def pipeline(self, call: Call) -> tuple[int, object]:
         """GET /pipeline: the consumer groups of the embedded queue manager."""
         del call
-        return 200, pipeline_state(pipeline_of(self._parts.queue_manager, self._parts.directory), time.time())
+        return 200, self._pipeline()
+
+    def _pipeline(self) -> dict[str, Any]:
+        return pipeline_state(pipeline_of(self._parts.queue_manager, self._parts.directory), time.time())
 
     def drain(self, call: Call) -> tuple[int, object]:
         """POST /drain."""

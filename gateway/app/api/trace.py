@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.bridge.message import read_message
-from gateway.broker.batch import Batch
+from gateway.broker.batch import Batch, Destination
 from gateway.broker.engine import Engine
 from gateway.errors import Refused
 from gateway.mq import mqmd
 from gateway.mqtt.client import server_reader
-from gateway.net.api import READ_ONLY, Call, Endpoint, Problem, Stream, endpoint
+from gateway.net.api import VIEWER, Call, Endpoint, Problem, Stream, endpoint
 from gateway.observe import logs
 from gateway.ports.counters import PACKET_TYPES
 from gateway.ports.inspection import Inspects
@@ -47,9 +47,13 @@ class _Reader:
         self.missed = 0
 
     def wants(self, client_id: str, topic: str | None) -> bool:
-        if self.client and not fnmatch.fnmatchcase(client_id, self.client):
+        if not self.wants_client(client_id):
             return False
         return self.filter is None or (topic is not None and bool(self.filter.match(topic).direct))
+
+    def wants_client(self, client_id: str) -> bool:
+        """Whether it wants what this client does, on whatever topic."""
+        return not self.client or fnmatch.fnmatchcase(client_id, self.client)
 
     def offer(self, event: dict[str, object]) -> None:
         """Send the event, unless this second's events are used up: then it is counted."""
@@ -82,12 +86,18 @@ class Tracer:
         self._install()
 
     def _install(self) -> None:
-        """In the engine only while a trace runs. Cached routes are dropped: publications on them would not be seen."""
-        engine, looking = self._engine, bool(self._readers or self._logged)
-        engine.context.trace = self.packet if looking else None
-        engine.context.trace_commit = self.committed if looking else None
-        engine.context.trace_out = self.sent if looking else None
-        engine.router.touch()
+        """In the engine only while a trace runs. Clients that nobody asks for are not slowed down by it."""
+        context, looking = self._engine.context, bool(self._readers or self._logged)
+        context.trace = self.packet if looking else None
+        context.trace_commit = self.committed if looking else None
+        context.trace_out = self.sent if looking else None
+        context.traces = self.traces
+        for connection in context.connections:
+            connection.traced = looking and self.traces(connection.session.client_id)
+
+    def traces(self, client_id: str) -> bool:
+        """Whether any trace may want what this client sends and gets."""
+        return any(one.wants_client(client_id) for one in (*self._readers, *self._logged))
 
     def _wanting(self, client: str, topic: str | None) -> list[_Reader]:
         return [one for one in (*self._readers, *self._logged) if one.wants(client, topic)]
@@ -123,8 +133,6 @@ class Tracer:
     def sent(self, connection: Connection, data: bytes) -> None:
         """Packets to a client, decoded as the client decodes them if a trace wants them."""
         client = connection.session.client_id
-        if not any(fnmatch.fnmatchcase(client, one.client or "*") for one in (*self._readers, *self._logged)):
-            return
         for packet in server_reader(connection.version).feed(data):
             self._offer(client, "out", PACKET_TYPES[packet[0] >> 4].upper(), packet)
 
@@ -145,6 +153,8 @@ class Tracer:
         """A batch is committed: offer the messages of it that a trace wants, with their MsgIds."""
         budget, hinted = MAX_EVENTS_PER_SECOND, _hints((*self._readers, *self._logged))
         for destination in batch.destinations.values():
+            if not _may_be_wanted(destination):
+                continue
             puts = destination.puts
             for row, (head, body, token) in enumerate(zip(puts.heads, puts.bodies, puts.tokens, strict=False)):
                 if hinted and not any(hint in head for hint in hinted):
@@ -189,6 +199,14 @@ class Tracer:
         ]  # fmt: skip
 
 
+def _may_be_wanted(destination: Destination) -> bool:
+    """Whether somebody looks at one of those whose publications were put here. Of wills, and of what came from a queue,
+    nobody knows."""
+    if any(one.traced for one in destination.contributors) or any(one.traced for one in destination.unanswered):
+        return True
+    return destination.has_wills or not (destination.contributors or destination.unanswered)
+
+
 def _hints(readers: tuple[_Reader, ...]) -> list[bytes]:
     """Bytes of which a head contains one if a reader may want it; empty: every head has to be decoded."""
     sure = [one.sure for one in readers]
@@ -220,4 +238,4 @@ def trace_endpoints(tracer: Tracer) -> list[Endpoint]:
         seconds = max(1, call.number("seconds", 300, 3600))
         return 200, Stream(lambda send: tracer.begin(send, client, topic, seconds))
 
-    return [endpoint("GET", "/trace", READ_ONLY, trace)]
+    return [endpoint("GET", "/trace", VIEWER, trace)]

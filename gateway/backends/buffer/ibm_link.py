@@ -52,6 +52,8 @@ class IbmLink:
         self._new_id = new_id
         self._backoff = backoff or Backoff()
         self._attempted = attempted
+        self.put_to: set[str] = set()
+        """Queues that messages went to since the start."""
         self._key = b""
         self._up: Callable[[Found], None] = lambda _found: None
         self._down: Callable[[str], None] = lambda _why: None
@@ -118,6 +120,7 @@ class IbmLink:
         while not self._stopping.is_set():
             try:
                 connection = Connection(self._driver.connect(self._settings), self._new_id)
+                connection.put_to = self.put_to
             except MQError as error:
                 self._say_down(error, connected=False)
                 self._stopping.wait(self._backoff.delay(attempt, random.random()))  # noqa: S311  jitter

@@ -39,6 +39,9 @@ class Verdict:
 class Link(Protocol):
     """A connection that is made again as often as it breaks. All callbacks come in the reactor's thread, in order."""
 
+    put_to: set[str]
+    """Queues that messages went to since the start."""
+
     def start(self, key: bytes, up: Callable[[Found], None], down: Callable[[str], None]) -> None:
         """Begin to connect; `key` names the buffer's progress."""
 

@@ -27,20 +27,22 @@ from gateway.backends.buffer.spool import Identity, Spool
 from gateway.backends.buffer.units import Units
 from gateway.errors import MQError, StoreCorrupt
 from gateway.mq import constants as mq
-from gateway.ports.batch import Done, Outcome, Scheduler, Stored, Token, Unit
+from gateway.ports.batch import Done, Outcome, Scheduler, StorageFull, Stored, Token, Unit
 from gateway.ports.counters import Counters
 from gateway.ports.sources import Backout, Incomplete, Subscribed
-from gateway.ports.state_queues import DEAD_LETTERS, OUT, REQUESTS, RETAINED, SESSIONS, STAGED, WILLS
+from gateway.ports.state_queues import DEAD_LETTERS, OUT, REQUESTS, RETAINED, SESSIONS, STAGED, USERS, WILLS
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 CONNECTED, BUFFERING, DRAINING = "connected", "buffering", "draining"
 STATES = (CONNECTED, BUFFERING, DRAINING)
-STATE_QUEUES = frozenset({SESSIONS, RETAINED, STAGED, OUT, WILLS, REQUESTS})
+STATE_QUEUES = frozenset({SESSIONS, RETAINED, STAGED, OUT, WILLS, REQUESTS, USERS})
 """What lives in the buffer's store. Everything else is IBM MQ's, MQGATE.DEAD.LETTER and MQGATE.DEFAULT too."""
 MAX_LENGTH = 104_857_600
 ABSENT_SECONDS = 600.0
 """For so long a progress that should be there is waited for, since a unit of work of a broken connection may hold it.
 Then it must have been removed, and what was in doubt is put again."""
+_MARGIN = 16 << 20
+"""Of `max_bytes` so much is left for what is under way when publications are not taken in any more."""
 _LOOK_AGAIN, _TRY_AGAIN = 0.5, 1.0
 
 
@@ -72,6 +74,7 @@ class BufferedQueueManager:
         self._told = told
         self._own = frozenset(state_queues)
         self.max_bytes = max_bytes
+        self._limit_reached_at = 0.0
         self.spool = Spool(store)
         counters.spool_recovered_messages += self.spool.recovered
         self.name = name or self.spool.identity.name
@@ -123,9 +126,28 @@ class BufferedQueueManager:
         return CONNECTED if self._drain.idle and not self.spool.aside else DRAINING
 
     @property
+    def put_to(self) -> set[str]:
+        """Queues of IBM MQ that messages went to since the start, placeholders filled in."""
+        return set(self._link.put_to)
+
+    @property
     def full(self) -> bool:
         """Whether a unit waits for room."""
         return self.units.held
+
+    @property
+    def storage_full(self) -> StorageFull | None:
+        """Why nothing new is taken: messages gather here, and the disk is full or `max_bytes` nearly reached."""
+        if self.state == CONNECTED:
+            return None
+        disk = self.store.storage_full
+        size, most = self.spool.bytes, self.max_bytes
+        if disk is None and size + min(_MARGIN, most // 16) > most:
+            why = f"{size} bytes wait for {self.name}, and `buffer.max_bytes` is {most}"
+            since = self._limit_reached_at = self._limit_reached_at or self._scheduler.now()
+            return StorageFull(since, "the buffer", why)
+        self._limit_reached_at = 0.0
+        return disk
 
     @property
     def problems(self) -> dict[str, str]:

@@ -18,7 +18,8 @@ from typing import Any
 from gateway.backends.ibm.calls import LEFT, THROUGH
 from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver, load
-from gateway.backends.ibm.identifiers import message_ids
+from gateway.backends.ibm.identifiers import MessageIds
+from gateway.backends.ibm.longest import Inquire, longest_on
 from gateway.backends.ibm.membership import Membership
 from gateway.backends.ibm.reader import BoundedReader, Reader
 from gateway.backends.ibm.requirements import Problem, dead_letter_queue, look, require
@@ -34,7 +35,7 @@ from gateway.ports.asking import Answer, found_or_raised
 from gateway.ports.batch import Collecting, Done, Outcome, Scheduler, Stored, Token, Unit
 from gateway.ports.ownership import Message
 from gateway.ports.sources import Backout, Incomplete, Subscribed
-from gateway.ports.state_queues import DEAD_LETTERS, SUBSCRIPTIONS
+from gateway.ports.state_queues import DEAD_LETTERS, FORWARD, OUT, SUBSCRIPTIONS
 from gateway.queue_manager.journal import failpoint
 
 _STOP_SECONDS = 10.0
@@ -77,7 +78,7 @@ class IbmQueueManager:
         """This gateway's name among those that share the state queues; empty: it has them for itself."""
         self.on_superseded: Callable[[str], None] = lambda _text: None
         """Another gateway has taken over, and nothing is committed any more: called in any thread."""
-        self._new_id = message_ids(time.time(), instance[:4])
+        self._new_id = MessageIds(time.time(), instance[:4])
         self._heard = False
         """Workers tell the reactor by a descriptor."""
         self._posted: list[Worker] = []
@@ -122,6 +123,11 @@ class IbmQueueManager:
         self.on_superseded(text)
 
     @property
+    def put_to(self) -> set[str]:
+        """Queues that were put to since the start, also those whose name a rule makes for each message."""
+        return {name for worker in self._workers for name in list(worker.put_to)}
+
+    @property
     def driver(self) -> str:
         """The binding in use."""
         return self._driver.name
@@ -141,6 +147,7 @@ class IbmQueueManager:
             self.dead_letter_queue = dead_letter_queue(first)
             with suppress(MQError):
                 self.most_rows = largest(int(first.inquire("", mq.MQIA_MAX_UNCOMMITTED_MSGS)))
+            self._measure(first.inquire, {OUT, self.dead_letter_queue})
             connections = [Connection(first, self._new_id)]
             connections += [Connection(self._driver.connect(self._settings), self._new_id) for _ in self._workers[1:]]
             for worker, connection in zip(self._workers, connections, strict=True):
@@ -156,6 +163,14 @@ class IbmQueueManager:
     ) -> list[Problem]:
         """What of the queues the gateway needs is missing or unsuitable; on a connection of its own."""
         return look(self._settings, self._driver.name, puts, consumes, longest, short)
+
+    def _measure(self, inquire: Inquire, queues: Iterable[str]) -> None:
+        """Ask how long messages may be that are the gateway's own, before devices are served: later nobody waits."""
+        with suppress(MQError):  # then it is asked when it is needed
+            for queue in queues:
+                found = longest_on(inquire, queue)
+                if found is not None:
+                    self._lengths[queue] = found
 
     def close(self) -> None:
         """Commit what waits if the queue manager answers, then disconnect."""
@@ -206,6 +221,10 @@ class IbmQueueManager:
         for each in self._unread:
             on_message(each)
         self._scheduler.soon(on_change)
+
+    def receive(self, key: bytes, arrived: Callable[[], None]) -> None:
+        """Have `arrived` called in the reactor when other gateways have put something for this one."""
+        self._watch(FORWARD, arrived, key)
 
     # The batch port
 
@@ -268,6 +287,9 @@ class IbmQueueManager:
         self._scheduler.soon(lambda: self._conclude(unit, outcome))
 
     def _conclude(self, unit: Unit, outcome: Outcome) -> None:
+        for failure in outcome.failures:
+            if failure.longest >= 0:
+                self._lengths[unit.puts[failure.puts].queue] = failure.longest
         submission = self._under_way.pop(id(unit))
         self._workers[submission.worker or 0].concluded()
         told, started = self._queue.finish(submission, outcome)
@@ -309,6 +331,9 @@ class IbmQueueManager:
 
     def consume(self, queue: str, arrived: Callable[[], None]) -> None:
         """Ask to be told that `queue` may have something."""
+        self._watch(queue, arrived)
+
+    def _watch(self, queue: str, arrived: Callable[[], None], key: bytes = b"") -> None:
         if queue in self._watchers:
             self._watchers.pop(queue).stop()
         watcher = Watcher(
@@ -316,6 +341,7 @@ class IbmQueueManager:
             self._settings,
             queue,
             lambda: self._scheduler.soon(arrived),
+            key=key,
             groups=self._groups.get(queue, False),
             backoff=self._backoff,
             told=self._told,
@@ -361,15 +387,11 @@ class IbmQueueManager:
             return known
         if time.monotonic() < self._unheard.get(queue, 0.0):
             return _USUAL_LENGTH
-        limits, away = [], False
-        for name in (queue, ""):
-            try:
-                limits.append(int(self.briefly(partial(self._reader.inquire, name, mq.MQIA_MAX_MSG_LENGTH))))
-            except MQError as error:  # a remote or cluster queue has no limit of its own here
-                away = away or action_for(error.reason) is Action.RECONNECT
-        found = min(limits, default=_USUAL_LENGTH)
-        if away:
-            self._unheard[queue] = time.monotonic() + _UNHEARD_SECONDS
-        else:
-            self._lengths[queue] = found
-        return found
+        try:
+            found = self.briefly(partial(longest_on, self._reader.inquire, queue))
+        except MQError as error:
+            if action_for(error.reason) is Action.RECONNECT:
+                self._unheard[queue] = time.monotonic() + _UNHEARD_SECONDS
+            return _USUAL_LENGTH
+        self._lengths[queue] = _USUAL_LENGTH if found is None else found
+        return self._lengths[queue]

@@ -45,6 +45,8 @@ STALE_HANDLES = frozenset({mq.MQRC_HOBJ_ERROR, mq.MQRC_OBJECT_CHANGED, mq.MQRC_Q
 """The object of a handle was changed or deleted: open it again before the failure is judged."""
 MARKER_EXPIRY = 7 * 24 * 36_000
 """Tenths of a second, after which markers of a gateway that was killed expire. An idle worker renews its own."""
+MAX_PUT_TO = 500
+"""Names of queues that are remembered: lists and metrics show them."""
 FIRST_LENGTH = 64 * 1024
 """The buffer length of a first get; for a longer message it is repeated with the message's length."""
 _OUTPUT = mq.MQOO_OUTPUT | mq.MQOO_FAIL_IF_QUIESCING
@@ -75,6 +77,8 @@ class Connection:
         self._put_packed: dict[tuple[bool, bool, int], bytes] = {}
         self._plain: dict[tuple[str, str, bool, bool], tuple[int, bytes, bytes]] = {}  # without a key, under syncpoint
         self.marked: MarkerCalls | None = None  # what `marker` has made: its queue is open
+        self.put_to: set[str] = set()
+        """Local names of queues that were opened for putting; kept across connections by who makes them."""
         self.carrier: Carrier | None = None
         """Makes the calls of many puts without the interpreter's lock, where the extension was built."""
         self._trusted: set[tuple[str, str]] = set()
@@ -91,6 +95,8 @@ class Connection:
         found = self._handles.get(key)
         if found is None:
             found = self._handles[key] = self._open_output(queue, queue_manager)
+            if not queue_manager and not queue.startswith(TOPIC_PREFIX) and len(self.put_to) < MAX_PUT_TO:
+                self.put_to.add(queue)
         return found
 
     def _open_output(self, queue: str, queue_manager: str) -> int:
@@ -314,15 +320,16 @@ class Connection:
         return gone, token
 
     def take(self, takes: Takes) -> None:
-        """Remove messages by their MsgIds, or by their places in groups, with all segments; one that is
-        not there any more is no error."""
+        """Remove messages by their MsgIds (of all its segments, behind transmission headers), or by their places in
+        groups, with all segments; one that is not there any more is no error."""
         handle = self.input(takes.queue)
         for token in takes.tokens:
             if isinstance(token, bytes) and len(token) == WHOLE_LENGTH:
                 md = group_md(token[:24], int.from_bytes(token[24:28], "big"))
                 self._drop_by(handle, md, _DROP_WHOLE(), takes.queue)
             else:
-                self._drop(handle, _as_id(token), NO_ID, self._drop_one(), takes.queue)
+                for msg_id in ids_of(token):
+                    self._drop(handle, _as_id(msg_id), NO_ID, self._drop_one(), takes.queue)
 
     def replace(self, replace: Replace) -> None:
         """Replace the message with this key."""
@@ -390,7 +397,14 @@ def _as_id(token: Token) -> bytes:
     return token
 
 
+def ids_of(token: Token) -> list[Token]:
+    """The MsgIds a token names: its own, or those of all segments that were put together by their MQMDEs."""
+    if not isinstance(token, bytes) or len(token) <= WHOLE_LENGTH:
+        return [token]
+    return [token[at : at + 24] for at in range(0, len(token), 24)]
+
+
 def messages_of(token: Token) -> int:
     """How many messages of a unit of work it takes to remove this one."""
     whole = isinstance(token, bytes) and len(token) == WHOLE_LENGTH
-    return int.from_bytes(token[28:], "big") if whole else 1  # type: ignore[index]
+    return int.from_bytes(token[28:], "big") if whole else len(ids_of(token))  # type: ignore[index]

@@ -22,7 +22,7 @@ _BOTH_MISSING = """\
 no IBM MQ client library can be loaded:
 {reasons}
 The bindings need IBM's client library libmqm_r.so. Install the IBM MQ redistributable client (or a full MQ client),
-then put its lib64 directory in LD_LIBRARY_PATH before the gateway starts; `pip install 'mqgate[ibm]'` brings the
+then put its lib64 directory in LD_LIBRARY_PATH before the gateway starts; `pip install ibmmq` brings the
 binding.
 To try without IBM MQ use the embedded queue manager, or `mqgate mqi build`."""
 
@@ -72,6 +72,12 @@ class Session:
         answer = self._open(self.handle, descriptor, options)
         _check(answer, "MQOPEN")
         return int(answer[0])
+
+    def open_named(self, descriptor: bytes, options: int) -> tuple[int, bytes]:
+        """MQOPEN; the object handle, and the descriptor with the names that the queue manager has given."""
+        answer = self._open(self.handle, descriptor, options)
+        _check(answer, "MQOPEN")
+        return int(answer[0]), bytes(answer[1])
 
     def close(self, handle: int) -> None:
         """MQCLOSE."""

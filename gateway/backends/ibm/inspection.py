@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from gateway.backends.ibm.connection import FIRST_LENGTH, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
-from gateway.backends.ibm.identifiers import NewId
+from gateway.backends.ibm.identifiers import MessageIds
 from gateway.backends.ibm.reader import Reader
 from gateway.backends.ibm.structures import MSG_ID, get_options, match_md, object_descriptor, put_options
 from gateway.errors import MQError
@@ -48,7 +48,7 @@ class IbmInspection:
     """Implements `ports.inspection.Inspects` for the queues that are named to it: IBM's own tools show the others."""
 
     def __init__(
-        self, driver: Driver, settings: ConnectSettings, new_id: NewId, names: Callable[[], Iterable[str]]
+        self, driver: Driver, settings: ConnectSettings, new_id: MessageIds, names: Callable[[], Iterable[str]]
     ) -> None:
         """`names`: the queues that a list shows. Nothing is connected before it is needed."""
         self.heard: Callable[[], None] = lambda: None

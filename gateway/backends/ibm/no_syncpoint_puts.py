@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from gateway.backends.ibm.connection import STALE_HANDLES, TOPIC_PREFIX, Connection
+from gateway.backends.ibm.longest import limit_of, longest_on
 from gateway.backends.ibm.unit_of_work import is_placed, waits
 from gateway.errors import MQError
 from gateway.mq import constants as mq
-from gateway.mq.reason_policy import Action, action_for, explain
+from gateway.mq import mqmd
+from gateway.mq.reason_policy import TOO_LONG, Action, action_for, explain
 from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Puts, Unit
 
 _UNKNOWN = 1 << 40
+_STRUC_LENGTH = slice(8, 12)
 
 
 class NoSyncpointPuts:
@@ -36,9 +40,13 @@ class NoSyncpointPuts:
             except MQError as error:
                 if action_for(error.reason) is Action.RECONNECT:
                     raise
-                failures[id(puts)] = Failure(-1, error.reason, explain(error.reason, str(error)))
+                failures[id(puts)] = refusal(connection, puts, error)
         if unconfirmed:
             self._confirm(connection, unconfirmed)
+            for puts in unconfirmed:
+                if puts.too_long:
+                    why = f"{len(puts.too_long)} messages were refused by {puts.queue}"
+                    failures[id(puts)] = refusal(connection, puts, MQError(mq.MQRC_MSG_TOO_BIG_FOR_Q, why))
         units, batch[:] = list(batch), [] if beside else batch
         for unit in units if beside else ():
             failed = [failures[id(puts)]._replace(puts=at) for at, puts in enumerate(unit.puts) if id(puts) in failures]
@@ -65,31 +73,58 @@ class NoSyncpointPuts:
             return True
         longest = self._longest.get(puts.queue)
         if longest is None:
-            longest = self._longest[puts.queue] = _longest_on(connection, puts.queue)
+            known = longest_on(connection.session.inquire, puts.queue)
+            longest = self._longest[puts.queue] = _UNKNOWN if known is None else known
         return max(map(len, puts.heads)) - MQMD_LENGTH + max(map(len, puts.bodies)) <= longest
 
-    @staticmethod
-    def _confirm(connection: Connection, unconfirmed: list[Puts]) -> None:
-        """Ask MQSTAT what became of runs that were put asynchronously. Failed messages are lost, as QoS 0 may be; the
-        next puts to the queue are synchronous."""
+    def _confirm(self, connection: Connection, unconfirmed: list[Puts]) -> None:
+        """Ask MQSTAT what became of runs that were put asynchronously. Failed messages are lost, as QoS 0 may be, but
+        for those that were too long: their length tells which they are. The next puts to the queue are synchronous."""
         lost, reason, queue = connection.session.asynchronous_status()
         if not lost:
             return
         connection.distrust()
         for puts in sorted(unconfirmed, key=lambda puts: puts.queue != queue):
             share = min(lost, len(puts.heads) - puts.lost)
-            puts.lost, puts.lost_reason = puts.lost + share, reason
+            if not share:
+                break
+            with suppress(MQError):  # a connection that breaks now is noticed by the next call; these are lost then
+                puts.too_long = self._too_long(connection, puts, share, reason)
             lost -= share
+            share -= len(puts.too_long)
+            if share:
+                puts.lost, puts.lost_reason = puts.lost + share, reason
+
+    def _too_long(self, connection: Connection, puts: Puts, failed: int, reason: int) -> list[int]:
+        """The rows of a run that were refused for their length, of so many that failed: those that are longer than the
+        queue takes now. Of a queue of which that is not known, such as one of a cluster, the longest, when the first of
+        them failed for it."""
+        self._longest.pop(puts.queue, None)
+        sizes = [_data_length(head, body) for head, body in zip(puts.heads, puts.bodies, strict=True)]
+        limit = None
+        if not puts.queue_manager and not puts.queue.startswith(TOPIC_PREFIX):
+            limit = limit_of(connection.session.inquire, puts.queue)
+        if limit is not None:
+            rows = [row for row, size in enumerate(sizes) if size > limit]
+            return rows if len(rows) <= failed else []
+        if reason not in TOO_LONG:
+            return []
+        return sorted(sorted(range(len(sizes)), key=sizes.__getitem__)[-failed:])
 
 
-def _longest_on(connection: Connection, queue: str) -> int:
-    """MAXMSGL of a queue and of its queue manager; a remote or cluster queue has none here, and not everybody may
-    ask."""
-    found = [_UNKNOWN]
-    for name in (queue, ""):
-        try:
-            found.append(int(connection.session.inquire(name, mq.MQIA_MAX_MSG_LENGTH)))
-        except MQError as error:
-            if action_for(error.reason) is Action.RECONNECT:
-                raise
-    return min(found)
+def refusal(connection: Connection, puts: Puts, error: MQError, at: int = -1) -> Failure:
+    """A run that was refused, with what its queue takes if that was it: nobody has to ask for it later."""
+    longest = None
+    if error.reason in TOO_LONG and not puts.queue_manager and not puts.queue.startswith(TOPIC_PREFIX):
+        with suppress(MQError):  # a connection that breaks now is noticed by the next call
+            longest = longest_on(connection.session.inquire, puts.queue)
+    return Failure(at, error.reason, explain(error.reason, str(error)), -1 if longest is None else longest)
+
+
+def _data_length(head: bytes, body: bytes) -> int:
+    """What of a message counts in MAXMSGL: properties do not."""
+    length = len(head) - MQMD_LENGTH + len(body)
+    data = head[MQMD_LENGTH:]
+    if head[mqmd.FORMAT] == mq.MQFMT_RF_HEADER_2 and len(data) >= _STRUC_LENGTH.stop:
+        length -= min(length, int.from_bytes(data[_STRUC_LENGTH], "little"))
+    return length

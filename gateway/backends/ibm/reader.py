@@ -6,14 +6,16 @@ One connection of its own, because a browse cursor belongs to a handle and a get
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
+from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 from gateway.backends.ibm.bounded_calls import ANSWER_SECONDS, BoundedCalls
 from gateway.backends.ibm.connection import FIRST_LENGTH, STALE_HANDLES, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
-from gateway.backends.ibm.identifiers import NewId, is_ours
+from gateway.backends.ibm.identifiers import MessageIds, follows, follows_in_process, is_ours
 from gateway.backends.ibm.structures import NO_ID, get_options, key_of, match_md, msg_id_of
 from gateway.errors import MQError
 from gateway.mq import constants as mq
@@ -32,7 +34,7 @@ _COUNT_NEXT = get_options(_COUNT | mq.MQGMO_BROWSE_NEXT, _KEYED)
 class Reader:
     """A connection for browsing, made when first needed and again after it broke."""
 
-    def __init__(self, driver: Driver, settings: ConnectSettings, new_id: NewId) -> None:
+    def __init__(self, driver: Driver, settings: ConnectSettings, new_id: MessageIds) -> None:
         self._driver = driver
         self._settings = settings
         self._new_id = new_id
@@ -50,7 +52,9 @@ class Reader:
     def load(self, queue: str) -> Iterator[tuple[bytes, Stored]]:
         """Every message with its key."""
         after: Token | None = None
-        while page := self.fetch(queue, b"", 500, after):
+        seen: set[Token] = set()
+        while page := self._again(partial(self._page, queue=queue, key=b"", limit=500, after=after, seen=seen)):
+            seen.update([stored.token for stored in page])
             yield from ((key_of(stored.md), stored) for stored in page)
             after = page[-1].token
 
@@ -108,28 +112,33 @@ class Reader:
         if connection is not None:
             connection.session.disconnect()
 
-    def _page(self, connection: Connection, queue: str, key: bytes, limit: int, after: Token | None) -> list[Stored]:
+    def _page(
+        self, connection: Connection, queue: str, key: bytes, limit: int, after: Token | None,
+        seen: Container[Token] | None = None,
+    ) -> list[Stored]:  # fmt: skip
+        """`seen`: what has been returned already, where several processes put to the queue."""
         handle = connection.browse(queue)
-        goes_on = after is not None and self._cursors.pop(queue, None) == (key, after)
-        skips = after is not None and not goes_on
         found: list[Stored] = []
-        first = not goes_on
-        while len(found) < limit:
-            stored = self._look(connection, handle, queue, key, first=first)
-            if stored is None:
-                break
-            first = False
-            if not skips:
-                found.append(stored)
-            elif is_ours(after):
-                if _follows(stored.token, after):
-                    skips = False
-                    found.append(stored)
+        if after is None or self._cursors.pop(queue, None) == (key, after):
+            rows = self._rows(connection, handle, queue, key, first=after is None)
+            found = list(islice(rows, limit))
+            last = found[-1] if found else None
+        else:
+            rows = self._rows(connection, handle, queue, key, first=True)
+            if seen is not None:
+                found = list(islice((stored for stored in rows if stored.token not in seen), limit))
+                last = found[-1] if found else None
             else:
-                skips = stored.token != after
-        if found:
+                found, last = _after(rows, after, limit)
+        if found and last is found[-1]:  # else the cursor stands further on
             self._cursors[queue] = (key, found[-1].token)
         return found
+
+    def _rows(self, connection: Connection, handle: int, queue: str, key: bytes, *, first: bool) -> Iterator[Stored]:
+        while (stored := self._look(connection, handle, queue, key, first=first)) is not None:
+            first = False
+            self._new_id.follow(stored.token)
+            yield stored
 
     def _look(self, connection: Connection, handle: int, queue: str, key: bytes, *, first: bool) -> Stored | None:
         session, length, match = connection.session, FIRST_LENGTH, _KEYED if key else _ANY
@@ -154,7 +163,7 @@ class BoundedReader(Reader):
         self,
         driver: Driver,
         settings: ConnectSettings,
-        new_id: NewId,
+        new_id: MessageIds,
         scheduler: Scheduler,
         told: Callable[[str], None],
     ) -> None:
@@ -185,6 +194,18 @@ def _subscribe(connection: Connection, name: str, topic: str, queue: str, correl
     session.unsubscribe(handle, remove=False)
 
 
-def _follows(token: Token, after: Token | None) -> bool:
-    """Whether one of our messages follows another: their identifiers are in order."""
-    return isinstance(token, bytes) and isinstance(after, bytes) and token > after
+def _after(rows: Iterator[Stored], after: Token, limit: int) -> tuple[list[Stored], Stored | None]:
+    """What lies behind a message, which may have been taken meanwhile; and the last that was looked at. It is gone for
+    certain once one is met that its own process has put later: then the order of the identifiers counts."""
+    found: list[Stored] = []
+    known, stored = False, None
+    for stored in rows:
+        if stored.token == after:
+            found, known = [], True
+            continue
+        passed = known or follows_in_process(stored.token, after)
+        if len(found) < limit and (known or (is_ours(after) and follows(stored.token, after))):
+            found.append(stored)
+        if passed and len(found) >= limit:
+            break
+    return found, stored

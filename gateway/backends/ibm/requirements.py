@@ -18,30 +18,9 @@ from gateway.backends.ibm.structures import object_descriptor
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.mq.reason_policy import Action, action_for, explain
-from gateway.ports.state_queues import (
-    DEAD_LETTERS,
-    GATEWAYS,
-    MARKERS,
-    OUT,
-    REQUESTS,
-    RETAINED,
-    SESSIONS,
-    STAGED,
-    SUBSCRIPTIONS,
-    WILLS,
-)
+from gateway.ports.state_queues import ALL, AUDIT, DEAD_LETTERS, SET_ASIDE, SUBSCRIPTIONS
 
-STATE_QUEUES = (
-    SESSIONS,
-    RETAINED,
-    STAGED,
-    OUT,
-    WILLS,
-    REQUESTS,
-    SUBSCRIPTIONS,
-    MARKERS,
-    GATEWAYS,
-)
+STATE_QUEUES = ALL
 """What deploy/mq/state.mqsc defines; a test holds the two together."""
 SUBSCRIPTION_TO = "subscription to "
 """What a problem with a topic that a rule subscribes to is about."""
@@ -73,6 +52,9 @@ def examine(
     `short` need not take as much: their rules say what becomes of more."""
     found: list[Problem] = []
     for queue in STATE_QUEUES:
+        if queue in {SET_ASIDE, AUDIT}:
+            found += _advised(session, queue, longest if queue == SET_ASIDE else 0)
+            continue
         found += _queue(session, queue, _CONSUME, longest) or [
             *_switches(session, queue, get=True),
             *_roomy(session, queue),
@@ -150,6 +132,14 @@ def _opened(session: Session, queue: str, options: int, longest: int) -> Iterato
             f"{queue} takes {limit} bytes, `mqtt.max_packet` lets {longest} in: raise MAXMSGL to {longest + _HEADERS}",
             serious=limit < longest,
         )
+
+
+def _advised(session: Session, queue: str, longest: int) -> Iterator[Problem]:
+    """Without these queues what meets a defect stays where it was, and what people do is in the log only: advice for
+    who comes from a release without them."""
+    problems = _queue(session, queue, _CONSUME, longest) or [*_switches(session, queue, get=True)]
+    for problem in problems or _depth(session, queue):
+        yield problem._replace(serious=False)
 
 
 def _topic(session: Session, name: str) -> Iterator[Problem]:

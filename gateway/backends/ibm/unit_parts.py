@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from gateway.backends.ibm.connection import messages_of
-from gateway.ports.batch import Done, Failure, Moves, Outcome, Puts, Takes, Token, Unit
+from gateway.ports.batch import Done, Moves, Outcome, Puts, Takes, Token, Unit
 
 LARGEST = 5000
 """Messages of one unit of work, whatever the queue manager would allow: it keeps locks and log for all of them."""
@@ -103,10 +103,10 @@ class DividedUnit:
 
     def _finished(self, part: Unit, outcome: Outcome) -> None:
         _, places = self._parts.pop(0)
+        for place, puts in zip(places, part.puts, strict=True):
+            _note_placed(self._unit.puts[place], puts)
         if outcome.failures:
-            failures = [
-                Failure(places[one.puts] if one.puts >= 0 else -1, one.reason, one.text) for one in outcome.failures
-            ]
+            failures = [one._replace(puts=places[one.puts] if one.puts >= 0 else -1) for one in outcome.failures]
             self._done(self._unit, Outcome(failures))
             return
         for place, puts in zip(places, part.puts, strict=True):
@@ -117,3 +117,13 @@ class DividedUnit:
         for puts, tokens in zip(self._unit.puts, self._tokens, strict=True):
             puts.tokens = tokens
         self._done(self._unit, Outcome())
+
+
+def _note_placed(whole: Puts, part: Puts) -> None:
+    """What became of rows out of syncpoint, noted in the run they were cut from: parts come in order, and none follows
+    one that was not put whole."""
+    if part.syncpoint:
+        return
+    whole.too_long = [*whole.too_long, *(whole.placed + row for row in part.too_long)]
+    whole.lost_reason = whole.lost_reason or part.lost_reason
+    whole.placed, whole.lost = whole.placed + part.placed, whole.lost + part.lost

@@ -19,10 +19,12 @@ from gateway.backends.ibm.connection import FIRST_LENGTH, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.gatherer import Gatherer, same_group
 from gateway.backends.ibm.structures import NO_ID, correl_id_of, get_options, match_md, msg_id_of
+from gateway.backends.ibm.transmitted import TransmittedSegments
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.mq.reason_policy import explain
+from gateway.mq.transmitted_segments import part_of
 from gateway.ports.batch import Stored, Token
 from gateway.ports.sources import Incomplete
 
@@ -154,12 +156,14 @@ class Watcher:
         queue: str,
         arrived: Callable[[], None],
         *,
+        key: bytes = b"",
         groups: bool = False,
         backoff: Backoff | None = None,
         told: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        """`groups`: those of a group only when all are there."""
+        """`key`: of messages for this gateway alone; `groups`: those of a group only when all are there."""
         self.queue = queue
+        self._key = key
         self._driver = driver
         self._settings = settings
         self._backoff = backoff or Backoff()
@@ -169,6 +173,7 @@ class Watcher:
         self._ahead.room.set()
         self._marks = True
         self._gatherer = Gatherer(groups=groups)
+        self._transmitted = TransmittedSegments()
         self.thread = threading.Thread(target=self._run, name=f"mq-watch-{queue}", daemon=True)
 
     def claim(self, key: bytes, limit: int) -> list[Stored]:
@@ -182,7 +187,7 @@ class Watcher:
     @property
     def incomplete(self) -> Incomplete:
         """Messages that stay on the queue because parts of them are missing."""
-        return self._gatherer.incomplete
+        return self._transmitted.incomplete if self._transmitted.incomplete.number else self._gatherer.incomplete
 
     def gather(self, *, groups: bool) -> None:
         """From now on; what is read ahead stays as it is."""
@@ -213,28 +218,34 @@ class Watcher:
                 attempt += 1
 
     def _watch(self, connection: Connection) -> None:
-        gatherer = self._gatherer
+        gatherer, transmitted = self._gatherer, self._transmitted
         gatherer.begin(connection, self.queue)
-        gatherer.longest = int(connection.session.inquire("", mq.MQIA_MAX_MSG_LENGTH)) + _HEADERS
+        transmitted.begin(connection, self.queue)
+        longest = int(connection.session.inquire("", mq.MQIA_MAX_MSG_LENGTH))
+        gatherer.longest, transmitted.longest = longest + _HEADERS, longest
         if self._marks:
-            gatherer.interval = self._interval(connection)
-        self._ahead.lifetime = gatherer.lifetime = gatherer.interval * _FRESH
+            gatherer.interval = transmitted.interval = self._interval(connection)
+        self._ahead.lifetime = gatherer.lifetime = transmitted.lifetime = gatherer.interval * _FRESH
         marks = _MARK if self._marks else 0
         wait = _LOOK | marks | mq.MQGMO_WAIT
-        first = get_options(wait | mq.MQGMO_BROWSE_FIRST, mq.MQMO_NONE, WAIT_MILLISECONDS)
-        following = get_options(wait | mq.MQGMO_BROWSE_NEXT, mq.MQMO_NONE, WAIT_MILLISECONDS)
+        match, wanted = (mq.MQMO_MATCH_CORREL_ID, self._key) if self._key else (mq.MQMO_NONE, NO_ID)
+        first = get_options(wait | mq.MQGMO_BROWSE_FIRST, match, WAIT_MILLISECONDS)
+        following = get_options(wait | mq.MQGMO_BROWSE_NEXT, match, WAIT_MILLISECONDS)
+        if self._key and self._marks:  # several gateways put there: one that commits late is behind the cursor
+            following = first
         handle = connection.browse(self.queue, co_op=self._marks)
-        if self._marks:
+        if self._marks and not self._key:
             self._wait_for_marks(connection, handle)
         session, options, length = connection.session, first, FIRST_LENGTH
         while not self._stopping.is_set():
             if not self._ahead.room.wait(WAIT_MILLISECONDS / 1000):
                 continue
-            for marked, whole in gatherer.due(monotonic()):
+            for marked, whole in [*gatherer.due(monotonic()), *transmitted.due(monotonic())]:
                 self._ahead.add(whole[0], marked, *whole[1:])
-            if self._ahead.stale or gatherer.restart_cursor:
-                self._ahead.stale, gatherer.restart_cursor, options = False, False, first
-            answer = session.mqget(session.handle, handle, match_md(), options(), length)
+            if self._ahead.stale or gatherer.restart_cursor or transmitted.restart_cursor:
+                self._ahead.stale = gatherer.restart_cursor = transmitted.restart_cursor = False
+                options = first
+            answer = session.mqget(session.handle, handle, match_md(correl_id=wanted), options(), length)
             reason = int(answer[-1])
             if reason == mq.MQRC_NO_MSG_AVAILABLE:
                 options = first
@@ -250,10 +261,14 @@ class Watcher:
 
     def _add(self, data: bytes, md: bytes, now: float) -> None:
         """A message by itself, or what a part makes whole."""
-        if self._gatherer.alone(md):
+        part = part_of(md, data)
+        if part is None and self._gatherer.alone(md):
             self._ahead.add(Stored(msg_id_of(md), md, data), now)
             return
-        whole = self._gatherer.seen(md, len(data), now)
+        if part is not None:
+            whole = self._transmitted.seen(part, msg_id_of(md), now)
+        else:
+            whole = self._gatherer.seen(md, len(data), now)
         if whole:
             self._ahead.add(whole[0], now, *whole[1:])
 

@@ -19,7 +19,7 @@ from gateway.backends.ibm.calls import Carried
 from gateway.backends.ibm.connection import STALE_HANDLES, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId
-from gateway.backends.ibm.no_syncpoint_puts import NoSyncpointPuts
+from gateway.backends.ibm.no_syncpoint_puts import NoSyncpointPuts, refusal
 from gateway.backends.ibm.posted_units import AROUND, PostedUnits
 from gateway.backends.ibm.unit_of_work import (
     TAKEN_OVER,
@@ -90,6 +90,8 @@ class Worker:
         """Units that wait; None ends the worker. A condition variable would wake the thread twice for a unit."""
         self._deferred: Unit | None = None
         """A unit taken from the queue that was too large for the batch before it."""
+        self.put_to: set[str] = set()
+        """Queues that this worker has put to since the start."""
         self._carrier = found = calls.carrier(driver)
         self._posted_units = None if found is None else PostedUnits(found, marker, can_status=driver.can_status)
         self.outstanding = 0
@@ -279,8 +281,7 @@ class Worker:
                 if action_for(error.reason) is Action.RECONNECT:
                     raise
                 self._undo(connection, error)
-                puts = error.puts if isinstance(error, PutFailed) else -1
-                failure = Failure(puts, error.reason, explain(error.reason, str(error)))
+                failure = self._failure(connection, unit, error)
             if failure is None and committed is False:
                 return batch
             if failure is None and committed is None:
@@ -291,6 +292,12 @@ class Worker:
             else:
                 self._finished(unit, Outcome([failure]))
         return batch
+
+    @staticmethod
+    def _failure(connection: Connection, unit: Unit, error: MQError) -> Failure:
+        if isinstance(error, PutFailed):
+            return refusal(connection, unit.puts[error.puts], error, error.puts)
+        return Failure(-1, error.reason, explain(error.reason, str(error)))
 
     def _undo(self, connection: Connection, error: MQError) -> None:
         """Back out what a refused unit has done so far."""
@@ -378,6 +385,8 @@ class Worker:
 
     def _adopt(self, connection: Connection) -> None:
         connection.carrier = self._carrier
+        self.put_to |= connection.put_to
+        connection.put_to = self.put_to
         self._connection = connection
         if self._marker.offered is None:
             self._marker.begin(connection)

@@ -9,11 +9,11 @@ the two directions cannot feed each other.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import cached_property, partial
 
 from gateway.broker.context import Context
 from gateway.broker.deliver import pages
-from gateway.broker.deliver.handover import BATCH, DEEP, PAUSE, Handover, Source
+from gateway.broker.deliver.handover import BATCH, DEEP, GIVING_SECONDS, PAUSE, Handover, Source
 from gateway.broker.deliver.pages import Taken
 from gateway.errors import MQError
 from gateway.ports.asking import found_or_raised
@@ -52,6 +52,9 @@ class Consumers:
 
     def use(self, table: Table) -> None:
         """The rules, at start and after a reload."""
+        self.handover.apart = frozenset(
+            rule.name for rule in table.outbound if "{gateway}" in (rule.spec.subscription or "")
+        )
         wanted: dict[str, list[OutboundRule]] = {}
         for rule in table.outbound:
             wanted.setdefault(self._key(rule), []).append(rule)
@@ -197,9 +200,18 @@ class Consumers:
             if self._full:
                 context.scheduler.later(PAUSE, self.resume)  # perhaps nothing is committed until then
             return
+        try:
+            self._pump(source)
+        except Exception as error:  # noqa: BLE001 -- nothing has been taken: it is read again, after a while
+            context.set_aside.keep("queue_message", source.name, error)
+            source.running, source.waiting = False, True
+            context.scheduler.later(PAUSE, self.resume)
+
+    def _pump(self, source: Source) -> None:
+        context = self.context
         fetched = context.scheduler.monotonic()
         if context.remote_reads is not None and isinstance(context.queue_manager, Claims):
-            stored = context.queue_manager.claim(source.queue, source.key, BATCH)
+            stored = context.queue_manager.claim(source.queue, source.key, source.claimed)
             self.handover.know_requests(stored, lambda error: self._pass_on(source, fetched, stored, error))
             return
         try:
@@ -213,6 +225,9 @@ class Consumers:
         context = self.context
         context.problems[source.name] = f"get: {error}"
         context.counters.mq_errors[context.queue_manager.name, "get", mqrc_label(error.reason)] += 1
+        context.counters.examples.note(
+            "mq_errors", (context.queue_manager.name, "get", mqrc_label(error.reason)), queue=source.queue
+        )
         source.running, source.waiting = False, True
 
     def _pass_on(self, source: Source, fetched: float, stored: list[Stored], error: MQError | None) -> None:
@@ -232,30 +247,42 @@ class Consumers:
         else:
             source.running = False
 
+    @cached_property
+    def _pages(self) -> Pages | None:
+        """The queue manager, if it has messages in columns."""
+        manager = self.context.queue_manager
+        return manager if isinstance(manager, Pages) else None
+
     def _page(self, source: Source) -> Taken:
         """Hand over the next messages as columns, where the queue manager has them so."""
-        manager = self.context.queue_manager
-        if not isinstance(manager, Pages):
+        if self._pages is None:
             return {}
-        page = manager.fetch_page(source.queue, source.key, min(source.batch, self._room))
+        page = self._pages.fetch_page(source.queue, source.key, min(source.batch, self._room))
         if page is None:
             return {}
-        self.context.batch.taken(source.queue, source.key).extend(page.tokens)
-        taken = pages.hand_over(self.handover, source, page)
-        source.fit(len(page.tokens), sum(map(len, page.bodies)))
+        taken, count = pages.hand_over(self.handover, source, page)
+        self.context.batch.taken(source.queue, source.key).extend(page.tokens[:count])
+        source.fit(count, sum(map(len, page.bodies)))
         return taken
 
     def _fetched(self, source: Source) -> list[Stored]:
         manager = self.context.queue_manager
-        fetch = manager.claim if isinstance(manager, Claims) else manager.fetch
-        return fetch(source.queue, source.key, BATCH)
+        if isinstance(manager, Claims):
+            return manager.claim(source.queue, source.key, source.claimed)
+        return manager.fetch(source.queue, source.key, BATCH)
 
     def _messages(self, source: Source, found: list[Stored]) -> Taken:
-        """The same with whole messages."""
-        batch, taken = self.context.batch, Taken()
+        """The same with whole messages. Those that are claimed are dealt with now; of others the rest may wait."""
+        context, taken = self.context, Taken()
+        monotonic, claimed = context.scheduler.monotonic, isinstance(context.queue_manager, Claims)
+        begun = monotonic()
         for stored in found:
-            taken.setdefault(self.handover.message(source, stored), []).append(stored.token)
-            batch.take(source.queue, source.key, stored.token)
+            context.batch.take(source.queue, source.key, stored.token)
+            taken.setdefault(self.handover.one(source, stored), []).append(stored.token)
+            if not claimed and monotonic() - begun > GIVING_SECONDS:
+                break
+        if claimed and found:
+            source.took(len(found), monotonic() - begun)
         return taken
 
     def _again(self, source: Source, fetched: float, taken: Taken) -> None:
@@ -277,7 +304,7 @@ class Consumers:
         self._room = DEEP
         for connection in self.context.connections:
             session, most = connection.session, connection.limits.max_queued
-            waiting = max(len(session.outflow.pending), session.stored)
+            waiting = max(session.outflow.queued, session.stored)
             if waiting and waiting > most - BATCH:
                 seen = before.get(session)
                 moved = seen is None or seen[0] != session.delivered

@@ -7,7 +7,10 @@ An expired message is taken from the session's queue and reported: it does not t
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
 
 from gateway.bridge.request import Request
 from gateway.broker.context import Context
@@ -22,9 +25,13 @@ from gateway.session.session import Session
 
 EVERY = 3600.0
 """Seconds between two looks at the requests."""
+REQUESTS_AT_ONCE = 200
+"""So many are read before others get their turn."""
 LONGEST = 7 * 86_400
 GRACE = 60
 """Seconds an answer may be late: clocks differ."""
+
+Requested = Iterator[tuple[bytes, Stored]]
 
 
 class Expiry:
@@ -35,6 +42,8 @@ class Expiry:
         self.reports = reports
         self._due: dict[Session, float] = {}
         self._looking = False
+        self._under_way: set[Session] = set()
+        """Whose messages are being looked at."""
 
     def watch(self, session: Session, publication: Publication) -> None:
         """A message was stored for the session."""
@@ -45,69 +54,91 @@ class Expiry:
         """It is another gateway's now."""
         self._due.pop(session, None)
 
-    def tick(self, now: float) -> None:
-        """Look at the sessions whose next message is due; a connected client's are looked at when they are sent."""
-        ending = self.context.sessions.ending
+    def tick(self, now: float) -> Iterator[None]:
+        """Look at the sessions whose next message is due, one at each step; a connected client's are looked at when
+        they are sent."""
         for session in [session for session, due in self._due.items() if due <= now]:
+            yield
             if self._looking:
                 return
             if session.ended:
                 self._due.pop(session, None)
-            elif session.connection is None and session not in ending and not self._look(session):
+            elif self._is_away(session) and session not in self._under_way and not self._look(session):
                 return
+
+    def _is_away(self, session: Session) -> bool:
+        return session.connection is None and session not in self.context.sessions.ending
 
     def _look(self, session: Session) -> bool:
         """False: the queue manager is away."""
-        context, visits, due = self.context, session.outflow.connects, self._due.pop(session)
+        context, visits, due = self.context, session.outflow.connects, self._due.pop(session, 0.0)
         there = self._looking = True
 
-        def answered(rows: list[Stored] | MQError) -> None:
+        def answered(rows: Iterable[Stored] | MQError) -> None:
             nonlocal there
             self._looking, there = False, not isinstance(rows, MQError)
-            alone = session.outflow.connects == visits and session not in context.sessions.ending
-            if isinstance(rows, MQError) or not alone:
+            if isinstance(rows, MQError) or session.outflow.connects != visits or session in context.sessions.ending:
                 self._until(session, due)  # the next tick tries again
             elif not session.ended:
-                self._take_expired(session, rows)
+                work = partial(self._take_expired, session, rows, due)
+                context.slices.run(f"expired messages of {session.key.hex()}", work)
             if context.remote_reads is not None and there:
-                self.tick(context.now)
+                context.slices.run("expiry", partial(self.tick, context.now))
 
-        context.ask(lambda: list(stored_for(context.queue_manager, session.key)), answered)
+        def read() -> Iterable[Stored]:
+            rows = stored_for(context.queue_manager, session.key)
+            return rows if context.remote_reads is None else list(rows)
+
+        context.ask(read, answered)
         return there
 
     def _until(self, session: Session, due: float) -> None:
         self._due[session] = min(due, self._due.get(session, due))
 
-    def _take_expired(self, session: Session, rows: list[Stored]) -> None:
-        context, now = self.context, self.context.now
+    def _take_expired(self, session: Session, rows: Iterable[Stored], due: float) -> Iterator[None]:
+        """One message at each step, as long as the client stays away."""
+        context, visits = self.context, session.outflow.connects
         earliest = 0.0
-        for stored, publication in self._not_sent(session, rows):
-            if not publication.expired(now):
-                if publication.expires:
-                    earliest = min(earliest or publication.expires, publication.expires)
-                continue
-            context.batch.take(OUT, session.key, stored.token)
-            context.stored.taken(session, len(publication.payload))
-            context.counters.messages_dropped["_none", "expired"] += 1
-            self.reports.expired(publication)
-        if earliest:
+        self._under_way.add(session)
+        try:
+            for found in self._not_sent(session, rows):
+                yield
+                if session.outflow.connects != visits or not self._is_away(session) or session.ended:
+                    earliest = due
+                    break
+                if found is None:
+                    continue
+                stored, publication = found
+                if not publication.expired(context.now):
+                    if publication.expires:
+                        earliest = min(earliest or publication.expires, publication.expires)
+                    continue
+                context.batch.take(OUT, session.key, stored.token)
+                context.stored.taken(session, len(publication.payload))
+                context.counters.messages_dropped["_none", "expired"] += 1
+                self.reports.expired(publication)
+        except MQError:  # the next tick tries again
+            earliest = due
+        finally:
+            self._under_way.discard(session)
+        if earliest and not session.ended:
             self._until(session, earliest)
 
-    def _not_sent(self, session: Session, rows: list[Stored]) -> list[tuple[Stored, Publication]]:
-        """What was never sent: what was may have arrived, and is the client's to acknowledge."""
+    def _not_sent(self, session: Session, rows: Iterable[Stored]) -> Iterator[tuple[Stored, Publication] | None]:
+        """What was never sent: what was may have arrived, and is the client's to acknowledge. None for that."""
         outflow = session.outflow
-        known = {item.token for item in outflow.inflight.values()} | self.context.being_taken(OUT, session.key)
+        known = {item.token for item in outflow.items()} | self.context.being_taken(OUT, session.key)
         sent, begun = outflow.redelivered, outflow.last_token is None
-        found: list[tuple[Stored, Publication]] = []
         for stored in rows:
+            found: tuple[Stored, Publication] | None = None
             if begun and sent:
                 sent -= 1
             elif begun and stored.token not in known:
                 item = restored(stored)
                 if not item.released:
-                    found.append((stored, item.publication))
+                    found = stored, item.publication
             begun = begun or stored.token == outflow.last_token
-        return found
+            yield found
 
 
 class Requests:
@@ -116,22 +147,38 @@ class Requests:
     def __init__(self, context: Context) -> None:
         self.context = context
         self._next = 0.0
+        self._pages = 0
+        """How many have been looked at since the process began."""
 
     def tick(self, now: float) -> None:
         """Forget the requests that have expired."""
         if now < self._next:
             return
         self._next = now + EVERY
-        self.context.ask(lambda: list(self.context.queue_manager.load(REQUESTS)), self._forget_expired)
+        self.context.ask(lambda: iter(self.context.queue_manager.load(REQUESTS)), self._read)
 
-    def _forget_expired(self, requests: list[tuple[bytes, Stored]] | MQError) -> None:
-        if isinstance(requests, MQError):  # it is away: nothing is in a hurry
-            return
-        for key, stored in requests:
-            expiry = Request.decode(stored.data).expiry or LONGEST
-            put = _put_at(stored.md)
-            if put and put + min(expiry, LONGEST) + GRACE < self.context.now:
-                self.context.batch.replace(REQUESTS, key, None)
+    def _read(self, requests: Requested | MQError) -> None:
+        """The next of them."""
+        if not isinstance(requests, MQError):  # it is away: nothing is in a hurry
+            self.context.ask(lambda: list(islice(requests, REQUESTS_AT_ONCE)), partial(self._loaded, requests))
+
+    def _loaded(self, requests: Requested, some: list[tuple[bytes, Stored]] | MQError) -> None:
+        if some and not isinstance(some, MQError):
+            self._pages += 1
+            self.context.slices.run(f"requests {self._pages}", lambda: self._forget_expired(requests, some))
+
+    def _forget_expired(self, requests: Requested, some: list[tuple[bytes, Stored]]) -> Iterator[None]:
+        """One at each step, then on to the next."""
+        for key, stored in some:
+            yield
+            self.context.set_aside.record("stored", REQUESTS, key, stored, partial(self._forget, key, stored))
+        self.context.scheduler.later(0.0, lambda: self._read(requests))
+
+    def _forget(self, key: bytes, stored: Stored) -> None:
+        """Unless it may still be answered."""
+        expiry, put = Request.decode(stored.data).expiry or LONGEST, _put_at(stored.md)
+        if put and put + min(expiry, LONGEST) + GRACE < self.context.now:
+            self.context.batch.replace(REQUESTS, key, None)
 
 
 def _put_at(md: bytes) -> float:

@@ -13,18 +13,20 @@ from gateway.bridge import deadletter, outbound, trace
 from gateway.bridge.repeated import Known, Repeated
 from gateway.bridge.request import Request
 from gateway.broker import books
-from gateway.broker.batch import Cause, Mark
 from gateway.broker.context import Context
 from gateway.broker.deliver.fan_out import FanOut, Prefixes
 from gateway.broker.deliver.reports import Reports
+from gateway.broker.marks import Cause, Mark
 from gateway.broker.publish.retained import Retained
 from gateway.broker.publish.route import DEAD_LETTER_POLICY, Receiver, Route
 from gateway.broker.publish.router import Router
+from gateway.broker.refused.set_aside import AWAY, Aside
 from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
 from gateway.ports.batch import Address, Scheduler, Stored, Token
+from gateway.ports.counters import DeadLetterReason
 from gateway.ports.sources import Backout
 from gateway.ports.state_queues import OUT, REQUESTS
 from gateway.rules.feedback import Feedback
@@ -42,12 +44,18 @@ _RECORD = 1024
 """Room for what is stored beside topic, properties and payload: descriptor for reports, subscription identifiers."""
 _BACKOUT_THRESHOLD_REACHED = 2362
 _RFH_ERROR = 2334
-
+_DEAD_LETTER_REASON: dict[int, DeadLetterReason] = {
+    _BACKOUT_THRESHOLD_REACHED: "backed_out", Feedback.QUEUE_LIMIT: "queue_full", Feedback.TOO_LONG: "too_long",
+    Feedback.NOT_AUTHORISED: "not_authorized", Feedback.DEVICE_UNKNOWN: "other",
+}  # fmt: skip
+"""What is no fault of the rule that should have made a publication of it."""
 
 BATCH, DEEP = 200, 1000
 """Messages in one unit of work; so many of short ones, while the queue holds more than that."""
 DEEP_BYTES = 4 << 20
 """What a unit of work of more than BATCH messages takes at most, by the sizes of the last."""
+GIVING_SECONDS = 0.02
+"""For messages of one queue that are looked at one by one, in one turn; the rest comes in the next."""
 PAUSE = 1.0
 """Seconds until a queue is looked at again whose message could not even be dead-lettered."""
 
@@ -56,7 +64,7 @@ class Source:
     """One queue or MQ topic that is consumed, and the rules for what comes from it."""
 
     __slots__ = (
-        "active", "backout", "batch", "key", "paused", "queue", "rules", "running", "stayed", "waiting",
+        "active", "backout", "batch", "claimed", "key", "paused", "queue", "rules", "running", "stayed", "waiting",
     )  # fmt: skip
 
     def __init__(self, queue: str, rules: list[OutboundRule]) -> None:
@@ -67,6 +75,8 @@ class Source:
         self.backout = Backout()
         self.batch = BATCH
         """How many messages are asked for next."""
+        self.claimed = BATCH
+        """The same where what was asked for has to be handed over in one turn."""
         self.running = False
         self.waiting = False
         """Held back: a session that would get the next message is full."""
@@ -90,6 +100,13 @@ class Source:
         short = DEEP_BYTES * messages // (size or 1)
         self.batch = max(BATCH, min(DEEP, 2 * self.batch, short))
 
+    def took(self, messages: int, seconds: float) -> None:
+        """So many claimed messages took so long: fewer next time, or more again."""
+        if seconds > GIVING_SECONDS:
+            self.claimed = max(1, int(messages * GIVING_SECONDS / seconds))
+        else:
+            self.claimed = min(BATCH, 2 * self.claimed)
+
     def stay(self, scheduler: Scheduler, token: Token) -> None:
         """A message can neither be delivered nor dead-lettered: the queue is not read for a moment."""
         self.stayed.add(token)
@@ -111,6 +128,8 @@ class Handover:
         self.fan_out = fan_out
         self.reports = reports
         self.retained = retained
+        self.apart: frozenset[str] = frozenset()
+        """Rules whose messages every gateway gets itself, because the subscription is named after it."""
         self.gateway = ""
         """The name this gateway gives to what its devices publish; empty: nothing is recognised."""
         self._routes: dict[str, Route] = {}
@@ -134,6 +153,18 @@ class Handover:
         else:
             known(None)
 
+    def one(self, source: Source, stored: Stored) -> str:
+        """Hand over one message as a unit: if it meets a defect it is set aside. The name of the rule that took it; it
+        is taken with the open batch already."""
+        rules = [source.rules[0].name]
+
+        def message() -> None:
+            rules[0] = self.message(source, stored)
+
+        aside = Aside(stored.md, stored.data, {"queue": source.queue}, (source, stored.token))
+        self.context.set_aside.run("queue_message", source.queue, message, lambda: aside, AWAY)
+        return rules[0]
+
     def message(self, source: Source, stored: Stored) -> str:
         """Hand over one message; the name of the rule that took it."""
         rule, context = source.rules[0], self.context
@@ -142,10 +173,7 @@ class Handover:
             self._check_backout(source, stored)
             self._check_whole(stored)
             known = self.repeated.find(source.rules, stored.md, stored.data)
-            if known is None:
-                rule, made = self._made(source, rule, stored)
-            else:
-                made = known.made
+            rule, made = self._made(source, rule, stored) if known is None else (rule, known.made)
             if made.gateway and made.gateway == self.gateway:
                 counters.messages_dropped[rule.name, "loop"] += 1
             elif known is None:
@@ -153,10 +181,14 @@ class Handover:
             else:
                 self._repeat(rule.name, stored, known)
         except Refused as refused:
-            self._dead_letter(source, rule, stored, refused.feedback)
+            label = _DEAD_LETTER_REASON.get(refused.feedback, "transform")
+            if label == "transform":
+                books.not_built(counters, rule.name, refused, queue=source.queue)
+            self._dead_letter(source, rule, stored, refused.feedback, label)
         except HeaderError:
             counters.transform_errors[rule.name, "header"] += 1
-            self._dead_letter(source, rule, stored, _RFH_ERROR)
+            counters.examples.note("transform_errors", (rule.name, "header"), queue=source.queue)
+            self._dead_letter(source, rule, stored, _RFH_ERROR, "transform")
         counters.route_matched[rule.name] += 1
         return rule.name
 
@@ -239,15 +271,21 @@ class Handover:
     ) -> None:
         context = self.context
         receivers, shared = self.receivers(made)
-        if not receivers and not shared and not publication.retain and made.qos:
+        apart = rule_name in self.apart
+        elsewhere = not made.client and not apart and self._route(made.topic).forwarded
+        if not receivers and not shared and not elsewhere and not publication.retain and made.qos:
             raise Refused("nobody is subscribed", Feedback.DEVICE_UNKNOWN)
         if made.qos and len(stored.data) > _SHORT and self._stored_size(publication) > self._room():
             raise Refused("longer than what a session can store", Feedback.TOO_LONG)
-        if len(receivers) == 1 and not shared:
+        if len(receivers) == 1 and not shared and not elsewhere:
             self._for_one(receivers[0], publication, made.report, prefixes)
             context.counters.mqtt_publish_sent[rule_name, made.qos] += 1
         else:
-            self.fan_out.deliver(self._route(made.topic), publication, rule_name)
+            route = self._route(made.topic)
+            if apart:
+                self.fan_out.deliver_to(route, route.receivers, route.shared, publication, rule_name)
+            else:
+                self.fan_out.deliver(route, publication, rule_name)
             self.reports.handed_over(stored.md, stored.data)
         if publication.retain:
             self.retained.keep(publication)
@@ -270,7 +308,7 @@ class Handover:
         away = session.connection is None
         if qos and away and not session.durable:
             raise Refused("the device is away and keeps no session", Feedback.DEVICE_UNKNOWN)
-        if qos and context.stored.full(context.limits.at(session.listener), session, len(publication.payload)):
+        if qos and self.fan_out.full(receiver, publication):
             raise Refused("the device's queue is full", Feedback.QUEUE_LIMIT)
         publication.report = report
         if qos == 0 and away:
@@ -293,7 +331,9 @@ class Handover:
 
     # -- aside --
 
-    def _dead_letter(self, source: Source, rule: OutboundRule, stored: Stored, reason: int) -> None:
+    def _dead_letter(
+        self, source: Source, rule: OutboundRule, stored: Stored, reason: int, label: DeadLetterReason
+    ) -> None:
         context, batch = self.context, self.context.batch
         queue = source.backout.queue if reason == _BACKOUT_THRESHOLD_REACHED else ""
         if self.reports.undeliverable(stored.md, stored.data, reason) and not queue:
@@ -309,7 +349,7 @@ class Handover:
                 max_length=manager.max_length(context.dead_letter_queue),
             )  # fmt: skip
             head, body = dead.head, dead.body
+        context.counters.examples.note("dlq_messages", (rule.name, label), queue=source.queue)
         address = Address(queue or context.dead_letter_queue, "", priority, persistent)
-        cause = Cause(rule.name, "backed_out" if reason == _BACKOUT_THRESHOLD_REACHED else "transform", -1)
         destination, row = batch.put(address, DEAD_LETTER_POLICY, head, body)
-        destination.mark(row, Mark(cause=cause, source=(source, stored.token)))
+        destination.mark(row, Mark(cause=Cause(rule.name, label, -1), source=(source, stored.token)))

@@ -4,35 +4,40 @@ Stored messages that are not in memory are fetched a page at a time, in the orde
 queue manager is asked, and the page is sent on when it arrives. What is stored meanwhile is not in memory either: it
 lies after the page, and the next fetch finds it.
 
-PUBACKs come in runs: a client acknowledges in one go what it has been sent in one go. Anything but a plain PUBACK for a
-message of QoS 1 in flight, of which no application wants reports, is left to `InFlight.puback`, one at a time and with
-the same result.
+Acknowledgements come in runs: a client acknowledges in one go what it has been sent in one go. `InFlight.take` takes
+them from the bytes; what it leaves is for `puback`, `pubrec` and `pubcomp`, one at a time and with the same result.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Container, Sequence
-from itertools import takewhile
-from struct import unpack
-from typing import Any
+from collections.abc import Container, Iterator, Sequence
+from functools import partial
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
 
 from gateway.broker.context import Context
 from gateway.broker.deliver.reports import Reports
 from gateway.broker.publish.router import Router
+from gateway.broker.refused.set_aside import Aside, Record
 from gateway.errors import MQError, ProtocolError
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import PUBREL, V5
 from gateway.ports.batch import Puts, Stored, Token
 from gateway.ports.state_queues import OUT
 from gateway.rules.feedback import Feedback
+from gateway.session import copy_columns
 from gateway.session.connection import ONLINE, Connection
-from gateway.session.outflow import Item, restored
-from gateway.session.record import RELEASED, Decoding, encode_prefix
+from gateway.session.copies import Copies
+from gateway.session.copy_columns import PUBACK, PUBCOMP, PUBREC
+from gateway.session.outflow import Item, restored, restored_several
+from gateway.session.record import RELEASED, Decoding, encode_prefix, encode_publication
 from gateway.session.session import Session
 
-PUBACK, PLAIN_PUBACK = 0x40, b"\x40\x02"
-"""The first byte of a PUBACK, and its first two where it has neither reason nor properties."""
+if TYPE_CHECKING:
+    from gateway.broker.batch import Delivery
+
+ACKNOWLEDGEMENTS = frozenset({PUBACK, PUBREC, PUBCOMP})
+"""First bytes of what `InFlight.take` looks at."""
 _PAGE = 200
 _AGAIN_SECONDS = 1.0
 
@@ -47,50 +52,104 @@ class InFlight:
 
     # -- sending --
 
-    def deliver(self, deliveries: list[tuple[Session, list[Item], Puts | None, int]]) -> None:
+    def deliver(self, deliveries: list[Delivery]) -> None:
         """The batch is committed: hand the copies to their sessions, then fill each window once."""
         context, sessions = self.context, dict[Session, None]()
-        ending, remote = context.sessions.ending, context.remote_reads is not None
-        for session, items, puts, row in deliveries:
-            outflow = session.outflow
-            if puts is not None:
-                tokens = puts.tokens[row : row + len(items)]
-                if session.ended:  # it ended while this was being committed
-                    context.batch.taken(OUT, session.key).extend(tokens)
+        for session, items, puts, row, count in deliveries:
+            if puts is not None and session.ended:  # it ended while this was being committed
+                context.batch.taken(OUT, session.key).extend(puts.tokens[row : row + count])
+            elif puts is not None and (items is None or not self._in_memory(session)):
+                self._leave_stored(session, puts, row, count, sessions)
+            elif items is not None and (puts is not None or session.connection is not None):
+                if puts is not None:
+                    _name(items, puts.tokens[row : row + count])
+                try:
+                    if isinstance(items, Copies) and self._send_now(session, items):
+                        continue
+                    session.outflow.offer(items)
+                except Exception as error:  # noqa: BLE001 -- as in `fill`
+                    session.outflow.unfetched |= puts is not None
+                    if session.connection is not None:
+                        context.defect(session.connection, error)
                     continue
-                if session.connection is None or outflow.unfetched or len(outflow.pending) >= 4 * _PAGE:
-                    outflow.unfetched = outflow.missed = True
-                    if session.connection is not None and remote:
-                        sessions[session] = None  # nothing else may ask for it
-                    elif session in ending:
-                        ending[session].stored_meanwhile(puts, row, len(items))
-                    continue
-                for item, token in zip(items, tokens, strict=True):
-                    item.token = token
-            elif session.connection is None:
-                continue
-            outflow.offer(items)
-            sessions[session] = None
+                sessions[session] = None
         for session in sessions:
             self.fill(session)
+
+    def _send_now(self, session: Session, copies: Copies) -> bool:
+        """Send copies for which nothing has to be waited; False, with nothing done, if there is anything."""
+        connection, outflow = session.connection, session.outflow
+        if connection is None or connection.state != ONLINE or not outflow.resumed:
+            return False
+        data = outflow.send_now(copies, self.context.now)
+        if data is None:
+            return False
+        self.context.counters.packets_out[3] += len(copies.bodies)
+        self.context.send_counted(connection, data)
+        return True
+
+    @staticmethod
+    def _in_memory(session: Session) -> bool:
+        """Whether what is stored for a session now is kept in memory, too."""
+        outflow = session.outflow
+        return session.connection is not None and not outflow.unfetched and outflow.queued < 4 * _PAGE
+
+    def _leave_stored(self, session: Session, puts: Puts, row: int, count: int, sessions: dict[Session, None]) -> None:
+        """It is fetched when it can be sent."""
+        context, outflow = self.context, session.outflow
+        outflow.unfetched = outflow.missed = True
+        if session.connection is not None:
+            sessions[session] = None  # nothing else may ask for it
+        elif session in context.sessions.ending:
+            context.sessions.ending[session].stored_meanwhile(puts, row, count)
 
     def fill(self, session: Session) -> None:
         """Send what the session's window allows, fetching stored messages when memory has run out of them."""
         connection = session.connection
         if connection is None or connection.state != ONLINE or not session.outflow.resumed:
             return
-        outflow = session.outflow
+        try:
+            self._fill(session, connection)
+        except Exception as error:  # noqa: BLE001 -- a defect costs the connection that met it, not the others
+            self.context.defect(connection, error)
+
+    def _fill(self, session: Session, connection: Connection) -> None:
+        context, outflow = self.context, session.outflow
         out: list[bytes] = []
         while True:
-            for item in outflow.fill(self.context.now, out):
+            sent, over = self._send(session, out)
+            context.counters.packets_out[3] += sent
+            for item in over:
                 self._drop_unsent(item)
                 self.settle(session, item)
+            if outflow.pending and len(outflow.inflight) < outflow.window:
+                continue  # the first of those that wait meets a defect
             if not outflow.unfetched or outflow.pending or len(outflow.inflight) >= outflow.window:
                 break
             if not self._fetch(session, out):
                 break
         if out:
-            self.context.send_all(connection, out)
+            context.send_counted(connection, out[0] if len(out) == 1 else b"".join(out))
+
+    def _send(self, session: Session, out: list[bytes]) -> tuple[int, list[Item]]:
+        """What may be sent; an item that meets a defect is set aside, and the next one has its turn."""
+        outflow = session.outflow
+        while True:
+            try:
+                return outflow.fill(self.context.now, out)
+            except Exception as error:  # noqa: BLE001 -- it is the first that cannot be sent
+                self._set_aside(session, outflow.pop(), error)
+
+    def _set_aside(self, session: Session, item: Item, error: Exception) -> None:
+        def aside() -> Aside:
+            data = encode_publication(item.publication, item.packet_id, item.sub_ids)
+            if item.token is None:
+                return Aside(b"", data, {"queue": OUT, "key": session.key})
+            record = Record(OUT, session.key, data, item.token)
+            return Aside(b"", data, {"queue": OUT, "key": session.key}, (record, item.token), record.take)
+
+        if self.context.set_aside.keep("stored", session.client_id, error, aside) and item.token is not None:
+            self.context.stored.taken(session, len(item.publication.payload))
 
     def _drop_unsent(self, item: Item) -> None:
         """It cannot be sent: it has expired, or is larger than the client takes."""
@@ -115,14 +174,27 @@ class InFlight:
         stored when it is fetched. What a connected client already has in flight takes its course."""
         self.router.touch()
         for session in self.context.sessions:
-            outflow = session.outflow
-            if outflow.pending:
-                outflow.pending = deque(item for item in outflow.pending if self._allowed(session, item))
-            if session.connection is None:
-                for packet_id, item in list(outflow.inflight.items()):
-                    if not item.released and not self._allowed(session, item):
-                        del outflow.inflight[packet_id]
+            self._check_rights_of(session)
         self.context.flush()
+
+    def check_rights_of(self, client_id: str) -> None:
+        """The same, where one client alone has other rights now. The caller sees to it that what is written goes
+        out."""
+        session = self.context.sessions.get(client_id)
+        if session is None:
+            return
+        if session.subscriptions or session.connection is not None:
+            self.router.touch()
+        self._check_rights_of(session)
+
+    def _check_rights_of(self, session: Session) -> None:
+        outflow = session.outflow
+        if outflow.pending:
+            outflow.wait(item for item in outflow.pending_items() if self._allowed(session, item))
+        if session.connection is None:
+            for item in outflow.items():
+                if not item.released and not self._allowed(session, item):
+                    del outflow.inflight[item.packet_id]
 
     def settle(self, session: Session, item: Item) -> None:
         """An item needs no acknowledgement any more: its row is taken with the open batch."""
@@ -179,7 +251,7 @@ class InFlight:
             out: list[bytes] = []
             self._take_in(session, page, being_taken | context.being_taken(OUT, session.key), out)
             if out:
-                context.send_all(connection, out)
+                context.send_counted(connection, b"".join(out))
             if page or outflow.missed:
                 context.refill[session] = None
             # what is stored after the look is not offered, and what is being committed may have been seen already
@@ -189,76 +261,151 @@ class InFlight:
 
     def _take_in(self, session: Session, page: list[Stored], being_taken: Container[Token], out: list[bytes]) -> None:
         """The next stored messages of a session. One released before a restart goes on with PUBREL."""
-        outflow = session.outflow
-        decoding, allowed = Decoding(), None
-        offered: list[Item] = []
-        for stored in page:
-            outflow.last_token = stored.token
-            if stored.token in being_taken:
-                continue
-            item = restored(stored, decoding)
-            under_way = outflow.inflight.get(item.packet_id)
-            if under_way is not None and under_way.token in {None, stored.token}:
-                continue
-            topic = item.publication.topic
-            if not item.released and topic is not allowed:
-                if not self._allowed(session, item):
-                    continue
-                allowed = topic
-            if outflow.redelivered:
-                outflow.redelivered -= 1
-                item.dup = True
-            if item.released:
-                outflow.inflight[item.packet_id] = item
-                outflow.sent_token = stored.token
-                out.append(outflow.pubrel(item.packet_id, again=True))
-            else:
-                offered.append(item)
-        if offered:
-            outflow.pending.extend(offered)
+        outflow, decoding = session.outflow, Decoding()
         outflow.unfetched = len(page) == _PAGE
+        if page:
+            outflow.last_token = page[-1].token
+        page = [stored for stored in page if stored.token not in being_taken]
+        tokens, records = [stored.token for stored in page], [stored.data for stored in page]
+        at = 0
+        while at < len(page):
+            taken = 0 if outflow.redelivered else self._take_in_several(session, records, tokens, at, decoding)
+            if not taken:
+                self._take_in_each(session, page[at], decoding, out)
+            at += taken or 1
 
-    # -- PUBACKs in runs --
+    def _take_in_several(
+        self, session: Session, records: list[bytes], tokens: list[Token], at: int, decoding: Decoding
+    ) -> int:
+        """So many from this one on as are alike; 0, with nothing done, if each is to be looked at."""
+        outflow = session.outflow
+        try:
+            copies = restored_several(records, tokens, at, decoding)
+            if copies is None:
+                return 0
+            known = not outflow.inflight.keys().isdisjoint(range(copies.first, copies.first + len(copies)))
+            if known or not self.router.may_receive(session, copies.like.topic.decode()):
+                return 0
+        except Exception:  # noqa: BLE001 -- the one that meets the defect is set aside when each is looked at
+            return 0
+        outflow.pending.append(copies)
+        outflow.queued += len(copies)
+        return len(copies)
 
-    def settle_chunk(self, connection: Connection, chunk: bytes) -> bytes:
-        """Settle what the PUBACKs a chunk begins with acknowledge, if it consists of plain ones; returns what is
-        left."""
-        number = len(chunk) >> 2
-        end = number << 2
-        if self.context.trace is not None or chunk[:end:4] != b"\x40" * number or chunk[1:end:4] != b"\x02" * number:
-            return chunk
-        settled = self._settle_ids(connection.session, unpack(f">{2 * number}H", chunk[:end])[1::2])
-        return chunk[4 * settled :]
+    def _take_in_one(self, session: Session, stored: Stored, decoding: Decoding, out: list[bytes]) -> None:
+        context, outflow = self.context, session.outflow
+        item = restored(stored, decoding)
+        under_way = outflow.item(item.packet_id)
+        if under_way is not None and under_way.token in {None, stored.token}:
+            return
+        if not item.released and not self._allowed(session, item):
+            return
+        if outflow.redelivered:
+            outflow.redelivered -= 1
+            item.dup = True
+        if item.released:
+            outflow.inflight[item.packet_id] = item
+            outflow.sent_token = stored.token
+            out.append(outflow.pubrel(item.packet_id, again=True))
+            context.counters.packets_out[6] += 1
+        else:
+            outflow.pending.append(item)
+            outflow.queued += 1
 
-    def settle_packets(self, connection: Connection, packets: list[Any], start: int) -> int:
-        """Settle what the packets from `start` on acknowledge; returns the number of the first that is left."""
-        if self.context.trace is not None:
-            return start
-        of_a_kind = takewhile(_is_puback, packets[start:])
-        return start + self._settle_ids(connection.session, [packet[1] for packet in of_a_kind])
+    def _take_in_each(self, session: Session, stored: Stored, decoding: Decoding, out: list[bytes]) -> None:
+        """One by itself; if it meets a defect, or nobody can read it, it is set aside."""
+        call = partial(self._take_in_one, session, stored, decoding, out)
+        if not self.context.set_aside.record("stored", OUT, session.key, stored, call):
+            self.context.stored.added(session, 0, -1)
 
-    def _settle_ids(self, session: Session, packet_ids: Sequence[int]) -> int:
-        """As far as they are plain; how many that were."""
-        context, inflight = self.context, session.outflow.inflight
-        tokens: list[Token] = []
-        size = settled = 0
-        for packet_id in packet_ids:
-            item = inflight.get(packet_id)
-            if item is None or item.qos != 1 or item.publication.report:
-                break
-            del inflight[packet_id]
-            settled += 1
-            if item.token is not None:
-                tokens.append(item.token)
-                size += len(item.publication.payload)
-        if tokens:
-            context.batch.taken(OUT, session.key).extend(tokens)
-            context.stored.added(session, -size, -len(tokens))
+    # -- acknowledgements in runs --
+
+    def take(self, connection: Connection, data: bytes, offset: int) -> int:
+        """Do what the acknowledgements at `offset` ask for, as far as they are plain; returns the offset of the first
+        packet that is not. That is for `puback`, `pubrec` or `pubcomp`, which do the same with one."""
+        before = -1
+        while before < offset < len(data):
+            before, first = offset, data[offset]
+            if first in {PUBACK, PUBCOMP}:
+                offset = self._settle_several(connection, data, offset, first)
+            elif first == PUBREC:
+                offset = self._release_several(connection, data, offset)
+        return offset
+
+    def _settle_several(self, connection: Connection, data: bytes, offset: int, first: int) -> int:
+        """PUBACKs or PUBCOMPs: these deliveries have ended."""
+        session, context = connection.session, self.context
+        outflow, tokens = session.outflow, list[Token]()
+        stop, settled, size = copy_columns.settle(
+            data, offset, first, connection.version == V5, outflow.inflight, tokens
+        )
         if settled:
+            if tokens:
+                context.batch.taken(OUT, session.key).extend(tokens)
+                context.stored.added(session, -size, -len(tokens))
             session.delivered += settled
-            context.counters.packets_in[4] += settled
-            context.refill[session] = None
-        return settled
+            context.counters.packets_in[first >> 4] += settled
+            if outflow.pending or outflow.unfetched:
+                context.refill[session] = None
+        return stop
+
+    def _release_several(self, connection: Connection, data: bytes, offset: int) -> int:
+        """PUBRECs, of copies in the order in which they were sent together."""
+        session, batch = connection.session, self.context.batch
+        inflight = session.outflow.inflight
+        ids, stops = copy_columns.packet_ids(data, offset, PUBREC, connection.version == V5)
+        at = 0
+        while at < len(ids):
+            copies = inflight.get(ids[at])
+            if copies is None or copies.qos != 2 or copies.released:
+                break
+            if isinstance(copies, Item):
+                if copies.token is not None:
+                    self._mark_released(session, copies)
+                copies.released = True
+                at += 1
+                continue
+            count = copy_columns.in_order(copies, ids, at, inflight)
+            begin = ids[at] - copies.first
+            released = copies.part(begin, begin + count)
+            released.released, released.blocks = True, None
+            inflight.update(zip(ids[at : at + count], repeat(released)))
+            if released.tokens:
+                self._mark_all_released(session, released)
+            at += count
+        if at:
+            pubrels = b"".join([b"\x62\x02" + packet_id.to_bytes(2, "big") for packet_id in ids[:at]])
+            batch.replies.setdefault(connection, []).append(pubrels)  # [MQTT-4.3.3-4]
+            batch.answered[6] += at
+            self.context.counters.packets_in[5] += at
+        return stops[at - 1] if at else offset
+
+    def _mark_all_released(self, session: Session, released: Copies) -> None:
+        """Replace the stored rows by some that say `released` and need no payload any more [MQTT-4.3.3-5]."""
+        batch, first = self.context.batch, released.first
+        count, inflight = len(released), session.outflow.inflight
+        batch.taken(OUT, session.key).extend(released.tokens)
+        released.tokens = ()
+        puts = batch.state_puts(OUT, session.key, priority=9)
+        prefix = encode_prefix(released.like, released.qos, False, released.sub_ids, RELEASED)  # noqa: FBT003
+        row = len(puts.heads)
+        puts.heads += [self.router.state_head(prefix)] * count
+        puts.bodies += copy_columns.numbered([b""] * count, first)
+        batch.rows += count
+
+        def stored() -> None:
+            tokens = released.tokens = puts.tokens[row : row + count]
+            gone = self.context.batch.taken(OUT, session.key)
+            for packet_id, token in enumerate(tokens, first):
+                found = inflight.get(packet_id)
+                if found is released and not session.ended:
+                    continue
+                if isinstance(found, Item) and found.released and found.token is None and not session.ended:
+                    found.token = token  # it was looked at by itself meanwhile
+                else:
+                    gone.append(token)
+
+        batch.after.append(stored)
 
     # -- one acknowledgement at a time --
 
@@ -266,13 +413,11 @@ class InFlight:
         """A PUBACK ends a delivery at QoS 1, also with a failure [MQTT-4.4.0-2] [MQTT-4.8.2-6]. An id that is not in
         flight is ignored: it may answer what an earlier connection was sent."""
         session = connection.session
-        inflight = session.outflow.inflight
-        item = inflight.get(packet[1])
-        if item is None or item.qos != 1:
-            if item is not None:
+        item = session.outflow.acknowledged(packet[1])
+        if item is None:
+            if packet[1] in session.outflow.inflight:
                 self._unexpected(connection, "PUBACK", packet[1])
             return
-        del inflight[packet[1]]
         session.delivered += 1
         self.settle(session, item)
         if item.publication.report:
@@ -361,7 +506,7 @@ class InFlight:
             self.context.send_all(connection, out)
         self.fill(session)
 
-    def tick(self, now: float) -> None:
+    def tick(self, now: float) -> Iterator[None]:
         """MQIsdp, and 3.1.1 where the settings say so: what is not acknowledged after the retry interval is sent again
         with DUP; never in 5.0 [MQTT-4.4.0-1]."""
         context = self.context
@@ -377,7 +522,13 @@ class InFlight:
             out: list[bytes] = []
             connection.session.outflow.resend(context.now, out)
             context.send_all(connection, out)
+            yield
 
 
-def _is_puback(packet: Any) -> bool:
-    return bool(packet[0] == PUBACK)
+def _name(items: list[Item] | Copies, tokens: Sequence[Token]) -> None:
+    """They are stored now."""
+    if isinstance(items, Copies):
+        items.tokens = tokens
+        return
+    for item, token in zip(items, tokens, strict=True):
+        item.token = token

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, repeat
+from operator import itemgetter
 from typing import NamedTuple
 
 from gateway.bridge.repeated import Known, are_numbers, header_length, is_opened, stripped
-from gateway.broker.deliver.handover import Handover, Source
+from gateway.broker.deliver.handover import GIVING_SECONDS, Handover, Source
 from gateway.broker.publish.route import Receiver
+from gateway.broker.refused.set_aside import AWAY
 from gateway.errors import Refused
 from gateway.ports.batch import MQMD_LENGTH, Token
 from gateway.ports.sources import Page
-from gateway.session.outflow import Item
+from gateway.session.copies import Copies
+from gateway.session.outflow import Item, singles
 from gateway.session.publication import Publication
 from gateway.session.session import Session
 
@@ -63,31 +66,45 @@ class _Shape:
         self.head: _Head | None = None
 
 
+class _Part(NamedTuple):
+    """What a session gets of a group."""
+
+    rows: Sequence[int]
+    copies: Copies
+    known: Known
+
+
 class _Share:
     """What a session gets of a page."""
 
-    __slots__ = ("heads", "items", "messages", "rows", "size", "unsorted")
+    __slots__ = ("messages", "parts", "size")
 
     def __init__(self) -> None:
-        self.unsorted = False
-        self.rows: list[int] = []
-        """Where they are on the page."""
+        self.parts: list[_Part] = []
         self.messages = 0
         self.size = 0
-        self.items: list[Item] = []
-        self.heads: list[bytes] = []
-        """What stores each item, for a durable session."""
 
-    def sort(self) -> None:
-        """Into the order of the queue."""
-        order = sorted(range(len(self.rows)), key=self.rows.__getitem__)
-        self.items = [self.items[at] for at in order]
-        self.heads = [self.heads[at] for at in order] if self.heads else []
+    def in_order(self) -> tuple[list[Item], list[Known]]:
+        """Each message by itself in the order of the queue, and what is known of it."""
+        found: list[tuple[int, Item, Known]] = []
+        for rows, copies, known in self.parts:
+            found += zip(rows, singles(copies), repeat(known))
+        found.sort(key=itemgetter(0))
+        return [item for _, item, _ in found], [known for _, _, known in found]
 
 
-def hand_over(handover: Handover, source: Source, page: Page) -> Taken:
-    """Hand over a page; which messages each rule took."""
-    return _PageHandover(handover, source, page).run()
+def hand_over(handover: Handover, source: Source, page: Page) -> tuple[Taken, int]:
+    """Hand over a page, as far as there is time; which messages each rule took, and how many that are. If that meets a
+    defect, each message goes by itself."""
+    done: list[tuple[Taken, int]] = []
+
+    def all_of_it() -> None:
+        done.append(_PageHandover(handover, source, page).run())
+
+    if handover.context.set_aside.run("call", source.name, all_of_it, None, AWAY):
+        return done[0]
+    alone = _PageHandover(handover, source, page)
+    return alone.taken, alone.one_by_one(0, len(page.tokens))
 
 
 class _PageHandover:
@@ -104,25 +121,31 @@ class _PageHandover:
         self.until = 0
         """The end of the run of messages with one head that was looked at last."""
         self.taken: Taken = {}
+        self.late_at = self.context.scheduler.monotonic() + GIVING_SECONDS
+        self.late = False
+        """Whether messages that were looked at one by one have taken so long that the rest has to wait."""
 
-    def run(self) -> Taken:
-        """Hand over all of it."""
+    def run(self) -> tuple[Taken, int]:
+        """Hand over all of it, or what there is time for."""
         end = len(self.page.tokens)
         by_head = self._by_head()
-        if by_head:
-            if not self._hand_over(by_head):
-                self._one_by_one(0, end)
-        else:
-            self._in_order(end)
-        return self.taken
+        if not by_head:
+            end = self._in_order(end)
+        elif not self._hand_over(by_head):
+            end = self.one_by_one(0, end)
+        return self.taken, end
 
     def _by_head(self) -> list[_Group]:
         """All of the page in groups, if all is plain and no session gets any of it at QoS 0: that goes to the wire in
         the order of the queue."""
         heads, found = self.page.heads, list[_Group]()
         rows: defaultdict[int, list[int]] = defaultdict(list)
+        first, last = 0, heads[0]
         for row, head in enumerate(heads):
-            rows[id(head)].append(row)
+            if head is not last:
+                rows[id(last)] += range(first, row)
+                first, last = row, head
+        rows[id(last)] += range(first, len(heads))
         for some in rows.values():
             shape = self._shape(heads[some[0]])
             if shape.cut < 0 or not self._same(shape, some, found) or not _stored(found[-1].head):
@@ -135,19 +158,20 @@ class _PageHandover:
             shape = self.shapes[id(head)] = _Shape(head)
         return shape
 
-    def _in_order(self, end: int) -> None:
-        """Plain messages in groups, as far as they go, and the others one by one."""
+    def _in_order(self, end: int) -> int:
+        """Plain messages in groups, as far as they go, and the others one by one; up to where there was time."""
         row, again = 0, False
-        while row < end:
+        while row < end and not self.late:
             groups, stop = self._groups(row)
             if not groups:  # once one of its kind is known, those after it are plain, or none is
-                stop = self._one_by_one(row, self.until if again else row + 1)
+                stop = self.one_by_one(row, self.until if again else row + 1)
                 again = not again and stop < self.until
             else:
                 again = False
                 if not self._hand_over(_joined(groups)):
-                    self._one_by_one(row, stop)
+                    stop = self.one_by_one(row, stop)
             row = stop
+        return row
 
     def _end_of_run(self, row: int) -> int:
         """The number of the next message with another head."""
@@ -185,7 +209,7 @@ class _PageHandover:
             known = (
                 repeated.find_numbered(rules, shape.md, shape.data)
                 if cut
-                else repeated.find(rules, shape.md, shape.data)
+                else repeated.find_shared(rules, shape.md, shape.data)
             )
             shape.head = None if known is None else self._look(known)
             if shape.head is None:
@@ -231,12 +255,17 @@ class _PageHandover:
             return None  # its client is away: counted, and reported where that was asked for
         return _Head(known, receivers)
 
-    def _one_by_one(self, row: int, end: int) -> int:
-        """Each message by itself, as `Handover.message` does it."""
+    def one_by_one(self, row: int, end: int) -> int:
+        """Each message by itself, as `Handover.message` does it, as long as there is time; up to where that was."""
+        monotonic = self.context.scheduler.monotonic
         for stored in self.page.stored(row, end):
-            rule = self.handover.message(self.source, stored)
+            rule = self.handover.one(self.source, stored)
             self.taken.setdefault(rule, []).append(stored.token)
-        return end
+            row += 1
+            if monotonic() > self.late_at:
+                self.late = True
+                break
+        return row
 
     # -- groups of plain messages --
 
@@ -250,27 +279,29 @@ class _PageHandover:
         for (known, receivers), rows, payloads in groups:
             made = known.made
             self._account(known, rows, len(receivers))
-            publications = [
-                Publication(known.topic, payload, made.qos, False, known.block)  # noqa: FBT003 -- not retained
-                for payload in payloads
-            ]
+            like = Publication(known.topic, b"", made.qos, False, known.block)  # noqa: FBT003 -- not retained
             for receiver in receivers:
-                qos = min(made.qos, receiver.qos)
-                if qos:
-                    one = shares[receiver.session]
-                    one.unsorted = bool(one.rows)
-                    one.rows += rows
-                    self._add(one, receiver, known, publications, qos)
+                copies = Copies(like, min(made.qos, receiver.qos), receiver.sub_ids, payloads)
+                if copies.qos:
+                    shares[receiver.session].parts.append(_Part(rows, copies, known))
                 else:
-                    self.handover.fan_out.send_all_at_once(receiver, publications)
+                    self.handover.fan_out.send_all_at_once(receiver.session, copies)
         for session, one in shares.items():
-            if one.unsorted:
-                one.sort()
-            if session.durable:
-                self.handover.fan_out.store_all(session, one.items, one.heads, one.size)
-            else:
-                self.context.batch.deliveries.append((session, one.items, None, 0))
+            self._hand_share_over(session, one)
         return True
+
+    def _hand_share_over(self, session: Session, share: _Share) -> None:
+        fan_out = self.handover.fan_out
+        if len(share.parts) == 1:
+            [(_, copies, known)] = share.parts
+            fan_out.copy_all(session, copies, share.size, known.prefixes)
+            return
+        items, known_of = share.in_order()
+        if session.durable:
+            heads = [fan_out.prefix(known.prefixes, item) for item, known in zip(items, known_of, strict=True)]
+            fan_out.store_items(session, items, heads, share.size)
+        else:
+            self.context.batch.deliveries.append((session, items, None, 0, len(items)))
 
     def _shares_of(self, groups: list[_Group]) -> dict[Session, _Share]:
         """How much it is for each session that must not lose any."""
@@ -301,14 +332,6 @@ class _PageHandover:
         self.taken.setdefault(rule, []).extend([tokens[row] for row in rows])
         counters.route_matched[rule] += len(rows)
         counters.mqtt_publish_sent[rule, known.made.qos] += len(rows) * copies
-
-    def _add(self, one: _Share, receiver: Receiver, known: Known, publications: list[Publication], qos: int) -> None:
-        """Copies for a session."""
-        sub_ids = receiver.sub_ids
-        items = [Item(publication, qos, False, sub_ids) for publication in publications]  # noqa: FBT003 -- not retained
-        one.items += items
-        if receiver.session.durable:
-            one.heads += [self.handover.fan_out.prefix(known.prefixes, items[0])] * len(items)
 
 
 def _joined(groups: list[_Group]) -> list[_Group]:

@@ -182,8 +182,8 @@ static PyMethodDef topic_cache_methods[] = {
 
 static PyTypeObject topic_cache_type = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "gateway.broker.publish._chunks.TopicCache",
-    .tp_doc = PyDoc_STR("Routes by topic, a dict that take() reads quickly: topics are added one by one and cleared together."),
+    .tp_name = "gateway.broker.publish._fast.TopicCache",
+    .tp_doc = PyDoc_STR("Routes by topic, a dict that are found quickly: topics are added one by one and cleared together."),
     .tp_basicsize = sizeof(topic_cache),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_traverse = topic_cache_traverse,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gateway.ports.batch import Token
 
 try:
-    import gateway.broker.publish._chunks as chunks
+    import gateway.broker.publish._fast as compiled_columns
 except ModuleNotFoundError:
     compiled = False
 else:
@@ -16,12 +16,12 @@ else:
 
 def length_of(column: list[bytes]) -> int:
     """The bytes of a column's values together."""
-    return chunks.length(column) if compiled else sum(map(len, column))
+    return compiled_columns.length(column) if compiled else sum(map(len, column))
 
 
 def pair(into: dict[int, Token], ids: list[int], tokens: Sequence[Token]) -> None:
     """The token of each packet id, now that they are stored."""
     if compiled:
-        chunks.pair(into, ids, tokens)
+        compiled_columns.pair(into, ids, tokens)
     else:
         into.update(zip(ids, tokens, strict=True))

@@ -18,9 +18,9 @@ from gateway.session.connection import Connection, Publisher
 from gateway.session.publication import Publication
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import Released, WaitingWill
     from gateway.broker.context import Context
     from gateway.broker.deliver.fan_out import FanOut
+    from gateway.broker.marks import Released, WaitingWill
     from gateway.broker.publish.retained import Retained
     from gateway.broker.refused.parking import Parking
 
@@ -69,16 +69,42 @@ class Publications:
         cache = connection.caches[first & 7]
         route: Route | None = cache.get(topic)
         if route is None:
-            route = self.router.route(connection.publisher, topic, first & 7)
+            route = self.router.route(
+                connection.publisher, topic, first & 7, may_be_wide=self._may_be_wide(connection, first)
+            )
             if len(cache) >= MAX_CACHED_ROUTES:
                 cache.clear()
             if len(topic) <= MAX_CACHED_TOPIC:
                 cache[topic] = route
         elif route.version != route.changes[0]:
-            self.router.find_receivers(route, connection.publisher)
+            self.router.find_receivers(route, connection.publisher, may_be_wide=self._may_be_wide(connection, first))
         if connection in self.parking.linked:  # its rows are put one by one while a publication of it is parked
             route.fast_path = FastPath.NONE
         return route
+
+    def _may_be_wide(self, connection: Connection, first: int) -> bool:
+        """Whether its publications may be copied in slices: not those that must be in one unit of work (QoS 2), nor
+        where a full session has a publication refused for all, nor where one is looked at by itself."""
+        context = self.context
+        return not (first & 4 or context.limits.any_refuses or context.set_aside.is_suspect(connection))
+
+    # -- the publication of a packet --
+
+    def publication(
+        self, connection: Connection, topic: bytes, payload: bytes, first: int, block: bytes, properties: Properties
+    ) -> Publication:
+        """What subscribers get: properties unchanged and in their order, without those that are for the server alone.
+        [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-20]"""
+        expires = 0.0
+        if properties:
+            expiry = properties.get(prop.MESSAGE_EXPIRY_INTERVAL)
+            if isinstance(expiry, int):
+                expires = self.context.now + expiry
+            if expiry is not None or prop.TOPIC_ALIAS in properties:
+                hop = (prop.MESSAGE_EXPIRY_INTERVAL, prop.TOPIC_ALIAS)
+                block = prop.encode({key: value for key, value in properties.items() if key not in hop})
+        client_id = connection.session.client_id
+        return Publication(topic, payload, first >> 1 & 3, bool(first & 1), block, expires, client_id)
 
     # -- whether it is taken --
 
@@ -88,13 +114,25 @@ class Publications:
         """Why a publication is not taken, counted as such; None: it is taken."""
         found = (
             _of_route(route)
+            or (self._of_disk(route, publication) if self.context.storage_full is not None else None)
             or _of_payload(connection, publication.payload, properties)
             or self._of_queue(route, publication.payload)
             or self._of_sessions(route, publication)
         )
         if found is not None:
-            books.refused(self.context.counters, route.rule, publication.qos, found.counted)
+            books.refused(
+                self.context.counters, route.rule, publication.qos, found.counted,
+                client_id=connection.session.client_id, topic=route.topic,
+            )  # fmt: skip
         return found
+
+    def _of_disk(self, route: Route, publication: Publication) -> Refusal | None:
+        """On a full disk nothing is taken that would be stored there."""
+        if not (publication.qos or publication.retain):
+            rows = route.rows if route.plan is not None else None
+            if not any(address.persistent for address, *_ in rows or ()):
+                return None
+        return Refusal(reasons.QUOTA_EXCEEDED, "spool_full", "the gateway's disk is full", withheld=True)
 
     def _of_queue(self, route: Route, payload: bytes) -> Refusal | None:
         """A rule with `too_long: reject` refuses what its queue does not take."""
@@ -113,7 +151,8 @@ class Publications:
         if self.context.limits.any_refuses and self._is_refused_by_one(route, publication):
             return Refusal(reasons.QUOTA_EXCEEDED, "session_full", "a subscriber's queue is full", withheld=True)
         plan, dead_letters = route.plan, self.context.dead_letter_queue
-        if publication.retain or (plan is not None and (plan.prepared or (plan.dead_letter and dead_letters))):
+        elsewhere = publication.retain or route.forwarded
+        if elsewhere or (plan is not None and (plan.may_match or (plan.dead_letter and dead_letters))):
             return None
         if all(self.fan_out.full(one, publication) for one in route.receivers) and all(
             self._group_is_full(group, publication) for group in route.shared
@@ -124,7 +163,8 @@ class Publications:
     def _is_refused_by_one(self, route: Route, publication: Publication) -> bool:
         alone = any(self._refuses(one) and self.fan_out.full(one, publication) for one in route.receivers)
         return alone or any(
-            any(map(self._refuses, group.members)) and self._group_is_full(group, publication) for group in route.shared
+            any(map(self._refuses, group.members())) and self._group_is_full(group, publication)
+            for group in route.shared
         )
 
     def _refuses(self, receiver: Receiver) -> bool:
@@ -132,7 +172,12 @@ class Publications:
 
     def _group_is_full(self, group: Shared, publication: Publication) -> bool:
         """Whether a shared subscription has members and none of them has room."""
-        return bool(group.members) and all(self.fan_out.full(one, publication) for one in group.members)
+        has_members = False
+        for member in group.members():
+            has_members = True
+            if not self.fan_out.full(member, publication):
+                return False
+        return has_members
 
     # -- the answer to its publisher --
 
@@ -161,9 +206,10 @@ class Publications:
     def release(
         self, publisher: Publisher, route: Route, publication: Publication, packet_id: int,
         connection: Connection | None = None, staged: Released | None = None, will: WaitingWill | None = None,
+        *, copied: bool = False,
     ) -> int:  # fmt: skip
-        """Make a publication available: retained, on its queues, to local subscribers. Returns how many of these had no
-        room for it; at QoS 2 they were asked before PUBREC."""
+        """Make a publication available: retained, on its queues, to local subscribers, unless these have it (`copied`).
+        Returns how many of them had no room for it; at QoS 2 they were asked before PUBREC."""
         context = self.context
         if publication.retain and not publication.handed_over:  # [MQTT3-3.3.1-12] [MQTT5-3.3.1-8]
             self.retained.keep(publication)
@@ -173,7 +219,8 @@ class Publications:
             )
         elif not route.topic.startswith("$"):
             context.counters.messages_unrouted += 1
-        if publication.handed_over or not (publication.retain or route.receivers or route.shared):
+        wanted = publication.retain or route.receivers or route.shared or route.forwarded
+        if publication.handed_over or copied or not wanted:
             return 0
         if staged is not None:
             context.batch.fanned[staged] = publication
@@ -188,6 +235,9 @@ class Publications:
         route = self.router.route(publisher, will.topic.encode(), first)
         if route.error:
             context.counters.messages_dropped["_none", "denied"] += 1
+            context.counters.examples.note(
+                "messages_dropped", ("_none", "denied"), publisher.client_id, topic=will.topic, user=publisher.user
+            )
             return
         properties = prop.decode(will.raw_properties, prop.WILL) if will.raw_properties else {}
         expiry = properties.pop(prop.MESSAGE_EXPIRY_INTERVAL, None)

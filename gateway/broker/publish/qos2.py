@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.bridge.message import read_message
 from gateway.broker import books
-from gateway.broker.answers import PUBCOMPS, PUBRECS
-from gateway.broker.batch import Batch, Mark
+from gateway.broker.answers import pubcomp, pubrec
+from gateway.broker.batch import Batch
+from gateway.broker.marks import Mark
 from gateway.broker.publish.publications import missed_by, reason_string
+from gateway.broker.publish.route import FastPath
 from gateway.errors import ProtocolError, Refused
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import PUBCOMP, PUBREC, V5, Properties
-from gateway.ports.batch import MQMD_LENGTH, Moving, Puts, Stored, Token
+from gateway.ports.batch import MQMD_LENGTH, Moving, Stored, Token
 from gateway.ports.state_queues import STAGED
 from gateway.session.publication import Publication
 from gateway.session.record import STORED_IDS, decode_publication, encode_prefix
@@ -27,10 +29,12 @@ from gateway.session.session import STAGED_ID
 from gateway.session.staged_run import StagedRun
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import Move, Released
+    from gateway.broker.batch import Move
     from gateway.broker.context import Context
+    from gateway.broker.marks import Released
     from gateway.broker.publish.publications import Publications
     from gateway.broker.publish.route import Route
+    from gateway.broker.publish.router import Router
     from gateway.broker.refused.parking import Parking
     from gateway.session.connection import Connection
     from gateway.session.session import Plain, Session
@@ -70,15 +74,11 @@ class Staging:
                 publications.answer(connection, PUBREC, packet_id, route, refused)
                 return
             session.inbound[packet_id] = publication
-            puts, ids = context.batch.staging(session)
-            ids.append(packet_id)
-            puts.heads.append(self.router.state_head(encode_prefix(publication, 2, publication.retain, ())))
-            puts.bodies.append(STORED_IDS[packet_id] + publication.payload)
-            context.batch.rows += 1
+            put_record(self.router, context.batch, session, packet_id, publication)
         if connection.version == V5 and not route.interested:
             publications.answer(connection, PUBREC, packet_id, route, None)
         else:
-            context.batch.reply(connection, PUBRECS[packet_id])
+            context.batch.reply(connection, pubrec(packet_id))
 
     def head(self, route: Route, client_id: str) -> bytes:
         """The head of the records of a route, for publications without properties."""
@@ -116,74 +116,28 @@ class Staging:
             token, staged = self.staged_runs.remove_one(staged, packet_id)
         else:
             token = session.staged_tokens.pop(packet_id, None)
-        if session in batch.run_changes.moves:  # in the order in which they were released
+        if session in batch.moves:  # in the order in which they were released
             self.staged_runs.write_out(batch, session)
         if token is None:
             context.protocol_error(connection, ProtocolError("PUBREL before PUBREC was sent"))
             return
-        batch.take(STAGED, session.key, token)
+        batch.take(STAGED, session.staged_key, token)
         self._release(connection, staged, packet_id, token)
-
-    def release_several(self, connection: Connection, packets: list[Any], start: int) -> int:
-        """Release several: plain PUBRELs for publications that are stored as records and whose route has a fast path.
-        Returns the number of the first packet that is anything else; `pubrel` takes that, with the same result."""
-        context, session = self.context, connection.session
-        inbound, tokens = session.inbound, session.staged_tokens
-        if context.trace is not None or connection.generation != self.router.generation:
-            return start
-        if session in context.batch.run_changes.moves and packets[start][1] in tokens:  # in the order of their PUBRELs
-            self.staged_runs.write_out(context.batch, session)
-        last: bytes | None = None
-        batch, last_first, head = context.batch, 0, b""
-        tails: dict[int, bytes] = {}
-        columns: Any = None
-        ids: list[int] = []
-        tokens_of: list[Any] = []
-        taken: list[Any] = []
-        replies: list[bytes] = []
-        for packet in packets[start:]:
-            packet_id = packet[1]
-            staged = inbound.get(packet_id) if packet[0] == PUBREL else None
-            if type(staged) is not tuple or packet_id not in tokens:
-                break
-            topic, body, first = staged
-            if topic != last or first != last_first:
-                route = connection.caches[first & 7].get(topic)
-                if route is None or route.version != route.changes[0] or not route.fast_path:
-                    break
-                last, last_first, head, tails = topic, first, route.head, route.tails
-                destination = batch.destination(route.address, route.policies[0])
-                destination.contribute(connection)
-                ids, tokens_of, columns = [], [], destination.puts
-                destination.released_rows.append((destination.rows, session, ids, tokens_of))
-            del inbound[packet_id]
-            token = tokens.pop(packet_id)
-            taken.append(token)
-            ids.append(packet_id)
-            tokens_of.append(token)
-            columns.heads.append(head)
-            columns.bodies.append(tails[packet_id] + body[STAGED_ID:])
-            replies.append(PUBCOMPS[packet_id])
-        if taken:
-            batch.taken(STAGED, session.key).extend(taken)
-            batch.replies.setdefault(connection, []).extend(replies)
-            batch.rows += len(taken)
-            batch.answered[7] += len(taken)
-            context.counters.packets_in[6] += len(taken)
-        return start + len(taken)
+        if connection.version == V5:
+            batch.release(connection, 1)
 
     def _release(self, connection: Connection, staged: Publication | Plain, packet_id: int, token: Token) -> None:
         """Make a staged publication available where its topic leads now, and answer PUBCOMP."""
         context, session = self.context, connection.session
         batch = context.batch
         released = (session, packet_id, token)
-        plain = None if isinstance(staged, Publication) else staged
-        topic, first = (plain[0], plain[2]) if plain else (staged.topic, staged.first)  # type: ignore[union-attr]
+        plain = staged if isinstance(staged, tuple) and len(staged) == 3 else None
+        topic, first = (staged[0], staged[2]) if isinstance(staged, tuple) else (staged.topic, staged.first)
         route = connection.caches[first & 7].get(topic)
         if route is None or route.version != route.changes[0] or connection.generation != self.router.generation:
             route = self.publications.route(connection, first, topic)
         missed = 0
-        if route.fast_path and plain is not None:
+        if route.fast_path is FastPath.STAGED and plain is not None:
             body = route.tails[packet_id] + plain[1][STAGED_ID:]
             destination, row = batch.put(route.address, route.policies[0], route.head, body)
             destination.contribute(connection)
@@ -191,12 +145,13 @@ class Staging:
         elif not route.error:
             missed = self._make_available(connection, route, staged, released)
         else:  # the access list has changed since its PUBREC
-            books.refused(context.counters, route.rule, 2, "denied")
+            who = connection.session.client_id
+            books.refused(context.counters, route.rule, 2, "denied", client_id=who, topic=route.topic)
         if missed and connection.version == V5:
             words = reason_string(connection, missed_by(missed))
             batch.reply(connection, writer.encode_ack(V5, PUBCOMP, packet_id, 0, words))
         else:
-            batch.reply(connection, PUBCOMPS[packet_id])
+            batch.reply(connection, pubcomp(packet_id))
 
     def _make_available(
         self, connection: Connection, route: Route, staged: Publication | Plain, released: Released
@@ -207,9 +162,10 @@ class Staging:
 
 
 def _unpacked(staged: Plain, client_id: str) -> Publication:
-    """The publication of a tuple that is kept for one without properties."""
-    topic, body, first = staged
-    return Publication(topic, body[STAGED_ID:], first >> 1 & 3, bool(first & 1), client_id=client_id)
+    """The publication of a tuple that is kept for it."""
+    topic, body, first = staged[:3]
+    block = staged[3] if len(staged) == 4 else b""
+    return Publication(topic, body[STAGED_ID:], first >> 1 & 3, bool(first & 1), block, client_id=client_id)
 
 
 def _size_of(one: Publication | Plain | StagedRun) -> int:
@@ -230,25 +186,23 @@ class StagedRuns:
 
     # -- PUBLISH --
 
-    def can_stage(self, route: Route) -> bool:
-        """Whether publications on this route can be staged in runs now."""
+    def can_stage(self, session: Session, route: Route) -> bool:
+        """Whether publications of a client on this route can be staged in runs now."""
         if self._moving is None or self.parking.waiting:
             return False
         if not route.movable:  # if the queue is changed afterwards, a move is refused
-            movable = _can_be_staged_as_message(route) and self._moving.movable(
-                route.address.queue, route.address.queue_manager
+            here = route.address.queue_manager not in self.context.target_names
+            movable = (
+                here
+                and _can_be_staged_as_message(route, session.client_id)
+                and self._moving.movable(route.address.queue, route.address.queue_manager)
             )
             route.movable = 1 if movable else -1
         return route.movable > 0
 
     def add(self, session: Session, run: StagedRun) -> None:
         """Stage a run with the open batch."""
-        staged = self.context.batch.run_changes.staged
-        entry = staged.get(session)
-        if entry is None:
-            entry = staged[session] = (Puts(STAGED, "", session.key), [])
-        puts, several = entry
-        several.append(run)
+        puts, _ = self.context.batch.staging(session, run)
         puts.heads.extend(repeat(run.head, len(run.ids)))
         puts.bodies += run.bodies
 
@@ -256,7 +210,7 @@ class StagedRuns:
 
     def move(self, session: Session, move: Move) -> None:
         """Move messages of a staged run with the open batch."""
-        moves = self.context.batch.run_changes.moves.setdefault(session, [])
+        moves = self.context.batch.moves.setdefault(session, [])
         last = moves[-1] if moves else None
         if last is not None and last.run is move.run and last.first + last.rows == move.first:
             moves[-1] = last._replace(rows=last.rows + move.rows)
@@ -272,7 +226,8 @@ class StagedRuns:
     @staticmethod
     def write_out(batch: Batch, session: Session) -> None:
         """Replace the moves of a session by puts and takes."""
-        for move in batch.run_changes.moves.pop(session, ()):
+        batch.noting(batch.moves, session)
+        for move in batch.moves.pop(session, ()):
             run = move.run
             destination = batch.destination(run.address, move.policy)
             destination.contribute(move.connection)
@@ -280,30 +235,37 @@ class StagedRuns:
             destination.released_rows.append((destination.rows, session, ids, list(move.tokens)))
             destination.puts.heads.extend(repeat(run.head, move.rows))
             destination.puts.bodies.extend(move.bodies)
-            batch.taken(STAGED, session.key).extend(move.tokens)
+            batch.taken(STAGED, session.staged_key).extend(move.tokens)
 
     def write_all_out(self, batch: Batch) -> None:
         """Replace the moves of all sessions."""
-        for session in list(batch.run_changes.moves):
+        for session in list(batch.moves):
             self.write_out(batch, session)
 
-    # -- commits --
+    def write_traced_out(self, batch: Batch) -> None:
+        """Replace the moves of the sessions that somebody looks at: what is put is shown."""
+        for session, moves in list(batch.moves.items()):
+            if any(move.connection.traced for move in moves):
+                self.write_out(batch, session)
 
-    def committed(self, batch: Batch) -> None:
-        """Give runs that are stored now the tokens by which they can be moved."""
-        for session, (puts, several) in batch.run_changes.staged.items():
-            at, tokens = 0, puts.tokens
-            for run in several:
-                end = at + len(run.ids)
-                run.tokens, at = tokens[at:end], end
-            if session.ended:
-                self.context.batch.taken(STAGED, session.key).extend(tokens)
+    # -- the end of a session --
 
     def ended(self, session: Session) -> None:
         """Take the staged messages of a session that has ended."""
         for number, one in session.inbound.items():
             if isinstance(one, StagedRun) and one.tokens:
-                self.context.batch.take(STAGED, session.key, one.tokens[one.ids.index(number)])
+                self.context.batch.take(STAGED, session.staged_key, one.tokens[one.ids.index(number)])
+
+
+def put_record(
+    router: Router, batch: Batch, session: Session, packet_id: int, publication: Publication, flags: int = 0
+) -> None:
+    """Stage a publication as a record with a batch."""
+    puts, ids = batch.staging(session)
+    ids.append(packet_id)
+    puts.heads.append(router.state_head(encode_prefix(publication, 2, publication.retain, (), flags)))
+    puts.bodies.append(STORED_IDS[packet_id] + publication.payload)
+    batch.rows += 1
 
 
 def read_staged(stored: Stored) -> tuple[Publication, int]:
@@ -313,15 +275,15 @@ def read_staged(stored: Stored) -> tuple[Publication, int]:
         publication, packet_id, _, _ = decode_publication(data)
         return publication, packet_id
     message = read_message(stored.md, data)
-    topic, client_id = message.property("mqps", "Top"), message.property("mqtt", "clientId")
+    topic, client_id = message.property("mqps", "Top"), message.property("mqtt", "clientId") or ""
     packet_id = int(message.property("mqtt", "msgId") or 0)
     payload = data[message.body_at :]
     return Publication(str(topic).encode(), payload, 2, retain=False, client_id=str(client_id)), packet_id
 
 
-def _can_be_staged_as_message(route: Route) -> bool:
-    """Whether it is enough to stage the messages of a route: a restart finds topic, packet identifier and payload in
-    them, no report is due when they are put, and they do not expire while they are staged."""
+def _can_be_staged_as_message(route: Route, client_id: str) -> bool:
+    """Whether it is enough to stage the messages of a route: a restart finds client, topic, packet identifier and
+    payload in them, no report is due when they are put, and they do not expire while they are staged."""
     queue, _, _, persistent, syncpoint, retain = route.address
     if not (persistent and syncpoint) or retain or queue.startswith(_TOPIC):
         return False
@@ -336,4 +298,5 @@ def _can_be_staged_as_message(route: Route) -> bool:
         found, packet_id = read_staged(Stored(None, head[:MQMD_LENGTH], data))
     except (Refused, ValueError):
         return False
-    return (found.topic, packet_id, found.payload) == (route.wire_topic, number, payload)
+    told = found.client_id, found.topic, packet_id, found.payload
+    return told == (client_id, route.wire_topic, number, payload)

@@ -8,18 +8,20 @@ from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.bridge import deadletter, inbound, reports
-from gateway.bridge.trace import carries, passed_on
+from gateway.bridge.form import Users
+from gateway.bridge.inbound import Built, Prepared
+from gateway.bridge.payload import Body
+from gateway.bridge.trace import carries, is_traced, passed_on
 from gateway.broker import books
-from gateway.broker.batch import Batch, Cause, Mark, Row
-from gateway.broker.deliver.reports import put_report
+from gateway.broker.batch import Batch, Row
+from gateway.broker.marks import Cause, Mark
 from gateway.broker.publish.route import DEAD_LETTER_POLICY, REPORT_POLICY, Route
 from gateway.broker.publish.router import Router, is_retained, origin_of, policy_of, under_syncpoint
 from gateway.errors import Refused
 from gateway.mq import mqmd, pcf
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
-from gateway.ports.batch import MQMD_LENGTH, Address
-from gateway.ports.counters import TransformReason
+from gateway.ports.batch import Address
 from gateway.ports.failure_policy import Policy
 from gateway.ports.state_queues import REQUESTS
 from gateway.rules.feedback import Feedback
@@ -27,17 +29,16 @@ from gateway.session.connection import Connection, Publisher
 from gateway.session.publication import Publication
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import Released, WaitingWill
     from gateway.broker.context import Context
+    from gateway.broker.marks import Released, WaitingWill
+    from gateway.broker.refused.exception_reports import ExceptionReports
     from gateway.broker.refused.parking import Parking
 
 _MAX_PLANS = 4096
+_ROUNDED = 0.001
+"""Seconds by which a time that has been added to a date may be off."""
 _CACHED_LENGTH = 1024
 """The longest topic and properties a plan is kept for: clients choose them, and may send many."""
-_TRANSFORM: dict[int, TransformReason] = {
-    Feedback.NAME_NOT_VALID: "template", Feedback.VALUE_MISSING: "template", Feedback.VALUE_NOT_VALID: "template",
-    Feedback.SCHEMA: "schema", Feedback.TEXT_NOT_VALID: "payload",
-}  # fmt: skip
 COMMANDS = "SYSTEM.ADMIN.COMMAND.QUEUE"
 _CLEAR_TOPIC_STRING = 184
 _TOPIC_STRING, _CLEAR_TYPE, _CLEAR_SCOPE = 2094, 1305, 1306
@@ -60,42 +61,89 @@ class Inbound(NamedTuple):
     """Set for a will: what is stored of it if its destination is parked."""
 
 
+class _Dead(NamedTuple):
+    """What is dead-lettered of a publication, and why."""
+
+    head: bytes
+    body: bytes
+    persistent: bool
+    reason: int
+    destination: str
+    cause: Cause
+    queue_manager: str = ""
+    """Of the destination; empty: the gateway's own."""
+
+
 class QueueRows:
     """Adds a row for each destination of a publication."""
 
-    def __init__(self, context: Context, router: Router, parking: Parking) -> None:
+    def __init__(self, context: Context, router: Router, parking: Parking, exception_reports: ExceptionReports) -> None:
         self.context = context
         self.router = router
         self.parking = parking
+        self.exception_reports = exception_reports
         self._plans: dict[tuple[inbound.Origin, bytes, int, int], inbound.Plan] = {}
 
     def put(self, batch: Batch, message: Inbound, now: float) -> None:
         """Rows for every destination of a publication, in the open unit of work."""
         publication, route = message.publication, message.route
-        plan = self._plan(message, now) if publication.properties or publication.expires else route.plan
+        plan, users, expiry = self._plan(message, now)
         if plan is None:
             return
         plain = message.connection is not None and (publication.payload or not publication.retain)
-        if plan is route.plan and route.rows is not None and not plan.dead_letter and plain:
+        if plan is route.plan and route.rows is not None and not (users or expiry or plan.dead_letter) and plain:
             self._put_rows(batch, message, route.rows)
             return
         if plan.dead_letter:
             self._dead_letter_unmatched(batch, message, now)
             return
-        rows: list[Row] = []
-        chosen = plan.settle(publication.payload)
+        body = Body(publication.payload)
+        chosen = plan.settle(body)
         if not chosen:  # the payload agrees with no rule
             self._unmatched(batch, message, now)
+        built = self._build(message, chosen, body, now, users, expiry)
+        if built is None:
+            chosen = self._whole_plan(message, now).settle(body)
+            built = [self._built(message, prepared, body, now) for prepared in chosen]
+        self._put_all(batch, message, list(zip(chosen, built, strict=True)), now)
+
+    def _build(
+        self, message: Inbound, chosen: list[Prepared], body: Body, now: float, users: Users, expiry: int | None
+    ) -> list[Built | Refused] | None:
+        """The message of each rule, or why there is none. None: the user properties, which would be in the dead letter
+        too, need a plan of their own."""
+        if not users and expiry is None:
+            return [self._built(message, prepared, body, now) for prepared in chosen]
+        found: list[Built | Refused] = []
         for prepared in chosen:
             try:
-                self._check_answer(message.publisher, prepared)
-                built = prepared.build(message.packet_id, publication.payload, now)
-            except Refused as refused:
-                rows += self._refused(batch, message, prepared, refused, now)
+                built = prepared.build_with(message.packet_id, body, now, users, expiry)
+            except Refused:
+                return None
+            if built is None:
+                return None
+            found.append(built)
+        return found
+
+    def _built(self, message: Inbound, prepared: Prepared, body: Body, now: float) -> Built | Refused:
+        try:
+            self._check_answer(message.publisher, prepared)
+            return prepared.build(message.packet_id, body, now)
+        except Refused as refused:
+            return refused
+
+    def _put_all(
+        self, batch: Batch, message: Inbound, messages: list[tuple[Prepared, Built | Refused]], now: float
+    ) -> None:
+        """A row for each message that could be built, a dead letter for each that could not."""
+        publication, rows = message.publication, list[Row]()
+        # a will goes with the state that says it is still to be published
+        joined = len(messages) > 1 or message.connection is None
+        for prepared, built in messages:
+            if isinstance(built, Refused):
+                rows += self._refused(batch, message, prepared, built, now)
                 continue
             queue = built.queue or f"topic://{built.mq_topic}"
-            # a will goes with the state that says it is still to be published
-            joined = len(chosen) > 1 or message.connection is None
             syncpoint = joined or under_syncpoint(prepared, persistent=built.persistent)
             retain = is_retained(prepared, built.mq_topic) and bool(publication.payload)
             address = Address(
@@ -134,33 +182,50 @@ class QueueRows:
         if len(rows) > 1 or connection in self.parking.linked:
             self.parking.line_up(batch, connection, rows)
 
-    def _plan(self, message: Inbound, now: float) -> inbound.Plan:
+    def _plan(self, message: Inbound, now: float) -> tuple[inbound.Plan | None, Users, int | None]:
+        """The plan for this publication, with the user properties and the seconds to live that it leaves to forms."""
+        publication, route = message.publication, message.route
+        if not (publication.properties or publication.expires):
+            return route.plan, (), None
+        separated = prop.separate(publication.properties)
+        if separated is not None and not (self.router.new_span is not None and is_traced(separated[1])):
+            rest, users = separated
+            plan = self._known_plan(message, rest, 0) if rest else route.plan
+            if plan is not None and plan.forms:
+                return plan, users, _left(publication, now) or None
+        return self._whole_plan(message, now), (), None
+
+    def _whole_plan(self, message: Inbound, now: float) -> inbound.Plan:
+        """The plan for exactly these properties."""
+        publication = message.publication
+        if self.router.new_span is not None:
+            properties = prop.decode_publish(publication.properties)
+            if carries(properties):  # no two such messages are alike
+                return self._traced_plan(message, properties, _left(publication, now))
+        return self._known_plan(message, publication.properties, _left(publication, now))
+
+    def _known_plan(self, message: Inbound, block: bytes, left: int) -> inbound.Plan:
         """The plan for this property block and time to live: devices repeat the same ones."""
-        origin, publication = origin_of(message.route, message.publisher), message.publication
-        left = max(1, ceil(publication.expires - now)) if publication.expires else 0
-        key = (origin, publication.properties, left, self.router.generation)
+        origin = origin_of(message.route, message.publisher)
+        key = (origin, block, left, self.router.generation)
         plan = self._plans.get(key)
         if plan is None:
+            plan = inbound.plan(self.router.table, origin, _properties(prop.decode_publish(block), left))
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
-            properties = prop.decode_publish(publication.properties)
-            if left:
-                properties[prop.MESSAGE_EXPIRY_INTERVAL] = left
-            if self.router.new_span is not None and carries(properties):  # no two such messages are alike
-                return self._traced_plan(message, origin, properties)
-            plan = inbound.plan(self.router.table, origin, properties, message.route.plan)
-            if len(key[1]) + len(origin.topic) <= _CACHED_LENGTH:
+            if len(block) + len(origin.topic) <= _CACHED_LENGTH:
                 self._plans[key] = plan
         return plan
 
-    def _traced_plan(self, message: Inbound, origin: inbound.Origin, properties: Properties) -> inbound.Plan:
-        made, publication = passed_on(properties, self.router.new_span), message.publication
+    def _traced_plan(self, message: Inbound, properties: Properties, left: int) -> inbound.Plan:
+        made, publication = passed_on(_properties(properties, left), self.router.new_span), message.publication
+        origin = origin_of(message.route, message.publisher)
         rule, length = message.route.rule, len(publication.payload)
         books.note_hop(
             self.context.batch, self.context.on_hop, properties, made,
             "in", rule, origin.topic, origin.client_id, publication.qos, length,
         )  # fmt: skip
-        return inbound.plan(self.router.table, origin, made, message.route.plan)
+        return inbound.plan(self.router.table, origin, made)
 
     def _check_answer(self, publisher: Publisher, prepared: inbound.Prepared) -> None:
         """A device may name as response topic only what it could publish or receive itself: the answer of the MQ
@@ -178,21 +243,20 @@ class QueueRows:
         """A rule cannot be followed: dead-letter the message with the reason, or drop it if the rule says so."""
         context = self.context
         name, publication = prepared.rule.name, message.publication
-        context.counters.transform_errors[name, _TRANSFORM.get(why.feedback, "other")] += 1
+        client_id, topic = message.publisher.client_id, message.route.topic
+        books.not_built(context.counters, name, why, client_id, topic=topic)
         if prepared.rule.spec.on_failure.then in {"drop", "disconnect"} or not context.dead_letter_queue:
-            books.refused(context.counters, name, publication.qos, "other")
+            books.refused(context.counters, name, publication.qos, "other", client_id=client_id, topic=topic)
             return []
         body = prepared.tails[message.packet_id] + publication.payload
-        data = prepared.head[MQMD_LENGTH:] + body
-        report = reports.exception(prepared.head[:MQMD_LENGTH], data, why.feedback)
-        if report is not None:
-            put_report(batch, report)
-        if reports.discards(prepared.head):
-            books.refused(context.counters, name, publication.qos, "other")
+        head = self.exception_reports.put(batch, prepared.head, body, why.feedback)
+        if reports.discards(head):
+            books.refused(context.counters, name, publication.qos, "other", client_id=client_id, topic=topic)
             return []
-        destination = prepared.rule.spec.queue or prepared.rule.spec.mq_topic or ""
+        destination, manager = prepared.destination(message.packet_id, Body(publication.payload), now)
         cause = Cause(name, "transform", publication.qos)
-        return [self._dead_letter(batch, message, prepared, body, why.feedback, destination, cause, now)]
+        dead = _Dead(head, body, prepared.persistent, why.feedback, destination, cause, manager)
+        return [self._dead_letter(batch, message, dead, now)]
 
     def _dead_letter_unmatched(self, batch: Batch, message: Inbound, now: float) -> None:
         context = self.context
@@ -204,23 +268,35 @@ class QueueRows:
         made = inbound.unmatched(origin_of(message.route, message.publisher), properties)
         body = made.tails[message.packet_id] + publication.payload
         cause = Cause("_none", "unmatched", publication.qos)
-        row = self._dead_letter(batch, message, made, body, Feedback.NO_RULE, "", cause, now)
+        dead = _Dead(made.head, body, made.persistent, Feedback.NO_RULE, "", cause)
+        row = self._dead_letter(batch, message, dead, now)
         self._line_up(batch, message, [row])
 
-    def _dead_letter(
-        self, batch: Batch, message: Inbound, made: inbound.Prepared, body: bytes, reason: int, destination: str,
-        cause: Cause, now: float,
-    ) -> Row:  # fmt: skip
+    def _dead_letter(self, batch: Batch, message: Inbound, made: _Dead, now: float) -> Row:
         context = self.context
         queue, manager = context.dead_letter_queue, context.queue_manager
         room = manager.max_length(queue)
         dead = deadletter.build(
-            made.head, body, reason=reason, queue=destination, queue_manager=manager.name, now=now, max_length=room
-        )
+            made.head, made.body, reason=made.reason, queue=made.destination, now=now, max_length=room,
+            queue_manager=made.queue_manager or manager.name,
+        )  # fmt: skip
         address = Address(queue, persistent=made.persistent)
         row = batch.put(address, DEAD_LETTER_POLICY, dead.head, dead.body)
-        _mark(row, message, cause)
+        context.counters.examples.note(
+            "dlq_messages", (made.cause.rule, made.cause.reason), message.publisher.client_id,
+            topic=message.route.topic, queue=made.destination or None,
+        )  # fmt: skip
+        _mark(row, message, made.cause)
         return row
+
+
+def _left(publication: Publication, now: float) -> int:
+    """The seconds that a publication has to live; 0: it does not expire."""
+    return max(1, ceil(publication.expires - now - _ROUNDED)) if publication.expires else 0
+
+
+def _properties(properties: Properties, left: int) -> Properties:
+    return {**properties, prop.MESSAGE_EXPIRY_INTERVAL: left} if left else properties
 
 
 def _mark(row: Row, message: Inbound, cause: Cause | None = None) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from gateway.ports.state_queues import RETAINED
 from gateway.session.publication import Publication
-from gateway.session.record import encode_publication, key_of
+from gateway.session.record import STORED_IDS, encode_prefix, key_of
 
 if TYPE_CHECKING:
     from gateway.broker.context import Context
+
+
+MOST_RECORDS = 4096
+"""Beginnings of records that are remembered."""
 
 
 class _Kept(Publication):
@@ -36,19 +40,33 @@ class Retained:
         self.context = context
         self._root = _Node()
         self._expiring: list[tuple[float, str]] = []
+        self._records: dict[tuple[bytes, str, int], tuple[bytes, bytes]] = {}
+        """By topic, client and QoS: see `_record_of`."""
         self.count = 0
         self.bytes = 0
         self.number = 0
         """How many have been retained so far: later ones reach a subscription made now as live publications."""
+        self.on_change: Callable[[str], None] = lambda _topic: None
+        """Told of what is retained or cleared with the open batch."""
+        self.is_others: Callable[[str], bool] = lambda _topic: False
+        """Asked when a message has expired: whether another gateway may have replaced what lies on the queue, which is
+        then looked at first."""
 
     def keep(self, publication: Publication) -> None:
         """Store or, with an empty payload, clear. Durable with the open batch. [MQTT-3.3.1-5] [MQTT3-3.3.1-7]
         [MQTT3-3.3.1-10] [MQTT3-3.3.1-11] [MQTT5-3.3.1-6] [MQTT5-3.3.1-7]"""
+        batch, topic = self.context.batch, publication.topic.decode()
+        node = self._node(topic)
+        before = node.publication if node is not None else None
+        if batch.undo is not None:
+            batch.undo.step(self._put_back, topic, before)
         if not publication.payload:
-            if self.forget(publication.topic.decode()):
-                self.context.batch.replace(RETAINED, key_of(publication.topic), None)
+            if self.forget(topic):
+                batch.replace(RETAINED, key_of(publication.topic), None)
+                self.on_change(topic)
             return
-        if not self._room(publication):
+        more = _size(publication) - (_size(before) if before is not None else 0)
+        if not self._room(more, is_new=before is None):
             self.context.counters.messages_dropped["_none", "other"] += 1
             return
         kept = _Kept(
@@ -58,14 +76,45 @@ class Retained:
         )  # fmt: skip
         self.number += 1
         kept.number = self.number
-        self.restore(kept)
-        self.context.batch.replace(RETAINED, key_of(publication.topic), encode_publication(kept, 0))
+        if node is not None and before is not None and not kept.expires:  # as nearly always
+            node.publication = kept
+            self.bytes += more
+        else:
+            self.restore(kept)
+        key, front = self._record_of(kept)
+        batch.replace(RETAINED, key, front + kept.payload)
+        self.on_change(topic)
 
-    def _room(self, publication: Publication) -> bool:
+    def _record_of(self, kept: _Kept) -> tuple[bytes, bytes]:
+        """The key of a publication's record, and what stands there before the payload: remembered for those that a
+        client sends again and again."""
+        name = kept.topic, kept.client_id, kept.qos
+        plain = not (kept.properties or kept.expires)
+        found = self._records.get(name) if plain else None
+        if found is None:
+            found = key_of(kept.topic), encode_prefix(kept, kept.qos, kept.retain, ()) + STORED_IDS[0]
+            if plain:
+                if len(self._records) >= MOST_RECORDS:
+                    self._records.clear()
+                self._records[name] = found
+        return found
+
+    def _put_back(self, topic: str, before: Publication | None) -> None:
+        """What a topic had before a publication that is taken back."""
+        if before is None:
+            self.forget(topic)
+        else:
+            self.restore(before)
+
+    def has_room(self, count: int, size: int) -> bool:
+        """Whether so many more of so many bytes together are within the limits, whatever they replace."""
+        limits = self.context.limits
+        return self.count + count <= limits.max_retained and self.bytes + size <= limits.max_retained_bytes
+
+    def _room(self, more: int, *, is_new: bool) -> bool:
         """Whether one more, or a longer one in the place of another, is within the limits."""
-        limits, before = self.context.limits, self._find(publication.topic.decode())
-        more = _size(publication) - (_size(before) if before is not None else 0)
-        return (before is not None or self.count < limits.max_retained) and (
+        limits = self.context.limits
+        return (not is_new or self.count < limits.max_retained) and (
             more <= 0 or self.bytes + more <= limits.max_retained_bytes
         )
 
@@ -73,7 +122,10 @@ class Retained:
         """Put a retained message into the tree (also at start-up)."""
         node = self._root
         for level in publication.topic.decode().split("/"):
-            node = node.below.setdefault(level, _Node())
+            below = node.below.get(level)
+            if below is None:
+                below = node.below[level] = _Node()
+            node = below
         self.count += node.publication is None
         self.bytes += _size(publication) - (_size(node.publication) if node.publication is not None else 0)
         node.publication = publication
@@ -84,10 +136,17 @@ class Retained:
             else:
                 heapq.heappush(self._expiring, (publication.expires, publication.topic.decode()))
 
-    def _find(self, topic: str) -> Publication | None:
-        node: _Node | None = self._root
+    def _node(self, topic: str) -> _Node | None:
+        node = self._root
         for level in topic.split("/"):
-            node = node.below.get(level) if node is not None else None
+            below = node.below.get(level)
+            if below is None:
+                return None
+            node = below
+        return node
+
+    def _find(self, topic: str) -> Publication | None:
+        node = self._node(topic)
         return node.publication if node is not None else None
 
     def forget(self, topic: str) -> bool:
@@ -143,14 +202,16 @@ class Retained:
     def __iter__(self) -> Iterator[Publication]:
         return self._below(self._root, False)  # noqa: FBT003 -- all of them
 
-    def sweep(self, now: float) -> None:
-        """Forget what has expired, durably [MQTT-3.3.2-5]."""
+    def sweep(self, now: float) -> Iterator[None]:
+        """Forget what has expired, durably [MQTT-3.3.2-5], one at each step."""
         while self._expiring and self._expiring[0][0] <= now:
             _, topic = heapq.heappop(self._expiring)
             kept = self._find(topic)
             if kept is not None and kept.expired(now):
                 self.forget(topic)
-                self.context.batch.replace(RETAINED, key_of(kept.topic), None)
+                if not self.is_others(topic):
+                    self.context.batch.replace(RETAINED, key_of(kept.topic), None)
+            yield
 
 
 def _size(publication: Publication) -> int:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gateway.broker.batch import Columns
 from gateway.ports.batch import Address
 from gateway.ports.failure_policy import Policy
 
 if TYPE_CHECKING:
+    from gateway.bridge.form import Form
     from gateway.bridge.inbound import Plan
+    from gateway.broker.publish.router import Router
+    from gateway.routing.filters import Interest
+    from gateway.session.connection import Publisher
+    from gateway.session.publication import Publication
     from gateway.session.session import Session
 
-NOWHERE = Address("", persistent=False)
-"""The address of a route that leads to no queue, or to several."""
+    Asked = Callable[[Session], "Receiver | None"]
 
 
 class FastPath(IntEnum):
@@ -28,6 +33,12 @@ class FastPath(IntEnum):
     """QoS 2, to one queue: staged at PUBLISH."""
     FAN_OUT = 3
     """To local subscribers, and at most one queue."""
+    FORMED = 4
+    """Straight to one queue; the head is made for each message, by the route's form."""
+    LINKED = 5
+    """Straight to several queues."""
+    PROMISED = 6
+    """QoS 2, to local subscribers, and at most one queue: staged at PUBLISH if they have room."""
 
 
 class Receiver(NamedTuple):
@@ -39,11 +50,30 @@ class Receiver(NamedTuple):
     sub_ids: tuple[int, ...]
 
 
-class Shared(NamedTuple):
-    """A shared subscription: one of its members gets each message."""
+class Shared:
+    """A shared subscription on its way to one topic: one of its members gets each message. A member is asked about when
+    it is looked at, and remembered: there may be many, and few messages."""
 
-    name: str
-    members: list[Receiver]
+    __slots__ = ("_known", "_receiver", "name", "sessions")
+
+    def __init__(self, name: str, members: dict[Session, Interest], receiver: Asked) -> None:
+        self.name = name
+        self.sessions = list(members)
+        self._receiver = receiver
+        self._known: dict[Session, Receiver | None] = {}
+
+    def member(self, session: Session) -> Receiver | None:
+        """A session as a receiver; None if it may not have the topic."""
+        if session not in self._known:
+            self._known[session] = self._receiver(session)
+        return self._known[session]
+
+    def members(self) -> Iterator[Receiver]:
+        """All that may have the topic."""
+        for session in self.sessions:
+            member = self.member(session)
+            if member is not None:
+                yield member
 
 
 DEAD_LETTER_POLICY = Policy("_none", 1_000_000_000, 0.1, 10.0, "hold", "dead_letter")
@@ -52,14 +82,27 @@ REPORT_POLICY = Policy("_none", 0, 0.1, 10.0, "dead_letter", "dead_letter")
 """A reply queue as the destination of a report: what it refuses is dead-lettered, as the queue manager does."""
 
 
+NOWHERE = Columns(Address("", persistent=False), Policy("_none", 0, 0.1, 10.0, "drop", "dead_letter"), answered=False)
+"""The columns of a route that leads to no queue, or to several."""
+
+
+_NONE_STORED: dict[tuple[int, bool, tuple[int, ...]], bytes] = {}
+_NO_TAILS: dict[int, bytes] = {}
+_NEVER_CHANGED = [0]
+"""What new routes have in common: a client may have thousands of topics, and few routes ever have their own."""
+
+
 class FastSlots:
     """What the lanes read of a route for each message: these slots lie at its beginning, together in memory."""
 
-    __slots__ = ("address", "changes", "fast_path", "head", "tails", "version")
+    __slots__ = ("changes", "columns", "fast_path", "form", "head", "linked", "otherwise", "tails", "version")
 
     fast_path: FastPath
     head: bytes
-    address: Address
+    columns: Columns
+    form: Any
+    linked: tuple[tuple[Columns, bytes, dict[int, bytes]], ...]
+    otherwise: Route | None
     changes: list[int]
     version: int
     tails: dict[int, bytes]
@@ -69,20 +112,26 @@ class Route(FastSlots):
     """Where publications of one client to one topic go, with these QoS and RETAIN bits."""
 
     __slots__ = (
+        "elsewhere",
         "error",
         "error_text",
         "first",
-        "make_plan",
+        "like",
         "movable",
         "policies",
+        "publisher",
         "receivers",
+        "router",
         "rows",
         "rule",
+        "sent_on",
         "shared",
+        "shared_elsewhere",
         "staged_head",
         "stored",
         "topic",
         "whole_plan",
+        "wide",
         "wire_topic",
     )
 
@@ -94,39 +143,82 @@ class Route(FastSlots):
         """A reason code when the publication is refused: 0x90 topic name, 0x87 not authorised."""
         self.error_text = ""
         self.whole_plan: Plan | None = None
-        self.make_plan: Callable[[Route], None] | None = None
-        """Makes plan and rows of a route that was taken from a shared route: few publications ask for them."""
+        self.router: Router | None = None
+        """Set on a route that was taken from a shared route: makes plan and rows of it, for its publisher. Few
+        publications ask for them."""
+        self.publisher: Publisher | None = None
         self.policies: tuple[Policy, ...] = ()
         self.rows: tuple[tuple[Address, Policy, bytes, dict[int, bytes]], ...] | None = None
         """What is put of each publication when nothing is evaluated for each message: address, policy, head, tails.
         Ask for `plan` first."""
-        self.stored: dict[tuple[int, bool, tuple[int, ...]], bytes] = {}
+        self.stored = _NONE_STORED
         """Heads of what durable sessions store of publications without properties."""
-        self.address = NOWHERE
+        self.like: Publication | None = None
+        """What its publications without properties have in common, for copies."""
+        self.columns = NOWHERE
         self.head = b""
-        self.tails: dict[int, bytes] = {}
+        self.form: Form | bool | None = False
+        """Makes the heads of messages that are not all alike. None: there is none; False: nobody has asked; True: there
+        are no messages."""
+        self.linked = ()
+        """Of a route to several queues: columns, head and tails for each."""
+        self.otherwise = None
+        """Where publications go to whose payload is not what the rule of the form asks for: another with a form."""
+        self.tails = _NO_TAILS
+        self.wide = False
+        """So many subscriptions match that nobody has looked who they are: its publications are copied in slices, and
+        there are neither `receivers` nor `shared`."""
         self.receivers: tuple[Receiver, ...] = ()
         self.shared: tuple[Shared, ...] = ()
+        self.elsewhere: tuple[str, ...] = ()
+        """Other gateways whose clients subscribe to the topic."""
+        self.sent_on = False
+        """A session that has moved to another gateway is to be sent what is published there."""
+        self.shared_elsewhere: dict[str, tuple[str, ...]] = {}
+        """Other gateways that have members of a shared subscription, by its name."""
         self.rule = ""
         self.fast_path = FastPath.NONE
         """On a fast path a message is two appends: `head`, and `tails[packet_id] + payload`."""
         self.staged_head = b""
         self.movable = 0
         """Whether QoS 2 publications can be staged as the messages they will be: 1 yes, -1 no, 0 not known yet."""
-        self.changes: list[int] = [0]
+        self.changes = _NEVER_CHANGED
         """The number of changes to subscriptions that could concern this topic; one list for all topics with the same
         first level. `receivers` and `fast_path` are valid while it is `version`."""
         self.version = -1
 
     @property
+    def address(self) -> Address:
+        """Where its publications are put."""
+        return self.columns.address
+
+    @property
     def plan(self) -> Plan | None:
         """What the rules make of it; None: no rule matches, or it was refused before the rules were asked."""
-        if self.make_plan is not None:
-            make_plan, self.make_plan = self.make_plan, None
-            make_plan(self)
+        if self.router is not None and self.publisher is not None:
+            router, self.router = self.router, None
+            router.find_destinations(self, self.publisher)
         return self.whole_plan
+
+    def ask_for_form(self) -> Form | None:
+        """The form, if the route leads straight to one queue and its rule has one."""
+        if self.form is False:
+            forms = self.plan.forms if self.plan is not None and self.columns is not NOWHERE else ()
+            self.form = forms[0] if len(forms) == 1 else None
+        return self.form  # type: ignore[return-value]
 
     @property
     def interested(self) -> bool:
         """Whether a queue or a subscriber gets the message [MQTT 5: 0x10 No matching subscribers]."""
-        return bool((self.plan and self.plan.prepared) or self.receivers or self.shared)
+        found = (self.plan and self.plan.may_match) or self.receivers or self.shared or self.wide
+        return bool(found or self.forwarded)
+
+    @property
+    def forwarded(self) -> bool:
+        """Whether clients of other gateways want what is published there."""
+        return bool(self.elsewhere or self.shared_elsewhere or self.sent_on)
+
+
+UNROUTED = Route("", b"", 0)
+"""Where publications go to which no rule applies: they are counted, and put nowhere."""
+UNROUTED.form = True

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.bridge import inbound
 from gateway.bridge.syncpoint import why_within
 from gateway.bridge.trace import NewSpan
-from gateway.broker.publish.route import FastPath, Receiver, Route, Shared
+from gateway.broker.batch import Columns
+from gateway.broker.publish.route import UNROUTED, FastPath, Receiver, Route, Shared
 from gateway.broker.publish.shared_routes import SharedRoutes, route_from_shared
 from gateway.mq import mqmd
 from gateway.mqtt import reasons
@@ -16,7 +17,8 @@ from gateway.mqtt.topics import SHARE_PREFIX, split_shared, topic_name_error
 from gateway.ports.access import Access
 from gateway.ports.batch import MQMD_LENGTH, Address
 from gateway.ports.failure_policy import Policy
-from gateway.routing.filters import Group, Interest, Subscriptions
+from gateway.routing.filters import Group, Interest, Subscriptions, width
+from gateway.routing.filters import matched as matched_by
 from gateway.routing.table import Table
 from gateway.rules.model import ToMq
 from gateway.session.connection import Publisher
@@ -24,12 +26,17 @@ from gateway.session.record import REPORTS
 from gateway.session.session import Session
 
 if TYPE_CHECKING:
+    from gateway.bridge.form import Form
     from gateway.broker.context import Context
 
 _STATE_MD = mqmd.build(persistence=1, put_appl_name="mqgate")
 _RESERVED = ("$SYS/", SHARE_PREFIX)
 """Beginnings of topics that devices may not publish to: the broker's own, and names that nobody can subscribe to."""
 _MAX_HEADS = 20_000
+WIDE = 2000
+"""More subscriptions than that are not looked at in one turn."""
+MOST_LINKED = 8
+"""Queues that a publication goes to without being looked at."""
 _MAX_PLANS = 4096
 _MAX_COUNTERS = 20_000
 _CACHED_LENGTH, _MAX_LEVEL = 1024, 64
@@ -46,6 +53,12 @@ class Router:
         self.table = table
         self.access = access
         self.subscriptions: Subscriptions[Session] = Subscriptions()
+        self.elsewhere: Subscriptions[str] = Subscriptions()
+        """What clients of other gateways on the same state queues subscribe to, by gateway."""
+        self.sent_on: Callable[[str], bool] = lambda _topic: False
+        """Whether a session that has moved to another gateway is to be sent what is published to a topic."""
+        self.on_interest: Callable[[str, int], None] = lambda _filter, _by: None
+        """Told that a session subscribes to a filter (1) or does not any more (-1)."""
         self.new_client_id = new_client_id
         self.max_levels = max_levels
         self.generation = 0
@@ -53,7 +66,7 @@ class Router:
         self._counters: dict[str, list[int]] = {}
         self._heads: dict[bytes, bytes] = {}
         self._shared_routes = SharedRoutes()
-        self._addresses: dict[tuple[Address, Policy, bool], Address] = {}
+        self._columns: dict[tuple[Address, Policy, bool], Columns] = {}
         self.context: Context | None = None
         """Set by the engine; a router without it (in tests and tools) knows no limits of listeners."""
         self.new_span = new_span
@@ -70,22 +83,22 @@ class Router:
 
     # -- routes --
 
-    def route(self, publisher: Publisher, wire_topic: bytes, first: int) -> Route:
+    def route(self, publisher: Publisher, wire_topic: bytes, first: int, *, may_be_wide: bool = False) -> Route:
         """The route of one topic for one client; `first` holds the QoS and RETAIN bits."""
         shared = self._shared_routes.find(publisher, wire_topic, first, self.generation)
         if shared is not None and self._may_publish(publisher, shared.topic):
             route = route_from_shared(shared, publisher, wire_topic, first)
             if route is not None:
-                route.make_plan = lambda route: self._find_destinations(route, publisher)
+                route.router, route.publisher = self, publisher
                 return route
-        route = self._whole_route(publisher, wire_topic, first)
+        route = self._whole_route(publisher, wire_topic, first, may_be_wide=may_be_wide)
         self._shared_routes.keep(publisher, route, self.table)
         return route
 
     def _may_publish(self, publisher: Publisher, topic: str) -> bool:
         return self.access.may_publish(publisher.listener, publisher.client_id, publisher.user, topic)
 
-    def _whole_route(self, publisher: Publisher, wire_topic: bytes, first: int) -> Route:
+    def _whole_route(self, publisher: Publisher, wire_topic: bytes, first: int, *, may_be_wide: bool) -> Route:
         problem = self._topic_error(publisher.listener, wire_topic)
         if problem is not None:
             route = Route("", wire_topic, first)
@@ -100,8 +113,8 @@ class Router:
             route.version = 0
             return route
         if not topic.startswith("$"):
-            self._find_destinations(route, publisher)
-        self.find_receivers(route, publisher)
+            self.find_destinations(route, publisher)
+        self.find_receivers(route, publisher, may_be_wide=may_be_wide)
         return route
 
     def _topic_error(self, listener: str, wire_topic: bytes) -> str | None:
@@ -113,36 +126,65 @@ class Router:
             return f"topics have at most {limits.max_topic_length} bytes here"
         return topic_name_error(wire_topic, limits.max_topic_levels)
 
-    def _find_destinations(self, route: Route, publisher: Publisher) -> None:
+    def find_destinations(self, route: Route, publisher: Publisher) -> None:
+        """What the rules make of publications on a route."""
         origin = origin_of(route, publisher)
         plan = inbound.plan(self.table, origin, {})
-        if not plan.prepared and not plan.dead_letter:
+        if not (plan.may_match or plan.dead_letter):
             return
         route.whole_plan = plan
         route.policies = tuple(policy_of(one) for one in plan.prepared)
         route.rule = plan.prepared[0].rule.name if plan.prepared else ""
-        if plan.simple and not any(one.request is not None for one in plan.prepared):
+        if plan.simple and plan.prepared and not any(one.request is not None for one in plan.prepared):
             route.rows = tuple(
                 (address_of(one, alone=len(plan.prepared) == 1), policy, one.head, one.tails)
                 for one, policy in zip(plan.prepared, route.policies, strict=True)
             )
         if len(plan.prepared) == 1 and plan.simple:
             only = plan.prepared[0]
-            route.address = self._address(address_of(only, alone=True), route.policies[0], answered=bool(origin.qos))
+            route.columns = self._columns_of(address_of(only, alone=True), route.policies[0], answered=bool(origin.qos))
             route.head, route.tails = only.head, only.tails
+        elif route.rows is not None and 1 < len({row[0] for row in route.rows}) == len(route.rows) <= MOST_LINKED:
+            route.linked = tuple(
+                (self._columns_of(address, policy, answered=bool(origin.qos)), head, tails)
+                for address, policy, head, tails in route.rows
+            )
+        elif plan.forms and not any(form.goes_on for form in plan.forms[:-1]):
+            self._choose(route, plan, answered=bool(origin.qos))
 
-    def _address(self, address: Address, policy: Policy, *, answered: bool) -> Address:
-        """The same object for equal addresses of equal policy: the hot loops compare by identity. QoS 0 has an object
-        of its own, because a batch notes for each connection whether it waits for an answer."""
-        if len(self._addresses) >= _MAX_PLANS:
-            self._addresses.clear()
-        return self._addresses.setdefault((address, policy, answered), address)
+    def _choose(self, route: Route, plan: inbound.Plan, *, answered: bool) -> None:
+        """Each publication goes where the first rule that applies to it says; by the forms of these."""
+        may_miss = plan.prepared[-1].condition is not None and not self.table.dead_letter_unmatched
+        following: Route | None = UNROUTED if may_miss else None
+        rules = list(zip(plan.prepared, plan.forms, route.policies, strict=True))
+        for prepared, form, policy in reversed(rules):
+            here = route if form is plan.forms[0] else Route(route.topic, route.wire_topic, route.first)
+            here.form, here.otherwise, here.tails = form, following, form.tails
+            here.columns = self._columns_of(address_by_form(prepared, form), policy, answered=answered)
+            following = here
 
-    def find_receivers(self, route: Route, publisher: Publisher) -> None:
-        """Bring the local subscribers of a route, and its fast path, up to date."""
+    def _columns_of(self, address: Address, policy: Policy, *, answered: bool) -> Columns:
+        """The same object for all routes with this address and policy."""
+        key = address, policy, answered
+        found = self._columns.get(key)
+        if found is None:
+            if len(self._columns) >= _MAX_PLANS:
+                self._columns.clear()
+            found = self._columns[key] = Columns(address, policy, answered=answered)
+        return found
+
+    def find_receivers(self, route: Route, publisher: Publisher, *, may_be_wide: bool = False) -> None:
+        """Bring the local subscribers of a route, and its fast path, up to date. `may_be_wide`: whoever asks copies its
+        publications in slices where there are many."""
         route.changes = self._counter(route.topic)
         route.version = route.changes[0]
-        matched = self.subscriptions.match(route.topic)
+        entries = self.subscriptions.entries(route.topic)
+        route.wide = may_be_wide and width(entries) > WIDE
+        if route.wide:
+            route.receivers, route.shared, route.fast_path = (), (), FastPath.NONE
+            self._find_elsewhere(route)
+            return
+        matched = matched_by(entries)
         route.receivers = tuple(
             _receiver(session, (interest.echoed or interest) if session.client_id == publisher.client_id else interest)
             for session, interest in matched.direct.items()
@@ -150,24 +192,51 @@ class Router:
             and self.may_receive(session, route.topic)
         )
         route.shared = tuple(self.shared(group, route.topic) for group in matched.groups)
-        tracing = self.context is not None and self.context.trace is not None
+        if route.receivers or route.shared:
+            route.stored = {}
+        self._find_elsewhere(route)
         checked = any(policy.too_long == "reject" for policy in route.policies)
         offered = self.context is None or route.first >> 1 & 3 <= self.context.limits.max_qos  # [MQTT-3.2.2-11]
-        plain = not checked and not tracing and offered and not route.shared and not route.first & 1
+        plain = not checked and offered and not route.shared and not route.forwarded
         route.fast_path = FastPath.NONE
-        if plain and route.head and not route.receivers:
-            route.fast_path = FastPath.STAGED if route.first & 4 else FastPath.DIRECT
-        elif plain and route.receivers and not route.first & 4 and (route.head or route.plan is None):
-            route.fast_path = FastPath.FAN_OUT
+        if plain and not route.receivers:
+            route.fast_path = self._path_to_queues(route)
+        elif not route.first & 1 and plain and route.receivers and (route.head or route.plan is None):
+            route.fast_path = FastPath.PROMISED if route.first & 4 else FastPath.FAN_OUT
+
+    def _find_elsewhere(self, route: Route) -> None:
+        """Which other gateways have subscribers."""
+        route.sent_on = self.sent_on(route.topic)
+        if not len(self.elsewhere):
+            route.elsewhere, route.shared_elsewhere = (), {}
+            return
+        matched = self.elsewhere.match(route.topic)
+        route.elsewhere = tuple(matched.direct)
+        route.shared_elsewhere = {_name_of(group): tuple(group.members) for group in matched.groups}
+
+    def _path_to_queues(self, route: Route) -> FastPath:
+        if route.first & 1:  # what MQ retains, too, is looked at
+            kept = self.context is None or self.context.limits.retain
+            if not kept or route.first & 4 or route.address.retain:
+                return FastPath.NONE
+        if route.head:
+            return FastPath.STAGED if route.first & 4 else FastPath.DIRECT
+        if route.first & 4:
+            return FastPath.NONE
+        if route.linked and not route.first & 1:
+            return FastPath.LINKED
+        return FastPath.FORMED if route.form else FastPath.NONE
 
     def shared(self, group: Group[Session], topic: str) -> Shared:
         """A shared subscription with the members that may have the topic."""
-        members = [
-            _receiver(session, interest)
-            for session, interest in group.members.items()
-            if self.may_receive(session, topic)
-        ]
-        return Shared(f"{SHARE_PREFIX}{group.name}/{group.filter}", members)
+        members = group.members
+
+        def receiver(session: Session) -> Receiver | None:
+            interest = members.get(session)
+            allowed = interest is not None and self.may_receive(session, topic)
+            return _receiver(session, interest) if interest is not None and allowed else None
+
+        return Shared(_name_of(group), members, receiver)
 
     def may_receive(self, session: Session, topic: str) -> bool:
         """Whether the access list lets a session receive a topic; asked again when the list changes."""
@@ -186,7 +255,7 @@ class Router:
         return counter
 
     def _forget_counters(self) -> None:
-        """Bounds what a client that publishes below ever new first levels takes: every route is computed again."""
+        """Every route is computed again. It bounds what a client that publishes below ever new first levels takes."""
         for counter in self._counters.values():
             counter[0] += 1
         self._counters.clear()
@@ -194,26 +263,52 @@ class Router:
     def _changed(self, filter_: str) -> None:
         level = split_shared(filter_)[1].partition("/")[0]
         if level in {"+", "#"}:
-            for counter in self._counters.values():
-                counter[0] += 1
+            self._forget_counters()  # each is counted up once, however many such filters come and go
         else:
             self._counter(level)[0] += 1
 
     def subscribe(self, session: Session, filter_: str, interest: Interest) -> bool:
         """Add or replace a subscription; True when it is new."""
         self._changed(filter_)
-        return self.subscriptions.add(session, filter_, interest)
+        new = self.subscriptions.add(session, filter_, interest)
+        if new:
+            self.on_interest(filter_, 1)
+        return new
 
     def unsubscribe(self, session: Session, filter_: str) -> None:
         """Remove a subscription."""
         self._changed(filter_)
-        self.subscriptions.remove(session, filter_)
+        if self.subscriptions.remove(session, filter_):
+            self.on_interest(filter_, -1)
 
     def unsubscribe_all(self, session: Session) -> None:
         """Remove all subscriptions of a session."""
         for filter_ in session.subscriptions:
             self._changed(filter_)
+        filters = list(self.subscriptions.of(session))
         self.subscriptions.remove_all(session)
+        for filter_ in filters:
+            self.on_interest(filter_, -1)
+
+    def subscribe_elsewhere(self, gateway: str, filter_: str, interest: Interest) -> None:
+        """A client of another gateway subscribes."""
+        self._changed(filter_)
+        self.elsewhere.add(gateway, filter_, interest)
+
+    def unsubscribe_elsewhere(self, gateway: str, filter_: str) -> None:
+        """No client of it does any more."""
+        self._changed(filter_)
+        self.elsewhere.remove(gateway, filter_)
+
+    def touch_topics(self, filter_: str) -> None:
+        """Have the routes of topics that may match it computed again."""
+        self._changed(filter_)
+
+    def forget_elsewhere(self, gateway: str) -> None:
+        """This gateway is no more."""
+        for filter_ in self.elsewhere.of(gateway):
+            self._changed(filter_)
+        self.elsewhere.remove_all(gateway)
 
     def too_long(self, route: Route, payload: bytes) -> int:
         """The longest message that the queue of a rule with `too_long: reject` takes, if this is longer; else -1."""
@@ -242,6 +337,11 @@ class Router:
         return head
 
 
+def _name_of(group: Group[Any]) -> str:
+    """A shared subscription as it is subscribed to."""
+    return f"{SHARE_PREFIX}{group.name}/{group.filter}"
+
+
 def origin_of(route: Route, publisher: Publisher) -> inbound.Origin:
     """What the rules are asked with: the publication without properties and payload."""
     qos, retain = route.first >> 1 & 3, bool(route.first & 1)
@@ -257,6 +357,15 @@ def address_of(prepared: inbound.Prepared, *, alone: bool) -> Address:
     return Address(
         queue, prepared.queue_manager, prepared.priority, prepared.persistent, syncpoint=syncpoint, retain=retain
     )
+
+
+def address_by_form(prepared: inbound.Prepared, form: Form) -> Address:
+    """The same, of messages that its form makes."""
+    queue, queue_manager, mq_topic = form.destination
+    return Address(
+        queue or f"topic://{mq_topic}", queue_manager, form.priority, form.persistent,
+        syncpoint=under_syncpoint(prepared, persistent=form.persistent), retain=is_retained(prepared, mq_topic),
+    )  # fmt: skip
 
 
 def is_retained(prepared: inbound.Prepared, mq_topic: str) -> bool:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from gateway.bridge.assembly import NO_TAILS
 from gateway.bridge.stencil import Stencil, stencil_of
+from gateway.broker.batch import Columns
 from gateway.broker.publish.route import FastPath, Route
-from gateway.ports.batch import Address
 from gateway.ports.failure_policy import Policy
 from gateway.routing.table import Table
 from gateway.session.connection import Publisher
@@ -32,7 +32,7 @@ class SharedRoute(NamedTuple):
     front: bytes
     """The topic's part of the headers."""
     policies: tuple[Policy, ...]
-    address: Address
+    columns: Columns
     fast_path: FastPath
     changes: list[int]
     version: int
@@ -77,7 +77,7 @@ def _shared_part(route: Route, table: Table) -> SharedRoute | None:
     if stencil is None or front is None:
         return None
     return SharedRoute(
-        route.topic, stencil, front, route.policies, route.address, route.fast_path, route.changes,
+        route.topic, stencil, front, route.policies, route.columns, route.fast_path, route.changes,
         route.version,
     )  # fmt: skip
 
@@ -90,7 +90,7 @@ def route_from_shared(shared: SharedRoute, publisher: Publisher, wire_topic: byt
     route = Route(shared.topic, wire_topic, first)
     route.policies = shared.policies
     route.rule = shared.policies[0].rule
-    route.address, route.fast_path = shared.address, shared.fast_path
+    route.columns, route.fast_path = shared.columns, shared.fast_path
     route.changes, route.version = shared.changes, shared.version
     route.head = client.head(shared.front)
     route.tails = client.tails if shared.front else NO_TAILS

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from gateway.bridge import deadletter, reports
 from gateway.bridge.segments import segments
 from gateway.broker import books
-from gateway.broker.batch import Batch, Cause, Mark, Row
+from gateway.broker.batch import Batch, Row
 from gateway.broker.context import Context
-from gateway.broker.deliver.reports import put_report
+from gateway.broker.marks import Cause, Mark
 from gateway.broker.publish import qos2
 from gateway.broker.publish.route import DEAD_LETTER_POLICY
 from gateway.broker.refused import restaging
+from gateway.broker.undo import Undo
 from gateway.errors import MQError, Refused
 from gateway.mq.constants import name_of_reason
 from gateway.mq.reason_policy import TOO_LONG, Action, action_for, concerns_destination, policy_for
@@ -28,8 +29,10 @@ from gateway.ports.counters import mqrc_label
 from gateway.ports.state_queues import STAGED, rows_of
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import Destination, Parked, Released
+    from gateway.broker.batch import Destination, Parked
+    from gateway.broker.marks import Released
     from gateway.broker.publish.router import Router
+    from gateway.broker.refused.exception_reports import ExceptionReports
     from gateway.broker.refused.parking import Parking
     from gateway.ports.failure_policy import Policy
     from gateway.session.session import Session
@@ -40,10 +43,14 @@ _AGAIN_SECONDS = 1.0
 class Failures:
     """Decides what becomes of a batch whose commit failed."""
 
-    def __init__(self, context: Context, router: Router, parking: Parking, staged_runs: qos2.StagedRuns) -> None:
+    def __init__(
+        self, context: Context, router: Router, parking: Parking, staged_runs: qos2.StagedRuns,
+        exception_reports: ExceptionReports,
+    ) -> None:  # fmt: skip
         self.context = context
         self.router = router
         self.parking = parking
+        self.exception_reports = exception_reports
         self.staged_runs = staged_runs
         self._pause = 0.0
         self.last_text = ""
@@ -59,22 +66,60 @@ class Failures:
         if batch.parked is not None:
             self.parked_failed(batch, batch.parked, unit, outcome)
             return
-        if batch.run_changes.moves:
+        if batch.moves:
             self.staged_runs.write_all_out(batch)
             context.resubmit(batch)
             return
         for failure in outcome.failures:
-            context.counters.mq_errors[context.queue_manager.name, "put", mqrc_label(failure.reason)] += 1
+            self._count(unit, failure)
             self.last_text = f"{name_of_reason(failure.reason)}: {failure.text}"
             if failure.puts < 0:
-                wait = max(wait, self.hold())
+                if not self._left_to_wait(batch):
+                    wait = max(wait, self.hold())
                 continue
-            wait = max(wait, self.destination_failed(batch, unit.puts[failure.puts], failure))
+            wait = max(wait, self._destination_failed(batch, unit.puts[failure.puts], failure))
         context.counters.mq_backouts[context.queue_manager.name, "_none"] += 1
         if wait:
             context.scheduler.later(wait, lambda: context.resubmit(batch))
         else:
             context.resubmit(batch)
+
+    def _destination_failed(self, batch: Batch, puts: Puts, failure: Failure) -> float:
+        """What becomes of the messages may meet a defect: they wait then, and the others go on."""
+        undo = Undo(batch)
+        try:
+            wait = self.destination_failed(batch, puts, failure)
+        except Exception as error:  # noqa: BLE001 -- the messages are not lost, and nobody else waits for them
+            undo.take_back(batch)
+            self.context.set_aside.keep("call", puts.queue, error)
+            destination = batch.destinations.get(Address.of(puts))
+            if destination is not None:
+                self.parking.park(batch, destination)
+            return 0.0
+        undo.keep()
+        return wait
+
+    def _settled(self, batch: Batch, destination: Destination, failure: Failure, tries: int) -> bool:
+        """`settle` for what is parked: what meets a defect waits on."""
+        undo = Undo(batch)
+        try:
+            waits = self.settle(batch, destination, failure, tries)
+        except Exception as error:  # noqa: BLE001 -- as above
+            undo.take_back(batch)
+            self.context.set_aside.keep("call", destination.address.name, error)
+            return True
+        undo.keep()
+        return waits
+
+    def _left_to_wait(self, batch: Batch) -> bool:
+        """On a full disk the messages of a batch wait by themselves: what else is in it may have room, or makes it.
+        False: there are none."""
+        if self.context.storage_full is None or not batch.destinations:
+            return False
+        for destination in list(batch.destinations.values()):
+            if batch.destinations.get(destination.address) is destination:  # it may have gone with another one
+                self.parking.park(batch, destination)
+        return True
 
     def place(self, batch: Batch) -> None:
         """Remove what was put out of syncpoint: it is no part of the next attempt."""
@@ -102,6 +147,9 @@ class Failures:
         destination = batch.destinations.get(Address.of(puts))
         if destination is None:
             return 0.0  # its rows went with those of another one
+        if failure.away:
+            self.parking.park(batch, destination)
+            return 0.0
         if not concerns_destination(failure.reason):
             return self.hold()
         if self.settle(batch, destination, failure, 0):
@@ -120,22 +168,34 @@ class Failures:
                 break
         return waits and destination.rows > 0
 
+    def _count(self, unit: Unit, failure: Failure) -> None:
+        """Count a failure, with the queue it was for."""
+        counters, name, reason = self.context.counters, self.context.queue_manager.name, mqrc_label(failure.reason)
+        counters.mq_errors[name, "put", reason] += 1
+        queue = unit.puts[failure.puts].queue if failure.puts >= 0 else None
+        counters.examples.note("mq_errors", (name, "put", reason), queue=queue)
+
     def parked_failed(self, batch: Batch, parked: Parked, unit: Unit, outcome: Outcome) -> None:
         """Handle the refusal of a parked destination's next attempt: try again later, or do what its rule says."""
         context, failure = self.context, outcome.failures[0]
-        context.counters.mq_errors[context.queue_manager.name, "put", mqrc_label(failure.reason)] += 1
+        if not failure.away:  # that was counted when it was parked, and nothing has been tried
+            self._count(unit, failure)
         self.last_text = f"{name_of_reason(failure.reason)}: {failure.text}"
         destination, policy = None, parked.policy
         if failure.puts >= 0:
             destination = batch.destinations.get(Address.of(unit.puts[failure.puts]))
         if destination is not None:
-            judged = concerns_destination(failure.reason)
+            judged = concerns_destination(failure.reason) and not failure.away
+            if judged and parked.away:  # its retries begin when its queue manager answers
+                parked.tries = 0
+            parked.away = failure.away
             if destination.address != parked.address:
                 policy = destination.policies[0][1]
-            if judged and not self.settle(batch, destination, failure, parked.tries):
+            if judged and not self._settled(batch, destination, failure, parked.tries):
                 context.resubmit(batch)
                 return
-        wait = min(policy.retry_first * 2 ** min(parked.tries, 16), policy.retry_longest)
+        doublings = 0 if parked.away else min(parked.tries, 16)  # a target that is away is asked nothing
+        wait = min(policy.retry_first * 2**doublings, policy.retry_longest)
         context.counters.mq_backouts[context.queue_manager.name, policy.rule] += 1
         self.parking.refused(parked, wait)
         context.abandon()
@@ -147,7 +207,9 @@ class Failures:
             return True
         if policy.then == "hold":  # it cannot be cut
             return False
-        if policy.then == "disconnect":
+        if policy.then == "stay":
+            self.stay(batch, destination, rows)
+        elif policy.then == "disconnect":
             self.disconnect(batch, destination, rows, failure)
         elif policy.then == "drop":
             self.drop(batch, destination, rows, failure)
@@ -183,12 +245,23 @@ class Failures:
         destination.contributors.clear()
         destination.unanswered.clear()
 
+    def stay(self, batch: Batch, destination: Destination, rows: set[int]) -> None:
+        """Leave what cannot be set aside where it was. What came from a device has no such place: nothing of this batch
+        is acknowledged to it, so that it sends it again."""
+        context, text = self.context, f"{destination.address.name}: {self.last_text}"
+        for connection in context.set_aside.refused(batch, destination, rows, text):
+            batch.replies.pop(connection, None)
+            self.parking.forget(connection)
+            context.refuse(connection, reasons.QUOTA_EXCEEDED, "defect", text)
+        destination.contributors.clear()
+        destination.unanswered.clear()
+
     def restage(self, batch: Batch, released: Released) -> None:
         """Undo the PUBREL of a QoS 2 publication."""
         if restaging.stage_again(self.router, batch, released):
             return
         session, packet_id, token = released
-        takes = batch.takes.get((STAGED, session.key))
+        takes = batch.takes.get((STAGED, session.staged_key))
         if takes is None or token not in takes.tokens:
             return  # done already: it has several destinations
         takes.tokens.remove(token)
@@ -207,7 +280,7 @@ class Failures:
                 session.inbound[packet_id] = qos2.read_staged(stored)[0]
                 session.staged_tokens[packet_id] = token
 
-        staged = partial(rows_of, self.context.queue_manager, STAGED, session.key)
+        staged = partial(rows_of, self.context.queue_manager, STAGED, session.staged_key)
         self.context.ask(lambda: next((stored for stored in staged() if stored.token == token), None), found)
 
     def segment(self, batch: Batch, destination: Destination, rows: set[int]) -> bool:
@@ -240,8 +313,8 @@ class Failures:
         address = Address(queue, persistent=puts.persistent)
         elsewhere: dict[int, Row] = {}
         for row in sorted(rows):
-            head, body = puts.heads[row], puts.bodies[row]
-            self.report(batch, head, body, failure.reason)
+            body = puts.bodies[row]
+            head = self.exception_reports.put(batch, puts.heads[row], body, failure.reason)
             if reports.discards(head):
                 books.dropped(context.counters, batch, [(destination, row)], why.drop)
                 continue
@@ -251,6 +324,7 @@ class Failures:
             )  # fmt: skip
             cause = Cause(destination.policy(row).rule, why.dead_letter, books.qos_of((destination, row)))
             elsewhere[row] = batch.put(address, DEAD_LETTER_POLICY, dead.head, dead.body)
+            context.counters.examples.note("dlq_messages", (cause.rule, cause.reason), queue=puts.queue)
             elsewhere[row][0].mark(elsewhere[row][1], Mark(cause=cause))
         batch.without(destination, rows, elsewhere)
         if elsewhere:
@@ -265,9 +339,3 @@ class Failures:
         longest = self.context.queue_manager.max_length(puts.queue)
         long = {row for row in rows if len(puts.heads[row]) - MQMD_LENGTH + len(puts.bodies[row]) > longest}
         return long or rows
-
-    def report(self, batch: Batch, head: bytes, body: bytes, reason: int) -> None:
-        """Put an exception report, where the message asks for one: it is the gateway that could not deliver it."""
-        report = reports.exception(head[:MQMD_LENGTH], head[MQMD_LENGTH:] + body, reason)
-        if report is not None:
-            put_report(batch, report)

@@ -110,7 +110,10 @@ class Parking:
         )
         if len(rows) > 1 or after is not None:
             link = LinkedRows(rows, connection)
-            batch.linked.append(link)
+            links = batch.linked
+            if batch.undo is not None:
+                batch.undo.length(links)
+            links.append(link)
             if after is not None:
                 batch.queued_after.setdefault(after, []).append(link)
 
@@ -147,8 +150,12 @@ class Parking:
 
     def _withhold(self, batch: Batch, parked: Parked, connection: Connection) -> None:
         parked.connections.add(connection)
-        pending = parked.batch.pending
-        pending[connection] = pending.get(connection, 0) + batch.pending.pop(connection, 0)
+        for waiting, going in (
+            (parked.batch.pending, batch.pending),
+            (parked.batch.released, batch.released),
+        ):
+            if connection in going:
+                waiting[connection] = waiting.get(connection, 0) + going.pop(connection)
         entries = self.deferred.setdefault(connection, deque())
         replies = batch.replies.pop(connection, None)
         if replies and not connection.connack_sent:  # its session is stored with what goes on
@@ -222,8 +229,12 @@ class Parking:
         parked.count += successor.count
         parked.unanswered += successor.unanswered
         parked.connections |= successor.connections
-        for connection, count in successor.batch.pending.items():
-            parked.batch.pending[connection] = parked.batch.pending.get(connection, 0) + count
+        for waiting, going in (
+            (parked.batch.pending, successor.batch.pending),
+            (parked.batch.released, successor.batch.released),
+        ):
+            for connection, count in going.items():
+                waiting[connection] = waiting.get(connection, 0) + count
         for connection in successor.connections:
             for waits_for, _ in self.deferred.get(connection, ()):
                 waits_for[:] = [parked if one is successor else one for one in waits_for]

@@ -10,12 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.broker.batch import Batch
+from gateway.broker.publish.qos2 import put_record
 from gateway.broker.publish.router import Router
 from gateway.ports.state_queues import STAGED
-from gateway.session.record import HANDED_OVER, encode_prefix
+from gateway.session.record import HANDED_OVER
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import Parked, Released
+    from gateway.broker.batch import Parked
+    from gateway.broker.marks import Released
 
 
 def wait_for_queue(router: Router, batch: Batch, released: Released, parked: Parked) -> None:
@@ -23,12 +25,12 @@ def wait_for_queue(router: Router, batch: Batch, released: Released, parked: Par
     if batch.fanned.get(released) is None:
         return
     session, packet_id, token = released
-    parked.batch.taken(STAGED, session.key).remove(token)
-    batch.take(STAGED, session.key, token)
+    parked.batch.taken(STAGED, session.staged_key).remove(token)
+    batch.take(STAGED, session.staged_key, token)
 
     def committed() -> None:
         anew = (session, packet_id, session.staged_tokens.pop(packet_id))
-        parked.batch.take(STAGED, session.key, anew[2])
+        parked.batch.take(STAGED, session.staged_key, anew[2])
         parked.released[parked.released.index(released)] = anew
         parked.batch.rename_released(released, anew)
 
@@ -55,9 +57,4 @@ def _stage(router: Router, batch: Batch, released: Released) -> None:
     session, packet_id, _ = released
     publication, batch.fanned[released] = batch.fanned[released], None
     assert publication is not None  # noqa: S101 -- both callers have looked
-    puts, ids = batch.staging(session)
-    ids.append(packet_id)
-    prefix = encode_prefix(publication, 2, publication.retain, (), HANDED_OVER)
-    puts.heads.append(router.state_head(prefix))
-    puts.bodies.append(packet_id.to_bytes(2, "little") + publication.payload)
-    batch.rows += 1
+    put_record(router, batch, session, packet_id, publication, HANDED_OVER)

@@ -21,7 +21,7 @@ from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, V31, V311, Connack, Connect, Properties, Will
 from gateway.mqtt.topics import name_error
 from gateway.ports.access import Verdict
-from gateway.ports.counters import ConnectResult, Protocol
+from gateway.ports.counters import ConnectResult, DisconnectReason, Protocol
 from gateway.session.connection import Connection
 from gateway.session.registry import Registry
 from gateway.session.session import Session
@@ -36,11 +36,17 @@ RESULTS: dict[int, ConnectResult] = {
     reasons.SERVER_UNAVAILABLE: "unavailable",
     reasons.SERVER_BUSY: "too_many",
     reasons.QUOTA_EXCEEDED: "too_many",
+    reasons.CONNECTION_RATE_EXCEEDED: "too_many",
 }
 """What a refused CONNECT is counted as."""
+_END: dict[ConnectResult, DisconnectReason] = {
+    "bad_credentials": "not_authorized", "not_authorized": "not_authorized", "banned": "not_authorized",
+}  # fmt: skip
+"""What the end of its connection is counted as; `refused`, where it is no question of who somebody is."""
 PROTOCOLS: dict[int, Protocol] = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 LEAST_SECONDS = 5.0
 """What a commit may take in any case: a short `connect_timeout` is meant for clients that are slow, not for disks."""
+ANOTHERS = reasons.CLIENT_IDENTIFIER_NOT_VALID, "the session of this client identifier belongs to another user"
 _NOT_STORED = "its session cannot be stored now: the queue manager does not answer; connect again later"
 
 
@@ -90,8 +96,8 @@ class Connacks:
             self._send_refusal(connection, version or 4, code, text)
         result = RESULTS.get(reason, "malformed" if malformed else "other")
         context.counters.mqtt_connects[connection.link.listener, PROTOCOLS.get(version, "3.1.1"), result] += 1
-        connection.rejected = True
-        context.close(connection, "protocol_error" if malformed else "not_authorized", text)
+        connection.rejected = result
+        context.close(connection, "protocol_error" if malformed else _END.get(result, "refused"), text)
 
     def refuse_malformed(self, connection: Connection, error: ProtocolError) -> None:
         """What came before CONNACK breaks the protocol."""
@@ -224,10 +230,18 @@ def connack_properties(connect: Connect, limits: Limits, assigned: str, expiry: 
     if limits.keep_alive_max and (not connect.keep_alive or connect.keep_alive > limits.keep_alive_max):
         properties[prop.SERVER_KEEP_ALIVE] = limits.keep_alive_max
     if connect.properties.get(prop.REQUEST_RESPONSE_INFORMATION) == 1:  # [MQTT-3.1.2-28]
-        properties[prop.RESPONSE_INFORMATION] = limits.response_prefix + (assigned or connect.client_id)
+        properties |= _response_information(limits, assigned or connect.client_id)
     method = connect.properties.get(prop.AUTHENTICATION_METHOD)
     if method is not None:  # [MQTT-4.12.0-5] [MQTT-4.12.0-6]
         properties[prop.AUTHENTICATION_METHOD] = method
         if verdict.data:
             properties[prop.AUTHENTICATION_DATA] = verdict.data
     return properties
+
+
+def _response_information(limits: Limits, client_id: str) -> Properties:
+    """Where the client is to have its answers sent; nothing where that is no topic that anybody could publish to."""
+    topic = limits.response_prefix + client_id
+    if len(topic.encode()) > limits.max_topic_length or name_error(topic, limits.max_topic_levels):
+        return {}
+    return {prop.RESPONSE_INFORMATION: topic}

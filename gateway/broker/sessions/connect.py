@@ -4,32 +4,45 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gateway.broker.context import Context
 from gateway.broker.deliver.in_flight import InFlight
 from gateway.broker.publish.router import Router
-from gateway.broker.sessions.connack import PROTOCOLS, Connacks, connack_properties, earlier, no_room, refusal
+from gateway.broker.sessions.connack import (
+    ANOTHERS,
+    LEAST_SECONDS,
+    PROTOCOLS,
+    Connacks,
+    connack_properties,
+    earlier,
+    no_room,
+    refusal,
+)
 from gateway.broker.sessions.endings import Endings
 from gateway.broker.sessions.ownership import Ownership
 from gateway.broker.sessions.wills import Wills
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
-from gateway.mqtt.packets import AUTH, DISCONNECT, V5, V31, Auth, Connack, Connect, Will
+from gateway.mqtt.packets import AUTH, V5, V31, Auth, Connack, Connect, Will
 from gateway.ports.access import Verdict
-from gateway.session.connection import AUTHENTICATING, CLOSED, NEW, ONLINE, Connection, Publisher
+from gateway.ports.counters import AuthReason
+from gateway.session.connection import AUTHENTICATING, NEW, ONLINE, Connection, Publisher
 from gateway.session.registry import Waiter
 from gateway.session.session import Session, session_expiry
 
 SHORT, FINE, COARSE = 10, 0.25, 1.0
 """Keep-alives up to SHORT seconds are checked every FINE seconds, the others every COARSE (the engine's tick)."""
-_MAX_HELD = 1000
-"""Packets that may arrive before CONNACK."""
-
-Packets = Callable[[Connection, list[Any]], None]
-"""Takes in the packets of a connection that is online."""
+_FAILURES: dict[int, AuthReason] = {
+    reasons.BAD_USER_NAME_OR_PASSWORD: "credentials",
+    reasons.NOT_AUTHORIZED: "credentials",
+    reasons.CONNECTION_RATE_EXCEEDED: "guessing",
+}
+"""What a refusal is counted as."""
+_SHOWN = 256
+"""Characters of a name that a refusal shows in the log."""
 
 
 class ConnectHandler:
@@ -40,7 +53,6 @@ class ConnectHandler:
         context: Context,
         router: Router,
         in_flight: InFlight,
-        packets: Packets,
         wills: Wills,
         connacks: Connacks,
         endings: Endings,
@@ -49,39 +61,23 @@ class ConnectHandler:
         self.context = context
         self.router = router
         self.in_flight = in_flight
-        self.packets = packets
         self.wills = wills
         self.connacks = connacks
         self.endings = endings
         self.ownership = ownership
+        self.on_online: Callable[[Connection], None] = lambda _connection: None
+        """Told of a client that was let in after it had to wait; set by the engine."""
         self.keep_alive = KeepAlive(context)
         self._deciding = False
         """True while a CONNECT is being decided: an answer that comes at once goes out with the batch."""
 
-    def early_packets(self, connection: Connection, packets: list[Any]) -> None:
-        """What a connection sent that is not online yet, in order: the first must be CONNECT [MQTT-3.1.0-1]; what
-        follows waits until that is decided, and is dropped with a refusal [MQTT3-3.1.4-5] [MQTT5-3.1.4-6]."""
-        for index, packet in enumerate(packets):
-            kind = packet[0] >> 4
-            if connection.state == NEW and isinstance(packet[-1], Connect):
-                self.connect(connection, packet)
-            elif connection.state == AUTHENTICATING:
-                if kind == AUTH:
-                    self.auth(connection, packet)
-                elif kind == DISCONNECT:  # [MQTT-3.1.2-30]
-                    self.endings.disconnect(connection, packet)
-                elif len(connection.held) < _MAX_HELD:
-                    connection.held.append(packet)
-                else:
-                    self.context.protocol_error(connection, ProtocolError("too much before CONNACK"))
-            elif connection.state == ONLINE:
-                connection.sent_early = True
-                self.packets(connection, packets[index:])
-                return
-            elif connection.state == CLOSED:
-                return
-            else:
-                self.context.protocol_error(connection, ProtocolError("the first packet has to be CONNECT"))
+    def while_deciding(self, connection: Connection, packet: Any) -> None:
+        """AUTH or DISCONNECT of a client whose CONNECT is being decided. What else it sends waits until then, and is
+        dropped with a refusal [MQTT3-3.1.4-5] [MQTT5-3.1.4-6]."""
+        if packet[0] >> 4 == AUTH:
+            self.auth(connection, packet)
+        else:
+            self.endings.disconnect(connection, packet)
 
     # -- CONNECT --
 
@@ -100,7 +96,7 @@ class ConnectHandler:
         if refused is not None:
             self.connacks.refuse(connection, *refused)
             return
-        connection.state = AUTHENTICATING
+        connection.state, connection.asked_at = AUTHENTICATING, context.scheduler.monotonic()
         self._deciding = True
         try:
             context.access.authenticate(connect, connection.link, lambda verdict: self._decided(connection, verdict))
@@ -112,50 +108,69 @@ class ConnectHandler:
         if connection.state != AUTHENTICATING:
             return
         context, connect = self.context, connection.request
+        connection.exchange = verdict.exchange
         if verdict.reason == reasons.CONTINUE_AUTHENTICATION:  # [MQTT-4.12.0-2]
             context.send(connection, writer.encode_auth(_auth(verdict, connect)))
-        elif verdict.reason:  # [MQTT-4.12.0-1] [MQTT-4.12.0-4]
-            if verdict.reason in {reasons.BAD_USER_NAME_OR_PASSWORD, reasons.NOT_AUTHORIZED}:
-                context.counters.mqtt_auth_failures[connection.link.listener, "credentials"] += 1
-            self.connacks.refuse(connection, verdict.reason, verdict.text)
+        elif verdict.after:
+            connection.refusal = verdict
+            _forget(connection)
+            patience = self._deadline(connection) - context.scheduler.monotonic()
+            context.scheduler.later(max(0.0, min(verdict.after, patience)), lambda: self._refuse_now(connection))
+        elif verdict.reason:
+            self._refuse(connection, verdict)
         else:
             self._accept(connection, connect, verdict)
-            self._take_held(connection)
+            self._take_early(connection)
         if not self._deciding:
             context.flush()
 
-    def _take_held(self, connection: Connection) -> None:
+    def _refuse(self, connection: Connection, verdict: Verdict) -> None:
+        """It is not who it says. [MQTT-4.12.0-1] [MQTT-4.12.0-4]"""
+        failure = _FAILURES.get(verdict.reason)
+        if failure is not None:
+            self.context.counters.mqtt_auth_failures[connection.link.listener, failure] += 1
+        self.connacks.refuse(connection, verdict.reason, verdict.text)
+
+    def _refuse_now(self, connection: Connection) -> None:
+        """A refusal was held back for long enough."""
+        if connection.state == AUTHENTICATING and connection.refusal is not None:
+            self._refuse(connection, connection.refusal)
+            self.context.flush()
+
+    def _take_early(self, connection: Connection) -> None:
         """What came after CONNECT, once it is accepted."""
-        if connection.state == ONLINE and connection.held:
-            held, connection.held = connection.held, []
-            connection.sent_early = True
-            self.packets(connection, held)
+        if connection.state == ONLINE:
+            self.on_online(connection)
 
     def _accept(self, connection: Connection, connect: Connect, verdict: Verdict, *, asked: bool = False) -> None:
         """The client is who it says: give it its session. [MQTT3-3.1.4-4] [MQTT5-3.1.4-5] [MQTT-3.2.0-2] `asked`: no
         other gateway has it."""
         client_id = verdict.client_id or connect.client_id
-        assigned = not client_id
-        if assigned:  # [MQTT-3.1.3-6]
+        made_up = not client_id
+        if made_up:  # [MQTT-3.1.3-6]
             client_id = self.router.new_client_id()
         connection.user = verdict.user
         connection.publisher = Publisher(connection.link.listener, client_id, verdict.user, connect.version)
         if connect.will is not None and not self._will_allowed(connection, connect.will):
             self.connacks.refuse(connection, reasons.NOT_AUTHORIZED, "the will's topic is not allowed to this client")
             return
+        session = self.context.sessions.get(client_id)
+        if self.context.is_anothers(session, verdict.user, connection.link.listener):
+            self.connacks.refuse(connection, *ANOTHERS)
+            return
         waiter = Waiter(connection, lambda: self._go_on(connection, connect, verdict))
-        ownership = None if asked or assigned else self.ownership
+        ownership = None if asked or made_up else self.ownership
         if ownership is not None and ownership.holds_up(client_id, waiter):
             return
         if self.endings.must_end_first(client_id, connect.clean_start, waiter):
             return
-        self._give_session(connection, connect, verdict, client_id, assigned=assigned)
+        self._give_session(connection, connect, verdict, client_id, assigned=not connect.client_id)
 
     def _go_on(self, connection: Connection, connect: Connect, verdict: Verdict) -> None:
         """What a CONNECT had to wait for has happened."""
         if connection.state == AUTHENTICATING:
             self._accept(connection, connect, verdict, asked=True)
-            self._take_held(connection)
+            self._take_early(connection)
 
     def _give_session(
         self, connection: Connection, connect: Connect, verdict: Verdict, client_id: str, *, assigned: bool
@@ -163,6 +178,7 @@ class ConnectHandler:
         context = self.context
         session, present = self._claim(connection, connect, client_id)
         connection.session, connection.state = session, ONLINE
+        connection.traced = context.traces(client_id)
         connection.reader.max_packet = connection.limits.max_packet  # known now: no longer the bound of strangers
         session.connection = connection
         listener = connection.link.listener
@@ -191,6 +207,7 @@ class ConnectHandler:
         session over."""
         listener, version = connection.link.listener, PROTOCOLS[connection.version]
         self.context.counters.mqtt_connects[listener, version, "accepted"] += 1
+        self.context.on_connected(connection)
         connection.session.unconfirmed = False
         connection.last_read = self.context.scheduler.monotonic()  # its keep-alive begins
         if connection.session.connection is connection:
@@ -256,6 +273,8 @@ class ConnectHandler:
         context, connect = self.context, connection.request
         method = packet[1].properties.get(prop.AUTHENTICATION_METHOD)
         agreed = connect.properties.get(prop.AUTHENTICATION_METHOD) if connect is not None else None
+        if connection.refusal is not None:
+            return  # it is on its way
         wanted = {reasons.CONTINUE_AUTHENTICATION, reasons.REAUTHENTICATE}
         if connection.state == AUTHENTICATING:
             wanted = {reasons.CONTINUE_AUTHENTICATION}  # [MQTT-4.12.0-3]
@@ -273,7 +292,12 @@ class ConnectHandler:
         """Re-authentication: success keeps the connection, failure ends it [MQTT-4.12.1-2]."""
         if connection.state != ONLINE:
             return
-        if verdict.reason in {reasons.SUCCESS, reasons.CONTINUE_AUTHENTICATION}:
+        connection.exchange = verdict.exchange
+        if verdict.after:
+            connection.refusal = verdict
+            at_once = verdict._replace(after=0.0)
+            self.context.scheduler.later(verdict.after, lambda: self._decided_again(connection, at_once))
+        elif verdict.reason in {reasons.SUCCESS, reasons.CONTINUE_AUTHENTICATION}:
             self.context.send(connection, writer.encode_auth(_auth(verdict, connection.request)))
             if not verdict.reason:
                 connection.auth = verdict
@@ -283,26 +307,47 @@ class ConnectHandler:
 
     # -- time --
 
-    def tick(self, now: float) -> None:
-        """Silence, slow CONNECTs, expired tokens."""
+    def tick(self, now: float) -> Iterator[None]:
+        """Silence, slow CONNECTs, expired tokens: a step for each connection that is ended."""
         context = self.context
         for connection in list(context.connections):
             if connection.state == ONLINE:
                 if self.connacks.overdue(connection, now):
                     self.connacks.withdraw(connection)
+                    yield
                     continue
                 if self.keep_alive.check(connection, now):
+                    yield
                     continue
                 if connection.auth is not None and 0 < connection.auth.expires < context.now:
                     context.refuse(connection, reasons.NOT_AUTHORIZED, "not_authorized", "the token has expired")
-            elif now - connection.connected_at > context.limits.connect_timeout:
+                    yield
+            elif now > self._deadline(connection):
                 self._too_late(connection)
+                yield
+
+    def _deadline(self, connection: Connection) -> float:
+        """Until when a client is waited for; or until when it waits, while it is for the gateway to decide."""
+        timeout = self.context.limits.connect_timeout
+        if connection.state == AUTHENTICATING and connection.exchange is None:
+            return connection.asked_at + max(timeout, LEAST_SECONDS)
+        return connection.connected_at + timeout
 
     def _too_late(self, connection: Connection) -> None:
-        """No CONNECT came, or its session could not be read, within the connect timeout."""
+        """No CONNECT came, or what it asks for could not be decided, within the connect timeout. Whoever has sent a
+        CONNECT is answered."""
+        if connection.refusal is not None:
+            self._refuse_now(connection)
+            return
         if connection.publisher.client_id:  # it is who it says
             text = "its session cannot be read now: the queue manager, or the gateway that has it, does not answer"
             self.connacks.refuse(connection, reasons.SERVER_UNAVAILABLE, text)
+            return
+        if connection.state == AUTHENTICATING:
+            busy = connection.exchange is None
+            reason = reasons.SERVER_BUSY if busy else reasons.NOT_AUTHORIZED
+            text = "its password could not be checked in time: try again later" if busy else "no AUTH came in time"
+            self.connacks.refuse(connection, reason, text)
             return
         connects = self.context.counters.mqtt_connects
         connects[connection.link.listener, PROTOCOLS.get(connection.version, "3.1.1"), "timeout"] += 1
@@ -333,12 +378,16 @@ class KeepAlive:
         """Every quarter of a second while a client has a short keep-alive."""
         context, now = self.context, self.context.scheduler.monotonic()
         context.now = context.scheduler.now()
-        for connection in list(self._short):
-            if connection.state != ONLINE or self.check(connection, now):
-                self._short.discard(connection)
+        context.slices.run("short keep-alives", lambda: self._checked(now))
         if self._short:
             context.scheduler.later(FINE, self._look)
         context.flush()
+
+    def _checked(self, now: float) -> Iterator[None]:
+        for connection in list(self._short):
+            if connection.state != ONLINE or self.check(connection, now):
+                self._short.discard(connection)
+                yield
 
     def check(self, connection: Connection, now: float) -> bool:
         """Whether the connection was silent for too long, and has been ended. Before CONNACK silence is ours."""
@@ -348,6 +397,17 @@ class KeepAlive:
             self.context.refuse(connection, reasons.KEEP_ALIVE_TIMEOUT, "keepalive", text)
             return True
         return False
+
+
+def _forget(connection: Connection) -> None:
+    """Keep of a CONNECT that is refused later only what the refusal and the log need: strangers may have sent much."""
+    connect = connection.request
+    connection.early.clear()
+    largest = connect.properties.get(prop.MAXIMUM_PACKET_SIZE)
+    connect.properties = {} if largest is None else {prop.MAXIMUM_PACKET_SIZE: largest}
+    connect.client_id, connect.will, connect.password = connect.client_id[:_SHOWN], None, None
+    if connect.username is not None:
+        connect.username = connect.username[:_SHOWN]
 
 
 def _auth(verdict: Verdict, connect: Connect) -> Auth:

@@ -10,14 +10,16 @@ What a member of shared subscriptions has not taken when its session ends is giv
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from math import inf
 from typing import Any
 
 from gateway.broker.context import Context
 from gateway.broker.deliver.fan_out import FanOut
 from gateway.broker.deliver.reports import Reports
 from gateway.broker.publish.qos2 import StagedRuns
+from gateway.broker.publish.route import Shared
 from gateway.broker.publish.router import Router
 from gateway.broker.refused.parking import Parking
 from gateway.broker.sessions.connack import Connacks
@@ -25,10 +27,11 @@ from gateway.broker.sessions.wills import Wills
 from gateway.errors import MQError, ProtocolError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons
-from gateway.mqtt.topics import SHARE_PREFIX, is_shared
+from gateway.mqtt.topics import is_shared, split_shared
 from gateway.ports.batch import Stored
 from gateway.ports.counters import DisconnectReason
 from gateway.ports.state_queues import OUT, PAGE, SESSIONS, STAGED, stored_for
+from gateway.routing.trie import FilterTrie
 from gateway.session.connection import CLOSED, ONLINE, Connection
 from gateway.session.outflow import restored
 from gateway.session.publication import Publication
@@ -37,6 +40,8 @@ from gateway.session.registry import Ending, Waiter
 from gateway.session.session import Session
 
 _AGAIN_SECONDS = 1.0
+GIVING_SECONDS = 0.01
+"""In one turn, for giving what ended sessions leave to other members of their shared subscriptions."""
 
 Orphan = tuple[str, Publication]
 """The shared subscription a message came through, and the message."""
@@ -64,8 +69,12 @@ class Endings:
         self.parking = parking
         self.wills = wills
         self.connacks = connacks
+        self.give_elsewhere: Callable[[str, Publication], None] = lambda _name, _publication: None
+        """Gives what was for a member of a shared subscription to one at another gateway."""
         self.expired_clients = 0
         """Sessions that have expired since the process began."""
+        self._left: deque[deque[Orphan]] = deque()
+        """What ended sessions leave in memory to other members of shared subscriptions, by session."""
         self._to_read: deque[Ending] = deque()
         self._reading: Ending | None = None
         self._known: dict[Session, Iterable[Stored]] = {}
@@ -122,6 +131,9 @@ class Endings:
             return
         was_online = connection.state == ONLINE
         connection.state = CLOSED
+        context.keep_of_stranger(connection, 0)
+        connection.early.clear()
+        connection.exchange = connection.refusal = None
         connection.out.clear()
         context.connections.discard(connection)
         self.parking.forget(connection)
@@ -141,23 +153,41 @@ class Endings:
             context.sessions.watch(session, context.now)
             context.persist(session)
 
+    def forget(self, connection: Connection) -> None:
+        """Its end has met a defect: it is no more all the same. Its session stays as it is stored, and is one of a
+        client that has gone away at the next start."""
+        connection.state = CLOSED
+        self.context.keep_of_stranger(connection, 0)
+        connection.out.clear()
+        self.context.connections.discard(connection)
+        session = connection.session
+        if session.connection is connection:
+            session.connection = None
+            if not session.durable:
+                self.context.sessions.remove(session)
+
     # -- sessions --
 
     def end(self, session: Session) -> None:
         """The session ends: nothing of it is kept but what it had retained [MQTT3-3.1.2-7] [MQTT5-4.1.0-2]."""
         context, batch = self.context, self.context.batch
-        orphans = self._orphans(session)
+        orphans = deque(self._orphans(session))
         self.unsubscribe_all(session)
         context.sessions.remove(session)
         for token in session.staged_tokens.values():
-            batch.take(STAGED, session.key, token)
+            batch.take(STAGED, session.staged_key, token)
         self.staged_runs.ended(session)
         session.ended = True
         if session.durable:
             batch.replace(SESSIONS, session.key, None)
         if session.durable or session.stored:  # what was stored while it was durable is taken too
             self._take_stored(session)
-        self._give_to_others(orphans)
+        if session.durable:  # in the unit of work that takes them
+            self._give_to_others(orphans, inf)
+        elif orphans:
+            self._left.append(orphans)
+            if len(self._left) == 1:
+                self._give_some()
 
     def unsubscribe_all(self, session: Session) -> None:
         """The session has no subscriptions any more."""
@@ -174,14 +204,15 @@ class Endings:
                 self.reports.forgotten(stored)
         context.stored.emptied(session)
 
-    def tick(self) -> None:
-        """Sessions and wills that are due."""
+    def tick(self) -> Iterator[None]:
+        """Sessions and wills that are due, one at each step."""
         context = self.context
         for session in context.sessions.due(context.now):
             if session.will_at and session.will_at <= context.now:
                 self.wills.fire(session)
             if session.ends_at and session.ends_at <= context.now:
-                self.expire(session)
+                context.set_aside.run("session", session.client_id, partial(self.expire, session))
+            yield
 
     def expire(self, session: Session) -> None:
         """Its expiry has passed: a delayed will is published no later than that [MQTT-3.1.2-8]."""
@@ -295,35 +326,60 @@ class Endings:
         if not filters:
             return []
         outflow = session.outflow
-        orphans = [(item.share, item.publication) for item in outflow.inflight.values() if item.share and item.qos == 1]
-        orphans += [(item.share, item.publication) for item in outflow.pending if item.share and item.token is None]
+        orphans = [(item.share, item.publication) for item in outflow.items() if item.share and item.qos == 1]
+        orphans += [
+            (item.share, item.publication) for item in outflow.pending_items() if item.share and item.token is None
+        ]
         if session.durable:
             orphans += self._stored_orphans(session, filters)
         return orphans
 
     def _stored_orphans(self, session: Session, filters: set[str]) -> list[Orphan]:
-        known = {item.token for item in session.outflow.inflight.values()} | self.context.being_taken(OUT, session.key)
+        known = {item.token for item in session.outflow.items()} | self.context.being_taken(OUT, session.key)
         orphans: list[Orphan] = []
+        shares: FilterTrie[str] = FilterTrie()
+        for name in filters:
+            shares.put(split_shared(name)[1].split("/"), name)
+        by_topic: dict[bytes, str] = {}
         for stored in self._stored(session):
             if stored.token in known or not is_shared_copy(stored.data):
                 continue
             item = restored(stored)
-            share = self._share_of(item.publication, filters)
-            if share and not item.released:
-                orphans.append((share, item.publication))
+            topic = item.publication.topic
+            if topic not in by_topic:  # which of the session's shared subscriptions such a copy belongs to
+                by_topic[topic] = next(iter(shares.match(topic.decode())), "")
+            if by_topic[topic] and not item.released:
+                orphans.append((by_topic[topic], item.publication))
         return orphans
 
-    def _share_of(self, publication: Publication, filters: set[str]) -> str:
-        """Which of the session's shared subscriptions a stored copy belongs to."""
-        groups = self.router.subscriptions.match(publication.topic.decode()).groups
-        names = (f"{SHARE_PREFIX}{group.name}/{group.filter}" for group in groups)
-        return next((name for name in names if name in filters), "")
+    def _give_some(self) -> None:
+        """Some of what was left in memory. Of many members that leave together the next is not yet gone."""
+        context = self.context
+        context.now = context.scheduler.now()
+        until = context.scheduler.monotonic() + GIVING_SECONDS
+        while self._left and context.scheduler.monotonic() <= until:
+            self._give_to_others(self._left[0], until)
+            if not self._left[0]:
+                self._left.popleft()
+        if self._left:
+            context.scheduler.later(0.0, self._give_on)
 
-    def _give_to_others(self, orphans: list[Orphan]) -> None:
-        """To another member of the same shared subscription, if there is one."""
-        for name, publication in orphans:
-            topic = publication.topic.decode()
-            for group in self.router.subscriptions.match(topic).groups:
-                shared = self.router.shared(group, topic)
-                if shared.name == name:
-                    self.fan_out.copy_to_member(shared, publication, {})
+    def _give_on(self) -> None:
+        self._give_some()
+        self.context.flush()
+
+    def _give_to_others(self, orphans: deque[Orphan], until: float) -> None:
+        """To another member of the same shared subscription, if there is one; as many as there is time for."""
+        monotonic = self.context.scheduler.monotonic
+        others: dict[tuple[str, bytes], Shared | None] = {}
+        while orphans and monotonic() <= until:
+            name, publication = orphans.popleft()
+            way = name, publication.topic
+            if way not in others:
+                group = self.router.subscriptions.group(name)
+                others[way] = None if group is None else self.router.shared(group, publication.topic.decode())
+            shared = others[way]
+            if shared is not None:
+                self.fan_out.copy_to_member(shared, publication, {})
+            else:
+                self.give_elsewhere(name, publication)

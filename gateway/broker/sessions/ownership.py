@@ -15,14 +15,22 @@ from typing import Any, NamedTuple
 
 from gateway.broker.context import Context
 from gateway.broker.deliver.expiry import Expiry
+from gateway.broker.gateways.census import Census
+from gateway.broker.gateways.from_others import FromOthers
+from gateway.broker.gateways.interests import Interests
+from gateway.broker.gateways.moves import Moves, stays_from
+from gateway.broker.gateways.to_others import ToOthers
 from gateway.broker.publish.router import Router
-from gateway.broker.sessions.connack import Connacks
+from gateway.broker.refused.set_aside import Aside, aside_of
+from gateway.broker.sessions.connack import ANOTHERS, Connacks
 from gateway.broker.sessions.endings import Endings
 from gateway.broker.sessions.recovery import Recovery, restore_staged
+from gateway.broker.sessions.retained_elsewhere import RetainedElsewhere
 from gateway.broker.sessions.wills import Wills
-from gateway.errors import MQError
+from gateway.errors import MQError, Refused
 from gateway.mqtt import reasons
 from gateway.ports.batch import Stored
+from gateway.ports.counters import UnitKind
 from gateway.ports.ownership import Message, Owners, message_key
 from gateway.ports.state_queues import GATEWAYS, SESSIONS, STAGED, WILLS, stored_for
 from gateway.session.connection import AUTHENTICATING
@@ -33,6 +41,9 @@ from gateway.session.session import Session, will_from_record, will_record
 _SLICE = 50
 """So many sessions are taken over before others get their turn."""
 _AGAIN_SECONDS, _RETRY_SECONDS = 0.05, 1.0
+_AGAIN = reasons.SERVER_BUSY, "the same client connected again"
+_THERE = reasons.SERVER_BUSY, "the same client is connecting to another gateway"
+_ELSEWHERE = reasons.SERVER_BUSY, "the same client connected to another gateway"
 
 
 class Claim:
@@ -52,6 +63,25 @@ class Claim:
         return self.waiter.connection is not None and self.waiter.connection.state == AUTHENTICATING
 
 
+def _user(claim: Claim) -> str | None:
+    """Who connects."""
+    connection = claim.waiter.connection
+    return None if connection is None else connection.user
+
+
+def _who(claim: Claim) -> dict[str, Any]:
+    """What the owner of a session is told of who asks for it."""
+    connection = claim.waiter.connection
+    return {} if connection is None else {"user": connection.user, "listener": connection.link.listener}
+
+
+class _Unread(NamedTuple):
+    """A session whose record nobody can read."""
+
+    stored: Stored
+    error: Exception
+
+
 class _Left(NamedTuple):
     """A session as it lies on the state queues."""
 
@@ -59,6 +89,12 @@ class _Left(NamedTuple):
     rows: list[Stored]
     staged: list[Stored]
     wills: list[Stored]
+    stored: Stored
+    """The record, as it is."""
+
+
+def _WAIT() -> None:  # noqa: N802 -- a value to be compared with
+    """Yielded by what goes on when it is called again."""
 
 
 _Loading = Generator[Callable[[], Any] | None, Any, None]
@@ -87,6 +123,17 @@ class Ownership:
         self.endings = endings
         self.recovery = recovery
         self.instance = owners.instance
+        self.retained = RetainedElsewhere(context, recovery.retained, self.instance, owners.peers, self._write)
+        self.interests = Interests(context, router, self.instance, owners.peers, self._write)
+        self.census = Census(self.instance, owners.peers)
+        self.census.write = self._write
+        self.to_others = ToOthers(context, router, self.instance)
+        self.from_others = FromOthers(context, router, endings.fan_out, owners)
+        self.moves = Moves(context, router, self.to_others, self._write, self.from_others.arrived)
+        self.from_others.moves = self.moves
+        endings.fan_out.forward, endings.give_elsewhere = self.to_others.send, self.to_others.give
+        self._former: dict[str, list[str]] = {}
+        """The clients whose sessions were another gateway's, by gateway, until what was put for it is handed over."""
         self._claims: dict[str, Claim] = {}
         self._number = 0
         self._loading: _Loading | None = None
@@ -94,6 +141,11 @@ class Ownership:
         """Questions that cannot be answered yet."""
         self._receiving: set[str] = set()
         """Clients whose sessions are this gateway's and are being read."""
+        self._until_received: list[Message] = []
+        """That a gateway is no more, and what follows, while sessions are being read that may come from there: whoever
+        takes over from it goes on when it is known here who gets what it has left."""
+        self._awaited: set[str] = set()
+        """The clients of those sessions."""
         self._settling: set[str] = set()
         """Owners whose sessions all name this gateway once a batch is committed: not to be looked through again."""
 
@@ -115,15 +167,37 @@ class Ownership:
     def recovered(self, expired: list[str]) -> None:
         """All that is this gateway's has been recovered, with what these others left: from now on messages of other
         gateways are answered."""
-        if expired:
-            self._settle(expired)
+        gone = [owner for owner in expired if owner]
+        self.interests.changed()
+        if gone and self.owners.peers():  # those have to hear of it first
+            self._loading = self._finish(expired, gone)
+        else:
+            for owner in gone:
+                left, last = self.from_others.left(owner), None
+                while found := left(last):
+                    last = self._inherited(owner, found)
+            if expired:
+                self._settle(expired)
         self.owners.listen(self.on_message, self.changed)
+        self.from_others.start()
+        if self._loading is not None:
+            self._load()
+
+    def _finish(self, expired: list[str], gone: list[str]) -> _Loading:
+        """The last part of taking over from these owners."""
+        yield from self._forwarded_to(gone)
+        self._settle(expired)
 
     def claim(self, session: Session, record: dict[str, Any]) -> None:
         """A session that names another owner, or none, names this gateway from now on."""
         if record.get("owner", "") == self.instance:
             return
+        former = record.get("owner", "")
+        if former and former in self.owners.expired_owners():
+            self._former.setdefault(former, []).append(session.client_id)
         session.epoch = record.get("epoch", 0) + 1
+        if former and former in self.owners.expired_owners():
+            self.moves.inherits(session, former)
         record = record | self.context.owner_of(session)
         if record["connected"]:
             record |= {"connected": False, "since": self.context.now, "sent": session.outflow.redelivered}
@@ -150,9 +224,12 @@ class Ownership:
             return False
         if not self._busy and not self.owners.peers() and client_id not in self._receiving:
             return False
-        older = self._claims.pop(client_id, None)
+        older = self._claims.get(client_id)
+        if older is not None and older.waits and _user(older) != getattr(waiter.connection, "user", None):
+            self._refuse(Claim(waiter, 0), *ANOTHERS)
+            return True
         if older is not None and older.waiter.connection is not waiter.connection:
-            self._refuse(older, "the same client connected again")
+            self._refuse(older, *_AGAIN)
         self._number += 1
         claim = self._claims[client_id] = Claim(waiter, self._number)
         if not self._busy:
@@ -162,40 +239,60 @@ class Ownership:
     def _ask(self, client_id: str, claim: Claim) -> None:
         claim.unanswered = {*self.owners.peers()}
         for peer in claim.unanswered:
-            self._write(peer, {"kind": "ask", "client": client_id, "number": claim.number})
+            self._write(peer, {"kind": "ask", "client": client_id, "number": claim.number, **_who(claim)})
 
     def _go_on(self, client_id: str) -> None:
         if client_id not in self._receiving:  # else when its session has been read
             self._claims.pop(client_id).waiter.call()
 
-    def _refuse(self, claim: Claim, text: str) -> None:
+    def _refuse(self, claim: Claim, reason: int, text: str) -> None:
         connection = claim.waiter.connection
         if connection is not None and claim.waits:
-            self.connacks.refuse(connection, reasons.SERVER_BUSY, text)
+            self.connacks.refuse(connection, reason, text)
 
     # -- messages between gateways --
 
     def on_message(self, message: Message) -> None:
         """Another gateway asks or answers."""
         self.context.now = self.context.scheduler.now()
-        kind, client_id = message["kind"], message.get("client", "")
+        kind = message["kind"]
+        self.interests.introduce(message["from"])
+        if (kind == "gone" and self._receiving) or (kind in {"gone", "heard?"} and self._until_received):
+            self._awaited = self._awaited or set(self._receiving)
+            self._until_received.append(message)
+        else:
+            self._take(kind, message.get("client", ""), message)
+        self.context.flush()
+
+    def _take(self, kind: str, client_id: str, message: Message) -> None:
         if kind == "ask":
             self._asked(message)
         elif kind == "yours":
             self._receiving.add(client_id)
-            self._receive(client_id)
-        elif kind in {"none", "wait"}:
+            self._receive(message)
+        elif kind in {"none", "wait", "anothers"}:
             self._answered(message, kind)
-        self.context.flush()
+        elif kind == "gone":
+            self.interests.forget(message["gateway"])
+            self.moves.forget(message["gateway"])
+        elif kind == "settled":
+            self.moves.settled(client_id, message["move"], message["from"])
+        elif kind == "census":
+            self.census.heard(message, self.context.now)
+        elif kind == "departed":
+            self.moves.departed(client_id, message["move"], message["last"])
+        else:
+            self.interests.on_message(message)
+            self.retained.on_message(message)
 
     def _answered(self, message: Message, kind: str) -> None:
         client_id = message["client"]
         claim = self._claims.get(client_id)
         if claim is None or claim.number != message["number"]:
             return
-        if kind == "wait":  # the same client is connecting there too
+        if kind != "none":  # the same client is connecting there too, or has a session of another user there
             del self._claims[client_id]
-            self._refuse(claim, "the same client is connecting to another gateway")
+            self._refuse(claim, *(ANOTHERS if kind == "anothers" else _THERE))
             return
         claim.unanswered.discard(message["from"])
         if not claim.unanswered:
@@ -204,11 +301,14 @@ class Ownership:
     def _asked(self, message: Message) -> None:
         client_id, sender = message["client"], message["from"]
         session = self.context.sessions.get(client_id)
-        if session is not None and session.unconfirmed and not self._busy:
-            session.expiry = 0  # its client has not been told of it
-        if not self._busy and session is not None and session.connection is not None and not session.expiry:
-            self.endings.take_over(session.connection)  # and so it ends
+        anothers = self._is_anothers(session, message)
+        if session is not None and not self._busy and not anothers:
+            if session.unconfirmed:
+                session.expiry = 0  # its client has not been told of it
+            if session.connection is not None and not session.expiry:
+                self.endings.take_over(session.connection)  # and so it ends
         reading = client_id in self._receiving or session in self.context.sessions.ending
+        reading = reading or (session is not None and self.moves.is_unsettled(session))
         if self._busy or reading or (session is not None and session.releasing):
             self._defer(message)
             return
@@ -218,15 +318,23 @@ class Ownership:
         if claim is not None and not claim.waits:
             del self._claims[client_id]
             claim = None
-        if claim is not None and self.instance < sender:
+        if anothers:
+            answer["kind"] = "anothers"
+        elif claim is not None and self.instance < sender:
             answer["kind"] = "wait"
         elif claim is not None:
             del self._claims[client_id]
-            self._refuse(claim, "the same client connected to another gateway")
-        elif session is not None and self._give(session, sender):
-            answer["kind"] = "yours"
+            self._refuse(claim, *_ELSEWHERE)
+        elif session is not None:
+            stays = self.moves.stays_of(session)
+            if self._give(session, sender):
+                answer |= {"kind": "yours", "stays": stays}
         self._write(sender, answer)
         self.owners.reached("answered")
+
+    def _is_anothers(self, session: Session | None, message: Message) -> bool:
+        """Whether somebody asks for a session of another user. Gateways of earlier versions do not say who asks."""
+        return "listener" in message and self.context.is_anothers(session, message["user"], message["listener"])
 
     def _defer(self, message: Message) -> None:
         if not self._deferred and not self._busy:
@@ -260,6 +368,7 @@ class Ownership:
             delay = max(0, int(session.will_at - context.now))
             will = will_record(session, session.will, delay) | owner
             context.batch.replace(WILLS, session.key, encode_json(will))
+        self.moves.goes(session, to)
         self._forget(session)
         self.context.counters.mqtt_sessions_signed_over += 1
         return True
@@ -273,34 +382,53 @@ class Ownership:
         self.expiry.forget(session)
         context.refill.pop(session, None)
 
-    def _receive(self, client_id: str) -> None:
+    def _receive(self, message: Message) -> None:
         """Read the session that another gateway has transferred; a device may wait for it."""
         self.owners.reached("receiving")
-        self.context.ask(lambda: self._read(client_id), lambda found: self._received(client_id, found))
+        self.context.ask(lambda: self._read(message["client"]), lambda found: self._received(message, found))
 
-    def _read(self, client_id: str) -> _Left | None:
+    def _read(self, client_id: str) -> _Left | _Unread | None:
         for stored in self.context.queue_manager.fetch(SESSIONS, key_of(client_id), 1):
-            record = decode_json(stored.data)
+            try:
+                record = _decode("session", stored)
+            except (ValueError, TypeError) as error:
+                return _Unread(stored, error)
             if record.get("owner") == self.instance:
-                return self._left(record)
+                return self._left(record, stored)
         return None
 
-    def _left(self, record: dict[str, Any]) -> _Left:
+    def _left(self, record: dict[str, Any], stored: Stored) -> _Left:
         manager, key = self.context.queue_manager, key_of(record["client"])
         staged, wills_ = manager.fetch(STAGED, key, 0xFFFF), manager.fetch(WILLS, key, 1)
-        return _Left(record, list(stored_for(manager, key)), staged, wills_)
+        return _Left(record, list(stored_for(manager, key)), staged, wills_, stored)
 
-    def _received(self, client_id: str, left: _Left | MQError | None) -> None:
+    def _received(self, message: Message, left: _Left | _Unread | MQError | None) -> None:
         if isinstance(left, MQError):  # it is away for the moment
-            self.context.scheduler.later(_RETRY_SECONDS, lambda: self._receive(client_id))
+            self.context.scheduler.later(_RETRY_SECONDS, lambda: self._receive(message))
             return
+        client_id = message["client"]
         self._receiving.discard(client_id)
-        if left is not None and self.context.sessions.get(client_id) is None:
-            self._restore_will(self._restore(left), left)
-            self.context.counters.mqtt_sessions_taken_over += 1
+        set_aside, key = self.context.set_aside, key_of(client_id)
+        if isinstance(left, _Unread):
+            set_aside.keep("session", key.hex(), left.error, partial(aside_of, SESSIONS, key, left.stored))
+        elif left is not None and self.context.sessions.get(client_id) is None:
+            restore = partial(self._restore_received, left, message)
+            if set_aside.record("session", SESSIONS, key, left.stored, restore):
+                self.context.counters.mqtt_sessions_taken_over += 1
         self.owners.reached("received")
         if client_id in self._claims:
             self._go_on(client_id)
+        self._awaited.discard(client_id)
+        if self._until_received and not self._awaited:
+            messages, self._until_received = self._until_received, []
+            for one in messages:
+                self._take(one["kind"], "", one)
+
+    def _restore_received(self, left: _Left, message: Message) -> None:
+        session = self._restore(left)
+        move = self.moves.comes(session, message["from"], stays_from(message))
+        self._restore_will(session, left)
+        self.interests.ask_all(lambda: self.moves.known(session.client_id, move))
 
     def _restore(self, left: _Left) -> Session:
         session = self.recovery.restore_session(left.record, left.rows)
@@ -327,6 +455,7 @@ class Ownership:
         """Other gateways have started or ended: take over the orphaned sessions that are this gateway's, then ask again
         for those that devices wait for."""
         self.context.now = self.context.scheduler.now()
+        self.interests.changed()
         expired = [owner for owner in self.owners.expired_owners() if owner not in self._settling]
         if self._loading is None and not self._settling:
             if expired:
@@ -348,7 +477,14 @@ class Ownership:
         except StopIteration:
             self.context.flush()
             return
-        if read is not None:
+        except Exception as error:  # noqa: BLE001 -- from the beginning, as when the queue manager is away
+            self.context.set_aside.keep("call", "sessions of a gateway that has ended", error)
+            self._loading = None
+            self.context.scheduler.later(_RETRY_SECONDS, self.changed)
+            return
+        if read is _WAIT:
+            self.context.flush()
+        elif read is not None:
             self.context.ask(read, self._load)
         else:
             self.context.flush()
@@ -361,24 +497,69 @@ class Ownership:
         kept = yield lambda: list(context.queue_manager.load(WILLS))
         sessions = iter(context.queue_manager.load(SESSIONS))
         while some := (yield lambda: list(islice(sessions, _SLICE))):
-            for _, stored in some:
-                record = decode_json(stored.data)
+            for key, stored in some:
+                record = self._record("session", key, stored)
                 if record.get("owner", "") not in expired or context.sessions.get(record["client"]) is not None:
                     continue
-                left = yield partial(self._left, record)
+                left = yield partial(self._left, record, stored)
                 if context.sessions.get(record["client"]) is None:
-                    self._restore(left)
-                    context.counters.mqtt_sessions_taken_over += 1
+                    restore = partial(self._restore, left)
+                    if context.set_aside.record("session", SESSIONS, key, stored, restore):
+                        context.counters.mqtt_sessions_taken_over += 1
             if len(some) == _SLICE:
                 self.owners.reached("slice")
             yield None
         for key, stored in kept:
-            record = decode_json(stored.data)
+            record = self._record("will", key, stored)
             if record.get("owner", "") in expired:
                 session = context.sessions.get(record["client"])
-                self.wills.restore(session, key, record)
-        self._settle(expired)
+                publish = partial(self.wills.restore, session, key, record)
+                context.set_aside.record("will", WILLS, key, stored, publish)
+        yield from self._finish(expired, [owner for owner in expired if owner])
         self.owners.reached("signing")
+
+    def _forwarded_to(self, gone: list[str]) -> _Loading:
+        """Publications that others have put for these gateways are for the sessions that were theirs. First all others
+        hear that nothing is to be put for them any more, and this gateway has read all that they have written to it."""
+        heard: list[bool] = []
+        waits: list[bool] = []
+
+        def go_on() -> None:
+            heard.append(True)
+            if waits:
+                self.context.scheduler.later(0.0, self._load)
+
+        for owner in gone:
+            self.interests.say_gone(owner)
+        self.interests.ask_all(go_on, oneself=True)
+        if not heard:
+            waits.append(True)
+            yield _WAIT
+        while self._receiving:  # what these gave last: who gets what they have left is known when it is here
+            yield lambda: None
+        for owner in gone:
+            self.moves.forget(owner)  # a session that has come from it waits for nothing any more
+        for owner in gone:
+            left, last = self.from_others.left(owner), None
+            while found := (yield partial(left, last)):
+                last = self._inherited(owner, found)
+            self._former.pop(owner, None)
+
+    def _inherited(self, owner: str, found: list[Stored]) -> Stored:
+        clients, peers = self._former.get(owner, ()), self.owners.peers() - {owner, *self.owners.expired_owners()}
+        self.from_others.inherited(owner, clients, found, peers)
+        return found[-1]
+
+    def _record(self, what: UnitKind, key: bytes, stored: Stored) -> dict[str, Any]:
+        """A record that lies on a state queue; empty if nobody can read it: then nobody knows whose it is."""
+        try:
+            return _decode(what, stored)
+        except (ValueError, TypeError) as error:
+            queue = SESSIONS if what == "session" else WILLS
+            others = set(self.owners.peers()).difference(self.owners.expired_owners())
+            aside = _of_nobody if others else partial(aside_of, queue, key, stored)
+            self.context.set_aside.keep(what, key.hex(), error, aside)
+            return {}
 
     def _resume(self) -> None:
         for client_id, claim in list(self._claims.items()):
@@ -391,3 +572,17 @@ class Ownership:
                 claim.number = self._number
                 self._ask(client_id, claim)
         self._ask_again()
+
+
+def _decode(what: UnitKind, stored: Stored) -> dict[str, Any]:
+    """A record, if it has the form by which it is found out whose it is."""
+    record = decode_json(stored.data)
+    if not isinstance(record.get("owner", ""), str):
+        raise TypeError(f"the record of a {what} names nobody")
+    if what == "session" and not isinstance(record.get("client"), str):
+        raise TypeError("the record of a session names no client")
+    return record
+
+
+def _of_nobody() -> Aside:
+    raise Refused("another gateway may own it", 0)

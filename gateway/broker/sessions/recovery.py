@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from gateway.broker.context import Context
 from gateway.broker.deliver.expiry import Expiry
 from gateway.broker.publish import qos2
 from gateway.broker.publish.retained import Retained
+from gateway.broker.refused.set_aside import AWAY, Aside, aside_of
 from gateway.broker.sessions.subscriptions import SubscribeHandler
 from gateway.broker.sessions.wills import Wills
+from gateway.errors import Refused
 from gateway.ports.batch import Stored
-from gateway.ports.state_queues import OUT, RETAINED, SESSIONS, STAGED, WILLS, stored_for
+from gateway.ports.state_queues import OUT, RETAINED, SESSIONS, STAGED, TOGETHER, WILLS, stored_for
 from gateway.session.outflow import restored
-from gateway.session.record import decode_json, decode_publication
+from gateway.session.record import HANDED_OVER, decode_json, decode_publication, key_of
 from gateway.session.session import NEVER, Session
 
 
@@ -37,6 +40,15 @@ class Owned(Protocol):
         """All that is this gateway's has been recovered, with what these others left."""
 
 
+class Found(NamedTuple):
+    """What has been brought back so far."""
+
+    sessions: dict[bytes, Session]
+    """By key."""
+    number: dict[str, int]
+    """How much of each kind, for the log."""
+
+
 class Recovery:
     """Brings sessions back from their records."""
 
@@ -54,38 +66,79 @@ class Recovery:
         that a kill had ended."""
         context, load = self.context, self.context.queue_manager.load
         expired = owned.expired_owners() if owned is not None else []
-        number = {"sessions": 0, "retained": 0, "staged": 0, "wills": 0, "orphans": 0}
-        alone = owned is None or owned.is_alone()
-        by_key: dict[bytes, Session] = {}
-        for _, stored in load(SESSIONS):
-            record = decode_json(stored.data)
-            if owned is None or owned.is_own(record):
-                session = self.restore_session(record)
-                by_key[session.key] = session
-                number["sessions"] += 1
-                if owned is not None:
-                    owned.claim(session, record)
-        for _, stored in load(RETAINED):
-            publication, _, _, _ = decode_publication(stored.data)
-            self.retained.restore(publication)
-            number["retained"] += 1
+        found = Found({}, {"sessions": 0, "retained": 0, "staged": 0, "wills": 0, "orphans": 0})
+        alone, units = owned is None or owned.is_alone(), context.set_aside
+        lost: dict[bytes, list[tuple[bytes, Stored]]] = {}
+        for key, stored in load(SESSIONS):
+            call, aside = partial(self._session, owned, found, stored), partial(_aside, owned, SESSIONS, key, stored)
+            if not units.run("session", key.hex(), call, aside, AWAY):
+                lost[key] = []
+        for key, stored in load(RETAINED):
+            units.record("retained", RETAINED, key, stored, partial(self._retained, found, stored))
         for key, stored in load(STAGED):
-            if (staging := by_key.get(key)) is not None:
-                restore_staged(staging, stored)
-                number["staged"] += 1
-                continue
-            number["orphans"] += 1
-            if alone:  # its session had ended with the process: the client begins anew and sends it again
-                context.batch.take(STAGED, key, stored.token)
+            units.record("staged", STAGED, key, stored, partial(self._staged, found, lost, alone, key, stored))
         for key, stored in load(WILLS):
-            record = decode_json(stored.data)
-            if owned is None or owned.is_own(record):
-                self.wills.restore(by_key.get(key), key, record)
-                number["wills"] += 1
+            call, aside = partial(self._will, owned, found, key, stored), partial(_aside, owned, WILLS, key, stored)
+            units.run("will", key.hex(), call, aside, AWAY)
+        for key, staged in lost.items():
+            self._set_aside_with_session(key, staged)
         if owned is not None:
             owned.recovered(expired)
-        context.counters.spool_recovered_messages += sum(number.values())
-        return number
+        context.counters.spool_recovered_messages += sum(found.number.values())
+        return found.number
+
+    def _session(self, owned: Owned | None, found: Found, stored: Stored) -> None:
+        record = decode_json(stored.data)
+        if owned is None or owned.is_own(record):
+            session = self.restore_session(record)
+            if owned is not None:
+                owned.claim(session, record)
+            found.sessions[session.key] = session
+            found.number["sessions"] += 1
+
+    def _retained(self, found: Found, stored: Stored) -> None:
+        self.retained.restore(decode_publication(stored.data)[0])
+        found.number["retained"] += 1
+
+    def _staged(
+        self, found: Found, lost: dict[bytes, list[tuple[bytes, Stored]]], alone: bool, key: bytes, stored: Stored
+    ) -> None:
+        owner = key_of(qos2.read_staged(stored)[0].client_id) if key == TOGETHER else key
+        session = found.sessions.get(owner)
+        if session is not None:
+            restore_staged(session, stored)
+            found.number["staged"] += 1
+            if key != session.staged_key:
+                self._stage_anew(session, key, stored)
+        elif owner in lost:
+            lost[owner].append((key, stored))
+        else:
+            found.number["orphans"] += 1
+            if alone:  # its session had ended with the process: the client begins anew and sends it again
+                self.context.batch.take(STAGED, key, stored.token)
+
+    def _stage_anew(self, session: Session, key: bytes, stored: Stored) -> None:
+        """Under another key: an older gateway staged it, or one that shared the state queues."""
+        batch, (publication, packet_id) = self.context.batch, qos2.read_staged(stored)
+        batch.take(STAGED, key, stored.token)
+        del session.staged_tokens[packet_id]
+        flags = HANDED_OVER if publication.handed_over else 0
+        qos2.put_record(self.subscribe.router, batch, session, packet_id, publication, flags)
+
+    def _will(self, owned: Owned | None, found: Found, key: bytes, stored: Stored) -> None:
+        record = decode_json(stored.data)
+        if owned is None or owned.is_own(record):
+            self.wills.restore(found.sessions.get(key), key, record)
+            found.number["wills"] += 1
+
+    def _set_aside_with_session(self, key: bytes, staged: list[tuple[bytes, Stored]]) -> None:
+        """The record of a session is set aside: what is stored for it, and what its client has staged, goes along, so
+        that the next session of that client does not find it, and a replay of all brings it back."""
+        context, why = self.context, Refused("its session is set aside", 0)
+        for where, stored in staged:
+            context.set_aside.keep("staged", key.hex(), why, partial(aside_of, STAGED, where, stored))
+        for stored in stored_for(context.queue_manager, key):
+            context.set_aside.keep("stored", key.hex(), why, partial(aside_of, OUT, key, stored))
 
     def restore_session(self, record: dict[str, Any], rows: Collection[Stored] | None = None) -> Session:
         """A stored session, without its client; `rows`: what is stored for it, where that is known."""
@@ -93,6 +146,8 @@ class Recovery:
         if record["connected"]:  # its connection ended with the process: the time runs from now
             session.ends_at = 0.0 if session.expiry == NEVER else context.now + session.expiry
         context.sessions.add(session)
+        if context.batch.undo is not None:
+            context.batch.undo.step(self._forget, session)
         for subscribed in list(session.subscriptions.values()):
             self.subscribe.add(session, subscribed.options, subscribed.identifier)
         depth = context.queue_manager.depth(OUT, session.key) if rows is None else len(rows)
@@ -110,15 +165,35 @@ class Recovery:
             session.expiry = session_expiry
         return session
 
+    def _forget(self, session: Session) -> None:
+        """It could not be brought back whole."""
+        self.context.sessions.remove(session)
+        self.context.stored.emptied(session)
+        self.expiry.forget(session)
+        self.subscribe.router.unsubscribe_all(session)
+
     def _last_id(self, session: Session, rows: Iterable[Stored]) -> int:
         """The packet id given last: counting goes on from there."""
         used: set[int] = set()
-        for stored in rows:
+
+        def look(stored: Stored) -> None:
             item = restored(stored)
             used.add(item.packet_id)
             self.expiry.watch(session, item.publication)
             self.context.stored.added(session, len(item.publication.payload), 0)
-        return end_of_ids(used)
+
+        for stored in rows:
+            if not self.context.set_aside.record("stored", OUT, session.key, stored, partial(look, stored)):
+                self.context.stored.added(session, 0, -1)
+        return end_of_ids(used) if used else 0
+
+
+def _aside(owned: Owned | None, queue: str, key: bytes, stored: Stored) -> Aside:
+    """A session or will that has failed. Other gateways read these queues too: what is not known to be this gateway's
+    stays for the one whose it is."""
+    if owned is not None and not owned.is_alone() and not owned.is_own(decode_json(stored.data)):
+        raise Refused("another gateway may own it", 0)
+    return aside_of(queue, key, stored)
 
 
 def end_of_ids(used: set[int]) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any
 
 from gateway.broker.context import Context
@@ -30,9 +31,41 @@ REFUSED: dict[int, SubscribeReason] = {
     reasons.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED: "shared",
     reasons.QUOTA_EXCEEDED: "quota",
     reasons.NOT_AUTHORIZED: "not_authorized",
+    reasons.IMPLEMENTATION_SPECIFIC_ERROR: "defect",
 }
 DEEP, LONG = 10, 256
 """Filters up to so many levels and characters are not counted."""
+
+
+class _Room:
+    """What the filters of a session have together, counted when somebody asks."""
+
+    __slots__ = ("_filters", "_length", "_levels")
+
+    def __init__(self, filters: dict[str, Subscribed]) -> None:
+        self._filters = filters
+        self._levels = self._length = -1
+
+    def _count(self) -> None:
+        if self._levels < 0:
+            self._levels = sum(one.count("/") + 1 for one in self._filters)
+            self._length = sum(map(len, self._filters))
+
+    @property
+    def levels(self) -> int:
+        self._count()
+        return self._levels
+
+    @property
+    def length(self) -> int:
+        self._count()
+        return self._length
+
+    def take(self, filter_: str) -> None:
+        """It is about to be one of them."""
+        if self._levels >= 0 and filter_ not in self._filters:
+            self._levels += filter_.count("/") + 1
+            self._length += len(filter_)
 
 
 class SubscribeHandler:
@@ -43,6 +76,10 @@ class SubscribeHandler:
         self.router = router
         self.retained = retained
         self.fan_out = fan_out
+        self.when_current: Callable[[Callable[[], None]], None] = self._when_committed
+        """Calls what is given when all that is retained is known here, with the open batch at the earliest."""
+        self.when_known: Callable[[Collection[str], Callable[[], None]], bool] = lambda _filters, _call: False
+        """Whether other gateways have to hear of these filters first; then it calls what is given when they have."""
         self._retained: dict[Connection, deque[Iterator[Item]]] = {}
         """Retained messages that are still to be sent, by subscription and in order."""
 
@@ -57,30 +94,67 @@ class SubscribeHandler:
         retained: list[tuple[Subscription, int]] = []
         if any(self._malformed(connection, wanted.filter) for wanted in record.subscriptions):
             return  # none of it holds
+        room = _Room(session.subscriptions)
         for wanted in record.subscriptions:
-            problem = self._problem(connection, wanted)
+            problem, new = self._granted(connection, wanted, identifier, room)
             if problem:
                 context.counters.mqtt_subscriptions_refused[connection.link.listener, REFUSED[problem]] += 1
                 answers.append(problem if connection.version == V5 else self._old_refusal(connection, wanted))
                 continue
-            wanted.qos = min(wanted.qos, context.limits.max_qos)  # [MQTT-3.2.2-10]
-            new = self.add(session, wanted, identifier)
             answers.append(wanted.qos)
             # [MQTT5-3.3.1-9] [MQTT5-3.3.1-10] [MQTT5-3.3.1-11]
             if wanted.retain_handling == 0 or (wanted.retain_handling == 1 and new):
                 retained.append((wanted, identifier))
         if session.durable:
             context.persist(session)
-        context.batch.reply(connection, writer.encode_suback(connection.version, Suback(record.packet_id, answers)))
-        if retained:
-            until = self.retained.number
+        suback = writer.encode_suback(connection.version, Suback(record.packet_id, answers))
+        until = self.retained.number
+
+        def known() -> None:
+            context.batch.reply(connection, suback)
             context.batch.after.append(lambda: self._send_retained(connection, retained, until))
+
+        if self.when_known([wanted.filter for wanted in record.subscriptions], known):
+            return
+        context.batch.reply(connection, suback)
+        if retained:
+            self.when_current(lambda: self._send_retained(connection, retained, until))
+
+    def _granted(self, connection: Connection, wanted: Subscription, identifier: int, room: _Room) -> tuple[int, bool]:
+        """Make one filter effective: 0, and whether it is new; or the reason why it is refused. A defect that it meets
+        is the reason of this filter alone."""
+        problem, new = reasons.IMPLEMENTATION_SPECIFIC_ERROR, False
+
+        def grant() -> None:
+            nonlocal problem, new
+            problem = self._problem(connection, wanted, room)
+            if not problem:
+                wanted.qos = min(wanted.qos, self.context.limits.max_qos)  # [MQTT-3.2.2-10]
+                room.take(wanted.filter)
+                new = self.add(connection.session, wanted, identifier)
+
+        whom = f"{wanted.filter} of {connection.publisher.client_id}"
+        if not self.context.set_aside.run("subscription", whom, grant):
+            return reasons.IMPLEMENTATION_SPECIFIC_ERROR, False
+        return problem, new
+
+    def refuse(self, connection: Connection, packet: Any) -> None:
+        """A SUBSCRIBE that meets a defect as a whole: each filter is refused, and the connection goes on."""
+        record, old = packet[1], connection.version != V5
+        refused = self.context.counters.mqtt_subscriptions_refused
+        refused[connection.link.listener, "defect"] += len(record.subscriptions)
+        answers = [
+            self._old_refusal(connection, wanted) if old else reasons.IMPLEMENTATION_SPECIFIC_ERROR
+            for wanted in record.subscriptions
+        ]
+        answer = writer.encode_suback(connection.version, Suback(record.packet_id, answers))
+        self.context.batch.reply(connection, answer)
 
     def _old_refusal(self, connection: Connection, wanted: Subscription) -> int:
         """3.1.1 has 0x80; MQIsdp has no refusal at all: the grant stands and nothing is ever delivered."""
         return wanted.qos if connection.version == V31 else 0x80
 
-    def _problem(self, connection: Connection, wanted: Subscription) -> int:
+    def _problem(self, connection: Connection, wanted: Subscription, room: _Room) -> int:
         """0, or the reason this filter is refused."""
         context = self.context
         too_long = len(wanted.filter.encode()) > connection.limits.max_topic_length
@@ -88,15 +162,19 @@ class SubscribeHandler:
             return reasons.TOPIC_FILTER_INVALID  # too many levels, or a `$share/...` [MQTT-4.8.2-1] [MQTT-4.8.2-2]
         if is_shared(wanted.filter) and not context.limits.shared_subscriptions:
             return reasons.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
-        if self._too_many(connection, wanted.filter):
+        if self._too_many(connection, wanted.filter, room):
             return reasons.QUOTA_EXCEEDED
         publisher = connection.publisher
         if not context.access.may_subscribe(publisher.listener, publisher.client_id, publisher.user, wanted.filter):
             context.counters.mqtt_auth_failures[publisher.listener, "acl_subscribe"] += 1
+            context.counters.examples.note(
+                "mqtt_auth_failures", (publisher.listener, "acl_subscribe"), publisher.client_id, user=publisher.user,
+                peer=connection.link.peer, topic=wanted.filter,
+            )  # fmt: skip
             return reasons.NOT_AUTHORIZED
         return 0
 
-    def _too_many(self, connection: Connection, filter_: str) -> bool:
+    def _too_many(self, connection: Connection, filter_: str, room: _Room) -> bool:
         """Whether the session, or all together, have what they may. Every level of a filter may have to be visited for
         a publication: deep ones are let in only while all of the session's together have no more than DEEP for each
         subscription it may have; long ones in the same way."""
@@ -107,9 +185,9 @@ class SubscribeHandler:
         total = connection.limits.max_total_subscriptions
         if len(known) >= most or (total and len(self.router.subscriptions) >= total):
             return True
-        if levels > DEEP and sum(other.count("/") + 1 for other in known) + levels > DEEP * most:
+        if levels > DEEP and room.levels + levels > DEEP * most:
             return True
-        return len(filter_) > LONG and sum(map(len, known)) + len(filter_) > LONG * most
+        return len(filter_) > LONG and room.length + len(filter_) > LONG * most
 
     def _malformed(self, connection: Connection, filter_: str) -> bool:
         """A filter that is none ends the connection [MQTT3-4.7.1-2] [MQTT5-4.7.1-1]; one that only fails as a shared
@@ -122,12 +200,32 @@ class SubscribeHandler:
 
     def add(self, session: Session, wanted: Subscription, identifier: int) -> bool:
         """Make it effective; True when the filter is new."""
+        undo = self.context.batch.undo
+        if undo is not None:
+            undo.step(self._put_back, session, wanted.filter, session.subscriptions.get(wanted.filter))
         session.subscriptions[wanted.filter] = Subscribed(wanted, identifier)
         interest = Interest(
             wanted.qos, wanted.no_local, wanted.retain_as_published, wanted.retain_handling,
             (identifier,) if identifier else (),
         )  # fmt: skip
         return self.router.subscribe(session, wanted.filter, interest)
+
+    def _end(self, session: Session, filter_: str) -> None:
+        """End one subscription."""
+        undo, before = self.context.batch.undo, session.subscriptions.pop(filter_)
+        if undo is not None:
+            undo.step(self._put_back, session, filter_, before)
+        self.router.unsubscribe(session, filter_)
+
+    def _put_back(self, session: Session, filter_: str, before: Subscribed | None) -> None:
+        """What a session had with a filter before a subscription that is taken back."""
+        if before is not None:
+            self.add(session, before.options, before.identifier)
+        elif session.subscriptions.pop(filter_, None) is not None:
+            self.router.unsubscribe(session, filter_)
+
+    def _when_committed(self, call: Callable[[], None]) -> None:
+        self.context.batch.after.append(call)
 
     def _send_retained(self, connection: Connection, wanted: list[tuple[Subscription, int]], until: int) -> None:
         """Last known good values, with RETAIN set and the QoS they were published with, up to the granted one.
@@ -161,12 +259,15 @@ class SubscribeHandler:
         waiting = self._retained[connection]
         size, each = 0, PAGE_BYTES // max(1, min(PAGE, context.limits.max_queued // 2))
         while waiting and session.connection is connection:
-            for item in waiting[0]:
-                self._send_one(session, item)
-                size += each + len(item.publication.payload)
-                if size > PAGE_BYTES:
-                    context.scheduler.later(PAGE_SECONDS, lambda: self._go_on(connection))
-                    return
+            try:
+                for item in waiting[0]:
+                    self._send_one(session, item)
+                    size += each + len(item.publication.payload)
+                    if size > PAGE_BYTES:
+                        context.scheduler.later(PAGE_SECONDS, lambda: self._go_on(connection))
+                        return
+            except Exception as error:  # noqa: BLE001 -- it costs what is left of this SUBSCRIBE's retained messages
+                context.set_aside.keep("subscription", connection.publisher.client_id, error)
             waiting.popleft()
         del self._retained[connection]
 
@@ -177,11 +278,11 @@ class SubscribeHandler:
         elif session.durable:
             self.fan_out.store(session, item)
         else:
-            context.batch.deliveries.append((session, [item], None, 0))
+            context.batch.deliveries.append((session, [item], None, 0, 1))
 
     def _go_on(self, connection: Connection) -> None:
         context, session = self.context, connection.session
-        unanswered = max(len(session.outflow.pending), session.stored)
+        unanswered = max(session.outflow.queued, session.stored)
         slow = connection.link.buffered() > PAGE_BYTES or unanswered > context.limits.max_queued // 2
         if slow and session.connection is connection:
             context.scheduler.later(5 * PAGE_SECONDS, lambda: self._go_on(connection))
@@ -199,10 +300,17 @@ class SubscribeHandler:
         if any(self._malformed(connection, filter_) for filter_ in record.filters):
             return
         for filter_ in record.filters:
-            subscribed = session.subscriptions.pop(filter_, None) is not None
+            subscribed, ended = filter_ in session.subscriptions, True
             if subscribed:
-                self.router.unsubscribe(session, filter_)
-            answers.append(reasons.SUCCESS if subscribed else reasons.NO_SUBSCRIPTION_EXISTED)
+                whom = f"{filter_} of {connection.publisher.client_id}"
+                ended = context.set_aside.run("subscription", whom, partial(self._end, session, filter_))
+            if not ended and connection.version != V5:  # an UNSUBACK without reasons says that all have ended
+                text = "a defect of the gateway"
+                context.refuse(connection, reasons.IMPLEMENTATION_SPECIFIC_ERROR, "defect", text)
+                return
+            failed = reasons.IMPLEMENTATION_SPECIFIC_ERROR
+            found = reasons.SUCCESS if subscribed else reasons.NO_SUBSCRIPTION_EXISTED
+            answers.append(found if ended else failed)
         if session.durable:
             context.persist(session)
         context.batch.reply(connection, writer.encode_unsuback(connection.version, Suback(record.packet_id, answers)))

@@ -1,12 +1,16 @@
 """`$SYS/#`: the broker's state as messages, under the names other brokers use. Pure; nothing of it is stored.
 
 Every value is text and stays as a retained message in memory; subscribers get one again only when it has changed.
+Where several gateways share the state queues, `gateway/name` says which one this is, and numbers are the sum of all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gateway.broker.context import Context
 from gateway.broker.deliver.fan_out import FanOut
+from gateway.broker.gateways.census import INTERVAL, Census
 from gateway.broker.publish.retained import Retained
 from gateway.broker.publish.route import Receiver, Route
 from gateway.broker.publish.router import Router
@@ -15,40 +19,41 @@ from gateway.session.publication import Publication
 from gateway.version import VERSION
 
 PREFIX = "$SYS/broker/"
-INTERVAL = 10.0
-"""Seconds between two looks at the counters."""
 WINDOWS = {"1min": 60.0, "5min": 300.0, "15min": 900.0}
 
 
 class SysTopics:
     """Publishes what has changed since the last time."""
 
-    def __init__(self, context: Context, router: Router, retained: Retained, fan_out: FanOut, endings: Endings) -> None:
+    def __init__(
+        self, context: Context, router: Router, retained: Retained, fan_out: FanOut, endings: Endings, census: Census
+    ) -> None:  # fmt: skip
         self.context = context
+        self.census = census
         self.router = router
         self.retained = retained
         self.fan_out = fan_out
         self.endings = endings
         self.about = f"mqgate version {VERSION}"
         self._started = 0.0
-        self._due = 0.0
         self._shown: dict[str, str] = {}
         self._before: dict[str, int] = {}
         self._loads: dict[str, float] = {}
         self._most_clients = 0
 
-    def tick(self, now: float) -> None:
-        """Called once a second."""
+    def tick(self, now: float) -> Iterator[None]:
+        """Called once a second; publishes one topic at each step, which many may have subscribed to."""
         self._started = self._started or now
-        if now < self._due:
+        if not self.census.report(now, self.figures):
             return
-        self._due = now + INTERVAL
-        values = self.values(now)
-        values.update(self.loads(self.totals()))
+        figures = {name: own + self.census.others(name, now) for name, own in self.figures().items()}
+        values = self.values(now, figures)
+        values.update(self.loads({name: figures[name] for name in self.totals()}))
         for name, value in values.items():
             if self._shown.get(name) != value:
                 self._shown[name] = value
                 self.publish(PREFIX + name, value)
+                yield
 
     def totals(self) -> dict[str, int]:
         """Everything that only grows."""
@@ -66,35 +71,43 @@ class SysTopics:
             "connections": sum(counters.mqtt_connects.values()),
         }
 
-    def values(self, now: float) -> dict[str, str]:
-        """What is true at this moment."""
-        context = self.context
-        online = sum(1 for session in context.sessions if session.connection is not None)
+    def figures(self) -> dict[str, int]:
+        """What this gateway counts."""
+        sessions = self.context.sessions
+        online = sum(1 for session in sessions if session.connection is not None)
         self._most_clients = max(self._most_clients, online)
-        values: dict[str, object] = {
-            "version": self.about,
-            "uptime": f"{int(now - self._started)} seconds",
+        return {
             "clients/connected": online,
-            "clients/active": online,
-            "clients/disconnected": len(context.sessions) - online,
-            "clients/inactive": len(context.sessions) - online,
-            "clients/total": len(context.sessions),
+            "clients/disconnected": len(sessions) - online,
+            "clients/total": len(sessions),
             "clients/maximum": self._most_clients,
             "clients/expired": self.endings.expired_clients,
             "subscriptions/count": len(self.router.subscriptions),
-            "retained messages/count": self.retained.count - len(self._shown),
-            "messages/stored": sum(session.stored for session in context.sessions),
-            "messages/inflight": sum(len(session.outflow.inflight) for session in context.sessions),
+            "messages/stored": sum(session.stored for session in sessions),
+            "messages/inflight": sum(len(session.outflow.inflight) for session in sessions),
+            **self.totals(),
         }
-        totals = self.totals()
-        del totals["connections"]
-        return {name: str(value) for name, value in {**values, **totals}.items()}
+
+    def values(self, now: float, figures: dict[str, int]) -> dict[str, str]:
+        """What is true at this moment, of all gateways."""
+        values: dict[str, object] = {
+            "version": self.about,
+            "uptime": f"{int(now - self._started)} seconds",
+            "gateway/name": self.census.name,
+            "gateways/count": self.census.count(),
+            "clients/active": figures["clients/connected"],
+            "clients/inactive": figures["clients/disconnected"],
+            "retained messages/count": self.retained.count - len(self._shown),
+            **figures,
+        }
+        del values["connections"]
+        return {name: str(value) for name, value in values.items()}
 
     def loads(self, totals: dict[str, int]) -> dict[str, str]:
         """Rates a minute, as moving averages over 1, 5 and 15 minutes."""
         loads: dict[str, str] = {}
         for name, total in totals.items():
-            rate = (total - self._before.get(name, 0)) * 60.0 / INTERVAL
+            rate = max(0, total - self._before.get(name, 0)) * 60.0 / INTERVAL  # less when a gateway has gone
             for window, seconds in WINDOWS.items():
                 key = f"load/{name}/{window}"
                 before = self._loads.get(key, 0.0)

@@ -7,11 +7,13 @@ queue under a key of its own, so that a kill does not lose it and the session's 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from gateway.broker.batch import WaitingWill
 from gateway.broker.context import Context
+from gateway.broker.marks import WaitingWill
 from gateway.broker.publish.publications import Publications
+from gateway.broker.refused.set_aside import Aside, Record
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Will
 from gateway.ports.state_queues import WILLS
@@ -19,6 +21,8 @@ from gateway.session.connection import Publisher
 from gateway.session.record import encode_json, key_of
 from gateway.session.session import Session, will_from_record, will_record
 
+REPLAYED = "replayed"
+"""Says in a record that it was set aside, and is published now under its own key."""
 WAITING = "waiting"
 """Says in a record that only the message for the queue is still to come."""
 
@@ -49,10 +53,22 @@ class Wills:
             self.fire(session)
 
     def fire(self, session: Session) -> None:
-        """Publish the will, in the same unit of work that removes it from the state queue [MQTT-3.1.2-10]."""
+        """Publish the will, in the same unit of work that removes it from the state queue [MQTT-3.1.2-10]; if it cannot
+        be published, it is set aside."""
         will = session.will
         if will is None:
             return
+        fire, aside = partial(self._fire, session, will), partial(self._aside, session, will)
+        self.context.set_aside.run("will", session.client_id, fire, aside)
+        session.will, session.will_at = None, 0.0
+
+    def _aside(self, session: Session, will: Will) -> Aside:
+        """A will as it is kept: as its record was stored when it was deposited."""
+        data = encode_json(self._record(session, will, 0))
+        record = Record(WILLS, session.key, data)
+        return Aside(b"", data, {"queue": WILLS, "key": session.key}, (record, None), record.take)
+
+    def _fire(self, session: Session, will: Will) -> None:
         self.context.batch.replace(WILLS, session.key, None)
         record = self._record(session, will, 0) | {WAITING: True}
         key = key_of(f"{session.client_id}\0{self.context.now!r}")  # no client has such a name
@@ -68,22 +84,33 @@ class Wills:
         """A will that is still stored belongs to a connection that did not end in order, or had to wait for its
         queue."""
         context, batch = self.context, self.context.batch
-        waited = record.get(WAITING, False)
-        owner = session if session is not None and not waited else Session(record["client"], record["version"])
+        waited, anew = record.get(WAITING, False), record.get(REPLAYED, False)
+        owner = (
+            session if session is not None and not waited and not anew else Session(record["client"], record["version"])
+        )
         owner.user = record["user"]
         if owner is not session:
             owner.listener = record.get("listener", "")
         will = owner.will = will_from_record(record)
         delay = record["delay"]
-        if waited:
+        if waited or anew:
             batch.replace(WILLS, key, None)
-            self._publish(owner, will, WaitingWill(key, encode_json(record)), handed_over=True)
+            later = encode_json(record | {WAITING: True})
+            self._publish(owner, will, WaitingWill(key, later), handed_over=waited)
         elif delay and session is not None and session.expiry:
             session.will_at = context.now + min(delay, session.expiry)
             batch.replace(WILLS, key, encode_json(record | context.owner_of(session)))
             context.sessions.watch_until(session, session.will_at)
         else:
             self.fire(owner)
+
+    def republish(self, key: bytes, record: dict[str, Any]) -> None:
+        """Publish what was set aside, from its record on the state queue."""
+        data = encode_json(record)
+        kept = Record(WILLS, key, data)
+        aside = Aside(b"", data, {"queue": WILLS, "key": key}, (kept, None), kept.take)
+        restore = partial(self.restore, None, key, record)
+        self.context.set_aside.run("will", record["client"], restore, lambda: aside)
 
     def _publish(self, session: Session, will: Will, waiting: WaitingWill, *, handed_over: bool = False) -> None:
         session.will, session.will_at = None, 0.0

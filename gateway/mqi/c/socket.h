@@ -26,7 +26,8 @@ typedef struct answer {
     bool bad;
 } answer;
 
-outcome wire_dial(wire *w);
+/* `connection_name`: `unix:PATH`, or whatever a program has for a host. */
+outcome wire_dial(wire *w, view connection_name);
 void wire_close(wire *w);
 
 void frame_begin(wire *w, enum verb verb, int flags);

@@ -40,7 +40,7 @@ static outcome greet(connection *c, wire *w, connect_call *call) {
 outcome qm_connect(connection *c, connect_call *call) {
     wire *w = calloc(1, sizeof *w);
     if (!w) return failed(RC_STORAGE);
-    outcome o = wire_dial(w);
+    outcome o = wire_dial(w, call->address);
     if (!is_failed(o)) o = greet(c, w, call);
     if (!is_failed(o)) {
         c->session = w;

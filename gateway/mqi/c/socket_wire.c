@@ -10,17 +10,28 @@
 
 /* ---- the socket --------------------------------------------------------------------------------------------------------------- */
 
-static const char *socket_path(void) {
-    const char *where = getenv("MQGATE_MQI");
-    if (!where || !*where) return "mqgate-data/mqi.sock";
-    return strncmp(where, "unix:", 5) ? where : where + 5;
+static const char scheme[] = "unix:";
+static const size_t scheme_length = sizeof scheme - 1;
+
+static view without_scheme(view where) {
+    if (where.length < scheme_length || memcmp(where.data, scheme, scheme_length)) return where;
+    return (view){where.data + scheme_length, where.length - scheme_length};
 }
 
-outcome wire_dial(wire *w) {
+/* A connection name `unix:PATH` is the socket itself; any other is that of a host, for which the environment names one. */
+static view socket_path(view connection_name) {
+    view path = without_scheme(connection_name);
+    if (path.length != connection_name.length) return path;
+    const char *where = getenv("MQGATE_MQI");
+    if (!where || !*where) where = "mqgate-data/mqi.sock";
+    return without_scheme((view){(const unsigned char *)where, strlen(where)});
+}
+
+outcome wire_dial(wire *w, view connection_name) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const char *path = socket_path();
-    if (strlen(path) >= sizeof address.sun_path) return failed(RC_QMGR_NOT_AVAILABLE);
-    strcpy(address.sun_path, path);
+    view path = socket_path(connection_name);
+    if (path.length >= sizeof address.sun_path) return failed(RC_QMGR_NOT_AVAILABLE);
+    if (path.length) memcpy(address.sun_path, path.data, path.length);
     w->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (w->fd < 0) return failed(RC_RESOURCE);
     int rc;

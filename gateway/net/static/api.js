@@ -1,4 +1,4 @@
-// Calls of the administration API (openapi.json beside this file). The token lives in this tab only.
+// Calls of the administration API (openapi.json beside this file). A token lives in this tab only.
 
 export class Problem extends Error {
   constructor(status, detail, findings) {
@@ -14,6 +14,10 @@ export const token = {
   set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
 };
 
+// Where a cookie says who asks, requests that change something repeat this, which no other site's page can know.
+let repeated = "";
+export const formToken = { set: (value) => (repeated = value ?? "") };
+
 let refused = () => {};
 export function onRefused(call) {
   refused = call;
@@ -27,9 +31,10 @@ function address(path, query) {
   return url;
 }
 
-async function request(path, { method = "GET", query, body, signal } = {}) {
+async function request(path, { method = "GET", query, body, signal, asking = false } = {}) {
   const headers = {};
   if (token.get()) headers.Authorization = `Bearer ${token.get()}`;
+  if (repeated && method !== "GET") headers["X-Form-Token"] = repeated;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let answer;
   try {
@@ -39,7 +44,7 @@ async function request(path, { method = "GET", query, body, signal } = {}) {
     throw new Problem(0, "The gateway does not answer.");
   }
   if (answer.ok) return answer;
-  if (answer.status === 401) refused();
+  if (answer.status === 401 && !asking) refused();
   const problem = await answer.json().catch(() => ({}));
   throw new Problem(answer.status, problem.detail ?? problem.title ?? `${answer.status} ${answer.statusText}`, problem.findings);
 }

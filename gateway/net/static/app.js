@@ -1,8 +1,10 @@
 // The page's frame: sections by the address after #, the token, and the state in the header. Sections are in views/.
 
-import { call, onRefused, token } from "./api.js";
-import { badge, button, field, h, notice, open, put } from "./dom.js";
+import { call, formToken, onRefused } from "./api.js";
+import { badge, button, format, h, notice, put } from "./dom.js";
 import { icon } from "./icons.js";
+import { signIn, signOut } from "./sign_in.js";
+import audit from "./views/audit.js";
 import clients from "./views/clients.js";
 import deadLetters from "./views/dead_letters.js";
 import overview from "./views/overview.js";
@@ -13,6 +15,7 @@ import settings from "./views/settings.js";
 import testClient from "./views/test_client.js";
 import trace from "./views/trace.js";
 import tryOut from "./views/try_out.js";
+import users from "./views/users.js";
 
 const SECTIONS = [
   ["overview", "Overview", overview],
@@ -25,24 +28,45 @@ const SECTIONS = [
   ["test-client", "Test client", testClient],
   ["pipeline", "Pipeline", pipeline],
   ["settings", "Settings", settings],
+  ["users", "Users", users],
+  ["audit", "Audit", audit],
 ];
+const FOR_ADMINISTRATORS = ["users", "audit"];
 
 const main = document.getElementById("main");
 const page = {
-  me: { role: "read_only", websocket_listeners: [] },
-  operator: () => page.me.role === "operator",
+  me: { role: "viewer", websocket_listeners: [] },
+  operator: () => page.me.role !== "viewer",
+  administrator: () => page.me.role === "administrator",
+  // What a section keeps in the address (`#/clients?search=line`), so that Back and a copied address bring it again.
+  kept: (name, otherwise = "") => new URLSearchParams(location.hash.split("?")[1]).get(name) ?? otherwise,
+  keep: (name, value) => {
+    const [path, query] = (location.hash || "#/overview").split("?");
+    const given = new URLSearchParams(query);
+    if (value === "" || value === false || value === null || value === undefined) given.delete(name);
+    else given.set(name, value === true ? "1" : value);
+    history.replaceState(null, "", given.size ? `${path}?${given}` : path);
+  },
   // A button for operators; others see it, disabled, with the reason.
   action: (text, run, kind = "") => {
     const element = button(text, () => act(element, run), kind);
     if (!page.operator()) {
       element.disabled = true;
-      element.title = "Needs an operator's token.";
+      element.title = "Needs an operator.";
     }
     return element;
   },
 };
 
 let leave = () => {};
+
+// Narrow screens have the sections behind a button.
+const menu = document.getElementById("menu");
+function fold(folded) {
+  menu.setAttribute("aria-expanded", String(!folded));
+  document.getElementById("navigation").classList.toggle("folded", folded);
+}
+menu.addEventListener("click", () => fold(menu.getAttribute("aria-expanded") === "true"));
 
 async function act(element, run) {
   element.disabled = true;
@@ -58,16 +82,19 @@ async function act(element, run) {
 // A section is a function (target, arguments, page, every): `every(seconds, run)` repeats while the section is shown.
 function show() {
   leave();
-  const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  document.querySelectorAll("dialog[open]:not([data-stays])").forEach((each) => each.close());
+  document.querySelectorAll(".notice.bad").forEach((each) => each.remove()); // it was about another section
+  const [name, ...rest] = location.hash.split("?")[0].replace(/^#\/?/, "").split("/").map(decodeURIComponent);
   const [key, title, view] = SECTIONS.find(([each]) => each === name) ?? SECTIONS[0];
   for (const each of document.querySelectorAll("nav a")) {
     if (each.dataset.name === key) {
       each.setAttribute("aria-current", "page");
-      each.scrollIntoView({ inline: "center", block: "nearest" });
     }
     else each.removeAttribute("aria-current");
   }
   document.title = `${title} – mqgate`;
+  menu.textContent = title;
+  fold(true);
   const stops = [];
   leave = () => stops.splice(0).forEach((stop) => stop());
   const every = (seconds, run) => stops.push(repeat(seconds, run));
@@ -102,37 +129,26 @@ function repeat(seconds, run) {
 // How many there are of what wants attention, beside its section.
 function mark(section, count, what) {
   const place = document.querySelector(`nav a[data-name="${section}"] .count`);
-  place.textContent = count > 999 ? "999+" : count || "";
-  place.title = count ? `${count} ${what}` : "";
+  place.textContent = count > 99 ? "99+" : count || "";
+  place.title = count ? format.many(count, what) : "";
 }
 
 const state = document.getElementById("state");
 async function headline() {
   try {
     const now = await call("/overview");
-    const kind = now.draining ? "warn" : now.ready ? "good" : "bad";
-    put(state, badge(now.draining ? "draining" : now.ready ? "ready" : "not ready", kind));
-    mark("dead-letters", now.dead_letters, "dead letters");
-    mark("overview", now.problems.length + now.last_reload.findings.length, "problems");
+    const wrong = now.problems.length + now.last_reload.findings.length;
+    const kind = now.draining || (now.ready && wrong) ? "warn" : now.ready ? "good" : "bad";
+    put(state, badge(now.draining ? "draining" : !now.ready ? "not ready" : wrong ? `ready, ${format.many(wrong, "problem")}` : "ready", kind));
+    mark("dead-letters", now.dead_letters, "dead letter");
+    mark("overview", wrong, "problem");
   } catch (error) {
     if (error.status !== 401) put(state, badge("no answer", "bad"));
     throw error;
   }
 }
 
-let asking = false;
-function signIn() {
-  if (asking) return;
-  asking = true;
-  const input = h("input", { type: "password", autocomplete: "current-password", name: "token", required: true });
-  const form = h("form", { method: "dialog" }, h("h2", {}, "Sign in"), h("p", {}, "The token is in the file that admin.token_file names, else in admin.token of the data directory. It is kept in this tab only."), field("Token", input), h("div", { class: "bar" }, h("button", {}, "Sign in")));
-  const dialog = h("dialog", { "aria-label": "Sign in" }, form);
-  form.addEventListener("submit", () => token.set(input.value.trim()));
-  open(dialog, () => {
-    asking = false;
-    start();
-  });
-}
+const ask = () => signIn(start);
 
 async function start() {
   try {
@@ -141,20 +157,19 @@ async function start() {
     if (error.status === 401) return;
     notice(error.message, true);
   }
-  put(document.getElementById("identity"), `${page.me.queue_manager ?? ""} · ${page.me.version ?? ""} · ${page.me.role === "operator" ? "operator" : "read only"}`);
+  put(document.getElementById("identity"), `${page.me.queue_manager ?? ""} · ${page.me.version ?? ""} · ${page.me.name} (${page.me.role})`);
+  formToken.set(page.me.form_token);
+  for (const name of FOR_ADMINISTRATORS) document.querySelector(`nav a[data-name="${name}"]`).hidden = !page.administrator();
   const account = document.getElementById("account");
-  account.textContent = token.get() ? "Sign out" : "Sign in";
-  account.onclick = () => {
-    token.set("");
-    location.reload();
-  };
-  if (!token.get()) account.onclick = signIn;
+  account.textContent = "Sign out";
+  account.onclick = signOut;
+  document.querySelector('nav a[data-name="pipeline"]').hidden = !page.me.pipeline;
   show();
 }
 
 put(document.getElementById("navigation"), SECTIONS.map(([key, title]) => h("a", { href: `#/${key}`, "data-name": key }, icon(key), h("span", {}, title), h("span", { class: "count" }))));
-onRefused(signIn);
-document.getElementById("account").onclick = signIn;
+onRefused(ask);
+document.getElementById("account").onclick = ask;
 addEventListener("hashchange", show);
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();

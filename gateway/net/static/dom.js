@@ -117,7 +117,8 @@ export class Table {
       const content = column.node && row.cells[at].firstChild ? null : (column.node ?? column.cell)(item, row);
       if (content === null || content === undefined) return;
       if (content instanceof Node) row.cells[at].replaceChildren(content);
-      else if (row.cells[at].textContent !== String(content)) row.cells[at].replaceChildren(...(column.mono ? breakable(content) : [String(content)]));
+      else if (row.cells[at].textContent !== String(content)) row.cells[at].replaceChildren(...(column.mono && !column.short ? breakable(content) : [String(content)]));
+      row.cells[at].classList.toggle("nothing", ["–", "0", "0, 0", ""].includes(row.cells[at].textContent) && !row.cells[at].querySelector("input"));
     });
     return row;
   }
@@ -157,12 +158,42 @@ export function open(dialog, closed = () => {}) {
   }
 }
 
+// Long work in steps, with progress and a way to stop: `step(done)` answers how many more are done, or null at the end.
+export async function inSteps(title, total, step) {
+  const bar = h("progress", { max: Math.max(1, total), value: 0, "aria-label": title });
+  const said = h("p", { role: "status" });
+  let stopped = false;
+  const dialog = h("dialog", { "aria-label": title }, h("h2", {}, title), bar, said, h("div", { class: "bar" }, button("Stop", () => dialog.close(), "quiet")));
+  open(dialog, () => (stopped = true));
+  let done = 0;
+  try {
+    while (!stopped) {
+      said.textContent = `${format.count(done)} of ${format.count(total)}`;
+      const more = await step(done);
+      if (more === null) break;
+      done += more;
+      bar.value = done;
+    }
+  } finally {
+    if (dialog.open) dialog.close();
+  }
+  return done;
+}
+
+export function download(name, content) {
+  const address = URL.createObjectURL(new Blob([content]));
+  h("a", { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 10000);
+}
+
 // `names` in a text of ours, set as code.
 export const marked = (text) => String(text).split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));
 
 export function findings(list, title) {
   return h("div", { class: "alert", role: "alert" }, h("b", {}, title), h("ul", {}, list.map((each) => h("li", {}, h("code", {}, `${each.file}:${each.line}:${each.column}`), " ", marked(each.what), each.fix && [": ", marked(each.fix)]))));
 }
+
+const stampOf = (date) => new Date(date.getTime() - date.getTimezoneOffset() * 60000).toISOString().replace("T", " ").slice(0, -1);
 
 export const format = {
   count(value) {
@@ -171,7 +202,8 @@ export const format = {
     const [scale, unit] = Math.abs(value) < 1e6 ? [1e3, "k"] : Math.abs(value) < 1e9 ? [1e6, "M"] : [1e9, "G"];
     return `${(value / scale).toFixed(value / scale < 100 ? 1 : 0)} ${unit}`;
   },
-  messages: (value) => `${format.count(value)} ${value === 1 ? "message" : "messages"}`,
+  many: (value, one, more = `${one}s`) => `${format.count(value)} ${value === 1 ? one : more}`,
+  messages: (value) => format.many(value, "message"),
   rate: (value) => (value === null || value === undefined ? "–" : `${format.count(value)}/s`),
   bytes(value) {
     if (value === null || value === undefined) return "–";
@@ -191,9 +223,12 @@ export const format = {
     if (value < 172800) return `${Math.round(value / 3600)} h`;
     return `${Math.round(value / 86400)} d`;
   },
-  time: (value) => (value ? new Date(value * 1000).toLocaleString(undefined, { dateStyle: "short", timeStyle: "medium" }) : "–"),
-  clock: (value) => new Date(value * 1000).toLocaleTimeString(undefined, { hour12: false }) + "." + String(Math.floor((value % 1) * 1000)).padStart(3, "0"),
-  stamp: (text) => (text ? text.replace("T", " ").replace(/Z$/, "") : "–"),
+  // Times have one form everywhere, that of the logs, in the reader's time zone: 2026-11-22 19:03:10.
+  date: (value) => (value ? stampOf(new Date(value * 1000)).slice(0, 10) : "–"),
+  time: (value) => (value ? stampOf(new Date(value * 1000)).slice(0, 19) : "–"),
+  clock: (value) => stampOf(new Date(value * 1000)).slice(11),
+  stamp: (text) => (text ? stampOf(new Date(text)).slice(0, 19) : "–"),
+  zone: () => Intl.DateTimeFormat().resolvedOptions().timeZone,
   ago: (value) => (value ? `${format.seconds(Math.max(0, Date.now() / 1000 - value))} ago` : "–"),
 };
 

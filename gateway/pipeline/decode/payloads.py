@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from gateway.config.extras import how_to_install
 from gateway.pipeline.decode.sparkplug import decode_payload
 from gateway.pipeline.errors import PipelineError, WrongOption
 
@@ -83,7 +84,7 @@ def _cbor() -> Hook:
     try:
         import cbor2
     except ImportError as error:
-        raise PipelineError("decode: cbor needs the package cbor2: pip install 'mqgate[spark]'") from error
+        raise PipelineError(f"decode: cbor needs the package cbor2: {how_to_install('spark')}") from error
 
     def decode(payload: bytes) -> Any:
         import io

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from xxhash import xxh3_64_digest
 
-from gateway.errors import MQError
+from gateway.errors import MQError, StoreUnavailable
 from gateway.mq import constants as mq
 from gateway.mq.reason_policy import Action, action_for, explain
 from gateway.pipeline.drain.ibm_queue import GotMessage, IbmQueue
@@ -233,6 +233,11 @@ class QueueDrain:
                 pause = first if self.connected else min(longest, 2 * pause)
                 self.report(f"{error}: {explain(error.reason)}; again in {pause:.0f} s")
                 self.connected = False
+            except StoreUnavailable as error:  # the unit was backed out: its messages are on their queue
+                if once:
+                    raise
+                self.report(f"{error}; again in {first:.0f} s")
+                pause, self.connected = first, False
             self.stopping.wait(pause)
 
     def _tries_again(self, reason: int, waited: float) -> bool:

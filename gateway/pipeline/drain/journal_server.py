@@ -14,11 +14,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from gateway.errors import StoreUnavailable
 from gateway.pipeline.journal.owner import StoreJournal
 from gateway.pipeline.journal.service import JSON, PREFIX, Query, Reply
 from gateway.queue_manager.journal.store import Store
@@ -39,19 +41,14 @@ class LockedJournal(StoreJournal):
         """One frame, then one bounded step of maintenance."""
         with self.lock:
             super().commit(unit)
-            self._maintain()
-
-    def _maintain(self) -> None:
-        prepared = self.store.maintain(self.clock())
-        if prepared is not None:
-            self.store.write(prepared)
-            self.store.apply(prepared)
+            with suppress(StoreUnavailable):  # a full disk: the frame is stored all the same
+                self.maintain()
 
     def tidy(self) -> None:
         """All the maintenance there is, while no messages come."""
-        with self.lock:
+        with self.lock, suppress(StoreUnavailable):
             while self.store.wants_maintenance:
-                self._maintain()
+                self.maintain()
 
     def guarded(self, handle: Handle) -> Handle:
         """A handler that holds the lock. The body of its reply is read from the files afterwards, without the lock."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.jobs.object_compaction import compact_objects, expire_objects
 from gateway.pipeline.land.durable import move_folder, read_json, sync_file, sync_tree, write_json
 from gateway.pipeline.land.landing import STATE
 from gateway.pipeline.land.manifest import FOLDER, Manifest
@@ -27,6 +28,8 @@ YOUNGEST_KEPT = 2
 
 def compact(job: Job) -> dict[str, int]:
     """Merge the small batches of tables that have enough of them; how many were merged, by table."""
+    if job.on_objects:
+        return compact_objects(job)
     warehouse = Path(job.warehouse)
     finish(warehouse)
     if job.format == "delta":
@@ -118,6 +121,8 @@ def finish(warehouse: Path) -> bool:
 
 def expire(job: Job, now: float | None = None) -> dict[str, int]:
     """Delete batches older than their table's retention; how many were deleted, by table."""
+    if job.on_objects:
+        return expire_objects(job, now)
     warehouse, now = Path(job.warehouse), time.time() if now is None else now
     done: dict[str, int] = {}
     for table, age in job.retention.keep.items():

@@ -18,7 +18,9 @@ from gateway.config.source import read_yaml
 from gateway.config.units import Duration, Size, Wrong
 from gateway.errors import ConfigurationError, Finding
 from gateway.pipeline.decode.payloads import BUILT_IN
-from gateway.pipeline.source.options import plain_folder
+from gateway.pipeline.land.iceberg_catalog import CatalogSettings, beside, has_password
+from gateway.pipeline.land.objects import StoreSettings
+from gateway.pipeline.source.places import FOLDER, is_object_place, plain_folder, warehouse_place
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
@@ -33,6 +35,7 @@ def _table_name(name: str) -> str:
 
 Name = Annotated[str, AfterValidator(_table_name)]
 Folder = Annotated[str, AfterValidator(plain_folder)]
+Place = Annotated[str, AfterValidator(warehouse_place)]
 
 
 class Source(Part):
@@ -189,6 +192,55 @@ class Retention(Part):
     )
     compact_files: int = Field(default=32, ge=2, description="merge when a table has this many small batches")
     compact_bytes: Size = Field(default=128 * 1024 * 1024, description="target size of a merged file")
+    leftovers: Duration = Field(
+        default=86_400.0, ge=0,
+        description="object storage: files that no batch names, and files that a merge has replaced, stay this long: "
+        "longer than a batch or a reader takes",
+    )  # fmt: skip
+
+
+class Storage(Part):
+    """How object storage is reached. Credentials are no part of a job: they come from the environment."""
+
+    endpoint: str = Field(default="", description="address of an S3 server; AWS_ENDPOINT_URL when left out")
+    region: str = Field(default="", description="region of the bucket; AWS_REGION when left out")
+    timeout: Duration = Field(default=30.0, gt=0, description="time for one request")
+    patience: Duration = Field(default=120.0, gt=0, description="time for a request with all its repetitions")
+
+    @property
+    def settings(self) -> StoreSettings:
+        """For the store."""
+        return StoreSettings(self.endpoint, self.region, self.timeout, self.patience)
+
+
+class Catalog(Part):
+    """The catalog of Iceberg tables. Its secrets come from the environment, as pyiceberg reads them:
+    PYICEBERG_CATALOG__<NAME>__URI, __CREDENTIAL, __TOKEN."""
+
+    type: Literal["sql", "rest"] = "sql"
+    name: Name = Field("mqgate", description="name of the catalog, also in the names of the variables")
+    uri: str = Field(
+        default="", description="sqlite:///catalog.db, postgresql+psycopg2://host/database, or the address of a REST "
+        "catalog; from the environment when left out",
+    )  # fmt: skip
+    namespace: Name = Field("lake", description="the namespace of the tables; made if it is not there")
+    warehouse: str = Field(
+        default="", description="REST: the name of the warehouse in the catalog, where it has several"
+    )
+
+    @model_validator(mode="after")
+    def _no_password(self) -> Catalog:
+        if has_password(self.uri):
+            raise Wrong(
+                "`catalog.uri` has a password in it",
+                f"leave `uri` out and set PYICEBERG_CATALOG__{self.name.upper()}__URI in the environment",
+            )
+        return self
+
+    @property
+    def settings(self) -> CatalogSettings:
+        """For the tables."""
+        return CatalogSettings(self.type, self.name, self.uri, self.namespace, self.warehouse)
 
 
 class Restart(Part):
@@ -205,10 +257,17 @@ class Job(Part):
     version: Literal[1] = 1
     name: Name
     source: Source
-    warehouse: Folder = Field(description="folder of the tables, on a file system that all processes share")
-    format: Literal["parquet", "delta"] = "parquet"
+    warehouse: Place = Field(
+        description="folder of the tables, on a file system that all processes share; or object storage: "
+        "s3://bucket/prefix, gs://bucket/prefix, abfss://container@account.dfs.core.windows.net/prefix"
+    )
+    storage: Storage = Storage()
+    format: Literal["parquet", "delta", "iceberg"] = "parquet"
+    catalog: Catalog | None = Field(default=None, description="of Iceberg tables")
     checkpoint: Folder = Field(
-        default="", description="folder of Spark's checkpoint; <warehouse>/_checkpoint/<name> when left out"
+        default="",
+        description="folder of Spark's checkpoint; <warehouse>/_checkpoint/<name> when left out. Not with object "
+        "storage, where the manifest says where to go on",
     )
     trigger: Duration = Field(
         default=30.0, ge=0, description="a batch at most this often; short triggers make many small files"
@@ -229,7 +288,30 @@ class Job(Part):
             raise ValueError(f"table {doubled[0]!r} is there twice")
         for gold in self.gold:
             self._check_gold(gold)
+        self._check_catalog()
+        if self.checkpoint and is_object_place(self.warehouse):
+            raise Wrong(
+                "`checkpoint` has no meaning for a warehouse on object storage",
+                "leave it out: the manifest says where to go on",
+            )
         return self
+
+    def _check_catalog(self) -> None:
+        if self.format == "iceberg" and self.catalog is None:
+            raise Wrong("`format: iceberg` has no catalog", "add `catalog: {type: sql, uri: sqlite:///catalog.db}`")
+        if self.format != "iceberg" and self.catalog is not None:
+            raise Wrong(f"`catalog` has no meaning for {self.format}", "write `format: iceberg`, or leave it out")
+
+    @property
+    def on_objects(self) -> bool:
+        """Whether tables land by the manifest of objects: on object storage, and those of Iceberg anywhere."""
+        return is_object_place(self.warehouse) or self.format == "iceberg"
+
+    @property
+    def place(self) -> str:
+        """The address of the objects, where tables land by their manifest."""
+        here = is_object_place(self.warehouse) or not self.on_objects
+        return self.warehouse if here else f"{FOLDER}{os.path.abspath(self.warehouse)}"  # noqa: PTH100 - links stay
 
     def _check_gold(self, gold: Gold) -> None:
         if gold.kind == "dead_letters":
@@ -249,6 +331,11 @@ class Job(Part):
                 return silver
         known = ", ".join(silver.table for silver in self.silver) or "none is declared"
         raise ValueError(f"gold table {gold.table!r}: no silver table {gold.source!r} ({known})")
+
+    @property
+    def bronze_table(self) -> str:
+        """Where the messages of a batch are, kept or only for the stages of the same batch."""
+        return self.bronze.table if self.bronze else "_state/_bronze"
 
     @property
     def replaced_tables(self) -> set[str]:
@@ -295,6 +382,8 @@ def _beside(folder: Path, job: Job) -> Job:
         update={name: _resolved(folder, getattr(job.source, name)) for name in ("path", "token_file", "ca_file")}
     )
     changed: dict[str, Any] = {"source": source, "warehouse": _resolved(folder, job.warehouse)}
+    if job.catalog:
+        changed["catalog"] = job.catalog.model_copy(update={"uri": beside(folder, job.catalog.uri)})
     if job.checkpoint:
         changed["checkpoint"] = _resolved(folder, job.checkpoint)
     return job.model_copy(update=changed)

@@ -5,32 +5,31 @@ before, so the queue is read once, a decoder runs once, and all tables of a batc
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 from gateway.pipeline.decode.columns import COLUMNS, select_columns, spark_schema
-from gateway.pipeline.errors import PipelineError
 from gateway.pipeline.jobs import gold as steps
+from gateway.pipeline.jobs.folder_tables import FolderTables
 from gateway.pipeline.jobs.gold import Step
 from gateway.pipeline.jobs.job import Gold, Job, Silver
+from gateway.pipeline.jobs.object_tables import ObjectTables
 from gateway.pipeline.jobs.silver import OK, QUARANTINE, silver_rows
-from gateway.pipeline.land.landing import STATE, TASKS, Landing, MicroBatch
+from gateway.pipeline.land.landing import STATE
 from gateway.pipeline.land.manifest import ManifestRecord
-from gateway.pipeline.land.ranges import Ranges, condition
-
-BRONZE_STATE = f"{STATE}/_bronze"
+from gateway.pipeline.land.ranges import Ranges
 
 
 class MicroBatchWriter:
     """Writes the micro-batches of a job."""
 
-    def __init__(self, spark: Any, job: Job, landing: Landing) -> None:
+    def __init__(self, spark: Any, job: Job, tables: FolderTables | ObjectTables) -> None:
         self.spark = spark
         self.job = job
-        self.landing = landing
+        self.tables: Any = tables
+        self.landing: Any = tables.landing
         self._schemas: dict[str, Any] = {}
         self._message_schema = spark_schema(select_columns("", include_raw=includes_raw(job)))
-        landing.replaced |= job.replaced_tables
+        self.landing.replaced |= job.replaced_tables
 
     def write(self, messages: Any, query: str, number: int, pieces: Ranges) -> ManifestRecord | None:
         """Land one batch; None when all of it has landed before."""
@@ -47,43 +46,27 @@ class MicroBatchWriter:
         batch.figures |= {f"seen.{table}": when for table, when in seen.items() if when is not None}
         batch.figures |= self._counted(batch)
         batch.figures["seconds"] = time.time() - started
-        return batch.land()
+        record: ManifestRecord = batch.land()
+        return record
 
     # ---- stages
 
-    def _bronze(self, batch: MicroBatch, messages: Any) -> Any:
-        """Stage bronze. Collecting `messages` runs the tasks, which write the files; the rows stay out of Spark."""
-        table = self.job.bronze.table if self.job.bronze else BRONZE_STATE
+    def _bronze(self, batch: Any, messages: Any) -> Any:
+        """Stage bronze, without letting the rows through Spark."""
+        table = self.job.bronze_table
         started = time.time()
-        target = batch.stage(table)
-        if target is not None:
-            files = [self.landing.warehouse / TASKS / row.file for row in messages.collect()]
-            if batch.trimmed:
-                self._take_missing(batch, files, target)
-            else:
-                take_files(files, target)
+        self.tables.take(batch, table, messages, self._message_schema)
         batch.figures[f"seconds.{table}"] = time.time() - started
         if not (self.job.silver or self.job.gold):
             return None  # no stage reads it, and opening its files costs as much as a small batch
-        return self.spark.read.schema(self._message_schema).parquet(str(batch.current(table)))
+        return self.tables.read(batch, table, self._message_schema)
 
-    def _take_missing(self, batch: MicroBatch, files: list[Path], target: Path) -> None:
-        """Stage the rows that have not landed, when a part of the batch has."""
-        target.mkdir(parents=True)
-        if files and batch.pieces:
-            rows = self.spark.read.schema(self._message_schema).parquet(*map(str, files))
-            rows.where(condition(batch.pieces)).write.mode("overwrite").parquet(str(target))
+    def _silver(self, batch: Any, silver: Silver, bronze: Any) -> None:
+        self._stage(batch, silver.table, silver_rows(bronze, silver), by="status")
 
-    def _silver(self, batch: MicroBatch, silver: Silver, bronze: Any) -> None:
-        self._stage(batch, silver.table, silver_rows(bronze, silver), by=["status"])
-
-    def _good(self, batch: MicroBatch, silver: Silver) -> Any:
+    def _good(self, batch: Any, silver: Silver) -> Any:
         """The rows of this batch that passed all checks; an empty frame with the same columns when none did."""
-        schema = self._silver_schema(silver)
-        folder = batch.current(silver.table) / f"status={OK}"
-        if not folder.exists():
-            return self.spark.createDataFrame([], schema)
-        return self.spark.read.schema(schema).parquet(str(folder))
+        return self.tables.read(batch, silver.table, self._silver_schema(silver), f"status={OK}")
 
     def _silver_schema(self, silver: Silver) -> Any:
         """The schema of a silver table, derived once: Spark takes longer to analyse the text than to do the work."""
@@ -92,7 +75,7 @@ class MicroBatchWriter:
             self._schemas[silver.table] = silver_rows(empty, silver).drop("status").schema
         return self._schemas[silver.table]
 
-    def _event_times(self, batch: MicroBatch) -> dict[str, float | None]:
+    def _event_times(self, batch: Any) -> dict[str, float | None]:
         """The latest event time of each silver table, this batch included."""
         from pyspark.sql import functions as f
 
@@ -105,15 +88,15 @@ class MicroBatchWriter:
         return seen
 
     def _seen_before(self, silver: Silver) -> float | None:
-        last = self.landing.manifest.last
+        last: ManifestRecord | None = self.landing.manifest.last
         return last.figures.get(f"seen.{silver.table}") if last else None
 
     @staticmethod
     def _state_name(gold: Gold) -> str:
         return gold.table if gold.replaced else f"{STATE}/{gold.table}"
 
-    def _gold(self, batch: MicroBatch, gold: Gold, bronze: Any, seen: dict[str, float | None]) -> Step:
-        state = self._latest(self._state_name(gold))
+    def _gold(self, batch: Any, gold: Gold, bronze: Any, seen: dict[str, float | None]) -> Step:
+        state = self.tables.latest(self._state_name(gold))
         if gold.kind == "dead_letters":
             return steps.dead_letter_step(bronze, state)
         silver = self.job.silver_of(gold)
@@ -132,35 +115,26 @@ class MicroBatchWriter:
             return steps.silence_step(rows, state, by=by, at=at, after=gold.after, seen=latest)
         return steps.latency_step(rows, by=gold.by, start=gold.start or at, every=gold.every)
 
-    def _latest(self, table: str) -> Any:
-        folder = self.landing.latest(table)
-        return None if folder is None else self.spark.read.parquet(str(folder))
-
-    def _stage_step(self, batch: MicroBatch, name: str, state_name: str, step: Step) -> None:
+    def _stage_step(self, batch: Any, name: str, state_name: str, step: Step) -> None:
         if step.rows is not None:
             self._stage(batch, name, step.rows.coalesce(1))
         if step.state is not None:
             self._stage(batch, state_name, step.state.coalesce(1))
 
-    @staticmethod
-    def _stage(batch: MicroBatch, table: str, rows: Any, by: list[str] | None = None) -> None:
-        target = batch.stage(table)
+    def _stage(self, batch: Any, table: str, rows: Any, by: str = "") -> None:
         started = time.time()
-        if target is not None:
-            target.mkdir(parents=True)  # a table without rows for this batch has a folder all the same
-            rows.write.mode("overwrite").parquet(str(target), partitionBy=by)
+        self.tables.write(batch, table, rows, by)
         batch.figures[f"seconds.{table}"] = time.time() - started
 
-    def _counted(self, batch: MicroBatch) -> dict[str, float]:
-        """Rows and quarantined rows by table, from the files' footers."""
+    def _counted(self, batch: Any) -> dict[str, float]:
+        """Rows and quarantined rows by table."""
         figures: dict[str, float] = {}
         for silver in self.job.silver:
-            folder = batch.current(silver.table)
-            figures[f"quarantined.{silver.table}"] = _rows_below(folder / f"status={QUARANTINE}")
-            figures[f"rows.{silver.table}"] = _rows_below(folder)
-        bronze = batch.current(self.job.bronze.table if self.job.bronze else BRONZE_STATE)
-        figures["rows"] = _rows_below(bronze)
-        return figures | waits(bronze, time.time())
+            figures[f"quarantined.{silver.table}"] = self.tables.rows(batch, silver.table, f"status={QUARANTINE}")
+            figures[f"rows.{silver.table}"] = self.tables.rows(batch, silver.table)
+        figures["rows"] = self.tables.rows(batch, self.job.bronze_table)
+        figures |= self.tables.waits(batch, self.job.bronze_table)
+        return figures
 
 
 def includes_raw(job: Job) -> bool:
@@ -168,43 +142,5 @@ def includes_raw(job: Job) -> bool:
     return job.bronze is not None and job.bronze.include_raw
 
 
-def take_files(files: list[Path], target: Path) -> None:
-    """Move the files that tasks have reported, and no others, to the folder of a table's part."""
-    target.mkdir(parents=True)  # a table without rows for this batch has a folder all the same
-    for number, file in enumerate(files):
-        try:
-            file.rename(target / f"part-{number:05}.parquet")
-        except FileNotFoundError as error:
-            raise PipelineError(
-                f"a task has written {file.name}, but {file.parent} here does not have it: driver and executors must "
-                "share the warehouse, and one driver may land in it at a time"
-            ) from error
-
-
 def _others(silver: Silver, by: list[str], at: str) -> list[str]:
     return [column.name for column in silver.columns if column.name not in (*by, at)]
-
-
-def _rows_below(folder: Path) -> int:
-    return sum(rows_in(file) for file in folder.rglob("*.parquet"))
-
-
-def waits(bronze: Path, now: float) -> dict[str, float]:
-    """The time from put to table of the rows of a batch: median and 99th percentile, in seconds."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    columns = [pq.ParquetFile(file).read(columns=["put_ts"]).column(0) for file in bronze.rglob("*.parquet")]
-    micros = pa.chunked_array([chunk for column in columns for chunk in column.cast("int64").chunks], pa.int64())
-    late, median = pc.quantile(micros, q=[0.01, 0.5]).to_pylist()  # the oldest have waited longest
-    if median is None:
-        return {}
-    return {name: max(0.0, now - at / 1_000_000) for name, at in (("wait.p50", median), ("wait.p99", late))}
-
-
-def rows_in(file: Path) -> int:
-    """The number of rows of a Parquet file, from its footer."""
-    import pyarrow.parquet as pq
-
-    return int(pq.read_metadata(file).num_rows)

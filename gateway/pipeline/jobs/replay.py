@@ -9,7 +9,7 @@ from gateway.pipeline.errors import WrongOption
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.silver import QUARANTINE
 from gateway.pipeline.jobs.spark_session import make_session
-from gateway.pipeline.land.manifest import Manifest
+from gateway.pipeline.jobs.warehouse import ObjectWarehouse, Warehouse, warehouse_of
 
 
 def replay_rows(job: Job, table: str, queue: str, where: str = "", txn: str = "") -> int:
@@ -30,19 +30,37 @@ def replay_rows(job: Job, table: str, queue: str, where: str = "", txn: str = ""
 
 def selected(spark: Any, job: Job, table: str) -> Any:
     """Quarantined rows of a silver table, or dead letters of bronze."""
-    warehouse = Path(job.warehouse)
-    reader = spark.read.option("basePath", str(warehouse / table))
-    folders = [str(warehouse / folder) for folder in sorted(Manifest(warehouse).folders.get(table, ()))]
-    if job.bronze and table == job.bronze.table and folders:
-        return reader.parquet(*folders).where("dlq_reason IS NOT NULL")
-    if table not in {silver.table for silver in job.silver} or not folders:
+    warehouse = warehouse_of(job)
+    known = {silver.table for silver in job.silver}
+    bronze = bool(job.bronze) and table == job.bronze_table
+    if not (bronze or table in known) or not warehouse.files(table):
         raise WrongOption(
             f"{table!r} is no table of this job with rows: name a silver table, or bronze for dead letters"
         )
-    files = [str(path) for folder in folders for path in Path(folder).glob(f"status={QUARANTINE}/*.parquet")]
+    if isinstance(warehouse, ObjectWarehouse):
+        rows = _from_objects(spark, warehouse, table, "" if bronze else f"status={QUARANTINE}/")
+    else:
+        rows = _from_folder(spark, job, table, warehouse, bronze=bronze)
+    return rows.where("dlq_reason IS NOT NULL") if bronze else rows
+
+
+def _from_folder(spark: Any, job: Job, table: str, warehouse: Warehouse, *, bronze: bool) -> Any:
+    files = [file for file in warehouse.files(table) if bronze or f"/status={QUARANTINE}/" in file]
+    _some(files, table)
+    return spark.read.option("basePath", str(Path(job.warehouse) / table)).parquet(*files)
+
+
+def _from_objects(spark: Any, warehouse: ObjectWarehouse, table: str, part: str) -> Any:
+    from gateway.pipeline.jobs.object_tables import rows_of, schema_of
+
+    names = [name for name in warehouse.names(table) if name.startswith(f"{table}/{part}")]
+    _some(names, table)
+    return rows_of(spark, warehouse.store, names, schema_of(warehouse.store, names[0]))
+
+
+def _some(files: list[str], table: str) -> None:
     if not files:
         raise WrongOption(f"nothing of {table!r} is in quarantine")
-    return reader.parquet(*files)
 
 
 def kept(rows: Any) -> list[str]:

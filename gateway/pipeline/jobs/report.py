@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from gateway.config.units import show_duration
 from gateway.pipeline.jobs.job import Gold, Job
-from gateway.pipeline.land.manifest import Manifest, ManifestRecord
+from gateway.pipeline.jobs.warehouse import Warehouse, warehouse_of
+from gateway.pipeline.land.manifest import ManifestRecord
 
 MOST_BARS = 12
 STYLE = """
@@ -39,9 +39,8 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
 
 def make_report(job: Job) -> str:
     """The report of a job as HTML."""
-    warehouse = Path(job.warehouse)
-    manifest = Manifest(warehouse)
-    records = manifest.records()
+    warehouse = warehouse_of(job)
+    records = warehouse.records()
     plots = [
         ("Rows a second, by batch", line_plot("Rows a second", {"landed": _rates(records)}, "rows/s")),
         ("Seconds a batch took", line_plot("Seconds a batch", {"batch": _seconds(records)}, "s")),
@@ -49,9 +48,9 @@ def make_report(job: Job) -> str:
         ("Quarantined rows", line_plot("Quarantined rows", {"quarantined": _quarantined(records)}, "rows")),
     ]
     for gold in job.gold:
-        plots += _gold_plot(warehouse, manifest, gold)
+        plots += _gold_plot(warehouse, gold)
     sections = "".join(f"<section><h2>{escape(title)}</h2>{plot}</section>" for title, plot in plots)
-    body = f"{_figures(records)}<div class='grid-2'>{sections}</div>{_tables(manifest, records)}"
+    body = f"{_figures(records)}<div class='grid-2'>{sections}</div>{_tables(warehouse, records)}"
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
@@ -111,9 +110,9 @@ def _quarantined(records: list[ManifestRecord]) -> list[tuple[float, float]]:
     ]
 
 
-def _gold_plot(warehouse: Path, manifest: Manifest, gold: Gold) -> list[tuple[str, str]]:
+def _gold_plot(warehouse: Warehouse, gold: Gold) -> list[tuple[str, str]]:
     """The plot of a gold table; none for kinds that a plot does not help with."""
-    table = read_table(warehouse, manifest, gold.table)
+    table = warehouse.rows(gold.table)
     if gold.kind == "latency":
         series = {name: _over_time(table, f"{name}_ms") for name in ("p50", "p95", "p99")}
         return [(f"Latency ({gold.table})", line_plot("Latency", series, "ms"))]
@@ -143,30 +142,18 @@ def _device(row: dict[str, Any], without: Iterable[str]) -> str:
     return " ".join(names) or "?"
 
 
-def read_table(warehouse: Path, manifest: Manifest, table: str) -> list[dict[str, Any]]:
-    """The rows of a small table: those of the batches the manifest knows."""
-    import pyarrow.parquet as pq
-
-    rows: list[dict[str, Any]] = []
-    for folder in sorted(manifest.folders.get(table, ())):
-        for file in sorted((warehouse / folder).rglob("*.parquet")):
-            rows += pq.ParquetFile(file).read().to_pylist()
-    return rows
-
-
-def _tables(manifest: Manifest, records: list[ManifestRecord]) -> str:
+def _tables(warehouse: Warehouse, records: list[ManifestRecord]) -> str:
     rows: Counter[str] = Counter()
     for record in records:
         for name, table in record.tables.items():
             if not name.startswith("_"):
                 rows[name] += table.rows
     lines = "".join(
-        f"<tr><td>{escape(name)}</td><td class='n'>{len(manifest.folders.get(name, ())):,}</td>"
-        f"<td class='n'>{count:,}</td></tr>"
+        f"<tr><td>{escape(name)}</td><td class='n'>{warehouse.parts(name):,}</td><td class='n'>{count:,}</td></tr>"
         for name, count in sorted(rows.items())
     )
     return (
-        "<section style='margin-top:1rem'><h2>Tables</h2><table><tr><th>table</th><th class='n'>batches</th>"
+        "<section style='margin-top:1rem'><h2>Tables</h2><table><tr><th>table</th><th class='n'>parts</th>"
         f"<th class='n'>rows written</th></tr>{lines}</table></section>"
     )
 

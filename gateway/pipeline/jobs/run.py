@@ -7,7 +7,8 @@ crash. Nothing about a batch depends on the clock or on its number.
 from __future__ import annotations
 
 import json
-import re
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -15,22 +16,27 @@ from pathlib import Path
 from typing import Any
 
 from gateway.pipeline.errors import PipelineError
+from gateway.pipeline.jobs.folder_tables import FolderTables, rows_in
+from gateway.pipeline.jobs.followers import by_day, follower_of
 from gateway.pipeline.jobs.job import Job
-from gateway.pipeline.jobs.micro_batch import MicroBatchWriter, includes_raw, rows_in
+from gateway.pipeline.jobs.micro_batch import MicroBatchWriter, includes_raw
+from gateway.pipeline.jobs.object_tables import ObjectTables
 from gateway.pipeline.jobs.progress import JobProgress, Watch
 from gateway.pipeline.jobs.spark_session import make_session
-from gateway.pipeline.jobs.status import STATUS
+from gateway.pipeline.jobs.warehouse import warehouse_of
 from gateway.pipeline.land.delta import DeltaLog
-from gateway.pipeline.land.durable import read_json, write_json
+from gateway.pipeline.land.durable import read_json
 from gateway.pipeline.land.landing import TASKS, Landing
+from gateway.pipeline.land.object_landing import ObjectLanding
+from gateway.pipeline.land.objects import open_store
 from gateway.pipeline.land.ranges import Ranges
+from gateway.pipeline.sentences import first_cause
 
-FATAL = ("LeaseLost", "DataLost", "WrongOption", "ConfigurationError")
+FATAL = ("LeaseLost", "DataLost", "WrongOption", "ConfigurationError", "StoreRefuses", "TableDiffers")
 """Errors that starting again does not repair, as Spark's report names them."""
 PROGRESS_FOR = 60.0
 TRIES_ONCE = 3
 """With --once the command gives up after this many failures in a row."""
-NAMED_ERROR = re.compile(r"[\w.]+(?:Error|Exception|Exit|Missing|Interrupt)\b.*:")
 HELD_FOR = 90.0
 """Seconds to wait for another driver's lease: half as long again as a lease runs without being renewed."""
 
@@ -42,10 +48,10 @@ class JobRun:
         self.spark = spark
         self.job = job
         self.watch = watch
-        self.warehouse = Path(job.warehouse)
-        after_rename = DeltaLog(self.warehouse, job.name, job.replaced_tables) if job.format == "delta" else None
-        self.landing = Landing(self.warehouse, job.name, rows_in, after_rename)
-        self.writer = MicroBatchWriter(spark, job, self.landing)
+        self.warehouse = warehouse_of(job)
+        tables = tables_of(spark, job)
+        self.landing: Landing | ObjectLanding = tables.landing
+        self.writer = MicroBatchWriter(spark, job, tables)
         self.progress = JobProgress(job.name)
         self.checkpoint = Path(job.checkpoint_folder)
         self._held_since: float | None = None
@@ -61,11 +67,23 @@ class JobRun:
         """Start the query and return it."""
         self._listen()
         self.landing.restart()
+        if self.job.on_objects:
+            self._forget_checkpoint()
+            self.checkpoint = Path(tempfile.mkdtemp(prefix="mqgate-checkpoint-"))
         reader = self.spark.readStream.format("mqqueue").options(**self.source_options())
         writer = reader.load().writeStream.foreachBatch(self._land)
-        writer = writer.option("checkpointLocation", str(self.checkpoint)).queryName(self.job.name)
+        writer = writer.option("checkpointLocation", self._checkpoint_address()).queryName(self.job.name)
         trigger = {"availableNow": True} if once else {"processingTime": f"{max(self.job.trigger, 0.001):g} seconds"}
         return writer.trigger(**trigger).start()
+
+    def _checkpoint_address(self) -> str:
+        return f"file://{self.checkpoint}" if self.job.on_objects else str(self.checkpoint)
+
+    def _forget_checkpoint(self) -> None:
+        """With object storage the manifest says where to go on, so each start has a checkpoint of its own: one that
+        was left on another host, or is older than the manifest, is never read."""
+        if self.job.on_objects and self.checkpoint.name.startswith("mqgate-checkpoint-"):
+            shutil.rmtree(self.checkpoint, ignore_errors=True)
 
     def _listen(self) -> None:
         """Receive Spark's figures of the query from now on."""
@@ -80,6 +98,7 @@ class JobRun:
         if self._listener is not None:
             self.spark.streams.removeListener(self._listener)
             self._listener = None
+        self._forget_checkpoint()
 
     def source_options(self) -> dict[str, str]:
         """The job's source as options of the data source."""
@@ -96,8 +115,11 @@ class JobRun:
             "purgeDelay": str(source.purge_delay),
             "failOnDataLoss": str(source.fail_on_data_loss).lower(),
             "includeRaw": str(includes_raw(self.job)).lower(),
-            "staging": str(self.warehouse / TASKS),
+            "staging": f"{self.job.warehouse}/{TASKS}",
         }
+        if self.job.on_objects:  # tasks put the files where they stay
+            options["staging"] = f"{self.job.place}/{self.job.bronze_table}"
+            options["storage"] = self.job.storage.settings.as_text()
         landed = self.landing.manifest.landed.next(self.stream)
         return options | ({"startingSeq": str(landed)} if landed else {})
 
@@ -132,7 +154,7 @@ class JobRun:
     def _report(self) -> None:
         with self._reporting:  # Spark's listener has a thread of its own
             shown = {name: getattr(self.progress, name) for name in JobProgress.__slots__}
-            write_json(self.warehouse / STATUS / f"{self.job.name}.json", shown, durable=False)
+            self.warehouse.write_status(shown)
             self.watch(self.progress)
 
     # ---- from start to end
@@ -184,21 +206,24 @@ class JobRun:
         self._report()
 
 
+def tables_of(spark: Any, job: Job) -> FolderTables | ObjectTables:
+    """The tables of a job's batches, where its warehouse is."""
+    if job.on_objects:
+        store = open_store(job.place, job.storage.settings)
+        return ObjectTables(spark, ObjectLanding(store, job.name, follower_of(job, store)), by_day=by_day(job))
+    folder = Path(job.warehouse)
+    after_rename = DeltaLog(folder, job.name, job.replaced_tables) if job.format == "delta" else None
+    return FolderTables(spark, Landing(folder, job.name, rows_in, after_rename))
+
+
 def is_fatal(error: Exception) -> bool:
     """Whether starting again cannot help."""
-    return any(name in str(error) for name in FATAL)
-
-
-def first_cause(text: str) -> str:
-    """The line of Spark's report that tells the cause: the last error of ours, or else the last that names an error."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith("gateway.")]
-    named = [line for line in lines if NAMED_ERROR.match(line)]
-    return next(reversed(ours or named or lines[:1]), "")[:500]
+    return any(name in f"{type(error).__name__}: {error}" for name in FATAL)
 
 
 def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> JobProgress:
-    """Run a job in a session of its own."""
+    """Run a job in a session of its own, which takes seconds to start: a warehouse that refuses is found out before."""
+    warehouse_of(job).check()
     spark = make_session(job.name, job.spark)
     try:
         return JobRun(spark, job, watch).run(once=once)

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from gateway.config.extras import how_to_install
 from gateway.pipeline.errors import SparkMissing
 from gateway.pipeline.jobs.java import find_java
 
@@ -77,7 +78,7 @@ def check_spark() -> tuple[int, ...]:
     """The version of pyspark; SparkMissing unless the extra is installed and new enough."""
     for name in ("pyspark", "pyarrow", "numpy"):
         if find_spec(name) is None:
-            raise SparkMissing(f"{name} is not installed: pip install 'mqgate[spark]'")
+            raise SparkMissing(f"{name} is not installed: {how_to_install('spark')}")
     import pyspark
 
     version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])

@@ -8,22 +8,18 @@ from typing import Any
 
 from gateway.config.units import show_duration
 from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.jobs.warehouse import warehouse_of
 from gateway.pipeline.journal.groups import groups_in, shown
 from gateway.pipeline.journal.lookup import Follower
-from gateway.pipeline.land.durable import read_json
-from gateway.pipeline.land.manifest import Manifest
 from gateway.pipeline.source.http_access import HttpAccess
 from gateway.pipeline.source.options import Options
-
-STATUS = "_status"
-"""Folder in the warehouse where a running job writes its progress."""
 
 
 def job_status(job: Job) -> dict[str, Any]:
     """The status of one job, as `--json` prints it."""
-    warehouse = Path(job.warehouse)
-    run = read_json(warehouse / STATUS / f"{job.name}.json") or {"state": "never run"}
-    last = Manifest(warehouse).last if warehouse.exists() else None
+    warehouse = warehouse_of(job)
+    run = warehouse.read_status() or {"state": "never run"}
+    last = warehouse.last()
     landed = None
     if last is not None:
         landed = {"number": last.number, "rows": int(last.figures.get("rows", 0)), "landed": last.landed}

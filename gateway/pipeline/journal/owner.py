@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from gateway.errors import StoreUnavailable
 from gateway.pipeline.errors import WrongOption
 from gateway.pipeline.failpoint import failpoint
 from gateway.pipeline.journal import groups
@@ -19,7 +20,7 @@ from gateway.pipeline.journal.groups import ConsumerGroup
 from gateway.pipeline.journal.lookup import Lookup, MessageRun
 from gateway.pipeline.journal.puts import PutColumns, PutTarget
 from gateway.pipeline.journal.segments import SegmentUse
-from gateway.queue_manager.journal import Store, StoreOptions
+from gateway.queue_manager.journal import Prepared, Store, StoreOptions
 from gateway.queue_manager.store.index import Index
 from gateway.queue_manager.store.place import ROW_BITS, slot_of, token_of
 from gateway.queue_manager.store.unit import LanePuts, LaneTakes, StoreUnit
@@ -160,6 +161,10 @@ def uses_in(store: Store, runs: list[MessageRun]) -> dict[int, SegmentUse]:
     return {slot: SegmentUse(slot, header.serial, header.salt) for slot, header in headers.items() if header}
 
 
+STEPS_FOR_ROOM = 64
+"""Steps of maintenance that a frame waits for on a full disk."""
+
+
 class StoreJournal:
     """A `Journal` over a store that this process has opened itself."""
 
@@ -173,9 +178,29 @@ class StoreJournal:
         return self.store.index
 
     def commit(self, unit: StoreUnit) -> None:
-        """One frame."""
-        prepared = self.store.prepare(unit, self.clock())
-        self.store.write(prepared)
+        """One frame. On a full disk what puts nothing waits for the room that maintenance makes."""
+        for _ in range(STEPS_FOR_ROOM):
+            try:
+                self._write(self.store.prepare(unit, self.clock()))
+                return
+            except StoreUnavailable:
+                if unit.puts or not self.maintain():
+                    raise
+        self._write(self.store.prepare(unit, self.clock()))
+
+    def maintain(self) -> bool:
+        """One step of the store's maintenance; whether there may be another one."""
+        prepared = self.store.maintain(self.clock())
+        if prepared is not None:
+            self._write(prepared)
+        return prepared is not None or self.store.under_maintenance
+
+    def _write(self, prepared: Prepared) -> None:
+        try:
+            self.store.write(prepared)
+        except StoreUnavailable:
+            self.store.abort(prepared)
+            raise
         self.store.apply(prepared)
 
     def uses(self, runs: list[MessageRun]) -> dict[int, SegmentUse]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gateway.config.extras import how_to_install
 from gateway.pipeline.errors import SparkMissing
 from gateway.pipeline.land.landing import STATE
 from gateway.pipeline.land.manifest import LandedTable
@@ -22,7 +23,7 @@ class DeltaLog:
             import deltalake
         except ImportError as error:
             raise SparkMissing(
-                "format: delta needs the package deltalake: pip install 'mqgate[spark,delta]'"
+                f"format: delta needs the package deltalake: {how_to_install('spark', 'delta')}"
             ) from error
         del deltalake
         self.warehouse = warehouse

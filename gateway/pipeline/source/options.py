@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gateway.config.units import Wrong, parse_duration, parse_size
 from gateway.pipeline.errors import WrongOption
+from gateway.pipeline.source.places import plain_folder, staging_place
 
 NAMES = (
     "path", "url", "token", "tokenFile", "caFile", "queueManager", "queue", "consumerGroup", "consume", "startingSeq",
     "endingSeq", "startingTimestamp", "endingTimestamp", "partitions", "maxMessagesPerTrigger", "maxBytesPerTrigger",
     "arrowBatchSize", "transfer", "columns", "includeRaw", "pushdown", "failOnDataLoss", "purgeDelay", "leaseTtl",
     "idleWait", "txn", "persistence", "priority", "expiry", "format", "staging", "connection", "channel", "ccdt",
-    "user", "passwordFile", "cipher", "keyRepository", "driver",
+    "user", "passwordFile", "cipher", "keyRepository", "driver", "storage",
 )  # fmt: skip
 
 SPARKS_OWN = ("checkpointlocation", "mode")
@@ -56,6 +56,7 @@ class Options:
     expiry: float = -1.0
     format: str = "MQSTR"
     staging: str = ""
+    storage: str = ""
     connection: str = ""
     channel: str = ""
     ccdt: str = ""
@@ -104,7 +105,8 @@ class Options:
             priority=_number(text, "priority", 0) or 0,
             expiry=_duration(text, "expiry", -1.0),
             format=text.get("format", "MQSTR"),
-            staging=_folder(text, "staging"),
+            staging=_folder(text, "staging", staging_place),
+            storage=text.get("storage", ""),
             connection=text.get("connection", ""),
             channel=text.get("channel", ""),
             ccdt=text.get("ccdt", ""),
@@ -116,9 +118,9 @@ class Options:
         )
 
 
-def _folder(text: Mapping[str, str], name: str) -> str:
+def _folder(text: Mapping[str, str], name: str, allowed: Callable[[str], str] = plain_folder) -> str:
     try:
-        return plain_folder(text.get(name, ""))
+        return allowed(text.get(name, ""))
     except Wrong as wrong:
         raise WrongOption(f"option {name!r}: {wrong}") from None
 
@@ -185,21 +187,3 @@ def _moment(text: Mapping[str, str], name: str) -> int | None:
     except ValueError as error:
         raise WrongOption(f"option {name!r} is {value!r}: write ISO 8601, such as 2026-11-21T12:00:00Z") from error
     return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1_000_000)
-
-
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/+")
-
-
-def plain_folder(given: str) -> str:
-    """The path of a folder, also from file:///path. Wrong for other URI schemes."""
-    found = _SCHEME.match(given)
-    if found is None:
-        return given
-    if found[1].lower() == "file" and (given[5:8] == "///" or given[5:7] != "//"):
-        return "/" + given[found.end() :]
-    raise Wrong(
-        f"{given!r} is not a folder: a batch becomes visible by renaming it, and cursors rely on that, which "
-        f"{found[1]}: does not give",
-        "give a path on a file system that all processes share (local, NFS, CephFS, a mounted volume) and copy landed "
-        'batches from there; or write the rows of format("mqqueue") with one of Spark\'s own sinks',
-    )

@@ -8,24 +8,32 @@ has arrived at the driver. Files that a killed or repeated task has left under o
 from __future__ import annotations
 
 import secrets
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gateway.pipeline.decode.columns import FILES, arrow_schema, select_columns
 from gateway.pipeline.errors import WrongOption
 from gateway.pipeline.failpoint import failpoint
 from gateway.pipeline.land.durable import sync_file
+from gateway.pipeline.land.objects import ObjectStore, StoreSettings, open_store
 from gateway.pipeline.source.bounds import Bounds
 from gateway.pipeline.source.options import Options
+from gateway.pipeline.source.places import is_staging_object_place
 from gateway.pipeline.source.queue_access import Piece
 
 COMPRESSION, LEVEL = "zstd", 1
 """Smaller than snappy by a factor of five on telemetry, and no slower."""
+EPOCH = date(1970, 1, 1).toordinal()
 GROUP_BYTES = 64 << 20
 """Size of a row group before it is encoded, which is the most that a task holds in memory."""
 NEVER_REPEAT = ("seq", "msg_id", "payload")
@@ -56,12 +64,20 @@ class TaskReader:
         """Record batches; rows with transfer=rows; with staging a record batch that names the file of the rows."""
         batches = self._batches(piece, bounds)
         if self.options.staging:
-            yield from write_rows(Path(self.options.staging), batches)
+            if is_staging_object_place(self.options.staging):
+                yield from put_rows(open_store(self.options.staging, self.storage), batches)
+            else:
+                yield from write_rows(Path(self.options.staging), batches)
         elif self.options.transfer == "rows":
             for batch in batches:
                 yield from zip(*(column.to_pylist(maps_as_pydicts="lossy") for column in batch.columns), strict=True)
         else:
             yield from batches
+
+    @property
+    def storage(self) -> StoreSettings:
+        """How to reach object storage; credentials are those of this process."""
+        return StoreSettings.from_text(self.options.storage)
 
     def _batches(self, piece: Piece | None, bounds: Bounds | None) -> Iterator[Any]:
         from gateway.pipeline.decode.row_decoder import decoder_of
@@ -94,6 +110,39 @@ def write_rows(folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     sync_file(target)
     written = {"file": target.name, "rows": rows, "bytes": target.stat().st_size}
     yield pa.RecordBatch.from_pylist([written], schema=arrow_schema(FILES))
+
+
+def put_rows(store: ObjectStore, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """As `write_rows`, to object storage: written beside this process first, so that no half of a file is ever put."""
+    parts = (part for batch in batches for part in days_of(batch, "put_ts"))
+    for day, some in groupby(parts, key=itemgetter(0)):  # numbers follow put times, so a day comes once
+        rows_of_day = (batch for _, batch in some)
+        with tempfile.TemporaryDirectory(prefix="mqgate-") as folder:
+            file = Path(folder) / f"{secrets.token_hex(8)}.parquet"
+            rows = _write(file, next(rows_of_day), rows_of_day)
+            store.upload(f"{day}{file.name}", file)
+            written = {"file": f"{day}{file.name}", "rows": rows, "bytes": file.stat().st_size}
+        yield pa.RecordBatch.from_pylist([written], schema=arrow_schema(FILES))
+
+
+def days_of(batch: pa.RecordBatch, name: str) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows by the day of a time, in the order of the days, with a folder for each. All together where there is no
+    such column."""
+    if name not in batch.schema.names:
+        yield "", batch
+        return
+    days = batch.column(name).cast(pa.date32()).cast(pa.int32())
+    found = sorted(pc.unique(days).to_pylist(), key=lambda day: (day is not None, day or 0))
+    for day in found:
+        chosen = pc.is_null(days) if day is None else pc.equal(days, day)
+        yield folder_of_day(day), batch if len(found) == 1 else batch.filter(chosen)
+
+
+def folder_of_day(day: int | None) -> str:
+    """A folder's name for a day since 1970."""
+    if day is None:
+        return "no-day/"
+    return f"{date.fromordinal(EPOCH + day)}/" if 0 < EPOCH + day <= date.max.toordinal() else f"day-{day}/"
 
 
 def _write(target: Path, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> int:

@@ -28,6 +28,8 @@ from gateway.queue_manager.store.unit import LanePuts, StoreUnit
 UNITS_IN_A_FRAME = 256
 BYTES_IN_A_FRAME = 16 << 20
 """No more units of the batch port are added to a frame that has as many."""
+STEPS_FOR_ROOM = 32
+"""Steps of maintenance that a frame waits for on a full disk."""
 
 INLINE_BELOW = 0.0005
 """Seconds: while commits take less, they are written on the caller's thread."""
@@ -82,6 +84,8 @@ class Batch:
     """Of an MQI call: called when the frame is durable or refused."""
     submissions: Sequence[Submission] = ()
     """Of the batch port: their `done` is called."""
+    again: bool = False
+    """Its frame could not be written, and it is tried once more."""
     parts: Sequence[Batch] = ()
     """What it was put together from: if the frame is refused each is tried alone, as a full disk still lets messages
     go."""
@@ -99,14 +103,11 @@ class Committer:
         store: MessageStore,
         scheduler: Scheduler,
         entered: Entered,
-        changed: threading.Condition,
         settled: Callable[[StoreUnit], None],
     ) -> None:
         self._store = store
         self._scheduler = scheduler
         self._entered = entered
-        self._changed = changed
-        """Notified, with the lock held, when a frame of the writer's thread has been applied or refused."""
         self._settled = settled
         """Does the queue manager's accounts of an applied unit, and wakes those who wait for its messages."""
         self.translator: Translator
@@ -145,8 +146,12 @@ class Committer:
         self._submissions.append(Submission(unit, done))
         self.run()
 
-    def call(self, batch: Batch, wait_until: Callable[[Callable[[], bool]], None]) -> None:
-        """Commit for an MQI call that waits without the lock, in one frame with the other calls that wait."""
+    def call(self, batch: Batch, without_lock: Callable[[Callable[[], object]], None]) -> None:
+        """Commit for an MQI call that waits without the lock, in one frame with the other calls that wait.
+
+        Who waits also applies what has been written and hands the next frame over: the writer's thread never takes the
+        lock, because whoever holds it may be waiting for the writer.
+        """
         ended = False
 
         def finished(error: StoreError | None) -> None:
@@ -158,14 +163,40 @@ class Committer:
         self._calls.append(Batch(batch.unit, finished))
         self._callers += 1
         try:
-            # The writer looks at `_callers` after it has set `written`, this the other way round: one of them sees
-            # the other.
-            if self._writing is not None and self._writing.written.is_set():
-                self._complete(self._writing)
-            self.run()
-            wait_until(lambda: ended)
+            while not ended:
+                writing = self._writing
+                if writing is None:
+                    self.run()
+                    continue
+                if not writing.written.is_set():
+                    without_lock(writing.written.wait)
+                if self._writing is writing:
+                    self._complete(writing)
+                    self.run()
         finally:
             self._callers -= 1
+            # The writer looks at `_callers` after it has set `written`, this the other way round: one of them sees the
+            # other, and what was handed over last is applied too.
+            if not self._callers and self._writing is not None and self._writing.written.is_set():
+                self._scheduler.soon(self._go_on)
+
+    def collect(self) -> None:
+        """Apply and tell what the writer's thread has written, and hand over the next frame: whoever holds the lock
+        anyway does it, as a thread that waits for the lock may wait long while programs keep it busy."""
+        writing = self._writing
+        if writing is not None and writing.written.is_set():
+            self._complete(writing)
+            self.run()
+
+    def share(self, batches: Sequence[Batch]) -> None:
+        """Commit for calls that nobody waits in: one frame. Each batch is told, perhaps before this returns."""
+        if not batches:
+            return
+        if self._writing is None and not (self.slow and not self._on_trial()):
+            self.now(_together(batches))
+        else:
+            self._calls += batches
+            self.run()
 
     # ---- the loop
 
@@ -189,8 +220,7 @@ class Committer:
             elif called or (self.slow and not self._on_trial()):
                 self._hand_over(batch)
             else:
-                self.now(batch)
-                maintained = True
+                maintained = self.now(batch)
 
     def _gather(self) -> Batch | None:
         """One frame for everybody who waits: MQI calls on several threads, and the batch port."""
@@ -204,7 +234,7 @@ class Committer:
         """As many units of the batch port as make one frame."""
         waiting, translator = self._submissions, self.translator
         gathered: list[Submission] = []
-        unit, size = StoreUnit(), 0
+        unit, size = StoreUnit(own=True), 0
         translator.begin()
         while waiting and len(gathered) < UNITS_IN_A_FRAME and size < BYTES_IN_A_FRAME:
             if gathered and (gathered[0].alone or waiting[0].alone):
@@ -215,22 +245,21 @@ class Committer:
         translator.end(unit)
         return Batch(unit, submissions=gathered)
 
-    def now(self, batch: Batch) -> None:
-        """Prepare, write, apply and tell on the caller's thread, after what is on its way."""
+    def now(self, batch: Batch) -> bool:
+        """Prepare, write, apply and tell on the caller's thread, after what is on its way; False: it was refused."""
         if self._writing is not None:
             self.settle()
         store = self._store
         try:
-            frame = store.prepare(batch.unit, self._scheduler.now())
+            frame = self._prepare(batch.unit)
         except StoreError as error:
             self._refuse(batch, error)
-            return
+            return False
         try:
             spent = self._timed_write(frame)
         except StoreError as error:
             store.abort(frame)
-            self._refuse(batch, error)
-            return
+            return self._refuse_written(batch, error)
         self._maintenance_failed = False
         if self._threaded and spent < INLINE_BELOW:
             self.seconds = spent
@@ -239,6 +268,26 @@ class Committer:
         self._tell(batch, None)
         self._last_unit = self._scheduler.monotonic()
         self._maintain()
+        return True
+
+    def _prepare(self, unit: StoreUnit) -> Any:
+        """The unit's frame. On a full disk what only takes waits for room that maintenance makes, but not for long."""
+        for _ in range(STEPS_FOR_ROOM):
+            try:
+                return self._store.prepare(unit, self._scheduler.now())
+            except StoreError:
+                if unit.puts or not self._make_room():
+                    raise
+        return self._store.prepare(unit, self._scheduler.now())
+
+    def _make_room(self) -> bool:
+        """One step of maintenance; whether there may be another one."""
+        if self._store.storage_full is None:
+            return False
+        frame = self._store.maintain(self._scheduler.now())
+        if frame is not None:
+            self._write_maintenance(frame)
+        return frame is not None or self._store.under_maintenance
 
     def _refuse(self, batch: Batch, error: StoreError) -> None:
         """The frame cannot be stored; its parts may be, one by one."""
@@ -246,6 +295,15 @@ class Committer:
             self._tell(batch, error)
         for part in batch.parts:
             self.now(part)
+
+    def _refuse_written(self, batch: Batch, error: StoreError) -> bool:
+        """The frame could not be written. What only takes is tried once more: the reserve of a full disk is for it."""
+        unit = batch.unit
+        if unit.puts or batch.again or not (unit.takes or unit.moves or unit.backouts or unit.state):
+            self._refuse(batch, error)
+            return False
+        batch.again = True
+        return self.now(batch)
 
     def _timed_write(self, frame: Any) -> float:
         started = perf_counter()
@@ -320,7 +378,7 @@ class Committer:
         if self._writing is not None:  # maintenance after a commit that was made while units gathered
             self.settle()
         try:
-            frame = self._store.prepare(batch.unit, self._scheduler.now())
+            frame = self._prepare(batch.unit)
         except StoreError as error:
             self._refuse(batch, error)
             return
@@ -341,9 +399,7 @@ class Committer:
             except StoreError as error:
                 writing.error = error
             writing.written.set()
-            if self._callers:
-                self._go_on()
-            else:
+            if not self._callers:
                 self._scheduler.soon(self._go_on)
 
     def _go_on(self) -> None:
@@ -365,8 +421,7 @@ class Committer:
             self._tell(writing.batch, None)
         else:
             self._store.abort(writing.frame)
-            self._refuse(writing.batch, writing.error)
-        self._changed.notify_all()
+            self._refuse_written(writing.batch, writing.error)
 
     def settle(self) -> None:
         """Wait for the frame that is on its way, and apply it."""
@@ -383,8 +438,7 @@ class Committer:
         self._closed = True
         if self._thread is not None:
             self._work.put(None)
-            while self._thread.is_alive():  # it may need the lock once more
-                self._changed.wait(0.01)
+            self._thread.join()
             self._thread = None
 
     # ---- maintenance of the store
@@ -446,7 +500,7 @@ def _together(batches: Sequence[Batch]) -> Batch:
     """Several batches as one frame: all are durable with it, or none."""
     if len(batches) == 1:
         return batches[0]
-    joined = StoreUnit()
+    joined = StoreUnit(own=all(batch.unit.own for batch in batches))
     for batch in batches:
         unit = batch.unit
         joined.puts += unit.puts

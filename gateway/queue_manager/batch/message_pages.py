@@ -7,8 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.mq import mqmd
+from gateway.mq.constants import MQFMT_XMIT_Q_HEADER
 from gateway.ports.batch import Stored
 from gateway.queue_manager.batch import stored_messages
+from gateway.queue_manager.batch.logical_messages import transmitted_part
 from gateway.queue_manager.batch.translation import QUIET, UNLIMITED
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.local_queue import BROKER, LocalQueue
@@ -49,9 +51,14 @@ def next_page(core: Core, queue: LocalQueue, key: bytes, limit: int) -> Page | N
 def _plain(queue: LocalQueue, messages: list[Message]) -> int:
     """How many messages come before the first that is not plain."""
     locked = queue.locked
-    special = {head for head in {message.head for message in messages} if not _is_plain(head)}
-    for number, (token, head, _body, _time, backout, expiry) in enumerate(messages):
+    heads = {message.head for message in messages}
+    special = {head for head in heads if not _is_plain(head)}
+    transmitted = {head for head in heads if head[mqmd.FORMAT] == MQFMT_XMIT_Q_HEADER}
+    for number, message in enumerate(messages):
+        token, head, _body, _time, backout, expiry = message
         if backout or expiry or head in special or (locked and locked.get(token, BROKER) is not BROKER):
+            return number
+        if transmitted and head in transmitted and transmitted_part(message) is not None:
             return number
     return len(messages)
 

@@ -5,6 +5,7 @@ touched alone unless its destination asks for it (a transmission queue, a topic,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gateway.errors import HeaderError, MQError
@@ -16,7 +17,7 @@ from gateway.queue_manager.batch.commit import Submission
 from gateway.queue_manager.batch.stored_messages import complete
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.local_queue import LocalQueue
-from gateway.queue_manager.objects.name_resolution import Target, resolve
+from gateway.queue_manager.objects.name_resolution import Target, reply_to, resolve
 from gateway.queue_manager.objects.placement import Placer, check_lengths
 from gateway.queue_manager.store.rows import agree, extent, one_run, same
 from gateway.queue_manager.store.unit import LaneMoves, LanePuts, LaneTakes, Message, StoreUnit
@@ -24,6 +25,9 @@ from gateway.queue_manager.store.unit import LaneMoves, LanePuts, LaneTakes, Mes
 TOPIC_PREFIX = "topic://"
 TARGETS_REMEMBERED = 10_000
 """Resolved names; messages to devices have a queue manager's name each."""
+HEADS_REMEMBERED = 4000
+NO_QUEUE = b" " * 48
+"""A name that is not given."""
 REPORT, EXPIRY = 8, 16
 """Where an MQMD has them."""
 QUIET = bytes(4)
@@ -31,7 +35,6 @@ QUIET = bytes(4)
 UNLIMITED = b"\xff\xff\xff\xff"
 """MQEI_UNLIMITED."""
 _STATE_HEAD = descriptor.default_descriptor(persistence=mq.MQPER_PERSISTENT)
-STATES_OF_A_KEY = 1000
 
 
 class _Resolved(NamedTuple):
@@ -44,6 +47,17 @@ class _Resolved(NamedTuple):
     """MAXMSGL of the queue or of the queue manager, whichever is less."""
 
 
+class _Heads(NamedTuple):
+    """What some heads have in common."""
+
+    plain_reply: bool
+    """They name no queue for replies."""
+    quiet: bool
+    """They ask for no report."""
+    unlimited: bool
+    """The messages do not expire."""
+
+
 class Translator:
     """Implements `commit.Translator`. Called with the queue manager's lock held."""
 
@@ -54,6 +68,10 @@ class Translator:
         self._confirmations: dict[tuple[str, int], Message] = {}
         """Messages that were fetched and ask for a confirmation of delivery when they are taken."""
         self._names: dict[tuple[str, str], _Resolved] = {}
+        self._filled: dict[tuple[bytes, int], bytes] = {}
+        """Heads by what they were put as, and the priority of their queue; until an object changes."""
+        self._alike: dict[bytes, _Heads] = {}
+        """By head, of messages that all have the same."""
         self._version = -1
         self._depths: dict[str, int] = {}
         """How many messages queues will hold once the frame is applied."""
@@ -70,6 +88,7 @@ class Translator:
         catalogue, names = self._core.catalogue, self._names
         if self._version != catalogue.version or len(names) > TARGETS_REMEMBERED:
             names.clear()
+            self._filled.clear()
             self._version = catalogue.version
         resolved = names.get((queue, queue_manager))
         return self._resolve_anew(queue, queue_manager) if resolved is None else resolved
@@ -128,9 +147,9 @@ class Translator:
 
     def end(self, frame: StoreUnit) -> None:
         """Every unit has been added. Of several replacements of a state message the last one counts."""
-        fetch = self._core.store.fetch
+        tokens_of = self._core.store.tokens
         for (queue, key), body in self._states.items():
-            tokens = [message.token for message in fetch(queue, key, STATES_OF_A_KEY)]
+            tokens = tokens_of(queue, key)
             if tokens:
                 frame.takes.append(LaneTakes(queue, key, tokens))
             if body is not None:
@@ -176,29 +195,58 @@ class Translator:
             return sum(map(len, bodies))
         target, queue, limit = self._resolve(puts.queue, puts.queue_manager)
         length, longest = extent(bodies)
-        if queue is None or not agree(heads, REPORT, QUIET):
+        is_alike = len(heads) == 1 or same(heads)
+        known = self._about(heads[0]) if is_alike else _about(heads)
+        heads = self._as_put(puts, target, known)
+        if queue is None or not known.quiet:
             target.check_put()
-            self._placer.place_columns(target, puts, own)
+            self._placer.place_columns(target, replace(puts, heads=heads), own)
             return length
         if puts.persistent and queue.temporary:
             raise MQError(mq.MQRC_PERSISTENT_NOT_ALLOWED, f"{queue.name} is a temporary dynamic queue")
-        if same(heads):
+        if is_alike:
             heads_length = longest_head = len(heads[0])
         else:
             heads_length, longest_head = extent(heads)
         if longest_head + longest - MQMD_LENGTH > limit:
             check_lengths(self._core, queue, heads, bodies)
-        is_unlimited = agree(heads, EXPIRY, UNLIMITED)
         self._claim(queue, len(heads))
         priority = puts.priority
         if queue.fifo or not 0 <= priority <= 9:
             priority = _priority(queue, target, priority)
         lane = LanePuts(queue.name, puts.key, priority, puts.persistent, heads, bodies)
-        if not is_unlimited:
+        if not known.unlimited:
             lane.expiries = tuple(expiries(heads, self._core.now()))
         own.puts.append(lane)
         submission.puts.append((puts, lane))
         return length + heads_length
+
+    def _about(self, head: bytes) -> _Heads:
+        """What can be said of messages with this head."""
+        known = self._alike.get(head)
+        if known is None:
+            if len(self._alike) >= HEADS_REMEMBERED:
+                self._alike.clear()
+            known = self._alike[head] = _about([head])
+        return known
+
+    def _as_put(self, puts: Puts, target: Target, known: _Heads) -> list[bytes]:
+        """The heads with what MQPUT fills in: the queue's DEFPRTY for a priority below 0, and ReplyToQMgr."""
+        default = target.chain[0].number("DEFPRTY") if puts.priority < 0 and target.chain else -1
+        if default < 0 and known.plain_reply:
+            return puts.heads
+        return [self._filled.get((head, default)) or self._fill_in(head, default) for head in puts.heads]
+
+    def _fill_in(self, head: bytes, default: int) -> bytes:
+        md = descriptor.Descriptor(head[:MQMD_LENGTH])
+        if md.priority < 0:
+            md.priority = max(default, 0)
+        names = reply_to(self._core, descriptor.text(md.reply_to_q), descriptor.text(md.reply_to_qmgr))
+        md.reply_to_q, md.reply_to_qmgr = (descriptor.padded(name, 48) for name in names)
+        if len(self._filled) >= HEADS_REMEMBERED:
+            self._filled.clear()
+        filled = self._filled[head, default] = md.pack() + head[MQMD_LENGTH:]
+        return filled
 
     # Moves, takes, state
 
@@ -261,6 +309,13 @@ class Translator:
         for message in messages:
             if message.head[8:12] != QUIET and descriptor.integer(message.head, "report") & mq.MQRO_COD:
                 self._confirmations[queue, message.token] = message
+
+
+def _about(heads: list[bytes]) -> _Heads:
+    return _Heads(
+        agree(heads, descriptor.REPLY_TO_Q.start, NO_QUEUE), agree(heads, REPORT, QUIET),
+        agree(heads, EXPIRY, UNLIMITED),
+    )  # fmt: skip
 
 
 def numbers_of(tokens: Sequence[Token]) -> Sequence[int]:

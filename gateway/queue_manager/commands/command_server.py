@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
 from gateway.mq import pcf
 from gateway.ports.mqi import GetOptions, Got, ObjectDescriptor, PutOptions
+from gateway.queue_manager.commands import channel_commands, pcf_status
 from gateway.queue_manager.commands import pcf_objects as objects
-from gateway.queue_manager.commands import pcf_status
 from gateway.queue_manager.commands.display_rows import queue_status
 from gateway.queue_manager.commands.mqsc import MqscReport
 from gateway.queue_manager.commands.pcf_objects import Handler, Reply, number_of, refuse, text_of
@@ -22,14 +23,16 @@ from gateway.queue_manager.commands.pcf_status import KIND_OF_MQOT, MQAT_USER, R
 from gateway.queue_manager.descriptor import Descriptor, default_descriptor, text
 from gateway.queue_manager.objects.administration import not_found
 from gateway.queue_manager.objects.authority import OWN_USER
+from gateway.queue_manager.objects.channel_authority import ChannelAuthority
 from gateway.queue_manager.verbs.connection import MqiConnection
 from gateway.queue_manager.verbs.connection_state import ConnectionState
 
 QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
 LONGEST = 4 << 20
+INQUIRE_CHLAUTH_RECS = 204
 MQRCCF_CFH_TYPE_ERROR, MQRCCF_CFH_LENGTH_ERROR = 3001, 3002
 MQRCCF_ENTITY_NAME_MISSING, MQRCCF_AUTH_VALUE_ERROR = 3169, 3171
-MQIACF_Q_HANDLE = 1104
+MQIACF_Q_HANDLE, MQIACF_CONN_INFO_HANDLE = 1104, 1112
 STATUS_TEXTS = {"LPUTDATE": 3128, "LPUTTIME": 3129, "LGETDATE": 3130, "LGETTIME": 3131}
 STATUS_NUMBERS = {
     "CURDEPTH": mq.MQIA_CURRENT_Q_DEPTH, "IPPROCS": mq.MQIA_OPEN_INPUT_COUNT, "OPPROCS": mq.MQIA_OPEN_OUTPUT_COUNT,
@@ -42,8 +45,11 @@ _CHANGING = {38, 78, mq.MQCMD_SET_AUTH_REC, mq.MQCMD_SET_CHLAUTH_REC, mq.MQCMD_C
 class CommandServer:
     """Reads and answers commands through a connection of its own."""
 
-    def __init__(self, connection: MqiConnection, run_mqsc: Callable[[str], MqscReport]) -> None:
+    def __init__(
+        self, connection: MqiConnection, run_mqsc: Callable[[str], MqscReport], channels: ChannelAuthority
+    ) -> None:
         self._connection = connection
+        self._channels = channels
         self._state = connection.state
         self._run_mqsc = run_mqsc
         self._busy = False
@@ -99,11 +105,15 @@ class CommandServer:
         connection.user = user
         handler = _COMMANDS.get(message.command)
         if handler is None:
-            own = {
-                mq.MQCMD_PING_Q_MGR: self._ping, 161: self._queue_manager_status, mq.MQCMD_INQUIRE_CONNECTION:
-                self._connections, 38: self._escape, mq.MQCMD_SET_AUTH_REC: self._set_authority,
-                mq.MQCMD_SET_CHLAUTH_REC: self._accept, 78: self._accept, mq.MQCMD_CHANGE_Q_MGR:
-                self._change_queue_manager, }.get(message.command)  # fmt: skip
+            commands: dict[int, Callable[[pcf.Message], Iterable[Reply]]] = {
+                mq.MQCMD_PING_Q_MGR: self._ping, 161: self._queue_manager_status,
+                mq.MQCMD_INQUIRE_CONNECTION: self._connections, 38: self._escape,
+                mq.MQCMD_SET_AUTH_REC: self._set_authority, 78: self._accept,
+                mq.MQCMD_CHANGE_Q_MGR: self._change_queue_manager,
+                mq.MQCMD_SET_CHLAUTH_REC: partial(channel_commands.set_record, self._channels),
+                INQUIRE_CHLAUTH_RECS: partial(channel_commands.inquire, self._channels),
+            }  # fmt: skip
+            own = commands.get(message.command)
             if own is None:
                 raise refuse(mq.MQRCCF_CFH_COMMAND_ERROR, f"command {message.command} is not offered")
             if message.command in _CHANGING:
@@ -138,7 +148,7 @@ class CommandServer:
         return [[]]
 
     def _accept(self, _message: pcf.Message) -> Iterable[Reply]:
-        """Rules about channels are accepted and have no effect."""
+        """REFRESH SECURITY: there is nothing to be read again."""
         return [[]]
 
     def _change_queue_manager(self, message: pcf.Message) -> Iterable[Reply]:
@@ -161,12 +171,18 @@ class CommandServer:
         given = message.find(mq.MQBACF_CONNECTION_ID)
         if given is not None and isinstance(given.value, bytes):
             wanted = given.value
+        kind = number_of(message, mq.MQIACF_CONN_INFO_TYPE, mq.MQIACF_CONN_INFO_CONN)
         replies = []
         for one in self._state.connections:
-            reply = _connection(one)
-            values = {p.parameter: p.value if isinstance(p.value, int) else p.text() for p in reply}
-            if (not wanted or one.connection_id == wanted.ljust(24, b"\0")) and accepts(values.get):
-                replies.append(reply)
+            if wanted and one.connection_id != wanted.ljust(24, b"\0"):
+                continue
+            found = [] if kind == MQIACF_CONN_INFO_HANDLE else [_connection(one)]
+            if kind != mq.MQIACF_CONN_INFO_CONN:
+                found += pcf_status.open_objects(one)
+            for reply in found:
+                values = {p.parameter: p.value if isinstance(p.value, int) else p.text() for p in reply}
+                if accepts(values.get):
+                    replies.append(reply)
         if not replies:
             raise refuse(3174, "no connection fits")
         return replies
@@ -211,6 +227,7 @@ def _connection(one: ConnectionState) -> Reply:
     since = datetime.fromtimestamp(one.since, UTC)
     return [
         pcf.byte_string(mq.MQBACF_CONNECTION_ID, one.connection_id),
+        pcf.integer(mq.MQIACF_CONN_INFO_TYPE, mq.MQIACF_CONN_INFO_CONN),
         pcf.integer(mq.MQIA_APPL_TYPE, MQAT_USER),
         pcf.string(3058, one.application, size=28),
         pcf.string(3025, one.user, size=12),

@@ -8,9 +8,12 @@ from datetime import UTC, datetime
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.attributes import BY_KEYWORD, QUEUE_KINDS, Value, in_words
 from gateway.queue_manager.objects.catalogue import COMMAND_LEVEL, VERSION, Definition
+from gateway.queue_manager.objects.topic_names import topic_of
 
 Row = dict[str, str]
 
+DATED = frozenset({*QUEUE_KINDS, "QMGR", "SUB"})
+"""Types of which it is shown when an object was defined, not only when it was altered."""
 _QDT = {1: "PREDEFINED", 2: "PERMDYN", 3: "TEMPDYN"}
 
 
@@ -28,7 +31,10 @@ def describe(core: Core, definition: Definition) -> Row:
         row["NAMCOUNT"] = str(len(definition.names()))
     if definition.kind == "QMGR":
         row |= queue_manager_facts(core)
-    for when, value in (("CR", definition.created), ("ALT", definition.altered)):
+    if definition.kind == "SUB":
+        row["TOPICSTR"] = topic_of(core.catalogue, definition)
+    times = (("CR", definition.created), ("ALT", definition.altered))
+    for when, value in times if definition.kind in DATED else times[1:]:
         day, _, time = value.partition(" ")
         row[f"{when}DATE"], row[f"{when}TIME"] = day, time
     return row

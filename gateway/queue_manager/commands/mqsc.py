@@ -5,12 +5,20 @@ Answers are lines as runmqsc prints them, with its message numbers, so that scri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gateway.errors import MQError
+from gateway.mq import constants as mq
 from gateway.queue_manager.commands.display_rows import Row, describe, queue_status
-from gateway.queue_manager.commands.mqsc_parse import Command, MqscSyntaxError, Parameter, commands, parse
+from gateway.queue_manager.commands.mqsc_parse import (
+    MOST_CHARACTERS,
+    Command,
+    MqscSyntaxError,
+    Parameter,
+    by_line,
+    parse,
+)
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.administration import Administration, AdministrationError
 from gateway.queue_manager.objects.attributes import BY_KEYWORD, FLAGS, QUEUE_KINDS, SYNONYMS, Value
@@ -20,6 +28,17 @@ OBJECTS = {
     "QL": "QLOCAL", "QM": "QMODEL", "QA": "QALIAS", "QR": "QREMOTE", "Q": "QUEUE", "NL": "NAMELIST", "QS": "QSTATUS",
     "CHL": "CHANNEL", "PRO": "PROCESS", "QMS": "QMSTATUS",
 }  # fmt: skip
+
+ELSEWHERE = frozenset({
+    "ARCHIVE", "BUFFPOOL", "CFSTATUS", "CFSTRUCT", "CHINIT", "CHSTATUS", "CLUSQMGR", "CLUSTER", "COMMINFO",
+    "GROUP", "LISTENER", "LOG", "LSSTATUS", "MAXSMSGS", "POLICY", "PSID", "SECURITY", "SERVICE", "STGCLASS", "SVSTATUS",
+    "SYSTEM", "THREAD", "TRACE", "USAGE", "APSTATUS", "CMDSERV",
+})  # fmt: skip
+"""Objects of IBM MQ that this queue manager has none of: commands about them are right, and not carried out here."""
+VERBS_ELSEWHERE = frozenset({
+    "ARCHIVE", "BACKUP", "MOVE", "PURGE", "RECOVER", "RESET", "RESOLVE", "RESUME", "RVERIFY", "SET", "START", "STOP",
+    "SUSPEND",
+})  # fmt: skip
 
 _DONE = {
     ("DEFINE", "QUEUE"): "AMQ8006I: IBM MQ queue created.",
@@ -88,6 +107,20 @@ class MqscReport:
     failed: int = 0
     problems: list[tuple[int, str]] = field(default_factory=list)
     """Errors, each with the line on which its command begins."""
+    most: int = 0
+    """Characters of all lines together; 0: as many as there are."""
+    characters: int = 0
+    left_out: int = 0
+    """Lines that would have been more."""
+
+    def say(self, *lines: str) -> None:
+        """Add lines, while there is room."""
+        for line in lines:
+            self.characters += len(line)
+            if self.most and self.characters > self.most:
+                self.left_out += 1
+            else:
+                self.lines.append(line)
 
     @property
     def ok(self) -> bool:
@@ -131,25 +164,37 @@ class Mqsc:
     def run(self, text: str) -> MqscReport:
         """Run every command of the text, also after one that fails."""
         report = MqscReport()
-        for line, command_text in commands(text):
-            report.read += 1
-            report.lines.append(f"     {report.read} : {command_text}")
-            try:
-                report.lines += self.execute(parse(line, command_text))
-            except MqscSyntaxError as error:
-                report.syntax_errors += 1
-                report.lines += [
-                    "AMQ8405I: Syntax error detected at or near end of command segment below:-",
-                    error.text,
-                ]
-                report.problems.append((line, str(error)))
-            except MQError as error:
-                report.failed += 1
-                other = f"AMQ8101S: IBM MQ error ({error.reason}) has occurred. {error}"
-                message = error.message if isinstance(error, AdministrationError) else other
-                report.lines.append(message)
-                report.problems.append((line, message))
+        for _ in self.steps(text, report):
+            pass
         return report
+
+    def steps(self, text: str, report: MqscReport) -> Iterator[None]:
+        """The same with a command, or a line that one displays, at each step."""
+        for found in by_line(text):
+            if found is not None:
+                yield from self._step(*found, report)
+            yield
+        if report.left_out:
+            text = f"{report.left_out} more lines are left out: an answer has at most {report.most} characters."
+            report.lines.append(text)
+
+    def _step(self, line: int, command_text: str, report: MqscReport) -> Iterator[None]:
+        report.read += 1
+        report.say(f"     {report.read} : {command_text[:MOST_CHARACTERS]}")
+        try:
+            for said in self.execute(parse(line, command_text)):
+                report.say(said)
+                yield
+        except MqscSyntaxError as error:
+            report.syntax_errors += 1
+            report.say("AMQ8405I: Syntax error detected at or near end of command segment below:-", error.text)
+            report.problems.append((line, str(error)))
+        except MQError as error:
+            report.failed += 1
+            other = f"AMQ8101S: IBM MQ error ({error.reason}) has occurred. {error}"
+            message = error.message if isinstance(error, AdministrationError) else other
+            report.say(message)
+            report.problems.append((line, message))
 
     def execute(self, command: Command) -> Iterable[str]:
         """Run one command; the lines of its answer."""
@@ -168,6 +213,8 @@ class Mqsc:
             "PING": self._ping,
             "REFRESH": self._refresh,
         }.get(command.verb)
+        if command.object in ELSEWHERE or (handler is None and command.verb in VERBS_ELSEWHERE):
+            raise not_here(command)
         if handler is None:
             raise syntax(command, f"{command.verb} is not offered")
         return handler(command)
@@ -204,43 +251,41 @@ class Mqsc:
     def _refresh(self, _command: Command) -> list[str]:
         return ["AMQ8560I: IBM MQ security cache refreshed."]
 
-    def _display(self, command: Command) -> list[str]:
+    def _display(self, command: Command) -> Iterator[str]:
         if command.object == "QSTATUS":
             rows, kind = self._queue_status(command), "QSTATUS"
         else:
             kind = "QUEUE" if command.object == "QUEUE" else _kind(command)
             rows = self._objects(command, kind)
-        heading = SHOWN[_family(kind)]
-        lines: list[str] = []
+        heading, any_shown = SHOWN[_family(kind)], False
         for row in rows:
-            lines += [heading, *columns(row)]
-        if not lines:
+            any_shown = True
+            yield heading
+            yield from columns(row)
+        if not any_shown:
             name = command.name or self._core.name
             raise AdministrationError(2085, f"AMQ8147E: IBM MQ object {name} not found.")
-        return lines
 
-    def _objects(self, command: Command, kind: str) -> list[Row]:
+    def _objects(self, command: Command, kind: str) -> Iterator[Row]:
         kinds = tuple(QUEUE_KINDS) if kind == "QUEUE" else (kind,)
         wanted, condition, kinds = _selection(command, kinds)
         pattern = "" if kind == "QMGR" else command.name
-        rows = []
         for definition in self._administration.select(kinds, pattern):
             row = describe(self._core, definition)
             if (condition is None or condition(row)) and (kind != "SUB" or _is_selected(command, row)):
-                rows.append(chosen(row, wanted, _titles(definition.kind)))
-        return rows
+                yield chosen(row, wanted, _titles(definition.kind))
 
-    def _queue_status(self, command: Command) -> list[Row]:
+    def _queue_status(self, command: Command) -> Iterator[Row]:
         wanted, condition, _ = _selection(command, ())
-        rows = []
+        compared = next((one.values or [] for one in command.parameters if one.keyword == "WHERE"), [])
+        counted = compared[-1:] != [] and compared[-1].isdigit()  # WHERE(UNCOM GT 10) looks at how many there are
         for definition in self._administration.select(("QLOCAL",), command.name):
             status = queue_status(self._core, definition.name)
             row = {"QUEUE": definition.name, "TYPE": "QUEUE"}
             row |= {word: " " if word == "MSGAGE" and value == -1 else str(value) for word, value in status.items()}
-            shown = row | {"UNCOM": row["UNCOM"] if status["UNCOM"] else "NO"}  # as IBM MQ: how many, or NO
-            if condition is None or condition(row):
-                rows.append(chosen(shown, wanted, ("QUEUE", "TYPE")))
-        return rows
+            shown = row | {"UNCOM": "YES" if status["UNCOM"] else "NO"}
+            if condition is None or condition(row if counted else shown):
+                yield chosen(shown, wanted, ("QUEUE", "TYPE"))
 
 
 def _kind(command: Command) -> str:
@@ -257,6 +302,15 @@ def _named(command: Command) -> str:
     if not command.name:
         raise syntax(command, "the object's name in parentheses is expected")
     return command.name
+
+
+def not_here(command: Command) -> AdministrationError:
+    """Refuses a command that IBM MQ carries out and this queue manager does not."""
+    what = f"{command.verb} {command.object}".rstrip()
+    return AdministrationError(mq.MQRCCF_CFH_COMMAND_ERROR, f"not supported here: {what}. {WHY_NOT}")
+
+
+WHY_NOT = "The embedded queue manager has no channels, listeners and services of its own; docs/reference/mqsc.md."
 
 
 def syntax(command: Command, what: str) -> MqscSyntaxError:

@@ -44,17 +44,29 @@ class Command:
     parameters: list[Parameter] = field(default_factory=list)
 
 
+ENDS = frozenset({"END", "QUIT", "EXIT"})
+"""The last line of a script: what follows is not read."""
 _WORD = re.compile(r"\s*([A-Za-z0-9_.$#@%/-]+)")
 _OPEN = re.compile(r"\s*\(")
 _SPACE = re.compile(r"[\s,]*")
 _QUOTED = re.compile(r"'((?:[^']|'')*)'|\"((?:[^\"]|\"\")*)\"")
 
 
+MOST_CHARACTERS = 32_762
+"""Of one command."""
+
+
 def commands(text: str) -> Iterator[tuple[int, str]]:
     """Whole commands, each with the line on which it begins."""
+    return (found for found in by_line(text) if found is not None)
+
+
+def by_line(text: str) -> Iterator[tuple[int, str] | None]:
+    """The same, with None for each line that ends no command."""
     begin, parts, fold = 0, "", False
     for number, raw in enumerate(text.splitlines(), 1):
         if raw.startswith("*") or (not parts and not raw.strip()):
+            yield None
             continue
         line = raw.lstrip() if fold or not parts else raw
         if not parts:
@@ -63,17 +75,22 @@ def commands(text: str) -> Iterator[tuple[int, str]]:
         fold = line.endswith("+")
         if fold or line.endswith("-"):
             parts += line[:-1]
+            yield None
             continue
         parts += line
+        if parts.strip().rstrip(";").strip().upper() in ENDS:
+            return
         if parts.strip().rstrip(";").strip():
             yield begin, parts.strip().rstrip(";").rstrip()
         parts = ""
-    if parts.strip():
+    if parts.strip() and parts.strip().rstrip(";").strip().upper() not in ENDS:
         yield begin, parts.strip().rstrip(";").rstrip()
 
 
 def parse(line: int, text: str) -> Command:
     """Parse one command."""
+    if len(text) > MOST_CHARACTERS:
+        raise MqscSyntaxError(line, text[:80], f"a command has at most {MOST_CHARACTERS} characters")
     reader = _Reader(line, text)
     verb = reader.word("a command").upper()
     kind = reader.word("a type of object", optional=True).upper()

@@ -63,7 +63,6 @@ class StatusCommands:
             ("DELETE", "AUTHREC"): self._delete_record,
             ("CLEAR", "TOPICSTR"): self._clear_topic,
             ("RESET", "QSTATS"): self._reset,
-            ("SET", "CHLAUTH"): self._accept_channel_rule,
         }.get((command.verb, command.object))
         return None if handler is None else handler(command)
 
@@ -97,21 +96,17 @@ class StatusCommands:
 
     def _display_connections(self, command: Command) -> list[str]:
         rows: list[Row] = []
-        kind = _value(command, "TYPE") or "CONN"
+        kind, extended = _value(command, "TYPE") or "CONN", _value(command, "EXTCONN") or "*"
         for one in self._connections:
-            since = datetime.fromtimestamp(one.since, UTC)
-            identifier = one.connection_id[-8:].hex().upper()
-            if not matches(command.name or "*", identifier):
+            identifier, extension = one.connection_id[-8:].hex().upper(), one.connection_id[:16].hex().upper()
+            if not matches(command.name or "*", identifier) or not matches(extended, extension):
                 continue
-            if kind in {"HANDLE", "ALL"}:
-                rows += open_handles.open_objects(one, identifier)
             if kind != "HANDLE":
-                rows.append({
-                    "CONN": identifier, "EXTCONN": one.connection_id[:16].hex().upper(), "TYPE": "CONN",
-                    "APPLTAG": one.application, "APPLTYPE": "USER", "USERID": one.user, "CHANNEL": one.channel,
-                    "CONNAME": one.connection_name, "UOWSTATE": "ACTIVE" if one.work.open else "NONE",
-                    "UOWMSGS": str(one.work.messages), "CONNDATE": f"{since:%Y-%m-%d}", "CONNTIME": f"{since:%H.%M.%S}",
-                })  # fmt: skip
+                rows.append(open_handles.connection_row(one))
+            if kind != "CONN":
+                rows += open_handles.open_objects(one)
+        if not rows and not self._connections and command.name in {"", "*"}:
+            return []  # no program is connected: nothing to show, and nothing wrong
         return self._shown(command, "CONN", rows)
 
     def _stop_connection(self, command: Command) -> list[str]:
@@ -226,10 +221,6 @@ class StatusCommands:
         return self._shown(command, "ENTAUTH", [row])
 
     # Other commands
-
-    def _accept_channel_rule(self, _command: Command) -> list[str]:
-        """Rules about channels are accepted, so that scripts run, and have no effect."""
-        return ["AMQ8877I: IBM MQ channel authentication record set."]
 
     def _clear_topic(self, command: Command) -> list[str]:
         if command.name not in self._topics.retained:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 from gateway.mq import constants as mq
 from gateway.queue_manager.commands.display_rows import Row
 from gateway.queue_manager.objects.local_queue import INPUT, LocalQueue
+from gateway.queue_manager.objects.topic_names import topic_of
 from gateway.queue_manager.verbs.connection_state import Connections, ConnectionState, Handle
 
 OPEN_OPTIONS = {
@@ -41,30 +43,58 @@ def queue_handle(connection: ConnectionState, handle: Handle) -> Row:
     local = local_queue(handle)
     gets = handle.options & INPUT
     shared = "EXCL" if local is not None and local.exclusive else "SHARED"
-    waits = any(get.handle is handle for get in connection.waiting)
     return {
         "QUEUE": "" if local is None else local.name, "TYPE": "HANDLE", "APPLTAG": connection.application,
         "APPLTYPE": "USER", "BROWSE": _yes(handle, mq.MQOO_BROWSE), "CHANNEL": connection.channel,
-        "CONNAME": connection.connection_name, "HSTATE": "ACTIVE" if waits else "INACTIVE",
+        "CONNAME": connection.connection_name, "HSTATE": state_of(connection, handle),
         "INPUT": shared if gets else "NO", "INQUIRE": _yes(handle, mq.MQOO_INQUIRE),
         "OUTPUT": _yes(handle, mq.MQOO_OUTPUT), "SET": _yes(handle, mq.MQOO_SET), "USERID": connection.user,
     }  # fmt: skip
 
 
-def open_objects(connection: ConnectionState, identifier: str) -> Iterator[Row]:
+def connection_row(connection: ConnectionState) -> Row:
+    """A row of DISPLAY CONN TYPE(CONN)."""
+    since = datetime.fromtimestamp(connection.since, UTC)
+    return {
+        **_title(connection, "CONN"), "APPLTAG": connection.application, "APPLTYPE": "USER", "USERID": connection.user,
+        "CHANNEL": connection.channel, "CONNAME": connection.connection_name, "URTYPE": "QMGR",
+        "UOWSTATE": "ACTIVE" if connection.work.open else "NONE", "UOWMSGS": str(connection.work.messages),
+        "CONNDATE": f"{since:%Y-%m-%d}", "CONNTIME": f"{since:%H.%M.%S}",
+    }  # fmt: skip
+
+
+def _title(connection: ConnectionState, kind: str) -> Row:
+    identifier = connection.connection_id.hex().upper()
+    return {"CONN": identifier[-16:], "EXTCONN": identifier[:32], "TYPE": kind}
+
+
+def open_objects(connection: ConnectionState) -> Iterator[Row]:
     """The rows of DISPLAY CONN TYPE(HANDLE)."""
     for handle in connection.handles.values():
         local = local_queue(handle)
         name = handle.definition.name if handle.definition is not None else "" if local is None else local.name
         kind = "SUB" if handle.subscription else OBJECT_WORDS.get(handle.object_type, "QUEUE")
         row = {
-            "CONN": identifier, "TYPE": "HANDLE", "OBJNAME": handle.subscription or name, "OBJTYPE": kind,
+            **_title(connection, "HANDLE"), "OBJNAME": handle.subscription or name, "OBJTYPE": kind,
             "OPENOPTS": ",".join(word for word, option in OPEN_OPTIONS.items() if handle.options & option),
-            "USERID": connection.user, "CHANNEL": connection.channel, "CONNAME": connection.connection_name,
+            "HSTATE": state_of(connection, handle), "ASTATE": "NONE", "READA": "NO", "USERID": connection.user,
+            "CHANNEL": connection.channel, "CONNAME": connection.connection_name,
         }  # fmt: skip
-        if handle.topic:
+        subscription = connection.core.catalogue.get("SUB", handle.subscription) if handle.subscription else None
+        if subscription is not None:
+            row |= {
+                "SUBNAME": subscription.name, "SUBID": str(subscription.extra.get("SUBID", "")),
+                "TOPICSTR": topic_of(connection.core.catalogue, subscription), "DEST": subscription.text("DEST"),
+                "DESTQMGR": subscription.text("DESTQMGR") or connection.core.name,
+            }  # fmt: skip
+        elif handle.topic:
             row["TOPICSTR"] = handle.topic
         yield row
+
+
+def state_of(connection: ConnectionState, handle: Handle) -> str:
+    """ACTIVE while a get waits on the handle."""
+    return "ACTIVE" if any(get.handle is handle for get in connection.waiting) else "INACTIVE"
 
 
 def _yes(handle: Handle, option: int) -> str:

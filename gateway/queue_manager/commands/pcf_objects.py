@@ -10,9 +10,11 @@ from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.mq import pcf
 from gateway.mq.pcf import Parameter
+from gateway.queue_manager.commands.display_rows import DATED
 from gateway.queue_manager.objects.administration import AdministrationError, not_found
 from gateway.queue_manager.objects.attributes import BY_SELECTOR, KIND_OF_QUEUE, QUEUE_KINDS, TABLES, Value
 from gateway.queue_manager.objects.catalogue import Definition
+from gateway.queue_manager.objects.topic_names import topic_of
 from gateway.queue_manager.verbs import mqinq
 from gateway.queue_manager.verbs.connection_state import ConnectionState
 
@@ -25,6 +27,7 @@ NAME_LENGTH = 48
 BYTE_STRINGS = {7015: 24, 7010: 32}
 """Attributes of subscriptions that are bytes in PCF and hexadecimal digits in MQSC, with their lengths."""
 MQBACF_SUB_ID = 7016
+MQCA_TOPIC_STRING = 2094
 _OPTIONS = frozenset({mq.MQIACF_REPLACE, 1005, mq.MQIACF_PURGE, 1007, mq.MQIA_Q_TYPE, 1304, 63})
 
 
@@ -252,14 +255,13 @@ def described(connection: ConnectionState, definition: Definition, wanted: Seque
 def every_selector(definition: Definition) -> list[int]:
     """Every attribute of an object, including those that no command sets."""
     selectors = [attribute.selector for attribute in TABLES[definition.kind]]
-    if definition.kind in QUEUE_KINDS or definition.kind in {"TOPIC", "NAMELIST", "PROCESS", "AUTHINFO", "CHANNEL"}:
-        selectors += [2027, 2028]
+    selectors += [2004, 2005, 2027, 2028] if definition.kind in DATED else [2027, 2028]
     if definition.kind == "QLOCAL":
-        selectors += [2004, 2005, 3, 17, 18, 7]
+        selectors += [3, 17, 18, 7]
     if definition.kind == "NAMELIST":
         selectors.append(mq.MQIA_NAME_COUNT)
     if definition.kind == "QMGR":
-        selectors += [2027, 2028, 2003, 2032, 2120, 31, 32, 14, 30]
+        selectors += [2003, 2032, 2120, 31, 32, 14, 30, mq.MQIA_DIST_LISTS]
     return selectors
 
 
@@ -301,6 +303,8 @@ def attribute_value(connection: ConnectionState, definition: Definition, selecto
         if mq.MQIA_FIRST <= selector <= mq.MQIA_LAST:
             return mqinq.integer_attribute(connection, definition, selector)
         attribute = BY_SELECTOR[definition.kind].get(selector)
+        if definition.kind == "SUB" and selector == MQCA_TOPIC_STRING:
+            return topic_of(connection.core.catalogue, definition)
         if attribute is not None:
             return definition.text(attribute.keyword)
         raw = mqinq.character_attribute(connection, definition, selector)

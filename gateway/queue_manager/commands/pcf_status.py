@@ -28,7 +28,7 @@ _MQAUTH_OF_RIGHT = {right: number for number, right in RIGHT_OF_MQAUTH.items() i
 MQZAET_PRINCIPAL = 1
 MQAT_USER = 25
 MQRCCF_CONNECTION_ID_ERROR, MQRCCF_PROFILE_NAME_ERROR, MQRCCF_TOPIC_STRING_NOT_FOUND = 3174, 3170, 3308
-MQRCCF_NONE_FOUND, MQRCCF_CHL_STATUS_NOT_FOUND, MQRCCF_CHLAUTH_NOT_FOUND = 3200, 3065, 3338
+MQRCCF_NONE_FOUND, MQRCCF_CHL_STATUS_NOT_FOUND = 3200, 3065
 TOPIC_STATUS, TOPIC_SUBSCRIPTIONS = 1295, 1296
 _INPUT = {"NO": 0, "SHARED": 1, "EXCL": 2}
 _YES = {"NO": 0, "YES": 1}
@@ -49,6 +49,24 @@ def queue_handles(connection: ConnectionState, pattern: str) -> Iterable[Reply]:
                 pcf.integer(1102, _YES[row["BROWSE"]]), pcf.integer(1101, _YES[row["INQUIRE"]]),
                 pcf.integer(1100, _YES[row["SET"]]), pcf.integer(1028, int(row["HSTATE"] == "ACTIVE")),
             ]  # fmt: skip
+
+
+def open_objects(connection: ConnectionState) -> Iterable[Reply]:
+    """INQUIRE_CONNECTION with ConnInfoType handle: what a connection has open."""
+    for row, handle in zip(open_handles.open_objects(connection), connection.handles.values(), strict=True):
+        reply = [
+            pcf.byte_string(mq.MQBACF_CONNECTION_ID, connection.connection_id),
+            pcf.integer(mq.MQIACF_CONN_INFO_TYPE, 1112), pcf.string(mq.MQCACF_OBJECT_NAME, row["OBJNAME"], size=NAME),
+            pcf.integer(mq.MQIACF_OPEN_OPTIONS, handle.options), pcf.integer(1028, int(row["HSTATE"] == "ACTIVE")),
+        ]  # fmt: skip
+        if row["OBJTYPE"] in MQOT_OF_KIND:
+            reply.append(pcf.integer(mq.MQIACF_OBJECT_TYPE, MQOT_OF_KIND[row["OBJTYPE"]]))
+        if "SUBNAME" in row:
+            reply.append(pcf.string(mq.MQCACF_SUB_NAME, row["SUBNAME"]))
+            reply.append(pcf.string(mq.MQCACF_DESTINATION, row["DEST"], size=NAME))
+        if "TOPICSTR" in row:
+            reply.append(pcf.string(2094, row["TOPICSTR"]))
+        yield reply
 
 
 def stop_connection(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
@@ -137,7 +155,7 @@ def publish_subscribe_status(connection: ConnectionState, _message: pcf.Message)
 
 
 def always_empty(reason: int, what: str) -> Handler:
-    """Monitors ask for the status and rules of channels, of which there are none."""
+    """Monitors ask for the status of channels, of which there is none."""
 
     def run(_connection: ConnectionState, _message: pcf.Message) -> Iterable[Reply]:
         raise refuse(reason, f"no {what}: programs connect through a local socket")
@@ -209,5 +227,4 @@ COMMANDS: dict[int, Handler] = {
     183: topic_status,
     184: clear_topic,
     185: publish_subscribe_status,
-    204: always_empty(MQRCCF_CHLAUTH_NOT_FOUND, "rule about channels is kept"),
 }

@@ -26,7 +26,7 @@ from gateway.queue_manager.journal.decode import (
 from gateway.queue_manager.journal.layout import BLOCK, FRAME_MAGIC, FrameFlag, header_area, padded
 from gateway.queue_manager.journal.lock import DirectoryLock
 from gateway.queue_manager.journal.recovery import Progress, changes_of, in_use
-from gateway.queue_manager.journal.segment import NAMES, SUFFIX, Segment, SegmentHeader, read_header
+from gateway.queue_manager.journal.segment import NAMES, SUFFIX, Listed, Segment, SegmentHeader, read_header
 from gateway.queue_manager.store.changes import apply
 from gateway.queue_manager.store.index import Index
 from gateway.queue_manager.store.place import NUMBER_BITS, ROW_BITS, ROW_MASK, frame_of
@@ -295,8 +295,8 @@ def dump(directory: Path | str, progress: Progress | None = None) -> Iterator[Fr
             progress(number, len(headed))
 
 
-def salvage(directory: Path | str, progress: Progress | None = None) -> Iterator[Salvaged | SalvagedState]:
-    """Every message and state record that can still be read, in the order of delivery by queue.
+def salvage(directory: Path | str, progress: Progress | None = None) -> Iterator[Salvaged | SalvagedState | Problem]:
+    """Every message and state record that can still be read, in the order of delivery by queue; and what cannot.
 
     Where frames are lost, messages they took may be among them again: everything is salvaged, and perhaps more.
     """
@@ -307,15 +307,19 @@ def salvage(directory: Path | str, progress: Progress | None = None) -> Iterator
         lock.release()
 
 
-def _salvage(directory: Path, progress: Progress | None) -> Iterator[Salvaged | SalvagedState]:
+def _salvage(directory: Path, progress: Progress | None) -> Iterator[Salvaged | SalvagedState | Problem]:
     index = Index()
     rows: dict[int, tuple[_File, int, FrameHeader]] = {}
-    files = _worth_reading(_files(directory))
+    every = _files(directory)
+    files = _worth_reading(every)
+    listed = _listed(every)
     for file in files:
         _load(file)
+    yield from _lost(directory, every, listed)
     ordered = sorted(files, key=_age)
     for number, file in enumerate(ordered, 1):
-        _salvage_segment(file, number, index, rows)
+        end = listed.get(file.header.serial) if file.header is not None else None
+        yield from _salvage_segment(file, number, index, rows, end)
         if progress is not None:
             progress(number, len(ordered))
     decoded: dict[int, Rows] = {}
@@ -353,21 +357,47 @@ def _age(file: _File) -> int:
     return 0
 
 
-def _salvage_segment(file: _File, serial: int, index: Index, rows: dict[int, tuple[_File, int, FrameHeader]]) -> None:
+def _listed(files: list[_File]) -> dict[int, Listed]:
+    """What the youngest header lists, by serial."""
+    newest = max((file.header for file in files if file.header), key=lambda header: header.serial, default=None)
+    return {each.serial: each for each in newest.listed} if newest is not None else {}
+
+
+def _lost(directory: Path, files: list[_File], listed: dict[int, Listed]) -> Iterator[Problem]:
+    """The segments of which not even the header is there."""
+    found = {file.header.serial for file in files if file.header is not None}
+    damaged = {file.path for file in files if file.damaged}
+    for each in listed.values():
+        path = directory / f"{each.slot:08d}{SUFFIX}"
+        if each.serial not in found and path not in damaged:
+            yield Problem(path, 0, f"missing, or of another time: frames to {each.last_sequence} were in it")
+    for path in sorted(damaged):
+        yield Problem(path, 0, "both copies of its header are damaged: its frames are read without it")
+
+
+def _salvage_segment(
+    file: _File, serial: int, index: Index, rows: dict[int, tuple[_File, int, FrameHeader]], listed: Listed | None
+) -> Iterator[Problem]:
     slot = int(file.path.name.removesuffix(SUFFIX))
     extent = index.space.open(serial, slot)
-    lanes = LostLanes()
+    lanes, end = LostLanes(), file.begin
     for part in _walk(file):
         if isinstance(part, _Gap):
+            if listed is None or part.begin < listed.blocks * BLOCK:
+                yield Problem(file.path, part.begin, part.later or f"damaged to byte {part.end}: whole frames follow")
             continue
         offset, frame = part
+        end = offset + padded(frame.length)
         place = frame_of(slot, offset // BLOCK)
         try:
             sections = sections_of(file.data, offset, frame)
             apply(index, extent, changes_of(place, frame, sections, lanes))
-        except StoreCorrupt:
+        except StoreCorrupt as error:
+            yield Problem(file.path, offset, str(error))
             continue
         rows[place] = file, offset, frame
+    if listed is not None and end < listed.blocks * BLOCK:
+        yield Problem(file.path, end, f"damaged to byte {listed.blocks * BLOCK}, the end of its frames")
 
 
 def _rows(place: int, rows: dict[int, tuple[_File, int, FrameHeader]], decoded: dict[int, Rows]) -> Rows:

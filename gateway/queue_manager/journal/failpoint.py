@@ -5,10 +5,12 @@ Gateways that share sessions use it as well; names are `<part>.<place>`.
 
 The journal's: journal.before-header, journal.after-header (a segment comes into use), journal.before-write,
 journal.after-write, journal.after-apply (a frame), journal.carry (survivors are about to be written again),
-journal.recycle (a segment is free). Those of gateways that share sessions: owners.before-inherit, owners.after-inherit
-(before and after the sessions of a gateway that is gone are taken over), owners.signing, owners.slice,
-owners.taken-over (its sessions are), owners.asked, owners.answered (for one session), owners.receiving,
-owners.received.
+journal.recycle (a segment is free). Of backups: backup.file, restore.file (a file was copied), restore.aside (a file
+of before was moved), restore.moved, restore.renamed, restore.messages (salvaged messages are about to be put back).
+Those of gateways that share sessions: owners.before-inherit, owners.after-inherit (before and after the sessions of a
+gateway that is gone are taken over), owners.signing, owners.slice, owners.taken-over (its sessions are), owners.asked,
+owners.answered (for one session), owners.receiving, owners.received. target.committed: a target has committed its part
+of a batch, and the rest is about to be.
 """
 
 from __future__ import annotations

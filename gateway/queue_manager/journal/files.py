@@ -141,7 +141,22 @@ def create_zeroed(path: Path, size: int, before: Callable[[int], None] = lambda 
 
     `before` is called before each write, with its size, and returns when the disk can be spared.
     """
-    size = padded(size)
+    _create(path, lambda descriptor: _zero(descriptor, padded(size), before))
+
+
+def create_allocated(path: Path, size: int) -> None:
+    """Make a file of `size` whose blocks are the file's, though nothing was written to them: at once, where the file
+    system can do that.
+    """
+
+    def fill(descriptor: int) -> None:
+        if not _allocate(descriptor, padded(size)):
+            _zero(descriptor, padded(size))
+
+    _create(path, fill)
+
+
+def _create(path: Path, fill: Callable[[int], object]) -> None:
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags | os.O_DIRECT, FILE_MODE)
@@ -150,19 +165,31 @@ def create_zeroed(path: Path, size: int, before: Callable[[int], None] = lambda 
             raise
         descriptor = os.open(path, flags, FILE_MODE)
     try:
-        _zero(descriptor, size, before)
+        fill(descriptor)
         os.fsync(descriptor)
-    except OSError:
+    except OSError as error:
         path.unlink(missing_ok=True)
-        raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(descriptor)
     sync_directory(path.parent)
 
 
-def _zero(descriptor: int, size: int, before: Callable[[int], None]) -> None:
-    with contextlib.suppress(OSError):  # only a hint, except that it finds a full disk before anything is written
+def _allocate(descriptor: int, size: int) -> bool:
+    """Have the file system set the blocks aside; False where it cannot. A full disk is found before anything is written
+    that others need the room for.
+    """
+    try:
         os.posix_fallocate(descriptor, 0, size)
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}:
+            raise
+        return False
+    return True
+
+
+def _zero(descriptor: int, size: int, before: Callable[[int], None] = lambda _size: None) -> None:
+    _allocate(descriptor, size)
     with mmap.mmap(-1, min(size, ZEROING_STEP)) as zeros, memoryview(zeros) as view:
         done = 0
         while done < size:

@@ -10,7 +10,7 @@ from gateway.queue_manager.journal.layout import BLOCK
 from gateway.queue_manager.journal.read_ahead import ReadAhead
 from gateway.queue_manager.journal.ring import Ring
 from gateway.queue_manager.journal.volatile import VolatileRows
-from gateway.queue_manager.store.index import Index, neighbours
+from gateway.queue_manager.store.index import Index, neighbours, visible
 from gateway.queue_manager.store.lanes import Run
 from gateway.queue_manager.store.place import NUMBER_BITS, NUMBER_MASK, ROW_BITS, ROW_MASK, VOLATILE, block_of, slot_of
 from gateway.queue_manager.store.rows import make_messages
@@ -65,6 +65,15 @@ class Reader:
         for rank, run in self.index.browse(queue, key, after, limit, locked=locked):
             self._read_run(rank, run, messages)
         return messages
+
+    def tokens(self, queue: str, key: bytes) -> list[int]:
+        """Those of all messages that `fetch` returns, which are not read for it."""
+        tokens: list[int] = []
+        for lane in self.index.chain(queue, key):
+            rank = lane.rank << NUMBER_BITS
+            for first, count, _ in visible(lane, -1, self.index.hidden):
+                tokens += range(rank | first, (rank | first) + count)
+        return tokens
 
     def read(self, queue: str, key: bytes, token: int) -> Message | None:
         """One message by its token, if it is still there."""

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import secrets
 import sys
 import threading
 from collections import deque
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 
 from gateway.errors import StoreError, StoreUnavailable
 from gateway.queue_manager.journal import failpoint
-from gateway.queue_manager.journal.files import Buffers, DurableFile, create_zeroed, sync_directory
+from gateway.queue_manager.journal.files import Buffers, DurableFile, create_allocated, create_zeroed, sync_directory
 from gateway.queue_manager.journal.layout import BLOCK, header_area
 from gateway.queue_manager.journal.segment import (
     FramePosition,
@@ -33,9 +35,26 @@ from gateway.queue_manager.journal.segment import (
 from gateway.queue_manager.journal.zeroing_pace import AHEAD, CATCHING_UP, Pace
 
 RETRY_SECONDS = 1.0
+RESERVE = 3
+"""Segments that are made at the start and kept for a full disk. Each may be opened by fewer kinds of frames than the
+one before it: the first by the gateway's own, which devices need to go on, the second by takes, the last by what
+carries messages forward, since that is what makes room where only some messages of each segment have been taken.
+"""
 KEPT_LISTINGS = 8
 """Entries of a header's list that are reserved for frames without rows."""
 SMALLEST, LARGEST = 64 << 10, 2 << 30
+GIVE_BACK = 4
+"""So many free segments that the newest header lists are worth a new header, after which they are removed."""
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class Keep(IntEnum):
+    """How many segments of the reserve a frame has to leave untouched."""
+
+    FOR_MESSAGES = 3  # it puts messages
+    FOR_STATE = 2  # it belongs to the gateway, which puts no more than it has to
+    FOR_TAKES = 1  # it only removes
+    NOTHING = 0  # it carries messages out of a segment that becomes free
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +92,19 @@ class Ring:
         self.full: OSError | None = None
         """Why the last attempt to prepare a segment failed."""
         self._spares: deque[Segment] = deque()
+        self._reserve: deque[Segment] = deque()
         self._retired: list[Segment] = []
         self._listed: set[int] = set()
         self._slots: set[int] = set()
-        self._wanted: deque[tuple[Segment, bool]] = deque()
-        """Segments that frames wait for, each with whether the frame may use the reserve."""
+        self._wanted: deque[tuple[Segment, int]] = deque()
+        """Segments that frames wait for, each with what the frame has to leave of the reserve."""
         self._wake = threading.Condition()
         self._closing = False
         self._thread: threading.Thread | None = None
         self._making: Segment | None = None
         """The spare that is being zeroed, until it is ready or a frame is placed in it."""
         self.pace = Pace()
-        self._goal = max(1, options.spare_segments - 1)
+        self._goal = max(0, options.spare_segments - 2)
         self._filled = False
         self._fill_up_at = sys.maxsize
         """From this offset of the current segment on the next segment has to be ready."""
@@ -98,8 +118,11 @@ class Ring:
         self.used = {segment.slot: segment for segment in used}
         self.current = current
         self.room = current.size - current.end if current is not None and current.header is not None else 0
-        for segment in spares:
-            (self._spares if segment.size == self.options.segment_bytes else self._retired).append(segment)
+        for segment in sorted(spares, key=_is_used):  # blocks that were never written are slower to write: they wait
+            if segment.size != self.options.segment_bytes:
+                self._retired.append(segment)
+            else:
+                (self._reserve if len(self._reserve) < RESERVE else self._spares).append(segment)
         self._slots = {segment.slot for segment in [*used, *spares]}
         newest = max(used, key=lambda segment: segment.serial, default=None)
         if newest is not None and newest.header is not None:
@@ -108,7 +131,10 @@ class Ring:
             self.next_serial = max(self.next_serial, segment.serial + 1)
 
     def start(self) -> None:
-        """Begin to prepare ahead."""
+        """Make the reserve and begin to prepare ahead."""
+        self._give_back()
+        while len(self._reserve) < RESERVE and self._add_reserve():
+            pass
         if self.options.background:
             self._thread = threading.Thread(target=self._prepare_ahead, name="journal-ahead", daemon=True)
             self._thread.start()
@@ -121,27 +147,30 @@ class Ring:
         self.pace.hurry()
         if self._thread is not None:
             self._thread.join()
-        for segment in [*self.used.values(), *self._spares, *self._retired]:
+        for segment in self._files():
             if segment.file is not None:
                 segment.file.close()
 
+    def _files(self) -> list[Segment]:
+        return [*self.used.values(), *self._spares, *self._reserve, *self._retired]
+
     # ---- placing frames
 
-    def position_for(self, length: int, sequence: int, number: int, time: int, *, essential: bool) -> FramePosition:
-        """A place for a frame of `length` bytes. `essential` frames (nothing but takes) may use the reserve of a full
-        disk.
-        """
+    def position_for(self, length: int, sequence: int, number: int, time: int, *, keep: int) -> FramePosition:
+        """A place for a frame of `length` bytes, which leaves `keep` segments of the reserve untouched."""
         length = -(-length // BLOCK) * BLOCK
         current = self.current
+        if self.full is not None and len(self._reserve) < keep:
+            raise self._refusal()
         if length <= self.room and current is not None and current.header is not None:
             return FramePosition(current, current.end, length, None, current.header.salt)
-        room = listing_room(self.options.segment_bytes) - (0 if essential else KEPT_LISTINGS)
+        room = listing_room(self.options.segment_bytes) - (KEPT_LISTINGS if keep == Keep.FOR_MESSAGES else 0)
         if len(self.used) >= room:
             raise StoreUnavailable(
                 f"{self.directory}: {len(self.used)} segments are in use, which is as many as a header lists: "
                 "take messages, or set larger segments and restart"
             )
-        segment = self._next_segment(length, essential=essential)
+        segment = self._next_segment(length, keep=keep)
         serial, salt, listing = self.next_serial, secrets.randbits(64), self._listing()
         header = SegmentHeader(serial, segment.slot, salt, self.store, segment.size, sequence, number, time, listing)
         self.next_serial += 1
@@ -175,51 +204,68 @@ class Ring:
         ordered = sorted(self.used.values(), key=lambda segment: segment.serial)
         return [Listed(each.serial, each.slot, each.end // BLOCK, each.last_sequence) for each in ordered]
 
-    def _next_segment(self, length: int, *, essential: bool) -> Segment:
+    def _next_segment(self, length: int, *, keep: int) -> Segment:
         size = self.options.segment_bytes
-        last = essential or not self.used
+        keep = keep if self.used else 0
         if 2 * header_area(size) + length > size:
-            return self._order(size_for(length), last=last)
-        ready = self._ready()
-        if len(ready) > (0 if last else 1):
-            for segment in ready:
-                if segment.file is not None and segment.file.claim():
-                    self._spares.remove(segment)
-                    self._kick()
-                    return segment
-        if not essential:
-            self._refuse_without_reserve()
-        return self._order(size, last=last)
+            return self._order(size_for(length), keep=keep)
+        for segment in self._ready():
+            if segment.file is not None and segment.file.claim():
+                self._spares.remove(segment)
+                self._kick()
+                return segment
+        if self._thread is None and self.used and not self._spares and self._top_up() and self._add_spare():
+            return self._spares.popleft()
+        if self.full is None and (self._has_room(size) or (self.full is None and len(self._reserve) <= keep)):
+            return self._order(size, keep=keep)
+        return self._of_reserve(keep)
+
+    def _has_room(self, size: int) -> bool:
+        """Before a frame waits for a segment: whether there can be one, and another one that may be in the making. A
+        quota is only found by trying.
+        """
+        try:
+            self._check_limit(2 * size if self._making is not None else size)
+            space = os.statvfs(self.directory)
+        except OSError as error:
+            self.full = error
+            return False
+        free = space.f_bavail * space.f_frsize
+        if free < size and self._making is None:
+            self.full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.directory))
+        return free >= 2 * size or (free >= size and self._making is None)
 
     def _ready(self) -> list[Segment]:
         return [segment for segment in list(self._spares) if segment.ready.is_set() and segment.error is None]
 
-    def _refuse_without_reserve(self) -> None:
-        """A full disk takes no frames with messages. Where nothing is prepared ahead the reserve is made here."""
-        if self._thread is None and self.used and (self.full is not None or not self._spares) and self._add_spare():
-            return
-        if self.full is not None:
-            raise StoreUnavailable(
-                f"{self.directory}: {self.full.strerror}: no new persistent messages until there is room; "
-                "free disk space or take messages"
-            )
+    def _of_reserve(self, keep: int) -> Segment:
+        """On a full disk: a segment that was kept for it."""
+        with self._wake:
+            for segment in list(self._reserve) if len(self._reserve) > keep else ():
+                if segment.file is not None and segment.file.claim():
+                    self._reserve.remove(segment)
+                    return segment
+        raise self._refusal()
 
-    def _order(self, size: int, *, last: bool) -> Segment:
+    def _refusal(self) -> StoreUnavailable:
+        why = self.full.strerror if self.full is not None else "no room"
+        return StoreUnavailable(
+            f"{self.directory}: {why}: no new persistent messages until there is room; free disk space or take messages"
+        )
+
+    def _order(self, size: int, *, keep: int) -> Segment:
         """Order a segment to be prepared at once, or use the one that is being prepared; the frame's write waits for
-        it.
-
-        Without a reserve the segment being prepared becomes the reserve, unless the frame may have the last one
-        (`last`).
+        it. The reserve goes before it, except what the frame may use itself (`keep`).
         """
         with self._wake:
             making = self._making
-            if making is not None and making.size == size and (last or self._ready()):
+            if making is not None and making.size == size and len(self._reserve) >= keep:
                 self._making = None
                 return making
         segment = self._new(size)
         if self._thread is not None:
             with self._wake:
-                self._wanted.append((segment, last))
+                self._wanted.append((segment, keep))
                 self._wake.notify()
         return segment
 
@@ -255,7 +301,7 @@ class Ring:
     def header_written(self) -> None:
         """A segment's header is durable: segments that it does not list any more may be removed."""
         self._give_back()
-        if self._thread is None:
+        if self._thread is None and self._top_up():
             while len(self._spares) < self._low_water() and self._add_spare():
                 pass
 
@@ -266,12 +312,31 @@ class Ring:
         segment = self.used.pop(slot)
         if failpoint.armed:
             failpoint.reach("journal.recycle")
-        if segment.size == self.options.segment_bytes and len(self._ready()) < max(2, self._goal):
+        if segment.size != self.options.segment_bytes:
+            self._retired.append(segment)
+        elif len(self._reserve) < RESERVE:
+            self._reserve.append(segment)
+        elif len(self._ready()) < max(1, self._goal):
             self._spares.append(segment)
-            self.full = None
         else:
             self._retired.append(segment)
         self._give_back()
+        self._look_for_room()
+
+    def _look_for_room(self) -> None:
+        """The disk is full no more when the reserve is complete and there is a segment beside it."""
+        if self.full is not None and len(self._reserve) >= RESERVE and self._ready():
+            self.full = None
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether enough free segments wait for a header that does not list them, and one is ready to have it."""
+        enough = len(self._retired) >= (1 if self.full is not None else GIVE_BACK)
+        return enough and (len(self._reserve) > Keep.FOR_STATE or bool(self._ready()))
+
+    def open_next(self) -> None:
+        """The next frame opens a segment."""
+        self.room = 0
 
     def want_spares(self, goal: int) -> None:
         """Set how many segments to have ready: fewer while many sealed ones hold little."""
@@ -280,8 +345,8 @@ class Ring:
             self._kick()
 
     def _wished(self) -> int:
-        """How many are to be ready: at least the next one and the reserve when the current one is half full."""
-        return max(self._goal, min(2, self.options.spare_segments)) if self._due else self._goal
+        """How many are to be ready: at least the next one when the current one is half full."""
+        return max(self._goal, min(1, self.options.spare_segments - 1)) if self._due else self._goal
 
     def _low_water(self) -> int:
         """With fewer ready ones, segments are zeroed. It is one less than wanted, since in steady use freed segments
@@ -290,7 +355,7 @@ class Ring:
         wished = self._wished()
         if len(self._spares) >= wished:
             self._filled = True
-        return max(1, wished - self._filled) if self.full is None else max(2, wished)
+        return max(0, wished - self._filled) if self.full is None else max(1, wished)
 
     def _give_back(self) -> None:
         """Remove files of retired segments, except those that the newest header on disk lists: if one of these were
@@ -309,7 +374,7 @@ class Ring:
         if len(kept) < len(self._retired):
             with contextlib.suppress(OSError):
                 sync_directory(self.directory)
-            self.full = None
+            self._kick()  # the thread that prepares ahead finds out how much room that makes
         self._retired = kept
 
     def abandon(self, durable: dict[int, tuple[int, int]]) -> None:
@@ -336,29 +401,50 @@ class Ring:
         with self._wake:
             self._wake.notify()
 
-    def _create(self, segment: Segment) -> None:
+    def _create(self, segment: Segment, *, zeroed: bool = True) -> None:
         try:
-            self._check_limit(segment)
-            create_zeroed(segment.path, segment.size, self.pace.wait)
+            self._check_limit(segment.size, besides=segment)
+            if zeroed:
+                create_zeroed(segment.path, segment.size, self.pace.wait)
+            else:
+                create_allocated(segment.path, segment.size)
             segment.file = DurableFile(segment.path, direct=self.options.direct)
         except (OSError, ValueError) as error:
             segment.error = self.full = error if isinstance(error, OSError) else OSError(str(error))
-        else:
-            self.full = None
         segment.ready.set()
 
-    def _check_limit(self, segment: Segment) -> None:
+    def _check_limit(self, size: int, besides: Segment | None = None) -> None:
         """A limit that is reached counts as a full disk."""
         limit = self.options.max_bytes
         if limit is None:
             return
-        others = sum(each.size for each in [*self.used.values(), *self._spares, *self._retired] if each is not segment)
-        if others + segment.size > limit:
+        others = sum(each.size for each in self._files() if each is not besides)
+        if others + size > limit:
             raise OSError(errno.ENOSPC, f"the limit of {limit} bytes (max_bytes) is reached")
+
+    def _top_up(self) -> bool:
+        """Complete the reserve; False: the disk has no room for it."""
+        while len(self._reserve) < RESERVE:
+            if not self._add_reserve():
+                return False
+        return True
+
+    def _add_reserve(self) -> bool:
+        """One more segment for the reserve. Its blocks are only allocated: zeroing them would cost time at each start,
+        and few are ever written.
+        """
+        segment = self._new(self.options.segment_bytes)
+        self._create(segment, zeroed=False)
+        if segment.error is not None:
+            self._slots.discard(segment.slot)
+            return False
+        with self._wake:
+            self._reserve.append(segment)
+        return True
 
     def _add_spare(self) -> bool:
         segment = self._making = self._new(self.options.segment_bytes)
-        self.pace.ahead = CATCHING_UP if len(self._spares) < 2 else AHEAD
+        self.pace.ahead = CATCHING_UP if not self._spares else AHEAD
         self._create(segment)
         with self._wake:
             placed, self._making = self._making is not segment, None
@@ -368,6 +454,7 @@ class Ring:
             self._slots.discard(segment.slot)
             return False
         self._spares.append(segment)
+        self._look_for_room()
         return True
 
     def _prepare_ahead(self) -> None:
@@ -376,20 +463,24 @@ class Ring:
                 for failed in [each for each in list(self._spares) if each.error is not None]:  # its frame was given up
                     self._spares.remove(failed)
                     self._slots.discard(failed.slot)
-                while not self._closing and not self._wanted and len(self._spares) >= self._low_water():
+                while not self._closing and not self._wanted and not self._is_short():
                     self._wake.wait()
                 if self._closing:
                     return
                 ordered = self._wanted.popleft() if self._wanted else None
             if ordered is not None:
                 self._create_ordered(*ordered)
-            elif not self._add_spare():
+            elif not (self._top_up() and (len(self._spares) >= self._low_water() or self._add_spare())):
                 with self._wake:
-                    self._wake.wait(RETRY_SECONDS)
+                    if not self._wanted and not self._closing:
+                        self._wake.wait(RETRY_SECONDS)
 
-    def _create_ordered(self, segment: Segment, last: bool) -> None:
-        """A frame with messages gets its segment only when there is a reserve for the takes of a full disk."""
-        if last or self._ready() or self._add_spare():
+    def _is_short(self) -> bool:
+        return len(self._reserve) < RESERVE or len(self._spares) < self._low_water()
+
+    def _create_ordered(self, segment: Segment, keep: int) -> None:
+        """A frame with messages gets its segment only when there is a reserve for a full disk."""
+        if len(self._reserve) >= keep or self._top_up():
             self._create(segment)
         else:
             segment.error = self.full
@@ -403,4 +494,8 @@ class Ring:
     @property
     def total_bytes(self) -> int:
         """The size of all files."""
-        return sum(segment.size for segment in [*self.used.values(), *self._spares, *self._retired])
+        return sum(segment.size for segment in self._files())
+
+
+def _is_used(segment: Segment) -> bool:
+    return segment.header is not None

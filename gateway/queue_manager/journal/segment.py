@@ -150,7 +150,8 @@ def decode_header(data: bytes) -> SegmentHeader | None:
         return None
     if version != VERSION:
         raise StoreCorrupt(
-            f"segment {slot} has format version {version}, this program reads {VERSION}: use the release that wrote it"
+            f"segment {slot} has format version {version}, this program reads {VERSION}: use the release that wrote "
+            "it, or put back a backup of before (`mqgate restore`)"
         )
     listed = [Listed(*each) for each in LISTED.iter_unpack(data[SEGMENT.size : length])]
     return SegmentHeader(serial, slot, salt, store, size, sequence, number, time, listed)

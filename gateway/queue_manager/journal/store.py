@@ -10,10 +10,11 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gateway.errors import StoreCorrupt, StoreError, StoreUnavailable
+from gateway.ports.batch import StorageFull
 from gateway.queue_manager.journal import failpoint
 from gateway.queue_manager.journal.compaction import Walk
 from gateway.queue_manager.journal.decode import Rows
@@ -24,14 +25,18 @@ from gateway.queue_manager.journal.lock import DirectoryLock
 from gateway.queue_manager.journal.plan import TOO_LARGE, Plan, plan_unit
 from gateway.queue_manager.journal.reader import Reader
 from gateway.queue_manager.journal.recovery import Progress, recover
-from gateway.queue_manager.journal.ring import Ring, RingOptions
+from gateway.queue_manager.journal.restating import Restating
+from gateway.queue_manager.journal.ring import Keep, Ring, RingOptions
 from gateway.queue_manager.journal.segment import FramePosition
+from gateway.queue_manager.journal.sizing import AUTOMATIC, refuse_without_room, room_at, size_of_segments
+from gateway.queue_manager.journal.snapshot import refuse_half_restored
 from gateway.queue_manager.journal.volatile import VolatileRows
 from gateway.queue_manager.store.changes import Changes, apply
-from gateway.queue_manager.store.compaction_policy import excess, segment_to_carry
+from gateway.queue_manager.store.compaction_policy import excess, segment_to_carry, segment_to_say_again
 from gateway.queue_manager.store.index import Index, TokenRun
 from gateway.queue_manager.store.packed_heads import new_packing
 from gateway.queue_manager.store.place import BLOCK_BITS, NUMBER_BITS, NUMBER_MASK, VOLATILE
+from gateway.queue_manager.store.space import Extent
 from gateway.queue_manager.store.under_way import UnderWay
 from gateway.queue_manager.store.unit import StoreUnit
 
@@ -46,7 +51,7 @@ class StoreOptions:
 
     queue_manager: str = ""
     """Its name, which MsgIds made here begin with: with it, ids of other queue managers are never taken for ours."""
-    segment_bytes: int = 64 << 20
+    segment_bytes: int = AUTOMATIC
     spare_segments: int = 3
     direct: bool = True
     background: bool = True
@@ -81,6 +86,8 @@ class Prepared:
     locked: Sequence[int] = ()
     """The numbers of those that were locked before."""
     carries: bool = False
+    said_again: Extent | None = None
+    """What this segment says has been written again with this frame."""
 
 
 class Store:
@@ -96,6 +103,7 @@ class Store:
         self.finder = Finder(reader, options.queue_manager)
         self.under_way = UnderWay()
         self.fetch, self.read, self.load, self.oldest = reader.fetch, reader.read, reader.load, reader.oldest
+        self.tokens = reader.tokens
         self.find = self.finder.find
         self.depth = index.depth
         self.path = path
@@ -113,11 +121,16 @@ class Store:
         """Sequence of the last frame that is durable."""
         self._to_apply: deque[int] = deque()
         self._packing = new_packing()
-        self._walk: Walk | None = None
+        self._walk: Walk | Restating | None = None
         self._placed = 0
         """Bytes of frames that had been placed when the last step was done."""
         self._uneven = True
         self._carrying = 0
+        self._unwritable: OSError | None = None
+        """Why the last frame could not be written."""
+        self._trouble: StorageFull | None = None
+        self._pressed = False
+        """The disk was full at the last step of maintenance."""
 
     # ---- opening and closing
 
@@ -134,12 +147,19 @@ class Store:
         path, options = Path(path), options or StoreOptions()
         lock = DirectoryLock(path)
         try:
+            refuse_half_restored(path)
             index = Index()
             recovered = recover(path, index, direct=options.direct, progress=progress)
+            present = [*recovered.used, *recovered.spares]
+            room = room_at(path, sum(segment.size for segment in present), options.max_bytes)
+            if options.segment_bytes == AUTOMATIC:
+                options = replace(options, segment_bytes=size_of_segments(present, room))
             ring_options = RingOptions(
                 options.segment_bytes, options.spare_segments, options.direct, options.background, options.max_bytes
             )
             ring = Ring(path, recovered.store or secrets.token_bytes(16), ring_options)
+            if not recovered.used:  # one that holds messages is opened even so
+                refuse_without_room(path, options.segment_bytes, room, options.max_bytes)
             store = cls(path, ring, index, options, clock)
             store._lock = lock
             go_on = recovered.clean and bool(recovered.used)
@@ -198,7 +218,7 @@ class Store:
             self._check_volatile_room()
         links = plan.links
         if plan.rows or links.takes or links.moves or links.backouts or links.state:
-            self._place(prepared, plan, time, NO_FLAGS)
+            self._place(prepared, plan, time, NO_FLAGS, _keep(unit) if plan.rows else Keep.FOR_TAKES)
         if plan.volatile_groups or plan.volatile_takes or plan.volatile_moves:
             prepared.volatile = Changes(
                 self._next_batch,
@@ -236,13 +256,12 @@ class Store:
         if hidden:
             for _lane, first, count in runs:
                 locked += hidden.among(range(first, first + count))
-        for _lane, first, count in runs:
-            numbers = range(first, first + count)
-            hidden.update(numbers)
-            leaving.update(numbers)
+        numbers = [range(first, first + count) for _lane, first, count in runs]
+        hidden.add_runs(numbers)
+        leaving.add_runs(numbers)
         prepared.leaving, prepared.locked = runs, locked
 
-    def _place(self, prepared: Prepared, plan: Plan, time: int, flags: int, *, essential: bool = False) -> None:
+    def _place(self, prepared: Prepared, plan: Plan, time: int, flags: int, keep: int = Keep.FOR_TAKES) -> None:
         """Give the frame its place and its bytes. A frame that opens a segment defines its lanes anew."""
         ring, columns, sequence = self.ring, plan.columns, self._next_sequence
         rows, rows_length, packed = encode_rows(columns, self._packing) if plan.rows else ([], 0, 0)
@@ -257,8 +276,7 @@ class Store:
             links, links_length = encode_links(plan.links, lanes)
             length = FRAME_LENGTH + rows_length + links_length
         try:
-            essential = essential or not plan.rows
-            position = ring.position_for(length, sequence, plan.first_number, time, essential=essential)
+            position = ring.position_for(length, sequence, plan.first_number, time, keep=keep)
         except StoreUnavailable:
             lanes.take_back()
             raise
@@ -304,11 +322,13 @@ class Store:
         except OSError as error:
             self.generation += 1  # before `_failed`: a frame that is just being prepared in the other thread is refused
             self._failed = True
+            self._unwritable = error
             raise StoreUnavailable(
                 f"{self.path}: {error.strerror}: nothing of this unit of work was stored; it may be tried again"
             ) from error
         finally:
             pace.writing = False
+        self._unwritable = None
         self._durable_ends[position.segment.slot] = position.offset + len(frame), prepared.sequence
         self._written = prepared.sequence
         self._to_apply.append(prepared.sequence)
@@ -353,6 +373,8 @@ class Store:
         apply(self.index, extent, changes)
         if prepared.rows is not None:
             self.reader.cache.keep(extent.serial, changes.frame, prepared.rows)
+        if prepared.said_again is not None:
+            self._said_again(prepared.said_again)
         if self.finder.searched:
             self.finder.note_arrivals(changes, prepared.rows)
         if prepared.buffer is not None:
@@ -420,7 +442,7 @@ class Store:
             return self._maintenance_frame(Plan.empty(self._next_number), time, carries=False)
         walk, self._walk = self._walk or self._next_walk(), None
         if walk is None:
-            return None
+            return self._give_back(time)
         try:
             plan = walk.step(self._next_number, self.ring.pace.placed - self._placed)
         except (StoreCorrupt, OSError) as error:
@@ -429,8 +451,18 @@ class Store:
         if not walk.done:
             self._walk = walk
         carried = self._maintenance_frame(plan, time, carries=True) if plan is not None else None
+        if walk.done and isinstance(walk, Restating):
+            if carried is not None:
+                carried.said_again = walk.extent
+            else:
+                self._said_again(walk.extent)
         self._placed = self.ring.pace.placed
         return carried
+
+    def _said_again(self, extent: Extent) -> None:
+        if self.index.space.by_slot.get(extent.slot) is extent:
+            self.index.space.said_again(extent)
+            self._collect()
 
     @property
     def under_maintenance(self) -> bool:
@@ -440,12 +472,39 @@ class Store:
     @property
     def wants_maintenance(self) -> bool:
         """Whether `maintain` has something to do."""
-        return self._failed or self._walk is not None or self._next_walk() is not None
+        return self._failed or self._walk is not None or self.ring.gives_back or self._next_walk() is not None
 
-    def _next_walk(self) -> Walk | None:
+    def _give_back(self, time: int) -> Prepared | None:
+        """A new segment whose header lists nothing that is free, after which the files of what is free are removed."""
+        if self._carrying or not self.ring.gives_back:
+            return None
+        self.ring.open_next()
+        return self._maintenance_frame(Plan.empty(self._next_number), time, carries=False)
+
+    @property
+    def storage_full(self) -> StorageFull | None:
+        """Why, and since when, the disk takes no new messages; None: it does."""
+        error = self.ring.full or self._unwritable
+        if error is None:
+            self._trouble = None
+            return None
+        why = error.strerror or str(error)
+        if self._trouble is None or self._trouble.why != why:
+            since = self._clock() if self._trouble is None else self._trouble.since
+            self._trouble = StorageFull(since, str(self.path), why)
+        return self._trouble
+
+    def _next_walk(self) -> Walk | Restating | None:
+        pressed = self.ring.full is not None
+        if pressed != self._pressed:
+            self._pressed, self._uneven = pressed, True
         if self._carrying or not self._uneven:
             return None
-        chosen = segment_to_carry(self.index.space.by_slot.values(), self._size_of, self.options.segment_bytes)
+        extents = self.index.space.by_slot.values()
+        stale = segment_to_say_again(extents, self._size_of) if pressed else None
+        if stale is not None:
+            return Restating(self.index, self.under_way, stale, self.ring.used[stale.slot])
+        chosen = segment_to_carry(extents, self._size_of, self.options.segment_bytes, pressed=pressed)
         if chosen is None:
             self._uneven = False
             return None
@@ -457,7 +516,7 @@ class Store:
     def _maintenance_frame(self, plan: Plan, time: int, *, carries: bool) -> Prepared:
         prepared = Prepared(StoreUnit(), self.generation, carries=carries)
         flags = FrameFlag.CARRIED if plan.columns.numbers is not None else NO_FLAGS
-        self._place(prepared, plan, time, flags, essential=True)  # carrying makes room, on a full disk above all
+        self._place(prepared, plan, time, flags, Keep.NOTHING if carries else Keep.FOR_TAKES)
         self._carrying += carries
         self.under_way.begin(StoreUnit(state=plan.links.state))
         prepared.unit.state.update(plan.links.state)
@@ -472,8 +531,13 @@ class Store:
         for extent in space.collect():
             self._free(extent.slot)
         beyond = excess(space.by_slot.values(), self._size_of, options.segment_bytes)
-        self.ring.want_spares(max(1, options.spare_segments - beyond))
+        self.ring.want_spares(max(0, options.spare_segments - 1 - beyond))
 
     def _free(self, slot: int) -> None:
         self._durable_ends.pop(slot, None)
         self.ring.free(slot)
+
+
+def _keep(unit: StoreUnit) -> Keep:
+    """What a unit that puts messages leaves of the reserve."""
+    return Keep.FOR_STATE if unit.own else Keep.FOR_MESSAGES

@@ -182,7 +182,7 @@ QUEUE_MANAGER = (
     Attribute("CONFIGEV", 51, 0, SWITCH),
     Attribute("CHLEV", 73, 0, {"DISABLED": 0, "ENABLED": 1, "EXCEPTION": 2}),
     Attribute("CHAD", 55, 0, SWITCH),
-    Attribute("CHLAUTH", 248, 0, SWITCH),
+    Attribute("CHLAUTH", 248, 1, SWITCH),
     Attribute("MARKINT", 68, 5000, {"NOLIMIT": -1}, low=-1),
     Attribute("PSMODE", 187, 2, {"DISABLED": 0, "COMPAT": 1, "ENABLED": 2}),
     Attribute("PSRTYCNT", 206, 5),

@@ -20,7 +20,7 @@ from gateway.queue_manager.objects.local_queue import INPUT
 from gateway.queue_manager.store.unit import StoreUnit
 
 AUTHORITY_STATE = b"authority/"
-CHECK_NONE, CHECK_REQUIRED = 1, 3
+CHECK_NONE, CHECK_ADMINISTRATORS, CHECK_REQUIRED = 1, 2, 3
 RIGHTS = frozenset({
     "ALTUSR", "BROWSE", "CHG", "CLR", "CONNECT", "CRT", "CTRL", "CTRLX", "DLT", "DSP", "GET", "INQ", "PASSALL",
     "PASSID", "PUB", "PUT", "RESUME", "SET", "SETALL", "SETID", "SUB", "SYSTEM",
@@ -73,22 +73,31 @@ class Authority:
 
     # Connecting
 
-    def admit(self, user: str, password: str | None) -> str:
-        """The user a connection runs as; 2035 when user and password are not accepted."""
+    def administers(self, user: str) -> bool:
+        """Whether it is an administrator, whom no record holds back."""
+        return user in self._administrators
+
+    def admit(self, user: str, password: str | None, *, through: bool = False, required: bool = False) -> str:
+        """The user a connection runs as; 2035 when user and password are not accepted. `through`: a channel, of which
+        a record may want a password (`required`) that CHCKCLNT does not want of all."""
         check = self._check_client()
-        if password is None and check != CHECK_REQUIRED:
+        if check is None:  # no CONNAUTH: nobody could say whether a password is right
             return user
-        if check == CHECK_NONE:
+        if check == CHECK_ADMINISTRATORS:
+            required = required or (through and self.administers(user))
+        required = required or check == CHECK_REQUIRED
+        if not required and (password is None or check == CHECK_NONE):
             return user
         if not user or password is None or not self._accepts(user, password):
             text = f"user {user!r} or its password is not accepted" if user else "a user and its password are required"
             raise MQError(mq.MQRC_NOT_AUTHORIZED, text)
         return user
 
-    def _check_client(self) -> int:
+    def _check_client(self) -> int | None:
+        """CHCKCLNT of the object that CONNAUTH names, if it names one."""
         name = self._core.catalogue.queue_manager.text("CONNAUTH")
         information = self._core.catalogue.get("AUTHINFO", name) if name else None
-        return CHECK_NONE if information is None else information.number("CHCKCLNT")
+        return None if information is None else information.number("CHCKCLNT")
 
     def _accepts(self, user: str, password: str) -> bool:
         if self._verify is not None:

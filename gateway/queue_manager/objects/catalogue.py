@@ -108,8 +108,8 @@ class Catalogue:
         """Objects of these types by a generic name (`ABC*`), in the order of their names."""
         wanted = set(kinds)
         for key in sorted(self._objects):
-            definition = self._objects[key]
-            if definition.kind in wanted and matches(pattern, definition.name):
+            definition = self._objects.get(key)  # whoever asks may take time
+            if definition is not None and definition.kind in wanted and matches(pattern, definition.name):
                 yield definition
 
     @property

@@ -3,9 +3,9 @@ store."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from gateway.mq import constants as mq
 from gateway.queue_manager.objects.catalogue import Definition
@@ -24,7 +24,57 @@ class Waiter:
     """Try to get a message; True when the get has been answered."""
     any_message: bool
     """The get takes any message: if it finds none, no later get will."""
+    correl_id: bytes | None = None
+    """The get takes messages with this CorrelId only."""
     ended: bool = False
+    number: int = 0
+    """Its place in the order."""
+
+
+_NUMBER = attrgetter("number")
+
+
+class Waiters:
+    """The gets that wait on a queue, in order. Those that wait for a CorrelId are found by it: of a hundred programs
+    that wait for their replies on one queue, a reply concerns one."""
+
+    __slots__ = ("_by_correl_id", "_number", "_others")
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._others: dict[int, Waiter] = {}
+        self._by_correl_id: dict[bytes, dict[int, Waiter]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._others or self._by_correl_id)
+
+    def add(self, waiter: Waiter) -> None:
+        """The last in the order."""
+        waiter.number = self._number = self._number + 1
+        if waiter.correl_id is None:
+            self._others[waiter.number] = waiter
+        else:
+            self._by_correl_id.setdefault(waiter.correl_id, {})[waiter.number] = waiter
+
+    def concerned(self, correl_ids: Collection[bytes] | None) -> list[Waiter]:
+        """Those whom messages with these CorrelIds concern (None: any message), in order."""
+        found = list(self._others.values())
+        if not self._by_correl_id:
+            return found
+        wanted = self._by_correl_id.keys() if correl_ids is None else self._by_correl_id.keys() & correl_ids
+        for correl_id in wanted:
+            found += self._by_correl_id[correl_id].values()
+        return sorted(found, key=_NUMBER)
+
+    def remove(self, waiter: Waiter) -> None:
+        """The get has been answered or given up."""
+        if waiter.correl_id is None:
+            self._others.pop(waiter.number, None)
+            return
+        alike = self._by_correl_id.get(waiter.correl_id, {})
+        alike.pop(waiter.number, None)
+        if not alike:
+            self._by_correl_id.pop(waiter.correl_id, None)
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +101,7 @@ class LocalQueue:
     uncommitted_puts: int = 0
     locked: dict[int, Hashable] = field(default_factory=dict)
     """Messages got in open units of work or fetched through the batch port, with their owners."""
-    waiters: deque[Waiter] = field(default_factory=deque)
+    waiters: Waiters = field(default_factory=Waiters)
     served: Callable[[], None] | None = None
     """Of the command queue: runs the commands on it. Called without the lock when messages may have arrived."""
     consumers: list[Callable[[], None]] = field(default_factory=list)

@@ -29,6 +29,8 @@ class Target:
     remote_queue: str = ""
     remote_queue_manager: str = ""
     """The names for MQXQH; empty for a local queue."""
+    version: int = -1
+    """Of the catalogue when the definitions were last compared with it."""
 
     @property
     def remote(self) -> bool:
@@ -158,11 +160,15 @@ _RESOLVING = ("TARGET", "TARGTYPE", "RNAME", "RQMNAME", "XMITQ")
 
 def refreshed(core: Core, target: Target) -> Target:
     """The target with the current definitions; 2041 when the names resolve differently than when it was opened."""
+    version = core.catalogue.version
+    if target.version == version:
+        return target
     get = core.catalogue.get
     now = [get(old.kind, old.name) for old in target.chain]
     if all(new is old for new, old in zip(now, target.chain, strict=True)):
+        target.version = version
         return target
     for new, old in zip(now, target.chain, strict=True):
         if new is None or any(new.attributes.get(word) != old.attributes.get(word) for word in _RESOLVING):
             raise MQError(mq.MQRC_OBJECT_CHANGED, f"{old.name!r} has changed since it was opened: open it again")
-    return replace(target, chain=tuple(new for new in now if new is not None))
+    return replace(target, chain=tuple(new for new in now if new is not None), version=version)

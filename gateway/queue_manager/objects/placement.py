@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from gateway.errors import HeaderError, MQError
+from gateway.mq import chain, situations
 from gateway.mq import constants as mq
-from gateway.mq import situations
 from gateway.mq.message_context import Putter
 from gateway.ports.batch import MQMD_LENGTH, Puts
 from gateway.queue_manager import descriptor
@@ -25,6 +25,7 @@ Publish = Callable[[str, str, bytes, bytes, int, StoreUnit], int]
 """(topic object, topic string, descriptor, data, options, unit) to the number of subscriptions reached."""
 
 DATA_IN_REPORT = 100
+"""Of the application's data: the headers in front of them are in the report whole."""
 
 
 class Placer:
@@ -110,7 +111,9 @@ class Placer:
 
     def _report_message(self, about: Descriptor, data: bytes, feedback: int) -> tuple[bytes, bytes]:
         with_data, with_all = _data_options(feedback)
-        content = data if about.report & with_all == with_all else data[:DATA_IN_REPORT]
+        content = data
+        if about.report & with_all != with_all:
+            content = data[: chain.walk_far(about.pack(), data)[0].body_at + DATA_IN_REPORT]
         if about.report & with_data != with_data:
             content = b""
         report = Descriptor(about.pack())

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
-from gateway.mq import properties, property_names
+from gateway.mq import jms_names, properties, property_names
 from gateway.ports.mqi import PropertyValue
 
 Truth = bool | None
@@ -29,8 +29,14 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _KEYWORDS = frozenset({"AND", "OR", "NOT", "BETWEEN", "LIKE", "IN", "IS", "NULL", "ESCAPE", "TRUE", "FALSE"})
+_BYTES = re.compile(r"0[xX](?:[0-9A-Fa-f]{2})*")
+"""Bytes are written in double quotes: "0x414d51"."""
 MAX_LENGTH = 10_240
 MAX_DEPTH = 64
+MAX_OPERATIONS, MAX_DIGITS = 200, 1000
+MAX_LIKE_COST = 10_000_000
+"""Characters of a value times characters of a part of a pattern that has wildcards for single ones: more is not
+compared, and selects nothing."""
 
 
 class Selector:
@@ -51,6 +57,8 @@ class Selector:
             known = {}
 
         def lookup(name: str) -> PropertyValue:
+            if name in jms_names.NAMES:
+                return jms_names.value(name, md, known)
             full = property_names.SYNONYMS.get(name) or name.removeprefix("usr.")
             if full.startswith(property_names.DESCRIPTOR):
                 return _of_descriptor(md, full)
@@ -85,6 +93,13 @@ class _Parser:
         self._tokens = self._split(text)
         self._at = 0
         self._depth = 0
+        self._operations = 0
+
+    def _nest(self) -> None:
+        """One more operation that is evaluated within another."""
+        self._operations += 1
+        if self._operations > MAX_OPERATIONS:
+            raise self._error()
 
     def _split(self, text: str) -> list[tuple[str, str]]:
         tokens: list[tuple[str, str]] = []
@@ -143,6 +158,7 @@ class _Parser:
 
     def _negation(self) -> Evaluate:
         if self._next_is("keyword", "NOT"):
+            self._nest()
             inner = self._negation()
             return lambda lookup: _not(_truth(inner(lookup)))
         return self._predicate()
@@ -152,6 +168,7 @@ class _Parser:
         for operator, compare in _COMPARISONS.items():
             if self._next_is("operator", operator):
                 right = self._sum()
+                left, right = self._delivery_modes(left, right)
                 return lambda lookup, c=compare: _compare(c, left(lookup), right(lookup))  # type: ignore[misc]
         if self._next_is("keyword", "IS"):
             absent = not self._next_is("keyword", "NOT")
@@ -166,6 +183,15 @@ class _Parser:
         chosen = found
         return (lambda lookup: _not(_truth(chosen(lookup)))) if negated else chosen
 
+    @staticmethod
+    def _delivery_modes(left: Evaluate, right: Evaluate) -> tuple[Evaluate, Evaluate]:
+        """Both sides of a comparison, in which JMSDeliveryMode has words for its numbers."""
+        if left is _delivery_mode:
+            return left, lambda lookup: _mode(right(lookup))
+        if right is _delivery_mode:
+            return lambda lookup: _mode(left(lookup)), right
+        return left, right
+
     def _ranged(self, left: Evaluate) -> Evaluate | None:
         if self._next_is("keyword", "BETWEEN"):
             low = self._sum()
@@ -174,6 +200,8 @@ class _Parser:
             return lambda lookup: _between(left(lookup), low(lookup), high(lookup))
         if self._next_is("keyword", "IN"):
             values = self._list()
+            if left is _delivery_mode:
+                values = frozenset(map(_mode, values))
             return lambda lookup: None if left(lookup) is None else left(lookup) in values
         if self._next_is("keyword", "LIKE"):
             pattern = self._pattern()
@@ -194,24 +222,19 @@ class _Parser:
             return self._tokens[self._at - 1][1][1:-1].replace("''", "'")
         raise self._error()
 
-    def _pattern(self) -> re.Pattern[str]:
+    def _pattern(self) -> Like:
         text = self._text_literal()
         escape = self._text_literal() if self._next_is("keyword", "ESCAPE") else ""
-        parts: list[str] = []
-        characters = iter(text)
-        for character in characters:
-            if escape and character == escape:
-                parts.append(re.escape(next(characters, "")))
-            else:
-                parts.append({"%": ".*", "_": "."}.get(character) or re.escape(character))
-        return re.compile("".join(parts) + r"\Z", re.DOTALL)
+        return Like(text, escape)
 
     def _sum(self) -> Evaluate:
         left = self._product()
         while True:
             if self._next_is("operator", "+"):
+                self._nest()
                 left = _arithmetic(lambda a, b: a + b, left, self._product())
             elif self._next_is("operator", "-"):
+                self._nest()
                 left = _arithmetic(lambda a, b: a - b, left, self._product())
             else:
                 return left
@@ -220,16 +243,20 @@ class _Parser:
         left = self._unary()
         while True:
             if self._next_is("operator", "*"):
+                self._nest()
                 left = _arithmetic(lambda a, b: a * b, left, self._unary())
             elif self._next_is("operator", "/"):
+                self._nest()
                 left = _arithmetic(lambda a, b: a / b, left, self._unary())
             else:
                 return left
 
     def _unary(self) -> Evaluate:
         if self._next_is("operator", "-"):
+            self._nest()
             return _arithmetic(lambda a, b: a - b, lambda _: 0, self._unary())
         if self._next_is("operator", "+"):
+            self._nest()
             return self._unary()
         return self._operand()
 
@@ -243,7 +270,7 @@ class _Parser:
         kind, value = self._tokens[self._at]
         self._at += 1
         if kind == "number":
-            number: PropertyValue = int(value) if value.isdigit() else float(value)
+            number: PropertyValue = int(value) if value.isdigit() and len(value) <= MAX_DIGITS else float(value)
             return lambda _: number
         if kind == "text":
             content = value[1:-1].replace("''", "'")
@@ -253,9 +280,23 @@ class _Parser:
             return lambda _: truth
         if kind in {"word", "quoted"}:
             name = value[1:-1].replace('""', '"') if kind == "quoted" else value
+            if name == "JMSDeliveryMode":
+                return _delivery_mode
+            if kind == "quoted" and _BYTES.fullmatch(name):
+                raw = bytes.fromhex(name[2:])
+                return lambda _: raw
             return lambda lookup: lookup(name)
         self._at -= 1
         raise self._error()
+
+
+def _delivery_mode(lookup: Lookup) -> PropertyValue:
+    return lookup("JMSDeliveryMode")
+
+
+def _mode(value: PropertyValue) -> PropertyValue:
+    """`PERSISTENT` and `NON_PERSISTENT` as the numbers they stand for."""
+    return jms_names.DELIVERY_MODES.get(value, value) if isinstance(value, str) else value
 
 
 def _truth(value: PropertyValue) -> Truth:
@@ -304,8 +345,71 @@ def _between(value: PropertyValue, low: PropertyValue, high: PropertyValue) -> T
     return False if False in values else None if None in values else True
 
 
-def _matches(pattern: re.Pattern[str], value: PropertyValue) -> Truth:
-    return None if value is None else isinstance(value, str) and pattern.match(value) is not None
+def _matches(pattern: Like, value: PropertyValue) -> Truth:
+    return None if value is None else isinstance(value, str) and pattern.matches(value)
+
+
+class Like:
+    """A pattern of LIKE. The first place where a part between percent signs fits is as good as any other, so that none
+    is tried again: the time is that of the value."""
+
+    __slots__ = ("_longest", "_parts")
+
+    def __init__(self, text: str, escape: str) -> None:
+        parts: list[list[str]] = [[]]
+        """Characters between percent signs; blank for any one."""
+        characters = iter(text)
+        for character in characters:
+            if escape and character == escape:
+                parts[-1] += [*next(characters, "")]
+            elif character == "%":
+                parts.append([])
+            else:
+                parts[-1].append("" if character == "_" else character)
+        self._parts = [_Part(part) for part in parts]
+        self._longest = max((part.length for part in self._parts if part.pattern is not None), default=0)
+
+    def matches(self, value: str) -> bool:
+        """Whether all of a value is like this."""
+        parts, at = self._parts, 0
+        if self._longest * len(value) > MAX_LIKE_COST:
+            return False
+        if not parts[0].fits(value, 0):
+            return False
+        at = parts[0].length
+        if len(parts) == 1:
+            return at == len(value)
+        for part in parts[1:-1]:
+            at = part.find(value, at)
+            if at < 0:
+                return False
+            at += part.length
+        end = len(value) - parts[-1].length
+        return at <= end and parts[-1].fits(value, end)
+
+
+class _Part:
+    """What stands between two percent signs."""
+
+    __slots__ = ("length", "pattern", "text")
+
+    def __init__(self, characters: list[str]) -> None:
+        self.length = len(characters)
+        self.text = "".join(characters)
+        self.pattern: re.Pattern[str] | None = None
+        if "" in characters:
+            self.pattern = re.compile("".join(re.escape(one) or "." for one in characters), re.DOTALL)
+
+    def fits(self, value: str, at: int) -> bool:
+        if self.pattern is None:
+            return value.startswith(self.text, at)
+        return self.pattern.match(value, at) is not None
+
+    def find(self, value: str, at: int) -> int:
+        if self.pattern is None:
+            return value.find(self.text, at)
+        found = self.pattern.search(value, at)
+        return -1 if found is None else found.start()
 
 
 def _arithmetic(operation: Callable[[float, float], float], left: Evaluate, right: Evaluate) -> Evaluate:

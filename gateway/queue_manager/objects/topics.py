@@ -15,6 +15,7 @@ from gateway.mq import properties
 from gateway.queue_manager import descriptor
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.descriptor import LENGTH, Descriptor, padded
+from gateway.queue_manager.objects import topic_names
 from gateway.queue_manager.objects.attributes import Value
 from gateway.queue_manager.objects.catalogue import Definition
 from gateway.queue_manager.objects.dynamic_queues import delete_dynamic, make_dynamic
@@ -25,7 +26,6 @@ from gateway.queue_manager.store.unit import StoreUnit
 
 RETAINED_STATE = b"retained/"
 BASE = "SYSTEM.BASE.TOPIC"
-MAX_TOPIC = 10_240
 REMEMBERED = 10_000
 """Topics whose attributes and counts are cached."""
 CHARACTER_WILDCARDS = 1
@@ -174,10 +174,7 @@ class Topics:
 
     def topic_of(self, subscription: Definition) -> str:
         """The topic string of a subscription, which may be given by a topic object."""
-        try:
-            return self.full(subscription.text("TOPICOBJ"), subscription.text("TOPICSTR"))
-        except MQError:  # SYSTEM.DEFAULT.SUB has none
-            return subscription.text("TOPICSTR")
+        return topic_names.topic_of(self._core.catalogue, subscription)
 
     def matching(self, topic: str) -> Iterator[Subscription]:
         """The subscriptions that match this topic."""
@@ -215,16 +212,7 @@ class Topics:
 
     def full(self, topic_object: str, topic_string: str) -> str:
         """The full topic string of a topic object and a string below it."""
-        prefix = ""
-        if topic_object:
-            definition = self._core.catalogue.get("TOPIC", topic_object)
-            if definition is None:
-                raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"no topic object {topic_object!r}")
-            prefix = definition.text("TOPICSTR")
-        topic = f"{prefix}/{topic_string}" if prefix and topic_string else prefix or topic_string
-        if not topic or len(topic) > MAX_TOPIC or "\0" in topic:
-            raise MQError(mq.MQRC_TOPIC_STRING_ERROR, "a topic string has 1 to 10,240 characters")
-        return topic
+        return topic_names.full(self._core.catalogue, topic_object, topic_string)
 
     def governing(self, topic: str, keyword: str, as_parent: Value) -> Value:
         """An attribute of the closest topic object above a topic string that does not have `as_parent`."""

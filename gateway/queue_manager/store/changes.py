@@ -36,6 +36,7 @@ def apply(index: Index, extent: Extent | None, changes: Changes) -> None:
     """Make the changes visible. `extent` is that of the frame; None for non-persistent changes, which have no frame."""
     if extent is not None:
         extent.used += changes.used
+        extent.said += len(changes.takes) + len(changes.backouts) + len(changes.state)
     place = changes.frame << ROW_BITS
     if changes.numbers is not None:
         _carry(index, extent, changes)
@@ -45,10 +46,15 @@ def apply(index: Index, extent: Extent | None, changes: Changes) -> None:
             index.put(name, number, rows, place)
             number += rows
             place += rows
+        if extent is not None and number > changes.first_number:
+            extent.numbers = _widened(extent.numbers, changes.first_number, number)
     if changes.longest >= BIG_ROW:
         _note_big_rows(index, changes)
     for move in changes.moves:
         index.move(move, extent)
+        if extent is not None:
+            extent.moves = True
+            extent.numbers = _widened(extent.numbers, move.to_first, move.to_first + move.length)
     if changes.takes:
         index.take(changes.takes, extent)
     for name, number, count in changes.backouts:
@@ -56,6 +62,11 @@ def apply(index: Index, extent: Extent | None, changes: Changes) -> None:
     if changes.state and extent is not None:
         for key, value in changes.state.items():
             index.put_state(key, value, extent)
+
+
+def _widened(numbers: tuple[int, int], first: int, end: int) -> tuple[int, int]:
+    """The range with these numbers."""
+    return (min(numbers[0], first), max(numbers[1], end)) if numbers[1] else (first, end)
 
 
 def _note_big_rows(index: Index, changes: Changes) -> None:
@@ -67,6 +78,8 @@ def _note_big_rows(index: Index, changes: Changes) -> None:
 def _carry(index: Index, extent: Extent | None, changes: Changes) -> None:
     numbers = changes.numbers or ()
     row = 0
+    if extent is not None and numbers:
+        extent.carried = _widened(extent.carried, min(numbers), max(numbers) + 1)
     for name, rows in changes.groups:
         for first, count in consecutive_runs(numbers[row : row + rows]):
             index.carry(name, first, count, (changes.frame << ROW_BITS) + row, extent)

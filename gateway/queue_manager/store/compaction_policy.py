@@ -13,19 +13,26 @@ from gateway.queue_manager.store.space import Extent
 
 SLACK = 1.5
 """Sealed segments may take this many times the live bytes in them before anything is carried forward."""
-WORTH = 0.8
-"""A segment with a larger share of live bytes is not carried for its own space, only to free others that wait for it.
+WORTH, WORTH_PRESSED = 0.8, 0.9
+"""A segment with a larger share of live bytes is not carried for its own space, only to free others that wait for it;
+on a full disk not even then, since it might not fit into the one segment that is kept for what is carried.
 """
 
 NEARLY_EMPTY = 1 / 16
 """A segment with a smaller share of live bytes is carried whether or not space is needed: little is written for a
 segment that becomes free.
 """
+SAID_BYTES = 16
+"""What saying one thing again takes at most, nearly always."""
+LITTLE = 1 / 2
+"""The share of a segment that is little to write for freeing it."""
 
 
-def segment_to_carry(extents: Iterable[Extent], size_of: Callable[[int], int], allowed: int = 0) -> Extent | None:
+def segment_to_carry(
+    extents: Iterable[Extent], size_of: Callable[[int], int], allowed: int = 0, *, pressed: bool = False
+) -> Extent | None:
     """The sealed segment to carry forward, or None if there is no need. `allowed` bytes beyond the slack are no need:
-    one segment that is half empty is not worth the writing.
+    one segment that is half empty is not worth the writing. `pressed`: on a full disk whatever frees a segment is.
     """
     sealed = [extent for extent in extents if extent.sealed]
     held = [extent for extent in sealed if extent.readable and (extent.live or extent.state)]
@@ -33,14 +40,39 @@ def segment_to_carry(extents: Iterable[Extent], size_of: Callable[[int], int], a
     if nearly_empty:
         return min(nearly_empty, key=_live_bytes)
     space = sum([size_of(extent.slot) for extent in sealed])
-    if space <= SLACK * sum([extent.live_bytes for extent in sealed]) + allowed:
+    if not pressed and space <= SLACK * sum([extent.live_bytes for extent in sealed]) + allowed:
         return None
+    most = WORTH_PRESSED if pressed else WORTH
+    worth = [extent for extent in held if extent.live_bytes < most * size_of(extent.slot)]
     awaited = {serial for extent in sealed if not extent.live and not extent.state for serial in extent.refs}
-    roots = [extent for extent in held if extent.serial in awaited]
+    roots = [extent for extent in (worth if pressed else held) if extent.serial in awaited]
     if roots:
         return min(roots, key=_live_bytes)
-    worth = [extent for extent in held if extent.live_bytes < WORTH * size_of(extent.slot)]
-    return min(worth, key=lambda extent: extent.live_bytes / size_of(extent.slot), default=None)
+    gains = [extent for extent in worth if not _is_compact(extent, size_of(extent.slot))]
+    return min(gains, key=lambda extent: extent.live_bytes / size_of(extent.slot), default=None)
+
+
+def _is_compact(extent: Extent, size: int) -> bool:
+    """Whether everything in it is live and what was left unused at its end is no more than carrying it again would
+    leave. Frames of carried messages are up to an eighth of a small segment, so on a full disk such segments could be
+    carried from one into the next for ever.
+    """
+    first_put, end_put = extent.numbers
+    only_carried = first_put == end_put
+    return extent.live == extent.rows and (only_carried or extent.live_bytes >= LITTLE * size)
+
+
+def segment_to_say_again(extents: Iterable[Extent], size_of: Callable[[int], int]) -> Extent | None:
+    """On a full disk: a segment without anything live, which waits for others only because of what it says of their
+    messages, where saying that again takes little.
+    """
+    waiting = [
+        extent
+        for extent in extents
+        if extent.sealed and extent.readable and not (extent.live or extent.state or extent.moves)
+        and extent.said * SAID_BYTES <= size_of(extent.slot) * LITTLE
+    ]  # fmt: skip
+    return min(waiting, key=lambda extent: extent.said, default=None)
 
 
 def _live_bytes(extent: Extent) -> int:

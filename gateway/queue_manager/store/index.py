@@ -138,22 +138,24 @@ class Index:
     def take(self, runs: Iterable[TokenRun], by: Extent | None) -> None:
         """Remove messages. Unknown ones are ignored: their segment was recycled, or they were moved."""
         released: Released = []
+        gone: list[range] = []
         for name, first, count in runs:
             lane = self.find(name)
             if lane is None:
                 continue
             lane.take(first, count, released)
             self._forget_if_empty(lane)
-            self._forget_numbers(first, count)
+            gone.append(range(first, first + count))
+        self._forget_numbers(gone)
         self.space.release(released, by)
 
-    def _forget_numbers(self, first: int, count: int) -> None:
-        numbers = range(first, first + count)
+    def _forget_numbers(self, gone: list[range]) -> None:
         if self.hidden:
-            self.hidden.difference_update(numbers)
+            self.hidden.remove_runs(gone)
         if self.backouts:
-            for number in self.backouts.keys() & numbers if count > 1 else (first,):
-                self.backouts.pop(number, None)
+            for numbers in gone:
+                for number in self.backouts.keys() & numbers if len(numbers) > 1 else numbers:
+                    self.backouts.pop(number, None)
 
     def move(self, run: MoveRun, by: Extent | None) -> None:
         """Messages leave one lane and become the last ones of another. Their rows stay where they are."""

@@ -15,6 +15,10 @@ EMPTY = array("Q")
 """The runs of lanes that have none yet; never changed."""
 FOLD_AT = 32
 TRIM_AT = 3 * 1024
+CUT_FROM = 4
+"""So many messages that leave the middle of a run cut it in two; fewer are noted one by one."""
+CUT_UP_TO = 3 * 1024
+"""Entries of a lane whose runs are cut: what follows is moved each time."""
 
 LaneName = tuple[str, bytes, int]
 """Queue, key, rank (9 - priority)."""
@@ -101,8 +105,10 @@ class Lane:
         """The place of the first of these messages, if all are known to be there in one run; otherwise -1, and `live`
         tells which are.
         """
-        at = -1 if self.removed else self.locate(first)
+        at, removed = self.locate(first), self.removed
         if at < 0 or first + count > self.runs[at] + self.runs[at + 1]:
+            return -1
+        if removed and (first in removed if count == 1 else not removed.isdisjoint(range(first, first + count))):
             return -1
         return self.runs[at + 2] + first - self.runs[at]
 
@@ -140,9 +146,9 @@ class Lane:
         return taken
 
     def shift(self, first: int, count: int) -> int:
-        """Remove `count` messages from `first` if they are the first run of the lane; their place, or -1."""
+        """Remove `count` messages from `first` if the first run of the lane begins with them; their place, or -1."""
         runs, at = self.runs, self.start
-        if self.removed or at >= len(runs) or runs[at] != first or runs[at + 1] != count:
+        if self.removed or at >= len(runs) or runs[at] != first or runs[at + 1] < count:
             return -1
         place = runs[at + 2]
         self._advance(count)
@@ -163,12 +169,25 @@ class Lane:
         if at == self.start and first == runs[at]:
             self._advance(stop - first)
             return taken
+        if stop - first >= CUT_FROM and len(runs) <= CUT_UP_TO:
+            self._cut_out(at, first, stop)
+            return taken
         if removed is None:
             removed = self.removed = set()
         removed.update(range(first, stop))
         if len(removed) >= FOLD_AT and len(removed) * 4 > self.depth:
             self._fold()
         return taken
+
+    def _cut_out(self, at: int, first: int, stop: int) -> None:
+        """Drop numbers of a run, but not the first ones of the lane."""
+        begin, length, place = self.runs[at : at + 3]
+        pieces = array("Q", (begin, first - begin, place) if first > begin else ())
+        if stop < begin + length:
+            pieces.extend((stop, begin + length - stop, place + stop - begin))
+        self.runs[at : at + 3] = pieces
+        if self.removed:
+            self.removed.difference_update(range(first, stop))
 
     def _advance(self, count: int) -> None:
         """Drop `count` numbers at the front of the first run, and removed ones that follow."""

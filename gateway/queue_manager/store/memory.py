@@ -8,7 +8,9 @@ from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from sys import maxsize
 
+from gateway.ports.batch import StorageFull
 from gateway.queue_manager.descriptor import CORREL_ID, GROUP_ID, LENGTH, MSG_ID, NO_ID, message_id, stamp
 from gateway.queue_manager.store.place import priority_of, token_of
 from gateway.queue_manager.store.unit import LaneMoves, LanePuts, Message, StoreUnit
@@ -72,6 +74,8 @@ def _forget(index: dict[bytes, list[int]], key: bytes, token: int) -> None:
 
 class MemoryStore:
     """Implements `storage.MessageStore`."""
+
+    storage_full: StorageFull | None = None
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -150,6 +154,10 @@ class MemoryStore:
             return []
         hidden = self._hidden
         return list(islice((one for one in shelf.after(after) if locked or one.token not in hidden), limit))
+
+    def tokens(self, queue: str, key: bytes) -> list[int]:
+        """Those of all messages that `fetch` returns."""
+        return [message.token for message in self.fetch(queue, key, maxsize)]
 
     def lock(self, _queue: str, _key: bytes, tokens: Sequence[int]) -> None:
         """Fetches do not return these."""

@@ -4,7 +4,7 @@ run from the front of a queue. No input or output.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from gateway.queue_manager.store.lanes import Run, cut_run
 
@@ -59,6 +59,29 @@ class Numbers:
         self._runs = [run for run in self._runs if run not in broken]
         self._single.update(*broken)
         self._single -= removed
+
+    def add_runs(self, runs: Iterable[range]) -> None:
+        """Add the numbers of several runs, short ones at once."""
+        self._single.update(self._short(runs, self.update))
+
+    def remove_runs(self, runs: Iterable[range]) -> None:
+        """Remove them."""
+        short = self._short(runs, self.difference_update)
+        if short and self._runs:
+            self.difference_update(short)
+        elif short:
+            self._single.difference_update(short)
+
+    @staticmethod
+    def _short(runs: Iterable[range], long: Callable[[range], None]) -> list[int]:
+        """The numbers of short runs; the others are done one by one."""
+        short: list[int] = []
+        for numbers in runs:
+            if len(numbers) < LONG:
+                short += numbers
+            else:
+                long(numbers)
+        return short
 
     def isdisjoint(self, numbers: Iterable[int]) -> bool:
         """Whether none of the numbers is in the set."""

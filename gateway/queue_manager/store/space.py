@@ -25,12 +25,16 @@ class Extent:
     __slots__ = (
         "big",
         "big_bytes",
+        "carried",
         "live",
         "moved",
         "moved_lanes",
+        "moves",
+        "numbers",
         "readable",
         "refs",
         "rows",
+        "said",
         "sealed",
         "serial",
         "slot",
@@ -49,6 +53,12 @@ class Extent:
         self.readable = True
         """False once a frame of it was found damaged: its live messages cannot be carried forward."""
         self.refs: set[int] = set()
+        self.said = 0
+        """Takes, backout counts and state records of its frames."""
+        self.moves = False
+        """One of its frames moves messages."""
+        self.numbers = self.carried = 0, 0
+        """From which to which number it has messages, put or moved there by its frames; and those of carried ones."""
         self.big: dict[int, int] = {}
         self.big_bytes = 0
         self.moved = array("Q")
@@ -153,6 +163,14 @@ class Space:
         extent.refs &= self.serials
         extent.refs.discard(extent.serial)
         return not extent.refs
+
+    def said_again(self, extent: Extent) -> None:
+        """What the extent says has been written again: it may go. What waited for it waits for what it waited for."""
+        for other in self.by_slot.values():
+            if extent.serial in other.refs or not other.sealed:
+                other.refs |= extent.refs
+        extent.refs.clear()
+        self.changed = True
 
     def seal(self, extent: Extent) -> None:
         """Nothing more is written into the segment."""

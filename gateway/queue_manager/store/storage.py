@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+from gateway.ports.batch import StorageFull
 from gateway.queue_manager.store.unit import Message, StoreUnit
 
 
@@ -38,6 +39,10 @@ class MessageStore(Protocol):
     def under_maintenance(self) -> bool:
         """Whether a step that has written nothing is followed by another one."""
 
+    @property
+    def storage_full(self) -> StorageFull | None:
+        """Why no new messages are taken, where the disk is full or cannot be written."""
+
     def load(self, queue: str) -> Iterable[tuple[bytes, Message]]:
         """Every message of a queue with its key, in order of arrival."""
 
@@ -45,6 +50,9 @@ class MessageStore(Protocol):
         self, queue: str, key: bytes, limit: int, after: int | None = None, *, locked: bool = False
     ) -> list[Message]:
         """The next messages by priority and arrival; those that are locked only on request."""
+
+    def tokens(self, queue: str, key: bytes) -> Sequence[int]:
+        """Those of all messages that `fetch` returns."""
 
     def lock(self, queue: str, key: bytes, tokens: Sequence[int], /) -> None:
         """Messages got in an open unit of work: fetches do not return them."""

@@ -31,8 +31,7 @@ class UnderWay:
 
     def end(self, unit: StoreUnit, leaving: Iterable[range]) -> None:
         """The unit was applied, or given up."""
-        for numbers in leaving:
-            self.leaving.difference_update(numbers)
+        self.leaving.remove_runs(leaving)
         for backout in unit.backouts:
             number = backout.token & NUMBER_MASK
             self._counting[number] -= 1

@@ -87,6 +87,8 @@ class StoreUnit:
     backouts: list[Backout] = field(default_factory=list)
     state: dict[bytes, bytes | None] = field(default_factory=dict)
     """Small records by key; None removes one."""
+    own: bool = False
+    """The gateway's: it knows when the disk is full and puts only what it has to, which has a reserve of its own."""
 
     def __bool__(self) -> bool:
         return bool(self.puts or self.takes or self.moves or self.backouts or self.state)

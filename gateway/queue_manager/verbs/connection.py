@@ -25,6 +25,7 @@ from gateway.ports.mqi import (
     Subscribed,
     SubscriptionDescriptor,
 )
+from gateway.queue_manager.settlement import Settlement
 from gateway.queue_manager.verbs import async_puts, mqcmit, mqdisc, mqget, mqinq, mqopen, mqput, mqsub
 from gateway.queue_manager.verbs.connection_state import ConnectionState
 
@@ -170,6 +171,10 @@ class MqiConnection:
                 raise MQError(mq.MQRC_STAT_TYPE_ERROR, f"{kind} is no type of status")
             status, self.state.async_status = self.state.async_status, Status()
             return status
+
+    def unsettled(self) -> Settlement | None:
+        """The commit that the last call waits for."""
+        return self.state.unsettled()
 
     def disconnect(self, *, commit: bool = True) -> None:
         """MQDISC; without `commit` the connection was lost."""

@@ -21,7 +21,9 @@ from gateway.queue_manager.objects.name_resolution import Target
 from gateway.queue_manager.objects.placement import Placer
 from gateway.queue_manager.objects.selectors import Selector
 from gateway.queue_manager.objects.topics import Topics
+from gateway.queue_manager.settlement import Settlement
 from gateway.queue_manager.store.unit import StoreUnit
+from gateway.queue_manager.verbs.repeated_puts import RepeatedPut
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +52,13 @@ class Handle:
     marks: set[int] = field(default_factory=set)
     """Messages marked with MQGMO_MARK_BROWSE_HANDLE."""
     putting: LogicalOrder = field(default_factory=LogicalOrder)
+    repeated: RepeatedPut | None = None
+    """The last put, if the next one may be the same but for identifiers and data."""
     getting: LogicalOrder = field(default_factory=LogicalOrder)
+    """Of the gets that remove messages; browsing has an order of its own."""
+    browsing: LogicalOrder = field(default_factory=LogicalOrder)
+    browsed_in_order: bool = False
+    """Whether the last browse asked for logical order."""
     subscription: str = ""
     """The name of the subscription this is a handle of."""
     managed_by: int = 0
@@ -85,11 +93,17 @@ class UnitOfWork:
     taken: list[Taken] = field(default_factory=list)
     failed: int = 0
     """Asynchronous puts that failed: MQCMIT will fail too."""
+    orders: dict[int, tuple[LogicalOrder, LogicalOrder]] = field(default_factory=dict)
+    """Positions in groups that the unit of work has moved, by identity, each with where it was before."""
 
     @property
     def open(self) -> bool:
         """Whether there is anything to commit."""
         return bool(self.puts or self.taken or self.failed or self.unit)
+
+    def moved(self, order: LogicalOrder, before: LogicalOrder) -> None:
+        """A put or get of the unit of work has moved on in a group: MQBACK returns to where it was."""
+        self.orders.setdefault(id(order), (order, before))
 
     @property
     def messages(self) -> int:
@@ -119,11 +133,18 @@ class ConnectionState:
     waiting: set[WaitingGet] = field(default_factory=set)
     async_status: Status = field(default_factory=Status)
     """What MQSTAT will answer about asynchronous puts."""
+    settlement: Settlement | None = None
+    """Of the last call, if its commit is still to be made."""
     _last_handle: int = 0
 
     def __post_init__(self) -> None:
         self.connection_id = self.core.new_identifier()
         self.since = self.core.now()
+
+    def unsettled(self) -> Settlement | None:
+        """The commit that the last call waits for; asked once."""
+        settlement, self.settlement = self.settlement, None
+        return settlement
 
     def check(self) -> None:
         """2018 after MQDISC, 2009 once the queue manager is closed."""
@@ -181,7 +202,9 @@ class ConnectionState:
     def accept(self, own: StoreUnit, options: int) -> None:
         """Add what a put produced to the unit of work, or commit it now if the put is outside syncpoint."""
         if not options & mq.MQPMO_SYNCPOINT:
-            self.core.commit_call(own)
+            # What becomes of an asynchronous put is remembered when it is made: it does not wait for others.
+            together = not options & mq.MQPMO_ASYNC_RESPONSE
+            self.settlement = self.core.commit_call(own, together=together)
             return
         self.check_room(sum(len(puts.heads) for puts in own.puts))
         for puts in own.puts:
@@ -228,6 +251,7 @@ class WaitingGet:
         arrived: Arrived,
         *,
         any_message: bool,
+        correl_id: bytes | None,
         fail_if_quiescing: bool,
     ) -> None:
         self.handle = handle
@@ -235,12 +259,14 @@ class WaitingGet:
         self._get = get
         self._arrived = arrived
         self._fail_if_quiescing = fail_if_quiescing
-        self._waiter = Waiter(self.attempt, any_message)
+        self._waiter = Waiter(self.attempt, any_message, correl_id)
+        self._queue: LocalQueue | None = None
         self._timer: Cancel | None = None
 
     def start(self, queue: LocalQueue, deadline: float | None) -> None:
         """Wait on the queue until `deadline` (monotonic seconds; None: for ever)."""
-        queue.waiters.append(self._waiter)
+        self._queue = queue
+        queue.waiters.add(self._waiter)
         self._connection.waiting.add(self)
         if deadline is not None:
             scheduler = self._connection.core.scheduler
@@ -257,7 +283,12 @@ class WaitingGet:
             got = self._get()
         except MQError as error:
             return error.reason != mq.MQRC_NO_MSG_AVAILABLE and self.end(error)
-        return self.end(got)
+        settlement = connection.unsettled()
+        if settlement is None:
+            return self.end(got)
+        self._finish()
+        settlement.then(lambda error: self._answer(error or got))
+        return True
 
     def cancel(self) -> None:
         """Stop waiting without an answer."""
@@ -268,8 +299,11 @@ class WaitingGet:
         """Answer, once. Always True."""
         if not self._waiter.ended:
             self._finish()
-            self._connection.core.afterwards(lambda: self._arrived(outcome))
+            self._answer(outcome)
         return True
+
+    def _answer(self, outcome: Got | MQError) -> None:
+        self._connection.core.afterwards(lambda: self._arrived(outcome))
 
     def _expire(self) -> None:
         with self._connection.core.entered():
@@ -279,6 +313,8 @@ class WaitingGet:
 
     def _finish(self) -> None:
         self._waiter.ended = True
+        if self._queue is not None:
+            self._queue.waiters.remove(self._waiter)
         self._connection.waiting.discard(self)
         if self._timer is not None:
             self._timer()

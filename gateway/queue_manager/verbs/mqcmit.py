@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.settlement import Settlement
 from gateway.queue_manager.store.unit import Backout, LaneTakes, StoreUnit
 from gateway.queue_manager.verbs.connection_state import ConnectionState, UnitOfWork
 
@@ -26,10 +27,18 @@ def commit(connection: ConnectionState) -> None:
         queue.uncommitted_puts -= rows
     connection.work = UnitOfWork()
     try:
-        connection.core.commit_call(unit)
+        settlement = connection.core.commit_call(unit)
     except MQError as error:
-        _return_messages(connection, work)
-        raise MQError(mq.MQRC_BACKED_OUT, f"the unit of work could not be stored and is backed out: {error}") from error
+        raise _backed_out(connection, work, error) from error
+    if settlement is not None:
+        connection.settlement = Settlement()
+        told = connection.settlement.end
+        settlement.then(lambda error: told(error and _backed_out(connection, work, error)))
+
+
+def _backed_out(connection: ConnectionState, work: UnitOfWork, error: MQError) -> MQError:
+    _return_messages(connection, work)
+    return MQError(mq.MQRC_BACKED_OUT, f"the unit of work could not be stored and is backed out: {error}")
 
 
 def back(connection: ConnectionState) -> None:
@@ -41,7 +50,10 @@ def back(connection: ConnectionState) -> None:
 
 
 def _return_messages(connection: ConnectionState, work: UnitOfWork) -> None:
-    """Return messages to their places with BackoutCount raised; one marked to skip backout stays got."""
+    """Return messages to their places with BackoutCount raised; one marked to skip backout stays got. Positions in
+    groups and segmented messages are again what they were."""
+    for order, before in work.orders.values():
+        order.restore(before)
     unit = StoreUnit()
     skipped = [taken for taken in work.taken if taken.skip]
     for taken in work.taken:

@@ -5,23 +5,26 @@ Section 7 of the MQI reference, MQGET. Messages got under syncpoint are kept in 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
 from gateway.mq import conversion, propctl
 from gateway.ports.mqi import Arrived, Cancel, GetOptions, Got, Property
 from gateway.queue_manager import descriptor
-from gateway.queue_manager.groups import advance_logical, group_status, whole
+from gateway.queue_manager.groups import LogicalOrder, advance_logical, agreeing, group_status, whole
 from gateway.queue_manager.objects.local_queue import INPUT, LocalQueue
 from gateway.queue_manager.objects.name_resolution import refreshed
 from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
 from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle, Taken, WaitingGet
-from gateway.queue_manager.verbs.search import Candidate, Search, message_token, wanted
+from gateway.queue_manager.verbs.search import Candidate, Search, Wanted, message_token, wanted
 
 BROWSE = mq.MQGMO_BROWSE_FIRST | mq.MQGMO_BROWSE_NEXT | mq.MQGMO_BROWSE_MSG_UNDER_CURSOR
 MARKS = mq.MQGMO_MARK_BROWSE_HANDLE | mq.MQGMO_MARK_BROWSE_CO_OP
 UNMARKS = 0x400000 | 0x800000
 """MQGMO_UNMARK_BROWSE_CO_OP, MQGMO_UNMARK_BROWSE_HANDLE."""
 MQOO_CO_OP = 0x20000
+_SELECTS_NOTHING = mq.MQGMO_MSG_UNDER_CURSOR | mq.MQGMO_BROWSE_MSG_UNDER_CURSOR | mq.MQGMO_UNLOCK
 SYNCPOINTS = mq.MQGMO_SYNCPOINT | mq.MQGMO_NO_SYNCPOINT | mq.MQGMO_SYNCPOINT_IF_PERSISTENT
 KNOWN_OPTIONS = (
     mq.MQGMO_WAIT | SYNCPOINTS | mq.MQGMO_SET_SIGNAL | BROWSE | mq.MQGMO_ACCEPT_TRUNCATED_MSG |
@@ -57,10 +60,18 @@ def check_options(options: GetOptions) -> None:
 def get(connection: ConnectionState, handle: Handle, md: bytes, options: GetOptions, buffer_length: int) -> Got:
     """Get one message. Never waits: 2033 when there is none now."""
     check_options(options)
+    asked = Wanted() if options.options & _SELECTS_NOTHING else wanted(md, options)
+    return _attempt(connection, handle, md, options, buffer_length, asked)
+
+
+def _attempt(
+    connection: ConnectionState, handle: Handle, md: bytes, options: GetOptions, buffer_length: int, asked: Wanted
+) -> Got:
+    """The same with options that were checked."""
     queue = _queue_of(connection, handle, options)
-    search = Search(connection.core, queue, handle)
+    search = Search(connection.core, queue, handle, _order(handle, options))
     try:
-        return _get(connection, handle, queue, search, md, options, buffer_length)
+        return _get(connection, handle, queue, search, md, options, buffer_length, asked)
     finally:
         if search.expired:
             discard_expired(connection, queue, search.expired)
@@ -77,12 +88,14 @@ def wait(
 ) -> Cancel:
     """Try, and wait on the queue until `deadline` if no message is there yet. Returns what cancels the wait."""
     check_options(options)
+    asked = wanted(md, options)
     waiting = WaitingGet(
         connection,
         handle,
-        lambda: get(connection, handle, md, options, buffer_length),
+        lambda: _attempt(connection, handle, md, options, buffer_length, asked),
         arrived,
-        any_message=wanted(md, options).any_message and handle.selector is None,
+        any_message=asked.any_message and handle.selector is None,
+        correl_id=asked.correl_id,
         fail_if_quiescing=bool(options.options & mq.MQGMO_FAIL_IF_QUIESCING),
     )
     if waiting.attempt():
@@ -124,15 +137,17 @@ def _get(
     md: bytes,
     options: GetOptions,
     buffer_length: int,
+    asked: Wanted,
 ) -> Got:
     value = options.options
     if value & mq.MQGMO_UNLOCK:
         _unlock(connection, handle, queue)
         return Got(md, b"", 0, queue.name)
-    candidate = _choose(handle, search, md, options)
+    candidate = _choose(handle, search, asked, options)
     if candidate is None:
         raise MQError(mq.MQRC_NO_MSG_AVAILABLE, f"{queue.name} has no message that fits", 2)
-    parts = _parts(search, candidate, options)
+    parts, reason = _parts(search, candidate, options)
+    _check_syncpoint(search.order, candidate, options)
     got = _as_got(connection, handle, queue, candidate, parts, options)
     accept = bool(value & mq.MQGMO_ACCEPT_TRUNCATED_MSG)
     if value & mq.MQGMO_CONVERT:
@@ -143,11 +158,42 @@ def _get(
         else:
             _take(connection, handle, queue, parts, options)
         if value & mq.MQGMO_LOGICAL_ORDER:
-            _advance(handle, candidate, parts)
+            _advance(connection, search.order, parts, options)
+        if value & (mq.MQGMO_BROWSE_FIRST | mq.MQGMO_BROWSE_NEXT):
+            handle.browsing, handle.browsed_in_order = search.order, bool(value & mq.MQGMO_LOGICAL_ORDER)
+        if reason and not got.reason:
+            got.comp_code, got.reason = mq.MQCC_WARNING, reason
     return got
 
 
-def _choose(handle: Handle, search: Search, md: bytes, options: GetOptions) -> Candidate | None:
+def _order(handle: Handle, options: GetOptions) -> LogicalOrder:
+    """The position that this get goes on from: browsing has its own, and begins anew with MQGMO_BROWSE_FIRST."""
+    value = options.options
+    if value & mq.MQGMO_BROWSE_FIRST:
+        return LogicalOrder()
+    goes_on = value & mq.MQGMO_BROWSE_NEXT and handle.cursor is not None
+    if goes_on and bool(value & mq.MQGMO_LOGICAL_ORDER) != handle.browsed_in_order:
+        text = "MQGMO_LOGICAL_ORDER is not as it was at the last browse: begin with MQGMO_BROWSE_FIRST"
+        raise MQError(mq.MQRC_INCONSISTENT_BROWSE, text)
+    return handle.browsing if value & BROWSE else handle.getting
+
+
+def _check_syncpoint(order: LogicalOrder, candidate: Candidate, options: GetOptions) -> None:
+    """2245 when a group is got in logical order partly inside and partly outside syncpoint."""
+    value = options.options
+    removes_next = value & mq.MQGMO_LOGICAL_ORDER and order.open and not value & BROWSE
+    if removes_next and _inside(candidate, value) != order.syncpoint:
+        raise MQError(mq.MQRC_INCONSISTENT_UOW, "all messages of a group are got inside syncpoint, or none")
+
+
+def _inside(candidate: Candidate, value: int) -> bool:
+    """Whether a message is got under syncpoint."""
+    if value & mq.MQGMO_SYNCPOINT_IF_PERSISTENT:
+        return descriptor.integer(candidate.md, "persistence") == mq.MQPER_PERSISTENT
+    return bool(value & mq.MQGMO_SYNCPOINT)
+
+
+def _choose(handle: Handle, search: Search, asked: Wanted, options: GetOptions) -> Candidate | None:
     value = options.options
     if value & (mq.MQGMO_MSG_UNDER_CURSOR | mq.MQGMO_BROWSE_MSG_UNDER_CURSOR):
         candidate = None if handle.cursor is None else search.at(handle.cursor)
@@ -155,12 +201,19 @@ def _choose(handle: Handle, search: Search, md: bytes, options: GetOptions) -> C
             raise MQError(mq.MQRC_NO_MSG_UNDER_CURSOR, "the browse cursor is on no message: browse one first")
         return candidate
     after = handle.cursor if value & mq.MQGMO_BROWSE_NEXT else None
-    return search.first(wanted(md, options), options, after)
+    if after is not None and value & mq.MQGMO_LOGICAL_ORDER and handle.browsing.begun_at is not None:
+        after = handle.browsing.begun_at  # where a group stands in logical order
+    return search.first(asked, options, after)
 
 
-def _parts(search: Search, candidate: Candidate, options: GetOptions) -> list[Candidate]:
+def _parts(search: Search, candidate: Candidate, options: GetOptions) -> tuple[list[Candidate], int]:
+    """The segments that are got as one message, and the warning if that is not all of them."""
     segmented = descriptor.integer(candidate.md, "flags") & mq.MQMF_SEGMENT
-    return search.segments(candidate) if options.options & mq.MQGMO_COMPLETE_MSG and segmented else [candidate]
+    if not segmented or not options.options & mq.MQGMO_COMPLETE_MSG:
+        return [candidate], 0
+    parts = search.segments(candidate)
+    count, reason = agreeing([part.md for part in parts])
+    return parts[:count], reason
 
 
 def _as_got(
@@ -191,15 +244,17 @@ def _property_control(handle: Handle, queue: LocalQueue) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _advance(handle: Handle, candidate: Candidate, parts: list[Candidate]) -> None:
-    state, last = handle.getting, parts[-1].md
-    flags = descriptor.integer(last, "flags")
-    if not state.open:
-        state.group_id, state.sequence, state.offset = candidate.md[descriptor.GROUP_ID], 1, 0
-        state.sequence = descriptor.integer(candidate.md, "sequence")
-    if len(parts) > 1:
-        flags &= ~(mq.MQMF_SEGMENT | mq.MQMF_LAST_SEGMENT)
-    advance_logical(state, flags, len(candidate.data))
+def _advance(connection: ConnectionState, order: LogicalOrder, parts: list[Candidate], options: GetOptions) -> None:
+    """Move on behind what was got in logical order."""
+    first, before = parts[0], replace(order)
+    if not order.open:
+        order.group_id, order.offset = first.md[descriptor.GROUP_ID], 0
+        order.sequence = descriptor.integer(first.md, "sequence")
+        order.syncpoint, order.begun_at = _inside(first, options.options), first.token
+    flags = descriptor.integer(parts[-1].md, "flags")
+    advance_logical(order, flags, sum(len(part.data) for part in parts))
+    if order.syncpoint and not options.options & BROWSE:
+        connection.work.moved(order, before)
 
 
 def discard_expired(connection: ConnectionState, queue: LocalQueue, expired: list[Candidate]) -> None:
@@ -300,9 +355,7 @@ def _take(
 ) -> None:
     value = options.options
     core = connection.core
-    persistent = descriptor.integer(parts[0].md, "persistence") == mq.MQPER_PERSISTENT
-    inside = value & mq.MQGMO_SYNCPOINT or (value & mq.MQGMO_SYNCPOINT_IF_PERSISTENT and persistent)
-    if inside:
+    if _inside(parts[0], value):
         connection.check_room(len(parts))
         skip = bool(value & mq.MQGMO_MARK_SKIP_BACKOUT)
         if skip and any(taken.skip for taken in connection.work.taken):
@@ -316,7 +369,7 @@ def _take(
         unit = StoreUnit(takes=[LaneTakes(queue.name, b"", [part.token for part in parts])])
         for md, data in _as_delivered(parts):
             connection.placer.confirm_delivery(md, data, unit)
-        core.commit_call(unit)
+        connection.settlement = core.commit_call(unit)
     if handle.cursor in {part.token for part in parts}:
         handle.cursor_locked = False
     if handle.options & mq.MQOO_SAVE_ALL_CONTEXT:

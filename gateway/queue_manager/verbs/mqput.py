@@ -6,6 +6,7 @@ Section 7 of the MQI reference, MQPUT. An error is raised, a warning is in the r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
@@ -19,6 +20,7 @@ from gateway.queue_manager.objects.name_resolution import Target, refreshed, rep
 from gateway.queue_manager.objects.placement import split_time
 from gateway.queue_manager.store.unit import StoreUnit
 from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle
+from gateway.queue_manager.verbs.repeated_puts import repeated_put
 
 KNOWN_OPTIONS = (
     2 | 4 | 32 | 64 | 128 | 256 | 512 | 1024 | 2048 | 0x1000 | 0x2000 | 0x4000 | 0x8000 | 0x10000 | 0x20000 | 0x40000
@@ -96,6 +98,12 @@ def _note(status: Status, queue_manager: str, comp_code: int, reason: int, handl
 
 
 def _put(connection: ConnectionState, handle: Handle, md: bytes, options: PutOptions, data: bytes) -> PutResult:
+    repeated = handle.repeated
+    if repeated is not None and repeated.fits(connection.core, connection.user, md, options):
+        made = repeated.message(connection.core, md, data)
+        if made is not None:
+            connection.accept(StoreUnit([made[1]]), options.options)
+            return PutResult(made[0], repeated.queue.name, connection.core.name)
     check_options(options)
     if options.options & mq.MQPMO_FAIL_IF_QUIESCING:
         connection.check_quiescing()
@@ -119,18 +127,24 @@ def _put_to(
     core = connection.core
     target.check_put()
     message, warning = completed(connection, target, md, options)
+    given = md
     logical = handle.putting
     in_order = bool(options.options & mq.MQPMO_LOGICAL_ORDER)
+    before = replace(logical) if in_order else None
     if in_order:
         start_logical(core, logical, message, syncpoint=bool(options.options & mq.MQPMO_SYNCPOINT))
     give_context(connection, message, handle, options)
     md, data = with_message_properties(core, message.pack(), data, options.properties)
     own = StoreUnit()
-    for part, content in segments_of(core, target.queue, md, data):
+    for part, content in segments_of(core, target.queue, md, data, remote=target.remote):
         connection.placer.place(target, part, content, own)
     connection.accept(own, options.options)
-    if in_order:
+    if handle.number and not handle.records and not warning[0]:  # MQPUT1 has a handle for one message
+        handle.repeated = repeated_put(core, connection.user, target, given, options, message, md)
+    if before is not None:
         advance_logical(logical, message.flags, len(data))
+        if options.options & mq.MQPMO_SYNCPOINT:
+            connection.work.moved(logical, before)
     queue = target.queue
     name = queue.name if queue is not None else target.topic
     return PutResult(md, name, target.remote_queue_manager or core.name, *warning)

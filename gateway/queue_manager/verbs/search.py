@@ -21,6 +21,10 @@ from gateway.queue_manager.verbs.connection_state import Handle
 
 CHUNK = 64
 NO_TOKEN = bytes(16)
+_WHOLE = mq.MQGMO_ALL_MSGS_AVAILABLE | mq.MQGMO_ALL_SEGMENTS_AVAILABLE | mq.MQGMO_COMPLETE_MSG
+"""Each of them keeps back a message of which a segment is missing. In logical order they have no effect once the first
+segment has been got, and MQGMO_ALL_MSGS_AVAILABLE none once the first message of a group has: the rest was there then,
+and what has been got is no longer."""
 
 
 @dataclass(slots=True)
@@ -87,6 +91,8 @@ class Search:
     core: Core
     queue: LocalQueue
     handle: Handle
+    order: LogicalOrder = field(default_factory=LogicalOrder)
+    """Where the handle is in a group, for a get with logical order."""
     expired: list[Candidate] = field(default_factory=list)
 
     def at(self, token: int) -> Candidate | None:
@@ -100,9 +106,10 @@ class Search:
         """The first message in the order of delivery that is selected."""
         if criteria.token is not None:
             return self.at(criteria.token)
-        state = self.handle.getting
-        if options.options & mq.MQGMO_LOGICAL_ORDER and state.open and criteria.group_id is None:
-            criteria = replace(criteria, group_id=state.group_id)
+        if options.options & mq.MQGMO_LOGICAL_ORDER and self.order.open:
+            after = None  # the next of a group may lie before the last
+            if criteria.group_id is None:
+                criteria = replace(criteria, group_id=self.order.group_id)
         return next((one for one in self._candidates(criteria, after) if self._fits(one, criteria, options)), None)
 
     def group(self, group_id: bytes) -> list[Candidate]:
@@ -173,16 +180,16 @@ class Search:
         """Whether the options for groups and segments accept the message."""
         value = options.options
         flags = descriptor.integer(one.md, "flags")
-        if value & mq.MQGMO_LOGICAL_ORDER and not _is_next(self.handle.getting, one.md, flags):
+        order = self.order if value & mq.MQGMO_LOGICAL_ORDER else LogicalOrder()
+        if value & mq.MQGMO_LOGICAL_ORDER and not _is_next(order, one.md, flags):
             return False
         segmented = flags & mq.MQMF_SEGMENT
         if value & mq.MQGMO_COMPLETE_MSG and segmented and descriptor.integer(one.md, "offset"):
             return False
-        whole = mq.MQGMO_ALL_SEGMENTS_AVAILABLE | mq.MQGMO_COMPLETE_MSG
-        if value & whole and segmented and not is_complete_message(_sizes(self.segments(one))):
-            return False
-        if value & mq.MQGMO_ALL_MSGS_AVAILABLE and flags & mq.MQMF_MSG_IN_GROUP and not self.handle.getting.open:
+        if value & mq.MQGMO_ALL_MSGS_AVAILABLE and flags & mq.MQMF_MSG_IN_GROUP and not order.open:
             return is_complete_group(_sizes(self.group(one.md[descriptor.GROUP_ID])))
+        if value & _WHOLE and segmented and not order.in_message:
+            return is_complete_message(_sizes(self.segments(one)))
         return True
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from schedulers import ManualScheduler
 
-from gateway.access import gatekeeper
 from gateway.access.gatekeeper import Gatekeeper
+from gateway.access.passwords import hash_password, write_password_file
+from gateway.access.scram import Exchange
 from gateway.config.load import load_settings
 from gateway.errors import ConfigurationError
 from gateway.mqtt import client
@@ -29,8 +33,10 @@ class Link:
 class Live:
     """A connection that was accepted for a user."""
 
-    def __init__(self, link: Link, user: str | None) -> None:
-        self.link, self.user = link, user
+    def __init__(self, link: Link, user: str | None, exchange: object = None, client_id: str = "c1") -> None:
+        self.link, self.user, self.exchange = link, user, exchange
+        self.publisher = SimpleNamespace(client_id=client_id)
+        self.request = client.connect(5, client_id)
 
 
 def keeper(directory: Path, security: str) -> Gatekeeper:
@@ -77,7 +83,7 @@ def test_with_naming_off_a_certificate_is_no_identity(tmp_path: Path) -> None:
 
 def test_too_many_checks_at_once_are_told_to_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     access = keeper(tmp_path, "{anonymous: false, authenticator: 'os.path:join'}")
-    monkeypatch.setattr("gateway.access.attempts.MAX_PENDING", 0)
+    monkeypatch.setattr("gateway.access.checks.MAX_WAITING", 0)
     assert decide(access, "alice", b"x").reason == 0x89
 
 
@@ -88,9 +94,7 @@ def test_an_empty_secret_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_leaves_the_old_list_in_force(tmp_path: Path) -> None:
-    (tmp_path / "acl.yaml").write_text(
-        '[{user: "*", anonymous: true, allow: ["a/#"]}, {anonymous: true, allow: ["a/#"]}]'
-    )
+    (tmp_path / "acl.yaml").write_text('[{user: "*", allow: ["a/#"]}, {anonymous: true, allow: ["a/#"]}]')
     access = keeper(tmp_path, "{anonymous: true, acl: acl.yaml}")
     settings = load_settings(str(tmp_path / "settings.yaml"), {}, {})
     assert access.may_publish("plain", "c1", None, "a/b")
@@ -109,31 +113,27 @@ def test_nobody_becomes_somebody_else_by_authenticating_again(tmp_path: Path, mo
     (tmp_path / "alice").write_text("pw\n")
     access = keeper(tmp_path, "{users: {alice: {password_file: alice}}}")
 
-    class Proven:
-        """An exchange that was won by alice."""
-
-        user = "alice"
-
-        def finish(self, message: bytes) -> bytes:
-            return b"v=" + message
-
     for user, certificate, reason in (("alice", None, 0), ("bob", None, 0x87), (None, "bob", 0x87), (None, None, 0)):
-        link = Link(certificate)
-        monkeypatch.setitem(access._exchanges, link, Proven())  # type: ignore[arg-type]
+        live = Live(Link(certificate), user)
         verdicts: list[Verdict] = []
-        access.exchange(Live(link, user), b"proof", verdicts.append)
-        assert verdicts[0].reason == reason, (user, certificate)
+        access.exchange(live, b"n,,n=alice,r=x", verdicts.append)
+        live.exchange = verdicts[0].exchange
+        monkeypatch.setattr(Exchange, "finish", lambda _exchange, message: b"v=" + message)
+        access.exchange(live, b"proof", verdicts.append)
+        assert verdicts[1].reason == reason, (user, certificate)
 
 
-def test_exchanges_that_are_never_finished_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_exchange_needs_is_kept_with_its_connection_alone(tmp_path: Path) -> None:
     (tmp_path / "alice").write_text("pw\n")
     access = keeper(tmp_path, "{users: {alice: {password_file: alice}}}")
-    monkeypatch.setattr(gatekeeper, "MAX_EXCHANGES", 10)
     for _ in range(100):
         connect = client.connect(5, "c1")
         connect.properties = {prop.AUTHENTICATION_METHOD: "SCRAM-SHA-256", prop.AUTHENTICATION_DATA: b"n,,n=alice,r=x"}
-        access.authenticate(connect, Link(), lambda _verdict: None)  # type: ignore[arg-type]
-    assert len(access._exchanges) <= 10
+        verdicts: list[Verdict] = []
+        access.authenticate(connect, Link(), verdicts.append)  # type: ignore[arg-type]
+        assert verdicts.pop().reason == 0x18
+    gc.collect()
+    assert not [one for one in gc.get_objects() if isinstance(one, Exchange)]
 
 
 def test_a_listener_that_others_reach_is_not_opened_by_a_reload_that_waits_for_a_restart(tmp_path: Path) -> None:
@@ -149,3 +149,241 @@ def test_a_listener_that_others_reach_is_not_opened_by_a_reload_that_waits_for_a
     file.write_text(text.replace("0.0.0.0", "0.0.0.0, anonymous: true"))
     access.prepare(load_settings(str(file), {}, {}))()
     assert decide(access).reason == 0
+
+
+class Threads:
+    """Checks that take no thread and no time, in the test's own turn."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.computed = 0
+        monkeypatch.setattr("gateway.access.checks.ThreadPoolExecutor", lambda *_: self)
+
+    def submit(self, call: Callable[[Any], None], check: Any) -> None:
+        self.computed += 1
+        call(check)
+
+
+def guarded(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, more: str = ""
+) -> tuple[Gatekeeper, ManualScheduler, Threads]:
+    """A gatekeeper with a password file of cheap hashes: dev-1 to dev-9, whose passwords are pw-1 to pw-9."""
+    threads = Threads(monkeypatch)
+    users = {
+        f"dev-{number}": hash_password(f"pw-{number}".encode(), pbkdf2=True, iterations=1) for number in range(1, 10)
+    }
+    write_password_file(directory / "users", users)
+    (directory / "eve").write_text("evil\n")
+    file = directory / "settings.yaml"
+    file.write_text(
+        "listeners: [{name: plain, port: 0}]\n"
+        f"security: {{anonymous: false, password_file: users, users: {{eve: {{password_file: eve}}}}{more}}}\n"
+    )
+    clock = ManualScheduler()
+    return Gatekeeper(load_settings(str(file), {}, {}), clock), clock, threads
+
+
+def ask(access: Gatekeeper, clock: ManualScheduler, user: str, password: bytes, peer: str = "10.0.0.1:1") -> Verdict:
+    link = Link()
+    link.peer = peer
+    verdicts: list[Verdict] = []
+    connect = client.connect(5, "c1")
+    connect.username, connect.password = user, password
+    access.authenticate(connect, link, verdicts.append)  # type: ignore[arg-type]
+    clock.run()
+    (verdict,) = verdicts
+    return verdict
+
+
+def test_so_many_wrong_passwords_of_a_user_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    access, clock, threads = guarded(tmp_path, monkeypatch)
+    told: list[str] = []
+    access.on_guessing = told.append
+    answers = [ask(access, clock, "dev-1", b"guess %d" % number, f"10.0.{number}.1:1").reason for number in range(100)]
+    assert answers == [0x86] * 20 + [0x9F] * 80
+    assert threads.computed == 20
+    assert told == ["user dev-1"]
+    assert ask(access, clock, "dev-1", b"pw-1", "10.9.9.9:1").reason == 0x9F, "right or wrong, from anywhere"
+    assert ask(access, clock, "dev-2", b"pw-2", "10.9.9.9:1").reason == 0, "others are not held up"
+    clock.advance(31.0)
+    assert ask(access, clock, "dev-1", b"pw-1", "10.9.9.9:1").reason == 0
+
+
+def test_an_unknown_user_is_bounded_like_a_known_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    access, clock, _ = guarded(tmp_path, monkeypatch)
+    seen = [
+        [ask(access, clock, user, b"%d" % number, f"{user}.example:1") for number in range(30)]
+        for user in ("dev-1", "who", "eve")
+    ]
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_a_device_that_repeats_its_wrong_password_is_no_guesser(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access, clock, threads = guarded(tmp_path, monkeypatch)
+    assert {ask(access, clock, "dev-1", b"old").reason for _ in range(300)} == {0x86}
+    assert threads.computed == 1, "nor does it cost a hash each time"
+    assert ask(access, clock, "dev-1", b"pw-1").reason == 0
+
+
+def test_guesses_at_many_users_from_one_address_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    access, clock, threads = guarded(tmp_path, monkeypatch)
+    told: list[str] = []
+    access.on_guessing = told.append
+    assert ask(access, clock, "dev-1", b"pw-1").reason == 0
+    answers = [ask(access, clock, f"user-{number}", b"summer").reason for number in range(500)]
+    assert answers == [0x86] * 200 + [0x9F] * 300
+    assert threads.computed == 201
+    assert told == ["address 10.0.0.1"]
+    assert ask(access, clock, "dev-1", b"pw-1").reason == 0, "who has proved himself there is not held up by strangers"
+    assert ask(access, clock, "dev-2", b"pw-2", "10.0.0.2:1").reason == 0, "nor are other addresses"
+    assert ask(access, clock, "dev-2", b"pw-2").reason == 0x9F
+    clock.advance(31.0)
+    assert ask(access, clock, "dev-2", b"pw-2").reason == 0
+
+
+def test_ten_thousand_devices_behind_one_address_are_not_held_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hundred of them have a wrong password, and a guesser among them goes at one user."""
+    access, clock, _ = guarded(tmp_path, monkeypatch)
+    for number in range(199 - 20):
+        ask(access, clock, f"misconfigured-{number}", b"old")
+    for number in range(1000):
+        ask(access, clock, "dev-9", b"guess %d" % number)
+    for _ in range(50):
+        for number in range(199 - 20):
+            ask(access, clock, f"misconfigured-{number}", b"old")
+        assert all(ask(access, clock, f"dev-{number}", b"pw-%d" % number).reason == 0 for number in range(1, 9))
+        assert ask(access, clock, "eve", b"evil").reason == 0
+
+
+def test_a_guesser_elsewhere_locks_nobody_out_who_has_been_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access, clock, _ = guarded(tmp_path, monkeypatch)
+    assert ask(access, clock, "dev-1", b"pw-1", "10.0.0.7:1").reason == 0
+    for number in range(100):
+        ask(access, clock, "dev-1", b"guess %d" % number, "10.6.6.6:1")
+    assert ask(access, clock, "dev-1", b"pw-1", "10.0.0.7:2").reason == 0
+    answers = [ask(access, clock, "dev-1", b"again %d" % number, "10.0.0.7:1").reason for number in range(30)]
+    assert answers == [0x86] * 20 + [0x9F] * 10, "and from here no more can be guessed than from anywhere"
+
+
+def test_the_bounds_are_those_of_the_settings_and_change_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access, clock, _ = guarded(tmp_path, monkeypatch, ", guesses: {per_user: 2, within: 1m}")
+    assert [ask(access, clock, "dev-1", b"%d" % number).reason for number in range(3)] == [0x86, 0x86, 0x9F]
+    file = tmp_path / "settings.yaml"
+    file.write_text(file.read_text().replace("per_user: 2", "per_user: 0"))
+    access.prepare(load_settings(str(file), {}, {}))()
+    assert {ask(access, clock, "dev-1", b"%d" % number).reason for number in range(100)} == {0x86}
+
+
+def test_proofs_of_scram_are_bounded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    access, _, _ = guarded(tmp_path, monkeypatch)
+
+    def proof(user: str) -> Verdict:
+        connect = client.connect(5, "c1")
+        first = f"n,,n={user},r=x".encode()
+        connect.properties = {prop.AUTHENTICATION_METHOD: "SCRAM-SHA-256", prop.AUTHENTICATION_DATA: first}
+        verdicts: list[Verdict] = []
+        access.authenticate(connect, Link(), verdicts.append)  # type: ignore[arg-type]
+        challenge = verdicts[0].data
+        nonce = challenge.split(b",")[0]
+        access.exchange(
+            Live(Link(), None, verdicts[0].exchange), b"c=biws," + nonce + b",p=" + b"A" * 43 + b"=", verdicts.append
+        )
+        return verdicts[1]
+
+    for user in ("eve", "nobody"):
+        assert [proof(user).reason for _ in range(25)] == [0x87] * 20 + [0x9F] * 5
+    assert proof("eve").after > 0
+
+
+def test_a_refusal_says_nothing_about_how_long_it_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access, clock, threads = guarded(tmp_path, monkeypatch)
+
+    def slow(call: Callable[[Any], None], check: Any) -> None:
+        clock.advance(0.4)
+        call(check)
+
+    monkeypatch.setattr(threads, "submit", slow)
+    known = ask(access, clock, "dev-1", b"wrong", "10.0.0.1:1")
+    repeated = ask(access, clock, "dev-1", b"wrong", "10.0.0.2:1")
+    assert known.after == pytest.approx(0.6)
+    assert repeated.after == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("rule", "user", "client_id", "reason", "becomes"), [
+    ("any", "eve", "line-7", 0, None), ("any", "eve", "", 0, None),
+    ("equals_user", "eve", "eve", 0, "eve"), ("equals_user", "eve", "", 0, "eve"),
+    ("equals_user", "eve", "eve-1", 0x85, None), ("user_prefix", "eve", "eve", 0, None),
+    ("user_prefix", "eve", "eve-1", 0, None), ("user_prefix", "eve", "eve:1", 0, None),
+    ("user_prefix", "eve", "everest", 0x85, None), ("user_prefix", "eve", "eve1", 0x85, None),
+    ("user_prefix", "eve", "alice", 0x85, None), ("user_prefix", "eve", "", 0, "eve-"),
+    ("equals_user", None, "eve", 0x85, None), ("equals_user", None, "", 0, None),
+    ("user_prefix", None, "x", 0x85, None),
+])  # fmt: skip
+def test_client_identifiers_can_be_tied_to_users(
+    tmp_path: Path, rule: str, user: str | None, client_id: str, reason: int, becomes: str | None
+) -> None:
+    (tmp_path / "eve").write_text("evil\n")
+    access = keeper(tmp_path, f"{{anonymous: true, users: {{eve: {{password_file: eve}}}}, client_ids: {rule}}}")
+    verdict = decide(access, user, b"evil" if user else None, client_id=client_id)
+    assert verdict.reason == reason
+    assert verdict.client_id == becomes or (becomes == "eve-" and str(verdict.client_id).startswith("eve-"))
+
+
+def test_the_certificates_client_identifier_holds_for_scram_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "alice").write_text("pw\n")
+    access = keeper(tmp_path, "{users: {alice: {password_file: alice}}, certificate_client_id: true}")
+    monkeypatch.setattr(Exchange, "finish", lambda _exchange, message: b"v=" + message)
+    for certificate, client_id, reason in (
+        ("alice", "alice", 0),
+        ("alice", "other", 0x85),
+        ("bob", "alice", 0x87),
+        ("", "alice", 0x87),
+    ):
+        connect = client.connect(5, client_id)
+        connect.properties = {prop.AUTHENTICATION_METHOD: "SCRAM-SHA-256", prop.AUTHENTICATION_DATA: b"n,,n=alice,r=x"}
+        verdicts: list[Verdict] = []
+        access.authenticate(connect, Link(certificate), verdicts.append)  # type: ignore[arg-type]
+        assert verdicts[0].reason == 0x18
+        live = Live(Link(certificate), None, verdicts[0].exchange, client_id)
+        access.exchange(live, b"proof", verdicts.append)
+        assert verdicts[1].reason == reason
+
+
+@pytest.mark.parametrize(("owner", "through", "user", "listener", "may"), [
+    ("alice", "open", "alice", "closed", True), ("alice", "open", "bob", "open", False),
+    ("alice", "open", None, "open", False), (None, "open", None, "open", True),
+    (None, "open", "alice", "open", True), (None, "open", "alice", "closed", False),
+    (None, "closed", "alice", "closed", True), (None, "gone", "alice", "closed", True),
+])  # fmt: skip
+def test_a_session_belongs_to_the_user_that_made_it(
+    tmp_path: Path, owner: str | None, through: str, user: str | None, listener: str, may: bool
+) -> None:
+    """What an anonymous client made: whoever could have come without a name may have it, or when nobody can."""
+    (tmp_path / "alice").write_text("pw\n")
+    file = tmp_path / "settings.yaml"
+    file.write_text(
+        "listeners: [{name: open, port: 0}, {name: closed, port: 0, anonymous: false}]\n"
+        "security: {users: {alice: {password_file: alice}}}\n"
+    )
+    access = Gatekeeper(load_settings(str(file), {}, {}), ManualScheduler())
+    assert access.may_take(owner, through, user, listener) is may
+
+
+def test_an_entry_for_users_is_none_for_those_without_a_name(tmp_path: Path) -> None:
+    access = keeper(tmp_path, '{anonymous: true, acl: [{user: "*", allow: ["#"]}]}')
+    assert access.may_publish("plain", "c1", "alice", "a")
+    assert not access.may_publish("plain", "c1", None, "a")
+    assert not access.may_subscribe("plain", "c1", None, "a")
+    with pytest.raises(ConfigurationError, match="fits nobody"):
+        keeper(tmp_path, '{acl: [{user: "*", anonymous: true, allow: ["#"]}]}')

@@ -3,61 +3,104 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
+import sys
 
 import pytest
 
-from gateway.access.scram import Exchange, ScramError, keys_of
+from gateway.access import scram
+from gateway.access.scram import ITERATIONS, MAX_FIRST, Exchange, ScramError, Users, salt_of
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
-USERS = {"user": keys_of(b"pencil", SALT)}
-UNKNOWN = keys_of(b"?", b"0123456789abcdef")
+NONCE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+SECRET = b"s" * 32
 FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
 LAST = b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
 
 
-def exchange() -> Exchange:
-    return Exchange(USERS, UNKNOWN, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+@pytest.fixture
+def users(monkeypatch: pytest.MonkeyPatch) -> Users:
+    """The user of the example, with the salt of the example."""
+    with monkeypatch.context() as patched:
+        patched.setattr(scram, "salt_of", lambda _secret, _user: SALT)
+        return Users({"user": b"pencil"}, SECRET)
 
 
-def test_the_example_of_rfc_7677() -> None:
-    server = exchange()
-    challenge = server.challenge(FIRST)
+def test_the_example_of_rfc_7677(users: Users) -> None:
+    server = Exchange(users)
+    challenge = server.challenge(FIRST, NONCE)
     assert challenge == b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     assert server.finish(LAST) == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
     assert server.user == "user"
 
 
-def test_a_wrong_proof_is_refused() -> None:
-    server = exchange()
-    server.challenge(FIRST)
+def test_a_wrong_proof_is_refused(users: Users) -> None:
+    server = Exchange(users)
+    server.challenge(FIRST, NONCE)
     with pytest.raises(ScramError):
         server.finish(LAST.replace(b"dHzb", b"dHzc"))
 
 
-def test_an_unknown_user_is_refused_only_at_the_end() -> None:
-    server = exchange()
-    assert server.challenge(b"n,,n=nobody,r=abc").startswith(b"r=abc")
-    salted = hashlib.pbkdf2_hmac("sha256", b"?", UNKNOWN.salt, UNKNOWN.iterations)
-    client_key = hmac.digest(salted, b"Client Key", "sha256")
-    without = b"c=biws,r=abc%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
-    signed = b"n=nobody,r=abc," + server._challenge + b"," + without
-    signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
-    proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True)))
-    with pytest.raises(ScramError):
-        server.finish(without + b",p=" + proof)
+def salt_in(challenge: bytes) -> bytes:
+    return base64.b64decode(challenge.split(b",s=")[1].split(b",")[0])
 
 
-@pytest.mark.parametrize("message", [b"", b"p=tls,,n=user,r=x", b"n,,r=x", b"n,,n=user", b"n,a=x,n=u,r=x", b"\xff,,"])
-def test_a_malformed_first_message_is_refused(message: bytes) -> None:
+def test_an_unknown_user_is_refused_only_at_the_end(users: Users) -> None:
+    server = Exchange(users)
+    challenge = server.challenge(b"n,,n=nobody,r=abc", NONCE)
+    assert challenge.startswith(b"r=abc")
+    assert challenge.endswith(b",i=%d" % ITERATIONS)
+    proof = base64.b64encode(bytes(32))
+    with pytest.raises(ScramError, match="the proof is wrong"):
+        server.finish(b"c=biws,r=abc" + NONCE.encode() + b",p=" + proof)
+
+
+def test_nobody_with_the_secret_of_unknown_users_gets_in() -> None:
+    users = Users({"user": b"pencil"}, SECRET)
+    server = Exchange(users)
+    challenge = server.challenge(b"n,,n=nobody,r=abc", NONCE)
+    keys, without = users.keys("nobody"), b"c=biws,r=abc" + NONCE.encode()
+    signature = hmac.digest(keys.stored_key, b"n=nobody,r=abc," + challenge + b"," + without, "sha256")
     with pytest.raises(ScramError):
-        exchange().challenge(message)
+        server.finish(
+            without + b",p=" + base64.b64encode(bytes(a ^ b for a, b in zip(keys.stored_key, signature, strict=True)))
+        )
+
+
+@pytest.mark.parametrize("user", ["user", "nobody"])
+def test_every_name_has_a_salt_of_its_own_that_stays_the_same(user: str) -> None:
+    first, other = ({"user": b"pencil"}, {"user": b"another", "third": b"x"})
+    salts = {
+        salt_in(Exchange(Users(one, SECRET)).challenge(f"n,,n={user},r=abc".encode(), NONCE)) for one in (first, other)
+    }
+    assert salts == {salt_of(SECRET, user)}, "not after a restart, nor when the users have changed"
+    assert len({salt_of(SECRET, name) for name in ("user", "nobody", "somebody")}) == 3
+    assert salt_of(b"t" * 32, user) != salt_of(SECRET, user)
+
+
+def test_an_exchange_keeps_less_than_a_kibibyte(users: Users) -> None:
+    longest = b"n,,n=" + "ü".encode() * 60 + b",r="
+    longest += b"x" * (MAX_FIRST - len(longest))
+    server = Exchange(users)
+    server.challenge(longest, "n" * 24)
+    kept = sum(sys.getsizeof(getattr(server, name)) for name in Exchange.__slots__ if name != "_users")
+    assert kept + sys.getsizeof(server) < 1024
+    with pytest.raises(ScramError, match="more than"):
+        Exchange(users).challenge(longest + b"x", "n" * 24)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [b"", b"p=tls,,n=user,r=x", b"n,,n=,r=x", b"n,,n=user,r=", b"n,,r=x", b"n,,n=user", b"n,a=x,n=u,r=x", b"\xff,,"],
+)
+def test_a_malformed_first_message_is_refused(users: Users, message: bytes) -> None:
+    with pytest.raises(ScramError):
+        Exchange(users).challenge(message, NONCE)
 
 
 @pytest.mark.parametrize("message", [b"", b"c=biws", LAST.replace(b"c=biws", b"c=eSws"), LAST[:-8] + b"*"])
-def test_a_malformed_last_message_is_refused(message: bytes) -> None:
-    server = exchange()
-    server.challenge(FIRST)
+def test_a_malformed_last_message_is_refused(users: Users, message: bytes) -> None:
+    server = Exchange(users)
+    server.challenge(FIRST, NONCE)
     with pytest.raises(ScramError):
         server.finish(message)

@@ -1,4 +1,4 @@
-"""The threat model names tests that are there, one for every threat."""
+"""The page of threats names tests that are there, one for every threat."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).parents[2]
-PAGE = (TESTS.parent / "docs/explanation/security.md").read_text()
+DOCS = TESTS.parent / "docs/explanation"
+PAGE, ABOUT = (DOCS / "threats.md").read_text(), (DOCS / "security.md").read_text()
 
 
 def test_every_test_that_is_named_is_there() -> None:
-    named = set(re.findall(r"`((?:\w+/)*\w+\.py|\w+/)`", PAGE)) - {
+    named = set(re.findall(r"`((?:\w+/)*\w+\.py|\w+/)`", PAGE + ABOUT)) - {
         "deploy/install.py",
         "deploy/audit.py",
         "tests/",
+        "attacks/",
         "fuzz/",
     }
     assert len(named) > 15
@@ -22,13 +24,15 @@ def test_every_test_that_is_named_is_there() -> None:
         assert found.exists() or list(TESTS.glob(f"*/{name}")) or (TESTS / "e2e" / name).exists(), name
 
 
-def test_every_threat_has_a_defence_and_a_test() -> None:
-    threats = 0
-    for table in re.findall(r"^\| Threat \| Defence \| Attacked by \|\n\|.*\n((?:\|.*\n)+)", PAGE, re.MULTILINE):
+def test_every_threat_has_a_defence_and_a_test_and_says_what_is_left() -> None:
+    threats: list[str] = []
+    head = r"^\| Threat \| What stands against it \| Shown by \| Left to the operator \|\n\|.*\n((?:\|.*\n)+)"
+    for table in re.findall(head, PAGE, re.MULTILINE):
         for row in table.splitlines():
-            threat, defence, test = row.strip("| ").split(" | ")
+            threat, defence, test, _left = (one.strip() for one in row.removeprefix("|").removesuffix("|").split("|"))
             assert threat
             assert defence
             assert re.search(r"`[\w/]+(?:\.py|/)`", test), threat
-            threats += 1
-    assert threats > 25
+            threats.append(threat)
+    assert len(threats) > 60
+    assert len(set(threats)) == len(threats)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.bridge.inbound import Origin, plan
+from gateway.bridge.payload import Body
 from gateway.errors import ConfigurationError, Refused
 from gateway.mq import mqmd
 from gateway.routing.table import compile_mappings
@@ -22,7 +23,7 @@ def table(text: str):
 
 def md_of(text: str, users: list[tuple[str, str]], payload: bytes = b"{}") -> mqmd.Mqmd:
     [prepared] = plan(table(text), Origin("dev", "", "t", 1), {0x26: users} if users else {}).prepared
-    return mqmd.unpack(prepared.build(1, payload, 0.0).head)
+    return mqmd.unpack(prepared.build(1, Body(payload), 0.0).head)
 
 
 def test_parts_of_an_upload_are_one_group_in_order() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.bridge import payload
 from gateway.bridge.inbound import Origin, plan, prepare, unmatched
+from gateway.bridge.payload import Body
 from gateway.errors import Refused
 from gateway.mq import mqmd, rfh2
 from gateway.mq.rfh2_folder import parse_folder
@@ -32,7 +33,7 @@ def one(rule, topic="plant/lima/line/7/t", qos=1, properties=None, **origin):
 
 
 def message(prepared, packet_id=7, body=b"21.5"):
-    built = prepared.build(packet_id, body, NOW)
+    built = prepared.build(packet_id, Body(body), NOW)
     md, data = mqmd.unpack(built.head[:364]), built.head[364:] + built.body
     header = rfh2.parse(data)
     folders = {}
@@ -130,8 +131,8 @@ def test_text_is_announced_when_the_device_or_the_rule_says_so():
 def test_without_headers_the_message_is_its_body():
     prepared = one("topic: '#', queue: Q1, headers: [], user_properties: false, payload: {format: string, ccsid: 37}")
     with pytest.raises(Refused):
-        one("topic: '#', queue: Q1, payload: {format: string}").build(1, b"\xff", NOW)
-    built = prepared.build(1, b"\xf1", NOW)
+        one("topic: '#', queue: Q1, payload: {format: string}").build(1, Body(b"\xff"), NOW)
+    built = prepared.build(1, Body(b"\xf1"), NOW)
     md = mqmd.unpack(built.head)
     assert (len(built.head), built.body) == (364, b"\xf1")
     assert (md.format, md.coded_char_set_id) == ("MQSTR", 37)
@@ -175,7 +176,7 @@ def test_what_the_payload_decides_is_settled_per_message():
     )
     made = plan(rules, Origin("c", "", "a", 1), {})
     assert not made.simple
-    queues = lambda payload: [prepared.queue for prepared in made.settle(payload)]  # noqa: E731
+    queues = lambda payload: [prepared.queue for prepared in made.settle(Body(payload))]  # noqa: E731
     assert queues(b'{"kind": "alarm"}') == ["HOT", "REST"]
     assert queues(b'{"kind": "alarm", "x": "' + b"x" * 100 + b'"}') == ["HOT", "BIG"]
     assert queues(b"no json") == ["REST"]
@@ -187,7 +188,7 @@ def test_values_from_the_payload():
     assert built.queue == "Q.LIMA"
     assert folders["usr"] == {"n": 2, "o": '{"x":1}'}
     with pytest.raises(Refused) as caught:
-        one(rule, topic="a").build(1, b"no json", NOW)
+        one(rule, topic="a").build(1, Body(b"no json"), NOW)
     assert caught.value.feedback == Feedback.VALUE_MISSING
 
 
@@ -195,13 +196,15 @@ def test_a_schema_is_checked():
     load = lambda path: '{"type": "object", "required": ["t"], "properties": {"t": {"type": "number"}}}'  # noqa: E731
     rules = table("topic: a, queue: Q1, payload: {format: json, schema: s.json}", load=load)
     [prepared] = plan(rules, Origin("c", "", "a", 1), {}).prepared
-    assert prepared.build(1, b'{"t": 1}', NOW).queue == "Q1"
-    for wrong in (b'{"t": "x"}', b"{}", b"no json", b"\xff"):
+    assert prepared.build(1, Body(b'{"t": 1}'), NOW).queue == "Q1"
+    hostile = [b'{"t": "\\ud800"}', b'{"t": 1, "\\udfff": 1}', b'{"t": 1, "u": "\xed\xa0\x80"}', b'{"t": NaN}']
+    hostile += [b'{"t": ' + b"[" * deep + b"]" * deep + b"}" for deep in (900, 100_000)]
+    for wrong in (b'{"t": "x"}', b"{}", b"no json", b"\xff", *hostile):
         with pytest.raises(Refused) as caught:
-            prepared.build(1, wrong, NOW)
+            prepared.build(1, Body(wrong), NOW)
         assert caught.value.feedback == Feedback.SCHEMA
     with pytest.raises(Refused) as caught:
-        prepared.build(1, b'{"t": "s3cret"}', NOW)
+        prepared.build(1, Body(b'{"t": "s3cret"}'), NOW)
     assert str(caught.value) == 't: the value is not of type "number"'
 
 
@@ -233,7 +236,7 @@ def test_what_a_hostile_level_could_name_is_refused(level):
     assert prepared.refused.feedback == Feedback.NAME_NOT_VALID
     assert not plan(table("topic: 'p/{site}', queue: 'T.{site}'"), Origin("c", "", f"p/{level}", 1), {}).simple
     with pytest.raises(Refused):
-        prepared.build(1, b"", NOW)
+        prepared.build(1, Body(b""), NOW)
     assert len(prepared.head) > 364  # what goes behind a dead-letter header
 
 
@@ -255,7 +258,7 @@ def test_preparing_one_match_is_what_a_plan_does():
     [match] = rules.match("p/lima", Context("c", "u", 1))
     made = prepare(match, "c", "u", "p/lima", 1, retain=True, properties={0x02: 5})
     [wanted] = plan(rules, Origin("c", "u", "p/lima", 1, True), {0x02: 5}).prepared
-    assert made.build(3, b"x", NOW) == wanted.build(3, b"x", NOW)
+    assert made.build(3, Body(b"x"), NOW) == wanted.build(3, Body(b"x"), NOW)
 
 
 def test_packet_identifiers_and_users_are_values():
@@ -268,17 +271,25 @@ def test_json_that_is_too_long_has_no_fields(monkeypatch):
     monkeypatch.setattr(payload, "MAX_JSON_BYTES", 10)
     rules = table("topic: a, queue: Q1, when: {json: {a: 1}}", "topic: a, queue: Q2")
     made = plan(rules, Origin("c", "", "a", 1), {})
-    assert [found.queue for found in made.settle(b'{"a": 1}')] == ["Q1"]
-    assert [found.queue for found in made.settle(b'{"a": 1}     ')] == ["Q2"]
+    assert [found.queue for found in made.settle(Body(b'{"a": 1}'))] == ["Q1"]
+    assert [found.queue for found in made.settle(Body(b'{"a": 1}     '))] == ["Q2"]
 
 
 def test_a_character_set_that_is_not_known_here_is_the_readers_business():
     prepared = one("topic: '#', queue: Q1, payload: {format: string, ccsid: 99999}")
-    assert prepared.build(1, b"\xff", NOW).body.endswith(b"\xff")
+    assert prepared.build(1, Body(b"\xff"), NOW).body.endswith(b"\xff")
+
+
+@pytest.mark.parametrize("body", [b'{"site": "\\ud800"}', b'{"o": {"\\udc00": 1}}', b'{"site": "\xed\xa0\x80"}'])
+def test_half_of_a_surrogate_pair_is_no_json(body):
+    """It could be written into no message: neither as a property nor as JSON text."""
+    rule = "topic: a, queue: Q1, properties: {site: '{json.site}', o: '{json.o}'}, payload: {format: json}"
+    with pytest.raises(Refused, match="not JSON"):
+        one(rule, topic="a").build(1, Body(body), NOW)
 
 
 def test_json_null_is_json():
     prepared = one("topic: '#', queue: Q1, payload: {format: json}")
-    assert prepared.build(1, b" null ", NOW).queue == "Q1"
+    assert prepared.build(1, Body(b" null "), NOW).queue == "Q1"
     with pytest.raises(Refused):
-        prepared.build(1, b"", NOW)
+        prepared.build(1, Body(b""), NOW)

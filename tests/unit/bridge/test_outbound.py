@@ -6,6 +6,7 @@ import pytest
 
 from gateway.bridge import outbound
 from gateway.bridge.inbound import Origin, plan
+from gateway.bridge.payload import Body
 from gateway.bridge.request import Request
 from gateway.errors import Refused
 from gateway.mq import dlh, mqmd, rfh2, xqh
@@ -217,7 +218,7 @@ def test_requests_have_equal_tokens_exactly_when_they_are_equal():
 def test_a_publication_that_comes_back_names_the_gateway_it_came_through():
     mappings = parse_mappings([("m", "to_mq: [{name: a, topic: '#', queue: Q}]\nto_mqtt: [{name: b, queue: Q}]\n")])
     [prepared] = plan(compile_mappings(mappings, "gate-1"), Origin("c", "", "a/b", 1), {}).prepared
-    built = prepared.build(1, b"", 0.0)
+    built = prepared.build(1, Body(b""), 0.0)
     md, data = built.head[:364], built.head[364:] + built.body
     assert outbound.publication(mappings.to_mqtt[0], md, data).gateway == "gate-1"
     assert outbound.publication(rule("queue: Q, topic: 'x/{mqps.Top}'"), md, data).gateway == ""
@@ -290,7 +291,7 @@ def test_a_correlation_identifier_without_a_response_topic_is_no_correlation_dat
 
 
 def test_half_a_surrogate_pair_makes_no_topic():
-    assert refused("queue: Q, topic: '{json.x}'", body=b'{"x": "\\ud800"}') == Feedback.TOPIC_NOT_VALID
+    assert refused("queue: Q, topic: '{json.x}'", body=b'{"x": "\\ud800"}') == Feedback.VALUE_MISSING  # it is no JSON
     assert published("queue: Q, topic: '{json.x}'", body='{"x": "\u0416"}'.encode()).topic == "\u0416"
 
 

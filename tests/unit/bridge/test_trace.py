@@ -6,6 +6,7 @@ import pytest
 
 from gateway.bridge import trace
 from gateway.bridge.inbound import Origin, plan
+from gateway.bridge.payload import Body
 from gateway.mq import mqmd
 from gateway.routing.table import compile_mappings
 from gateway.rules.parse import parse_mappings
@@ -62,7 +63,7 @@ def test_the_message_on_the_queue_is_exactly_this() -> None:
     [prepared] = plan(
         compile_mappings(parse_mappings([("m.yaml", text)])), Origin("dev", "", "t", 1), properties
     ).prepared
-    built = prepared.build(1, b"body", 0.0)
+    built = prepared.build(1, Body(b"body"), 0.0)
     usr = f"<usr><traceparent>00-{TRACE}-0123456789abcdef-01</traceparent><tracestate>x=1</tracestate></usr>".encode()
     mcd = b"<mcd><Msd>jms_bytes</Msd></mcd>"
     folders = b"".join(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -203,6 +204,28 @@ def test_a_message_that_cannot_be_dead_lettered_stays_on_its_queue(bench: Harnes
     bench.advance(3)
     assert bench.queues.depth("ONE.Q") == 0
     assert dead(bench) == [Feedback.DEVICE_UNKNOWN]
+    balance(bench)
+
+
+def test_a_rule_that_cannot_be_built_is_counted(bench: Harness) -> None:
+    """No `site` for the topic: the rule's fault; a device that is not known is not."""
+    arrive(bench, "ONE.Q", (mqmd.build(persistence=1), b"bare"), message("nobody"))
+    counters = bench.engine.counters
+    assert dead(bench) == [Feedback.VALUE_MISSING, Feedback.DEVICE_UNKNOWN]
+    assert +Counter(counters.transform_errors) == {("one", "template"): 1}
+    assert +Counter(counters.dlq_messages) == {("one", "transform"): 1, ("one", "other"): 1}
+    balance(bench)
+
+
+def test_what_a_full_session_refuses_is_dead_lettered_as_queue_full() -> None:
+    bench = Harness(MAPPING, max_queued=2, max_inflight=1)
+    subscribed(bench, "nothing", 1)
+    arrive(bench, "ONE.Q", *(message(body=b"%d" % number) for number in range(5)))
+    bench.advance(30)
+    counters = bench.engine.counters
+    assert set(dead(bench)) == {Feedback.QUEUE_LIMIT}
+    assert set(+Counter(counters.dlq_messages)) == {("one", "queue_full")}
+    assert not +Counter(counters.messages_dropped)
     balance(bench)
 
 

@@ -111,6 +111,17 @@ def test_the_others_get_it_and_the_publisher_hears_of_the_one(qos):
     assert [packet[0] >> 4 for packet in other.take()] == [p.PUBLISH]
 
 
+def test_only_copies_that_found_room_count_as_sent():
+    bench, sender = filled()
+    counters = bench.engine.counters
+    assert counters.mqtt_publish_sent["_none", 1] == 2
+    other = bench.device(5, "other").connect()
+    other.subscribe("a", 1)
+    sender.publish("a", b"x", 1, 3)
+    assert counters.mqtt_publish_sent["_none", 1] == 3
+    assert counters.messages_dropped["_none", "session_full"] == 1
+
+
 def test_a_queue_has_it_and_so_has_the_retained_store():
     bench, sender = filled(RULE)
     sender.publish("a", b"x", 1, 3)

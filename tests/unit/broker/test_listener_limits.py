@@ -7,12 +7,16 @@ import dataclasses
 import pytest
 from broker_harness import Harness
 
+from gateway.mqtt import packets as p
+from gateway.mqtt import writer
+
 VERSIONS = [3, 4, 5]
+QUEUED = "version: 1\nto_mq:\n  - {name: queued, topic: 'q/#', queue: Q}\n"
 
 
-def bench_with(**own) -> Harness:
+def bench_with(mapping: str = "version: 1\n", **own) -> Harness:
     """A bench whose clients come through a listener with limits of its own."""
-    bench = Harness()
+    bench = Harness(mapping)
     bench.engine.limits.listeners = {"bench": dataclasses.replace(bench.engine.limits, **own)}
     return bench
 
@@ -64,6 +68,69 @@ def test_the_window_both_ways():
     assert len(device.take()) == 2
     for number in range(1, 4):
         device.publish("b", b"x", 2, number)
+    assert device.take()[-1][1].reason == 0x93
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["packet by packet", "one write"])
+@pytest.mark.parametrize("mapping", ["version: 1\n", QUEUED], ids=["nobody", "a queue"])
+@pytest.mark.parametrize("sixteen", [True, False], ids=["one too many", "as many as may be"])
+def test_what_is_released_behind_it_makes_no_room_for_a_publication_mqtt_3_3_4_7(at_once, mapping, sixteen):
+    bench = bench_with(mapping, max_inflight=20, receive_maximum=20)
+    device = bench.device(5, "d").connect()
+    for number in range(1, 6):
+        device.publish("q/1", b"x", 2, number)
+    device.take()
+    last = 22 if sixteen else 21
+    packets = [writer.encode_publish(5, b"q/1", b"x", 2, packet_id=number) for number in range(6, last)]
+    packets += [writer.encode_acks(p.PUBREL, [number]) for number in range(1, 6)]
+    for data in [b"".join(packets)] if at_once else packets:
+        device.send(data)
+    answers = device.take()
+    assert device.wire.closed is sixteen
+    if sixteen:
+        assert answers[-1][1].reason == 0x93
+    else:
+        assert sum(answer[0] >> 4 == p.PUBCOMP for answer in answers) == 5
+
+
+def test_publications_of_qos_1_count_until_they_are_committed_mqtt_3_3_4_7():
+    bench = bench_with(QUEUED, max_inflight=4, receive_maximum=4)
+    device = bench.device(5, "d").connect()
+    device.publish("q/1", b"x", 2, 1)
+    device.take()
+    packets = [writer.encode_publish(5, b"q/1", b"x", 1, packet_id=number) for number in range(2, 6)]
+    device.send(b"".join([*packets, writer.encode_acks(p.PUBREL, [1])]))
+    assert device.take()[-1][1].reason == 0x93
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["packet by packet", "one write"])
+@pytest.mark.parametrize("mapping", ["version: 1\n", QUEUED], ids=["nobody", "a queue"])
+@pytest.mark.parametrize("run", [1, 9], ids=["records", "runs"])
+def test_what_is_released_counts_until_pubcomp_is_sent_mqtt_4_9(at_once, mapping, run):
+    bench = bench_with(mapping, max_inflight=run, receive_maximum=run)
+    device = bench.device(5, "d").connect()
+    ids = range(1, run + 1)
+
+    def publications(first):
+        return b"".join(writer.encode_publish(5, b"q/1", b"x", 2, packet_id=first + one) for one in ids)
+
+    device.send(publications(0))
+    releases = writer.encode_acks(p.PUBREL, ids)
+    device.send(releases)
+    assert [packet[0] >> 4 for packet in device.take()].count(p.PUBCOMP) == run
+    device.send(publications(100))  # the PUBCOMPs were sent: there is room again
+    device.take()
+    assert not device.wire.closed
+    one_more = writer.encode_publish(5, b"q/1", b"x", 2, packet_id=99)
+    releases = writer.encode_acks(p.PUBREL, [100 + one for one in ids])
+    if at_once:
+        device.send(releases + one_more)
+    else:
+        connection = device.connection
+        bench.engine.received(connection, releases)
+        bench.engine.received(connection, one_more)
+        bench.engine.flush()
+    assert device.wire.closed
     assert device.take()[-1][1].reason == 0x93
 
 

@@ -66,3 +66,16 @@ def test_a_will_that_is_too_long(version, code):
     assert bench.engine.sessions.get("d") is None
     bench.device(version, "e").connect(will=p.Will("a", b"x" * 10, 1, retain=False))
     assert bench.engine.sessions.get("e").will
+
+
+@pytest.mark.parametrize(
+    ("topic", "alias", "reason"), [("", 1, 0x82), ("", None, 0x82), ("", 11, 0x94), ("q/1", 11, 0x94)]
+)
+def test_a_publication_needs_a_topic_or_an_alias_that_was_set_mqtt_3_3_2_9(topic, alias, reason):
+    bench = Harness(MAPPING, topic_aliases=10)
+    sender = bench.device(5, "sender").connect()
+    sender.take()
+    block = b"" if alias is None else b"\x23" + alias.to_bytes(2, "big")
+    sender.publish(topic, b"x", 1, 1, properties=block)
+    ((_, end),) = sender.take()
+    assert end.reason == reason

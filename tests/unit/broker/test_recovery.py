@@ -8,6 +8,10 @@ from broker_harness import Harness
 from gateway.broker.sessions.recovery import end_of_ids
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
+from gateway.ports.state_queues import TOGETHER
+from gateway.session.record import key_of
+from gateway.session.registry import Registry
+from gateway.session.session import Session
 
 
 @pytest.mark.parametrize(
@@ -112,6 +116,49 @@ def test_inbound_qos_2_goes_on_after_a_kill_mqtt_4_3_3_10(version):
     assert [packet[0] >> 4 for packet in device.take()] == [p.CONNACK, p.PUBREC, p.PUBCOMP, p.PUBCOMP]
     assert len(bench.queues.rows["Q"]) == 1
     assert not bench.queues.rows["MQGATE.STAGED"]
+
+
+@pytest.mark.parametrize("kills", [1, 2])
+def test_what_an_older_gateway_staged_for_each_session_by_itself_is_released_once(kills):
+    bench = Harness("version: 1\nto_mq:\n  - {name: queued, topic: 'q/#', queue: Q}\n")
+    device = bench.device(4, "d").connect(clean=False)
+    for number in (7, 8):
+        device.publish("q/1", b"%d" % number, 2, number)
+    staged = bench.queues.rows["MQGATE.STAGED"]
+    for token, (priority, key, md, data) in list(staged.items()):
+        assert key == TOGETHER
+        staged[token] = (priority, key_of("d"), md, data)
+    for _ in range(kills):
+        bench.kill()
+        assert [key for _, key, *_ in staged.values()] == [TOGETHER, TOGETHER]
+    device = bench.device(4, "d").connect(clean=False)
+    for number in (8, 7, 8):
+        device.ack(p.PUBREL, number)
+    assert [packet[0] >> 4 for packet in device.take()] == [p.CONNACK, p.PUBCOMP, p.PUBCOMP, p.PUBCOMP]
+    assert [data[-1:] for *_, data in bench.queues.rows["Q"].values()] == [b"8", b"7"]
+    assert not staged
+
+
+def test_of_what_is_staged_together_that_of_sessions_that_are_no_more_goes():
+    bench = Harness("version: 1\nto_mq:\n  - {name: queued, topic: 'q/#', queue: Q}\n")
+    for name, clean in (("stays", False), ("goes", True), ("stays too", False)):
+        bench.device(4, name).connect(clean=clean).publish("q/1", name.encode(), 2, 7)
+    assert len(bench.queues.rows["MQGATE.STAGED"]) == 3
+    bench.kill()
+    assert len(bench.queues.rows["MQGATE.STAGED"]) == 2
+    for name in ("stays too", "goes", "stays"):
+        bench.device(4, name).connect(clean=False).ack(p.PUBREL, 7)
+    assert not bench.queues.rows["MQGATE.STAGED"]
+    bodies = [data for *_, data in bench.queues.rows["Q"].values()]
+    assert [bodies[0].endswith(b"stays too"), bodies[1].endswith(b"stays"), len(bodies)] == [True, True, 2]
+
+
+def test_a_session_stages_under_its_own_key_where_another_gateway_may_take_it_over():
+    alone, shared = Registry(TOGETHER), Registry()
+    sessions = [Session("one", 4), Session("two", 4)]
+    for registry, session in zip((alone, shared), sessions, strict=True):
+        registry.add(session)
+    assert [session.staged_key for session in sessions] == [TOGETHER, key_of("two")]
 
 
 def test_expired_retained_messages_leave_the_queue():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from broker_harness import Harness
 
+from gateway.broker.sessions.endings import GIVING_SECONDS
 from gateway.mqtt import packets as p
 
 
@@ -108,3 +110,43 @@ def test_older_clients_share_too(bench, version):
     old, new = member(bench, "old", version=version), member(bench, "new")
     publish(bench, 4)
     assert (len(payloads(old)), len(payloads(new))) == (2, 2)
+
+
+def test_what_a_member_leaves_in_memory_is_given_away_a_little_at_a_time():
+    bench = Harness(max_inflight=1)
+    gone, stays = member(bench, "gone"), member(bench, "stays")
+    everything = publish(bench, 40)
+    assert len(payloads(gone)) == 1
+    looks = iter(range(1_000_000))
+    bench.clock.monotonic = lambda: bench.clock.time + next(looks) * GIVING_SECONDS / 4
+    planned: list[Any] = []
+    bench.clock.later = lambda _seconds, call: planned.append(call)
+    gone.drop()
+    turns = 0
+    while planned:
+        planned.pop()()
+        turns += 1
+    assert turns > 2
+    got = set()
+    while found := [packet for packet in stays.take() if packet[0] >> 4 == p.PUBLISH]:
+        for packet in found:
+            got.add(packet[4])
+            stays.ack(p.PUBACK, packet[2])
+    assert got == everything
+
+
+def test_of_shared_subscriptions_whose_filters_overlap_each_keeps_its_own():
+    bench = Harness()
+    filters = ["$share/g/a/+", "$share/h/a/#"]
+    gone, stays = (bench.device(5, name).connect(clean=False) for name in ("gone", "stays"))
+    for device in (gone, stays):
+        for filter_ in filters:
+            device.subscribe(filter_, 1)
+    gone.drop()
+    publish(bench, 4)
+    stored = bench.engine.sessions.get("gone").stored
+    before = len(payloads(stays))
+    assert stored + before == 8
+    bench.engine.endings.expire(bench.engine.sessions.get("gone"))
+    bench.engine.flush()
+    assert len(payloads(stays)) == stored

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from moving_queues import MovingBench
 
-from gateway.broker.publish import fast, qos2
+from gateway.broker.publish import qos2
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 from gateway.ports.batch import Stored
@@ -27,8 +27,6 @@ to_mq:
 STAGED = "MQGATE.STAGED"
 COUNT = 6
 IDS = range(1, COUNT + 1)
-
-pytestmark = pytest.mark.skipif(not fast.compiled_chunks, reason="no compiler where the gateway was installed")
 
 
 class Scene:
@@ -197,11 +195,12 @@ def test_a_subscriber_that_came_meanwhile_gets_them():
     assert not scene.staged
 
 
+@pytest.mark.parametrize("count", [COUNT, LEAST - 1])
 @pytest.mark.parametrize("landed", [True, False])
-def test_the_end_of_a_session_takes_what_is_staged(landed):
+def test_the_end_of_a_session_takes_what_is_staged(landed, count):
     scene = Scene()
     scene.bench.queues.automatic = False
-    scene.publish()
+    scene.publish(ids=range(1, count + 1))
     while landed and scene.bench.queues.commit():
         pass
     scene.bench.device(4, "c").connect(clean=True)
@@ -227,6 +226,7 @@ def test_somebody_who_looks_sees_puts():
     scene = Scene()
     scene.publish()
     seen = []
+    scene.device.connection.traced = True
     scene.bench.engine.context.trace_commit = lambda batch: seen.extend(
         one.address.queue for one in batch.destinations.values()
     )

@@ -81,3 +81,13 @@ def test_a_queue_that_takes_it_again_leaves_the_next_will_alone() -> None:
     second.drop()
     assert bodies(bench, "FIRST.Q") == [b"one", b"two"]
     assert not bench.queues.rows["MQGATE.WILLS"]
+
+
+def test_a_will_with_half_of_a_surrogate_pair_is_dead_lettered_like_any_that_is_no_json() -> None:
+    bench = Harness(
+        'version: 1\nto_mq: [{name: r, topic: "e/#", queue: Q1, properties: {text: "{json.text}"},'
+        " payload: {format: json}}]\n"
+    )
+    will_at(bench, "e/1", payload=b'{"text": "\\ud800"}').drop()
+    assert len(bodies(bench, "DEAD.Q")) == 1
+    assert not bench.queues.rows["MQGATE.WILLS"]

@@ -217,3 +217,33 @@ def test_file_names_are_relative_to_the_file_of_settings(file, tmp_path):
     settings = load_settings(file("mappings: [m.yaml]\n"))
     assert settings.resolve("m.yaml", "mappings.0") == str(tmp_path / "m.yaml")
     assert load_settings().resolve("./mqgate-data", "queue_manager.embedded.path") == "./mqgate-data"
+
+
+@pytest.mark.parametrize("admin", ["bind: 0.0.0.0", "bind: '::', hosts: [gate.example]", "bind: 10.0.0.2, port: 9999"])
+def test_the_admin_port_is_for_this_host_unless_it_has_tls_or_the_settings_insist(file, admin):
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(file(f"log: {{level: info}}\nadmin: {{{admin}}}\n"))
+    (finding,) = caught.value.findings
+    assert finding.line == 2
+    assert "other hosts reach the admin port" in finding.what
+    assert "`insecure: true`" in finding.fix
+    assert not load_settings(file(f"admin: {{{admin}, insecure: true}}\n")).admin.local
+    assert load_settings(file(f"admin: {{{admin}, tls: {{certificate: a.pem, key: a.key}}}}\n")).admin.scheme == "https"
+    assert load_settings(file("admin: {bind: 127.0.0.9}\n")).admin.scheme == "http"
+
+
+@pytest.mark.parametrize(("listener", "says"), [
+    ("bind: 0.0.0.0, anonymous: true, proxy_protocol: v1", "name the load balancers in `proxy_from`"),
+    ("bind: 0.0.0.0, anonymous: true, proxy_protocol: v1, proxy_from: []", "name the load balancers in `proxy_from`"),
+    ("proxy_protocol: v1, proxy_from: [10.0.0.300]", "is no network"),
+    ("proxy_protocol: v1, proxy_from: [10.0.0.7/24]", "is no network"),
+    ("proxy_from: [10.0.0.7]", "takes no PROXY headers"),
+    ("websocket: {hosts: ['https://gw.example/mqtt']}", "is not a host name"),
+])  # fmt: skip
+def test_who_is_believed_about_addresses_and_names_has_to_be_said_right(tmp_path, listener, says):
+    path = tmp_path / "settings.yaml"
+    path.write_text(f"listeners:\n  - {{name: a, port: 0, {listener}}}\n")
+    with pytest.raises(ConfigurationError, match=says):
+        load_settings(str(path), {}, {})
+    path.write_text("listeners:\n  - {name: a, port: 0, websocket: {hosts: [GW.example.]}, proxy_protocol: v2}\n")
+    assert load_settings(str(path), {}, {}).listeners[0].websocket.hosts == ["gw.example"]

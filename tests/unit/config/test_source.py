@@ -67,3 +67,44 @@ def test_scalars_from_elsewhere_are_yaml_or_else_text():
     assert read_scalar("5") == 5
     assert read_scalar("[a, b]") == ["a", "b"]
     assert read_scalar("{broken") == "{broken"
+
+
+def bomb(levels: int, merged: bool) -> str:
+    lines = ["a0: &a0 {k: 1}" if merged else "a0: &a0 [x, x]"]
+    for level in range(1, levels):
+        ten = ", ".join([f"*a{level - 1}"] * 10)
+        lines.append(f"a{level}: &a{level} " + (f"{{<<: [{ten}], k{level}: 1}}" if merged else f"[{ten}]"))
+    return "\n".join(lines)
+
+
+def test_aliases_of_aliases_end_where_their_values_are_too_many():
+    document = read_yaml("f.yaml", bomb(9, merged=False))
+    assert document.value is None
+    assert str(document.findings[0]).startswith("f.yaml:2:5: YAML cannot be read here: aliases repeat more than 100000")
+
+
+def test_merges_of_merges_do_not_grow():
+    document = read_yaml("f.yaml", bomb(9, merged=True))
+    assert not document.findings
+    assert document.value["a8"] == {"k": 1} | {f"k{level}": 1 for level in range(1, 9)}
+    many = "a: &a {" + ", ".join(f"k{one}: 1" for one in range(2000)) + "}\nb: {<<: [" + "*a, " * 2000 + "]}\n"
+    assert "aliases repeat" in str(read_yaml("f.yaml", many).findings[0])
+
+
+@pytest.mark.parametrize("text", ["a: &a {<<: *a, b: 1}\n", "a: &a\n  b: &b {<<: *a}\n  <<: *b\n", "a: {<<: 1}\n"])
+def test_what_cannot_be_merged_is_said(text):
+    assert read_yaml("f", text).findings
+
+
+def test_of_several_tables_that_are_merged_the_first_counts():
+    document = read_yaml("f", "a: &a {x: 1, y: 1}\nb: &b {x: 2, z: 2}\nc: {<<: [*a, *b], y: 3}\n")
+    assert document.value["c"] == {"x": 1, "z": 2, "y": 3}
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 50_000, "- " * 50_000, "? " * 50_000])
+def test_what_is_nested_without_end_ends_no_process(text):
+    assert "nested" in str(read_yaml("f", text).findings[0])
+
+
+def test_a_number_without_end_is_said():
+    assert str(read_yaml("f", "a: " + "9" * 10_000).findings[0]).startswith("f:1:4: the number is too long")

@@ -95,3 +95,15 @@ def test_user_properties_are_capped():
 
 def test_a_client_accepts_several_subscription_identifiers():
     assert properties.decode(b"\x0b\x01\x0b\x02", packets.PUBLISH, from_server=True) == {0x0B: [1, 2]}
+
+
+@given(mqtt.property_dicts(packets.PUBLISH, False))
+def test_user_properties_and_expiry_are_separated_from_the_others(found):
+    separated = properties.separate(properties.encode(found))
+    own = {properties.RESPONSE_TOPIC, properties.CORRELATION_DATA, properties.TOPIC_ALIAS}
+    assert (separated is None) == bool(found.keys() & own)
+    if separated is not None:
+        rest, users = separated
+        assert [(name.decode(), value.decode()) for name, value in users] == found.get(properties.USER_PROPERTY, [])
+        varying = {properties.USER_PROPERTY, properties.MESSAGE_EXPIRY_INTERVAL}
+        assert rest == properties.encode({key: value for key, value in found.items() if key not in varying})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
 
 import pytest
@@ -138,3 +139,22 @@ def test_idle_readers_are_small():
         assert tracemalloc.get_traced_memory()[0] / len(readers) < 200
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("data", [
+    b"\x20\x02\x00\x00", b"\x10\x03\x00\x01x", b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00" + b"\x79" * 60_000,
+    b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00\x30\x05\x00\x09abc" + b"\x79" * 60_000, b"\x10\xff\xff\xff\xff",
+])  # fmt: skip
+def test_a_violation_keeps_nothing_of_what_was_read(data: bytes) -> None:
+    """Its error leads back to no frame, and so to no chunk: it is freed with its connection, not by the collector."""
+    gc.collect()
+    gc.disable()
+    try:
+        reader = Reader(1 << 20)
+        reader.feed(data)
+        assert reader.error is not None
+        assert (reader.error.__traceback__, reader.error.__context__, reader.error.__cause__) == (None, None, None)
+        del reader
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.net.contract import Contract, Unfit, read_json, shipped
+from gateway.net.contract import Contract, Unfit, shipped
 
 DOCUMENT: dict[str, Any] = {
     "paths": {
@@ -81,12 +81,6 @@ def test_bodies_that_it_does_not_describe_are_refused(contract: Contract, body: 
     with pytest.raises(Unfit) as refused:
         contract.check_body("PUT", PATH, body)
     assert said in str(refused.value)
-
-
-@pytest.mark.parametrize("raw", [b'{"a": NaN}', b'{"a": -Infinity}', b'{"a": "\\ud800"}', b"{", b"\xff", b"1" * 5000])
-def test_what_is_no_json_is_refused(raw: bytes) -> None:
-    with pytest.raises(ValueError, match=r".+"):
-        read_json(raw)
 
 
 def test_the_shipped_document_describes_the_operations() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
+from ipaddress import ip_network
 
 import pytest
 
-from gateway.net.proxy import SIGNATURE, ProxyReader
+from gateway.net.proxy import SIGNATURE, ProxyReader, is_trusted
 
 V1 = b"PROXY TCP6 2001:db8::7 ::1 4711 1883\r\n"
 V2 = SIGNATURE + b"\x21\x11" + struct.pack("!H4s4sHH", 12, b"\x0a\0\0\x07", b"\x7f\0\0\1", 4711, 1883)
@@ -31,7 +32,36 @@ def test_headers_whole_byte_by_byte_and_with_trailing_bytes(version: int, header
     (1, b"PROXY UDP4 a b c d\r\n"), (1, b"PROXY TCP4 1.2.3.4 x 1 y\r\n".replace(b"1.2.3.4", b"nonsense")),
     (2, b"\x10\x0c\x00\x04MQTT\x04\x02\x00"), (2, SIGNATURE + b"\x11\x11\x00\x00"),
     (2, SIGNATURE + b"\x21\x11\xff\xff"), (2, SIGNATURE + b"\x23\x11\x00\x00"),
+    (1, b"PROXY TCP4 ::1 ::1 1 2\r\n"), (1, b"PROXY TCP6 1.2.3.4 1.2.3.4 1 2\r\n"),
+    (1, b"PROXY TCP6 fe80::1%\x1b[31mroot ::1 1 2\r\n"), (1, b"PROXY TCP4 1.2.3.4 x 1 2\r\n"),
+    (1, b"PROXY TCP4 1.2.3.4 1.2.3.4 -1 2\r\n"), (1, b"PROXY TCP4 1.2.3.4 1.2.3.4 70000 2\r\n"),
+    (1, b"PROXY TCP4 1.2.3.4 1.2.3.4 1_0 2\r\n"), (1, b"PROXY TCP4 1.2.3.4 1.2.3.4 1 \xb2\r\n"),
+    (2, SIGNATURE + b"\x21\x12\x00\x0c" + bytes(12)), (2, SIGNATURE + b"\x21\x11\x00\x04" + bytes(4)),
+    (2, SIGNATURE + b"\x21\x21\x00\x0c" + bytes(12)), (2, SIGNATURE + b"\x21\x77\x00\x00"),
 ])  # fmt: skip
 def test_what_is_no_header_is_refused(version: int, data: bytes) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 -- whatever is wrong, the connection ends
+    with pytest.raises(ValueError, match="PROXY header") as raised:
         ProxyReader(version).feed(data)
+    assert "root" not in str(raised.value), "what a stranger wrote goes to no log"
+
+
+def test_an_ipv4_client_is_named_so_in_ipv6_too() -> None:
+    for version, header in (
+        (1, b"PROXY TCP6 ::ffff:10.0.0.7 ::1 4711 1883\r\n"),
+        (2, SIGNATURE + b"\x21\x21" + struct.pack("!H10s2s4s16sHH", 36, bytes(10), b"\xff\xff", b"\x0a\0\0\x07",
+                                                 bytes(16), 4711, 1883)),
+    ):  # fmt: skip
+        reader = ProxyReader(version)
+        assert reader.feed(header) == b""
+        assert reader.peer == "10.0.0.7:4711"
+
+
+@pytest.mark.parametrize(("peer", "trusted"), [
+    ("10.0.0.7:5", True), ("10.0.1.7:5", False), ("[2001:db8::9]:5", True), ("[2001:db9::9]:5", False), ("unix", True),
+    ("[::ffff:10.0.0.7]:5", True), ("nonsense:5", False),
+])  # fmt: skip
+def test_headers_are_believed_from_named_networks_only(peer: str, trusted: bool) -> None:
+    networks = (ip_network("10.0.0.0/24"), ip_network("2001:db8::/32"))
+    assert is_trusted(peer, networks) is trusted
+    assert is_trusted(peer, None)
+    assert is_trusted(peer, ()) is (peer == "unix")

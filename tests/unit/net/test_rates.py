@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.net.rates import MAX_ADDRESSES, MAX_DEBT, Bucket, ClientRates, ConnectRates, SendRates, Shares
+from gateway.net.rates import MAX_ADDRESSES, MAX_DEBT, Bucket, ClientRates, ConnectRates, SendRates, Shares, take
 
 
 def test_a_bucket_lets_a_second_through_and_says_how_early_the_rest_is() -> None:
@@ -55,10 +55,16 @@ def test_clients_listeners_and_the_process_each_have_a_bucket() -> None:
         {"a": ClientRates(0, 10, total_publishes=(15, 18)), "b": ClientRates(0, 0, total_publishes=(0, 18))},
         lambda: 0.0,
     )
-    assert "a" in rates
-    assert "c" not in rates
-    one, two, other = rates.own("a"), rates.own("a"), rates.own("b")
-    assert rates.early("a", one, (100, 10)) == 0.0
-    assert rates.early("a", one, (1, 1)) == pytest.approx(0.1), "the client's own"
-    assert rates.early("a", two, (1, 5)) == pytest.approx(1 / 15), "the listener's: 16 of 15"
-    assert rates.early("b", other, (1, 4)) == pytest.approx(2 / 18), "the process's: 20 of 18"
+    assert rates.of_client("c") == ()
+    one, two, other = rates.of_client("a"), rates.of_client("a"), rates.of_client("b")
+    assert take(one, 100, 10, 0.0) == 0.0
+    assert take(one, 1, 1, 0.0) == pytest.approx(0.1), "the client's own"
+    assert take(two, 1, 5, 0.0) == pytest.approx(1 / 15), "the listener's: 16 of 15"
+    assert take(other, 1, 4, 0.0) == pytest.approx(2 / 18), "the process's: 20 of 18"
+
+
+def test_bytes_and_publications_are_taken_from_their_own_buckets() -> None:
+    buckets = SendRates({"a": ClientRates(100, 10)}, lambda: 0.0).of_client("a")
+    assert take(buckets, 90, 1, 0.0) == 0.0
+    assert take(buckets, 20, 1, 0.0) == pytest.approx(0.1), "110 of 100 bytes, 2 of 10 publications"
+    assert take(buckets, 0, 10, 0.0) == pytest.approx(0.2), "12 of 10 publications"

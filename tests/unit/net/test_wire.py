@@ -35,7 +35,7 @@ def pairs():
         ours, theirs = socket.socketpair()
         ours.settimeout(0)
         opened.extend((ours, theirs))
-        known = {"connection": object(), "proxy": None, "chunk": 4096, "direct": ours.fileno()}
+        known = {"connection": object(), "wrapping": None, "chunk": 4096, "direct": ours.fileno()}
         return Link(sock=ours, fd=ours.fileno(), **{**known, **more}), theirs
 
     yield make
@@ -57,25 +57,36 @@ class TestReceive:
         one.sendall(b"abc")
         two.sendall(b"x" * 11)
         links = {few.fd: few, many.fd: many}
-        small, large, rest = receive([(few.fd, IN), (many.fd, IN)], links, 10)
-        assert small == [(few.connection, b"abc")]
-        assert large == [(many, b"x" * 11)]
-        assert rest == []
+        arrived, wrapped, rest, full = receive([(few.fd, IN), (many.fd, IN)], links)
+        assert wrapped == []
+        assert arrived == [(few.connection, b"abc"), (many.connection, b"x" * 11)]
+        assert rest == full == []
+
+    def test_what_is_wrapped_comes_with_its_link_however_short(self, receive, write, pairs):
+        del write
+        (one, theirs), (other, others) = pairs(wrapping=object()), pairs(wrapping=object())
+        theirs.sendall(b"abc")
+        others.sendall(b"x" * 100)
+        links = {one.fd: one, other.fd: other}
+        found = receive([(one.fd, IN), (other.fd, IN)], links)
+        assert found == ([], [(one, b"abc"), (other, b"x" * 100)], [], [])
 
     def test_no_more_than_a_chunk_is_read(self, receive, write, pairs):
         del write
         link, other = pairs(chunk=512)
         other.sendall(bytes(1000))
-        assert len(receive([(link.fd, IN)], {link.fd: link}, 10)[1][0][1]) == 512
-        assert len(receive([(link.fd, IN)], {link.fd: link}, 10)[1][0][1]) == 488
+        (first,), _, _, full = receive([(link.fd, IN)], {link.fd: link})
+        assert (len(first[1]), full) == (512, [link])
+        (second,), _, _, full = receive([(link.fd, IN)], {link.fd: link})
+        assert (len(second[1]), full) == (488, [])
 
     def test_what_is_not_plain_is_for_the_caller_and_unread(self, receive, write, pairs):
         del write
-        made = [pairs(proxy=object()), pairs(connection=None), pairs(chunk=1 << 17), pairs()]
+        made = [pairs(connection=None), pairs(connection=None, wrapping=object()), pairs(chunk=1 << 17), pairs()]
         for _, other in made:
             other.sendall(b"data")
         events = [(link.fd, IN) for link, _ in made[:3]] + [(made[3][0].fd, IN | select.EPOLLOUT), (9999, IN)]
-        assert receive(events, {link.fd: link for link, _ in made}, 10) == ([], [], events)
+        assert receive(events, {link.fd: link for link, _ in made}) == ([], [], events, [])
         assert [link.sock.recv(10) for link, _ in made] == [b"data"] * 4
 
     def test_a_socket_that_is_closed_or_was_not_ready_is_for_the_caller(self, receive, write, pairs):
@@ -83,7 +94,7 @@ class TestReceive:
         (gone, other), (idle, _) = pairs(), pairs()
         other.close()
         events = [(gone.fd, IN), (idle.fd, IN)]
-        assert receive(events, {gone.fd: gone, idle.fd: idle}, 10) == ([], [], events)
+        assert receive(events, {gone.fd: gone, idle.fd: idle}) == ([], [], events, [])
 
     def test_one_call_reads_no_more_than_there_is_room_for(self, receive, write, pairs):
         del write
@@ -91,9 +102,10 @@ class TestReceive:
         for _, other in made:
             other.sendall(bytes(wire.LONGEST))
         events = [(link.fd, IN) for link, _ in made]
-        _, large, rest = receive(events, {link.fd: link for link, _ in made}, 10)
+        large, _, rest, full = receive(events, {link.fd: link for link, _ in made})
         assert len(large) == wire.ROOM // wire.LONGEST
         assert rest == events[-3:]
+        assert full == [link for link, _ in made[:-3]]
 
 
 @pytest.mark.parametrize(("receive", "write"), TWINS)
@@ -110,19 +122,43 @@ class TestWrite:
         del receive
         (full, theirs), (free, other) = pairs(), pairs()
         data = bytes(4 << 20)
-        ((at, sent),) = write(Link, [full, free], [data, b"x"])
+        ((at, left),) = write(Link, [full, free], [data, b"x"])
         assert at == 0
-        assert 0 < sent < len(data)
-        assert write(Link, [full], [b"more"]) == [(0, 0)]
+        assert 0 < len(left) < len(data)
+        assert write(Link, [full], [b"more"]) == [(0, b"more")]
         assert other.recv(10) == b"x"
         theirs.close()
-        assert write(Link, [full], [b"more"]) == [(0, 0)]
+        assert write(Link, [full], [b"more"]) == [(0, b"more")]
+
+    def test_what_is_wrapped_is_sent_as_its_peer_gets_it(self, receive, write, pairs):
+        del receive
+        slow = SimpleNamespace(wrap=lambda data: b"slowly " + data)
+        (one, first), (two, second) = pairs(wrapping=slow, outward=b"<%s>".__mod__), pairs(wrapping=slow, outward=None)
+        behind, _ = pairs(wrapping=slow, outward=None, direct=-1)
+        assert write(Link, [one, two, behind], [b"a", b"b", b"c"]) == [(2, b"slowly c")]
+        assert [first.recv(20), second.recv(20)] == [b"<a>", b"slowly b"]
+
+    def test_the_part_of_what_is_wrapped_that_is_not_taken_is_not_wrapped_again(self, receive, write, pairs):
+        del receive
+        link, theirs = pairs(wrapping=object(), outward=lambda data: data.replace(b"x", b"y"))
+        ((_, left),) = write(Link, [link], [b"x" * (4 << 20)])
+        assert len(left) < 4 << 20
+        assert set(left) == set(b"y")
+        theirs.settimeout(30)
+        assert theirs.recv(1) == b"y"
+
+    def test_a_wrapping_that_fails_is_told(self, receive, write, pairs):
+        del receive
+        (fine, other), (broken, _) = pairs(), pairs(wrapping=SimpleNamespace(wrap=len), outward=None)
+        with pytest.raises(TypeError):
+            write(Link, [fine, broken], [b"a", b"b"])
+        del other
 
     def test_behind_what_waits_and_to_other_links_nothing_is_sent(self, receive, write, pairs):
         del receive
         (behind, one), (link, two) = pairs(direct=-1), pairs()
         other = SimpleNamespace(**vars(link))
-        assert write(Link, [behind, other], [b"a", b"b"]) == [(0, 0), (1, 0)]
+        assert write(Link, [behind, other], [b"a", b"b"]) == [(0, b"a"), (1, b"b")]
         for end in (one, two):
             end.settimeout(0)
             with pytest.raises(BlockingIOError):

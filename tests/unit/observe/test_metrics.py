@@ -56,7 +56,7 @@ def test_gauges_are_read_when_scraped_and_absent_ones_have_no_series() -> None:
         queue_depth=lambda: depth,
         mqtt_subscriptions=lambda: 5,
         mq_connections=lambda: {("QM1", "0"): 4},
-        build_info=metrics.build_info("1.2.3", "embedded"),
+        build_info=metrics.build_info("1.2.3", "embedded", "edge-1"),
     )
     counters = Counters(NAMES)
     assert scrape(counters, gauges)[of("mqgate_queue_depth", queue="T")] == 3

@@ -66,3 +66,37 @@ def test_events_named_in_the_documentation_are_written_somewhere() -> None:
     for page in Path("docs").rglob("*.md"):
         for event in re.findall(r"event `([a-z._]+)`", page.read_text()):
             assert f'"{event}"' in source, f"{page.name}: {event}"
+
+
+def test_a_line_names_one_of_those_it_counts(counters: Counters) -> None:
+    log, told = Kept(), []
+    reports = Reports(counters, log, lambda *given: told.append(given))
+    counters.messages_dropped["r", "expired"] += 3
+    for client in ("a", "b", "a"):
+        counters.examples.note("messages_dropped", ("r", "expired"), client, topic=f"t/{client}")
+    counters.mq_errors["QM1", "put", "MQRC_Q_FULL"] += 1
+    counters.examples.note("mq_errors", ("QM1", "put", "MQRC_Q_FULL"), queue="TELEMETRY.LIMA")
+    reports.look()
+    assert [fields for _, _, fields in log.lines] == [
+        {"count": 3, "route": "r", "reason": "expired", "client_id": "a", "topic": "t/a"},
+        {"count": 1, "qmgr": "QM1", "call": "put", "reason": "MQRC_Q_FULL", "queue": "TELEMETRY.LIMA"},
+    ]
+    assert [(client, event) for client, event, _ in told] == [("a", "message.dropped"), ("b", "message.dropped")]
+    counters.messages_dropped["r", "expired"] += 1
+    reports.look()
+    assert log.lines[-1][2] == {"count": 1, "route": "r", "reason": "expired"}, "an example is told once"
+
+
+def test_a_refused_connect_has_a_line_of_its_own_only(counters: Counters) -> None:
+    log = Kept()
+    reports = Reports(counters, log)
+    counters.mqtt_auth_failures["plain", "bad_credentials"] += 1
+    counters.mqtt_auth_failures["plain", "acl_publish"] += 1
+    reports.look()
+    assert [fields["reason"] for _, _, fields in log.lines] == ["acl_publish"]
+
+
+def test_examples_are_bounded(counters: Counters) -> None:
+    for number in range(10_000):
+        counters.examples.note("messages_dropped", ("r", "expired"), f"c{number}", topic="t")
+    assert len(counters.examples.take("messages_dropped", ("r", "expired"))) == 20

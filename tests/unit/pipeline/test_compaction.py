@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gateway.pipeline.jobs import compaction
+from gateway.pipeline.jobs.folder_tables import rows_in
 from gateway.pipeline.jobs.job import Job, parse_job
-from gateway.pipeline.jobs.micro_batch import rows_in
 from gateway.pipeline.land.landing import Landing
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")

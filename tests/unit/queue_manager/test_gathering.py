@@ -10,10 +10,12 @@ import pytest
 from embedded_rig import SMALL
 from schedulers import ManualScheduler
 
-from gateway.mq import mqmd
+from gateway.mq import mqmd, situations
+from gateway.mq.message_context import Putter
 from gateway.ports.batch import Outcome, Puts, Stored, Takes, Unit
-from gateway.ports.mqi import GetOptions, ObjectDescriptor
+from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions
 from gateway.ports.sources import MAX_GROUP, Gathers
+from gateway.queue_manager.batch import logical_messages
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 GROUP = b"one group".ljust(24, b"\0")
@@ -150,6 +152,19 @@ def test_a_message_that_is_too_long_is_given_as_too_long(rig):
     assert rig.manager.depth("A") == 0
 
 
+@pytest.mark.parametrize(("at", "value"), [(mqmd.AT_CCSID, 500), (mqmd.AT_ENCODING, 273)])
+@pytest.mark.parametrize("groups", [False, True])
+def test_segments_of_different_character_sets_or_encodings_stay(rig, at, value, groups):
+    """They cannot be put together (MQGET: 2243, 2244), and each alone is not the message."""
+    rig.manager.gather("A", groups=groups)
+    first, second, third = segments(b"x" * 40, coded_char_set_id=1208)
+    rig.put(first, second, (mqmd.with_number(third[0], at, value), third[1]), PLAIN)
+    for _ in range(2):
+        assert [one.data for one in rig.page()] == [b"plain"]
+    assert rig.manager.incomplete("A").number == 1
+    assert rig.manager.depth("A") == 4
+
+
 def test_what_is_left_of_expiry(rig):
     rig.put(*segments(b"x" * 32, expiry=600), (mqmd.build(expiry=600), b"plain"))
     rig.scheduler.advance(20.0)
@@ -173,6 +188,36 @@ def test_groups_come_as_they_come_unless_they_are_wanted_whole(rig):
     rig.take(*page)
     rig.manager.gather("A", groups=False)
     assert [one.data for one in rig.page()] == [b"plain"]
+
+
+def test_what_is_left_of_a_group_that_was_handed_out_comes_again(rig):
+    """One of its messages could be neither delivered nor dead-lettered: it does not wait for those that are gone."""
+    rig.manager.gather("A", groups=True)
+    rig.put(*members(3))
+    one, two, three = rig.page()
+    rig.take(one, three)
+    for _ in range(3):
+        assert [(left.data, left.token) for left in rig.page()] == [(b"2", two.token)]
+    assert rig.manager.incomplete("A").number == 0
+    rig.take(two)
+    assert rig.page() == []
+    rig.put(*members(3)[1:])  # a group of the same name, of which the first is missing
+    assert rig.page() == []
+    assert rig.manager.incomplete("A").number == 1
+
+
+def test_what_is_left_is_not_forgotten_for_the_groups_that_come_after_it(rig, monkeypatch):
+    monkeypatch.setattr(logical_messages, "MOST_HANDED_OUT", 3)
+    rig.manager.gather("A", groups=True)
+    rig.put(*members(2))
+    first, second = rig.page()
+    rig.take(first)
+    for number in range(10):
+        rig.put(*members(2, b"%024d" % number))
+        left, *others = rig.page()
+        assert left.data == second.data
+        rig.take(*others)
+    assert [one.token for one in rig.page()] == [second.token]
 
 
 def test_groups_of_different_priority_with_segments_in_them(rig):
@@ -207,3 +252,68 @@ def test_many_messages_in_segments_over_several_pages(rig):
         got += [one.data[:1] for one in page]
         rig.take(*page)
     assert got == [b"%d" % number for number in range(7)]
+
+
+# Behind transmission headers
+
+
+def transmitted(data, size=32, group=GROUP, *, client="device", **fields):
+    putter = Putter("mqm", "QM1", 7, "20260102", "03040506")
+    return [
+        situations.to_transmission(md, part, "plant/cmd", client, msg_id=b"%024d" % at, putter=putter)
+        for at, (md, part) in enumerate(segments(data, size, group, **fields))
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_segments_behind_transmission_headers_are_one_message(rig, seed):
+    data = bytes(range(256))
+    parts = transmitted(data, format="MQSTR")
+    random.Random(seed).shuffle(parts)
+    rig.put(PLAIN, *parts, PLAIN)
+    assert rig.manager.fetch_page("A", b"", 100) is None or len(rig.manager.fetch_page("A", b"", 100).tokens) == 1
+    found = rig.page()
+    whole = next(one for one in found if one.data != b"plain")
+    assert len(found) == 3
+    arrived = situations.from_transmission(whole.md, whole.data)
+    assert (arrived.data, arrived.remote_q_mgr_name, mqmd.unpack(arrived.md).format) == (data, "device", "MQSTR")
+    rig.take(*found)
+    assert rig.manager.depth("A") == 0
+
+
+def test_what_is_incomplete_behind_transmission_headers_stays_and_holds_up_nothing(rig):
+    parts = transmitted(bytes(100))
+    other = transmitted(b"x" * 64, group=b"other".ljust(24, b"\0"))
+    rig.put(*parts[1:], *other, PLAIN)
+    found = rig.page()
+    assert [len(one.data) for one in found] == [500 + 64, 5]
+    assert (rig.manager.incomplete("A").number, rig.manager.incomplete("A").group_id) == (1, GROUP)
+    rig.take(*found)
+    rig.put(parts[0])
+    [whole] = rig.page()
+    assert whole.data[500:] == bytes(100)
+    rig.take(whole)
+    assert rig.page() == []
+    assert rig.manager.incomplete("A").number == 0
+    assert rig.manager.depth("A") == 0
+
+
+def test_segments_that_say_different_things_of_their_data_are_not_put_together(rig):
+    first, last = transmitted(bytes(64), coded_char_set_id=819)
+    rig.put(first, transmitted(bytes(64), coded_char_set_id=1208)[1])
+    assert rig.page() == []
+    rig.put(last)
+    assert [len(one.data) for one in rig.page()] == [564]
+
+
+def test_a_queue_manager_cuts_so_that_the_headers_find_room(rig):
+    """On a transmission queue each segment has MQXQH and MQMDE before it."""
+    rig.manager.mqsc("DEFINE QLOCAL(X) USAGE(XMITQ) MAXMSGL(1000)\nDEFINE QREMOTE(FAR) RNAME(T) RQMNAME(DEV) XMITQ(X)")
+    connection = rig.manager.connect(application="app")
+    md = mqmd.build(msg_flags=1, format="MQSTR")
+    connection.put1(ObjectDescriptor("FAR"), md, PutOptions(4), bytes(range(256)) * 4)
+    assert rig.manager.max_length("FAR") == 500
+    assert rig.manager.depth("X") == 3
+    [whole] = rig.manager.fetch("X", b"", 10)
+    arrived = situations.from_transmission(whole.md, whole.data)
+    assert (arrived.remote_q_name, arrived.remote_q_mgr_name, arrived.data) == ("T", "DEV", bytes(range(256)) * 4)

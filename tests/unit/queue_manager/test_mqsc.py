@@ -6,6 +6,7 @@ import pytest
 from embedded_rig import MqiRig
 
 from gateway.errors import ConfigurationError
+from gateway.queue_manager.commands.mqsc import MqscReport
 
 
 @pytest.fixture
@@ -185,3 +186,66 @@ def test_what_the_queue_manager_cannot_do_without(rig):
         assert not report.ok
         assert code in "\n".join(report.lines)
     assert rig.queue_manager.mqsc("ALTER QMGR CCSID(819)").ok
+
+
+def test_uncommitted_messages_are_there_or_not(rig):
+    """YES or NO is shown; a comparison with a number looks at how many there are."""
+    run(rig, "DEFINE QLOCAL(Q)")
+    assert "QUEUE(Q)" in " ".join(run(rig, "DIS QSTATUS(Q) WHERE(UNCOM NE YES)")[0])
+    rig.put("Q", b"1", 2)
+    for command in ("ALL", "WHERE(UNCOM GT 0)", "WHERE(UNCOM EQ YES)", "WHERE(UNCOM EQ 'yes')", "UNCOM"):
+        assert "UNCOM(YES)" in " ".join(run(rig, f"DIS QSTATUS(Q) {command}")[0])
+    rig.connection.commit()
+    assert "UNCOM(NO)" in " ".join(run(rig, "DIS QSTATUS(Q) UNCOM")[0])
+    rig.get(rig.open("Q"), 2)
+    assert "UNCOM(YES)" in " ".join(run(rig, "DIS QSTATUS(Q) UNCOM")[0])
+
+
+@pytest.mark.parametrize("end", ["END", "end", "QUIT;", "  exit"])
+def test_what_follows_the_end_is_not_read(rig, end):
+    _, report = run(rig, f"DEFINE QLOCAL(A)\n{end}\nDEFINE QLOCAL(B)")
+    assert report.ok
+    assert report.read == 1
+    assert not run(rig, "DISPLAY QLOCAL(B)")[1].ok
+    assert run(rig, f"DEFINE QLOCAL(B)\n{end}")[1].read == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["DIS CLUSQMGR(*)", "DISPLAY LISTENER(*)", "START LISTENER(L)", "SUSPEND QMGR CLUSTER(C)"],
+)
+def test_what_is_right_and_not_offered_is_no_error_of_syntax(rig, command):
+    lines, report = run(rig, command)
+    assert (report.syntax_errors, report.failed) == (0, 1)
+    assert lines[0].startswith("not supported here: ")
+
+
+def test_a_command_has_a_most_of_characters(rig):
+    lines, report = run(rig, "DEFINE QLOCAL(Q) DESCR('" + "x" * 40_000 + "')\nPING QMGR")
+    assert report.syntax_errors == 1
+    assert "at most 32762 characters" in report.problems[0][1]
+    assert lines[-1] == "AMQ8415I: Ping IBM MQ Queue Manager command complete."
+
+
+def test_a_text_is_carried_out_a_little_at_a_time(rig):
+    text = "*\n" * 50 + "DEFINE QLOCAL(ONE)\nDEFINE QLOCAL(TWO)\nDISPLAY QLOCAL(*) MAXDEPTH\n" + "PING QMGR\n" * 20
+    report = MqscReport()
+    steps = 0
+    for _ in rig.queue_manager.mqsc_steps(text, report):
+        steps += 1
+        if report.read == 3 and "TWO" in str(report.lines):
+            rig.queue_manager.mqsc("DELETE QLOCAL(TWO)")  # others go on meanwhile
+    whole = rig.queue_manager.mqsc("DISPLAY QLOCAL(*) MAXDEPTH")
+    assert steps > 50 + len(whole.lines) + 20
+    assert report.ok
+    assert report.read == 23
+
+
+def test_what_is_answered_has_a_bound(rig):
+    report = MqscReport(most=10_000)
+    for _ in rig.queue_manager.mqsc_steps("DISPLAY QUEUE(*)\n" * 30 + "DEFINE QLOCAL(LAST)", report):
+        pass
+    assert report.read == 31
+    assert sum(map(len, report.lines)) < 10_200
+    assert "more lines are left out" in report.lines[-1]
+    assert "LAST" in str(rig.queue_manager.mqsc("DISPLAY QLOCAL(LAST)").lines)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from embedded_rig import MqiRig, md, refused
 
+from gateway.ports.mqi import GetOptions, SubscriptionDescriptor
+
 OBJECTS = """
 DEFINE QLOCAL(A)
 DEFINE QLOCAL(B)
+DEFINE TOPIC(T) TOPICSTR('plant')
 DEFINE SUB(S1) TOPICSTR('a/+') DEST(A)
 SET AUTHREC PROFILE(X.ONE) OBJTYPE(QUEUE) PRINCIPAL('bob') AUTHADD(GET,PUT)
 SET AUTHREC PROFILE(X.**) OBJTYPE(QUEUE) GROUP('apps') AUTHADD(INQ)
@@ -46,6 +49,26 @@ def test_open_objects_of_a_connection(rig):
     assert (found["OBJNAME"], found["OPENOPTS"]) == ("A", "MQOO_INPUT_SHARED,MQOO_FAIL_IF_QUIESCING")
     both = rig.mqsc("DISPLAY CONN(*) TYPE(ALL) WHERE(USERID EQ 'ana')")
     assert sum(line.startswith("AMQ8276I") for line in both) == 2
+
+
+def test_a_connection_is_shown_with_what_it_has_open(rig):
+    """TYPE(ALL): the connection, then each handle, with the same identifiers."""
+    waiting = rig.open("A", 2)
+    rig.connection.wait(waiting, md(), GetOptions(4 | 1), 100, None, lambda _outcome: None)
+    asked = SubscriptionDescriptor(2 | 8 | 32, name="OWN", object_string="below", topic_object="T")
+    rig.connection.subscribe(asked)
+    lines = rig.mqsc("DISPLAY CONN(*) TYPE(ALL) ALL")
+    starts = [at for at, line in enumerate(lines) if line.startswith("AMQ8276I")]
+    rows = [fields(lines[at + 1 : end]) for at, end in zip(starts, [*starts[1:], len(lines)], strict=True)]
+    assert [row["TYPE"] for row in rows] == ["CONN", "HANDLE", "HANDLE", "HANDLE"]
+    assert len({(row["CONN"], row["EXTCONN"]) for row in rows}) == 1
+    assert (rows[1]["OBJNAME"], rows[1]["HSTATE"]) == ("A", "ACTIVE")
+    assert (rows[2]["OBJTYPE"], rows[2]["HSTATE"]) == ("QUEUE", "INACTIVE")
+    assert (rows[3]["OBJTYPE"], rows[3]["SUBNAME"], rows[3]["TOPICSTR"]) == ("SUB", "OWN", "plant/below")
+    assert rows[3]["DEST"] == rows[2]["OBJNAME"]
+    extended = rows[0]["EXTCONN"]
+    assert shown(rig, f"DISPLAY CONN(*) EXTCONN({extended}) APPLTAG")["APPLTAG"] == "tests"
+    assert not rig.queue_manager.mqsc("DISPLAY CONN(*) EXTCONN(ABC)").ok
 
 
 def test_a_connection_is_stopped(rig):

@@ -1,53 +1,96 @@
 // Devices: who is connected, what is in doubt and what waits for whom; one device in full.
 
 import { call, part } from "../api.js";
+import { Chart, charts } from "../chart.js";
 import { badge, button, choice, confirmed, field, format, h, link, notice, pairs, panel, put, Table } from "../dom.js";
 
 const shownState = (client) => badge(client.connected ? (client.paused ? "held back" : "connected") : "away", client.connected ? (client.paused ? "warn" : "good") : "");
 
+const two = (first, second) => h("span", { class: "stack" }, first, second && h("small", {}, second));
+
 export default function clients(target, [id], page, every) {
   if (id !== undefined && id !== "") return one(target, id, page, every);
-  const search = h("input", { type: "search", placeholder: "part of the client identifier", oninput: () => again() });
-  const state = choice("state", [["", "all"], ["connected", "connected"], ["disconnected", "away"]], "");
+  const search = h("input", { type: "search", placeholder: "part of the client identifier", value: page.kept("search"), oninput: () => again() });
+  const state = choice("state", [["", "all"], ["connected", "connected"], ["held_back", "held back"], ["disconnected", "away"]], page.kept("state"));
+  const listener = h("input", { value: page.kept("listener"), list: "listeners", spellcheck: "false", oninput: () => again() });
+  const user = h("input", { value: page.kept("user"), spellcheck: "false", oninput: () => again() });
+  const names = h("datalist", { id: "listeners" });
   state.addEventListener("change", () => again());
   const total = h("p", { class: "soft" });
+  const picked = new Set();
+  const rates = new Map();
+  const flowing = (count, client, name) => two(format.count(count), rates.has(client.client_id) ? format.rate(rates.get(client.client_id)[name]) : null);
   const table = new Table("", [
-    { title: "Client", node: (client) => link(client.client_id || "(empty)", `#/clients/${part(client.client_id)}`), value: (client) => client.client_id },
+    { title: "Choose", node: (client) => h("input", { type: "checkbox", "aria-label": `Choose ${client.client_id}`, onchange: (event) => (event.target.checked ? picked.add(client.client_id) : picked.delete(client.client_id), label()) }), value: (client) => String(picked.has(client.client_id)) },
+    { title: "Client", node: (client) => two(link(client.client_id || "(empty)", `#/clients/${part(client.client_id)}`), `MQTT ${client.protocol}`), value: (client) => client.client_id },
     { title: "State", cell: shownState, value: (client) => String(client.connected) },
     { title: "User", cell: (client) => client.user ?? "–" },
-    { title: "MQTT", cell: (client) => client.protocol },
-    { title: "From", cell: (client) => (client.peer ? `${client.peer} (${client.listener})` : "–"), mono: true },
+    { title: "From", cell: (client) => (client.peer ? two(h("code", {}, client.peer), client.listener) : "–"), value: (client) => client.peer ?? "", short: true },
     { title: "Since", cell: (client) => format.ago(client.since), value: (client) => client.since, number: true },
     { title: "In doubt", cell: (client) => client.in_doubt_in + client.in_doubt_out, number: true },
     { title: "Queued", cell: (client) => format.count(client.queued), value: (client) => client.queued, number: true },
-    { title: "Received", cell: (client) => format.count(client.received), value: (client) => client.received, number: true },
-    { title: "Sent", cell: (client) => format.count(client.sent), value: (client) => client.sent, number: true },
+    { title: "Received", cell: (client) => flowing(client.received, client, "received"), value: (client) => client.received, number: true },
+    { title: "Sent", cell: (client) => flowing(client.sent, client, "sent"), value: (client) => client.sent, number: true },
   ], { key: (client) => client.client_id, empty: "No device matches." });
   const more = button("More", () => load(true), "quiet", { hidden: true });
-  put(target, h("h1", {}, "Clients"), panel("", h("div", { class: "bar" }, field("Search", search, "grow"), field("State", state)), total, table.element, more));
+  const kick = page.action("Disconnect chosen", async () => {
+    if (!(await confirmed(`Disconnect ${format.many(picked.size, "device")}?`, "Their sessions stay; a device comes back when it wants to.", "Disconnect"))) return;
+    let done = 0;
+    for (const each of picked) {
+      try {
+        await call(`/clients/${part(each)}/connection`, { method: "DELETE" });
+        done += 1;
+      } catch (error) {
+        if (error.status !== 404) throw error; // it has gone by itself
+      }
+    }
+    picked.clear();
+    label();
+    table.body.querySelectorAll("input").forEach((each) => (each.checked = false));
+    notice(`${format.many(done, "device")} disconnected.`);
+    await load();
+  }, "danger");
+  const label = () => {
+    kick.hidden = !picked.size;
+    kick.textContent = `Disconnect ${picked.size} chosen`;
+  };
+  label();
+  put(target, h("h1", {}, "Clients"), panel("", h("div", { class: "bar" }, field("Search", search, "grow"), field("State", state), field("Listener", listener), names, field("User", user), kick), total, table.element, more));
   let next = null;
   let extended = false;
+  let before = null;
   const load = async (further = false) => {
-    const query = { search: search.value, state: state.value, limit: 100, after: further ? next : undefined };
+    const query = { search: search.value, state: state.value, listener: listener.value, user: user.value, limit: 100, after: further ? next : undefined };
     const found = await call("/clients", { query });
+    const at = Date.now() / 1000;
+    for (const client of found.items) {
+      const old = before?.counts.get(client.client_id);
+      if (old && at > before.at) rates.set(client.client_id, Object.fromEntries(["received", "sent"].map((name) => [name, Math.max(0, client[name] - old[name]) / (at - before.at)])));
+    }
+    before = { at, counts: new Map(found.items.map((client) => [client.client_id, client])) };
     extended ||= further;
     table.update(further ? [...table.items, ...found.items] : found.items);
+    put(names, [...new Set(table.items.map((client) => client.listener).filter(Boolean))].map((each) => h("option", { value: each })));
     next = found.next;
     more.hidden = !next;
-    total.textContent = `${found.total} ${found.total === 1 ? "device" : "devices"}`;
+    total.textContent = format.many(found.total, "device");
   };
   let typing;
   const again = () => {
     clearTimeout(typing);
     extended = false;
+    for (const [name, control] of Object.entries({ search, state, listener, user })) page.keep(name, control.value);
     typing = setTimeout(() => load().catch((error) => notice(error.message, true)), 200);
   };
   every(4, () => (extended ? null : load()));
 }
 
+const queuesOf = (client) => [...new Set(client.in_doubt.filter((each) => each.state === "held back").map((each) => each.queue))].map((name) => link(name, `#/queues/${part(name)}`));
+
 function one(target, id, page, every) {
   const facts = h("div");
   const head = h("span");
+  const held = h("div");
   const subscriptions = new Table("", [
     { title: "Filter", cell: (each) => each.filter, mono: true },
     { title: "QoS", cell: (each) => each.qos, number: true },
@@ -58,7 +101,8 @@ function one(target, id, page, every) {
     { title: "Packet", cell: (each) => each.packet_id, number: true },
     { title: "QoS", cell: (each) => each.qos, number: true },
     { title: "State", cell: (each) => each.state },
-    { title: "Topic", cell: (each) => each.topic, mono: true },
+    { title: "Topic", cell: (each) => each.topic ?? "–", mono: true },
+    { title: "Queue", cell: (each) => each.queue ?? "–", mono: true },
     { title: "MsgId", cell: (each) => each.msg_id ?? "–", mono: true },
     { title: "Since", cell: (each) => format.ago(each.since), number: true },
   ], { key: (each) => `${each.direction} ${each.packet_id}`, empty: "Nothing in doubt." });
@@ -74,11 +118,14 @@ function one(target, id, page, every) {
     location.hash = "#/clients";
   }, "danger");
   const follow = h("a", { href: `#/trace/${part(id)}`, class: "button quiet" }, "Trace");
-  put(target, h("h1", {}, link("Clients", "#/clients"), " / ", id, " ", head), panel("", facts, h("div", { class: "bar" }, kick, purge, follow)), panel("Subscriptions", subscriptions.element), panel("In doubt", doubts.element));
+  const flow = new Chart("Messages a second", ["from the device", "to it"], format.rate);
+  put(target, h("h1", {}, link("Clients", "#/clients"), " / ", id, " ", head), panel("", held, facts, h("div", { class: "bar" }, kick, purge, follow)),
+    charts(page, every, (seconds) => call(`/history/clients/${part(id)}`, { query: { seconds } }), [[flow, ["received", "sent"]]]), panel("Subscriptions", subscriptions.element), panel("In doubt", doubts.element));
   every(3, async () => {
     const client = await call(`/clients/${part(id)}`);
     put(head, shownState(client));
     kick.hidden = !client.connected;
+    put(held, client.held_back ? h("p", { class: "note warn" }, `Held back: ${client.held_back}. It gets no acknowledgement before that. `, ...queuesOf(client)) : null);
     put(facts, pairs({
       User: client.user, Protocol: `MQTT ${client.protocol}`, From: client.peer ? `${client.peer}, listener ${client.listener}` : "–",
       [client.connected ? "Connected" : "Last seen"]: client.since === null ? "–" : `${format.time(client.since)} (${format.ago(client.since)})`,

@@ -1,7 +1,9 @@
 // Rules in the order they are tried, with what they have done and how fast.
 
-import { call } from "../api.js";
-import { badge, breakable, format, h, link, panel, put, Table } from "../dom.js";
+import { call, part } from "../api.js";
+import { Chart, charts } from "../chart.js";
+import mapping from "./mapping.js";
+import { badge, breakable, format, h, link, pairs, panel, put, Table } from "../dom.js";
 
 function failed(rule) {
   const parts = [["held", rule.held, "warn"], ["dead-lettered", rule.dead_lettered, "warn"], ["dropped", rule.dropped, "bad"], ["not built", rule.transform_errors, "warn"]].filter(([, count]) => count);
@@ -16,10 +18,32 @@ function way(rule) {
   return h("span", { class: "way" }, ends[0], h("span", { class: "arrow", role: "img", "aria-label": "to" }, "→"), ends[1]);
 }
 
-export default function rules(target, _rest, _page, every) {
+function one(target, name, page, every) {
+  const facts = h("div");
+  const head = h("div");
+  const flow = new Chart("Messages a second", ["matched", "failed"], format.rate);
+  put(target, h("h1", {}, link("Rules", "#/rules"), " / ", name), panel("", head, facts), charts(page, every, (seconds) => call(`/history/rules/${part(name)}`, { query: { seconds } }), [[flow, ["matched", "failed"]]]));
+  every(3, async () => {
+    const rule = (await call("/rules")).items.find((each) => each.name === name);
+    if (!rule) return put(facts, h("p", {}, "There is no such rule now."));
+    if (!head.firstChild) {
+      put(head, h("p", {}, way(rule)), rule.hidden_by && h("p", { class: "note warn" }, "Never reached: ", link(rule.hidden_by, `#/rules/${part(rule.hidden_by)}`), " comes before it and takes everything it matches."));
+    }
+    put(facts, pairs({
+      Queue: rule.queue.includes("{") || !rule.queue ? rule.queue || "–" : link(rule.queue, `#/queues/${part(rule.queue)}`), "Queue manager": rule.queue_manager || "the gateway's", "After it": rule.continue ? "the next rules are tried too" : "no other rule is tried",
+      "On failure": rule.on_failure, Matched: format.count(rule.matched), Done: format.count(rule.done), Held: format.messages(rule.held), "Dead-lettered": format.count(rule.dead_lettered), Dropped: format.count(rule.dropped), "Not built": format.count(rule.transform_errors), "Backed out": format.count(rule.backouts),
+      "Last matched": rule.last_matched ? `${format.time(rule.last_matched)} (${format.ago(rule.last_matched)})` : "not since the start", "Last failure": rule.last_error ?? "none since the start", Place: `${rule.file}:${rule.line}`,
+    }, "facts"));
+    return undefined;
+  });
+}
+
+export default function rules(target, [name], page, every, onLeave) {
+  if (name === "edit mapping") return mapping(target, page, onLeave);
+  if (name) return one(target, name, page, every);
   const rates = new Map();
   const table = new Table("Sort by a heading; the order of the file is the order in which rules are tried.", [
-    { title: "Rule", node: (rule) => h("span", { class: "stack" }, h("b", {}, rule.name), h("small", { title: rule.file }, `${rule.file.split("/").pop()}:${rule.line}`)), value: (rule) => rule.name },
+    { title: "Rule", node: (rule) => h("span", { class: "stack" }, link(rule.name, `#/rules/${part(rule.name)}`), h("small", { title: rule.file }, `${rule.file.split("/").pop()}:${rule.line}`), rule.hidden_by && badge("never reached", "warn")), value: (rule) => rule.name },
     { title: "Way", node: way, value: (rule) => rule.direction },
     { title: "Rate", cell: (rule) => format.rate(rates.get(rule.name) ?? null), value: (rule) => rates.get(rule.name) ?? 0, number: true },
     { title: "Matched", cell: (rule) => format.count(rule.matched), value: (rule) => rule.matched, number: true },
@@ -28,7 +52,7 @@ export default function rules(target, _rest, _page, every) {
     { title: "Last", cell: (rule) => format.ago(rule.last_matched), value: (rule) => rule.last_matched ?? 0, number: true },
   ], { key: (rule) => `${rule.direction} ${rule.name}`, empty: "No rules: publications reach local subscribers only. `mqgate init` writes an example." });
   const source = h("p", { class: "soft" });
-  put(target, h("h1", {}, "Rules"), panel("", source, table.element), h("p", {}, "Which rule takes a topic, and why not another: ", link("try it out", "#/try"), "."));
+  put(target, h("h1", {}, "Rules"), panel("", h("div", { class: "bar" }, source, h("a", { href: "#/rules/edit%20mapping", class: "button quiet right" }, "Edit the mapping")), table.element), h("p", {}, "Which rule takes a topic, and why not another: ", link("try it out", "#/try"), "."));
   let before = null;
   every(3, async () => {
     const now = await call("/rules");
@@ -38,7 +62,8 @@ export default function rules(target, _rest, _page, every) {
       if (old !== undefined) rates.set(rule.name, Math.max(0, rule.matched - old) / (at - before.at));
     }
     before = { at, items: new Map(now.items.map((rule) => [rule.name, rule.matched])) };
-    source.textContent = `${now.items.length} rules from ${now.files.join(", ") || "the built-in mapping"}, in force since ${format.time(now.loaded)}`;
+    source.textContent = `${format.many(now.items.length, "rule")} from ${now.files.join(", ") || "the built-in mapping"}, in force since ${format.time(now.loaded)}`;
     table.update(now.items);
   });
+  return undefined;
 }

@@ -37,7 +37,7 @@ function explained(answer) {
     panel("Access", h("p", {}, badge(answer.allowed ? "allowed" : "denied", answer.allowed ? "good" : "bad"), " ", answer.access)),
     answer.puts.length ? answer.puts.map((each) => panel(`${each.rule} → ${each.queue || each.mq_topic}`, h("p", { class: "soft" }, `${each.file}:${each.line}${each.queue_manager ? `, queue manager ${each.queue_manager}` : ""}`), putting(each), messageView(each)))
       : panel("No queue", h("p", {}, "No rule takes it: it is not put on any queue.")),
-    panel("Local subscribers", h("p", {}, `${answer.subscribers} subscriptions match.`)),
+    panel("Local subscribers", h("p", {}, `${answer.subscribers === 1 ? "1 subscription matches" : `${answer.subscribers} subscriptions match`}.`)),
     panel("Other rules", others.element),
   ];
 }

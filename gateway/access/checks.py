@@ -1,0 +1,87 @@
+"""Passwords whose check takes long: a few at a time on threads of their own; the others wait their turn, address by
+address, and are asked again before it comes whether they are still to be checked.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from gateway.access.logins import Answer
+from gateway.ports.batch import Scheduler
+
+THREADS, WAITING_THREADS, BATCH_THREADS = 2, 8, 32
+"""Checks at a time: a processor has no more to give; where others are asked, who take long and no processor, more;
+where questions that come together go together, more still."""
+MAX_WAITING = 1024
+MAX_WAITING_OF_ADDRESS = 256
+"""A check takes tens of milliseconds: beyond this, a client would give up before its turn came."""
+
+
+class Check(NamedTuple):
+    """One check."""
+
+    address: str
+    wanted: Callable[[], bool]
+    """Asked when its turn has come: whether it is still to be checked. If not, nobody is told by this module."""
+    compute: Callable[[], Answer]
+    """On a thread: who was accepted."""
+    computed: Callable[[Answer], None]
+    """Told of it, on the reactor's thread."""
+
+
+class Checks:
+    """Those that wait, and those under way."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.most = THREADS
+        """How many run at a time."""
+        self._threads = ThreadPoolExecutor(BATCH_THREADS, "passwords")  # they are started when they are needed
+        self._waiting: OrderedDict[str, deque[Check]] = OrderedDict()
+        self._count = self._running = 0
+
+    def submit(self, check: Check) -> bool:
+        """Have a password checked. False: too many wait, in all or from its address."""
+        queue = self._waiting.get(check.address)
+        if self._count >= MAX_WAITING or (queue is not None and len(queue) >= MAX_WAITING_OF_ADDRESS):
+            return False
+        if queue is None:
+            queue = self._waiting[check.address] = deque()
+        queue.append(check)
+        self._count += 1
+        self._go_on()
+        return True
+
+    def _go_on(self) -> None:
+        """Begin as many as may run, one of each address in turn."""
+        while self._waiting and self._running < self.most:
+            address, queue = self._waiting.popitem(last=False)
+            check = queue.popleft()
+            self._count -= 1
+            if queue:
+                self._waiting[address] = queue
+            if check.wanted():
+                self._running += 1
+                self._threads.submit(self._compute, check)
+
+    def _compute(self, check: Check) -> None:
+        """On a thread. What a check raises has accepted nobody."""
+        try:
+            user = check.compute()
+        except Exception:  # noqa: BLE001
+            user = None
+        self._scheduler.soon(lambda: self._computed(check, user))
+
+    def _computed(self, check: Check, user: Answer) -> None:
+        self._running -= 1
+        try:
+            check.computed(user)
+        finally:
+            self._go_on()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)

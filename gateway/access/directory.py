@@ -1,0 +1,266 @@
+"""Users of a directory, by LDAP: bound as the user, or searched and then bound. The only module that imports ldap3.
+
+Blocks: for threads. A name of a device never becomes a part of a filter or of a distinguished name unescaped, and a
+password that is empty is never sent: a server takes it for an anonymous bind and says yes (RFC 4513, 5.1.2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import ssl
+import threading
+import time
+import unicodedata
+from collections import deque
+from collections.abc import Callable
+from math import ceil
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from gateway.access.logins import Answer, Credentials, Login, NotNow
+from gateway.config.extras import how_to_install
+from gateway.config.identity import Ldap
+from gateway.config.security import MethodName
+from gateway.errors import ConfigurationError, Finding
+
+if TYPE_CHECKING:
+    import ldap3  # an extra
+
+AT_A_TIME = MAX_IDLE = 8
+"""Questions at a time, and connections that are kept for the next one."""
+IDLE_SECONDS = 60.0
+AWAY_SECONDS = 30.0
+"""A server that could not be reached is asked last for so long."""
+REST_SECONDS = 2.0
+"""When none could be reached, nobody waits for them for so long."""
+MAX_NAME = 256
+_NOT_NOW = "the directory does not answer now: try again later"
+_AROUND = re.compile(r"(?<!\\)\s*([,+=])\s*")
+_SAID_NO = {49, 32, 34, 48, 53}
+"""Results of a bind that are an answer: wrong, unknown, no name, not in this way, and not at all."""
+
+
+class Away(Exception):
+    """No server answers as it should."""
+
+
+class Directory:
+    """Users of a directory."""
+
+    name: MethodName = "ldap"
+    by_client = asked_again = False
+    waits = True
+
+    def __init__(self, settings: Ldap, ca: str | None, secret: str | None, told: Callable[[str, str], None]) -> None:
+        try:
+            import ldap3
+        except ImportError as error:
+            what = f"a directory cannot be asked: {error}"
+            fix = f"{how_to_install('ldap')}, or remove the key"
+            raise ConfigurationError([Finding("security.ldap", 1, 1, what, fix)]) from error
+        self._settings, self._secret, self._told = settings, secret, told
+        tls = ldap3.Tls(validate=ssl.CERT_REQUIRED, ca_certs_file=ca, version=ssl.PROTOCOL_TLS_CLIENT)
+        self._servers = [_server(url, settings, tls) for url in settings.servers]
+        self._away: dict[int, float] = {}
+        self._idle: dict[bool, deque[tuple[ldap3.Connection, float]]] = {True: deque(), False: deque()}
+        self._rests_until = 0.0
+        self._closed = False
+        self._free = threading.BoundedSemaphore(AT_A_TIME)
+
+    def ask(self, who: Credentials) -> Answer:
+        """Whether the directory knows this user by this password."""
+        user, password = who.username or "", _text(who.password)
+        if not password or not is_plain_name(user):
+            return None
+        try:
+            if time.monotonic() < self._rests_until:
+                return NotNow(_NOT_NOW)
+            with self._free:
+                answer = self._asked(user, password)
+        except Away as error:
+            self._rests_until = time.monotonic() + REST_SECONDS
+            self._told(self._settings.servers[0], f"ldap: {error}")
+            return NotNow(_NOT_NOW)
+        self._told(self._settings.servers[0], "")
+        return answer
+
+    def _asked(self, user: str, password: str) -> Answer:
+        settings = self._settings
+        name, groups, dn = user, set[str](), self._direct_name(user)
+        if settings.search_base is not None:
+            found = self._with(self._find, user, service=True)
+            if found is None:
+                return None
+            dn, name, groups = found
+        if dn is None or not self._with(self._bind, dn, password, service=False):
+            return None
+        role = self._role(groups)
+        if settings.roles and role is None:
+            return None
+        known_as = settings.user.replace("{role}", role or "").replace("{user}", name)
+        return Login(known_as, self.name, settings.cache)
+
+    def _direct_name(self, user: str) -> str | None:
+        """The name to bind with, where it follows from the user's. The server compares without regard to case, so only
+        one spelling is taken: else a user had several names here."""
+        from ldap3.utils.dn import escape_rdn
+
+        template = self._settings.bind_as
+        if template is None or user != user.casefold() or user != unicodedata.normalize("NFKC", user):
+            return None
+        if "=" in template:
+            return template.replace("{user}", escape_rdn(user))
+        return None if set(user) & set("@\\=,/") else template.replace("{user}", user)
+
+    def _role(self, groups: set[str]) -> str | None:
+        return next((one.role for one in self._settings.roles if _canonical(one.group) in groups), None)
+
+    # -- with a connection --
+
+    def _find(self, connection: ldap3.Connection, user: str) -> tuple[str, str, set[str]] | None:
+        """The user's entry: its name, the user name in it, its groups."""
+        from ldap3.utils.conv import escape_filter_chars
+
+        settings = self._settings
+        wanted = settings.search_filter.replace("{user}", escape_filter_chars(user))
+        attributes = [settings.name_attribute, *([settings.group_attribute] if settings.roles else [])]
+        entries = self._search(connection, settings.search_base or "", wanted, attributes)
+        if len(entries) != 1:  # two are nobody
+            return None
+        dn, values = str(entries[0]["dn"]), entries[0]["attributes"]
+        names = values.get(settings.name_attribute) or []
+        names = names if isinstance(names, list) else [names]
+        if len(names) != 1 or not is_plain_name(str(names[0])):
+            return None
+        groups = {_canonical(str(one)) for one in values.get(settings.group_attribute) or []}
+        if settings.roles and settings.group_filter is not None:
+            filter_ = settings.group_filter.replace("{dn}", escape_filter_chars(dn))
+            base = settings.group_base or settings.search_base or ""
+            groups |= {_canonical(str(one["dn"])) for one in self._search(connection, base, filter_, ["1.1"])}
+        return dn, str(names[0]), groups
+
+    def _search(self, connection: ldap3.Connection, base: str, filter_: str, attributes: list[str]) -> list[Any]:
+        connection.search(base, filter_, attributes=attributes, size_limit=1000, time_limit=int(self._settings.timeout))
+        if connection.result["result"] not in {0, 32}:
+            raise Away(f"a search below {base} ends with {connection.result['description']}")
+        return [one for one in connection.response or () if one.get("type") == "searchResEntry"]
+
+    def _bind(self, connection: ldap3.Connection, dn: str, password: str) -> bool:
+        if connection.rebind(user=dn, password=password, authentication="SIMPLE"):
+            return True
+        if connection.result["result"] in _SAID_NO:
+            return False
+        raise Away(f"a bind ends with {connection.result['description']}")
+
+    def _with(self, call: Callable[..., Any], *args: Any, service: bool) -> Any:
+        """The call with a connection, of the first server that answers; one that was idle may have ended meanwhile."""
+        from ldap3.core.exceptions import LDAPException
+
+        connection = self._take_idle(service)
+        if connection is not None:
+            try:
+                return self._returned(connection, call(connection, *args), service)
+            except (LDAPException, OSError, Away):
+                _end(connection)
+        why = "no server answers"
+        for index in sorted(range(len(self._servers)), key=lambda one: self._away.get(one, 0.0) > time.monotonic()):
+            connection = None
+            try:
+                connection = self._open(index, service)
+                answer = call(connection, *args)
+            except (LDAPException, OSError, Away) as error:
+                self._away[index] = time.monotonic() + AWAY_SECONDS
+                why = f"{self._settings.servers[index]}: {str(error)[:200]}"
+                if connection is not None:
+                    _end(connection)
+                continue
+            self._away.pop(index, None)
+            return self._returned(connection, answer, service)
+        raise Away(why)
+
+    def _open(self, index: int, service: bool) -> ldap3.Connection:
+        """A connection, protected before anything is said, and bound as the service if it is to search."""
+        import ldap3
+
+        settings = self._settings
+        dn = settings.bind_dn if service else None
+        connection = ldap3.Connection(
+            self._servers[index], user=dn, password=self._secret if dn else None,
+            receive_timeout=ceil(settings.timeout),
+            authentication=ldap3.SIMPLE if dn else ldap3.ANONYMOUS, auto_referrals=False, check_names=False,
+            raise_exceptions=False,
+        )  # fmt: skip
+        try:
+            connection.open(read_server_info=False)
+            if urlsplit(settings.servers[index]).scheme == "ldap" and settings.start_tls:
+                connection.start_tls(read_server_info=False)
+            bound = not service or connection.bind(read_server_info=False)
+        except BaseException:
+            _end(connection)
+            raise
+        if not bound:
+            _end(connection)
+            raise Away(f"the bind of {dn or 'anonymous'} ends with {connection.result['description']}")
+        return connection
+
+    def _take_idle(self, service: bool) -> ldap3.Connection | None:
+        idle, now = self._idle[service], time.monotonic()
+        while idle:
+            try:
+                connection, since = idle.pop()
+            except IndexError:  # another thread was faster
+                return None
+            if now - since < IDLE_SECONDS:
+                return connection
+            _end(connection)
+        return None
+
+    def _returned(self, connection: ldap3.Connection, answer: Any, service: bool) -> Any:
+        if self._closed or len(self._idle[service]) >= MAX_IDLE:
+            _end(connection)
+        else:
+            self._idle[service].append((connection, time.monotonic()))
+        return answer
+
+    def close(self) -> None:
+        """End what is idle; what is under way ends with its answer."""
+        self._closed = True
+        for idle in self._idle.values():
+            while idle:
+                _end(idle.pop()[0])
+
+
+def _server(url: str, settings: Ldap, tls: ldap3.Tls) -> ldap3.Server:
+    import ldap3
+
+    place = urlsplit(url)
+    secure = place.scheme == "ldaps"
+    return ldap3.Server(
+        place.hostname or "", port=place.port or (636 if secure else 389), use_ssl=secure, tls=tls,
+        get_info=ldap3.NONE, connect_timeout=settings.timeout,
+    )  # fmt: skip
+
+
+def _end(connection: ldap3.Connection) -> None:
+    from ldap3.core.exceptions import LDAPException
+
+    with contextlib.suppress(LDAPException, OSError):
+        connection.unbind()
+
+
+def _text(password: bytes | None) -> str | None:
+    try:
+        return (password or b"").decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def is_plain_name(user: str) -> bool:
+    """Whether a name may be looked for in a directory: printable, no spaces around it, and not without end."""
+    return 0 < len(user) <= MAX_NAME and user.isprintable() and user == user.strip() and "  " not in user
+
+
+def _canonical(dn: str) -> str:
+    """A distinguished name as it can be compared."""
+    return _AROUND.sub(r"\1", dn.strip()).casefold()

@@ -1,0 +1,98 @@
+"""What logins give their clients to publish and subscribe, beside the access list.
+
+What a client has been given holds as long as its verdict is kept, that is, while it is connected; afterwards, for its
+session, as long as it is remembered. Of a session whose client has not come since the gateway started it is not known
+what it would be given: it receives what the access list does not deny it, because its subscriptions were allowed when
+they were made, and everything is asked about again when the client fetches it.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+from weakref import WeakValueDictionary
+
+from gateway.config.filters import check_filter
+from gateway.config.units import Wrong
+from gateway.mqtt.packets import Connect
+from gateway.ports.access import Verdict
+from gateway.routing.acl import Lists
+
+REMEMBERED = 100_000
+MAX_FILTERS, MAX_FILTER = 100, 1024
+"""Of one list, and the characters of one filter."""
+EVERYTHING = Lists((), ("#", "$SYS/#"))
+"""For a session whose client is not known yet."""
+_Key = tuple[str, str | None]
+
+
+class NoLists(ValueError):
+    """What is to be a list of filters is none."""
+
+
+class Given:
+    """What one client has been given; None: nothing was said of topics."""
+
+    __slots__ = ("__weakref__", "lists")
+
+    def __init__(self, lists: Lists | None) -> None:
+        self.lists = lists
+
+
+class Granted:
+    """What each client has been given. `on_changed`: told of a client identifier when it is another than before."""
+
+    def __init__(self) -> None:
+        self.on_changed: Callable[[str], None] = lambda _client_id: None
+        self._connected: WeakValueDictionary[_Key, Given] = WeakValueDictionary()
+        self._last: OrderedDict[_Key, Lists | None] = OrderedDict()
+
+    def keep(self, connect: Connect, verdict: Verdict, client_id: str = "") -> Verdict:
+        """The verdict about a client that is let in, with what it has been given in force. One without a client
+        identifier is given one, under which that can be found."""
+        client_id = client_id or verdict.client_id or connect.client_id
+        if not client_id:
+            client_id = f"auto-{secrets.token_hex(12)}"
+            verdict = verdict._replace(client_id=client_id)
+        key, given = (client_id, verdict.user), Given(verdict.topics)
+        self._connected[key] = given
+        changed = self._last.get(key, EVERYTHING) != given.lists
+        self._last[key] = given.lists
+        self._last.move_to_end(key)
+        if len(self._last) > REMEMBERED:
+            self._last.popitem(last=False)
+        if changed:
+            self.on_changed(client_id)
+        return verdict._replace(topics=given)
+
+    def lists(self, client_id: str, user: str | None, unknown: Lists | None = None) -> Lists | None:
+        """What this client has been given; `unknown`, where that is not known."""
+        key = client_id, user
+        given = self._connected.get(key)
+        return given.lists if given is not None else self._last.get(key, unknown)
+
+
+def lists_of(said: Any) -> Lists:
+    """What somebody else says: a list of filters, or an object with lists `publish` and `subscribe` (NoLists)."""
+    if isinstance(said, Mapping):
+        if set(said) - {"publish", "subscribe"}:
+            raise NoLists("topics have `publish` and `subscribe`, and nothing else")
+        return Lists(_filters(said.get("publish", [])), _filters(said.get("subscribe", [])))
+    both = _filters(said)
+    return Lists(both, both)
+
+
+def _filters(said: Any) -> tuple[str, ...]:
+    if not isinstance(said, list) or len(said) > MAX_FILTERS:
+        raise NoLists(f"topics are a list of at most {MAX_FILTERS} filters")
+    for one in said:
+        if not isinstance(one, str) or not 0 < len(one) <= MAX_FILTER or not one.isprintable():
+            raise NoLists(f"{json.dumps(one)[:100]} is no topic filter")
+        try:
+            check_filter(one)
+        except Wrong as error:
+            raise NoLists(str(error)[:200]) from error
+    return tuple(said)

@@ -1,0 +1,234 @@
+"""The public keys of an issuer: from a file, read once, or from a URL, fetched on a thread before they are needed.
+
+Keys that were fetched are good for a time; they are fetched again before it is over, and when a token names a key that
+is not among them, at most once a minute. While their provider cannot be reached, or answers what is no key set, the
+last ones stay in force for as long as the settings say.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+from gateway.access.web import Manner, Unanswered, ask
+from gateway.config.identity import Jwt
+from gateway.ports.batch import Scheduler
+
+ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+"""Signatures with a public key only: a token that says `none` or HS256 is refused."""
+MAX_KEYS = 100
+MAX_KEY_BITS, MIN_KEY_BITS = 8192, 2048
+"""Of RSA keys: a signature of a larger one takes long to verify, one of a smaller one can be forged."""
+UNKNOWN_SECONDS = 60.0
+"""Between two fetches for keys that are not known."""
+LEAST_SECONDS = 60.0
+EARLY = 0.8
+"""Keys are fetched again when so much of their time is over."""
+RETRY_MOST = 60.0
+MAX_WAITING = 1024
+"""Tokens that wait for keys."""
+DISCOVERY = "/.well-known/openid-configuration"
+
+Found = Literal["found", "none", "wait", "unavailable", "busy"]
+
+
+class Key(NamedTuple):
+    """A public key, and the algorithms it is for."""
+
+    public: Any
+    algorithms: list[str]
+    key_id: object
+
+
+class Keys(NamedTuple):
+    """A key set."""
+
+    by_id: dict[str, Key]
+    all: list[Key]
+
+
+class NoKeySet(ValueError):
+    """A document that holds no key that can be used."""
+
+
+def keys_of(document: Any) -> Keys:
+    """The public keys for signatures in a key set; what is anything else in it is passed over. NoKeySet: none is."""
+    listed = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(listed, list):
+        raise NoKeySet("it has no list `keys`")
+    if len(listed) > MAX_KEYS:
+        raise NoKeySet(f"it has more than {MAX_KEYS} keys")
+    found = [key for key in map(_key_of, listed) if key is not None]
+    if not found:
+        raise NoKeySet("it has no public key for signatures (RSA from 2048 bits, EC, OKP)")
+    return Keys({key.key_id: key for key in found if isinstance(key.key_id, str)}, found)
+
+
+def _key_of(one: Any) -> Key | None:
+    import jwt
+
+    if not isinstance(one, dict) or one.get("kty") not in {"RSA", "EC", "OKP"} or "d" in one:
+        return None
+    if one.get("use", "sig") != "sig" or "verify" not in one.get("key_ops", ["verify"]):
+        return None
+    if len(str(one.get("n", ""))) * 6 > MAX_KEY_BITS + 64 or len(str(one.get("e", ""))) > 12:
+        return None  # not even made: that takes long
+    try:
+        made = jwt.PyJWK.from_dict(one)
+    except (jwt.PyJWTError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+    if made.algorithm_name not in ALGORITHMS:
+        return None
+    if one["kty"] == "RSA" and not MIN_KEY_BITS <= made.key.key_size <= MAX_KEY_BITS:
+        return None
+    return Key(made.key, [made.algorithm_name] if "alg" in one else ALGORITHMS, one.get("kid"))
+
+
+class FixedKeys:
+    """The keys of a file."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    def find(self, key_id: object, _then: Callable[[], None] | None) -> tuple[Found, list[Key]]:
+        """The key with this identifier; all of them where no key has it."""
+        found = self._keys.by_id.get(key_id) if isinstance(key_id, str) else None
+        return "found", self._keys.all if found is None else [found]
+
+
+class Fetched(NamedTuple):
+    """A key set and for how long it may be kept, as its provider says; or why there is none."""
+
+    keys: Keys | None
+    max_age: float | None = None
+    why: str = ""
+
+
+Told = Callable[[str, str], None]
+"""(provider, why): told how a fetch has ended; an empty `why` is a success."""
+
+
+class FetchedKeys:
+    """The keys that a provider publishes."""
+
+    def __init__(self, settings: Jwt, ca: str | None, scheduler: Scheduler, told: Told) -> None:
+        self._settings, self._scheduler, self._told = settings, scheduler, told
+        self._manner = manner_of(settings, ca)
+        self.provider = settings.jwks_url or settings.issuer or ""
+        self._keys: Keys | None = None
+        self._got_at = self._tried_at = float("-inf")
+        self._fresh = settings.refresh
+        self._fetching = self._closed = False
+        self._failures = 0
+        self._waiting: list[Callable[[], None]] = []
+        self._cancel: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Fetch them for the first time."""
+        if self._keys is None and not self._fetching and not self._failures:
+            self._fetch()
+
+    def close(self) -> None:
+        """Fetch nothing any more; who waits is told."""
+        self._closed = True
+        self._cancel()
+        self._tell_waiting()
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the keys were fetched; None: there are none."""
+        return None if self._keys is None else self._scheduler.monotonic() - self._got_at
+
+    def find(self, key_id: object, then: Callable[[], None] | None) -> tuple[Found, list[Key]]:
+        """The key with this identifier, or all where a token names none. `wait`: `then` is called when they have been
+        fetched; with None there is no waiting."""
+        keys = self._believed()
+        if keys is not None:
+            if key_id is None:
+                return "found", keys.all
+            if isinstance(key_id, str) and key_id in keys.by_id:
+                return "found", [keys.by_id[key_id]]
+            due = self._scheduler.monotonic() - self._tried_at >= UNKNOWN_SECONDS
+            if not self._fetching and due and not self._closed:
+                self._fetch()
+        if then is None or not self._fetching:
+            return "unavailable" if keys is None else "none", []
+        if len(self._waiting) >= MAX_WAITING:
+            return "busy", []
+        self._waiting.append(then)
+        return "wait", []
+
+    def _believed(self) -> Keys | None:
+        if self._scheduler.monotonic() - self._got_at > self._fresh + self._settings.keep:
+            self._keys = None
+        return self._keys
+
+    # -- fetching --
+
+    def _fetch(self) -> None:
+        self._cancel()
+        self._fetching, self._tried_at = True, self._scheduler.monotonic()
+        # A thread for each: a name server that hangs keeps nothing waiting, the end of the process neither.
+        threading.Thread(target=self._run, name="keys", daemon=True).start()
+
+    def _run(self) -> None:
+        """On the thread."""
+        try:
+            fetched = fetch(self._settings, self._manner)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, there are no keys
+            fetched = Fetched(None, why=f"{self.provider}: {type(error).__name__}")
+        self._scheduler.soon(lambda: self._fetched(fetched))
+
+    def _fetched(self, fetched: Fetched) -> None:
+        self._fetching = False
+        if self._closed:
+            return
+        if fetched.keys is not None:
+            self._keys, self._failures, self._got_at = fetched.keys, 0, self._scheduler.monotonic()
+            said = self._settings.refresh if fetched.max_age is None else fetched.max_age
+            self._fresh = max(LEAST_SECONDS, min(self._settings.refresh, said))
+            again = self._fresh * EARLY
+        else:
+            self._failures += 1
+            again = min(RETRY_MOST, 2.0 ** min(self._failures, 10))
+        self._cancel = self._scheduler.later(again, self._again)
+        self._told(self.provider, fetched.why)
+        self._tell_waiting()
+
+    def _again(self) -> None:
+        if not self._fetching and not self._closed:
+            self._fetch()
+
+    def _tell_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then()
+
+
+def manner_of(settings: Jwt, ca: str | None) -> Manner:
+    """How its provider is asked."""
+    return Manner(settings.timeout, ca, settings.private_addresses, settings.redirects)
+
+
+def fetch(settings: Jwt, manner: Manner) -> Fetched:
+    """The keys of an issuer as they are now. Blocks."""
+    origin = settings.jwks_url or settings.issuer or ""
+    try:
+        answer = ask(settings.jwks_url or _discovered(origin, manner), manner, origin)
+        return Fetched(keys_of(answer.value), answer.max_age)
+    except (Unanswered, NoKeySet) as error:
+        where = "" if isinstance(error, Unanswered) else f"{origin}: "
+        return Fetched(None, why=f"{where}{error}")
+
+
+def _discovered(issuer: str, manner: Manner) -> str:
+    """Where an issuer says that its keys are (OpenID Connect Discovery 1.0, 4)."""
+    document = ask(issuer.rstrip("/") + DISCOVERY, manner).value
+    said = document if isinstance(document, dict) else {}
+    if said.get("issuer") != issuer:  # 4.3: exactly the same
+        raise NoKeySet(f"its configuration is that of the issuer {str(said.get('issuer'))[:100]!r}")
+    url = said.get("jwks_uri")
+    if not isinstance(url, str):
+        raise NoKeySet("its configuration has no `jwks_uri`")
+    return url

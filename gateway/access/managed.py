@@ -1,0 +1,184 @@
+"""Users and roles that are managed while the gateway runs: what is known of each, and who comes in by it.
+
+Kept in memory, changed on the reactor's thread, read on any. Where they are stored is not known here. A password that
+the gateway has made is long and random, so that one round of SHA-512 keeps it; one that somebody has chosen is kept by
+Argon2id.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from gateway.access.logins import Answer, Credentials, Login
+from gateway.access.passwords import hash_password, verify
+from gateway.config.security import MethodName
+from gateway.routing.acl import Lists
+
+TOKEN_SECONDS = 7 * 86400.0
+LEAST_OWN = 20
+"""Characters of a password that a device chooses for itself: it is no word, but made by a machine."""
+_HASHES = threading.BoundedSemaphore(2)
+
+
+class User(NamedTuple):
+    """One user."""
+
+    name: str
+    password: str = ""
+    """Its hash; empty: none lets it in."""
+    role: str = ""
+    enabled: bool = True
+    client_id: str = ""
+    """The only client identifier it may have; empty: any."""
+    fingerprint: str = ""
+    """SHA-256 of the certificate that it has to have."""
+    token: str = ""
+    """Hash of the token with which it sets its password once."""
+    token_ends: float = 0.0
+    changed: float = 0.0
+
+
+class Role(NamedTuple):
+    """What its users may publish and subscribe where the access list says nothing."""
+
+    name: str
+    publish: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] = ()
+
+
+class ManagedUsers:
+    """The method `managed`, and what the gatekeeper asks about users whatever method knows them by."""
+
+    name: MethodName = "managed"
+    by_client = asked_again = waits = False
+
+    def __init__(self) -> None:
+        self.on_claimed: Callable[[User], None] = lambda _user: None
+        """Told on any thread of a user who has set its password with its token."""
+        self.users: dict[str, User] = {}
+        self.roles: dict[str, Role] = {}
+        self._fingerprints: dict[str, str] = {}
+        self._claims = threading.Lock()
+        self._dummy = hash_password(secrets.token_bytes(16))
+
+    # -- what is known --
+
+    def put(self, users: Iterable[User], roles: Iterable[Role] = ()) -> None:
+        """These are as they are from now on."""
+        for one in users:
+            self._unbind(one.name)
+            self.users[one.name] = one
+            if one.fingerprint:
+                self._fingerprints[one.fingerprint] = one.name
+        self.roles |= {one.name: one for one in roles}
+
+    def remove(self, users: Iterable[str], roles: Iterable[str] = ()) -> None:
+        """There are no such users and roles any more."""
+        for name in users:
+            self._unbind(name)
+            self.users.pop(name, None)
+        for name in roles:
+            self.roles.pop(name, None)
+
+    def _unbind(self, name: str) -> None:
+        old = self.users.get(name)
+        if old is not None and old.fingerprint:
+            self._fingerprints.pop(old.fingerprint, None)
+
+    def lists(self, user: str | None) -> Lists | None:
+        """What the role of a user lets it do; None: it has none."""
+        known = self.users.get(user or "")
+        if known is None or not known.role:
+            return None
+        role = self.roles.get(known.role)
+        return Lists() if role is None else Lists(role.publish, role.subscribe)
+
+    def version(self, user: str) -> str:
+        """Changes with each change of the user: what was remembered of its passwords is void then."""
+        known = self.users.get(user)
+        return "" if known is None else repr(known.changed)
+
+    def refuses(self, user: str | None, client_id: str) -> str:
+        """Why a user is not let in, whatever has proved who it is; empty: nothing speaks against it."""
+        known = self.users.get(user or "")
+        if known is None:
+            return ""
+        if not known.enabled:
+            return "the user is disabled"
+        return "the user has another client identifier" if known.client_id not in {"", client_id} else ""
+
+    def certified(self, name: str | None, fingerprint: str) -> str | None:
+        """The user of a certificate: who is bound to it, else whom it names, unless that one is bound to another."""
+        bound = self._fingerprints.get(fingerprint)
+        if bound is not None:
+            return bound
+        known = self.users.get(name or "")
+        return "" if known is not None and known.fingerprint else name
+
+    # -- logging in --
+
+    def ask(self, who: Credentials) -> Answer:
+        """Takes as long for one that is not known as for a chosen password."""
+        user, password = self.users.get(who.username or ""), who.password or b""
+        if user is None or not user.enabled:
+            self._verify(self._dummy, password)
+            return None
+        if user.password and self._verify(user.password, password):
+            return Login(user.name, self.name)
+        return Login(user.name, self.name, 0.0) if user.token and self._claim(user, password) else None
+
+    def _claim(self, user: User, password: bytes) -> bool:
+        """`TOKEN:PASSWORD` sets the password, once; the same again is let in, in case the first answer was lost."""
+        token, colon, own = password.partition(b":")
+        if not colon or len(own) < LEAST_OWN or not verify(user.token, token):
+            return False
+        with self._claims:
+            now = self.users.get(user.name)
+            if now is None or now.token != user.token:
+                return False
+            if now.token_ends:
+                if now.token_ends < time.time():
+                    return False
+                now = now._replace(password=hashed(own), token_ends=0.0)
+                self.users[user.name] = now
+                self.on_claimed(now)
+                return True
+            return verify(now.password, own)
+
+    @staticmethod
+    def _verify(stored: str, password: bytes) -> bool:
+        if stored.startswith("$argon2"):
+            with _HASHES:
+                return verify(stored, password)
+        return verify(stored, password)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def hashed(secret: bytes) -> str:
+    """A hash of a secret that nobody can guess, made by a machine: one round is enough."""
+    salt = secrets.token_bytes(12)
+    digest = hashlib.sha512(secret + salt).digest()
+    return f"$6${base64.b64encode(salt).decode()}${base64.b64encode(digest).decode()}"
+
+
+def made_secret() -> str:
+    """A new password or token: 192 bits."""
+    return secrets.token_urlsafe(24)
+
+
+def user_of(record: dict[str, Any]) -> User:
+    """A user as it is stored (TypeError, ValueError: it is none)."""
+    return User(**record)
+
+
+def role_of(record: dict[str, Any]) -> Role:
+    """A role as it is stored."""
+    return Role(record["name"], tuple(record["publish"]), tuple(record["subscribe"]))

@@ -1,0 +1,216 @@
+"""The settings of identity and authority with the files they name, read together; ConfigurationError says what is
+wrong with one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from gateway.access.checks import BATCH_THREADS, THREADS, WAITING_THREADS
+from gateway.access.logins import Authenticator, HashedUsers, Method, OwnFunction, PlainUsers
+from gateway.access.managed import ManagedUsers
+from gateway.access.passwords import Hashes, read_password_file
+from gateway.access.scram import Users
+from gateway.access.tokens import Issuers, Tokens
+from gateway.config.model import Settings
+from gateway.config.security import AclEntry, ClientIds, Guessing
+from gateway.config.source import read_yaml
+from gateway.errors import ConfigurationError, Finding
+from gateway.ports.counters import IdentityMethod
+from gateway.routing.acl import Acl, compile_acl
+
+Told = Callable[[IdentityMethod, str, str], None]
+"""(method, provider, why): told on any thread how a provider has answered; an empty `why`: well."""
+
+
+@dataclass(slots=True)
+class Policy:
+    """What is in force."""
+
+    tokens: Tokens
+    methods: list[Method]
+    """What is asked about user and password, in order."""
+    acl: Acl
+    anonymous_on: dict[str, bool]
+    certificates: bool
+    certificate_client_id: bool
+    scram: Users
+    client_ids: ClientIds
+    guesses: Guessing
+    managed: bool
+    """Whether users are managed while the gateway runs."""
+
+    @property
+    def checked(self) -> bool:
+        """Whether there is anything to check a user's password or token with."""
+        return bool(self.methods or self.tokens)
+
+    @property
+    def gives(self) -> bool:
+        """Whether a login may say what its client may publish and subscribe."""
+        return self.tokens.give or self.managed or any(one.name == "webhook" for one in self.methods)
+
+    @property
+    def threads(self) -> int:
+        """How many passwords are checked at a time."""
+        if any(one.name == "webhook" for one in self.methods):
+            return BATCH_THREADS
+        return WAITING_THREADS if any(one.waits for one in self.methods) else THREADS
+
+    @property
+    def by_client(self) -> bool:
+        """Whether an answer may depend on the client identifier."""
+        return any(one.by_client for one in self.methods)
+
+    def close(self) -> None:
+        """It is in force no more."""
+        for one in self.methods:
+            one.close()
+
+
+def policy_of(
+    settings: Settings, reached: dict[str, str], secret: bytes, issuers: Issuers | None, told: Told,
+    managed: ManagedUsers | None = None,
+) -> Policy:  # fmt: skip
+    """The settings with their files as they are now (ConfigurationError). `reached`: where each listener is bound."""
+    security = settings.security
+    listeners = [
+        one.model_copy(update={"bind": reached[one.name], "unix": None}) if one.name in reached else one
+        for one in settings.listeners
+    ]
+    plain = {
+        name: _first_line(settings.resolve(one.password_file, f"security.users.{name}.password_file"))
+        for name, one in security.users.items()
+        if one.password_file is not None
+    }
+    plain |= {
+        name: one.password.get_secret_value().encode()
+        for name, one in security.users.items()
+        if one.password is not None
+    }
+    empty = [name for name, password in plain.items() if not password]
+    if empty:
+        what = f"the password of user `{empty[0]}` is empty"
+        raise ConfigurationError([Finding(f"security.users.{empty[0]}", 1, 1, what, "write one into its file")])
+    hashed = {}
+    if security.password_file is not None:
+        hashed = read_password_file(Path(settings.resolve(security.password_file, "security.password_file")))
+    made: dict[str, Callable[[], Method]] = {
+        "users": lambda: PlainUsers(plain),
+        "password_file": lambda: HashedUsers(Hashes(hashed, secret)),
+        "managed": lambda: managed or ManagedUsers(),
+        "ldap": lambda: _directory(settings, told),
+        "webhook": lambda: _webhook(settings, told),
+        "authenticator": lambda: _own_function(settings),
+    }
+    return Policy(
+        Tokens([]) if issuers is None else issuers.of(settings),
+        [made[name]() for name in security.in_order if name in made and (name != "password_file" or hashed)],
+        acl=acl_of(settings),
+        anonymous_on={one.name: settings.anonymous_on(one) for one in listeners},
+        certificates=security.certificate_user != "none",
+        certificate_client_id=security.certificate_client_id,
+        scram=Users(plain, secret),
+        client_ids=security.client_ids,
+        guesses=security.guesses,
+        managed=security.managed,
+    )
+
+
+def _own_function(settings: Settings) -> Method:
+    function = authenticator_of(settings)
+    assert function is not None  # noqa: S101 -- it is configured
+    return OwnFunction(function)
+
+
+def _directory(settings: Settings, told: Told) -> Method:
+    from gateway.access.directory import Directory  # its library is an extra
+
+    ldap = settings.security.ldap
+    assert ldap is not None  # noqa: S101 -- it is configured
+    secret = None if ldap.password is None else ldap.password.get_secret_value()
+    if secret is None and ldap.password_file is not None:
+        secret = _secret(settings.resolve(ldap.password_file, "security.ldap.password_file"))
+    ca = None if ldap.ca is None else settings.resolve(ldap.ca, "security.ldap.ca")
+    return Directory(ldap, ca, secret, partial(told, "ldap"))
+
+
+def _webhook(settings: Settings, told: Told) -> Method:
+    from gateway.access.webhook import Asked  # with what it needs to ask, only where it is asked
+
+    webhook = settings.security.webhook
+    assert webhook is not None  # noqa: S101 -- it is configured
+    file, ca = webhook.token_file, webhook.ca
+    token = None if file is None else _secret(settings.resolve(file, "security.webhook.token_file"))
+    ca = None if ca is None else settings.resolve(ca, "security.webhook.ca")
+    return Asked(webhook, ca, token, partial(told, "webhook"))
+
+
+def _secret(file: str) -> str:
+    """What a file holds in its first line."""
+    secret = _first_line(file).decode(errors="replace")
+    if not secret:
+        raise ConfigurationError([Finding(file, 1, 1, "the password is empty", "write one into the file")])
+    return secret
+
+
+def _first_line(name: str) -> bytes:
+    try:
+        return Path(name).read_bytes().split(b"\n", 1)[0].rstrip(b"\r")
+    except OSError as error:
+        raise ConfigurationError([Finding(name, 1, 1, f"cannot be read: {error}", "check the name")]) from error
+
+
+def acl_of(settings: Settings) -> Acl:
+    """The access list of the settings, or of the file they name (ConfigurationError)."""
+    return compile_acl(_acl_entries(settings))
+
+
+def _acl_entries(settings: Settings) -> list[AclEntry] | None:
+    acl = settings.security.acl
+    if not isinstance(acl, str):
+        return acl
+    path = Path(settings.resolve(acl, "security.acl"))
+    document = read_yaml(str(path), _first_lines(path))
+    value = document.value
+    entries = value.get("acl") if isinstance(value, dict) else value
+    if not isinstance(entries, list):
+        raise ConfigurationError(
+            [Finding(str(path), 1, 1, "not a list of entries", "write a list, or `acl:` with one")]
+        )
+    try:
+        return [AclEntry.model_validate(entry) for entry in entries]
+    except ValueError as error:
+        raise ConfigurationError([Finding(str(path), 1, 1, str(error), "correct the entry")]) from error
+
+
+def _first_lines(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError([Finding(str(path), 1, 1, f"cannot be read: {error}", "check the name")]) from error
+
+
+def authenticator_of(settings: Settings) -> Authenticator | None:
+    """The operator's own check, if there is one (ConfigurationError). Its module may lie beside the settings."""
+    name = settings.security.authenticator
+    if name is None:
+        return None
+    beside = str(Path(settings.source).resolve().parent if settings.source else Path.cwd())
+    if beside not in sys.path:
+        sys.path.append(beside)  # last, so that it takes nothing's place
+    module, _, function = name.partition(":")
+    try:
+        found: Authenticator = getattr(importlib.import_module(module), function)
+    except ModuleNotFoundError as error:
+        fix = f"put {module}.py into {beside}, or its directory into PYTHONPATH"
+        raise ConfigurationError([Finding("security.authenticator", 1, 1, f"{name}: {error}", fix)]) from error
+    except (ImportError, AttributeError, ValueError) as error:
+        finding = Finding("security.authenticator", 1, 1, f"{name}: {error}", "write `module:function`")
+        raise ConfigurationError([finding]) from error
+    return found

@@ -1,0 +1,160 @@
+"""Users that a service of the operator knows, asked over HTTP. Blocks: for threads.
+
+Questions that come together go in one request: while requests are under way those that come form the next one. When the
+service does not answer as it should nobody is kept waiting for it for some time.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gateway.access.granted import NoLists, lists_of
+from gateway.access.logins import Answer, Credentials, Login, NotNow
+from gateway.access.web import Manner, Unanswered, ask
+from gateway.config.identity import Webhook
+from gateway.config.security import MethodName
+
+REQUESTS = 2
+"""Under way at a time."""
+MAX_QUESTIONS = 50
+"""In one request."""
+REST_SECONDS = 2.0
+MAX_NAME = 1024
+_NOT_NOW = "the service that knows users does not answer now: try again later"
+
+
+class _Batch:
+    """Questions that go together, and what was answered."""
+
+    def __init__(self) -> None:
+        self.questions: list[Credentials] = []
+        self.answers: list[Answer] = []
+        self.done = threading.Event()
+
+
+class Asked:
+    """Users of the service."""
+
+    name: MethodName = "webhook"
+    by_client = waits = True
+    asked_again = False
+
+    def __init__(
+        self, settings: Webhook, ca: str | None, token: str | None, told: Callable[[str, str], None]
+    ) -> None:  # fmt: skip
+        self._settings, self._told = settings, told
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._manner = Manner(settings.timeout, ca, settings.private_addresses)
+        self._lock = threading.Lock()
+        self._forming: _Batch | None = None
+        self._under_way = threading.BoundedSemaphore(REQUESTS)
+        self._rests_until = 0.0
+
+    def ask(self, who: Credentials) -> Answer:
+        """Who the service says that this is."""
+        if time.monotonic() < self._rests_until:
+            return self._unanswered(who)
+        with self._lock:
+            batch = self._forming
+            first = batch is None or len(batch.questions) >= MAX_QUESTIONS
+            if batch is None or first:
+                batch = self._forming = _Batch()
+            place = len(batch.questions)
+            batch.questions.append(who)
+        if first:
+            self._send(batch)
+        else:
+            batch.done.wait(3 * self._settings.timeout)
+        return batch.answers[place] if batch.answers else self._unanswered(who)
+
+    def _send(self, batch: _Batch) -> None:
+        """When its turn has come. What has joined until then goes with it."""
+        try:
+            with self._under_way:
+                with self._lock:
+                    if self._forming is batch:
+                        self._forming = None
+                if time.monotonic() >= self._rests_until:
+                    self._request(batch)
+        finally:
+            batch.done.set()
+
+    def _request(self, batch: _Batch) -> None:
+        why = ""
+        try:
+            said = self._said(batch.questions)
+        except Unanswered as error:
+            self._rests_until = time.monotonic() + REST_SECONDS
+            why = str(error)
+        else:
+            answers: list[Answer] = []
+            for who, one in zip(batch.questions, said, strict=True):
+                try:
+                    answers.append(self._login(one))
+                except NoLists as error:
+                    why = f"{self._settings.url}: {error}"
+                    answers.append(self._unanswered(who))
+            batch.answers = answers
+        self._told(self._settings.url, f"webhook: {why}" if why else "")
+
+    def _said(self, questions: list[Credentials]) -> list[Any]:
+        """An entry for each question (Unanswered)."""
+        url = self._settings.url
+        question = {"version": 1, "logins": [_question(one) for one in questions]}
+        answer = ask(url, self._manner, body=json.dumps(question).encode(), headers=self._headers)
+        said = answer.value.get("logins") if isinstance(answer.value, dict) else None
+        if not isinstance(said, list) or len(said) != len(questions):
+            raise Unanswered(f"{url}: its answer has no list `logins` with an entry for each question")
+        return said
+
+    def _login(self, said: Any) -> Answer:
+        """One entry of an answer. NoLists: it is none that could be understood, and lets nobody in."""
+        if not isinstance(said, dict) or not isinstance(said.get("allow"), bool):
+            raise NoLists("an entry of `logins` has no `allow` that is true or false")
+        if not said["allow"]:
+            return None
+        user, client_id = said.get("user"), said.get("client_id")
+        if not _is_name(user) or not (client_id is None or _is_name(client_id)):
+            raise NoLists("an entry of `logins` that allows has no `user`, or one that is no name")
+        ends, lasts = _number(said, "ends"), _number(said, "lasts")
+        topics = None if said.get("topics") is None else lists_of(said["topics"])
+        lasts = self._settings.cache if lasts is None else min(lasts, self._settings.cache)
+        return Login(str(user), self.name, lasts, client_id, ends or 0.0, topics)
+
+    def _unanswered(self, who: Credentials) -> NotNow:
+        """Open: who gives a name is let in by it if no other method can say more of him."""
+        if self._settings.fail == "open" and _is_name(who.username):
+            return NotNow(_NOT_NOW, Login(str(who.username), self.name, REST_SECONDS))
+        return NotNow(_NOT_NOW)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _question(who: Credentials) -> dict[str, str | None]:
+    said = {
+        "client_id": who.client_id, "user": who.username, "listener": who.listener, "address": who.address,
+    }  # fmt: skip
+    try:
+        said["password"] = None if who.password is None else who.password.decode()
+    except UnicodeDecodeError:
+        said["password_base64"] = base64.b64encode(who.password or b"").decode()
+    return said
+
+
+def _is_name(said: object) -> bool:
+    return isinstance(said, str) and 0 < len(said) <= MAX_NAME and said.isprintable()
+
+
+def _number(said: dict[str, Any], name: str) -> float | None:
+    value = said.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
+        raise NoLists(f"`{name}` is no number of seconds")
+    return float(value)

@@ -1,0 +1,145 @@
+"""Managed users on a state queue: a record for each user and role, read at the start, changed in units of work.
+
+Gateways that share the queue notice each other's changes by one record more, which every change replaces in its unit of
+work: it is looked at every two seconds, and when it is another than before all are read again.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from typing import Any
+
+from gateway.access.managed import ManagedUsers, Role, User, role_of, user_of
+from gateway.broker.engine import Engine
+from gateway.errors import MQError
+from gateway.mqtt import reasons
+from gateway.observe import logs
+from gateway.ports.state_queues import USERS
+
+log = logs.get("mqgate")
+LOOK_SECONDS = 2.0
+VERSION = sha256(b"version").digest()[:24]
+_Found = dict[str, User | Role]
+
+
+class UserStore:
+    """Stores what is managed, and brings changes into force for clients that are connected."""
+
+    def __init__(self, engine: Engine, managed: ManagedUsers) -> None:
+        self._engine, self.managed = engine, managed
+        self._version = b""
+        self._looking = False
+        managed.on_claimed = lambda user: engine.context.scheduler.soon(lambda: self.change([user]))
+
+    def start(self) -> None:
+        """Read all, before anybody connects; then look for changes of others."""
+        found, self._version = self._load()
+        self._use(found)
+        if self._engine.context.remote_reads is not None:
+            self._later()
+
+    # -- changes --
+
+    def change(
+        self, users: Iterable[User] = (), roles: Iterable[Role] = (), *, gone: Iterable[User | Role] = (),
+        done: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """Put these into force and store them; `done` is called when that is committed."""
+        users, roles, gone = [one._replace(changed=time.time()) for one in users], list(roles), list(gone)
+        batch = self._engine.context.batch
+        stored: list[User | Role] = [*users, *roles]
+        for one in stored:
+            batch.replace(USERS, key_of(one), json.dumps(_record(one), separators=(",", ":")).encode())
+        for one in gone:
+            batch.replace(USERS, key_of(one), None)
+        self._version = secrets.token_bytes(16)
+        batch.replace(USERS, VERSION, self._version)
+        batch.after.append(done)
+        self.managed.put(users, roles)
+        self.managed.remove(
+            [one.name for one in gone if isinstance(one, User)], [one.name for one in gone if isinstance(one, Role)]
+        )
+        self._enforce({one.name for one in (*users, *gone) if isinstance(one, User)}, everybody=bool(roles or gone))
+        self._engine.flush()
+
+    def _enforce(self, changed: set[str], *, everybody: bool) -> None:
+        """Those that may not be connected any more are not, and rights are those of now."""
+        engine = self._engine
+        for session in list(engine.sessions):
+            connection = session.connection
+            if connection is None or session.user not in changed:
+                continue
+            why = self.managed.refuses(session.user, session.client_id)
+            if not why and session.user not in self.managed.users and connection.auth.method == "managed":
+                why = "the user is no more"
+            if why:
+                engine.context.refuse(connection, reasons.NOT_AUTHORIZED, "not_authorized", why)
+            elif not everybody:
+                engine.in_flight.check_rights_of(session.client_id)
+        if everybody:
+            engine.in_flight.check_rights()
+
+    # -- the queue --
+
+    def _load(self) -> tuple[_Found, bytes]:
+        """All that is stored, by name and kind. What cannot be read is left out, and said."""
+        found: _Found = {}
+        version = b""
+        for key, stored in self._engine.context.queue_manager.load(USERS):
+            if key == VERSION:
+                version = bytes(stored.data)
+                continue
+            try:
+                record = json.loads(stored.data)
+                kind = record.pop("kind")
+                found[kind + record["name"]] = user_of(record) if kind == "user" else role_of(record)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                log.warning("user.unreadable", f"a record of {USERS} is none of a user or role: {error}", key=key.hex())
+        return found, version
+
+    def _use(self, found: _Found) -> None:
+        users = {one.name: one for one in found.values() if isinstance(one, User)}
+        roles = {one.name: one for one in found.values() if isinstance(one, Role)}
+        managed = self.managed
+        gone = managed.users.keys() - users.keys()
+        changed = {name for name, one in users.items() if managed.users.get(name) != one}
+        others = roles != managed.roles
+        managed.remove(gone, managed.roles.keys() - roles.keys())
+        managed.put([users[name] for name in changed], roles.values())
+        if changed or gone or others:
+            self._enforce(changed | gone, everybody=others or bool(gone))
+
+    def _later(self) -> None:
+        self._engine.context.scheduler.later(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        context = self._engine.context
+        context.ask(lambda: self._newer(), self._looked)  # noqa: PLW0108 -- a name for the log
+
+    def _newer(self) -> tuple[_Found, bytes] | None:
+        rows = self._engine.context.queue_manager.fetch(USERS, VERSION, 1)
+        seen = bytes(rows[-1].data) if rows else b""
+        return None if seen == self._version else self._load()
+
+    def _looked(self, found: tuple[_Found, bytes] | MQError | None) -> None:
+        if found is not None and not isinstance(found, MQError):
+            self._version = found[1]
+            self._use(found[0])
+        self._later()
+
+
+def key_of(one: User | Role) -> bytes:
+    """The key of a record."""
+    return sha256(f"{_kind(one)}:{one.name}".encode()).digest()[:24]
+
+
+def _kind(one: User | Role) -> str:
+    return "user" if isinstance(one, User) else "role"
+
+
+def _record(one: User | Role) -> dict[str, Any]:
+    return {"kind": _kind(one), **one._asdict()}

@@ -1,0 +1,36 @@
+"""How this process keeps its memory: when the garbage collector runs, and what the C library gives back."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Options of mallopt(3)."""
+KEPT, LONGEST = 32 << 20, 8 << 20
+"""Bytes of free memory that are kept, and the longest piece that comes from there."""
+_OPERATORS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+"""Variables by which an operator says the same; then nothing is changed here."""
+
+
+def collect_seldom() -> None:
+    """Let the garbage collector run seldom, and never over what exists now: a run over the objects of tens of thousands
+    of sessions would stop the gateway for every device. Messages and connections end in no cycle of references, which
+    tests check; what may still be left is young, and collected now and then."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 10)
+
+
+def keep_what_is_freed() -> bool:
+    """Have the allocator keep the memory of one batch for the next. By itself the GNU C library returns a frame's
+    memory to the system as soon as it is written and asks for it again a millisecond later, page by page: with payloads
+    of 16 KiB that is a third of all processor time. False: another library, or an operator has decided."""
+    if any(name in os.environ for name in _OPERATORS):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return False
+    return bool(mallopt(_M_MMAP_THRESHOLD, LONGEST)) and bool(mallopt(_M_TRIM_THRESHOLD, KEPT))

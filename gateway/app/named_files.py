@@ -1,0 +1,98 @@
+"""The files that settings name, looked at before anything is started: `mqgate check` and the start say which is missing
+or does not fit, where it is named, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from gateway.access.passwords import read_password_file
+from gateway.access.policy import acl_of, authenticator_of
+from gateway.app.listener_settings import listeners_of, resolved_admin_tls
+from gateway.config.load import display
+from gateway.config.model import Settings
+from gateway.errors import ConfigurationError, Finding
+
+NAMING = frozenset({
+    "certificate", "key", "client_ca", "crl", "ca", "token_file", "read_token_file", "password_file", "jwks_file",
+    "client_secret_file",
+    "ccdt", "objects",
+})  # fmt: skip
+"""Last words of the keys whose value is a file that has to be there."""
+
+
+def wrong_files(settings: Settings) -> list[Finding]:
+    """Everything that is wrong with them, in the order of the settings."""
+    return [*_unreadable(settings), *_unfit_certificates(settings), *_unfit_access(settings)]
+
+
+def _unreadable(settings: Settings) -> Iterator[Finding]:
+    for key, value, _ in display(settings):
+        if key.rpartition(".")[2] in NAMING and isinstance(value, str):
+            path = Path(settings.resolve(value, key))
+            why = _why_unreadable(path)
+            if why:
+                fix = "write the file, or correct the name"
+                yield _at(settings, key, f"`{key}`: {path} {why}", fix)
+    if isinstance(settings.security.acl, str):
+        path = Path(settings.resolve(settings.security.acl, "security.acl"))
+        why = _why_unreadable(path)
+        if why:
+            yield _at(settings, "security.acl", f"`security.acl`: {path} {why}", "write the file, or correct the name")
+
+
+def _why_unreadable(path: Path) -> str:
+    """Empty: it can be read."""
+    try:
+        with path.open("rb") as file:
+            file.read(1)
+    except FileNotFoundError:
+        return "does not exist"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    return ""
+
+
+def _unfit_certificates(settings: Settings) -> Iterator[Finding]:
+    """Certificates and keys that the TLS library does not take: broken ones, and a key of another certificate."""
+    found = [(f"listener `{one.name}`", f"listeners.{n}", one.tls) for n, one in enumerate(listeners_of(settings))]
+    for name, where, tls in [*found, ("the admin port", "admin", resolved_admin_tls(settings))]:
+        if tls is None:
+            continue
+        if any(_why_unreadable(Path(file)) for file in (tls.certificate, tls.key, tls.client_ca, tls.crl) if file):
+            continue  # said already
+        from gateway.net.tls import TlsContext  # the TLS library: only where there is TLS
+
+        try:
+            TlsContext(tls, browsers=False)
+        except OSError as error:
+            fix = "write a certificate in PEM form with its chain, and the key that belongs to it"
+            yield _at(settings, f"{where}.tls.certificate", f"{name}: {error}", fix)
+
+
+def _unfit_access(settings: Settings) -> Iterator[Finding]:
+    """Password file, access list and authenticator, read as the start reads them."""
+    security = settings.security
+    name = security.password_file
+    if name is not None:
+        path = Path(settings.resolve(name, "security.password_file"))
+        if not _why_unreadable(path):
+            yield from _findings(lambda: read_password_file(path))
+    if not isinstance(security.acl, str) or not _why_unreadable(Path(settings.resolve(security.acl, "security.acl"))):
+        yield from _findings(lambda: acl_of(settings))
+    yield from _findings(lambda: authenticator_of(settings))
+
+
+def _findings(read: Callable[[], object]) -> list[Finding]:
+    try:
+        read()
+    except ConfigurationError as error:
+        return error.findings
+    return []
+
+
+def _at(settings: Settings, key: str, what: str, fix: str) -> Finding:
+    """At the line of the settings that names it, as far as it is one of a file."""
+    origin = settings.origin(key)
+    file, _, line = origin.rpartition(":")
+    return Finding(file, int(line), 1, what, fix) if file and line.isdigit() else Finding(origin, 1, 1, what, fix)

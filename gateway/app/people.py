@@ -1,0 +1,105 @@
+"""The people of the settings: their file, those who know them elsewhere, bounds of guesses and sessions; read at start
+and again on reload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.access.guesses import Guesses
+from gateway.app import log_lines
+from gateway.config.model import Settings
+from gateway.errors import ConfigurationError, Finding
+from gateway.people.people import Directory, People
+from gateway.people.sessions import Sessions
+from gateway.people.users_file import UsersFile
+
+if TYPE_CHECKING:
+    from gateway.people.oidc import Provider
+
+
+def people_of(settings: Settings, directory: Path, secret: bytes, soon: Callable[[Callable[[], None]], None]) -> People:
+    """The people of these settings (ConfigurationError)."""
+    bounds = settings.security.guesses
+    guesses = Guesses(bounds.per_user, bounds.per_address, bounds.within)
+    sessions = Sessions(settings.admin.session_idle, settings.admin.session_length)
+    people = People(users_file(settings, directory), guesses, sessions, secret, soon)
+    prepare(people, None, settings, directory)()
+    return people
+
+
+def prepare(people: People, before: Settings | None, settings: Settings, directory: Path) -> Callable[[], None]:
+    """Read the file again; calling the answer puts it into force. ConfigurationError: nothing changes. Who was signed
+    in by a provider or directory with other settings is signed out."""
+    file = users_file(settings, directory)
+    users = file.read()
+    told = Providers().told
+    provider, known = _provider(settings, told), _directory(settings, told)
+    changed = {
+        name
+        for name in ("oidc", "ldap")
+        if before is not None and getattr(before.admin, name) != getattr(settings.admin, name)
+    }
+
+    def use() -> None:
+        bounds = settings.security.guesses
+        people.guesses.use(bounds.per_user, bounds.per_address, bounds.within)
+        people.sessions.idle, people.sessions.length = settings.admin.session_idle, settings.admin.session_length
+        people.file = file
+        people.use(users)
+        people.use_others(provider, known, changed)
+
+    return use
+
+
+class Providers:
+    """Each change of whether somebody answers is a line in the log."""
+
+    def __init__(self) -> None:
+        self._well: dict[str, bool] = {}
+
+    def told(self, provider: str, why: str) -> None:
+        """One has answered; `why` not, if it has not."""
+        if self._well.get(provider, True) != (not why):
+            log_lines.identity(provider, why)
+        self._well[provider] = not why
+
+
+def users_file(settings: Settings, directory: Path) -> UsersFile:
+    """The file of users."""
+    named = settings.admin.users_file
+    return UsersFile(directory / "admin.users" if named is None else Path(settings.resolve(named, "admin.users_file")))
+
+
+def _provider(settings: Settings, told: Callable[[str, str], None]) -> Provider | None:
+    oidc = settings.admin.oidc
+    if oidc is None:
+        return None
+    from gateway.people.oidc import Provider  # with what it needs to ask, only where it is asked
+
+    secret = None if oidc.client_secret is None else oidc.client_secret.get_secret_value()
+    if secret is None and oidc.client_secret_file is not None:
+        secret = _first_line(settings.resolve(oidc.client_secret_file, "admin.oidc.client_secret_file"))
+    ca = None if oidc.ca is None else settings.resolve(oidc.ca, "admin.oidc.ca")
+    return Provider(oidc, ca, secret, told)
+
+
+def _directory(settings: Settings, told: Callable[[str, str], None]) -> Directory | None:
+    ldap = settings.admin.ldap
+    if ldap is None:
+        return None
+    from gateway.access.directory import Directory as LdapDirectory  # its library is an extra
+
+    secret = None if ldap.password is None else ldap.password.get_secret_value()
+    if secret is None and ldap.password_file is not None:
+        secret = _first_line(settings.resolve(ldap.password_file, "admin.ldap.password_file"))
+    ca = None if ldap.ca is None else settings.resolve(ldap.ca, "admin.ldap.ca")
+    return LdapDirectory(ldap, ca, secret, told)
+
+
+def _first_line(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8").split("\n", 1)[0].rstrip("\r")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError([Finding(name, 1, 1, f"cannot be read: {error}", "check the name")]) from error

@@ -1,0 +1,78 @@
+"""Targets: the queue managers besides that of the state, made where the settings name some."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gateway.broker.context import Context
+from gateway.broker.targets import Targets, marker_key_of
+from gateway.config.model import Settings
+from gateway.observe import logs
+from gateway.ports.batch import Scheduler
+from gateway.ports.state_queues import MARKERS
+
+if TYPE_CHECKING:
+    from gateway.backends.ibm.driver import ConnectSettings
+    from gateway.backends.targets.target import IbmTarget
+
+log = logs.get("mqgate.target")
+
+
+def open_targets(settings: Settings, scheduler: Scheduler, context: Context) -> Sequence[IbmTarget]:
+    """Begin to connect to them, and have units of work go by way of them. One that is away is waited for.
+    DriverUnavailable without a client library."""
+    if not settings.targets:
+        return ()
+    from gateway.app.ibm import count_attempt  # the drivers are optional
+    from gateway.backends.ibm.driver import load
+    from gateway.backends.ibm.worker import Backoff
+    from gateway.backends.targets.target import IbmTarget
+
+    made = []
+    for name, target in settings.targets.items():
+        connect = _connect_settings(settings, name)
+        made.append(
+            IbmTarget(
+                connect,
+                scheduler,
+                load(_driver(settings)),
+                marker_key_of(context.queue_manager.name),
+                backoff=Backoff(target.reconnect_from, target.reconnect_to),
+                told=partial(log.warning, "connection", target=name),
+                attempted=partial(count_attempt, context.counters, name),
+            )
+        )
+    Targets(context, made)
+    for one in made:
+        one.start()
+    return made
+
+
+def look(settings: Settings, name: str) -> str:
+    """What a target lacks, in words; MQError when it does not answer."""
+    from gateway.backends.ibm.driver import load
+    from gateway.errors import MQError
+    from gateway.mq import constants as mq
+
+    connect = _connect_settings(settings, name)
+    session = load(_driver(settings)).connect(connect)
+    try:
+        session.inquire(MARKERS, mq.MQIA_CURRENT_Q_DEPTH)
+    except MQError as error:
+        return f"{MARKERS} cannot be used ({error}): define it, as deploy/mq/state.mqsc does"
+    finally:
+        session.disconnect()
+    return ""
+
+
+def _connect_settings(settings: Settings, name: str) -> ConnectSettings:
+    from gateway.app.ibm import connect_settings
+
+    return connect_settings(settings, settings.targets[name].as_ibm(name), f"targets.{name}")
+
+
+def _driver(settings: Settings) -> str:
+    ibm = settings.queue_manager.ibm
+    return ibm.driver if ibm is not None else "auto"

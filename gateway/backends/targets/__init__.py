@@ -1,0 +1,1 @@
+"""Queue managers beside that of the state, to which messages are put directly."""

@@ -1,0 +1,175 @@
+"""A target over IBM MQ: one connection, with units that are given up when the queue manager is lost or silent.
+
+The worker goes on with a unit that was given up: it finds out what its commit has done, or makes its calls again when
+the queue manager is back. Until that is known the target counts as away.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+from gateway.backends.ibm.driver import ConnectSettings, Driver
+from gateway.backends.ibm.identifiers import MessageIds
+from gateway.backends.ibm.reader import Reader
+from gateway.backends.ibm.unit_of_work import Marker, marker_key
+from gateway.backends.ibm.worker import Backoff, Worker
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.ports.batch import Done, Failure, Outcome, Scheduler, Stored, Unit
+from gateway.ports.state_queues import MARKERS
+from gateway.queue_manager.journal import failpoint
+
+ANSWER_SECONDS = 5.0
+"""A unit that has no outcome after so long is given up: others are not to wait for it."""
+_AGAIN_SECONDS = 1.0
+_STOP_SECONDS = 5.0
+_AT_ONCE = 500
+
+
+class IbmTarget:
+    """Implements `ports.targets.Target`. Made, `start`ed, `close`d."""
+
+    def __init__(
+        self,
+        settings: ConnectSettings,
+        scheduler: Scheduler,
+        driver: Driver,
+        markers: bytes,
+        *,
+        backoff: Backoff | None = None,
+        told: Callable[[str], None] = lambda _text: None,
+        attempted: Callable[[int], None] = lambda _reason: None,
+    ) -> None:
+        """`markers`: the key of those that are shown when it is connected. `told` gets a line for the operator at each
+        loss and return, in the reactor's thread."""
+        self.name = settings.name
+        self.away = "it is being connected"
+        self._settings, self._scheduler, self._driver = settings, scheduler, driver
+        self._told = told
+        self._markers = markers
+        self._new_id = MessageIds(time.time(), os.urandom(4))
+        self._on_ready: Callable[[list[Stored]], None] = lambda _markers: None
+        self._running: Unit | None = None
+        """The unit whose outcome somebody waits for."""
+        self._done: Done = lambda _unit, _outcome: None
+        self._settled: Done = lambda _unit, _outcome: None
+        self._cancel: Callable[[], None] = lambda: None
+        self._stopping = False
+        self._worker = Worker(
+            driver, settings, Marker(marker_key(0, os.urandom(12).hex())), self._new_id,
+            lambda unit, outcome: scheduler.soon(partial(self._finished, unit, outcome)),
+            backoff=backoff, told=lambda text: scheduler.soon(partial(self._hear, text)),
+            attempted=lambda reason: scheduler.soon(partial(attempted, reason)),
+            superseded=lambda text: scheduler.soon(partial(self._ended, text)),
+        )  # fmt: skip
+
+    def start(self) -> None:
+        """Begin to connect; a queue manager that is away is waited for."""
+        self._worker.start()
+        self._connect()
+
+    def close(self) -> None:
+        """Disconnect; a call that hangs in the client is left behind."""
+        self._stopping = True
+        self._cancel()
+        self._worker.stop()
+        self._worker.thread.join(_STOP_SECONDS)
+
+    def on_ready(self, call: Callable[[list[Stored]], None]) -> None:
+        """See `ports.targets.Target`."""
+        self._on_ready = call
+
+    def submit(self, unit: Unit, done: Done, settled: Done) -> None:
+        """See `ports.targets.Target`."""
+        self._running, self._done, self._settled = unit, done, settled
+        self._cancel = self._scheduler.later(ANSWER_SECONDS, partial(self._silent, unit))
+        self._worker.submit(unit)
+
+    # -- in the reactor's thread, called by the worker's --
+
+    def _connect(self) -> None:
+        """An empty unit: it is finished when there is a connection."""
+        self._worker.submit(Unit())
+
+    def _finished(self, unit: Unit, outcome: Outcome) -> None:
+        self._worker.concluded()
+        if unit is self._running:
+            self._running = None
+            self._cancel()
+            failpoint.reach("target.committed")
+            self._done(unit, outcome)
+            if outcome.failures and not self._worker.connected:
+                self._lose("the connection was lost")
+        elif not self._stopping:
+            if unit:
+                self._settled(unit, outcome)
+            if unit or not outcome.failures:
+                threading.Thread(target=self._look, name="mq-target", daemon=True).start()
+            else:
+                self._scheduler.later(_AGAIN_SECONDS, self._connect)
+
+    def _hear(self, text: str) -> None:
+        """The worker has lost its connection, or has it again."""
+        if self._stopping:
+            return
+        if not self._worker.connected:
+            self._give_up(text)
+        if not self.away or not self._worker.connected:
+            self._told(text)
+
+    def _silent(self, unit: Unit) -> None:
+        if unit is self._running:
+            self._give_up(f"it has not answered for {ANSWER_SECONDS:.0f} seconds")
+
+    def _give_up(self, why: str) -> None:
+        """Nobody waits for it any more. A unit that is under way is what connects again; else an empty one is."""
+        was_away, self.away = self.away, why
+        unit, self._running = self._running, None
+        if unit is not None:
+            self._cancel()
+            failure = Failure(-1, mq.MQRC_CONNECTION_BROKEN, f"{self.name}: {why}", away=True)
+            self._done(unit, Outcome([failure]))
+        elif not was_away:
+            self._connect()
+
+    def _lose(self, why: str) -> None:
+        if not self.away:
+            self.away = why
+            self._connect()
+
+    def _ended(self, text: str) -> None:
+        """A defect has stopped its thread."""
+        self._give_up(text)
+        self.away = f"{text}; it takes nothing until the gateway is started again"
+
+    # -- what lies there --
+
+    def _look(self) -> None:
+        """In a thread of its own: what other processes have left."""
+        reader = Reader(self._driver, self._settings, self._new_id)
+        try:
+            found = reader.fetch(MARKERS, self._markers, _AT_ONCE, None)
+        except MQError as error:
+            self._scheduler.soon(partial(self._hear_again, str(error)))
+        else:
+            self._scheduler.soon(partial(self._ready, found))
+        finally:
+            reader.close()
+
+    def _hear_again(self, why: str) -> None:
+        self.away = why
+        self._scheduler.later(_AGAIN_SECONDS, self._connect)
+
+    def _ready(self, markers: list[Stored]) -> None:
+        if self._stopping:
+            return
+        if not self._worker.connected:
+            self._connect()
+            return
+        self._on_ready(markers)
+        self.away = ""
+        self._told(f"connected to {self.name}")

@@ -1,0 +1,246 @@
+"""Publications that other gateways have put for this one on `MQGATE.FORWARD`, and those for a gateway that is no more.
+Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import NamedTuple
+
+from gateway.broker.context import Context
+from gateway.broker.deliver.fan_out import FanOut
+from gateway.broker.gateways.forwarded import Forwarded, decode_forwarded, groups_of
+from gateway.broker.gateways.moves import Has, Moves
+from gateway.broker.publish.route import Receiver, Route, Shared
+from gateway.broker.publish.router import Router
+from gateway.ports.batch import Stored, Token
+from gateway.ports.ownership import Forwards, forward_key
+from gateway.ports.state_queues import FORWARD
+from gateway.session.connection import Publisher
+from gateway.session.publication import Publication
+
+_BATCH, PAGE = 200, 500
+_PAUSE = 0.05
+_PATIENCE = 10.0
+"""Seconds for which a session that is on its way is waited for."""
+_MOST_ROWS = 5000
+"""With so many rows in the open batch, or so many that wait for sessions, nothing more is read."""
+_NOBODY = Publisher("", "", None, 5)
+
+
+class _Waiting(NamedTuple):
+    """What is for one client and has to wait, in order."""
+
+    since: float
+    rows: dict[Token, tuple[Stored, Forwarded]]
+
+
+class FromOthers:
+    """Hands over what other gateways have put for this one."""
+
+    def __init__(self, context: Context, router: Router, fan_out: FanOut, forwards: Forwards) -> None:
+        self.context = context
+        self.router = router
+        self.fan_out = fan_out
+        self.forwards = forwards
+        self.moves: Moves
+        """Set by whoever makes both."""
+        self.instance = forwards.instance
+        self.key = forward_key(self.instance)
+        self._waiting: dict[str, _Waiting] = {}
+        """By client: what is for a session that is on its way here, or of which is not known what comes from where."""
+        self._number_waiting = 0
+        self._routes: dict[str, Route] = {}
+        self._running = self._more = False
+
+    def start(self) -> None:
+        """Begin to read what is put for this gateway."""
+        self.forwards.receive(self.key, self.arrived)
+
+    def arrived(self) -> None:
+        """There may be something."""
+        if self._running:
+            self._more = True
+            return
+        self._running, self._more = True, False
+        self.context.scheduler.soon(self._pump)
+
+    def _pump(self) -> None:
+        context = self.context
+        context.now = context.scheduler.now()
+        leaving = context.draining and not context.connections  # others take over what is left
+        if leaving or context.batch.rows > _MOST_ROWS:
+            context.scheduler.later(_PAUSE, self._pump)
+            return
+        handed = self._hand_over_late()
+        if self._number_waiting < _MOST_ROWS:
+            found = self.forwards.claim(FORWARD, self.key, _BATCH)
+            handed += len(found)
+            for stored in found:
+                self._sort(stored)
+        if handed:
+            context.batch.after.append(lambda: context.scheduler.soon(self._pump))
+            context.flush()
+            return
+        context.flush()
+        self._running = False
+        if self._more:
+            self.arrived()
+        elif self._waiting:
+            context.scheduler.later(_PAUSE, self.arrived)
+
+    def _sort(self, stored: Stored) -> None:
+        """Hand it over, or keep it until its session has come; what is for others does not wait."""
+        try:
+            forwarded = decode_forwarded(stored.data)
+        except (ValueError, KeyError, TypeError):
+            self._record(stored, partial(decode_forwarded, stored.data))  # it is set aside
+            return
+        client = forwarded.client
+        if client and not forwarded.fence:
+            waiting = self._waiting.get(client)
+            if waiting is not None or self.moves.waits(forwarded, self.context.sessions.get(client)):
+                if waiting is None:
+                    waiting = self._waiting[client] = _Waiting(self.context.scheduler.monotonic(), {})
+                self._number_waiting += stored.token not in waiting.rows
+                waiting.rows[stored.token] = stored, forwarded
+                return
+        self._record(stored, partial(self._hand_over, stored, forwarded))
+
+    def _record(self, stored: Stored, call: Callable[[], object]) -> None:
+        self.context.set_aside.record("queue_message", FORWARD, self.key, stored, call)
+
+    def _hand_over_late(self) -> int:
+        """What has waited and need not any more. How much that was."""
+        now, handed = self.context.scheduler.monotonic(), 0
+        for client, (since, rows) in list(self._waiting.items()):
+            session = self.context.sessions.get(client)
+            lost = session is None and now - since > _PATIENCE  # it has ended meanwhile
+            for token, (stored, forwarded) in list(rows.items()):
+                if not lost and self.moves.waits(forwarded, session):
+                    break
+                del rows[token]
+                handed += 1
+                self._record(stored, partial(self._hand_over, stored, forwarded))
+            if not rows:
+                del self._waiting[client]
+        self._number_waiting -= handed
+        return handed
+
+    def _hand_over(self, stored: Stored, forwarded: Forwarded) -> None:
+        self.context.batch.take(FORWARD, self.key, stored.token)
+        if forwarded.fence:
+            self.moves.fence_is_back(forwarded.client, forwarded.fence)
+            return
+        route = self._route(forwarded.publication.topic.decode())
+        if forwarded.left:
+            self._give(
+                route, forwarded, [one for one in route.receivers if self.moves.had_left(one.session, forwarded)]
+            )
+        elif forwarded.client:
+            self._for_one(route, forwarded)
+        else:
+            self.moves.last[forwarded.origin] = forwarded.number
+            receivers = self._receivers(route, forwarded) if forwarded.direct else ()
+            groups, publication = groups_of(route, forwarded), forwarded.publication
+            if len(groups) < len(forwarded.groups):
+                self._give_on(groups, forwarded)
+            if publication.qos:
+                self.fan_out.deliver_to(route, receivers, groups, publication)
+            else:  # at most once; and after what its publisher had been acknowledged before
+                self.context.batch.after.append(partial(self._at_most_once, route, receivers, groups, publication))
+            if forwarded.direct:
+                self.moves.send_all_on(forwarded)
+
+    def _give_on(self, groups: list[Shared], forwarded: Forwarded) -> None:
+        """The last member here of a shared subscription has gone meanwhile."""
+        here = {group.name for group in groups}
+        tried = () if forwarded.number else forwarded.to
+        for name in forwarded.groups:
+            if name not in here:
+                self.moves.to_others.give(name, forwarded.publication, tried)
+
+    def _at_most_once(
+        self, route: Route, receivers: Collection[Receiver], groups: list[Shared], publication: Publication
+    ) -> None:
+        self.fan_out.deliver_to(route, receivers, groups, publication)
+
+    def _receivers(self, route: Route, forwarded: Forwarded) -> Collection[Receiver]:
+        """Those that do not get it from a gateway where they were."""
+        moves = self.moves
+        if not moves.any_came:
+            return route.receivers
+        found = []
+        for one in route.receivers:
+            has = moves.has(one.session.client_id, one.session.epoch, forwarded)
+            if has is Has.NO:
+                found.append(one)
+            elif has is Has.UNKNOWN:
+                moves.hold(one.session, forwarded)
+        return found
+
+    def _for_one(self, route: Route, forwarded: Forwarded) -> None:
+        """For a session that was elsewhere when it was published, or whose gateway did not know."""
+        client, moves = forwarded.client, self.moves
+        if moves.has_moved(client):
+            if not forwarded.held or moves.has(client, forwarded.epoch, forwarded) is Has.NO:
+                moves.send_on(client, forwarded)
+            return
+        session = self.context.sessions.get(client)
+        if session is not None and moves.is_for(session, forwarded):
+            self._give(route, forwarded, [one for one in route.receivers if one.session is session])
+
+    def _give(self, route: Route, forwarded: Forwarded, receivers: Collection[Receiver]) -> None:
+        self.fan_out.deliver_to(route, receivers, (), forwarded.publication)
+
+    def _route(self, topic: str) -> Route:
+        route = self._routes.get(topic)
+        if route is None:
+            if len(self._routes) >= _MOST_ROWS:
+                self._routes.clear()
+            route = self._routes[topic] = Route(topic, topic.encode(), 0)
+        if route.version != route.changes[0] or route.version < 0:
+            self.router.find_receivers(route, _NOBODY)
+        return route
+
+    # -- what a gateway that is no more has left --
+
+    def left(self, owner: str) -> Callable[[Stored | None], list[Stored]]:
+        """Reads what was put for it, from behind a message on."""
+        fetch, key = self.context.queue_manager.fetch, forward_key(owner)
+        return lambda last: fetch(FORWARD, key, PAGE, last.token if last is not None else None)
+
+    def inherited(self, owner: str, clients: Collection[str], found: list[Stored], peers: Collection[str]) -> None:
+        """For the sessions that were its own: the others of this gateway have it from what was put for this one. And
+        for sessions that had just moved on from there, wherever they are."""
+        key = forward_key(owner)
+        for stored in found:
+            call = partial(self._inherit, owner, clients, peers, stored)
+            self.context.set_aside.record("queue_message", FORWARD, key, stored, call)
+
+    def _inherit(self, owner: str, clients: Collection[str], peers: Collection[str], stored: Stored) -> None:
+        self.context.batch.take(FORWARD, forward_key(owner), stored.token)
+        forwarded = decode_forwarded(stored.data)
+        if forwarded.fence or forwarded.left:
+            return
+        route = self._route(forwarded.publication.topic.decode())
+        if forwarded.client:
+            session = self.context.sessions.get(forwarded.client)
+            if session is not None and session.epoch >= forwarded.epoch:
+                self._give(route, forwarded, [one for one in route.receivers if one.session is session])
+            elif session is None and peers:
+                self.moves.to_others.put(sorted(peers), forwarded._replace(held=False))
+            return
+        receivers: tuple[Receiver, ...] = ()
+        if forwarded.direct:
+            mine = forwarded._replace(left=owner)
+            receivers = tuple(
+                one for one in route.receivers
+                if (one.session.client_id in clients and not self.moves.gave(one.session, forwarded))
+                or self.moves.had_left(one.session, mine)
+            )  # fmt: skip
+            if peers:
+                self.moves.to_others.put(sorted(peers), mine._replace(groups=[]))
+        groups = groups_of(route, forwarded)
+        self._give_on(groups, forwarded)
+        self.fan_out.deliver_to(route, receivers, groups, forwarded.publication)

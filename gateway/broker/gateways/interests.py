@@ -1,0 +1,163 @@
+"""Who else wants which publications, where several gateways share the state queues. Pure.
+
+Each gateway tells the others the filters that its clients subscribe to, when the first of them subscribes and when the
+last one goes; so a publication that nobody wants elsewhere costs nothing. SUBACK waits until all others have answered:
+what anybody publishes after it is forwarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
+
+from gateway.broker.context import Context
+from gateway.broker.publish.router import Router
+from gateway.ports.ownership import Message
+from gateway.routing.filters import Interest
+
+_PAGE_BYTES = 16 * 1024
+"""Filters in one message, which has to be short."""
+_ANY = Interest(2)
+
+
+class _Waiting(NamedTuple):
+    call: Callable[[], None]
+    unheard: set[str]
+    """Gateways that have not answered."""
+
+
+class Interests:
+    """The filters of this gateway's clients as the others know them, and theirs."""
+
+    def __init__(
+        self, context: Context, router: Router, instance: str, peers: Callable[[], Collection[str]],
+        write: Callable[[str, Message], None],
+    ) -> None:  # fmt: skip
+        self.context = context
+        self.router = router
+        self.instance = instance
+        self.peers = peers
+        self.write = write
+        self._own: dict[str, int] = {}
+        """How many of this gateway's clients subscribe to each filter."""
+        self._told: set[str] = set()
+        """Gateways that know all of `_own`."""
+        self._unconfirmed: dict[str, int] = {}
+        """Filters that some gateway may not know yet: the number of the question whose answers say that all do."""
+        self._number = 0
+        self._waiting: dict[int, _Waiting] = {}
+        router.on_interest = self._changed
+
+    # -- this gateway's --
+
+    def _changed(self, filter_: str, by: int) -> None:
+        """A session of this gateway subscribes (1) or does not any more (-1)."""
+        before = self._own.get(filter_, 0)
+        after = before + by
+        if after > 0:
+            self._own[filter_] = after
+        else:
+            self._own.pop(filter_, None)
+            self._unconfirmed.pop(filter_, None)
+        if before <= 0 < after:
+            self._tell_all("add", filter_)
+            if self._told:
+                self._unconfirmed[filter_] = self._number + 1
+        elif after <= 0 < before:
+            self._tell_all("drop", filter_)
+
+    def _tell_all(self, what: str, filter_: str) -> None:
+        for peer in self._told:
+            self.write(peer, {"kind": "interest", what: [filter_]})
+
+    def introduce(self, peer: str) -> None:
+        """Tell a gateway all filters, the first time it is heard of."""
+        if peer == self.instance or peer in self._told:
+            return
+        self._told.add(peer)
+        for page in _pages(self._own):
+            self.write(peer, {"kind": "interest", "add": page})
+
+    def when_known(self, filters: Collection[str], call: Callable[[], None]) -> bool:
+        """Call it when all others know these filters. False: they do already, and nothing is called."""
+        if not any(filter_ in self._unconfirmed for filter_ in filters):
+            return False
+        self.ask_all(call)
+        return True
+
+    def ask_all(self, call: Callable[[], None], *, oneself: bool = False) -> None:
+        """Call it when all others have read what has been written to them so far; at once if there are none. `oneself`:
+        and this gateway what has been written to it."""
+        self._number += 1
+        unheard = {*self._told, self.instance} if oneself else set(self._told)
+        if not unheard:
+            call()
+            return
+        self._waiting[self._number] = _Waiting(call, unheard)
+        for peer in unheard:
+            self.write(peer, {"kind": "heard?", "number": self._number})
+
+    def say_gone(self, owner: str) -> None:
+        """This gateway has taken over from another: nothing is to be put for that any more."""
+        self.forget(owner)
+        for peer in self._told:
+            self.write(peer, {"kind": "gone", "gateway": owner})
+
+    # -- others' --
+
+    def on_message(self, message: Message) -> None:
+        """Another gateway tells its filters, asks whether it was heard, or answers."""
+        kind, sender = message["kind"], message["from"]
+        if kind == "interest":
+            for filter_ in message.get("add", ()):
+                self.router.subscribe_elsewhere(sender, filter_, _ANY)
+            for filter_ in message.get("drop", ()):
+                self.router.unsubscribe_elsewhere(sender, filter_)
+        elif kind == "heard?":
+            self.write(sender, {"kind": "heard", "number": message["number"]})
+        elif kind == "heard":
+            self._heard(message["number"], sender)
+
+    def _heard(self, number: int, peer: str) -> None:
+        waiting = self._waiting.get(number)
+        if waiting is None:
+            return
+        waiting.unheard.discard(peer)
+        if not waiting.unheard:
+            del self._waiting[number]
+            for filter_ in [one for one, needed in self._unconfirmed.items() if needed <= number]:
+                del self._unconfirmed[filter_]
+            self.context.set_aside.run("call", "what waits for other gateways", waiting.call)
+
+    def changed(self) -> None:
+        """Other gateways have started or ended. What one that has ended wanted is put for it until its successor says
+        that it is gone: its sessions want it."""
+        peers = self.peers()
+        for ended in self._told.difference(peers):
+            self._expect_nothing_of(ended)
+        for peer in peers:
+            self.introduce(peer)
+
+    def forget(self, gone: str) -> None:
+        """This gateway is no more, and its sessions are another's."""
+        self.router.forget_elsewhere(gone)
+        self._expect_nothing_of(gone)
+
+    def _expect_nothing_of(self, ended: str) -> None:
+        self._told.discard(ended)
+        for number in list(self._waiting):
+            self._heard(number, ended)
+
+
+def _pages(filters: Collection[str]) -> Iterator[list[str]]:
+    page: list[str] = []
+    size = 0
+    for filter_ in filters:
+        length = len(filter_.encode()) + 3
+        if page and size + length > _PAGE_BYTES:
+            yield page
+            page, size = [], 0
+        page.append(filter_)
+        size += length
+    if page:
+        yield page

@@ -1,0 +1,303 @@
+"""Sessions that move from gateway to gateway, and the publications that are under way meanwhile. Pure.
+
+The gateway that a session has left goes on telling others that it wants the session's topics, and sends on what is
+put for it. When all others know the gateway where the session is now, the former one puts a message to itself; when
+that has come back it tells the last number of each gateway that it has sent on. What is put for both gateways until
+then the new one puts aside, on its own key, and gives it to the session if the former one has not sent it on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+from gateway.broker.context import Context
+from gateway.broker.gateways.forwarded import Forwarded
+from gateway.broker.gateways.to_others import ToOthers
+from gateway.broker.publish.router import Router
+from gateway.mqtt.topics import is_shared
+from gateway.ports.ownership import Message
+from gateway.routing.filters import Interest, Subscriptions
+from gateway.session.publication import Publication
+from gateway.session.session import Session
+
+_MOST_STAYS = 8
+_REMEMBERED = 60.0
+"""Seconds after which what was put for a gateway when a session came there has been read."""
+
+
+class Has(Enum):
+    """Whether a session gets a publication from a gateway where it was."""
+
+    NO = auto()
+    YES = auto()
+    UNKNOWN = auto()
+
+
+class Stay(NamedTuple):
+    """A gateway where a session was."""
+
+    gateway: str
+    last: dict[str, int] | None
+    """The last publication of each gateway that comes from there; None: not known yet, or all of them."""
+
+
+class _Came:
+    """A session that has come here."""
+
+    __slots__ = ("at", "dead", "epoch", "move", "own", "read", "sent_on", "settled", "stays")
+
+    def __init__(self, move: int, epoch: int, own: int, read: dict[str, int], stays: list[Stay], at: float) -> None:
+        self.move = move
+        self.epoch = epoch
+        self.own = own
+        """The last publication of this gateway's own clients before it came."""
+        self.read = read
+        """The last publication of each gateway that had been handed over here before it came."""
+        self.stays = stays
+        """The last one first."""
+        self.at = at
+        self.settled = False
+        """Whether all that the former gateway had to say is known."""
+        self.dead = False
+        """The former gateway was no more before it had told the last number."""
+        self.sent_on: dict[str, int] = {}
+        """The last publication of each gateway that the former one has sent on."""
+
+
+class _Moved(NamedTuple):
+    to: str
+    epoch: int
+    move: int = 0
+    """Its number there."""
+    fence: int = 0
+    """The number of this gateway's message to itself."""
+
+
+class Moves:
+    """Knows which sessions have come and gone, and what they get from where."""
+
+    def __init__(
+        self, context: Context, router: Router, to_others: ToOthers, write: Callable[[str, Message], None],
+        arrived: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """`arrived`: there may be something to hand over that had to wait."""
+        self.context = context
+        self.router = router
+        self.to_others = to_others
+        self.write = write
+        self.arrived = arrived
+        self.instance = to_others.instance
+        to_others.on_sent = self.send_all_on
+        router.sent_on = self._is_sent_on
+        self.last: dict[str, int] = {}
+        """The number of the last publication of each gateway that was handed over here."""
+        self._came: dict[str, _Came] = {}
+        """By client, in the order in which they came."""
+        self._departed: Subscriptions[str] = Subscriptions()
+        """What clients whose sessions have moved on subscribe to: those get what is still put for this gateway."""
+        self._moved: dict[str, _Moved] = {}
+        self._number = 0
+
+    # -- a session goes --
+
+    def goes(self, session: Session, to: str) -> None:
+        """It moves to another gateway with the open batch: until all others know, it is sent what is put here."""
+        client = session.client_id
+        self._stop_sending(client)
+        self._moved[client] = _Moved(to, session.epoch + 1)
+        for filter_, subscribed in session.subscriptions.items():
+            if not is_shared(filter_):
+                self._departed.add(client, filter_, Interest(subscribed.options.qos))
+                self.router.on_interest(filter_, 1)
+                self.router.touch_topics(filter_)
+
+    def stays_of(self, session: Session) -> list[Stay]:
+        """Where it was, of late, before it came here."""
+        came = self._of(session.client_id, session.epoch)
+        if came is None or self.context.scheduler.monotonic() - came.at > _REMEMBERED:
+            return []
+        return [stay for stay in came.stays if stay.last is not None][: _MOST_STAYS - 1]
+
+    def has_moved(self, client: str) -> bool:
+        """Whether it is to be sent on what comes for this client."""
+        return client in self._moved
+
+    def _is_sent_on(self, topic: str) -> bool:
+        return bool(len(self._departed) and self._departed.match(topic).direct)
+
+    def send_all_on(self, forwarded: Forwarded) -> None:
+        """To sessions that have moved on from here and want it."""
+        if not len(self._departed):
+            return
+        for client in self._departed.match(forwarded.publication.topic.decode()).direct:
+            if self.has(client, self._moved[client].epoch, forwarded) is Has.NO:
+                self.send_on(client, forwarded)
+
+    def send_on(self, client: str, forwarded: Forwarded) -> None:
+        """To the gateway where it has moved."""
+        moved = self._moved[client]
+        theirs = forwarded._replace(client=client, epoch=moved.epoch, groups=[], held=False, left="")
+        self.to_others.put([moved.to], theirs)
+
+    def settled(self, client: str, move: int, sender: str) -> None:
+        """The gateway where it is now says that all others know. What is behind this gateway's message to itself is
+        put for that one, too."""
+        moved = self._moved.get(client)
+        if moved is not None and moved.to == sender:
+            self._number += 1
+            self._moved[client] = moved._replace(move=move, fence=self._number)
+            self._fence(client, self._number)
+
+    def _fence(self, client: str, number: int) -> None:
+        nothing = Publication(b"", b"", 1, False)  # noqa: FBT003 -- not retained
+        self.to_others.put([self.instance], Forwarded(nothing, client=client, fence=number))
+
+    def fence_is_back(self, client: str, number: int) -> None:
+        """All that was put before this gateway's message to itself has been handed over or sent on."""
+        if number < 0:
+            self._nothing_more(client, -number)
+            return
+        moved = self._moved.get(client)
+        if moved is None or moved.fence != number:
+            return
+        last = self.last | {self.instance: self.to_others.number}
+        self.write(moved.to, {"kind": "departed", "client": client, "move": moved.move, "last": last})
+        self._stop_sending(client)
+        self._came.pop(client, None)
+
+    def _stop_sending(self, client: str) -> None:
+        for filter_ in list(self._departed.of(client)):
+            self.router.on_interest(filter_, -1)
+            self.router.touch_topics(filter_)
+        self._departed.remove_all(client)
+        self._moved.pop(client, None)
+
+    # -- a session comes --
+
+    def comes(self, session: Session, gateway: str, stays: list[Stay]) -> int:
+        """It has moved here from another gateway. The number of the move."""
+        self._stop_sending(session.client_id)
+        self._number += 1
+        self._remember(session, [Stay(gateway, None), *stays])
+        self.arrived()
+        return self._number
+
+    def inherits(self, session: Session, owner: str) -> None:
+        """A session of a gateway that is no more is this one's: it gets what lies there."""
+        self._remember(session, [Stay(owner, None)])
+        self._came[session.client_id].settled = True
+
+    def _remember(self, session: Session, stays: list[Stay]) -> None:
+        now = self.context.scheduler.monotonic()
+        self._came.pop(session.client_id, None)
+        read, own = dict(self.last), self.to_others.number
+        self._came[session.client_id] = _Came(self._number, session.epoch, own, read, stays, now)
+        for client, came in list(self._came.items()):
+            if now - came.at <= _REMEMBERED:
+                break
+            if came.settled and client not in self._moved:
+                del self._came[client]
+
+    def is_unsettled(self, session: Session) -> bool:
+        """Whether the gateway where it was may still send something on."""
+        came = self._of(session.client_id, session.epoch)
+        return came is not None and not came.settled
+
+    def known(self, client: str, move: int) -> None:
+        """All gateways know by now that it is here."""
+        came = self._came.get(client)
+        if came is not None and came.move == move and not came.settled:
+            self.write(came.stays[0].gateway, {"kind": "settled", "client": client, "move": move})
+
+    def departed(self, client: str, move: int, last: dict[str, int]) -> None:
+        """The former gateway has sent on all that it had to."""
+        came = self._came.get(client)
+        if came is not None and came.move == move and not came.settled:
+            came.stays[0] = came.stays[0]._replace(last=last)
+            came.settled = True
+            self.arrived()
+
+    def forget(self, gateway: str) -> None:
+        """This gateway is no more: nothing is sent on to it. What it has sent on before lies behind nothing else
+        than this gateway's message to itself."""
+        for client in [client for client, moved in self._moved.items() if moved.to == gateway]:
+            self._stop_sending(client)
+        for client, came in self._came.items():
+            if not came.settled and came.stays[0].gateway == gateway and not came.dead:
+                came.dead = True
+                self._fence(client, -came.move)
+
+    def _nothing_more(self, client: str, move: int) -> None:
+        came = self._came.get(client)
+        if came is not None:
+            self.departed(client, move, came.sent_on)
+
+    # -- a publication --
+
+    @property
+    def any_came(self) -> bool:
+        """Whether some session has come here of late."""
+        return bool(self._came)
+
+    def _of(self, client: str, epoch: int) -> _Came | None:
+        came = self._came.get(client)
+        return came if came is not None and epoch >= came.epoch else None
+
+    def has(self, client: str, epoch: int, forwarded: Forwarded) -> Has:
+        """Whether a session gets, or has got, a publication that was put for this gateway from one where it was."""
+        came = self._of(client, epoch)
+        if came is None:
+            return Has.NO
+        for gateway, last in came.stays:
+            if gateway not in forwarded.to and forwarded.origin != gateway:
+                continue
+            if last is None:
+                return Has.YES if came.settled else Has.UNKNOWN
+            if forwarded.number <= last.get(forwarded.origin, 0):
+                return Has.YES
+        return Has.NO
+
+    def hold(self, session: Session, forwarded: Forwarded) -> None:
+        """It is not known yet: aside, in the open batch."""
+        mine = forwarded._replace(client=session.client_id, epoch=session.epoch, groups=[], held=True)
+        self.to_others.put([self.instance], mine)
+
+    def waits(self, forwarded: Forwarded, session: Session | None) -> bool:
+        """Whether what was held, or sent on, cannot be handed over yet."""
+        if forwarded.client in self._moved:
+            return False
+        if session is None:
+            return True
+        return forwarded.held and self.is_unsettled(session)
+
+    def is_for(self, session: Session, forwarded: Forwarded) -> bool:
+        """Whether a session gets what was sent on to it or held for it."""
+        if session.epoch < forwarded.epoch:
+            return False  # begun anew since then
+        if forwarded.held:
+            return self.has(session.client_id, session.epoch, forwarded) is Has.NO
+        came = self._of(session.client_id, session.epoch)
+        if came is None:
+            return True
+        came.sent_on[forwarded.origin] = max(forwarded.number, came.sent_on.get(forwarded.origin, 0))
+        return not self.gave(session, forwarded)
+
+    def gave(self, session: Session, forwarded: Forwarded) -> bool:
+        """Whether it was published here when the session had come, so that it has got it."""
+        came = self._of(session.client_id, session.epoch)
+        return came is not None and forwarded.origin == self.instance and forwarded.number > came.own
+
+    def had_left(self, session: Session, forwarded: Forwarded) -> bool:
+        """Whether a session gets what lay for a gateway that is no more: it had just moved on from there, and has not
+        been handed what was put for this gateway."""
+        came = self._of(session.client_id, session.epoch)
+        if came is None or not came.dead or came.stays[0].gateway != forwarded.left or self.gave(session, forwarded):
+            return False
+        return self.instance not in forwarded.to or forwarded.number <= came.read.get(forwarded.origin, 0)
+
+
+def stays_from(message: dict[str, Any]) -> list[Stay]:
+    """Those that another gateway tells."""
+    return [Stay(gateway, last) for gateway, last in message.get("stays", ())]

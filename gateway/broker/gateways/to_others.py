@@ -1,0 +1,77 @@
+"""Publications that clients of other gateways want, where several share the state queues. Pure.
+
+The gateway of the publisher puts a message for each other gateway on `MQGATE.FORWARD` in the unit of work of the
+publication, so that the acknowledgement covers it. Who reads it takes it in the unit of work that stores it for its
+sessions. Rules and retained messages are not its concern: the publisher's gateway sees to those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from gateway.broker.context import Context
+from gateway.broker.gateways.forwarded import Forwarded, encode_forwarded
+from gateway.broker.publish.route import Route
+from gateway.broker.publish.router import Router
+from gateway.ports.ownership import forward_key
+from gateway.ports.state_queues import FORWARD
+from gateway.session.publication import Publication
+
+
+class ToOthers:
+    """Puts publications for other gateways."""
+
+    def __init__(self, context: Context, router: Router, instance: str) -> None:
+        self.context = context
+        self.router = router
+        self.instance = instance
+        self.number = int(context.now * 1_000_000)
+        """The last one given to a publication that was put for others; a later life of this gateway goes on higher."""
+        self.on_sent: Callable[[Forwarded], None] = lambda _forwarded: None
+        """Told of each publication of this gateway's clients that others want, or sessions that have moved on."""
+        self._turn = 0
+
+    def send(self, route: Route, publication: Publication) -> Collection[str]:
+        """Put it for every gateway whose clients want it. Returns the shared subscriptions that are served there:
+        those here go without."""
+        wanted: dict[str, tuple[bool, list[str]]] = {peer: (True, []) for peer in route.elsewhere}
+        here = {group.name: group for group in route.shared}
+        given: set[str] = set()
+        for name, peers in route.shared_elsewhere.items():
+            group = here.get(name)
+            present = group is not None and any(session.connection is not None for session in group.sessions)
+            self._turn += 1
+            turn = self._turn % (len(peers) + present)
+            if turn < len(peers):
+                wanted.setdefault(peers[turn], (False, []))[1].append(name)
+                given.add(name)
+        self.number += 1
+        forwarded = Forwarded(publication, self.instance, self.number, sorted(wanted), direct=True)
+        self.on_sent(forwarded)
+        same: list[str] = []
+        for peer, (direct, groups) in wanted.items():
+            if direct and not groups:
+                same.append(peer)
+            else:
+                self.put([peer], forwarded._replace(direct=direct, groups=groups))
+        if same:
+            self.put(same, forwarded)
+        return given
+
+    def give(self, name: str, publication: Publication, tried: Collection[str] = ()) -> None:
+        """To a member of a shared subscription at another gateway, in the open batch: here nobody is left of it. It has
+        no number, and `to` are those where nobody was."""
+        group = self.router.elsewhere.group(name)
+        tried = {*tried, self.instance}
+        peers = [] if group is None else [peer for peer in group.members if peer not in tried]
+        if peers:
+            self._turn += 1
+            peer = peers[self._turn % len(peers)]
+            self.put([peer], Forwarded(publication, to=sorted({*tried, peer}), groups=[name]))
+
+    def put(self, gateways: Collection[str], forwarded: Forwarded) -> None:
+        """For these gateways, in the open batch."""
+        prefix, body = encode_forwarded(forwarded)
+        head = self.router.state_head(prefix)
+        for gateway in gateways:
+            self.context.batch.put_state(FORWARD, forward_key(gateway), head, body)

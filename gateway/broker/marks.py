@@ -1,0 +1,60 @@
+"""What is remembered about rows of the open batch, in case their queue refuses them: marks. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from gateway.ports.batch import Scheduler, Token
+from gateway.ports.counters import DeadLetterReason
+
+if TYPE_CHECKING:
+    from gateway.session.session import Session
+
+    Released = tuple[Session, int, Token]
+    """A staged QoS 2 message that is released: its session, packet identifier, and token on the queue of staged
+    messages."""
+
+
+class Cause(NamedTuple):
+    """Why a row is on the dead-letter queue."""
+
+    rule: str
+    reason: DeadLetterReason
+    qos: int
+
+
+class WaitingWill(NamedTuple):
+    """What the state queue says of a will whose message has to wait for its queue."""
+
+    key: bytes
+    record: bytes
+
+
+class SourceQueue(Protocol):
+    """A queue that messages for devices come from."""
+
+    queue: str
+    key: bytes
+
+    def stay(self, scheduler: Scheduler, token: Token) -> None:
+        """A message can neither be delivered nor dead-lettered: it stays, and the queue is not read for a moment."""
+
+
+class Mark(NamedTuple):
+    """What is remembered about one row."""
+
+    released: Released | None = None
+    """The staged QoS 2 message that it releases."""
+    cause: Cause | None = None
+    """Why it is dead-lettered: counted when that is committed."""
+    source: tuple[SourceQueue, Token] | None = None
+    """The queue that it came from: if it cannot be put, the message stays there."""
+    will: WaitingWill | None = None
+    """What is kept of it if its queue has to be waited for, as it is a will."""
+
+    def updated(self, other: Mark) -> Mark:
+        """This mark, with what the other says where it says something."""
+        return Mark(
+            other.released or self.released, other.cause or self.cause, other.source or self.source,
+            other.will or self.will,
+        )  # fmt: skip

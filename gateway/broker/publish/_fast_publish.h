@@ -1,0 +1,343 @@
+/*
+ * PUBLISH of QoS 0 and 1.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "../../built_from.h"
+
+BUILT_FROM_THIS_FILE;
+
+enum { MOST_LINKED = 8 };
+
+static PyObject *s_most, *s_relay, *s_link, *s_can_keep;
+
+/* What is looked up once for publications of one topic that follow one another. */
+typedef struct {
+    PyObject *route; /* a reference is held */
+    PyObject *timed; /* the head that all have that came in this turn; held; NULL: there is none */
+    long path;
+    open_columns open;
+    tail_source tail;
+    open_columns other_open; /* of the route that it has otherwise and that applied last */
+    tail_source other_tail;
+} direction;
+
+static void leave_direction(direction *to)
+{
+    Py_CLEAR(to->route);
+    Py_CLEAR(to->timed);
+    leave_columns(&to->open);
+    forget_tail(&to->tail);
+    leave_columns(&to->other_open);
+    forget_tail(&to->other_tail);
+}
+
+/* Lead along this route, whose reference is handed over. Its columns are opened with the first row. */
+static int lead_to(const taking *of, direction *to, PyObject *route)
+{
+    Py_XSETREF(to->route, route);
+    Py_CLEAR(to->timed);
+    PyObject *tails = field(route, TAILS);
+    return tails == NULL ? -1 : learn_tail(of, &to->tail, tails);
+}
+
+/* One more row. */
+static int append_row(const taking *of, direction *to, unsigned packet_id, const unsigned char *payload, Py_ssize_t length)
+{
+    PyObject *head = field(to->route, HEAD);
+    if (head == NULL || use_columns(of, to->route, &to->open) < 0 || append(to->open.bodies, body_of(&to->tail, packet_id, payload, length)) < 0) return -1;
+    return PyList_Append(to->open.heads, head);
+}
+
+/* 1: one more row, with the head that its route has for all, or one of its own; 0: the plain lane makes it; -1: an error is set. */
+static int append_publication(const taking *of, direction *to, const publication *one, const given *said)
+{
+    if (one->block_length == 0 && to->path == path_direct) return append_row(of, to, one->packet_id, one->payload, one->length) < 0 ? -1 : 1;
+    PyObject *head = one->block_length == 0 ? Py_XNewRef(to->timed) : NULL, *route = to->route;
+    if (head == NULL) {
+        if ((head = form_head(of, &route, one, said)) == NULL) return -1;
+        if (one->block_length == 0 && route == to->route && is_timed(field(route, FORM))) to->timed = Py_NewRef(head);
+    }
+    int done = head == Py_None ? 0 : 1;
+    if (head == Py_True) {
+        Py_DECREF(head);
+        PyObject *counted = PyObject_CallMethodNoArgs(of->turn->lane, s_unrouted);
+        Py_XDECREF(counted);
+        return counted != NULL ? 1 : -1;
+    }
+    open_columns *open = route == to->route ? &to->open : &to->other_open;
+    tail_source *tail = route == to->route ? &to->tail : &to->other_tail;
+    if (done == 1 && route != to->route) {
+        PyObject *tails = field(route, TAILS);
+        if (tails == NULL || learn_tail(of, tail, tails) < 0) done = -1;
+    }
+    if (done == 1 && (!is_bytes(head) || use_columns(of, route, open) < 0 ||
+                      append(open->bodies, body_of(tail, one->packet_id, one->payload, one->length)) < 0 ||
+                      PyList_Append(open->heads, head) < 0))
+        done = -1;
+    Py_DECREF(head);
+    if (done < 0 && !PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a head is bytes");
+    return done;
+}
+
+/* The path of the next publication, whose route is led to if it is the direct one; 0: there is none; -1: an error is set. */
+static long path_of(const taking *of, unsigned first, upcoming *next, PyObject *cache, direction *to, PyObject **relayed)
+{
+    if (!next->is_other) return to->path;
+    PyObject *route = next->route;
+    next->route = NULL;
+    long path = route != NULL ? fast_path_of(route) : STALE;
+    if (path == STALE) {
+        Py_XDECREF(route);
+        PyObject *topic = PyBytes_FromStringAndSize((const char *)next->one.topic, next->one.topic_length);
+        if (topic == NULL) return -1;
+        route = route_of(of, cache, first, topic, &path);
+        Py_DECREF(topic);
+        if (route == NULL) return PyErr_Occurred() ? -1 : 0;
+    }
+    if (path == path_direct || path == path_formed) {
+        to->path = path;
+        return lead_to(of, to, route) < 0 ? -1 : path;
+    }
+    if (path == path_fan_out || path == path_linked) *relayed = route;
+    else Py_DECREF(route);
+    return path;
+}
+
+/* What is read of publications for subscribers, as columns: properties of each and heads where they have properties, bodies and heads
+ * where there is a queue. */
+typedef struct {
+    PyObject *payloads, *bodies, *blocks, *heads; /* references are held */
+} for_subscribers;
+
+/* The properties of one more, and its head if a queue gets it. 0: they are not ordinary; -1: an error is set. */
+static int read_block(const taking *of, PyObject *route, const publication *one, int is_put, for_subscribers *to)
+{
+    given said;
+    unsigned alias;
+    said.count = said.has_expiry = 0;
+    if (!read_properties(one->block, one->block_length, &said, &alias) || said.count > of->most_users || alias != 0 || said.has_expiry) return 0;
+    if (is_put) {
+        PyObject *chosen = route, *head = form_head(of, &chosen, one, &said);
+        if (head == NULL) return -1;
+        if (head == Py_None || chosen != route) {
+            Py_DECREF(head);
+            return 0;
+        }
+        if (append(to->heads, head) < 0) return -1;
+    }
+    return append(to->blocks, PyBytes_FromStringAndSize((const char *)one->block, one->block_length)) < 0 ? -1 : 1;
+}
+
+/* Read publications of one topic, all with properties or all without. Returns where they end; 0: an error is set. */
+static Py_ssize_t read_relayed(taking *of, unsigned first, Py_ssize_t most, PyObject *route, tail_source *tail, for_subscribers *to)
+{
+    publication one, before = {0};
+    Py_ssize_t at = of->at;
+    for (; most-- > 0 && read_publication(of, at, first, &one) && (before.topic == NULL || same_topic(&one, &before)); at = one.stop) {
+        if (before.topic != NULL && (one.block_length == 0) != (before.block_length == 0)) break;
+        int fits = one.block_length == 0 ? 1 : read_block(of, route, &one, tail->tails != NULL, to);
+        if (fits < 0) return 0;
+        if (fits == 0) break;
+        if (append(to->payloads, PyBytes_FromStringAndSize((const char *)one.payload, one.length)) < 0) return 0;
+        if (tail->tails != NULL && append(to->bodies, body_of(tail, one.packet_id, one.payload, one.length)) < 0) return 0;
+        if (one.packet_id && answer(of, PUBACK, one.packet_id) < 0) return 0;
+        before = one;
+    }
+    return at;
+}
+
+/* Publications of one topic that has subscribers. 1: they are taken; 0: they are not; -1: an error is set. */
+static int relay(taking *of, unsigned first, PyObject *route, Py_ssize_t room)
+{
+    for_subscribers to = {PyList_New(0), PyList_New(0), PyList_New(0), PyList_New(0)};
+    PyObject *most = PyObject_CallMethodOneArg(of->turn->lane, s_most, route);
+    PyObject *tails = field(route, TAILS), *head = field(route, HEAD);
+    tail_source tail = {NULL, NULL, 0};
+    Py_ssize_t fits = most != NULL ? PyLong_AsSsize_t(most) : -1, answered = of->answered, at = 0;
+    int lists = to.payloads != NULL && to.bodies != NULL && to.blocks != NULL && to.heads != NULL;
+    int done = !lists || tails == NULL || head == NULL || PyErr_Occurred() ? -1 : 0;
+    if (done == 0 && PyObject_IsTrue(head) && learn_tail(of, &tail, tails) < 0) done = -1;
+    if (done == 0 && (at = read_relayed(of, first, fits < room ? fits : room, route, &tail, &to)) == 0) done = PyErr_Occurred() ? -1 : 0;
+    if (done == 0 && at > of->at) {
+        PyObject *said = PyObject_CallMethodObjArgs(of->turn->lane, s_relay, of->connection, route, to.payloads, to.bodies, to.blocks, to.heads, NULL);
+        done = said == NULL ? -1 : PyObject_IsTrue(said);
+        Py_XDECREF(said);
+    }
+    if (done == 1) {
+        Py_ssize_t rows = PyList_GET_SIZE(to.payloads);
+        of->at = at;
+        if (first & 6) of->acknowledged += rows;
+        else of->unanswered += rows;
+        if (of->is_5 && first & 6) of->in_flight += rows;
+    } else {
+        of->answered = answered;
+    }
+    forget_tail(&tail);
+    Py_XDECREF(most);
+    Py_XDECREF(to.payloads);
+    Py_XDECREF(to.bodies);
+    Py_XDECREF(to.blocks);
+    Py_XDECREF(to.heads);
+    return done;
+}
+
+/* -- several queues -- */
+
+typedef struct {
+    open_columns open[MOST_LINKED];
+    tail_source tail[MOST_LINKED];
+    PyObject *heads[MOST_LINKED]; /* borrowed from the route */
+    Py_ssize_t count;
+} targets;
+
+static int open_targets(const taking *of, PyObject *linked, targets *to)
+{
+    memset(to, 0, sizeof *to);
+    if (linked == NULL || !PyTuple_CheckExact(linked) || PyTuple_GET_SIZE(linked) > MOST_LINKED) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a route is linked to a few queues");
+        return -1;
+    }
+    for (; to->count < PyTuple_GET_SIZE(linked); to->count++) {
+        PyObject *columns, *tails;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(linked, to->count), "O!SO", classes_of[A_COLUMNS], &columns, &to->heads[to->count], &tails) ||
+            use_these(of, columns, &to->open[to->count]) < 0 || learn_tail(of, &to->tail[to->count], tails) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void leave_targets(targets *to)
+{
+    for (int i = 0; i < MOST_LINKED; i++) {
+        leave_columns(&to->open[i]);
+        forget_tail(&to->tail[i]);
+    }
+}
+
+static int append_linked(targets *to, const publication *one)
+{
+    for (Py_ssize_t i = 0; i < to->count; i++)
+        if (append(to->open[i].bodies, body_of(&to->tail[i], one->packet_id, one->payload, one->length)) < 0 ||
+            PyList_Append(to->open[i].heads, to->heads[i]) < 0)
+            return -1;
+    return 0;
+}
+
+/* Note so many publications whose rows begin there. */
+static int note_linked(const taking *of, PyObject *route, PyObject *firsts, Py_ssize_t rows)
+{
+    PyObject *count = PyLong_FromSsize_t(rows), *noted = NULL;
+    if (count != NULL) noted = PyObject_CallMethodObjArgs(of->turn->lane, s_link, of->connection, route, firsts, count, NULL);
+    Py_XDECREF(count);
+    Py_XDECREF(noted);
+    return noted == NULL ? -1 : 0;
+}
+
+/* Publications of one topic that go to several queues. 1: they are taken; 0: they are not; -1: an error is set. */
+static int link_rows(taking *of, unsigned first, PyObject *route, Py_ssize_t room)
+{
+    targets to;
+    publication one, before = {0};
+    Py_ssize_t rows = 0;
+    if (!read_publication(of, of->at, first, &one) || one.block_length != 0) return 0;
+    int more = open_targets(of, field(route, LINKED), &to) < 0 ? -1 : 1;
+    PyObject *firsts = more == 1 ? PyTuple_New(to.count) : NULL;
+    if (firsts == NULL) more = -1;
+    for (Py_ssize_t i = 0; more == 1 && i < to.count; i++) {
+        PyObject *begin = PyLong_FromSsize_t(PyList_GET_SIZE(to.open[i].heads));
+        if (begin == NULL) more = -1;
+        else PyTuple_SET_ITEM(firsts, i, begin);
+    }
+    for (; more == 1 && rows < room && read_publication(of, of->at, first, &one) && one.block_length == 0; rows++, of->at = one.stop) {
+        if (before.topic != NULL && !same_topic(&one, &before)) break;
+        before = one;
+        if (append_linked(&to, &one) < 0 || (one.packet_id && answer(of, PUBACK, one.packet_id) < 0)) more = -1;
+    }
+    if (more == 1 && rows > 0 && note_linked(of, route, firsts, rows) < 0) more = -1;
+    leave_targets(&to);
+    Py_XDECREF(firsts);
+    if (first & 6) of->acknowledged += rows;
+    else of->unanswered += rows;
+    if (of->is_5 && first & 6) of->in_flight += rows;
+    return more < 0 ? -1 : rows > 0;
+}
+
+/* -- RETAIN -- */
+
+#define MOST_KEPT 500 /* topics of one client for which something is retained at once */
+
+/* Whether all that has arrived could be retained: then it is enough to retain the last of each topic. -1: an error is set. */
+static int can_keep(const taking *of)
+{
+    PyObject *said = PyObject_CallMethodNoArgs(of->turn->lane, s_can_keep);
+    int yes = said == NULL ? -1 : PyObject_IsTrue(said);
+    Py_XDECREF(said);
+    return yes;
+}
+
+static int keep(taking *of, PyObject *route, const publication *one)
+{
+    if (of->kept == NULL && (of->kept = PyDict_New()) == NULL) return -1;
+    PyObject *last = Py_BuildValue("y#y#", (const char *)one->payload, one->length, (const char *)one->block, one->block_length);
+    int failed = last == NULL || PyDict_SetItem(of->kept, route, last) < 0;
+    Py_XDECREF(last);
+    return failed ? -1 : 0;
+}
+
+/* 1: packets were taken, and something else that is ordinary may follow; 0: it does not; -1: an error is set. */
+static int take_publications(taking *of, unsigned first)
+{
+    int keeps = first & RETAIN ? can_keep(of) : 1;
+    if (keeps != 1 || (first & DUP && !(first & 6))) return keeps < 0 ? -1 : 0;
+    PyObject *cache = quick_cache_of(of, first), *relayed = NULL;
+    if (cache == NULL) return -1;
+    Py_INCREF(cache);
+    Py_ssize_t most = of->is_5 && first & 6 ? room(of) : PY_SSIZE_T_MAX, rows = 0;
+    publication before = {0};
+    given said;
+    unsigned alias;
+    upcoming ahead[AHEAD];
+    direction to = {0};
+    int more = 1, count, done = AHEAD;
+    while (more == 1 && done == AHEAD && (count = look_ahead(of, first, &before, cache, ahead)) != 0) {
+        more = count < 0 ? -1 : 1;
+        for (done = 0; more == 1 && done < count; done++) {
+            const publication *one = &ahead[done].one;
+            if (rows >= most || (first & RETAIN && of->kept != NULL && PyDict_GET_SIZE(of->kept) >= MOST_KEPT)) break;
+            said.count = said.has_expiry = 0;
+            if (one->block_length != 0 &&
+                (!read_properties(one->block, one->block_length, &said, &alias) || said.count > of->most_users ||
+                 (alias != 0 && first & RETAIN)))
+                break;
+            long path = path_of(of, first, &ahead[done], cache, &to, &relayed);
+            if (path < 0) more = -1;
+            if (path != path_direct && path != path_formed) break;
+            int taken = append_publication(of, &to, one, &said);
+            if (taken < 0 || (taken && one->packet_id && answer(of, PUBACK, one->packet_id) < 0) ||
+                (taken && first & RETAIN && keep(of, to.route, one) < 0))
+                more = -1;
+            if (taken != 1 || more < 0) break;
+            before = *one;
+            if (ahead[done].topic != NULL) before.topic = NULL; /* its bytes are those of an alias */
+            Py_CLEAR(ahead[done].topic);
+            of->at = one->stop;
+            rows++;
+        }
+        if (count > 0) forget_ahead(ahead, done, count);
+    }
+    leave_direction(&to);
+    Py_DECREF(cache);
+    if (first & 6) of->acknowledged += rows;
+    else of->unanswered += rows;
+    if (of->is_5 && first & 6) of->in_flight += rows;
+    if (more == 1 && relayed != NULL) {
+        Py_ssize_t room = most == PY_SSIZE_T_MAX ? most : most - rows;
+        more = fast_path_of(relayed) == path_linked ? link_rows(of, first, relayed, room) : relay(of, first, relayed, room);
+    } else if (more == 1) {
+        more = rows > 0;
+    }
+    Py_XDECREF(relayed);
+    return more;
+}

@@ -1,0 +1,485 @@
+/*
+ * QoS 2: staged at PUBLISH, as records or in runs, and released at PUBREL. As take_publications(), each function returns 1
+ * where packets were taken, 0 where none was, and -1 with an error set.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <string.h>
+
+#include "../../built_from.h"
+
+BUILT_FROM_THIS_FILE;
+
+enum { STAGED_ID = 2 }; /* bytes of the packet identifier before the payload in a staged record */
+enum { MOST = 512 }; /* publications in a run */
+
+static PyObject *s_admits, *s_records, *s_staged_head, *s_new_run, *s_stage, *s_may_move, *s_move, *s_taken_records, *s_ids, *s_bodies, *s_size,
+    *s_longest;
+
+/* A list that an object has as attribute; NULL, with an error, where it is none. A new reference. */
+static PyObject *list_of(PyObject *object, PyObject *name)
+{
+    PyObject *found = PyObject_GetAttr(object, name);
+    if (found != NULL && !PyList_CheckExact(found)) {
+        PyErr_Format(PyExc_TypeError, "%U is a list", name);
+        Py_CLEAR(found);
+    }
+    return found;
+}
+
+/* -- runs: staged as the messages that they will be -- */
+
+/* Whether enough publications of one topic follow for a run. */
+static int have_one_topic(const taking *of, unsigned first, const publication *begin)
+{
+    publication next = *begin;
+    for (Py_ssize_t left = least; --left > 0;)
+        if (!read_publication(of, next.stop, first, &next) || next.block_length != 0 || !same_topic(begin, &next)) return 0;
+    return 1;
+}
+
+/* 1: one more in the run; 0: its identifier is in use; -1: an error is set. */
+static int stage_in_run(taking *of, const publication *one, tail_source *tail, PyObject *run, PyObject *ids, PyObject *bodies)
+{
+    PyObject *number = PyLong_FromLong((long)one->packet_id);
+    if (number == NULL) return -1;
+    Py_ssize_t known = PyDict_GET_SIZE(of->inbound);
+    int done = -1;
+    if (PyDict_SetDefault(of->inbound, number, run) == NULL) done = -1;
+    else if (PyDict_GET_SIZE(of->inbound) == known) done = 0;
+    else if (append(bodies, body_of(tail, one->packet_id, one->payload, one->length)) == 0)
+        done = PyList_Append(ids, number) < 0 || answer(of, PUBREC, one->packet_id) < 0 ? -1 : 1;
+    Py_DECREF(number);
+    return done;
+}
+
+static int set_sizes(PyObject *run, Py_ssize_t size, Py_ssize_t longest)
+{
+    PyObject *all = PyLong_FromSsize_t(size), *most = PyLong_FromSsize_t(longest);
+    int failed = all == NULL || most == NULL || PyObject_SetAttr(run, s_size, all) < 0 || PyObject_SetAttr(run, s_longest, most) < 0;
+    Py_XDECREF(all);
+    Py_XDECREF(most);
+    return failed ? -1 : 0;
+}
+
+static int fill_run(taking *of, unsigned first, PyObject *route, PyObject *run)
+{
+    PyObject *ids = list_of(run, s_ids), *bodies = ids != NULL ? list_of(run, s_bodies) : NULL, *tails = field(route, TAILS);
+    publication one, before = {0};
+    tail_source tail = {NULL, NULL, 0};
+    Py_ssize_t rows = 0, size = 0, longest = 0, most = room(of) < MOST ? room(of) : MOST;
+    int more = bodies == NULL || tails == NULL || learn_tail(of, &tail, tails) < 0 ? -1 : 1;
+    while (more == 1 && rows < most && read_publication(of, of->at, first, &one) && one.block_length == 0) {
+        if (before.topic != NULL && !same_topic(&one, &before)) break;
+        if ((more = stage_in_run(of, &one, &tail, run, ids, bodies)) != 1) break;
+        Py_ssize_t length = PyBytes_GET_SIZE(PyList_GET_ITEM(bodies, PyList_GET_SIZE(bodies) - 1));
+        size += length;
+        if (length > longest) longest = length;
+        before = one;
+        of->at = one.stop;
+        rows++;
+    }
+    forget_tail(&tail);
+    Py_XDECREF(ids);
+    Py_XDECREF(bodies);
+    of->received += rows;
+    if (more >= 0 && set_sizes(run, size, longest) < 0) more = -1;
+    return more < 0 ? -1 : rows > 0;
+}
+
+static int stage_run(taking *of, unsigned first, PyObject *route)
+{
+    PyObject *run = PyObject_CallMethodObjArgs(of->turn->lane, s_new_run, of->session, route, NULL);
+    int done = run == NULL ? -1 : run == Py_None ? 0 : fill_run(of, first, route, run);
+    if (done == 1) {
+        PyObject *staged = PyObject_CallMethodObjArgs(of->turn->lane, s_stage, of->session, run, NULL);
+        if (staged == NULL) done = -1;
+        Py_XDECREF(staged);
+    }
+    Py_XDECREF(run);
+    return done;
+}
+
+/* -- records -- */
+
+typedef struct {
+    PyObject *ids, *heads, *bodies;              /* of the session; references are held by `all` */
+    PyObject *all, *topic, *first, *head;        /* references are held */
+    PyObject *promised;                          /* the route of the topic, if its subscribers have to have room; held; or NULL */
+} records;
+
+static int open_records(const taking *of, unsigned first, records *to)
+{
+    memset(to, 0, sizeof *to);
+    to->all = PyObject_CallMethodOneArg(of->turn->lane, s_records, of->session);
+    to->first = PyLong_FromLong((long)(first & ~(unsigned)DUP));
+    if (to->all == NULL || to->first == NULL) return -1;
+    if (!PyArg_ParseTuple(to->all, "O!O!O!", &PyList_Type, &to->ids, &PyList_Type, &to->heads, &PyList_Type, &to->bodies))
+        return -1;
+    return 0;
+}
+
+static void close_records(records *to)
+{
+    Py_XDECREF(to->all);
+    Py_XDECREF(to->topic);
+    Py_XDECREF(to->first);
+    Py_XDECREF(to->head);
+    Py_XDECREF(to->promised);
+}
+
+/* Use the head of the records of this topic. 0: its route is not staged. */
+static int open_record_topic(const taking *of, unsigned first, const publication *one, records *to)
+{
+    Py_XSETREF(to->topic, PyBytes_FromStringAndSize((const char *)one->topic, one->topic_length));
+    PyObject *cache = to->topic != NULL ? cache_of(of, first) : NULL;
+    if (cache == NULL) return -1;
+    long path;
+    PyObject *route = route_of(of, cache, first, to->topic, &path);
+    if (route == NULL) return PyErr_Occurred() ? -1 : 0;
+    int done = path == path_staged || path == path_promised;
+    Py_XSETREF(to->promised, path == path_promised ? Py_NewRef(route) : NULL);
+    if (done) {
+        Py_XSETREF(to->head, PyObject_CallMethodObjArgs(of->turn->lane, s_staged_head, route, of->session, NULL));
+        if (to->head == NULL) done = -1;
+    }
+    Py_DECREF(route);
+    return done;
+}
+
+/* The head of a record with properties: a new reference. */
+static PyObject *head_with_block(PyObject *head, const publication *one)
+{
+    enum { NONE = 5 }; /* bytes that say that there are no properties and no subscription identifiers */
+    Py_ssize_t front = PyBytes_GET_SIZE(head) - NONE;
+    PyObject *made = front < 0 ? NULL : PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(head) + one->block_length);
+    if (made == NULL) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a record says what properties it has");
+        return NULL;
+    }
+    char *to = copy(PyBytes_AS_STRING(made), PyBytes_AS_STRING(head), front);
+    *copy(copy_number(to, one->block_length), one->block, one->block_length) = 0;
+    return made;
+}
+
+/* 1: one more is staged; 0: its identifier is in use; -1: an error is set. */
+static int stage_record(taking *of, const publication *one, const records *to)
+{
+    int has_block = one->block_length != 0, done = -1;
+    PyObject *id = PyLong_FromLong((long)one->packet_id), *kept = NULL, *body = NULL;
+    PyObject *head = has_block ? head_with_block(to->head, one) : Py_NewRef(to->head);
+    PyObject *block = has_block ? PyBytes_FromStringAndSize((const char *)one->block, one->block_length) : Py_NewRef(Py_None);
+    if (id != NULL && head != NULL && block != NULL && (body = PyBytes_FromStringAndSize(NULL, STAGED_ID + one->length)) != NULL &&
+        (kept = PyTuple_New(3 + has_block)) != NULL) {
+        char *at = PyBytes_AS_STRING(body);
+        at[0] = (char)one->packet_id;
+        at[1] = (char)(one->packet_id >> 8);
+        memcpy(at + STAGED_ID, one->payload, (size_t)one->length);
+        PyTuple_SET_ITEM(kept, 0, Py_NewRef(to->topic));
+        PyTuple_SET_ITEM(kept, 1, Py_NewRef(body));
+        PyTuple_SET_ITEM(kept, 2, Py_NewRef(to->first));
+        if (has_block) PyTuple_SET_ITEM(kept, 3, Py_NewRef(block));
+        PyObject_GC_UnTrack(kept); /* bytes and a number: in no cycle */
+        PyObject *known = PyDict_SetDefault(of->inbound, id, kept);
+        if (known != NULL && known != kept) done = 0; /* sent before */
+        else if (known == kept && PyList_Append(to->ids, id) == 0 && PyList_Append(to->heads, head) == 0 &&
+                 PyList_Append(to->bodies, body) == 0)
+            done = 1;
+    }
+    Py_XDECREF(id);
+    Py_XDECREF(head);
+    Py_XDECREF(block);
+    Py_XDECREF(kept);
+    Py_XDECREF(body);
+    return done;
+}
+
+/* Whether a publication has no properties but user properties. */
+static int has_users_alone(const taking *of, const publication *one)
+{
+    given said;
+    unsigned alias;
+    return one->block_length == 0 || (read_properties(one->block, one->block_length, &said, &alias) && said.count <= of->most_users &&
+                                      !said.has_expiry && alias == 0);
+}
+
+/* Whether the subscribers of a topic have room for one more; -1: an error is set. */
+static int have_room(const taking *of, const records *to, const publication *one)
+{
+    if (to->promised == NULL) return 1;
+    PyObject *size = PyLong_FromSsize_t(one->length), *said = NULL;
+    if (size != NULL) said = PyObject_CallMethodObjArgs(of->turn->lane, s_admits, to->promised, size, NULL);
+    int yes = said == NULL ? -1 : PyObject_IsTrue(said);
+    Py_XDECREF(size);
+    Py_XDECREF(said);
+    return yes;
+}
+
+static int stage_records(taking *of, unsigned first)
+{
+    records to;
+    publication one, before = {0};
+    Py_ssize_t rows = 0;
+    int more = open_records(of, first, &to) < 0 ? -1 : 1;
+    while (more == 1 && room(of) > 0 && read_publication(of, of->at, first, &one) && has_users_alone(of, &one)) {
+        if (before.topic == NULL || !same_topic(&one, &before)) more = open_record_topic(of, first, &one, &to);
+        if (more == 1) more = have_room(of, &to, &one);
+        if (more == 1) more = stage_record(of, &one, &to);
+        if (more == 1 && answer(of, PUBREC, one.packet_id) < 0) more = -1;
+        if (more != 1) break;
+        before = one;
+        of->at = one.stop;
+        rows++;
+    }
+    close_records(&to);
+    of->received += rows;
+    return more < 0 ? -1 : rows > 0;
+}
+
+static int take_staged(taking *of, unsigned first)
+{
+    publication one;
+    if (first & RETAIN || (first & 6) == 6 || !read_publication(of, of->at, first, &one)) return 0;
+    PyObject *cache = cache_of(of, first), *topic = PyBytes_FromStringAndSize((const char *)one.topic, one.topic_length);
+    long path = 0;
+    PyObject *route = cache != NULL && topic != NULL ? route_of(of, cache, first, topic, &path) : NULL;
+    Py_XDECREF(topic);
+    if (route == NULL) return PyErr_Occurred() ? -1 : 0;
+    int done = 0;
+    if (path == path_staged && one.block_length == 0 && have_one_topic(of, first, &one)) done = stage_run(of, first, route);
+    Py_DECREF(route);
+    return (path == path_staged || path == path_promised) && done == 0 ? stage_records(of, first) : done;
+}
+
+/* -- PUBREL of a run -- */
+
+/* Where in a run an identifier is; -1: nowhere, or an error is set. */
+static Py_ssize_t position_of(PyObject *ids, long packet_id)
+{
+    Py_ssize_t count = PyList_GET_SIZE(ids);
+    if (count == 0) return -1;
+    long begin = PyLong_AsLong(PyList_GET_ITEM(ids, 0)), guess = packet_id - begin;
+    if (guess >= 0 && guess < count && PyLong_AsLong(PyList_GET_ITEM(ids, guess)) == packet_id) return guess;
+    for (Py_ssize_t i = 0; i < count && !PyErr_Occurred(); i++)
+        if (PyLong_AsLong(PyList_GET_ITEM(ids, i)) == packet_id) return i;
+    return -1;
+}
+
+/* Whether a method of the lane says yes; -1: an error is set. */
+static int lane_says(const taking *of, PyObject *method, PyObject *argument)
+{
+    PyObject *said = PyObject_CallMethodObjArgs(of->turn->lane, method, of->connection, argument, NULL);
+    int yes = said == NULL ? -1 : PyObject_IsTrue(said);
+    Py_XDECREF(said);
+    return yes;
+}
+
+static int move_run(const taking *of, PyObject *run, Py_ssize_t begin, Py_ssize_t rows)
+{
+    PyObject *from = PyLong_FromSsize_t(begin), *count = PyLong_FromSsize_t(rows), *moved = NULL;
+    if (from != NULL && count != NULL)
+        moved = PyObject_CallMethodObjArgs(of->turn->lane, s_move, of->connection, run, from, count, NULL);
+    Py_XDECREF(from);
+    Py_XDECREF(count);
+    Py_XDECREF(moved);
+    return moved == NULL ? -1 : 0;
+}
+
+static int release_run(taking *of, PyObject *run)
+{
+    int more = lane_says(of, s_may_move, run);
+    if (more != 1) return more;
+    PyObject *ids = list_of(run, s_ids);
+    if (ids == NULL) return -1;
+    Py_ssize_t rows = 0, begin = position_of(ids, (long)read_pubrel(of, of->at));
+    if (begin < 0) more = PyErr_Occurred() ? -1 : 0;
+    for (unsigned packet_id; more == 1 && begin + rows < PyList_GET_SIZE(ids) && (packet_id = read_pubrel(of, of->at)) != 0;) {
+        PyObject *id = Py_NewRef(PyList_GET_ITEM(ids, begin + rows));
+        if (PyLong_AsLong(id) != (long)packet_id || PyDict_GetItemWithError(of->inbound, id) != run) more = PyErr_Occurred() ? -1 : 0;
+        else if (PyDict_DelItem(of->inbound, id) < 0 || answer(of, PUBCOMP, packet_id) < 0) more = -1;
+        Py_DECREF(id);
+        if (more != 1) break;
+        of->at += 4;
+        rows++;
+    }
+    Py_DECREF(ids);
+    of->completed += rows;
+    if (of->is_5) of->in_flight += rows; /* until their PUBCOMPs are sent */
+    return more < 0 || (rows != 0 && move_run(of, run, begin, rows) < 0) ? -1 : rows > 0;
+}
+
+/* -- PUBREL of records -- */
+
+/* The staged record of a packet identifier. */
+typedef struct {
+    PyObject *id, *kept, *token; /* references are held */
+} staged;
+
+static void forget_staged(staged *one)
+{
+    Py_CLEAR(one->id);
+    Py_CLEAR(one->kept);
+    Py_CLEAR(one->token);
+}
+
+/* 1: a publication that is stored as a record; 0: something else; -1: an error is set. */
+static int find_staged(const taking *of, unsigned packet_id, PyObject *tokens, staged *one)
+{
+    if ((one->id = PyLong_FromLong((long)packet_id)) == NULL) return -1;
+    PyObject *kept = PyDict_GetItemWithError(of->inbound, one->id);
+    if (kept == NULL) return PyErr_Occurred() ? -1 : 0;
+    if (!PyTuple_CheckExact(kept) || PyTuple_GET_SIZE(kept) < 3 || PyTuple_GET_SIZE(kept) > 4 || !PyBytes_CheckExact(PyTuple_GET_ITEM(kept, 0)) ||
+        !PyBytes_CheckExact(PyTuple_GET_ITEM(kept, 1)) || PyBytes_GET_SIZE(PyTuple_GET_ITEM(kept, 1)) < STAGED_ID ||
+        !PyLong_CheckExact(PyTuple_GET_ITEM(kept, 2)))
+        return 0;
+    PyObject *token = PyDict_GetItemWithError(tokens, one->id);
+    if (token == NULL) return PyErr_Occurred() ? -1 : 0;
+    one->kept = Py_NewRef(kept);
+    one->token = Py_NewRef(token);
+    return 1;
+}
+
+static int is_like(const staged *one, const staged *before)
+{
+    if (before->kept == NULL) return 0;
+    PyObject *topic = PyTuple_GET_ITEM(one->kept, 0), *last = PyTuple_GET_ITEM(before->kept, 0);
+    PyObject *first = PyTuple_GET_ITEM(one->kept, 2), *last_first = PyTuple_GET_ITEM(before->kept, 2);
+    if (first != last_first && PyLong_AsLong(first) != PyLong_AsLong(last_first)) return 0;
+    return last == topic || (PyBytes_GET_SIZE(last) == PyBytes_GET_SIZE(topic) &&
+                             !memcmp(PyBytes_AS_STRING(last), PyBytes_AS_STRING(topic), (size_t)PyBytes_GET_SIZE(topic)));
+}
+
+/* Consecutive rows of one address that release staged messages: noted once, as (first row, session, ids, tokens). */
+typedef struct {
+    PyObject *ids, *tokens; /* lists, to which references are held; NULL: none is open */
+} released_rows;
+
+static int begin_released(released_rows *rows, const direction *to, PyObject *session)
+{
+    PyObject *released = field(to->open.columns, RELEASED), *noted;
+    if (released == NULL || !PyList_CheckExact(released)) {
+        if (released != NULL) PyErr_SetString(PyExc_TypeError, "released rows are a list");
+        return -1;
+    }
+    if ((rows->ids = PyList_New(0)) == NULL || (rows->tokens = PyList_New(0)) == NULL ||
+        (noted = Py_BuildValue("nOOO", PyList_GET_SIZE(to->open.heads), session, rows->ids, rows->tokens)) == NULL)
+        return -1;
+    return append(released, noted);
+}
+
+/* Add their tokens to those of all messages that are taken. */
+static int end_released(released_rows *rows, PyObject *taken)
+{
+    Py_ssize_t end = PyList_GET_SIZE(taken);
+    int failed = rows->tokens != NULL && PyList_SetSlice(taken, end, end, rows->tokens) < 0;
+    Py_CLEAR(rows->ids);
+    Py_CLEAR(rows->tokens);
+    return failed ? -1 : 0;
+}
+
+/* Lead to the columns of a record's route; 0: it is not staged any more. */
+static int lead_staged(const taking *of, const staged *one, direction *to)
+{
+    unsigned first = (unsigned)PyLong_AsLong(PyTuple_GET_ITEM(one->kept, 2));
+    PyObject *cache = cache_of(of, first);
+    if (cache == NULL) return -1;
+    long path;
+    PyObject *route = route_of(of, cache, first, PyTuple_GET_ITEM(one->kept, 0), &path);
+    if (route == NULL) return PyErr_Occurred() ? -1 : 0;
+    if (path != path_staged) {
+        Py_DECREF(route);
+        return 0;
+    }
+    return lead_to(of, to, route) < 0 ? -1 : 1;
+}
+
+/* Note the rows that follow, if that has not been done: not before the first of them is sure. */
+static int open_released(const taking *of, direction *to, released_rows *rows)
+{
+    if (rows->ids != NULL) return 0;
+    return use_columns(of, to->route, &to->open) < 0 || begin_released(rows, to, of->session) < 0 ? -1 : 0;
+}
+
+/* The head of the message of a record: a new reference; Py_None: it is none of the fast lane's. */
+static PyObject *released_head(const taking *of, const staged *one, const publication *as, const direction *to)
+{
+    given said;
+    unsigned alias;
+    if (PyTuple_GET_SIZE(one->kept) == 3) return Py_XNewRef(field(to->route, HEAD));
+    PyObject *block = PyTuple_GET_ITEM(one->kept, 3);
+    if (!PyBytes_CheckExact(block) ||
+        !read_properties((const unsigned char *)PyBytes_AS_STRING(block), PyBytes_GET_SIZE(block), &said, &alias))
+        return Py_NewRef(Py_None);
+    PyObject *route = to->route;
+    PyObject *head = form_head(of, &route, as, &said);
+    if (head == NULL || route == to->route) return head;
+    Py_DECREF(head); /* of another queue: the plain lane knows */
+    return Py_NewRef(Py_None);
+}
+
+/* 1: released; 0: the plain lane releases it; -1: an error is set. */
+static int release_one(const taking *of, const staged *one, unsigned packet_id, PyObject *tokens, direction *to, released_rows *rows)
+{
+    PyObject *kept = PyTuple_GET_ITEM(one->kept, 1);
+    publication as = {.payload = (const unsigned char *)PyBytes_AS_STRING(kept) + STAGED_ID,
+                      .length = PyBytes_GET_SIZE(kept) - STAGED_ID, .packet_id = packet_id};
+    PyObject *head = released_head(of, one, &as, to);
+    if (head == NULL || head == Py_None) {
+        Py_XDECREF(head);
+        return head == NULL ? -1 : 0;
+    }
+    int failed = open_released(of, to, rows) < 0 || append(to->open.bodies, body_of(&to->tail, packet_id, as.payload, as.length)) < 0 ||
+                 PyList_Append(to->open.heads, head) < 0 || PyList_Append(rows->ids, one->id) < 0 ||
+                 PyList_Append(rows->tokens, one->token) < 0 || PyDict_DelItem(of->inbound, one->id) < 0 ||
+                 PyDict_DelItem(tokens, one->id) < 0;
+    Py_DECREF(head);
+    return failed ? -1 : 1;
+}
+
+static int release_records(taking *of)
+{
+    PyObject *tokens = dict_field(of->session, TOKENS);
+    PyObject *taken = tokens != NULL ? PyObject_CallMethodOneArg(of->turn->lane, s_taken_records, of->session) : NULL;
+    if (taken == NULL) return -1;
+    direction to = {0};
+    released_rows rows = {NULL, NULL};
+    staged one = {NULL, NULL, NULL}, before = one;
+    Py_ssize_t count = 0;
+    int more = PyList_CheckExact(taken) ? 1 : -1;
+    if (more < 0) PyErr_SetString(PyExc_TypeError, "messages to be taken are a list");
+    for (unsigned packet_id; more == 1 && (packet_id = read_pubrel(of, of->at)) != 0;) {
+        more = find_staged(of, packet_id, tokens, &one);
+        if (more == 1 && !is_like(&one, &before))
+            more = end_released(&rows, taken) < 0 ? -1 : lead_staged(of, &one, &to);
+        if (more == 1) more = release_one(of, &one, packet_id, tokens, &to, &rows);
+        if (more == 1 && answer(of, PUBCOMP, packet_id) < 0) more = -1;
+        if (more != 1) break;
+        of->at += 4;
+        count++;
+        forget_staged(&before);
+        before = one;
+        memset(&one, 0, sizeof one);
+    }
+    forget_staged(&one);
+    forget_staged(&before);
+    leave_direction(&to);
+    if (PyList_CheckExact(taken) && end_released(&rows, taken) < 0) more = -1;
+    Py_DECREF(taken);
+    of->completed += count;
+    if (of->is_5) of->in_flight += count;
+    return more < 0 ? -1 : count > 0;
+}
+
+static int take_released(taking *of)
+{
+    unsigned packet_id = read_pubrel(of, of->at);
+    PyObject *id = packet_id != 0 ? PyLong_FromLong((long)packet_id) : NULL;
+    if (id == NULL) return PyErr_Occurred() ? -1 : 0;
+    PyObject *found = Py_XNewRef(PyDict_GetItemWithError(of->inbound, id));
+    Py_DECREF(id);
+    if (found == NULL) return PyErr_Occurred() ? -1 : 0;
+    int is_run = PyObject_HasAttr(found, s_ids);
+    int done = PyTuple_CheckExact(found) ? release_records(of) : is_run ? release_run(of, found) : 0;
+    Py_DECREF(found);
+    return done;
+}

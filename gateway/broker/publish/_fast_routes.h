@@ -1,0 +1,193 @@
+/*
+ * The routes of topics: from the cache of a client, or asked for.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <string.h>
+
+#include "../../built_from.h"
+
+BUILT_FROM_THIS_FILE;
+
+/* Fetch memory that is read soon; never an error, whatever the address. Without GCC or clang: nothing. */
+#if defined(__GNUC__)
+#define prefetch(at) __builtin_prefetch(at)
+#else
+#define prefetch(at) ((void)(at))
+#endif
+
+#include "_topic_cache.h"
+
+static PyObject *s_route;
+
+/* Ask for the route of a topic. A new reference, perhaps None; NULL: an error is set. */
+static PyObject *ask_for_route(const taking *of, unsigned first, PyObject *topic)
+{
+    PyObject *number = PyLong_FromLong((long)first);
+    if (number == NULL) return NULL;
+    PyObject *found = PyObject_CallMethodObjArgs(of->turn->lane, s_route, of->connection, number, topic, NULL);
+    Py_DECREF(number);
+    return found;
+}
+
+/*
+ * The route of a topic as it stands in the cache, asked for if it is not there or not up to date, and its path: a new
+ * reference. NULL: there is none, or an error is set.
+ */
+static PyObject *route_of(const taking *of, PyObject *cache, unsigned first, PyObject *topic, long *path)
+{
+    PyObject *found = Py_XNewRef(PyDict_GetItemWithError(cache, topic));
+    if (found == NULL && PyErr_Occurred()) return NULL;
+    *path = found != NULL ? fast_path_of(found) : STALE;
+    if (*path == STALE) {
+        Py_XDECREF(found);
+        found = ask_for_route(of, first, topic);
+        if (found == NULL) return NULL;
+        *path = found == Py_None ? 0 : fast_path_of(found);
+    }
+    if (*path <= 0) {
+        Py_DECREF(found);
+        return NULL;
+    }
+    return found;
+}
+
+/* The routes of a client for these QoS and RETAIN bits: borrowed. */
+static PyObject *cache_of(const taking *of, unsigned first)
+{
+    PyObject *caches = field(of->connection, CACHES);
+    if (caches == NULL) return NULL;
+    PyObject *cache = PyTuple_CheckExact(caches) && PyTuple_GET_SIZE(caches) == 8 ? PyTuple_GET_ITEM(caches, first & 7) : NULL;
+    if (cache == NULL || !PyDict_Check(cache)) {
+        PyErr_SetString(PyExc_TypeError, "a connection's caches are 8 dicts");
+        return NULL;
+    }
+    return cache;
+}
+
+/* The same, as a TopicCache if there are many. */
+static PyObject *quick_cache_of(const taking *of, unsigned first)
+{
+    PyObject *cache = cache_of(of, first);
+    if (cache == NULL || !PyDict_CheckExact(cache) || PyDict_GET_SIZE(cache) < many) return cache;
+    PyObject *quick = PyObject_CallOneArg((PyObject *)&topic_cache_type, cache), *caches = PyTuple_New(8);
+    if (quick == NULL || caches == NULL) {
+        Py_XDECREF(quick);
+        Py_XDECREF(caches);
+        return NULL;
+    }
+    for (int i = 0; i < 8; i++)
+        PyTuple_SET_ITEM(caches, i, i == (int)(first & 7) ? quick : Py_NewRef(PyTuple_GET_ITEM(*place(of->connection, CACHES), i)));
+    Py_SETREF(*place(of->connection, CACHES), caches);
+    return quick;
+}
+
+/* -- several packets ahead -- */
+
+/*
+ * Packets are read and looked up some at a time: a client may have thousands of topics, whose routes and heads are then
+ * not in the processor's cache, and are prefetched together.
+ */
+enum { AHEAD = 16 };
+
+typedef struct {
+    publication one;
+    PyObject *route; /* a reference is held; NULL: it has the topic of the one before, or is not in the cache */
+    uint32_t hash;
+    int is_other; /* whether the one before has another topic */
+    unsigned alias;
+    PyObject *topic; /* of an alias: a reference is held; NULL: it has none */
+} upcoming;
+
+static void forget_ahead(upcoming *ahead, int begin, int end)
+{
+    for (int i = begin; i < end; i++) {
+        Py_CLEAR(ahead[i].route);
+        Py_CLEAR(ahead[i].topic);
+    }
+}
+
+/* Read the next packets, and prefetch the entries of their topics. */
+static int read_ahead(const taking *of, unsigned first, const publication *before, const topic_cache *topics, upcoming *ahead)
+{
+    int count = 0;
+    Py_ssize_t at = of->at;
+    for (; count < AHEAD && read_publication(of, at, first, &ahead[count].one); count++) {
+        upcoming *next = &ahead[count];
+        next->route = next->topic = NULL;
+        next->alias = 0;
+        if (next->one.block_length != 0) read_properties(next->one.block, next->one.block_length, NULL, &next->alias);
+        if (next->alias != 0 && count > 0) break; /* what comes before it may set the alias */
+        at = next->one.stop;
+        if (topics != NULL) next->hash = topic_hash(next->one.topic, next->one.topic_length);
+        int is_like = before->topic != NULL && (topics == NULL || count == 0 || next->hash == ahead[count - 1].hash);
+        next->is_other = !is_like || !same_topic(&next->one, before);
+        before = &next->one;
+        if (topics != NULL && next->is_other) prefetch(index_at(topics, next->hash, 0));
+    }
+    if (count > 0 && ahead[0].alias != 0) return 1;
+    for (int i = 0; topics != NULL && i < count; i++)
+        if (ahead[i].is_other) prefetch_entry(topics, ahead[i].hash);
+    return count;
+}
+
+static void prefetch_route(PyObject *route, const void *head)
+{
+    prefetch(route);
+    prefetch((const char *)route + offsets[VERSION_OF_ROUTE]); /* the last slot that is read for each message */
+    prefetch(head);
+}
+
+/* The route of a topic in the cache, if there is one: borrowed. NULL with an error set: there is no memory. */
+static PyObject *cached_route(PyObject *cache, topic_cache *topics, const upcoming *next)
+{
+    const publication *one = &next->one;
+    entry *found = topics != NULL ? find_entry(topics, next->hash, one->topic, one->topic_length) : NULL;
+    if (found != NULL) {
+        prefetch_route(found->route, found->head);
+        return found->route;
+    }
+    PyObject *key = PyBytes_FromStringAndSize((const char *)one->topic, one->topic_length);
+    PyObject *route = key != NULL ? PyDict_GetItemWithError(cache, key) : NULL;
+    Py_XDECREF(key);
+    if (route == NULL || !is_a(route, A_ROUTE)) return route;
+    const void *head = *place(route, HEAD);
+    prefetch_route(route, head);
+    if (topics != NULL) keep_entry(topics, next->hash, one->topic, one->topic_length, route, head);
+    return route;
+}
+
+/* The topic of a publication with an alias: 1; 0: the plain lane looks at it; -1: an error is set. */
+static int resolve_alias(const taking *of, upcoming *next, const topic_cache *topics)
+{
+    PyObject *alias = PyLong_FromLong((long)next->alias), *known = NULL;
+    PyObject *topic = PyBytes_FromStringAndSize((const char *)next->one.topic, next->one.topic_length);
+    if (alias != NULL && topic != NULL) known = PyObject_CallMethodObjArgs(of->turn->lane, s_aliased, of->connection, alias, topic, NULL);
+    Py_XDECREF(alias);
+    Py_XDECREF(topic);
+    if (known == NULL || !PyBytes_CheckExact(known)) {
+        Py_XDECREF(known);
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    next->topic = known;
+    next->one.topic = (const unsigned char *)PyBytes_AS_STRING(known);
+    next->one.topic_length = PyBytes_GET_SIZE(known);
+    next->is_other = 1;
+    if (topics != NULL) next->hash = topic_hash(next->one.topic, next->one.topic_length);
+    return 1;
+}
+
+/* Read and look up the next packets: how many they are; -1: an error is set. */
+static int look_ahead(const taking *of, unsigned first, const publication *before, PyObject *cache, upcoming *ahead)
+{
+    topic_cache *topics = as_topic_cache(cache);
+    if (topics != NULL && !make_room(topics)) topics = NULL;
+    PyObject *found[AHEAD];
+    int count = read_ahead(of, first, before, topics, ahead);
+    if (count > 0 && ahead[0].alias != 0 && (count = resolve_alias(of, ahead, topics)) <= 0) return count;
+    for (int i = 0; i < count; i++)
+        if ((found[i] = ahead[i].is_other ? cached_route(cache, topics, &ahead[i]) : NULL) == NULL && PyErr_Occurred())
+            return -1;
+    for (int i = 0; i < count; i++) ahead[i].route = Py_XNewRef(found[i]); /* now, as this touches the prefetched routes */
+    return count;
+}

@@ -1,0 +1,159 @@
+"""Packets that are put off, so that what one client sends keeps the others waiting for a moment only. Pure.
+
+What was read in one turn of the reactor is worked off until the turn's time is up: `Context.until`. What is left of it
+then comes in later turns, for a few milliseconds each, one client after the other; clients whose packets were only
+behind those of others come first. Meanwhile nothing more is read from a client whose packets are put off, and nothing
+of it overtakes them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gateway.session.connection import CLOSED, Connection
+
+if TYPE_CHECKING:
+    from gateway.broker.context import Context
+
+TURN_SECONDS = 0.015
+"""For what was read in one turn."""
+LATER_SECONDS, SLICE_SECONDS = 0.02, 0.005
+"""In one turn for all that was put off, and for one client of them."""
+FULL_SECONDS = 0.002
+"""Until it is looked again whether a full batch has gone."""
+
+
+class _Late:
+    """What is put off of one connection."""
+
+    __slots__ = ("data", "generation", "packets")
+
+    def __init__(self, generation: int) -> None:
+        self.generation = generation
+        """Of the connection's routes."""
+        self.packets: list[Any] = []
+        self.data = bytearray()
+        """What came behind them, from the beginning of a packet on."""
+
+
+class PutOff:
+    """The packets that are put off, by connection."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.packets: Callable[[Connection, list[Any]], None] = lambda _connection, _packets: None
+        """Takes in packets; set by the engine. What it does not get to in time it puts off."""
+        self.received: Callable[[Connection, bytes], None] = lambda _connection, _data: None
+        """The same with bytes, from the beginning of a packet on."""
+        self.on_busy: Callable[[Connection, bool], None] = lambda _connection, _busy: None
+        """Told when packets of a connection are put off, and when there are none any more."""
+        self._waiting: dict[Connection, _Late] = {}
+        """What waits."""
+        self._first: deque[Connection] = deque()
+        """Those that took no time themselves."""
+        self._others: deque[Connection] = deque()
+        self._held: set[Connection] = set()
+        """Those of which nothing is taken in for the moment."""
+        self._now: Connection | None = None
+        """Whose packets are being taken in again."""
+        self._planned = False
+
+    @property
+    def waiting(self) -> int:
+        """How many connections have packets that are put off."""
+        return len(self._waiting)
+
+    def __contains__(self, connection: object) -> bool:
+        return connection in self._waiting
+
+    def add_data(self, connection: Connection, data: bytes, *, slow: bool) -> None:
+        """Bytes that are to come later. They are not looked at before: to decode what many have sent takes long."""
+        self._late(connection, slow=slow).data += data
+
+    def hold(self, connection: Connection) -> None:
+        """Put off all that comes of a connection until `let_go`: a packet of it takes many turns."""
+        self._late(connection, slow=True)
+        self._held.add(connection)
+        for queue in (self._first, self._others):
+            if connection in queue:
+                queue.remove(connection)
+
+    def let_go(self, connection: Connection) -> None:
+        """What was put off meanwhile comes in its turn."""
+        if connection in self._held:
+            self._held.discard(connection)
+            self._first.append(connection)
+            self._plan()
+
+    def add_first(self, connection: Connection, data: bytes) -> None:
+        """The same with bytes that came before all else of this connection that waits."""
+        late = self._late(connection, slow=False)
+        late.data = bytearray(data) + late.data
+
+    def add(self, connection: Connection, packets: list[Any], *, slow: bool) -> None:
+        """Packets that are to come later, before all else that waits of this connection; `slow`: they come after some
+        of the same connection that took long."""
+        late = self._late(connection, slow=slow)
+        late.packets = packets + late.packets
+
+    def _late(self, connection: Connection, *, slow: bool) -> _Late:
+        known = self._waiting.get(connection)
+        if known is not None:
+            return known
+        late = self._waiting[connection] = _Late(connection.generation)
+        connection.generation = -1  # so that the fast lane takes nothing before them
+        (self._others if slow else self._first).append(connection)
+        if connection is not self._now:
+            self.on_busy(connection, True)  # noqa: FBT003 -- the only question
+        self._plan()
+        return late
+
+    def _plan(self, seconds: float = 0.0) -> None:
+        if not self._planned:
+            self._planned = True
+            self.context.scheduler.later(seconds, self._work_off)
+
+    def _work_off(self) -> None:
+        """Some of what was put off."""
+        context = self.context
+        monotonic = context.scheduler.monotonic
+        context.now = context.scheduler.now()
+        self._planned = False
+        begun = monotonic()
+        while (self._first or self._others) and not context.is_full and monotonic() - begun <= LATER_SECONDS:
+            connection = (self._first or self._others).popleft()
+            late = self._waiting.pop(connection)
+            connection.generation = late.generation
+            if connection.state == CLOSED:
+                continue
+            self._now, context.until = connection, monotonic() + SLICE_SECONDS
+            try:
+                self._take(connection, late)
+                if connection not in self._waiting and connection.state != CLOSED:
+                    self._over(connection)
+            except Exception as error:  # noqa: BLE001 -- a defect costs the connection that met it, not the others
+                context.defect(connection, error)
+            finally:
+                self._now = None
+        context.flush()
+        if self._first or self._others:
+            self._plan(FULL_SECONDS if context.is_full else 0.0)
+
+    def _take(self, connection: Connection, late: _Late) -> None:
+        if late.packets:
+            self.packets(connection, late.packets)
+        if not late.data or connection.state == CLOSED:
+            return
+        if connection in self._waiting:  # time is up
+            self._waiting[connection].data = late.data
+        else:
+            self.received(connection, bytes(late.data))
+
+    def _over(self, connection: Connection) -> None:
+        """All packets of a connection are taken in: what was wrong behind them is told now."""
+        connection.last_read = self.context.scheduler.monotonic()
+        self.on_busy(connection, False)  # noqa: FBT003 -- as above
+        if connection.reader.error is not None:
+            self.context.protocol_error(connection, connection.reader.error)

@@ -1,0 +1,174 @@
+"""Retained messages of several gateways on the same state queues: one set, which each keeps in memory. Pure.
+
+What a gateway retains, clears or lets expire it tells the others, in the unit of work that does so. They read the
+record anew: what lies on the queue decides, so that all of them agree in the end, whoever was last. Before a new
+subscription gets its retained messages, a message of the gateway to itself has come back: by then it has read what was
+acknowledged to any publisher before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from itertools import islice
+from typing import NamedTuple
+
+from gateway.broker.context import Context
+from gateway.broker.publish.retained import Retained
+from gateway.errors import MQError
+from gateway.ports.batch import Stored, Token
+from gateway.ports.ownership import Message
+from gateway.ports.state_queues import RETAINED
+from gateway.session.publication import Publication
+from gateway.session.record import decode_publication, key_of
+
+LONGEST_TOPIC = 8192
+"""A message between gateways is short. What is retained on a longer topic is known elsewhere after the next start."""
+_AT_ONCE = 100
+"""Records that are read in one question to the queue manager."""
+_SEVERAL = 4
+"""So many records of one topic are looked at: two gateways that retain on it at the same moment leave two."""
+_AGAIN_SECONDS, _RETRY_SECONDS = 0.05, 1.0
+
+
+class _Record(NamedTuple):
+    """What lies on the queue for a topic."""
+
+    topic: str
+    last: Stored | None
+    superseded: list[Token]
+    """Records that another gateway wrote at the same moment and that lie before the last one."""
+
+
+class RetainedElsewhere:
+    """Tells the other gateways what is retained here, and reads what they have retained."""
+
+    def __init__(
+        self, context: Context, retained: Retained, instance: str, peers: Callable[[], Collection[str]],
+        write: Callable[[str, Message], None],
+    ) -> None:  # fmt: skip
+        self.context = context
+        self.retained = retained
+        retained.on_change, retained.is_others = self._changed_here, self._is_others
+        self.instance = instance
+        self.peers = peers
+        self.write = write
+        self._stale: dict[str, None] = {}
+        """Topics whose record has to be read."""
+        self._reading: set[str] = set()
+        """Those that are being read now."""
+        self._changed: set[str] = set()
+        """Those among them that were retained or cleared here in the meantime."""
+        self._number = 0
+        self._waiting: dict[int, Callable[[], None]] = {}
+        """What waits until this gateway's message to itself has come back."""
+        self._then: list[Callable[[], None]] = []
+        """What waits until all that is stale has been read."""
+
+    # -- what happens here --
+
+    def _changed_here(self, topic: str) -> None:
+        """It is retained or cleared here with the open batch."""
+        if topic in self._reading:
+            self._changed.add(topic)
+        if len(topic.encode()) <= LONGEST_TOPIC:
+            for peer in self.peers():
+                self.write(peer, {"kind": "retained", "topic": topic})
+
+    def _is_others(self, topic: str) -> bool:
+        """What this gateway knows of it has expired. Whether another one may have put something new in its place: then
+        the record is read, and removed only if it is the one that has expired."""
+        if not self.peers():
+            return False
+        self._look(topic)
+        return True
+
+    def when_current(self, call: Callable[[], None]) -> None:
+        """Call it when the open batch is committed and what others had retained before is known here."""
+        if not self.peers():
+            self.context.batch.after.append(call)
+            return
+        self._number += 1
+        self._waiting[self._number] = call
+        self.write(self.instance, {"kind": "current", "number": self._number})
+
+    # -- messages --
+
+    def on_message(self, message: Message) -> None:
+        """Another gateway has retained or cleared something, or a message of this gateway to itself has come back."""
+        if message["kind"] == "retained":
+            self._look(message["topic"])
+        elif message["kind"] == "current" and message["from"] == self.instance:
+            self._came_back(self._waiting.pop(message["number"], None))
+
+    def _came_back(self, call: Callable[[], None] | None) -> None:
+        if call is None:
+            return
+        if self._stale or self._reading:
+            self._then.append(call)
+        else:
+            call()
+
+    # -- reading --
+
+    def _look(self, topic: str) -> None:
+        self._stale[topic] = None
+        self._read()
+
+    def _read(self) -> None:
+        if self._reading or not self._stale:
+            return
+        topics = list(islice(self._stale, _AT_ONCE))
+        for topic in topics:
+            del self._stale[topic]
+        self._reading = set(topics)
+        self._changed.clear()
+        self.context.ask(lambda: [self._record(topic) for topic in topics], lambda found: self._found(topics, found))
+
+    def _record(self, topic: str) -> _Record:
+        rows = self.context.queue_manager.fetch(RETAINED, key_of(topic), _SEVERAL)
+        return _Record(topic, rows[-1] if rows else None, [row.token for row in rows[:-1]])
+
+    def _found(self, topics: list[str], found: list[_Record] | MQError) -> None:
+        self._reading = set()
+        if isinstance(found, MQError):  # it is away for the moment
+            self._stale = dict.fromkeys([*topics, *self._stale])
+            self.context.scheduler.later(_RETRY_SECONDS, self._read)
+            return
+        again = [record.topic for record in found if self._is_under_way(record.topic)]
+        for record in found:
+            if record.topic not in again:
+                self.context.set_aside.run("retained", record.topic, lambda record=record: self._know(record))  # type: ignore[misc]
+        if again:
+            self._stale |= dict.fromkeys(again)
+            self.context.scheduler.later(_AGAIN_SECONDS, self._read)
+        elif self._stale:
+            self._read()
+        else:
+            self._go_on()
+
+    def _is_under_way(self, topic: str) -> bool:
+        """Whether it was retained or cleared here while its record was read, or is going to be."""
+        if topic in self._changed:
+            return True
+        context, lane = self.context, (RETAINED, key_of(topic))
+        batches = [context.batch, *context.attempts, *([context.running] if context.committing else [])]
+        return any(lane in batch.replaces for batch in batches)
+
+    def _know(self, record: _Record) -> None:
+        batch, key = self.context.batch, key_of(record.topic)
+        for token in record.superseded:
+            batch.take(RETAINED, key, token)
+        if record.last is None:
+            self.retained.forget(record.topic)
+            return
+        publication: Publication = decode_publication(record.last.data)[0]
+        if publication.expired(self.context.now):
+            self.retained.forget(record.topic)
+            batch.take(RETAINED, key, record.last.token)
+        else:
+            self.retained.restore(publication)
+
+    def _go_on(self) -> None:
+        waiting, self._then = self._then, []
+        for call in waiting:
+            self.context.set_aside.run("call", "retained messages of a subscription", call)

@@ -1,0 +1,100 @@
+"""`mqgate pub` and `mqgate sub`: a device for the hand, where no other MQTT client is installed."""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway.errors import ProtocolError
+from gateway.mqtt import reasons
+from gateway.net.device import Device
+
+FILE = click.Path(exists=True, dir_okay=False)
+VERSIONS = {"3.1": 3, "3.1.1": 4, "5.0": 5}
+
+
+def connecting(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say where, and as whom."""
+    for option in reversed((
+        click.option("--host", default="127.0.0.1", show_default=True, help="Address of the gateway."),
+        click.option("--port", default=1883, show_default=True, help="MQTT port."),
+        click.option("--client-id", help="Client identifier; made up unless given."),
+        click.option("--version", "level", type=click.Choice(list(VERSIONS)), default="3.1.1", show_default=True),
+        click.option("--user", help="User name."),
+        click.option("--password-file", type=FILE, help="File whose first line is the password."),
+        click.option("--ca-file", type=FILE, help="Use TLS; the authority of the gateway's certificate."),
+    )):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@contextmanager
+def device(
+    host: str, port: int, client_id: str | None, level: str, user: str | None, password_file: str | None,
+    ca_file: str | None, timeout: float,
+) -> Iterator[Device]:  # fmt: skip
+    """A connected device; what goes wrong ends the command with a sentence."""
+    password = Path(password_file).read_bytes().split(b"\n", 1)[0].rstrip(b"\r") if password_file else None
+    context = ssl.create_default_context(cafile=ca_file) if ca_file else None
+    name = client_id or f"mqgate-{secrets.token_hex(4)}"
+    try:
+        with Device(host, port, name, version=VERSIONS[level], timeout=timeout, tls=context) as made:
+            refused = made.connect(user, password)
+            if refused:
+                shown = reasons.name(refused) if VERSIONS[level] == 5 else f"return code {refused}"
+                click.echo(f"the gateway refused the connection: {shown}", err=True)
+                sys.exit(1)
+            yield made
+    except ProtocolError as error:
+        click.echo(f"refused: {error}", err=True)
+        sys.exit(1)
+    except TimeoutError:
+        click.echo(f"no answer within {timeout:g} s: nothing was acknowledged (mqgate status says why)", err=True)
+        sys.exit(1)
+    except OSError as error:
+        click.echo(f"{host}:{port} is not reached: {error}. Is the gateway running (mqgate run)?", err=True)
+        sys.exit(3)
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("payload", required=False)
+@click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Quality of service.")
+@click.option("--retain", is_flag=True, help="Have it retained.")
+@click.option("--timeout", default=10.0, show_default=True, help="Seconds to wait for each answer.")
+@connecting
+def pub(topic: str, payload: str | None, qos: int, retain: bool, timeout: float, **where: Any) -> None:
+    """Publish PAYLOAD, or what standard input has, to TOPIC and wait for the acknowledgement."""
+    body = payload.encode() if payload is not None else sys.stdin.buffer.read()
+    with device(timeout=timeout, **where) as connected:
+        seconds = connected.publish(topic, body, qos, retain=retain)
+    what = "sent" if not qos else "committed and acknowledged"
+    click.echo(f"{what} in {seconds * 1000:.2f} ms (QoS {qos})", err=True)
+
+
+@click.command()
+@click.argument("topics", metavar="FILTER...", nargs=-1, required=True)
+@click.option("--qos", type=click.IntRange(0, 1), default=1, show_default=True, help="Quality of service.")
+@click.option("-n", "--number", default=0, help="End after so many messages; 0: never.")
+@click.option("--timeout", default=86_400.0, help="End when nothing has come for so many seconds: exit code 1.")
+@connecting
+def sub(topics: tuple[str, ...], qos: int, number: int, timeout: float, **where: Any) -> None:
+    """Subscribe, and write what comes as lines: topic, a tab, payload."""
+    with device(timeout=timeout, **where) as connected:
+        for one in topics:
+            granted = connected.subscribe(one, qos)
+            if granted >= 0x80:
+                click.echo(f"the gateway refuses the subscription to {one} (reason code 0x{granted:02X})", err=True)
+                sys.exit(1)
+        taken = 0
+        while not number or taken < number:
+            topic, payload = connected.receive()
+            click.echo(f"{topic}\t{payload.decode('utf-8', 'backslashreplace')}")
+            taken += 1

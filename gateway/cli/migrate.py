@@ -1,0 +1,87 @@
+"""`mqgate import`: settings and mappings from another broker's configuration."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from gateway.config.counting import counted
+from gateway.errors import ConfigurationError
+from gateway.migrate.amlen import read_amlen
+from gateway.migrate.mosquitto import read_mosquitto
+from gateway.migrate.mqxr import read_mqxr
+from gateway.migrate.plan import Plan
+from gateway.migrate.writer import SETTINGS, write_plan
+
+KINDS = ("mosquitto", "mqxr", "amlen")
+
+
+@click.command(name="import")
+@click.argument("words", metavar="[mosquitto|mqxr|amlen] FILE...", nargs=-1, required=True)
+@click.option("-o", "--output", default="mqgate-imported", show_default=True, type=click.Path(file_okay=False),
+              help="Directory to write to.")  # fmt: skip
+def import_(words: tuple[str, ...], output: str) -> None:
+    """Settings and mappings from the configuration of mosquitto (mosquitto.conf with the files it names), MQ Telemetry
+    (what DISPLAY CHANNEL(*) CHLTYPE(MQTT) ALL prints, or mqxr_unix.properties) or Amlen (its configuration as JSON).
+    What has no counterpart is said line by line, and written to NOTES.txt."""
+    kind, files = (words[0], words[1:]) if words[0] in KINDS else ("", words)
+    if not files:
+        raise click.UsageError(f"which file? As in: mqgate import {kind} FILE")
+    texts = {name: _text(name) for name in files}
+    try:
+        plan = _plan(kind or _recognized(texts), texts)
+        written = write_plan(plan, Path(output))
+    except (ConfigurationError, FileExistsError) as error:
+        click.echo(str(error), err=True)
+        sys.exit(1)
+    except OSError as error:
+        click.echo(
+            f"{error.filename or output} cannot be written: {error.strerror}: name another directory with -o", err=True
+        )
+        sys.exit(3)
+    for note in plan.notes:
+        click.echo(str(note), err=True)
+    for path in written:
+        click.echo(path)
+    click.echo(f"\n{counted(len(plan.notes), 'note')} above. Next:  mqgate check {Path(output) / SETTINGS}")
+
+
+def _plan(kind: str, texts: dict[str, str]) -> Plan:
+    if kind == "amlen":
+        return read_amlen(texts)
+    if kind == "mqxr":
+        return read_mqxr(texts)
+    if len(texts) > 1:
+        raise click.UsageError("give one mosquitto.conf; the files it names are read with it")
+    name, text = next(iter(texts.items()))
+    return read_mosquitto(name, text, lambda other: _beside(Path(name), other), str(Path(name).parent.absolute()))
+
+
+def _recognized(texts: dict[str, str]) -> str:
+    """Which broker the files are of, by what is in them."""
+    name, text = next(iter(texts.items()))
+    if text.lstrip().startswith("{"):
+        return "amlen"
+    telemetry = "CHLTYPE(MQTT)" in text or "com.ibm.mq.MQXR" in text or Path(name).name.startswith("mqxr")
+    return "mqxr" if telemetry else "mosquitto"
+
+
+def _text(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        click.echo(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}", err=True)
+        sys.exit(3)
+
+
+def _beside(configuration: Path, name: str) -> str | None:
+    """A file, or all *.conf of a directory, that a configuration names; relative names are looked for beside it."""
+    path = configuration.parent / name
+    try:
+        if path.is_dir():
+            return "\n".join(one.read_text(encoding="utf-8") for one in sorted(path.glob("*.conf")))
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None

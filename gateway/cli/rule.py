@@ -1,0 +1,33 @@
+"""`mqgate rule`: the rules of a running gateway."""
+
+from __future__ import annotations
+
+import click
+
+from gateway.cli.reach import common, running_gateway, show_json
+from gateway.cli.tables import show_table
+
+
+@click.group()
+def rule() -> None:
+    """The rules in force."""
+
+
+@rule.command("list")
+@common
+def list_(config: str | None, data: str | None, as_json: bool) -> None:
+    """Rules in order, with what each has done since the gateway has started."""
+    items = running_gateway(config, data).get("/rules")["items"]
+    if as_json:
+        show_json(items)
+        return
+    columns = ("rule", "topic", "queue", "matched", "done", "held", "dead-lettered", "dropped", "place")
+    show_table(
+        columns,
+        [
+            (one["name"], one["topic"], one["queue"],
+             *(str(one[key]) for key in ("matched", "done", "held", "dead_lettered", "dropped")),
+             f"{one['file']}:{one['line']}")
+            for one in items
+        ],
+    )  # fmt: skip

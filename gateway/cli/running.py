@@ -1,0 +1,52 @@
+"""`mqgate status` and `mqgate reload`: a running gateway as a whole."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+
+from gateway.cli.reach import common, running_gateway, show_json
+from gateway.config.counting import counted
+
+
+@click.command()
+@common
+def status(config: str | None, data: str | None, as_json: bool) -> None:
+    """How the running gateway is: ready, since when, connections, dead letters, and what is to be looked at. Exit code
+    1 when something is."""
+    answer = running_gateway(config, data).get("/overview")
+    if as_json:
+        show_json(answer)
+    else:
+        for line in _words(answer):
+            click.echo(line)
+    sys.exit(0 if answer["ready"] and not answer["problems"] else 1)
+
+
+def _words(answer: dict[str, Any]) -> list[str]:
+    minutes, seconds = divmod(max(0, round(time.time() - answer["started"])), 60)
+    state = "draining" if answer["draining"] else "ready" if answer["ready"] else "not ready"
+    since = f"{minutes} min" if minutes else f"{seconds} s"
+    letters = answer["dead_letters"]
+    number = letters.get("depth") if isinstance(letters, dict) else letters
+    known = [counted(answer[key], key.removesuffix("s")) for key in ("connections", "sessions", "subscriptions")]
+    lines = [f"{state}, mqgate {answer['version']}, for {since}, on {answer['backend']}", ", ".join(known)]
+    if number:
+        lines.append(f"{counted(number, 'dead letter')}: mqgate dlq list")
+    return lines + [f"! {problem}" for problem in answer["problems"]]
+
+
+@click.command()
+@common
+def reload(config: str | None, data: str | None, as_json: bool) -> None:
+    """Read settings, mappings and the files they name again, as SIGHUP does. What is wrong is said, and then the old
+    ones stay in force: exit code 1."""
+    answer = running_gateway(config, data).post("/reload", {})
+    if as_json:
+        show_json(answer)
+    else:
+        changed = f"; changed: {', '.join(answer['changed'])}" if answer["changed"] else ", none changed"
+        click.echo(f"reloaded: {counted(answer['rules'], 'rule')}{changed}")

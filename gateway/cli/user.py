@@ -1,0 +1,234 @@
+"""`mqgate user`: users and roles that a running gateway manages."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway.access.passwords import hash_password
+from gateway.cli.reach import common, running_gateway, segment, show_json
+from gateway.cli.tables import everything, show_table
+from gateway.config.counting import counted
+
+CHUNK = 500
+"""Users of one request."""
+COLUMNS = ("user", "password", "hash", "role", "client_id", "fingerprint", "enabled")
+
+
+@click.group()
+def user() -> None:
+    """Users and roles that are managed while the gateway runs (`security.managed`)."""
+
+
+def _chosen(password_file: str | None) -> dict[str, str]:
+    if password_file is None:
+        return {}
+    from_input = password_file == "-"  # noqa: S105 -- a name
+    text = sys.stdin.readline() if from_input else Path(password_file).read_text().split("\n", 1)[0]
+    password = text.rstrip("\r\n")
+    if not password:
+        raise click.UsageError("the password is empty")
+    return {"hash": hash_password(password.encode())}
+
+
+def _given(**values: object) -> dict[str, object]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _changed(config: str | None, data: str | None, mode: str, users: list[dict[str, Any]]) -> list[dict[str, str]]:
+    items: list[dict[str, str]] = running_gateway(config, data).post("/device-users", {"mode": mode, "users": users})[
+        "items"
+    ]
+    return items
+
+
+def _say(items: Iterable[dict[str, str]], what: str, *, as_json: bool) -> None:
+    if as_json:
+        show_json(list(items))
+        return
+    for one in items:
+        secret = next((f"; its {key}, shown once: {one[key]}" for key in ("password", "token") if key in one), "")
+        click.echo(f"{one['user']} {what}{secret}")
+
+
+@user.command()
+@click.argument("name")
+@click.option("--role", help="Role, whose topic lists count.")
+@click.option("--client-id", help="The only client identifier it may have.")
+@click.option("--fingerprint", help="SHA-256 of the certificate it has to have; then no password is made.")
+@click.option(
+    "--password-file", help="File whose first line is its password; - reads standard input. Else one is made."
+)
+@click.option("--token", is_flag=True, help="Make a token instead, with which the device sets its password once.")
+@common
+def add(
+    name: str, role: str | None, client_id: str | None, fingerprint: str | None, password_file: str | None, token: bool,
+    config: str | None, data: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Add a user. Its password is made and shown, unless one is given."""
+    given = _given(
+        user=name, role=role, client_id=client_id, fingerprint=fingerprint, secret="token" if token else None
+    )
+    _say(_changed(config, data, "add", [given | _chosen(password_file)]), "is added", as_json=as_json)
+
+
+@user.command("import")
+@click.argument("file", type=click.File(encoding="utf-8-sig"))
+@click.option("--replace", is_flag=True, help="Change users that exist, too.")
+@click.option("--token", is_flag=True, help="Make a token for each user without a password, instead of a password.")
+@click.option("--secrets", "output", type=click.File("w"), help="File for what is made: user,password or user,token.")
+@common
+def import_(
+    file: Any, replace: bool, token: bool, output: Any, config: str | None, data: str | None, as_json: bool
+) -> None:
+    """Add the users of a CSV FILE, whose first line names its columns: user, and of password, hash, role, client_id,
+    fingerprint, enabled what is wanted."""
+    rows = list(_rows(file, token=token))
+    there, made, written = running_gateway(config, data), csv.writer(output) if output else None, 0
+    with click.progressbar(length=len(rows), label="users", file=sys.stderr) as bar:
+        for begin in range(0, len(rows), CHUNK):
+            chunk = [_hashed(one) for one in rows[begin : begin + CHUNK]]
+            items = there.post("/device-users", {"mode": "set" if replace else "add", "users": chunk})["items"]
+            for one in items:
+                if made is not None and len(one) > 1:
+                    made.writerow(one.values())
+                    written += 1
+            bar.update(len(chunk))
+    if as_json:
+        show_json({"users": len(rows), "secrets": written})
+        return
+    kept = f"; {counted(written, 'secret')} in {output.name}" if output else ""
+    click.echo(f"{counted(len(rows), 'user')} imported{kept}")
+
+
+def _rows(file: Iterable[str], *, token: bool) -> Iterator[dict[str, Any]]:
+    reader = csv.DictReader(file)
+    unknown = set(reader.fieldnames or []) - set(COLUMNS)
+    if unknown or "user" not in (reader.fieldnames or []):
+        raise click.UsageError(f"the first line names the columns: user, and of {', '.join(COLUMNS[1:])}")
+    for row in reader:
+        if None in row or not row["user"]:
+            raise click.UsageError(f"line {reader.line_num}: no user, or more values than columns")
+        found: dict[str, Any] = {key: value for key, value in row.items() if value}
+        if "enabled" in found:
+            found["enabled"] = str(found["enabled"]).lower() in {"true", "yes", "1"}
+        if token and not {"password", "hash", "fingerprint"} & found.keys():
+            found["secret"] = "token"  # noqa: S105 -- a word
+        yield found
+
+
+def _hashed(row: dict[str, Any]) -> dict[str, Any]:
+    """Passwords that somebody has chosen are hashed here, where it keeps nobody waiting."""
+    password = row.pop("password", None)
+    return row if password is None else row | {"hash": hash_password(str(password).encode())}
+
+
+@user.command("list")
+@click.argument("search", default="")
+@common
+def list_(search: str, config: str | None, data: str | None, as_json: bool) -> None:
+    """Users. SEARCH: part of a name."""
+    items = everything(running_gateway(config, data), "/device-users", search=search or None)
+    if as_json:
+        show_json(items)
+        return
+    columns = ("user", "enabled", "role", "client", "certificate")
+    show_table(columns, ((one["user"], "yes" if one["enabled"] else "no", one["role"] or "", one["client_id"] or "",
+                          (one["fingerprint"] or "")[:16]) for one in items))  # fmt: skip
+    click.echo(f"{len(items)} in all", err=True)
+
+
+@user.command()
+@click.argument("name")
+@common
+def show(name: str, config: str | None, data: str | None, as_json: bool) -> None:
+    """One user, without its password."""
+    del as_json
+    show_json(running_gateway(config, data).get(f"/device-users/{segment(name)}"))
+
+
+@user.command()
+@click.argument("name")
+@common
+def enable(name: str, config: str | None, data: str | None, as_json: bool) -> None:
+    """Let a user in again."""
+    _say(_changed(config, data, "change", [{"user": name, "enabled": True}]), "is enabled", as_json=as_json)
+
+
+@user.command()
+@click.argument("name")
+@common
+def disable(name: str, config: str | None, data: str | None, as_json: bool) -> None:
+    """Refuse a user, and disconnect it (0x87)."""
+    _say(_changed(config, data, "change", [{"user": name, "enabled": False}]), "is disabled", as_json=as_json)
+
+
+@user.command()
+@click.argument("name")
+@click.option("--password-file", help="File whose first line is the new password; - reads standard input.")
+@click.option("--token", is_flag=True, help="Make a token with which the device sets its password once.")
+@common
+def rotate(
+    name: str, password_file: str | None, token: bool, config: str | None, data: str | None, as_json: bool
+) -> None:
+    """A new password: the old one is void from now on. Who is connected stays so."""
+    given = {"user": name, "secret": "token" if token else "make"} | _chosen(password_file)
+    _say(_changed(config, data, "change", [given]), "has a new secret", as_json=as_json)
+
+
+@user.command("set")
+@click.argument("name")
+@click.option("--role", help="Role; empty: none.")
+@click.option("--client-id", help="The only client identifier it may have; empty: any.")
+@click.option("--fingerprint", help="SHA-256 of the certificate it has to have; empty: any.")
+@common
+def set_(
+    name: str, role: str | None, client_id: str | None, fingerprint: str | None, config: str | None, data: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Change a user; what is connected has its new rights at once."""
+    given = _given(user=name, role=role, client_id=client_id, fingerprint=fingerprint)
+    _say(_changed(config, data, "change", [given]), "is changed", as_json=as_json)
+
+
+@user.command()
+@click.argument("name")
+@common
+def delete(name: str, config: str | None, data: str | None, as_json: bool) -> None:
+    """Remove a user, and disconnect it (0x87)."""
+    del as_json
+    running_gateway(config, data).delete(f"/device-users/{segment(name)}")
+    click.echo(f"{name} is removed")
+
+
+@user.command()
+@click.argument("name", default="")
+@click.option("--publish", multiple=True, help="A filter its users may publish to; {client} and {user} may be in it.")
+@click.option("--subscribe", multiple=True, help="A filter its users may subscribe to.")
+@click.option("-D", "--delete", "gone", is_flag=True, help="Remove the role.")
+@common
+def role(
+    name: str, publish: tuple[str, ...], subscribe: tuple[str, ...], gone: bool, config: str | None, data: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Without NAME: the roles. With it: make, change or remove one."""
+    there = running_gateway(config, data)
+    if not name:
+        items = there.get("/device-roles")["items"]
+        if as_json:
+            show_json(items)
+        else:
+            rows = ((one["role"], " ".join(one["publish"]), " ".join(one["subscribe"])) for one in items)
+            show_table(("role", "publish", "subscribe"), rows)
+    elif gone:
+        there.delete(f"/device-roles/{segment(name)}")
+        click.echo(f"{name} is removed")
+    else:
+        made = there.put(f"/device-roles/{segment(name)}", {"publish": list(publish), "subscribe": list(subscribe)})
+        click.echo(json.dumps(made) if as_json else f"{name} is set")

@@ -1,0 +1,1 @@
+"""From other brokers' configuration to settings and mappings: readers from text to a plan, and one writer."""

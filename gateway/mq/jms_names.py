@@ -1,0 +1,88 @@
+"""What JMS names stand for in a message: the folders that a JMS client writes first, the descriptor where they are
+silent, as IBM's tables of JMS fields have it.
+
+A selector of JMS may say JMSMessageID = 'ID:414d51...', JMSDeliveryMode = 'PERSISTENT' or JMSTimestamp > 1700000000000
+of any message, whether or not a JMS client has put it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from gateway.mq import mqmd
+from gateway.mq.constants import MQMF_LAST_MSG_IN_GROUP, MQMF_MSG_IN_GROUP, MQPER_PERSISTENT
+from gateway.mq.rfh2_folder import Scalar
+
+Properties = Mapping[str, Scalar]
+NON_PERSISTENT, PERSISTENT = 1, 2
+"""Values of javax.jms.DeliveryMode, which jms.Dlv holds."""
+DELIVERY_MODES = {"NON_PERSISTENT": NON_PERSISTENT, "PERSISTENT": PERSISTENT}
+"""The words a selector has for them."""
+_NO_ID = bytes(24)
+_IN_GROUP = MQMF_MSG_IN_GROUP | MQMF_LAST_MSG_IN_GROUP
+
+
+def _identifier(raw: bytes) -> str | None:
+    return None if raw == _NO_ID else f"ID:{raw.hex()}"
+
+
+def _delivery_mode(md: bytes) -> int:
+    return PERSISTENT if mqmd.number(md, mqmd.AT_PERSISTENCE) == MQPER_PERSISTENT else NON_PERSISTENT
+
+
+def _timestamp(md: bytes) -> int | None:
+    """PutDate and PutTime as milliseconds since 1970, UTC."""
+    date, time = mqmd.text(md, mqmd.PUT_DATE), mqmd.text(md, mqmd.PUT_TIME)
+    if not (len(date) == len(time) == 8 and date.isdigit() and time.isdigit()):
+        return None
+    try:
+        when = datetime.strptime(f"{date}{time[:6]}", "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return int(when.timestamp()) * 1000 + int(time[6:]) * 10
+
+
+def _grouped(md: bytes) -> bool:
+    return bool(mqmd.number(md, mqmd.AT_MSG_FLAGS) & _IN_GROUP)
+
+
+_FOLDERS = {
+    "JMSCorrelationID": "jms.Cid",
+    "JMSDeliveryMode": "jms.Dlv",
+    "JMSDestination": "jms.Dst",
+    "JMSExpiration": "jms.Exp",
+    "JMSReplyTo": "jms.Rto",
+    "JMSTimestamp": "jms.Tms",
+    "JMSType": "mcd.Type",
+    "JMSXGroupID": "jms.Gid",
+    "JMSXGroupSeq": "jms.Seq",
+}
+_DESCRIPTOR: dict[str, Callable[[bytes], Scalar]] = {
+    "JMSCorrelationID": lambda md: _identifier(md[mqmd.CORREL_ID]),
+    "JMSDeliveryMode": _delivery_mode,
+    "JMSMessageID": lambda md: _identifier(md[mqmd.MSG_ID]),
+    "JMSPriority": lambda md: mqmd.number(md, mqmd.AT_PRIORITY),
+    "JMSRedelivered": lambda md: mqmd.number(md, mqmd.AT_BACKOUT_COUNT) > 0,
+    "JMSTimestamp": _timestamp,
+    "JMSXAppID": lambda md: mqmd.text(md, mqmd.PUT_APPL_NAME),
+    "JMSXDeliveryCount": lambda md: mqmd.number(md, mqmd.AT_BACKOUT_COUNT) + 1,
+    "JMSXGroupID": lambda md: _identifier(md[mqmd.GROUP_ID]) if _grouped(md) else None,
+    "JMSXGroupSeq": lambda md: mqmd.number(md, mqmd.AT_MSG_SEQ_NUMBER) if _grouped(md) else None,
+    "JMSXUserID": lambda md: mqmd.text(md, mqmd.USER_IDENTIFIER),
+}
+_NUMBERS = {"JMSDeliveryMode", "JMSExpiration", "JMSTimestamp", "JMSXGroupSeq"}
+"""What clients write without a type, and mean as a number."""
+NAMES = frozenset(_FOLDERS) | frozenset(_DESCRIPTOR)
+"""Every name that is known here."""
+
+
+def value(name: str, md: bytes, properties: Properties) -> Scalar:
+    """The value of a JMS name for a message with these properties; None where it has none."""
+    found = properties.get(_FOLDERS.get(name, ""))
+    if found is None:
+        read = _DESCRIPTOR.get(name)
+        return None if read is None else read(md)
+    if name in _NUMBERS and isinstance(found, str) and found.lstrip("-").isdecimal() and len(found) <= 20:
+        return int(found)
+    return found

@@ -1,0 +1,99 @@
+"""What programs have sent, answered in rounds: what lay in all their sockets is one batch with one commit.
+
+The owner of the sockets hands in chunks and has `run` called soon after; there the calls are made, their commit is
+shared, and what that commit lets happen (answers, gets that waited) follows in the same round. Neither sockets nor
+threads are known here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway.ports.mqi import QueueManager
+
+SECONDS = 0.005
+"""How long a round may go on taking chunks in: in a gateway devices are served between two rounds."""
+
+
+class FrameHandler(Protocol):
+    """Reads and answers the frames of one program, without I/O."""
+
+    def receive(self, chunk: bytes) -> None:
+        """Bytes of the program."""
+
+    def connection_lost(self) -> None:
+        """The program has disconnected."""
+
+
+class Rounds:
+    """The programs of one queue manager."""
+
+    def __init__(
+        self,
+        queue_manager: QueueManager,
+        monotonic: Callable[[], float],
+        plan: Callable[[], None],
+        exchange: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`plan` has `run` called soon, in the thread that owns the sockets; it may be called in any. `exchange` sends
+        what has been answered and hands in what has come meanwhile, without waiting: it goes into the same commit."""
+        self._queue_manager = queue_manager
+        self._monotonic = monotonic
+        self._plan = plan
+        self._exchange = exchange
+        self._chunks: deque[tuple[FrameHandler, bytes]] = deque()
+        self._calls: deque[Callable[[], None]] = deque()
+        self._running = self._planned = False
+
+    def receive(self, program: FrameHandler, chunk: bytes) -> None:
+        """What a program has sent."""
+        self._chunks.append((program, chunk))
+        self._have_run()
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call in the thread that owns the sockets: in the round that runs, or in one of its own."""
+        self._calls.append(call)
+        self._have_run()
+
+    def lost(self, program: FrameHandler) -> None:
+        """The program has disconnected: what it has sent counts, and then its unit of work is backed out."""
+        said = [chunk for one, chunk in self._chunks if one is program]
+        self._chunks = deque(entry for entry in self._chunks if entry[0] is not program)
+        for chunk in said:
+            program.receive(chunk)
+        program.connection_lost()
+
+    def _have_run(self) -> None:
+        if not self._running and not self._planned:
+            self._planned = True
+            self._plan()
+
+    def run(self) -> None:
+        """Make the calls that have come in, and what follows from them."""
+        self._planned, self._running = False, True
+        until, late = self._monotonic() + SECONDS, False
+        try:
+            while self._calls or (self._chunks and not late):
+                with self._queue_manager.gathered():
+                    late = self._make_calls(until, late=late)
+        finally:
+            self._running = False
+        if self._chunks or self._calls:  # a call of another thread may have come just now
+            self._have_run()
+
+    def _make_calls(self, until: float, *, late: bool) -> bool:
+        """Those that share a commit: answers first, and chunks until it is late. Whether it is."""
+        calls = self._calls
+        while calls or (self._chunks and not late):
+            while calls or (self._chunks and not late):
+                if calls:
+                    calls.popleft()()
+                else:
+                    program, chunk = self._chunks.popleft()
+                    program.receive(chunk)
+                    late = self._monotonic() > until
+            if not late:
+                self._exchange()
+        return late

@@ -1,0 +1,105 @@
+"""TLS around the connections of an HTTP site, over the sessions that listeners have.
+
+The handshake is done by the threads of `gateway.net.handshakes`. What comes meanwhile is kept: the connection is not
+read, so that is what the system had handed over already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
+
+from gateway.net.handshakes import Handshakes
+from gateway.net.tls import TlsContext
+from gateway.net.tls_session import Step
+
+Failed = Callable[[str, str], None]
+"""Told of a handshake that failed: from which address, and why."""
+
+
+class SecureConnection(ProtocolWrapper):
+    """One connection: HTTP inside, records outside."""
+
+    transport: Any
+
+    def __init__(self, factory: Any, wrapped: Any) -> None:
+        super().__init__(factory, wrapped)
+        self._site: SecureSite = factory
+        self._session = factory.context.session()
+        self._established = self._begun = self._with_a_thread = False
+        self._kept: list[bytes] = []
+
+    def dataReceived(self, data: bytes) -> None:
+        """Decrypt, or go on with the handshake."""
+        if self._established:
+            self._took(*self._session.decrypt(data))
+        elif self._with_a_thread:
+            self._kept.append(data)
+        else:
+            self._with_a_thread = True
+            self.transport.pauseProducing()
+            self._site.handshakes.add(self._session, data, self._stepped, begun=self._begun)
+            self._begun = True
+
+    def _stepped(self, step: Step) -> None:
+        """A thread has done a step."""
+        done, answer, plain, end = step
+        self._with_a_thread = False
+        if not self.connected:
+            return
+        self._established = done
+        if end is not None and not done:
+            self.transport.write(answer)
+            peer: Any = self.getPeer()
+            self._site.on_failed(str(getattr(peer, "host", "")), end)
+            self.transport.loseConnection()
+            return
+        self.transport.resumeProducing()
+        self._took(plain, answer, end)
+        kept, self._kept = b"".join(self._kept), []
+        if kept and self.connected:
+            self.dataReceived(kept)
+
+    def _took(self, plain: bytes, answer: bytes, end: str | None) -> None:
+        if answer:
+            self.transport.write(answer)
+        if plain:
+            super().dataReceived(plain)
+        if end is not None:
+            self.transport.loseConnection()
+
+    def write(self, data: bytes) -> None:
+        """As records."""
+        self.transport.write(self._session.encrypt(data) if self._established else b"")
+
+    def writeSequence(self, data: Iterable[bytes]) -> None:
+        """As records."""
+        self.write(b"".join(data))
+
+    def loseConnection(self) -> None:
+        """Say goodbye, send what is there, and close."""
+        if self._established and not self.disconnecting:
+            self.transport.write(self._session.close())
+        super().loseConnection()
+
+
+class SecureSite(WrappingFactory):
+    """A site behind TLS."""
+
+    protocol = SecureConnection
+    noisy = False
+
+    def __init__(self, site: Any, context: TlsContext, handshakes: Handshakes, on_failed: Failed) -> None:
+        super().__init__(site)
+        self.context = context
+        self.handshakes = handshakes
+        self.on_failed = on_failed
+
+    def buildProtocol(self, addr: Any) -> Any:
+        """A connection; None refuses it: the site has enough, or too many handshakes wait."""
+        if self.handshakes.busy():
+            return None
+        inner = self.wrappedFactory.buildProtocol(addr)
+        return None if inner is None else SecureConnection(self, inner)

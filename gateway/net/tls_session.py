@@ -1,0 +1,197 @@
+"""TLS of one connection without its socket: bytes in, bytes out; compiled where there was a compiler at installation.
+
+The Python form is the `ssl` module with its memory BIOs. The compiled one (`_tls.c`) takes less time and memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from collections.abc import Callable
+from typing import Any, Protocol
+
+LONGEST = 64 << 10
+BROKEN_OFF = "the handshake was broken off"
+
+Step = tuple[bool, bytes, bytes, str | None]
+"""Of a handshake: whether it is done, what is to be sent, what the client sent behind it, and why the connection is
+over (None: it goes on; empty: the peer says so)."""
+
+
+class Session(Protocol):
+    """One connection."""
+
+    def whole(self, data: bytes, /) -> bytes | None:
+        """What was sent, where nothing is to be answered and the connection goes on, as nearly always; None: `decrypt`
+        of the same data says what there is."""
+
+    def decrypt(self, data: bytes, /) -> tuple[bytes, bytes, str | None]:
+        """(what was sent, what is to be sent, why the connection is over: None, empty when its peer says so)."""
+
+    def encrypt(self, data: bytes, /) -> bytes:
+        """Records. Nothing before the handshake is done, or after an error."""
+
+    def close(self) -> bytes:
+        """The alert close_notify."""
+
+    def certificate(self) -> bytes:
+        """The peer's, as DER; empty if it has shown none."""
+
+    def resumed(self) -> bool:
+        """Whether the handshake took up an earlier session."""
+
+    def version(self) -> str:
+        """The protocol's, as OpenSSL calls it."""
+
+
+class PythonSession:
+    """The same over the `ssl` module."""
+
+    __slots__ = ("_established", "_failed", "_incoming", "_kept", "_outgoing", "_tls")
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._established = self._failed = False
+        self._kept: tuple[bytes, bytes, str | None] | None = None
+        """What `whole` could not return."""
+
+    def step(self, data: bytes) -> Step:
+        """Go on with the handshake."""
+        self._incoming.write(data)
+        plain, end = b"", None
+        try:
+            self._tls.do_handshake()
+            self._established = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            end = self._fail(error)
+        if self._established and self._incoming.pending:
+            plain, end = self._read()
+        return self._established, self._outgoing.read(), plain, end
+
+    def decrypt(self, data: bytes, /) -> tuple[bytes, bytes, str | None]:
+        """(what was sent, what is to be sent, why the connection is over)."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            return kept
+        if not self._established or self._failed:
+            return b"", b"", ""
+        self._incoming.write(data)
+        plain, end = self._read()
+        return plain, self._outgoing.read(), end
+
+    def whole(self, data: bytes, /) -> bytes | None:
+        """What was sent, where nothing is to be answered and the connection goes on; None: `decrypt` says it."""
+        if self._kept is None:
+            self._kept = self.decrypt(data)
+        plain, answer, end = self._kept
+        if answer or end is not None:
+            return None
+        self._kept = None
+        return plain
+
+    def _read(self) -> tuple[bytes, str | None]:
+        parts: list[bytes] = []
+        end = None
+        try:
+            while True:
+                piece = self._tls.read(LONGEST)
+                if not piece:
+                    end = ""
+                    break
+                parts.append(piece)
+                if not self._incoming.pending and not self._tls.pending():
+                    break
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            end = ""
+        except ssl.SSLError as error:
+            end = self._fail(error)
+        return b"".join(parts), end
+
+    def _fail(self, error: ssl.SSLError) -> str:
+        self._failed = True
+        return (error.reason or BROKEN_OFF).lower().replace("_", " ")
+
+    def encrypt(self, data: bytes, /) -> bytes:
+        """Records."""
+        if not self._established or self._failed or not data:
+            return b""
+        try:
+            self._tls.write(data)
+        except ssl.SSLError as error:
+            self._fail(error)
+        return self._outgoing.read()
+
+    def close(self) -> bytes:
+        """The alert close_notify."""
+        if not self._established or self._failed:
+            return b""
+        with contextlib.suppress(ssl.SSLError):  # the peer's alert has not come yet
+            self._tls.unwrap()
+        return self._outgoing.read()
+
+    def certificate(self) -> bytes:
+        """The peer's, as DER; empty if it has shown none."""
+        return self._tls.getpeercert(binary_form=True) or b""
+
+    def resumed(self) -> bool:
+        """Whether the handshake took up an earlier session."""
+        return bool(self._tls.session_reused)
+
+    def version(self) -> str:
+        """The protocol's, as OpenSSL calls it."""
+        return self._tls.version() or ""
+
+
+class PythonContext:
+    """What all connections of a listener share. ValueError and OSError: a file cannot be used."""
+
+    def __init__(
+        self, certificate: str, key: str, ciphers: str, only_1_3: bool, client_ca: str | None, required: bool,
+        crl: str | None, /,
+    ) -> None:  # fmt: skip
+        context = self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3 if only_1_3 else ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
+        context.set_ciphers(ciphers)
+        context.num_tickets = 1
+        context.load_cert_chain(certificate, key, _no_password)
+        if client_ca is None:
+            return
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+        if crl is not None:
+            context.load_verify_locations(crl)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+    def session(self) -> PythonSession:
+        """For a new connection."""
+        return PythonSession(self._context)
+
+
+def _no_password() -> str:
+    raise ValueError("its key is encrypted with a password")
+
+
+def python_handshakes(steps: list[tuple[Any, bytes]], /) -> list[Step]:
+    """Go on with several handshakes."""
+    return [session.step(data) for session, data in steps]
+
+
+new_context: Callable[..., Any] = PythonContext
+handshakes: Callable[[list[tuple[Any, bytes]]], list[Step]] = python_handshakes
+try:
+    import gateway.net._tls as compiled_tls
+except ModuleNotFoundError:
+    pass
+else:
+    new_context, handshakes = compiled_tls.Context, compiled_tls.handshakes
+
+
+def compiled() -> bool:
+    """Whether the compiled form is used."""
+    return handshakes is not python_handshakes

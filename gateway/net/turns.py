@@ -1,0 +1,110 @@
+"""The turns of the reactor, watched. A turn is everything between two waits of the process for its sockets: while it
+lasts, everybody waits.
+
+What a turn costs to be watched is two looks at the clock. A thread looks ten times a second whether one lasts too long,
+and notes what the reactor is doing then; the parts that serve one client after the other say who took long.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from time import monotonic, thread_time
+from types import FrameType
+from typing import NamedTuple
+
+STALL_SECONDS = 0.25
+"""A turn that takes longer is a stall."""
+_LOOK_SECONDS = 0.1
+_PROCESSOR_SECONDS = 0.01
+"""How old the last look at the processor time may be: it costs a system call, so not every turn has one."""
+_FRAMES = 5
+"""How many of the gateway's own functions are named, innermost first."""
+
+
+class Stall(NamedTuple):
+    """A turn that took too long."""
+
+    seconds: float
+    processor: float
+    """Seconds for which the reactor's thread had a processor; the rest it waited for one, for a disk or for a lock."""
+    doing: str
+    """What took longest."""
+    who: str
+    """For whom: client identifier and address, or what is known; empty if no single one took long."""
+    at: str
+    """Where the reactor was when it was looked at; empty if it could not be."""
+
+
+class Turns:
+    """The turns of one reactor thread."""
+
+    def __init__(self, stall_seconds: float = STALL_SECONDS) -> None:
+        self.stall_seconds = stall_seconds
+        self.on_stall: Callable[[Stall], None] = lambda _stall: None
+        self.begun = 0.0
+        """When the present turn began; 0: the process waits."""
+        self._processor = self._looked = 0.0
+        self._slowest = (0.0, "", "")
+        self._seen = (0.0, "")
+        """The turn that was looked at, and where it was."""
+        self._reactor_thread = 0
+        self._over = threading.Event()
+
+    # -- what the hub calls --
+
+    def begin(self) -> None:
+        """The process has waited; a turn begins."""
+        now = self.begun = monotonic()
+        if now - self._looked > _PROCESSOR_SECONDS:
+            self._looked, self._processor = now, thread_time()
+
+    def end(self) -> None:
+        """The turn is over: the process is about to wait."""
+        begun, self.begun = self.begun, 0.0
+        if begun and monotonic() - begun > self.stall_seconds:
+            self._stalled(monotonic() - begun, begun)
+        elif self._slowest[0]:
+            self._slowest = (0.0, "", "")
+
+    def took(self, seconds: float, doing: str, who: str) -> None:
+        """A part of this turn was done and took long."""
+        if seconds > self._slowest[0]:
+            self._slowest = (seconds, doing, who)
+
+    def _stalled(self, seconds: float, begun: float) -> None:
+        _, doing, who = self._slowest
+        at = self._seen[1] if self._seen[0] == begun else ""
+        processor = min(seconds, thread_time() - self._processor)
+        self._slowest = (0.0, "", "")
+        self._looked = 0.0
+        self.on_stall(Stall(seconds, processor, doing, who, at))
+
+    # -- the thread that looks --
+
+    def watch(self) -> None:
+        """Begin to look, from the reactor's thread."""
+        self._reactor_thread = threading.get_ident()
+        threading.Thread(target=self._look_on, name="turns", daemon=True).start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._over.set()
+
+    def _look_on(self) -> None:
+        while not self._over.wait(_LOOK_SECONDS):
+            begun = self.begun
+            if begun and begun != self._seen[0] and monotonic() - begun > self.stall_seconds:
+                self._seen = (begun, place_of(sys._current_frames().get(self._reactor_thread)))  # noqa: SLF001
+
+
+def place_of(frame: FrameType | None) -> str:
+    """The functions of the gateway that a frame is in, innermost first."""
+    found: list[str] = []
+    while frame is not None and len(found) < _FRAMES:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.startswith("gateway."):
+            found.append(f"{module.removeprefix('gateway.')}.{frame.f_code.co_name}:{frame.f_lineno}")
+        frame = frame.f_back
+    return " < ".join(found)

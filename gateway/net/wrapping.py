@@ -1,0 +1,181 @@
+"""What MQTT's bytes are wrapped in on a socket: a PROXY header before them, TLS, WebSocket frames, or all of it.
+
+A wrapping knows its link and what it does to the bytes; sockets and the broker are the hub's. When the peer has ended
+the connection, or has done what it may not, the wrapping says so in `link.over`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from gateway.net.frames import frame
+from gateway.net.handshakes import Handshakes
+from gateway.net.proxy import ProxyReader
+from gateway.net.stops import Stop
+from gateway.net.tls_session import Session, Step
+from gateway.net.websocket import WebSocketServer
+
+if TYPE_CHECKING:
+    from gateway.net.hub_socket import HubSocket
+
+
+class Wrapping(Protocol):
+    """One connection's."""
+
+    def unwrap(self, data: bytes) -> bytes:
+        """What the peer has sent, as MQTT's bytes; what has to be answered is sent."""
+
+    def wrap(self, data: bytes) -> bytes:
+        """MQTT's bytes as the peer gets them; nothing where it is too early or too late for them."""
+
+    def goodbye(self) -> bytes:
+        """What is sent before the connection is closed."""
+
+
+class ProxyWrapping:
+    """A PROXY header; what follows it is in another wrapping, or in none."""
+
+    __slots__ = ("inner", "link", "named", "reader")
+
+    def __init__(self, link: HubSocket, reader: ProxyReader, inner: Wrapping | None, named: Callable[[], bool]) -> None:
+        self.link = link
+        self.reader = reader
+        self.inner = inner
+        self.named = named
+        """Asked when the header has said who the client is: whether it may stay."""
+
+    def unwrap(self, data: bytes) -> bytes:
+        """The bytes behind the header."""
+        link = self.link
+        try:
+            rest = self.reader.feed(data)
+        except ValueError as error:
+            link.malformed(f"PROXY: {error}")
+            return b""
+        if rest is None:
+            return b""
+        link.peer = self.reader.peer or link.peer
+        link.wrapping = self.inner
+        if not self.named():
+            link.over = ""
+            return b""
+        return self.inner.unwrap(rest) if self.inner is not None and rest else rest
+
+    def wrap(self, data: bytes) -> bytes:
+        """Nothing: nobody is told anything before the header is complete."""
+        del data
+        return b""
+
+    def goodbye(self) -> bytes:
+        """As `wrap`."""
+        return b""
+
+
+class WebSocketWrapping:
+    """WebSocket frames, and the handshake before them; `session` is that of TLS around it."""
+
+    __slots__ = ("link", "server", "session")
+
+    def __init__(self, link: HubSocket, server: WebSocketServer, session: Session | None = None) -> None:
+        self.link = link
+        self.server = server
+        self.session = session
+
+    def unwrap(self, data: bytes) -> bytes:
+        """The payload of the frames; pings and Close are answered."""
+        server = self.server
+        established = server.established
+        answer, payload, over = server.receive(data)
+        if answer:
+            self.link.send(answer if self.session is None else self.session.encrypt(answer))
+        if over and server.fault and not established:
+            self.link.malformed(server.fault)
+        elif over:
+            self.link.over = server.fault
+        elif self.session is None and server.frames is not None:
+            self.link.inward, self.link.outward = server.frames.whole, frame
+        return payload
+
+    def wrap(self, data: bytes) -> bytes:
+        """One binary frame."""
+        return self.server.send(data)
+
+    def goodbye(self) -> bytes:
+        """A Close frame."""
+        return self.server.close()
+
+
+class TlsWrapping:
+    """TLS; inside of it is MQTT, or a WebSocket. The handshake is done by threads: the link is not read meanwhile."""
+
+    __slots__ = ("_begun", "established", "handshakes", "inner", "link", "session", "shaken")
+
+    def __init__(
+        self, link: HubSocket, session: Session, inner: Wrapping | None, handshakes: Handshakes,
+        shaken: Callable[[HubSocket, str | None], None],
+    ) -> None:  # fmt: skip
+        self.link = link
+        self.session = session
+        self.inner = inner
+        self.handshakes = handshakes
+        self.shaken: Callable[[HubSocket, str | None], None] | None = shaken
+        """Told when the handshake is done (None), or why it is not."""
+        self.established = False
+        self._begun = False
+
+    def unwrap(self, data: bytes) -> bytes:
+        """Decrypt, or go on with the handshake."""
+        link = self.link
+        if not self.established:
+            link.stop(Stop.WRAPPING, stopped=True)
+            self.handshakes.add(self.session, data, self._proceed, begun=self._begun)
+            self._begun = True
+            return b""
+        plain, answer, end = self.session.decrypt(data)
+        return self._decrypted(plain, answer, end)
+
+    def _decrypted(self, plain: bytes, answer: bytes, end: str | None) -> bytes:
+        link = self.link
+        if answer:
+            link.send(answer)
+        if plain and self.inner is not None:
+            plain = self.inner.unwrap(plain)
+        if end is not None and link.over is None:
+            link.over = end and f"TLS: {end}"
+        return plain
+
+    def _proceed(self, step: Step) -> None:
+        """A thread has done a step; what goes wrong now is this connection's."""
+        if not self.link.closed:
+            self.link.hub.take_in(self.link, partial(self._stepped, *step))
+
+    def _stepped(self, done: bool, answer: bytes, plain: bytes, end: str | None) -> bytes:
+        link, shaken = self.link, self.shaken
+        failed = end is not None and not done
+        if answer:
+            link.send(answer)
+        if done or failed:
+            self.established, self.shaken = done, None
+            if shaken is not None:
+                shaken(link, None if done else end)
+        if failed:
+            link.over = ""
+        elif done and self.inner is None:
+            link.inward, link.outward = self.session.whole, self.session.encrypt
+        link.stop(Stop.WRAPPING, stopped=False)
+        return self._decrypted(plain, b"", None if failed else end)
+
+    def wrap(self, data: bytes) -> bytes:
+        """Records."""
+        if self.inner is not None:
+            data = self.inner.wrap(data)
+        return self.session.encrypt(data) if self.established else b""
+
+    def goodbye(self) -> bytes:
+        """What the inner wrapping has to say, and close_notify."""
+        if not self.established:
+            return b""
+        last = b"" if self.inner is None else self.inner.goodbye()
+        return self.session.encrypt(last) + self.session.close()

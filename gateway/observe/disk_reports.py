@@ -1,0 +1,46 @@
+"""The log says when the gateway's own disk is full, and when there is room again; and what can be done, in words."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from gateway.ports.batch import StorageFull
+
+RUNBOOK = "docs/runbooks/disk-full.md"
+
+
+def full_in_words(full: StorageFull) -> str:
+    """What is full, since when, and what to do."""
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(full.since))
+    return (
+        f"full since {since} UTC: {full.where}: {full.why}: publications are refused (MQTT 5: 0x97) or not "
+        f"acknowledged; take messages (mqgate queue clear, consumers) or make room on the disk: {RUNBOOK}"
+    )
+
+
+class Log(Protocol):
+    """The part of a log that is used here."""
+
+    def error(self, event: str, msg: str, **fields: object) -> None:
+        """Write an error."""
+
+    def info(self, event: str, msg: str, **fields: object) -> None:
+        """Write a line."""
+
+
+class DiskReports:
+    """Tells of changes."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._since = 0.0
+
+    def look(self, full: StorageFull | None) -> None:
+        """Called every second."""
+        if full is not None and not self._since:
+            self._since = full.since
+            self._log.error("disk_full", full_in_words(full), directory=full.where)
+        elif full is None and self._since:
+            self._log.info("disk_room", f"the disk has room again after {time.time() - self._since:.0f} s")
+            self._since = 0.0

@@ -1,0 +1,212 @@
+"""People of an OpenID provider: the authorization code flow with PKCE (RFC 6749, RFC 7636, OpenID Connect Core 1.0).
+
+Each attempt has a state, a nonce and a verifier of its own, is bound to the browser that began it by a cookie, and
+counts once. Where it leads in the end is fixed: no address comes from a request. `begin` and `finish` block.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from gateway.access.key_sets import DISCOVERY, Keys, NoKeySet, keys_of
+from gateway.access.tokens import filled
+from gateway.access.web import Manner, Unanswered, ask
+from gateway.config.identity import check_url
+from gateway.config.people import Oidc
+from gateway.config.units import Wrong
+from gateway.people.people import Begun, Refused
+from gateway.ports.people import ROLES, Caller
+
+ATTEMPT_SECONDS, MOST_ATTEMPTS = 600.0, 1000
+DOCUMENT_SECONDS = 3600.0
+REDIRECT = "/api/v1/sign-in/answer"
+LONGEST = 4096
+_NOT_NOW = "the provider does not answer as it should: the log says more; try again"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Somebody is at the provider."""
+
+    browser: str
+    """Digest of what its cookie holds."""
+    nonce: str
+    verifier: str
+    begun: float
+
+
+class Attempts:
+    """Those that are under way, by state; the oldest are forgotten first. No I/O."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Attempt] = {}
+        self._lock = threading.Lock()
+
+    def begin(self, now: float) -> tuple[str, str, Attempt]:
+        """(state, what the cookie is to hold, the attempt)."""
+        state, cookie = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        attempt = Attempt(_digest(cookie), secrets.token_urlsafe(32), secrets.token_urlsafe(48), now)
+        with self._lock:
+            while len(self._all) >= MOST_ATTEMPTS:
+                del self._all[next(iter(self._all))]
+            self._all[state] = attempt
+        return state, cookie, attempt
+
+    def take(self, state: str, cookie: str, now: float) -> Attempt:
+        """The attempt of this state, which is over with it (Refused)."""
+        with self._lock:
+            found = self._all.pop(state, None)
+        if found is None or now - found.begun > ATTEMPT_SECONDS:
+            raise Refused("this sign-in is over, or was never begun here: begin again")
+        if not hmac.compare_digest(found.browser, _digest(cookie)):
+            raise Refused("this sign-in was begun in another browser: begin again")
+        return found
+
+
+class Provider:
+    """One provider."""
+
+    def __init__(self, settings: Oidc, ca: str | None, secret: str | None, told: Callable[[str, str], None]) -> None:
+        self.settings = settings
+        self._told = told
+        self._secret = secret
+        self._manner = Manner(settings.timeout, ca, settings.private_addresses)
+        self._attempts = Attempts()
+        self._document: tuple[float, dict[str, str]] | None = None
+
+    @property
+    def name(self) -> str:
+        """What the page calls it."""
+        return self.settings.name
+
+    @property
+    def redirect(self) -> str:
+        """Where the provider sends browsers back to."""
+        return self.settings.gateway_url.rstrip("/") + REDIRECT
+
+    def begin(self) -> Begun:
+        """A new attempt (Refused)."""
+        place = self._places()["authorization_endpoint"]
+        state, cookie, attempt = self._attempts.begin(time.monotonic())
+        challenge = base64.urlsafe_b64encode(sha256(attempt.verifier.encode()).digest()).rstrip(b"=").decode()
+        query = {
+            "response_type": "code", "client_id": self.settings.client_id, "redirect_uri": self.redirect,
+            "scope": " ".join(self.settings.scopes), "state": state, "nonce": attempt.nonce,
+            "code_challenge": challenge, "code_challenge_method": "S256",
+        }  # fmt: skip
+        return Begun(f"{place}{'&' if urlsplit(place).query else '?'}{urlencode(query)}", cookie)
+
+    def finish(self, query: Mapping[str, str], cookie: str) -> Caller:
+        """Who comes back (Refused)."""
+        attempt = self._attempts.take(query.get("state", ""), cookie, time.monotonic())
+        if query.get("iss", self.settings.issuer) != self.settings.issuer:  # RFC 9207
+            raise Refused("the answer is of another provider")
+        code = query.get("code", "")
+        if not code or len(code) > LONGEST:
+            raise Refused("the provider has not let in: " + query.get("error", "no code")[:60])
+        claims = self._claims(self._exchange(code, attempt.verifier))
+        if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), attempt.nonce.encode()):
+            raise Refused("the token is for another sign-in")
+        user, role = filled(self.settings.user_claim, claims), self._role(claims)
+        if user is None or len(user) > 256:
+            raise Refused(f"the token does not name its user in `{self.settings.user_claim}`")
+        if role is None:
+            raise Refused(
+                f"{user} has no role here: none of `{self.settings.roles_claim}` is one of `admin.oidc.roles`"
+            )
+        return Caller(user, "oidc", role)
+
+    def _role(self, claims: Mapping[str, Any]) -> str | None:
+        value: Any = claims
+        name = self.settings.roles_claim
+        for step in [name] if name in claims else name.split("."):
+            value = value.get(step) if isinstance(value, Mapping) else None
+        given = {one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str)}
+        found = [one.role for one in self.settings.roles if one.value in given]
+        return max(found, key=ROLES.index, default=None)
+
+    def _exchange(self, code: str, verifier: str) -> str:
+        """The ID token for a code."""
+        form = {
+            "grant_type": "authorization_code", "code": code, "redirect_uri": self.redirect,
+            "client_id": self.settings.client_id, "code_verifier": verifier,
+        }  # fmt: skip
+        if self._secret:
+            form["client_secret"] = self._secret
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        answer = self._asked(self._places()["token_endpoint"], urlencode(form).encode(), headers)
+        token = answer.get("id_token") if isinstance(answer, dict) else None
+        if not isinstance(token, str) or len(token) > LONGEST * 4:
+            raise Refused("the provider gives no ID token", 503)
+        return token
+
+    def _claims(self, token: str) -> dict[str, Any]:
+        """What a token of the provider says: signed with a public key of its own, for this gateway, valid now."""
+        import jwt
+
+        settings = self.settings
+        keys = self._keys()
+        try:
+            named = keys.by_id.get(str(jwt.get_unverified_header(token).get("kid")))
+        except (jwt.PyJWTError, RecursionError) as error:
+            raise Refused("the ID token is none") from error
+        for key in [named] if named is not None else keys.all:
+            try:
+                claims: dict[str, Any] = jwt.decode(
+                    token, key.public, algorithms=key.algorithms, audience=settings.client_id, issuer=settings.issuer,
+                    leeway=settings.leeway, options={"require": ["exp", "iat", "aud", "iss", "sub"]},
+                )  # fmt: skip
+            except (jwt.PyJWTError, TypeError, ValueError, RecursionError):
+                continue
+            if (
+                isinstance(claims.get("aud"), list)
+                and len(claims["aud"]) > 1
+                and claims.get("azp") != settings.client_id
+            ):
+                break
+            return claims
+        raise Refused("the ID token is not the provider's, not for this gateway, or not valid now")
+
+    def _keys(self) -> Keys:
+        try:
+            return keys_of(self._asked(self._places()["jwks_uri"]))
+        except NoKeySet as error:
+            raise Refused(_NOT_NOW, 503) from error
+
+    def _places(self) -> dict[str, str]:
+        """Where the provider is asked for what, as it says itself."""
+        if self._document is not None and time.monotonic() - self._document[0] < DOCUMENT_SECONDS:
+            return self._document[1]
+        said = self._asked(self.settings.issuer.rstrip("/") + DISCOVERY)
+        if not isinstance(said, dict) or said.get("issuer") != self.settings.issuer:
+            raise Refused(_NOT_NOW, 503)
+        places = {key: str(said.get(key)) for key in ("authorization_endpoint", "token_endpoint", "jwks_uri")}
+        try:
+            for one in places.values():
+                check_url(one)
+        except Wrong as error:
+            raise Refused(_NOT_NOW, 503) from error
+        self._document = time.monotonic(), places
+        return places
+
+    def _asked(self, url: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> Any:
+        try:
+            answer = ask(url, self._manner, self.settings.issuer, body, headers).value
+        except Unanswered as error:
+            self._told(self.settings.issuer, f"oidc: {error}")
+            raise Refused(_NOT_NOW, 503) from error
+        self._told(self.settings.issuer, "")
+        return answer
+
+
+def _digest(cookie: str) -> str:
+    return sha256(cookie.encode("utf-8", "replace")).hexdigest()

@@ -1,0 +1,276 @@
+"""The people of one gateway: who they are by password, token or cookie, and what changes about them.
+
+Called in the reactor's thread. What takes long, passwords and the file, is done on threads, a few at a time: `soon`
+brings the answer back.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from gateway.access.guesses import Guesses
+from gateway.access.logins import Credentials, Login, NotNow
+from gateway.access.passwords import Hashes, hash_password
+from gateway.people import users as data
+from gateway.people.sessions import Session, Sessions
+from gateway.people.users import Token, Users
+from gateway.people.users_file import UsersFile
+from gateway.ports.people import NOBODY, ROLES, Caller
+
+THREADS, MOST_WAITING = 2, 32
+"""A password takes 64 MiB for a twentieth of a second."""
+WRONG = "user or password is wrong"
+
+Answered = Callable[[Any], None]
+"""Called in the reactor's thread with what was found, or with the exception that says why nothing was."""
+
+
+class Directory(Protocol):
+    """Knows users by their passwords. Blocks."""
+
+    def ask(self, who: Credentials) -> Login | NotNow | None:
+        """Whether it knows this one."""
+
+    def close(self) -> None:
+        """End its connections."""
+
+
+class Begun(NamedTuple):
+    """Where a browser is sent to sign in, and the cookie that it takes along."""
+
+    location: str
+    cookie: str
+
+
+class OpenId(Protocol):
+    """A provider to which browsers are sent. Blocks."""
+
+    @property
+    def name(self) -> str:
+        """What the page calls it."""
+
+    def begin(self) -> Begun:
+        """Send one there (Refused)."""
+
+    def finish(self, query: Mapping[str, str], cookie: str) -> Caller:
+        """Who comes back (Refused)."""
+
+
+class Refused(Exception):
+    """Nobody is signed in. `status`: as HTTP has it."""
+
+    def __init__(self, text: str, status: int = 401) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class SignedIn(NamedTuple):
+    """What the cookie is to hold, and whose it is."""
+
+    cookie: str
+    caller: Caller
+
+
+class People:
+    """All of them."""
+
+    def __init__(
+        self, file: UsersFile, guesses: Guesses, sessions: Sessions, secret: bytes,
+        soon: Callable[[Callable[[], None]], None],
+    ) -> None:  # fmt: skip
+        self.file, self.guesses, self.sessions = file, guesses, sessions
+        self.directory: Directory | None = None
+        self.provider: OpenId | None = None
+        self._secret, self._soon = secret, soon
+        self._users: Users = {}
+        self._hashes = Hashes({}, secret)
+        self._threads = ThreadPoolExecutor(THREADS, "people")
+        self._waiting = 0
+
+    @property
+    def users(self) -> Users:
+        """Those of the file."""
+        return self._users
+
+    def use(self, users: Users) -> None:
+        """Take over what the file says: who has another role or password, is disabled or gone, is signed out."""
+        before, self._users = self._users, users
+        self._hashes = Hashes({name: one.password for name, one in users.items() if one.password}, self._secret)
+        self.sessions.end_those(lambda one: one.method == "password" and _differs(before, users, one))
+
+    def use_others(self, provider: OpenId | None, directory: Directory | None, changed: set[str]) -> None:
+        """Those who know people elsewhere; whoever was signed in by one that has changed is signed out."""
+        before, self.directory, self.provider = self.directory, directory, provider
+        if before is not None:
+            before.close()
+        self.sessions.end_those(lambda one: one.method in changed)
+
+    # -- who it is --
+
+    def of_token(self, text: str) -> Caller | None:
+        """Whose token it is."""
+        found = data.user_of_token(self._users, text, time.time())
+        return None if found is None else Caller(found[0].name, "token", found[1])
+
+    def of_cookie(self, cookie: str) -> Caller | None:
+        """Whose session it is."""
+        return self.sessions.caller_of(cookie, time.monotonic())
+
+    def sign_in(self, user: str, password: str, address: str, answered: Answered) -> None:
+        """Begin a session for who knows this password: `answered` with SignedIn or Refused."""
+        wait = self.guesses.wait(address, user, time.monotonic())
+        if wait > 0:
+            answered(Refused(f"too many wrong passwords: try again in {round(wait) + 1} s", 429))
+            return
+
+        def told(found: Any) -> None:
+            if isinstance(found, Caller) and self._still(found):
+                self.guesses.right(address, user)
+                answered(self.begin(found))
+                return
+            if isinstance(found, Refused) and found.status == 401:
+                self.guesses.wrong(address, user, time.monotonic())
+            answered(Refused(WRONG) if isinstance(found, Caller) else found)
+
+        self.apart(partial(self._known, user, password), told)
+
+    def _still(self, who: Caller) -> bool:
+        """Whether nothing has changed about who was found meanwhile."""
+        own = self._users.get(who.user)
+        return who.method != "password" or (own is not None and not own.disabled and own.role == who.role)
+
+    def _known(self, user: str, password: str) -> Caller:
+        """On a thread: who it is (Refused)."""
+        if len(password) <= data.LONGEST_PASSWORD:
+            own = self._hashes.verify(user, password.encode("utf-8", "replace"))
+            one = self._users.get(user)
+            if one is not None and one.password:
+                if own and not one.disabled:
+                    return Caller(user, "password", one.role)
+            elif self.directory is not None:
+                return _of_directory(self.directory, user, password)
+        raise Refused(WRONG)
+
+    def send(self, answered: Answered) -> None:
+        """Send a browser to the provider: `answered` with Begun or Refused."""
+        if self.provider is None:
+            answered(Refused("no OpenID provider is set (`admin.oidc`)", 404))
+        else:
+            self.apart(self.provider.begin, answered)
+
+    def come_back(self, query: Mapping[str, str], cookie: str, answered: Answered) -> None:
+        """A browser comes back from it: `answered` with SignedIn or Refused."""
+        if self.provider is None:
+            answered(Refused("no OpenID provider is set (`admin.oidc`)", 404))
+            return
+        self.apart(
+            partial(self.provider.finish, query, cookie),
+            lambda found: answered(self.begin(found) if isinstance(found, Caller) else found),
+        )
+
+    def begin(self, who: Caller) -> SignedIn:
+        """A session for somebody whose identity is proved."""
+        cookie = self.sessions.begin(
+            who.user, who.method, who.role, time.monotonic(), partial(secrets.token_urlsafe, 32)
+        )
+        return SignedIn(cookie, self.of_cookie(cookie) or NOBODY)
+
+    # -- changes --
+
+    def add(self, name: str, role: str, password: str | None, answered: Answered) -> None:
+        """A new user: `answered` with the user."""
+        self._change(lambda users: data.added(users, name, role, _hashed(password) or ""), name, answered)
+
+    def change(
+        self, name: str, role: str | None, password: str | None, disabled: bool | None, answered: Answered
+    ) -> None:
+        """Another role, password or state; sessions of the user end."""
+        self._change(
+            lambda users: data.changed(users, name, role=role, password=_hashed(password), disabled=disabled),
+            name, answered,
+        )  # fmt: skip
+
+    def remove(self, name: str, answered: Answered) -> None:
+        """No user any more."""
+        self._change(lambda users: data.removed(users, name), name, answered)
+
+    def give_token(self, name: str, scope: str, days: float, note: str, answered: Answered) -> None:
+        """A token: `answered` with the token and its text, which nobody can see again."""
+        secret = secrets.token_urlsafe(32)
+        token = Token(secrets.token_hex(4), data.digest_of(secret), scope, time.time() + days * 86_400, note)
+
+        def told(found: Any) -> None:
+            answered(found if isinstance(found, Exception) else (token, data.token_text(token.id, secret)))
+
+        self._change(lambda users: data.with_token(users, name, token), name, told)
+
+    def take_token(self, name: str, token: str, answered: Answered) -> None:
+        """It is worth nothing any more."""
+        self._change(lambda users: data.without_token(users, name, token), name, answered)
+
+    def _change(self, change: Callable[[Users], Users], name: str, answered: Answered) -> None:
+        def told(found: Any) -> None:
+            if isinstance(found, Exception):
+                answered(found)
+            else:
+                self.use(found)
+                answered(found.get(name))
+
+        self.apart(partial(self.file.change, change), told)
+
+    def apart(self, question: Callable[[], Any], answered: Answered) -> None:
+        """Ask on a thread."""
+        if self._waiting >= MOST_WAITING:
+            answered(Refused("too many at a time: try again", 503))
+            return
+        self._waiting += 1
+
+        def told(found: Any) -> None:
+            self._waiting -= 1
+            answered(found)
+
+        def work() -> None:
+            found: Any
+            try:
+                found = question()
+            except Exception as error:  # noqa: BLE001 -- told to who has asked
+                found = error
+            self._soon(partial(told, found))
+
+        self._threads.submit(work)
+
+    def close(self) -> None:
+        """The threads end; what waits is not done any more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self.directory is not None:
+            self.directory.close()
+
+
+def _hashed(password: str | None) -> str | None:
+    if password is None:
+        return None
+    data.check_password(password)
+    return hash_password(password.encode())
+
+
+def _of_directory(directory: Directory, user: str, password: str) -> Caller:
+    answer = directory.ask(Credentials("", user, password.encode("utf-8", "replace"), "admin"))
+    if isinstance(answer, NotNow):
+        raise Refused(answer.why, 503)
+    role, _, name = ("" if answer is None else answer.user).partition(":")
+    if role not in ROLES or not name:
+        raise Refused(WRONG)
+    return Caller(name, "ldap", role)
+
+
+def _differs(before: Users, now: Users, session: Session) -> bool:
+    """Whether what the session's user may has changed, or the password that began it."""
+    old, new = before.get(session.user), now.get(session.user)
+    if new is None or new.disabled or new.role != session.role:
+        return True
+    return old is not None and old.password != new.password

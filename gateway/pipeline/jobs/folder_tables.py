@@ -1,0 +1,97 @@
+"""The tables of a batch on a folder that driver and executors share: Spark reads and writes the files itself."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from gateway.pipeline.errors import PipelineError
+from gateway.pipeline.land.landing import TASKS, Landing, MicroBatch
+from gateway.pipeline.land.ranges import condition
+
+
+class FolderTables:
+    """Reads and writes the parts of a batch for `MicroBatchWriter`."""
+
+    def __init__(self, spark: Any, landing: Landing) -> None:
+        self.spark = spark
+        self.landing = landing
+
+    def take(self, batch: MicroBatch, table: str, messages: Any, schema: Any) -> None:
+        """Stage bronze. Collecting `messages` runs the tasks, which write the files; the rows stay out of Spark."""
+        target = batch.stage(table)
+        if target is None:
+            return
+        files = [self.landing.warehouse / TASKS / row.file for row in messages.collect()]
+        if not batch.trimmed:
+            take_files(files, target)
+            return
+        target.mkdir(parents=True)
+        if files and batch.pieces:
+            rows = self.spark.read.schema(schema).parquet(*map(str, files))
+            rows.where(condition(batch.pieces)).write.mode("overwrite").parquet(str(target))
+
+    def write(self, batch: MicroBatch, table: str, rows: Any, by: str = "") -> None:
+        """Stage a table's part, in one folder for each value of `by`."""
+        target = batch.stage(table)
+        if target is not None:
+            target.mkdir(parents=True)  # a table without rows for this batch has a folder all the same
+            rows.write.mode("overwrite").parquet(str(target), partitionBy=[by] if by else None)
+
+    def read(self, batch: MicroBatch, table: str, schema: Any, part: str = "") -> Any:
+        """The rows of this batch in a table, or in one partition of it; an empty frame where there are none."""
+        folder = batch.current(table) / part
+        if not folder.exists():
+            return self.spark.createDataFrame([], schema)
+        return self.spark.read.schema(schema).parquet(str(folder))
+
+    def latest(self, table: str) -> Any:
+        """A state table as the last batch left it; None before the first."""
+        folder = self.landing.latest(table)
+        return None if folder is None else self.spark.read.parquet(str(folder))
+
+    @staticmethod
+    def rows(batch: MicroBatch, table: str, part: str = "") -> int:
+        """How many rows of this batch a table has, from the files' footers."""
+        return sum(rows_in(file) for file in (batch.current(table) / part).rglob("*.parquet"))
+
+    @staticmethod
+    def waits(batch: MicroBatch, table: str) -> dict[str, float]:
+        """The time from put to table of the batch's rows."""
+        import pyarrow.parquet as pq
+
+        files = batch.current(table).rglob("*.parquet")
+        return wait_figures([pq.ParquetFile(file).read(columns=["put_ts"]).column(0) for file in files], time.time())
+
+
+def take_files(files: list[Path], target: Path) -> None:
+    """Move the files that tasks have reported, and no others, to the folder of a table's part."""
+    target.mkdir(parents=True)  # a table without rows for this batch has a folder all the same
+    for number, file in enumerate(files):
+        try:
+            file.rename(target / f"part-{number:05}.parquet")
+        except FileNotFoundError as error:
+            raise PipelineError(
+                f"a task has written {file.name}, but {file.parent} here does not have it: driver and executors must "
+                "share the warehouse, and one driver may land in it at a time"
+            ) from error
+
+
+def wait_figures(columns: list[Any], now: float) -> dict[str, float]:
+    """The time since the put times in some columns: median and 99th percentile, in seconds."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    micros = pa.chunked_array([chunk for column in columns for chunk in column.cast("int64").chunks], pa.int64())
+    late, median = pc.quantile(micros, q=[0.01, 0.5]).to_pylist()  # the oldest have waited longest
+    if median is None:
+        return {}
+    return {name: max(0.0, now - at / 1_000_000) for name, at in (("wait.p50", median), ("wait.p99", late))}
+
+
+def rows_in(file: Path) -> int:
+    """The number of rows of a Parquet file, from its footer."""
+    import pyarrow.parquet as pq
+
+    return int(pq.read_metadata(file).num_rows)

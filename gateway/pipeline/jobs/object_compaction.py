@@ -1,0 +1,188 @@
+"""Merges, expires and removes files of tables on object storage, also while the job runs. Each step is an entry of the
+manifest, so that what a driver commits meanwhile and what is done here cannot contradict one another.
+
+A merged file is put first and named afterwards, in the entry that gives up the small ones. Those stay for
+`retention.leftovers`, for readers that were told their names, and so does every file that no entry names, for a batch
+that is on its way. A removal is an entry before it is done: a batch that names such a file is refused from then on.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from gateway.pipeline.errors import Overtaken
+from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.land.iceberg import IcebergTables
+from gateway.pipeline.land.iceberg_upkeep import expire_snapshots
+from gateway.pipeline.land.landing import STATE
+from gateway.pipeline.land.object_delta import delta_options, has_log
+from gateway.pipeline.land.object_manifest import ObjectManifest
+from gateway.pipeline.land.objects import PROBES, ObjectStore, open_store
+
+CLOCK = f"{PROBES}-clock"
+BESIDE = ("/_delta_log/", "/metadata/")
+"""What Delta and Iceberg keep beside the files of a table."""
+VACUUM_HOURS = 168
+"""Delta's readers may hold what the log no longer names for a week, which is Delta's own rule."""
+
+
+def compact_objects(job: Job) -> dict[str, int]:
+    """Merge small files, by table; how many were merged."""
+    store = open_store(job.place, job.storage.settings)
+    if job.format == "delta":
+        return _compact_delta(store, job)
+    manifest = ObjectManifest(store)
+    done: dict[str, int] = {}
+    for table in job.growing_tables:
+        for part, names in small_files(manifest, table, job.retention.compact_bytes).items():
+            if len(names) >= job.retention.compact_files:
+                _merge(manifest, table, part, names)
+                done[table] = done.get(table, 0) + len(names)
+    return done
+
+
+def small_files(manifest: ObjectManifest, table: str, size: int) -> dict[str, list[str]]:
+    """The files to merge by partition: small ones, oldest first, as many as make one of the target size."""
+    chosen: dict[str, list[str]] = {}
+    room: dict[str, int] = {}
+    files = manifest.state.files.get(table, {})
+    for name, (found, _) in sorted(files.items(), key=lambda each: each[1][1]):
+        part = name.rpartition("/")[0].removeprefix(table)
+        if found < size // 2 and room.setdefault(part, size) > 0:
+            chosen.setdefault(part, []).append(name)
+            room[part] -= found
+    return chosen
+
+
+def _merge(manifest: ObjectManifest, table: str, part: str, names: list[str]) -> None:
+    store = manifest.store
+    new = f"{table}{part}/merged-{secrets.token_hex(8)}.parquet"
+    with tempfile.TemporaryDirectory(prefix="mqgate-") as folder:
+        target = Path(folder) / "merged.parquet"
+        _write_merged(store, names, Path(folder), target)
+        store.upload(new, target)
+        size = target.stat().st_size
+
+    def allowed() -> None:
+        if not set(names) <= manifest.state.files[table].keys():
+            raise Overtaken(f"files of {table!r} were merged or given up by another command: run this one again")
+
+    manifest.commit("merge", {"table": table, "old": names, "new": [[new, size]]}, allowed)
+
+
+def _write_merged(store: ObjectStore, names: list[str], folder: Path, target: Path) -> None:
+    import pyarrow.parquet as pq
+
+    from gateway.pipeline.source.object_files import fitted
+
+    writer: Any = None
+    try:
+        for name in reversed(names):  # the newest knows all columns
+            piece = folder / "piece.parquet"
+            store.download(name, piece)
+            file = pq.ParquetFile(piece)
+            if writer is None:
+                schema = file.schema_arrow.remove_metadata()
+                writer = pq.ParquetWriter(target, schema, compression="zstd", store_schema=False)
+            for batch in file.iter_batches():
+                writer.write_batch(fitted(batch, schema))
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def keep_iceberg(job: Job) -> int:
+    """Bring tables of Iceberg up to the merges, and expire snapshots that nobody may hold any more; how many."""
+    if job.catalog is None:
+        return 0
+    store = open_store(job.place, job.storage.settings)
+    manifest = ObjectManifest(store)
+    tables = IcebergTables(store, job.catalog.settings, job.replaced_tables)
+    tables(manifest)
+    return sum(expire_snapshots(tables, table, job.retention.leftovers) for table in tables.names(manifest))
+
+
+def expire_objects(job: Job, now: float | None = None) -> dict[str, int]:
+    """Give up files older than their table's retention; how many, by table."""
+    now = time.time() if now is None else now
+    store = open_store(job.place, job.storage.settings)
+    manifest = ObjectManifest(store)
+    done: dict[str, int] = {}
+    for table, age in job.retention.keep.items():
+        files = manifest.state.files.get(table, {})
+        old = [name for name, (_, landed) in files.items() if landed < now - age]
+        if not old or table.startswith(STATE) or job.format == "delta":
+            continue
+
+        def allowed(table: str = table, old: list[str] = old) -> None:
+            if not set(old) <= manifest.state.files[table].keys():
+                raise Overtaken(f"files of {table!r} were merged or given up by another command: run this one again")
+
+        manifest.commit("merge", {"table": table, "old": old, "new": []}, allowed)
+        done[table] = len(old)
+    return done
+
+
+def remove_leftovers(job: Job) -> int:
+    """Remove the files that nothing names and nobody may hold any more; how many."""
+    store = open_store(job.place, job.storage.settings)
+    manifest = ObjectManifest(store)
+    now, here = _store_clock(store), time.time()
+    tables = [table for table in _tables(job) if job.format != "delta" or table.startswith(STATE)]
+    listed = [one for table in tables for one in store.names(table) if not any(each in one.name for each in BESIDE)]
+    grace = job.retention.leftovers
+
+    def unnamed() -> list[str]:
+        """Those that may go, as the manifest is now."""
+        live = {name for files in manifest.state.files.values() for name in files}
+        retired = manifest.state.retired
+        return [
+            one.name
+            for one in listed
+            if one.name not in live
+            and one.modified.timestamp() + grace <= now
+            and retired.get(one.name, 0.0) + grace <= here
+        ]
+
+    manifest.refresh()
+    names = unnamed()
+    if names:
+
+        def allowed() -> None:
+            if set(names) - set(unnamed()):
+                raise Overtaken("a batch was landed that names what was to be removed: run this command again")
+
+        manifest.commit("remove", {"names": names}, allowed)
+        store.delete(names)
+    manifest.trim()
+    return len(names)
+
+
+def _tables(job: Job) -> list[str]:
+    """All tables of a job, its state included."""
+    return [*dict.fromkeys([*job.growing_tables, *job.replaced_tables]), STATE]
+
+
+def _store_clock(store: ObjectStore) -> float:
+    """The time by the store, which also dates its objects."""
+    store.put(CLOCK, b"")
+    return max((one.modified.timestamp() for one in store.names("_manifest") if one.name == CLOCK), default=time.time())
+
+
+def _compact_delta(store: ObjectStore, job: Job) -> dict[str, int]:
+    """By Delta's own `optimize`, and `vacuum` for what its log no longer names."""
+    from deltalake import DeltaTable
+
+    done: dict[str, int] = {}
+    options = delta_options(store.settings)
+    for table in job.growing_tables:
+        root = f"{store.url}/{table}"
+        if has_log(store, table):
+            found = DeltaTable(root, storage_options=options)
+            done[table] = int(found.optimize.compact()["numFilesRemoved"])
+            found.vacuum(VACUUM_HOURS, dry_run=False, full=True)
+    return done

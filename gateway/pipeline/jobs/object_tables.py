@@ -1,0 +1,92 @@
+"""The tables of a batch on object storage. Tasks put and get the files; the driver handles their names alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gateway.pipeline.jobs.folder_tables import wait_figures
+from gateway.pipeline.land.object_landing import ObjectBatch, ObjectLanding, WrittenFile
+from gateway.pipeline.land.objects import ObjectStore
+from gateway.pipeline.land.ranges import condition
+
+
+class ObjectTables:
+    """Reads and writes the parts of a batch for `MicroBatchWriter`."""
+
+    def __init__(self, spark: Any, landing: ObjectLanding, by_day: Callable[[str], bool] = lambda _: False) -> None:
+        self.spark = spark
+        self.landing = landing
+        self.by_day = by_day
+        """Whether a table is partitioned by day, as those of Iceberg are."""
+        self._schemas: dict[str, Any] = {}
+        """Of tables that this process has written."""
+
+    def take(self, batch: ObjectBatch, table: str, messages: Any, schema: Any) -> None:
+        """Bronze. Collecting `messages` runs the tasks, which put the files; the rows stay out of Spark."""
+        files = [WrittenFile(row.file, row.rows, row.bytes) for row in messages.collect()]
+        if not batch.trimmed:
+            batch.add(table, files)
+            return
+        rows = self._rows_of([f"{table}/{file.name}" for file in files], schema)
+        self.write(batch, table, rows.where(condition(batch.pieces)))
+
+    def write(self, batch: ObjectBatch, table: str, rows: Any, by: str = "") -> None:
+        """Put a table's part, in files of their own for each value of `by`."""
+        from gateway.pipeline.source.object_files import WRITTEN, FileWriter
+
+        store = self.landing.store
+        self._schemas[table] = rows.schema
+        writer = FileWriter(store.url, store.settings, table, by, by_day=self.by_day(table))
+        batch.add(table, [WrittenFile(*row) for row in rows.mapInArrow(writer.__call__, WRITTEN).collect()])
+
+    def read(self, batch: ObjectBatch, table: str, schema: Any, part: str = "") -> Any:
+        """The rows of this batch in a table, or in one partition of it; an empty frame where there are none."""
+        return self._rows_of(batch.names(table, part), schema)
+
+    def latest(self, table: str) -> Any:
+        """A state table as the last batch left it; None where it has no rows."""
+        names = self.landing.latest(table)
+        if names is None:
+            return None
+        if table not in self._schemas:
+            self._schemas[table] = schema_of(self.landing.store, names[0])
+        return self._rows_of(names, self._schemas[table])
+
+    @staticmethod
+    def rows(batch: ObjectBatch, table: str, part: str = "") -> int:
+        """How many rows of this batch a table has, as the tasks counted."""
+        return batch.rows(table, part)
+
+    def waits(self, batch: ObjectBatch, table: str) -> dict[str, float]:
+        """The time from put to table of the first rows of each file: the driver reads one column of one row group."""
+        import pyarrow.parquet as pq
+
+        store = self.landing.store
+        files = [pq.ParquetFile(store.reader(name)) for name in batch.names(table)]
+        columns = [file.read_row_group(0, columns=["put_ts"]).column(0) for file in files if file.num_row_groups]
+        return wait_figures(columns, time.time())
+
+    def _rows_of(self, names: Sequence[str], schema: Any) -> Any:
+        return rows_of(self.spark, self.landing.store, names, schema)
+
+
+def rows_of(spark: Any, store: ObjectStore, names: Sequence[str], schema: Any) -> Any:
+    """The rows of some files as a frame; tasks get the files."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from gateway.pipeline.source.object_files import FileReader
+
+    if not names:
+        return spark.createDataFrame([], schema)
+    reader = FileReader(store.url, store.settings, tuple(names), to_arrow_schema(schema, timezone="UTC"))
+    return spark.range(0, len(names), 1, len(names)).mapInArrow(reader.__call__, schema)
+
+
+def schema_of(store: ObjectStore, name: str) -> Any:
+    """Spark's schema of a Parquet file, from its footer."""
+    import pyarrow.parquet as pq
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(pq.ParquetFile(store.reader(name)).schema_arrow.remove_metadata())

@@ -1,0 +1,249 @@
+"""Proposes a job for what is on a queue: looks at messages, finds a decoder, columns, their types, keys and times.
+
+The proposal is the text of a job, to be read and changed by whoever wants the tables. Without Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gateway.config.counting import counted
+from gateway.pipeline.decode.columns import select_columns
+from gateway.pipeline.decode.payloads import decoder
+from gateway.pipeline.errors import PipelineError, WrongOption
+from gateway.pipeline.jobs.job import CARRIED
+from gateway.pipeline.source.http_access import HttpAccess
+from gateway.pipeline.source.options import Options
+from gateway.pipeline.source.queue_access import JournalAccess
+
+LOOKED_AT = ("queue", "client_id", "properties", "payload", "dlq_reason")
+DECODERS = ("json", "cbor", "sparkplug_b")
+MOST = 0.9
+"""A decoder that gives a document for this share of the messages is the one."""
+DEEPEST = 3
+OF_THE_TABLE = ("error", "payload", "status")
+TIMES = re.compile(r"(^|_)(ts|time|timestamp|at|date|when)$")
+COUNTERS = ("n", "seq", "sequence", "counter", "count")
+DEVICES = ("device", "device_id", "deviceid", "sensor", "sensor_id", "serial", "id")
+UNITS = (("s", 1e9, 1e10), ("ms", 1e12, 1e13), ("us", 1e15, 1e16))
+"""Numbers of a time between 2001 and 2286, by unit."""
+
+
+@dataclass(slots=True)
+class ProposedColumn:
+    """A column of the silver table."""
+
+    name: str
+    path: str
+    kind: str
+    unit: str = ""
+
+    def line(self) -> str:
+        """As it stands in the job."""
+        words = [f"name: {self.name}"]
+        words += [f"from: {quoted(self.path)}"] if self.path != f"payload.{self.name}" else []
+        words += [f"type: {self.kind}"] if self.kind != "string" else []
+        return "      - {" + ", ".join(words + ([f"unit: {self.unit}"] if self.unit else [])) + "}"
+
+
+@dataclass(slots=True)
+class Proposal:
+    """What was found on a queue."""
+
+    decode: str
+    columns: list[ProposedColumn]
+    decoded: int
+    messages: int
+    key: str = ""
+    event_time: str = ""
+    left_out: list[str] = field(default_factory=list)
+    dead_letters: bool = False
+
+
+def messages_on(options: Options, most: int) -> list[dict[str, Any]]:
+    """The oldest messages on the queues, nothing removed."""
+    from gateway.pipeline.decode.row_decoder import RowDecoder
+
+    access = HttpAccess(options) if options.url else JournalAccess(Path(options.path))
+    end = access.extent(options.queue, 0, most).next
+    decode = RowDecoder(options.queue_manager, select_columns(",".join(LOOKED_AT), include_raw=False))
+    pieces = access.pieces(options.queue, 0, end, 1)
+    batches = [decode.batch(chunk) for piece in pieces for chunk in piece.chunks(most)]
+    found = [row for batch in batches for row in batch.to_pylist(maps_as_pydicts="lossy")]
+    if not found:
+        raise WrongOption(f"there is no message on {options.queue}: put some there first, or name another queue")
+    return found
+
+
+def propose(rows: Sequence[Mapping[str, Any]]) -> Proposal:
+    """The decoder, the columns and their types."""
+    letters = [row for row in rows if row["dlq_reason"] is None]
+    decode, documents = best_decoder([row["payload"] or b"" for row in letters])
+    values: dict[str, list[Any]] = {}
+    left_out: dict[str, None] = {}
+    for document in documents:
+        flatten(document, "payload", values, left_out)
+    found = Proposal(decode, [], len(documents), len(rows), left_out=list(left_out))
+    found.dead_letters = len(letters) < len(rows)
+    for path, some in values.items():
+        _add(found, path, *kind_of(path, some))
+    for name, some in properties_of(letters).items():
+        _add(found, f"properties.{name}", text_kind(some))
+    from_clients = sum(bool(row["client_id"]) for row in letters) >= MOST * max(1, len(letters))
+    names = [column.name for column in found.columns]
+    devices = [name for name in DEVICES if name in names]
+    found.key = next(iter(devices), "client_id" if from_clients else "")
+    found.event_time = next((column.name for column in found.columns if column.kind == "timestamp"), "")
+    return found
+
+
+def best_decoder(payloads: Sequence[bytes]) -> tuple[str, list[dict[str, Any]]]:
+    """The decoder that gives a document with fields for most payloads, and the documents."""
+    for name in (*DECODERS, "text" if all(map(is_text, payloads)) else "raw"):
+        with suppress(PipelineError):  # a package that CBOR needs is not here
+            documents = documents_of(name, payloads)
+            if payloads and len(documents) >= MOST * len(payloads):
+                return name, documents
+    return "raw", []
+
+
+def documents_of(name: str, payloads: Sequence[bytes]) -> list[dict[str, Any]]:
+    """The documents that a decoder makes of some payloads, those with fields."""
+    texts, _ = decoder(name)(payloads)
+    documents = [value for text in texts if text is not None and isinstance(value := json.loads(text), dict)]
+    return [value for value in documents if name != "sparkplug_b" or value.get("metrics")]
+
+
+def is_text(payload: bytes) -> bool:
+    """Whether a payload is UTF-8."""
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def flatten(value: Mapping[str, Any], path: str, values: dict[str, list[Any]], left_out: dict[str, None]) -> None:
+    """Add the fields of a document by their paths. Lists, and names that a path cannot have, are left out."""
+    for name, one in value.items():
+        below = f"{path}.{name}"
+        if isinstance(one, list) or "." in name or not name:
+            left_out[below] = None
+        elif isinstance(one, dict):
+            if below.count(".") < DEEPEST:
+                flatten(one, below, values, left_out)
+            else:
+                left_out[below] = None
+        else:
+            values.setdefault(below, []).append(one)
+
+
+def kind_of(path: str, values: Iterable[Any]) -> tuple[str, str]:
+    """The type of a field, and the unit of a time."""
+    there = [value for value in values if value is not None]
+    if there and all(isinstance(value, bool) for value in there):
+        return "boolean", ""
+    if there and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in there):
+        if TIMES.search(path.rpartition(".")[2].lower()):
+            for unit, low, high in UNITS:
+                if all(low <= value < high for value in there):
+                    return "timestamp", unit
+        whole = all(isinstance(value, int) and -(2**63) <= value < 2**63 for value in there)
+        return ("bigint" if whole else "double"), ""
+    if there and all(isinstance(value, str) and is_moment(value) for value in there):
+        return "timestamp", ""
+    return "string", ""
+
+
+def is_moment(text: str) -> bool:
+    """Whether a text is a date with a time, by ISO 8601."""
+    if len(text) < len("2026-11-23T12:00"):
+        return False
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def text_kind(values: Iterable[str]) -> str:
+    """The type of a property, whose values are texts."""
+    for kind, pattern in (("bigint", r"[+-]?\d{1,18}"), ("double", r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")):
+        if all(re.fullmatch(pattern, value) for value in values):
+            return kind
+    return "string"
+
+
+def properties_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """The properties that half of the messages have, with their values."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        for name, value in (row["properties"] or {}).items():
+            if "." not in name:
+                found.setdefault(name, []).append(value)
+    return {name: values for name, values in found.items() if 2 * len(values) >= len(rows)}
+
+
+def _add(found: Proposal, path: str, kind: str, unit: str = "") -> None:
+    taken = {column.name for column in found.columns} | set(OF_THE_TABLE)
+    last = path.rpartition(".")[2]
+    for name in (plain_name(last), plain_name(path.partition(".")[2]), plain_name(path)):
+        if name not in taken and name not in CARRIED:
+            found.columns.append(ProposedColumn(name, path, kind, unit))
+            return
+    found.left_out.append(path)
+
+
+def plain_name(text: str) -> str:
+    """A name of a table or column, made of a text."""
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text).lower()
+    name = re.sub(r"[^a-z0-9]+", "_", apart).strip("_")[:60]
+    return name if name[:1].isalpha() else f"c_{name}".rstrip("_")
+
+
+def quoted(text: str) -> str:
+    """A text as a YAML value."""
+    return text if re.fullmatch(r"[A-Za-z][\w.]*", text) else json.dumps(text)
+
+
+def job_text(found: Proposal, options: Options, warehouse: str) -> str:
+    """The job."""
+    name = plain_name(options.queue)
+    source = [f"queue: {quoted(options.queue)}", f"group: {name}"]
+    source += [f"path: {quoted(os.path.abspath(options.path))}"] if options.path else []  # noqa: PTH100 - links stay
+    for key, value in (("url", options.url), ("token_file", options.token_file), ("ca_file", options.ca_file)):
+        source += [f"{key}: {quoted(os.path.abspath(value) if key != 'url' else value)}"] if value else []  # noqa: PTH100
+    lines = [
+        f"# Proposed from {counted(found.messages, 'message')}; {found.decoded:,} of them decoded as {found.decode}.",
+        "# Read it, take out what you do not need, then: mqgate pipeline check, and run --once.",
+        "version: 1", f"name: {name}", f"source: {{{', '.join(source)}}}", f"warehouse: {quoted(warehouse)}",
+    ]  # fmt: skip
+    lines += [f"# left out, because a column has one value: {path}" for path in found.left_out]
+    if found.columns:
+        lines += ["silver:", "  - table: readings", f"    decode: {found.decode}"]
+        lines += [f"    event_time: {found.event_time}"] if found.event_time else []
+        lines += [f"    key: [{found.key}]"] if found.key else []
+        lines += ["    columns:", *(column.line() for column in found.columns)]
+    return "\n".join([*lines, *_gold(found)]) + "\n"
+
+
+def _gold(found: Proposal) -> list[str]:
+    numbers = [column.name for column in found.columns if column.kind == "double"]
+    counter = next((column.name for column in found.columns if column.name in COUNTERS and column.kind == "bigint"), "")
+    tables = []
+    if found.columns and found.key:
+        tables += ["{table: devices, kind: last}"]
+        tables += (
+            [f"{{table: averages_1m, kind: window, every: 1m, values: [{', '.join(numbers)}]}}"] if numbers else []
+        )
+        tables += [f"{{table: gaps, kind: gaps, sequence: {counter}}}"] if counter else []
+    tables += ["{table: dead_letters, kind: dead_letters}"] if found.dead_letters else []
+    return ["gold:", *(f"  - {one}" for one in tables)] if tables else []

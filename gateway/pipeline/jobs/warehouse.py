@@ -1,0 +1,173 @@
+"""The warehouse of a job as commands see it: what has landed, the files of a table, the status of a run. A folder and
+object storage answer alike, so that status, report and replay ask no further."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from gateway.pipeline.errors import StoreRefuses, StoreUnreachable
+from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.land.durable import read_json, write_json
+from gateway.pipeline.land.iceberg_catalog import open_catalog
+from gateway.pipeline.land.manifest import Manifest, ManifestRecord
+from gateway.pipeline.land.object_delta import delta_options, has_log
+from gateway.pipeline.land.object_manifest import ObjectManifest
+from gateway.pipeline.land.objects import open_store
+
+STATUS = "_status"
+"""Where a running job writes its progress."""
+STATUS_PATIENCE = 5.0
+"""A status that cannot be put in time is left out: the next one follows."""
+
+
+class Warehouse(Protocol):
+    """What commands ask of a warehouse."""
+
+    def check(self) -> None:
+        """An error of ours unless batches can be committed here."""
+
+    def last(self) -> ManifestRecord | None:
+        """The last batch."""
+
+    def records(self) -> list[ManifestRecord]:
+        """The newest batches, oldest first."""
+
+    def parts(self, table: str) -> int:
+        """How many parts (batches, or files) a table has."""
+
+    def files(self, table: str, part: str = "") -> list[str]:
+        """The committed files of a table, or those in one partition, as paths or addresses to give to a reader."""
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """The rows of a small table."""
+
+    def read_status(self) -> dict[str, Any] | None:
+        """The progress of the job's last run."""
+
+    def write_status(self, value: dict[str, Any]) -> None:
+        """Keep the progress of a run."""
+
+
+class FolderWarehouse:
+    """A folder."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.folder = Path(job.warehouse)
+
+    def check(self) -> None:
+        """By trying: files can be written. Renames are atomic on any file system that is mounted as one."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=self.folder).close()
+        except OSError as error:
+            raise StoreRefuses(
+                f"the warehouse {self.folder} cannot be written ({error.strerror}): correct `warehouse`, or give this "
+                "user a folder with room that driver and executors share"
+            ) from error
+
+    def last(self) -> ManifestRecord | None:
+        """The last batch."""
+        return Manifest(self.folder).last if self.folder.exists() else None
+
+    def records(self) -> list[ManifestRecord]:
+        """The batches that are not folded."""
+        return Manifest(self.folder).records()
+
+    def parts(self, table: str) -> int:
+        """How many batch folders."""
+        return len(Manifest(self.folder).folders.get(table, ()))
+
+    def files(self, table: str, part: str = "") -> list[str]:
+        """Those of the batches that the manifest knows."""
+        folders = sorted(Manifest(self.folder).folders.get(table, ()))
+        return [str(file) for folder in folders for file in sorted((self.folder / folder / part).rglob("*.parquet"))]
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """The rows of a small table."""
+        import pyarrow.parquet as pq
+
+        return [row for file in self.files(table) for row in pq.ParquetFile(file).read().to_pylist()]
+
+    def read_status(self) -> dict[str, Any] | None:
+        """The progress of the job's last run."""
+        found: dict[str, Any] | None = read_json(self.folder / STATUS / f"{self.job.name}.json")
+        return found
+
+    def write_status(self, value: dict[str, Any]) -> None:
+        """Keep the progress of a run."""
+        write_json(self.folder / STATUS / f"{self.job.name}.json", value, durable=False)
+
+
+class ObjectWarehouse:
+    """Object storage."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.store = open_store(job.place, job.storage.settings)
+        self._hasty = open_store(job.place, replace(self.store.settings, patience=STATUS_PATIENCE))
+
+    def check(self) -> None:
+        """By trying: the store takes conditional puts, and refuses the second; a catalog answers."""
+        self.store.check()
+        if self.job.catalog is not None:
+            open_catalog(self.job.catalog.settings, self.store)
+
+    def last(self) -> ManifestRecord | None:
+        """The last batch."""
+        return ObjectManifest(self.store).last
+
+    def records(self) -> list[ManifestRecord]:
+        """The newest batches."""
+        return ObjectManifest(self.store).records()
+
+    def parts(self, table: str) -> int:
+        """How many files."""
+        return len(ObjectManifest(self.store).files(table))
+
+    def files(self, table: str, part: str = "") -> list[str]:
+        """Those that the manifest names; of a Delta table those that its log names."""
+        root = f"{self.store.url}/{table}/"
+        found = [f"{self.store.url}/{name}" for name in self.names(table)]
+        return [name.removeprefix("file://") for name in found if name.startswith(root + part)]
+
+    def names(self, table: str) -> list[str]:
+        """The same, relative to the warehouse."""
+        if self.job.format == "delta" and table in (*self.job.growing_tables, *self.job.replaced_tables):
+            from deltalake import DeltaTable
+
+            root, options = f"{self.store.url}/{table}", delta_options(self.store.settings)
+            if not has_log(self.store, table):
+                return []
+            found = DeltaTable(root, storage_options=options).file_uris()
+            return sorted(uri.removeprefix(f"{self.store.url}/") for uri in found)
+        return ObjectManifest(self.store).files(table)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """The rows of a small table."""
+        import pyarrow.parquet as pq
+
+        found = (self.store.get(name) for name in self.names(table))
+        return [row for data in found if data for row in pq.ParquetFile(io.BytesIO(data)).read().to_pylist()]
+
+    def read_status(self) -> dict[str, Any] | None:
+        """The progress of the job's last run."""
+        data = self.store.get(f"{STATUS}/{self.job.name}.json")
+        found: dict[str, Any] | None = None if data is None else json.loads(data)
+        return found
+
+    def write_status(self, value: dict[str, Any]) -> None:
+        """Keep the progress of a run, if the store takes it in time."""
+        with suppress(StoreUnreachable):
+            self._hasty.put(f"{STATUS}/{self.job.name}.json", json.dumps(value).encode())
+
+
+def warehouse_of(job: Job) -> Warehouse:
+    """The warehouse of a job."""
+    return ObjectWarehouse(job) if job.on_objects else FolderWarehouse(job)

@@ -1,0 +1,312 @@
+"""The door to object storage: S3, Google and Azure through `obstore`, with its errors as sentences of ours.
+
+Credentials come from the environment, as the stores' own tools read them (AWS_ACCESS_KEY_ID, instance and pod
+identities and so on); what is no secret comes from the job's `storage`. There is no rename here and no copy: an object
+is put, once, or put under the condition that nothing has its name.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gateway.config.extras import how_to_install
+from gateway.pipeline.errors import PipelineError, SparkMissing, StoreRefuses, StoreUnreachable
+from gateway.pipeline.source.places import at_scheme, is_object_place
+
+PROBES = "_manifest/probe"
+CREATE_TRIES = 3
+"""A conditional put is tried so often, with the library's own repetitions each time, until its outcome is unknown."""
+PAUSE = 0.2
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """What a job says about its object storage. No secrets."""
+
+    endpoint: str = ""
+    region: str = ""
+    timeout: float = 30.0
+    """Seconds for one request."""
+    patience: float = 120.0
+    """Seconds for a request with all its repetitions."""
+
+    def as_text(self) -> str:
+        """For an option of the data source."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> StoreSettings:
+        """What `as_text` wrote."""
+        return cls(**json.loads(text)) if text else cls()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """One object of a listing."""
+
+    name: str
+    """Relative to the warehouse."""
+    size: int
+    modified: datetime
+
+
+class ObjectStore:
+    """The objects below one address."""
+
+    def __init__(self, url: str, settings: StoreSettings) -> None:
+        try:
+            from obstore import store
+        except ImportError as error:
+            raise SparkMissing(
+                f"a warehouse on object storage needs the package obstore: {how_to_install('spark', 'lake')}"
+            ) from error
+        self.url = at_scheme(url).rstrip("/")
+        self.settings = settings
+        self._store: Any = self._asked(
+            lambda: store.from_url(
+                self.url,
+                client_options=self._client_options(),
+                retry_config={"retry_timeout": timedelta(seconds=settings.patience)},
+                **self._s3_options(),
+            ),
+            "open",
+        )
+
+    def _client_options(self) -> dict[str, Any]:
+        plain = plain_http(self.settings)
+        return {"timeout": f"{self.settings.timeout:g}s", "connect_timeout": "5s"} | (
+            {"allow_http": True} if plain else {}
+        )
+
+    def _s3_options(self) -> dict[str, str]:
+        if not self.url.startswith("s3://"):
+            return {}
+        given = {"endpoint": self.settings.endpoint, "region": self.settings.region}
+        return {name: value for name, value in given.items() if value}
+
+    # ---- writing
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Put an object if nothing has its name; whether it was put by this call. False also when an earlier try of
+        this very call has put it and its answer was lost: whoever must know reads the object back."""
+        from obstore.exceptions import AlreadyExistsError
+
+        for tried in range(1, CREATE_TRIES + 1):
+            try:
+                self._asked(lambda: self._put(name, data, mode="create"), f"put {name}", passing=(AlreadyExistsError,))
+            except AlreadyExistsError:
+                return False
+            except StoreUnreachable:
+                if tried == CREATE_TRIES:
+                    raise
+                time.sleep(PAUSE)
+            else:
+                return True
+        raise AssertionError("unreachable")
+
+    def put(self, name: str, data: bytes) -> None:
+        """Put a small object, whatever has its name."""
+        self._asked(lambda: self._put(name, data), f"put {name}")
+
+    def upload(self, name: str, file: Path) -> None:
+        """Put a file, in parts where it is large. It is visible when all of it is there."""
+        self._asked(lambda: self._put(name, file), f"put {name}")
+
+    def _put(self, name: str, data: bytes | Path, **how: str) -> None:
+        import obstore
+
+        obstore.put(self._store, name, data, **how)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects; those that are gone already are no error."""
+        import obstore
+
+        listed = list(names)
+        if listed:
+            with suppress(FileNotFoundError):
+                self._asked(lambda: obstore.delete(self._store, listed), "delete objects", passing=(FileNotFoundError,))
+
+    # ---- reading
+
+    def get(self, name: str) -> bytes | None:
+        """The object's bytes; None when there is none."""
+        import obstore
+
+        try:
+            return self._asked(
+                lambda: bytes(obstore.get(self._store, name).bytes()), f"get {name}", passing=(FileNotFoundError,)
+            )
+        except FileNotFoundError as error:
+            self._refuse_missing_bucket(error)
+            return None
+
+    def download(self, name: str, target: Path) -> None:
+        """Write the object to a file, piece by piece."""
+        import obstore
+
+        def fetch() -> None:
+            with target.open("wb") as file:
+                for piece in obstore.get(self._store, name).stream():
+                    file.write(piece)
+
+        try:
+            self._asked(fetch, f"get {name}", passing=(FileNotFoundError,))
+        except FileNotFoundError as error:
+            raise PipelineError(
+                f"{self.url}/{name} is not there, although the manifest names it: restore it from a backup"
+            ) from error
+
+    def reader(self, name: str, size: int | None = None) -> io.RawIOBase:
+        """A file to seek and read in, for what lies at the end of a Parquet file. Its size is asked unless given."""
+        import obstore
+
+        if size is None:
+            size = self._asked(lambda: int(obstore.head(self._store, name)["size"]), f"look at {name}")
+        return RangeFile(
+            size,
+            lambda start, end: self._asked(
+                lambda: bytes(obstore.get_range(self._store, name, start=start, end=end)), f"read {name}"
+            ),
+        )
+
+    def names(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
+        """The objects below a prefix, in the order of their names, those greater than `after`."""
+        import obstore
+
+        def pages() -> list[Any]:
+            return [
+                one for page in obstore.list(self._store, prefix, offset=after or None, chunk_size=1000) for one in page
+            ]
+
+        for one in sorted(self._asked(pages, f"list {prefix}"), key=lambda each: str(each["path"])):
+            yield StoredObject(one["path"], one["size"], one["last_modified"])
+
+    def has(self, prefix: str) -> bool:
+        """Whether there is any object below a prefix."""
+        import obstore
+
+        return self._asked(
+            lambda: any(len(page) for page in obstore.list(self._store, prefix, chunk_size=1)), f"list {prefix}"
+        )
+
+    # ---- what the store can do
+
+    def check(self) -> None:
+        """StoreRefuses unless the second conditional put of one name is refused, which a commit relies on."""
+        name = f"{PROBES}/{secrets.token_hex(8)}"
+        try:
+            created = self.create(name, b"first")
+            again = self.create(name, b"second")
+            kept = self.get(name)
+        finally:
+            with suppress(PipelineError):  # what went wrong before is what counts
+                self.delete([name])
+        if not created or again or kept != b"first":
+            raise StoreRefuses(
+                f"{self.url} does not honour conditional puts (If-None-Match: *): a second put of the same name was "
+                "taken. Two drivers could both land a batch there. Use a store that does (Amazon S3, Google, Azure, "
+                "MinIO, Ceph from 19), or a shared folder"
+            )
+
+    def _asked(self, call: Callable[[], Found], what: str, passing: tuple[type[Exception], ...] = ()) -> Found:
+        """The answer of a call, or an error that says in one sentence what to do."""
+        from obstore import exceptions as wrong
+
+        try:
+            return call()
+        except passing:
+            raise
+        except (wrong.PermissionDeniedError, wrong.UnauthenticatedError) as error:
+            raise StoreRefuses(
+                f"{self.url} refuses to {what}: {summary(error)}: check the credentials in the environment "
+                "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the identity of this host) and what they may do"
+            ) from error
+        except FileNotFoundError as error:
+            self._refuse_missing_bucket(error)
+            raise StoreUnreachable(f"{self.url}: cannot {what}: {summary(error)}") from error
+        except (wrong.BaseError, OSError, ValueError) as error:
+            raise StoreUnreachable(
+                f"{self.url}: cannot {what}: {summary(error)}: is the endpoint right (AWS_ENDPOINT_URL, or "
+                "`storage.endpoint`), and the region (AWS_REGION)?"
+            ) from error
+
+    def _refuse_missing_bucket(self, error: Exception) -> None:
+        if "NoSuchBucket" in str(error):
+            raise StoreRefuses(f"{self.url}: there is no such bucket: make it, or correct `warehouse`") from error
+
+
+class RangeFile(io.RawIOBase):
+    """An object as a file that is read here and there, a request for each read."""
+
+    def __init__(self, size: int, fetch: Callable[[int, int], bytes]) -> None:
+        self.size = size
+        self.fetch = fetch
+        self.at = 0
+
+    def readable(self) -> bool:
+        """It can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """It can be read from anywhere."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place."""
+        self.at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.at, io.SEEK_END: self.size}[whence]
+        return self.at
+
+    def tell(self) -> int:
+        """The place."""
+        return self.at
+
+    def read(self, count: int = -1) -> bytes:
+        """So many bytes, or all that are left."""
+        end = self.size if count is None or count < 0 else min(self.size, self.at + count)
+        found = self.fetch(self.at, end) if end > self.at else b""
+        self.at += len(found)
+        return found
+
+    def readall(self) -> bytes:
+        """All that are left."""
+        return self.read()
+
+
+def summary(error: Exception) -> str:
+    """The first line of a library's error, without what it prints for its developers."""
+    text = str(error).partition("\n\nDebug source")[0]
+    code = text.partition("<Code>")[2].partition("</Code>")[0]
+    line = text.splitlines()[0].partition(": <?xml")[0] if text else type(error).__name__
+    return f"{line} ({code})" if code else line
+
+
+def plain_http(settings: StoreSettings) -> bool:
+    """Whether the endpoint is without TLS, which the library wants to be told."""
+    return endpoint_of(settings).startswith("http://")
+
+
+def endpoint_of(settings: StoreSettings) -> str:
+    """The endpoint of an S3 server that is not Amazon's; empty for Amazon's."""
+    named = (os.environ.get(name, "") for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"))
+    return settings.endpoint or next(filter(None, named), "")
+
+
+def open_store(place: str, settings: StoreSettings) -> ObjectStore:
+    """The objects at a place: on object storage, or in a folder."""
+    if is_object_place(place):
+        return ObjectStore(place, settings)
+    from gateway.pipeline.land.folder_store import FolderStore
+
+    return FolderStore(place, settings)

@@ -1,0 +1,89 @@
+"""Errors of commands, in one sentence that says what to do; with `--verbose` the rest follows.
+
+A query's error comes through Spark, Java and Python, and each adds its frames. What counts is the innermost error of
+ours, which has its remedy in its text.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from typing import Any
+
+import click
+
+from gateway.errors import ConfigurationError, MqgateError
+from gateway.pipeline.errors import WrongOption
+
+VERBOSE = "mqgate.verbose"
+OURS = re.compile(r"(?:^|[\s(])gateway\.[\w.]+\.(\w+): (.*)")
+NAMED = re.compile(r"[\w.]+(?:Error|Exception|Exit|Missing|Interrupt)\b.*:")
+CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .*")
+"""How Spark names its own errors."""
+LONGEST = 500
+
+
+def first_cause(text: str) -> str:
+    """The line of Spark's report that tells the cause: the last error of ours, or else the last that names an error."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("gateway.")]
+    named = [line for line in lines if NAMED.match(line)]
+    return next(reversed(ours or named or lines[:1]), "")[:LONGEST]
+
+
+def sentence(error: BaseException) -> str:
+    """What a user is told of an error."""
+    if isinstance(error, ConfigurationError):
+        return "\n".join(map(str, error.findings))
+    if isinstance(error, MqgateError):
+        return str(error)
+    text = str(error)
+    ours = [found for line in text.splitlines() if (found := OURS.search(line))]
+    if ours:
+        return ours[-1][2][:LONGEST]
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}: correct the path, or what this user may do there"
+    spark = next((found[0] for line in text.splitlines() if (found := CONDITION.search(line))), "")
+    cause = spark or first_cause(text) or type(error).__name__
+    return f"{cause[:LONGEST].rstrip('.')}: the same command with --verbose says where"
+
+
+def exit_code(error: BaseException) -> int:
+    """1: the job is wrong; 3: what it needs cannot be had."""
+    wrong = isinstance(error, (ConfigurationError, WrongOption)) or WrongOption.__name__ in str(error)
+    return 1 if wrong else 3
+
+
+class PipelineCommand(click.Command):
+    """A command whose errors are sentences."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        text = "Show all of an error, and what Spark logs."
+        self.params.append(click.Option(["--verbose"], is_flag=True, help=text))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it."""
+        verbose = ctx.meta[VERBOSE] = ctx.params.pop("verbose", False)
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a query raises, its user is told in one sentence
+            if verbose:
+                traceback.print_exc()
+            click.echo(sentence(error), err=True)
+            ctx.exit(exit_code(error))
+
+
+class PipelineGroup(click.Group):
+    """The commands, and the groups of them."""
+
+    command_class = PipelineCommand
+    group_class = type
+
+
+def is_verbose() -> bool:
+    """Whether the command that runs was given `--verbose`."""
+    return bool(click.get_current_context().meta.get(VERBOSE))

@@ -1,0 +1,35 @@
+"""One instance of what a counter has counted, for the log: which client, which topic, which queue.
+
+The broker notes it where it counts; the report of the next second takes it. Pure, and bounded by the number of series:
+of each the first of some clients is kept until it is taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+MAX_CLIENTS = 20
+"""Of each series between two reports: more are counted, not named."""
+
+Fields = dict[str, object]
+
+
+class Examples:
+    """What was counted since it was last taken, by metric and series."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, Any], dict[str, Fields]] = {}
+
+    def note(self, metric: str, series: object, client_id: str = "", **fields: object) -> None:
+        """Keep it, unless there is one of this client already."""
+        kept = self._kept.get((metric, series))
+        if kept is None:
+            kept = self._kept[metric, series] = {}
+        if client_id not in kept and len(kept) < MAX_CLIENTS:
+            kept[client_id] = {"client_id": client_id or None, **fields}
+
+    def take(self, metric: str, series: object) -> list[Fields]:
+        """Those of a series, the first of each client; they are kept no longer."""
+        return list(self._kept.pop((metric, series), {}).values())

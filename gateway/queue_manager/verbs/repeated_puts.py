@@ -1,0 +1,94 @@
+"""Puts of one program that differ in identifiers and data alone: the descriptor is completed once for all of them.
+
+A program nearly always puts with the descriptor and the options of its last put. What the queue manager makes of them
+depends on them, on the objects and on the user: as long as those are the same, only identifiers and time are filled in.
+Whatever else needs a look at each message (reports, expiry, groups, segments, context, properties, transmission queues)
+is never put this way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.mq import constants as mq
+from gateway.ports.mqi import PutOptions
+from gateway.queue_manager import descriptor
+from gateway.queue_manager.core import Core
+from gateway.queue_manager.descriptor import NO_ID, Descriptor
+from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.objects.name_resolution import Target
+from gateway.queue_manager.objects.placement import check_length
+from gateway.queue_manager.store.unit import LanePuts
+
+_MSG_ID, _CORREL_ID, _IDS_END, _TIME, _TIME_END = 48, 72, 96, 304, 320
+_REPEATABLE = (
+    mq.MQPMO_SYNCPOINT | mq.MQPMO_NO_SYNCPOINT | mq.MQPMO_NEW_MSG_ID | mq.MQPMO_NEW_CORREL_ID
+    | mq.MQPMO_DEFAULT_CONTEXT | mq.MQPMO_FAIL_IF_QUIESCING | mq.MQPMO_SYNC_RESPONSE
+)  # fmt: skip
+
+
+@dataclass(slots=True, frozen=True)
+class RepeatedPut:
+    """A put, as far as the next one may be the same."""
+
+    version: int
+    """Of the catalogue: any change of an object counts."""
+    options: int
+    user: str
+    front: bytes
+    back: bytes
+    """The descriptor as it was given, before and behind the identifiers."""
+    queue: LocalQueue
+    priority: int
+    persistent: bool
+    format: bytes
+    begin: bytes
+    middle: bytes
+    end: bytes
+    """The completed descriptor: before the identifiers, between them and the time, behind that."""
+
+    def fits(self, core: Core, user: str, md: bytes, options: PutOptions) -> bool:
+        """Whether a put is the same, but for identifiers and data."""
+        return (
+            md[_IDS_END:] == self.back
+            and md[:_MSG_ID] == self.front
+            and options.options == self.options
+            and core.catalogue.version == self.version
+            and not options.properties
+            and user == self.user
+            and not core.quiescing
+        )
+
+    def message(self, core: Core, md: bytes, data: bytes) -> tuple[bytes, LanePuts] | None:
+        """The completed descriptor and what is stored; None when the queue is full, which MQPUT finds out about."""
+        queue = self.queue
+        if core.depth(queue) >= queue.max_depth:
+            return None
+        check_length(core, queue, data, b"", self.format)
+        msg_id, correl_id = md[_MSG_ID:_CORREL_ID], md[_CORREL_ID:_IDS_END]
+        if msg_id == NO_ID or self.options & mq.MQPMO_NEW_MSG_ID:
+            msg_id = core.new_identifier()
+        if self.options & mq.MQPMO_NEW_CORREL_ID:
+            correl_id = core.new_identifier()
+        time = descriptor.date_and_time(int(core.now() * 100))
+        made = b"".join((self.begin, msg_id, correl_id, self.middle, time, self.end))
+        return made, LanePuts(queue.name, b"", self.priority, self.persistent, [made], [data])
+
+
+def repeated_put(
+    core: Core, user: str, target: Target, given: bytes, options: PutOptions, message: Descriptor, made: bytes
+) -> RepeatedPut | None:
+    """What the next put may have in common with this one, whose descriptor was `given` and has been `made`; None: it
+    needs a look of its own."""
+    queue = target.queue
+    plain = not (message.report or message.flags or message.expiry != mq.MQEI_UNLIMITED)
+    if queue is None or target.remote or not plain or options.options & ~_REPEATABLE or options.properties:
+        return None
+    persistent = message.persistence == mq.MQPER_PERSISTENT
+    if queue.put_inhibited or (persistent and queue.temporary):
+        return None
+    return RepeatedPut(
+        core.catalogue.version, options.options, user, given[:_MSG_ID], given[_IDS_END:], queue,
+        0 if queue.fifo else max(0, min(9, message.priority)), persistent, message.format,
+        made[:_MSG_ID], made[_IDS_END:_TIME], made[_TIME_END:],
+    )  # fmt: skip

@@ -1,0 +1,126 @@
+"""What somebody types in the first hour: a start on a terminal, and the commands about the gateway that runs."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from gateways import TREE, RunningGateway
+
+from gateway.cli.main import main
+from gateway.version import VERSION
+
+MAPPING = 'version: 1\nto_mq:\n  - {name: up, topic: "up/#", queue: MQGATE.DEFAULT}\n'
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
+    (tmp_path / "map.yaml").write_text(MAPPING)
+    running = RunningGateway(tmp_path, settings="mappings: [map.yaml]\n")
+    try:
+        yield running.start()
+    finally:
+        running.stop()
+
+
+def mqgate(gateway: RunningGateway, *arguments: str) -> Result:
+    return CliRunner().invoke(main, [*arguments, "--data", str(gateway.directory / "data")])
+
+
+def test_version() -> None:
+    assert CliRunner().invoke(main, ["--version"]).output == f"mqgate {VERSION}\n"
+
+
+def test_status_rules_and_reload(gateway: RunningGateway) -> None:
+    status = mqgate(gateway, "status")
+    assert status.exit_code == 0, status.output
+    assert status.output.startswith(f"ready, mqgate {VERSION}, for ")
+    rows = [line.split("\t") for line in mqgate(gateway, "rule", "list").output.splitlines()]
+    assert rows[0][:3] == ["rule", "topic", "queue"]
+    assert rows[1][:3] == ["up", "up/#", "MQGATE.DEFAULT"]
+    file = gateway.directory / "map.yaml"
+    file.write_text(MAPPING.replace("up/#", "up/+"))
+    assert mqgate(gateway, "reload").output == "reloaded: 1 rule; changed: up\n"
+    file.write_text(MAPPING.replace("queue:", "queeu:"))
+    refused = mqgate(gateway, "reload")
+    assert refused.exit_code == 1
+    assert "map.yaml:3:" in refused.output
+    assert "did you mean `queue`" in refused.output
+
+
+def test_without_a_gateway_it_is_said_how_to_start_one(tmp_path: Path) -> None:
+    for command in (["status"], ["reload"], ["rule", "list"]):
+        done = CliRunner().invoke(main, [*command, "--data", str(tmp_path)])
+        assert done.exit_code == 3
+        assert "mqgate run" in done.output
+
+
+def test_a_message_published_and_one_received_by_hand(gateway: RunningGateway) -> None:
+    port = ["--port", str(gateway.port)]
+    command = [sys.executable, "-m", "gateway", "sub", "down/#", "-n", "1", *port, "--client-id", "hand"]
+    environ = {**os.environ, "PYTHONPATH": TREE}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as listener:
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not gateway.api("GET", "/clients?search=hand")["items"]:
+            time.sleep(0.05)
+        while time.monotonic() < until and not gateway.api("GET", "/clients/hand")["subscription_list"]:
+            time.sleep(0.05)
+        assert CliRunner().invoke(main, ["pub", "down/1", "hello", *port]).exit_code == 0
+        assert listener.communicate(timeout=60)[0] == "down/1\thello\n"
+    done = CliRunner().invoke(main, ["pub", "up/1", "--qos", "2", *port], input="from a pipe")
+    assert "committed and acknowledged" in done.output
+    assert "from a pipe" in mqgate(gateway, "queue", "browse", "MQGATE.DEFAULT").output
+
+
+def test_nobody_listens() -> None:
+    done = CliRunner().invoke(main, ["pub", "a", "b", "--port", "1"])
+    assert done.exit_code == 3
+    assert "mqgate run" in done.output
+
+
+def test_a_start_on_a_terminal_writes_text_and_ends_with_address_page_and_token(tmp_path: Path) -> None:
+    leader, follower = pty.openpty()
+    command = [
+        sys.executable,
+        "-m",
+        "gateway",
+        "run",
+        "--port",
+        "0",
+        "--admin-port",
+        "0",
+        "--data",
+        str(tmp_path / "d"),
+    ]
+    environ = {**os.environ, "PYTHONPATH": TREE}
+    process = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=environ, cwd=tmp_path)
+    os.close(follower)
+    seen = b""
+    try:
+        while b"token  " not in seen or not seen.endswith(b"\n"):
+            seen += os.read(leader, 65536)
+        text = seen.decode().replace("\r\n", "\n")
+        said = text[text.index("mqgate is ready") :]
+        assert '{"ts"' not in text
+        assert re.search(r"devices +127\.0\.0\.1:\d+ +\(plain\)", said)
+        assert re.search(r"page +http://127\.0\.0\.1:\d+/admin/", said)
+        assert (tmp_path / "d" / "admin.token").read_text().strip() in said
+    finally:
+        process.send_signal(signal.SIGTERM)
+        while True:  # what is written at the end has to go somewhere
+            try:
+                if not os.read(leader, 65536):
+                    break
+            except OSError:
+                break
+        process.wait(60)
+        os.close(leader)

@@ -1,0 +1,84 @@
+"""A start that cannot succeed says so before anything was taken from anybody."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+from typing import Self
+
+import pytest
+from gateways import RunningGateway
+
+from gateway.mqtt import client, writer
+
+
+class Knocker:
+    """A device that tries a port all the time; whether anybody ever opened to it."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.opened = 0
+        self._over = False
+        self._thread = threading.Thread(target=self._knock)
+
+    def _knock(self) -> None:
+        connect = client.encode_connect(client.connect(4, "knocker"))
+        publish = writer.encode_publish(4, b"a", b"lost?", 0)
+        while not self._over:
+            with socket.socket() as sock:
+                sock.settimeout(1)
+                if sock.connect_ex(("127.0.0.1", self.port)) == 0:
+                    sock.sendall(connect + publish)
+                    self.opened += 1
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over = True
+        self._thread.join()
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@pytest.mark.parametrize("which", ["admin", "second"])
+def test_a_port_in_use_is_found_before_any_is_opened(tmp_path: Path, which: str) -> None:
+    first = free_port()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        used = taken.getsockname()[1]
+        second = used if which == "second" else 0
+        gateway = RunningGateway(
+            tmp_path, settings=f"listeners: [{{name: first, port: 0}}, {{name: second, port: {second}}}]\n"
+        )
+        with Knocker(first) as knocker, pytest.raises(AssertionError, match="did not start") as said:
+            gateway.start(port=first, admin_port=used if which == "admin" else 0)
+    assert knocker.opened == 0, "nobody's message was taken"
+    name = "admin" if which == "admin" else "listener second"
+    assert f"{name} on 127.0.0.1:{used}: Address already in use; stop what listens there" in str(said.value)
+    assert gateway.process is not None
+    assert gateway.process.returncode == 3
+
+
+def test_a_unix_socket_that_somebody_listens_at_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "mqtt.sock"
+    gateway = RunningGateway(
+        tmp_path, settings=f"listeners: [{{name: local, port: 0}}, {{name: unix, unix: {path}}}]\n"
+    )
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+        with pytest.raises(AssertionError, match=f"listener unix on {path}: Address already in use"):
+            gateway.start()
+    assert path.exists()
+    with gateway, socket.socket(socket.AF_UNIX) as device:  # its owner has gone: the socket is taken over
+        device.connect(str(path))
+        device.sendall(client.encode_connect(client.connect(4, "d")))
+        assert device.recv(4) == b"\x20\x02\x00\x00"

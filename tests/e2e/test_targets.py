@@ -1,0 +1,276 @@
+"""Rules that put to other queue managers directly: real ones on loopback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import mqi_clients
+import pytest
+from bridge_estate import Talker, wait
+from gateways import RunningGateway
+
+from gateway.backends.ibm.driver import ConnectSettings, load
+from gateway.backends.ibm.identifiers import MessageIds
+from gateway.backends.ibm.reader import Reader
+from gateway.bridge.message import read_message
+from gateway.mqtt import packets as p
+from gateway.mqtt import properties as prop
+from gateway.mqtt import writer
+from gateway.ports.state_queues import MARKERS
+
+pytestmark = [pytest.mark.mqi, pytest.mark.timeout(300)]
+
+LONG = pytest.mark.skipif(not os.environ.get("MQGATE_LONG"), reason="takes seconds of waiting; with tests/run --long")
+ROOT = Path(__file__).parents[2]
+OBJECTS = "DEFINE QLOCAL(HERE)\nDEFINE QLOCAL(THERE)\n"
+MAPPING = """
+version: 1
+to_mq:
+  - {name: here, topic: "here/#", queue: HERE, headers: []}
+  - {name: there, topic: "there/#", queue: THERE, queue_manager: QM2, headers: [],
+     on_failure: {retry: {times: 3, from: 100ms, to: 300ms}}}
+  - {name: both, topic: "both/#", queue: HERE, headers: [], continue: true}
+  - {name: both there, topic: "both/#", queue: THERE, queue_manager: QM2, headers: []}
+"""
+SETTINGS = """
+targets: {{QM2: {{connection: "unix:{place}/qm2/mqi.sock", reconnect_from: 100ms, reconnect_to: 300ms}}}}
+mappings: [map.yaml]
+queue_manager: {manager}
+"""
+MANAGERS = {
+    "embedded": "{embedded: {name: QM1, objects: objects.mqsc}}",
+    "ibm": '{ibm: {name: QM1, connection: "unix:PLACE/qm1/mqi.sock", reconnect_from: 100ms, reconnect_to: 300ms}}',
+}
+
+
+class Manager:
+    """A queue manager process."""
+
+    def __init__(self, place: Path, name: str) -> None:
+        self.name, self._place = name, place
+        self.socket = place / name.lower() / "mqi.sock"
+        self.start()
+
+    def start(self) -> None:
+        (self._place / "objects.mqsc").write_text(OBJECTS)
+        command = [sys.executable, "-m", "gateway", "mqi", "serve", self.name.lower(), "--name", self.name]
+        log = self._place / f"{self.name}.log"
+        with log.open("wb") as file:
+            self._process = subprocess.Popen(
+                [*command, "--objects", "objects.mqsc"], cwd=self._place, stderr=file,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )  # fmt: skip
+        wait(lambda: '"started"' in log.read_text(), 90)
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(30)
+
+    def bodies(self, queue: str) -> list[bytes]:
+        """What lies on a queue, first to last."""
+        mqi_clients.load_bindings()
+        reader = Reader(load("ibmmq"), ConnectSettings(self.name, f"unix:{self.socket}"), MessageIds(0.0, b""))
+        try:
+            found = reader.fetch(queue, b"", 2000, None)
+        finally:
+            reader.close()
+        return [read_message(stored.md, stored.data).body.raw for stored in found]
+
+
+class Estate:
+    """A gateway with a target."""
+
+    def __init__(self, place: Path, manager: str) -> None:
+        self.place = place
+        self.there = Manager(place, "QM2")
+        self.here = Manager(place, "QM1") if manager == "ibm" else None
+        edge = place / "edge"
+        edge.mkdir()
+        (edge / "map.yaml").write_text(MAPPING)
+        (edge / "objects.mqsc").write_text(OBJECTS)
+        settings = SETTINGS.format(place=place, manager=MANAGERS[manager].replace("PLACE", str(place)))
+        environ = {"PYTHONPATH": str(mqi_clients.packages(*mqi_clients.BINDINGS))}
+        self.gateway = RunningGateway(edge, settings=settings, environ=environ)
+
+    def start(self, dies_at: str = "") -> None:
+        self.gateway.environ["MQGATE_FAILPOINT"] = dies_at
+        self.gateway.start()
+        self.until_connected()
+
+    def ready(self) -> str:
+        return self.gateway.get("/readyz")
+
+    def until_connected(self) -> None:
+        wait(lambda: "target QM2\n" in self.ready(), 60)
+
+    def end(self) -> None:
+        for one in (self.gateway, self.here, self.there):
+            if one is not None and (one is not self.gateway or self.gateway.process is not None):
+                one.kill()
+
+
+@pytest.fixture(params=["embedded", "ibm"])
+def estate(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Estate]:
+    made = Estate(tmp_path, request.param)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Iterator[Estate]:
+    made = Estate(tmp_path, "embedded")
+    yield made
+    made.end()
+
+
+def talker(estate: Estate, name: str = "device") -> Talker:
+    return Talker(estate.gateway.port, name, clean=False)
+
+
+def send(one: Talker, topic: str, payload: bytes, qos: int, packet_id: int) -> None:
+    """Without waiting for an answer."""
+    packet = writer.encode_publish(5, topic.encode(), payload, qos, packet_id=packet_id, properties=prop.encode({}))
+    one.socket.sendall(packet)
+
+
+def test_publications_lie_at_the_target_when_they_are_acknowledged(estate: Estate) -> None:
+    estate.start()
+    with talker(estate) as device:
+        for number in range(9):
+            assert device.publish("there/a", b"%d" % number, number % 3) == 0
+        assert device.publish("both/a", b"both", 1) == 0
+        assert device.publish("both/a", b"both", 2) == 0
+    assert estate.there.bodies("THERE") == [b"%d" % number for number in range(9)] + [b"both", b"both"]
+    assert len(estate.there.bodies(MARKERS)) <= 2, "that of the connection, and that of the last unit"
+    if estate.here is not None:
+        assert estate.here.bodies("HERE") == [b"both", b"both"]
+
+
+def test_a_target_that_is_away_holds_back_only_what_goes_to_it(embedded: Estate) -> None:
+    estate = embedded
+    estate.start()
+    with talker(estate) as held, talker(estate, "other") as other:
+        assert held.publish("there/a", b"0", 1) == 0
+        estate.there.kill()
+        for number in (1, 2):
+            send(held, "there/a", b"%d" % number, 1, 100 + number)
+        for number in range(20):
+            assert other.publish("here/a", b"%d" % number, number % 3) == 0
+        wait(lambda: "target QM2: away" in estate.ready(), 60)
+        assert estate.ready().endswith("\nok\n"), "the gateway takes devices all the same"
+        assert not [packet for packet in held.packets if packet[0] >> 4 == p.PUBACK]
+        estate.there.start()
+        for _ in (1, 2):
+            held.next(p.PUBACK, 60)
+        estate.until_connected()
+    assert estate.there.bodies("THERE")[:3] == [b"0", b"1", b"2"]
+
+
+def test_a_gateway_killed_between_the_two_commits_puts_a_qos_2_message_once(estate: Estate) -> None:
+    estate.start("target.committed")
+    device = talker(estate)
+    send(device, "there/a", b"once", 2, 7)
+    device.next(p.PUBREC)
+    device.socket.sendall(writer.encode_acks(p.PUBREL, [7]))
+    estate.gateway.wait_killed()
+    assert estate.there.bodies("THERE") == [b"once"]
+    estate.start()
+    back = talker(estate)
+    back.socket.sendall(writer.encode_acks(p.PUBREL, [7]))
+    back.next(p.PUBCOMP)
+    assert back.publish("there/a", b"next", 2) == 0
+    assert estate.there.bodies("THERE") == [b"once", b"next"]
+
+
+def test_kills_of_both_double_no_qos_2_message_and_lose_none(embedded: Estate) -> None:
+    """The target is killed while messages go there, and the gateway is killed while it is away."""
+    estate = embedded
+    estate.start()
+    expected = []
+    rounds = 12 if os.environ.get("MQGATE_LONG") else 3
+    for turn in range(rounds):
+        device = talker(estate)
+        bodies = [b"%d:%d" % (turn, number) for number in range(20)]
+        for number, body in enumerate(bodies):
+            send(device, "there/a", body, 2, 1 + number)
+        for _ in bodies:
+            device.next(p.PUBREC, 60)
+        device.socket.sendall(writer.encode_acks(p.PUBREL, range(1, 21)))
+        if turn % 3 != 1:
+            estate.there.kill()
+        if turn % 3:
+            estate.gateway.kill()
+        device.socket.close()
+        if turn % 3 != 1:
+            estate.there.start()
+        if turn % 3:
+            estate.start()
+        back = talker(estate)
+        back.socket.sendall(writer.encode_acks(p.PUBREL, range(1, 21)))
+        for _ in bodies:
+            back.next(p.PUBCOMP, 60)
+        back.close()
+        expected += bodies
+    assert sorted(estate.there.bodies("THERE")) == sorted(expected)
+
+
+@LONG
+def test_a_target_that_stands_still_is_given_up_and_what_it_did_counts(embedded: Estate) -> None:
+    estate = embedded
+    estate.start()
+    with talker(estate) as held, talker(estate, "other") as other:
+        estate.there.signal(signal.SIGSTOP)
+        send(held, "there/a", b"1", 1, 1)
+        assert other.publish("here/a", b"x", 1) == 0
+        wait(lambda: "target QM2: away" in estate.ready(), 60)
+        estate.there.signal(signal.SIGCONT)
+        held.next(p.PUBACK, 60)
+    assert estate.there.bodies("THERE") == [b"1"]
+
+
+@LONG
+def test_what_the_target_refuses_is_dead_lettered_here(embedded: Estate) -> None:
+    estate = embedded
+    (estate.place / "edge" / "map.yaml").write_text(MAPPING.replace("queue: THERE", "queue: NO.SUCH"))
+    estate.start()
+    with talker(estate) as device:
+        assert device.publish("there/a", b"lost?", 1) == 0
+    assert 'mqgate_dlq_messages_total{reason="unknown_queue",route="there"} 1.0' in estate.gateway.get("/metrics")
+
+
+Checked = Callable[[str], tuple[int, str]]
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Checked:
+    def run(text: str) -> tuple[int, str]:
+        (tmp_path / "settings.yaml").write_text(text)
+        done = subprocess.run(
+            [sys.executable, "-m", "gateway", "check", "settings.yaml"], cwd=tmp_path, capture_output=True, text=True,
+            check=False, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def test_mistakes_are_told_with_their_place(check: Checked) -> None:
+    code, said = check('targets:\n  QM2: {connection: "mq2(1414)"}\n  QM3: {conection: "unix:/a"}\n')
+    assert code == 1
+    assert "settings.yaml:2:8: it is not said through which channel: give `channel`" in said
+    assert "settings.yaml:3:9:" in said
+    assert "connection" in said
+    code, said = check('queue_manager: {embedded: {name: QM2}}\ntargets: {QM2: {connection: "unix:/a"}}\n')
+    assert code == 1
+    assert "target `QM2` is the queue manager of the gateway itself" in said
+    code, said = check('targets: {A: {connection: "unix:/a"}, B: {connection: "b(1)", channel: C}}\n')
+    assert code == 1
+    assert "give connections of one kind" in said

@@ -1,0 +1,244 @@
+"""Three gateways behind a load balancer, one fault after the other, and every message counted.
+
+Publishers and subscribers at QoS 1 and 2 keep their sessions and come back wherever the load balancer sends them. What
+was acknowledged arrives at every subscriber; at QoS 2 once.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from bridge_estate import Talker
+from gateways import RunningGateway
+from gateways_behind_balancer import GatewaysBehindBalancer
+
+from gateway.mqtt import packets as p
+from gateway.mqtt import writer
+
+pytestmark = [
+    pytest.mark.mqi, pytest.mark.timeout(7200),
+    pytest.mark.skipif(not os.environ.get("MQGATE_LONG"), reason="the long form: tests/run --long"),
+]  # fmt: skip
+ROUNDS = int(os.environ.get("MQGATE_ROUNDS", "200"))
+LEASE = 5
+SETTINGS = "mappings: [none.yaml]\nmqtt: {connect_timeout: 60s, max_queued: 100000}\n"
+BROKEN = (OSError, AssertionError)
+"""What a device notices of a fault."""
+FAULTS = ["kill", "cut", "stand still", "queue manager"]
+
+
+class Device(threading.Thread):
+    """Stays in its session, through whichever gateway; `ended` when it has done what it has to do."""
+
+    def __init__(self, port: int, name: str) -> None:
+        super().__init__(daemon=True)
+        self.port, self.name_ = port, name
+        self.present = False
+        self.connects = 0
+        self.stop, self.ended = threading.Event(), threading.Event()
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.ended.is_set():
+                with suppress(*BROKEN):
+                    talker = Talker(self.port, self.name_, clean=False)
+                    self.connects += 1
+                    try:
+                        self.live(talker)
+                    finally:
+                        talker.socket.close()
+                time.sleep(0.05)
+        except BaseException as failure:  # noqa: BLE001 -- told by whoever waits for it
+            self.failure = failure
+            self.ended.set()
+
+    def live(self, talker: Talker) -> None:
+        raise NotImplementedError
+
+
+class Publisher(Device):
+    """One message after the other, each until it is acknowledged to the end."""
+
+    def __init__(self, port: int, name: str) -> None:
+        super().__init__(port, name)
+        self.done: list[bytes] = []
+        self._released = False
+        self._sent = False
+
+    def live(self, talker: Talker) -> None:
+        while not (self.stop.is_set() and not self._sent):
+            number = len(self.done)
+            qos, packet_id = 1 + number % 2, 1 + number % 1000
+            if not self._released:
+                body = self.body(number)
+                packet = writer.encode_publish(5, b"news/a", body, qos, packet_id=packet_id, properties=b"")
+                talker.socket.sendall(bytes((packet[0] | self._sent << 3,)) + packet[1:])
+                self._sent = True
+                answer = talker.next(p.PUBACK if qos == 1 else p.PUBREC, 120)
+                assert (answer[1], answer[2] < 0x80) == (packet_id, True)
+            if qos == 2:
+                self._released = True
+                talker.socket.sendall(writer.encode_acks(p.PUBREL, [packet_id]))
+                assert talker.next(p.PUBCOMP, 120)[1] == packet_id
+            self._released = self._sent = False
+            self.done.append(self.body(number))
+            time.sleep(0.02)
+        self.ended.set()
+
+    def body(self, number: int) -> bytes:
+        return b"%s:%d:%d" % (self.name_.encode(), 1 + number % 2, number)
+
+
+class Subscriber(Device):
+    """Counts what comes; at QoS 2 a message counts once between PUBLISH and PUBREL."""
+
+    def __init__(self, port: int, name: str) -> None:
+        super().__init__(port, name)
+        self.found: Counter[bytes] = Counter()
+        self._open: set[int] = set()
+
+    def live(self, talker: Talker) -> None:
+        while not self.stop.is_set():
+            try:
+                data = talker.packets or talker.reader.feed(self._read(talker))
+            except TimeoutError:
+                continue
+            talker.packets = []
+            for packet in data:
+                self.take(talker, packet)
+        self.ended.set()
+
+    def _read(self, talker: Talker) -> bytes:
+        talker.socket.settimeout(1)
+        data = talker.socket.recv(65536)
+        assert data
+        return data
+
+    def take(self, talker: Talker, packet: tuple[int, ...]) -> None:
+        kind, qos = packet[0] >> 4, packet[0] >> 1 & 3
+        if kind == p.PUBREL:
+            self._open.discard(packet[1])
+            talker.socket.sendall(writer.encode_acks(p.PUBCOMP, [packet[1]]))
+        elif kind == p.PUBLISH and qos == 1:
+            self.found[bytes(packet[4])] += 1
+            talker.socket.sendall(writer.encode_acks(p.PUBACK, [packet[2]]))
+        elif kind == p.PUBLISH:
+            if packet[2] not in self._open:
+                self._open.add(packet[2])
+                self.found[bytes(packet[4])] += 1
+            talker.socket.sendall(writer.encode_acks(p.PUBREC, [packet[2]]))
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[GatewaysBehindBalancer]:
+    (tmp_path / "none.yaml").write_text("version: 1\n")
+    made = GatewaysBehindBalancer(tmp_path, settings=SETTINGS, lease=LEASE)
+    made.start()
+    yield made
+    made.close()
+
+
+def supervise(broker: GatewaysBehindBalancer) -> None:
+    """Start those again that have ended, as a supervisor does."""
+    for gateway in broker.gateways:
+        if gateway.process is None or gateway.process.poll() is not None:
+            gateway.port = 0
+            gateway.start()
+
+
+def fault(broker: GatewaysBehindBalancer, kind: str, gateway: RunningGateway) -> None:
+    assert gateway.process is not None
+    if kind == "kill":
+        gateway.kill()
+    elif kind == "stand still":
+        gateway.process.send_signal(signal.SIGSTOP)
+        time.sleep(LEASE + 2)  # longer than its lease: it is superseded, and notices when it goes on
+        gateway.process.send_signal(signal.SIGCONT)
+    elif kind == "queue manager":
+        broker.queue_manager.kill()
+        broker.queue_manager.start()
+    else:
+        broker.balancer.cut()
+
+
+class Counted:
+    """Devices that have begun, and what has to be true of them in the end."""
+
+    def __init__(self, broker: GatewaysBehindBalancer) -> None:
+        self.subscribers = [Subscriber(broker.port, f"hears-{number}") for number in range(3)]
+        self.publishers = [Publisher(broker.port, f"tells-{number}") for number in range(3)]
+        self.devices: list[Device] = [*self.subscribers, *self.publishers]
+        for one in self.subscribers:
+            with Talker(broker.port, one.name_, clean=False) as talker:
+                talker.subscribe("news/#", 2)
+        for device in self.devices:
+            device.start()
+
+    def go_on(self) -> None:
+        """Until some more has been acknowledged to each publisher."""
+        before = [len(one.done) for one in self.publishers]
+        self.until(lambda: all(len(one.done) >= then + 10 for one, then in zip(self.publishers, before, strict=True)))
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + 120
+        while not condition():
+            for device in self.devices:
+                assert device.failure is None, device.failure
+            if time.monotonic() > end:
+                raise TimeoutError("a device waits")
+            time.sleep(0.02)
+
+    def end(self) -> None:
+        """What was acknowledged has arrived, and at QoS 2 once."""
+        for device in self.publishers:
+            device.stop.set()
+            self.until(device.ended.is_set)
+        wanted = [body for one in self.publishers for body in one.done]
+        for one in self.subscribers:
+            with suppress(TimeoutError):
+                self.until(lambda one=one: all(one.found[body] for body in wanted))  # type: ignore[misc]
+        for device in self.subscribers:
+            device.stop.set()
+            self.until(device.ended.is_set)
+        nothing: dict[str, list[bytes]] = {one.name_: [] for one in self.subscribers}
+        assert {one.name_: [body for body in wanted if not one.found[body]] for one in self.subscribers} == nothing
+        twice = {
+            one.name_: [body for body, count in one.found.items() if count > 1 and b":2:" in body]
+            for one in self.subscribers
+        }
+        assert twice == nothing
+
+
+def test_what_is_acknowledged_arrives_everywhere_and_once_at_qos_2(broker: GatewaysBehindBalancer) -> None:
+    counted = Counted(broker)
+    dice = random.Random(os.environ.get("MQGATE_SEED", "24"))
+    for number in range(ROUNDS):
+        fault(broker, FAULTS[number % len(FAULTS)], dice.choice(broker.gateways))
+        supervise(broker)
+        counted.go_on()
+    counted.end()
+
+
+def test_gateways_that_are_replaced_one_after_the_other_cost_each_device_one_connection(
+    broker: GatewaysBehindBalancer,
+) -> None:
+    counted = Counted(broker)
+    for gateway in broker.gateways:
+        counted.go_on()
+        assert gateway.stop() == 0
+        gateway.port = 0
+        counted.go_on()
+        gateway.start()
+    counted.end()
+    most = 1 + len(broker.gateways)  # at most once to each that stops
+    assert [one.name_ for one in counted.devices if one.connects > most] == []

@@ -1,0 +1,179 @@
+"""What `deploy/release.py` makes: a wheel that runs in a bare environment, a package, man pages, SBOM, checksums.
+
+The wheel is built and run here; the whole, with all wheels that are needed, in the long form.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from gateways import RunningGateway
+from ops_machine import DEPLOY, ROOT, program
+
+from gateway.cli.main import COMMANDS
+from gateway.net.device import Device
+
+pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("release")]
+LONG = pytest.mark.skipif(not os.environ.get("MQGATE_LONG"), reason="fetches every wheel; with tests/run --long")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _deploy_on_the_path() -> Iterator[None]:
+    sys.path.insert(0, str(DEPLOY))
+    yield
+    sys.path.remove(str(DEPLOY))
+
+
+def tool(name: str) -> ModuleType:
+    """A module of `deploy`, which is no package."""
+    spec = spec_from_file_location(f"mqgate_deploy_{name}", DEPLOY / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program in an environment of its own that has what it needs, but neither this tree nor pip."""
+    if not Path(sysconfig.get_path("include"), "Python.h").exists() or shutil.which("cc") is None:
+        pytest.skip("no compiler or no headers of Python")
+    folder = tmp_path_factory.mktemp("wheel")
+    left_out = shutil.ignore_patterns("*.so", "build", "__pycache__", ".venv", ".git", "tests", "docs", ".cache")
+    shutil.copytree(ROOT, folder / "source", ignore=left_out)
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
+    subprocess.run([*command, str(folder / "source")], check=True, cwd=folder)
+    (wheel,) = folder.glob("mqgate-*.whl")
+    tool("release").complete(wheel, folder / "source")
+    venv.create(folder / "venv", symlinks=True)
+    (purelib,) = (folder / "venv").glob("lib/python3*/site-packages")
+    target = ["--target", str(purelib)]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", *target, str(wheel)], check=True, cwd=folder
+    )
+    (purelib / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")  # its own .pth files do not count there
+    shutil.rmtree(folder / "source")
+    return folder / "venv"
+
+
+def test_the_wheel_runs_in_a_bare_environment_with_its_extensions(bare: Path) -> None:
+    code = (
+        "import gateway, gateway.net._wire, gateway.net._tls, gateway.net._frames, gateway.session._copies;"
+        "import gateway.broker.publish._fast, gateway.queue_manager.store._rows, gateway.backends.ibm._calls;"
+        "print(gateway.__file__, gateway.net._wire.__file__)"
+    )
+    left = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [str(bare / "bin" / "python"), "-c", code], check=True, capture_output=True, text=True, env=left, cwd=bare
+    )
+    assert all(word.startswith(str(bare)) for word in done.stdout.split())
+
+
+def test_a_message_goes_through_the_gateway_of_the_wheel(bare: Path, tmp_path: Path) -> None:
+    gateway = RunningGateway(tmp_path)
+
+    def launch(command: list[str], **more: object) -> subprocess.Popen[bytes]:
+        more["env"] = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        return subprocess.Popen([str(bare / "bin" / "python"), *command[1:]], **more)  # type: ignore[call-overload]
+
+    gateway.launch = launch
+    with gateway:
+        with Device("127.0.0.1", gateway.port, "d1") as device:
+            assert device.connect() == 0
+            device.publish("plant/lima", b"21.5", qos=1)
+        assert gateway.bodies("MQGATE.DEFAULT") == ["21.5"]
+
+
+def test_a_wheel_without_an_extension_is_refused(tmp_path: Path) -> None:
+    release = tool("release")
+    with zipfile.ZipFile(tmp_path / "mqgate-0-py3-none-any.whl", "w") as archive:
+        archive.writestr("gateway/net/_wire.cpython-311-x86_64-linux-gnu.so", b"")
+    with pytest.raises(release.Failed, match=r"lacks gateway\.broker\.publish\._fast.*: install gcc and python3-dev"):
+        release.complete(tmp_path / "mqgate-0-py3-none-any.whl", ROOT)
+
+
+def test_every_command_has_its_man_page_and_roff_takes_it(tmp_path: Path) -> None:
+    pages = tool("manpages").write(tmp_path, 0)
+    assert {path.name for path in pages} == {"mqgate.1", *(f"mqgate-{name}.1" for name in COMMANDS)}
+    text = (tmp_path / "mqgate-import.1").read_text()
+    assert "1970\\-01\\-01" in text or '"1970-01-01"' in text
+    assert ".B \\-o, \\-\\-output DIRECTORY" in text
+    groff = program("groff")
+    for path in pages:
+        done = subprocess.run(
+            [groff, "-man", "-ww", "-Tascii", "-z", str(path)], capture_output=True, text=True, check=True
+        )
+        assert done.stderr == "", path.name
+
+
+def test_text_of_a_man_page_is_never_a_request() -> None:
+    manpages = tool("manpages")
+    assert manpages._text(".so /etc/passwd\n'x -y \\fB") == "\\&.so /etc/passwd\n\\&\\(aqx \\-y \\efB"
+
+
+def test_the_bill_of_materials_names_every_wheel_with_its_hash(tmp_path: Path) -> None:
+    sbom = tool("sbom")
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    for name, more in [("alpha", "Requires-Dist: Beta_x>=1; python_version > '3'\n"), ("beta_x", "")]:
+        with zipfile.ZipFile(wheels / f"{name}-1.0-py3-none-any.whl", "w") as archive:
+            about = f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.0\nLicense-Expression: MIT\n{more}"
+            archive.writestr(f"{name}-1.0.dist-info/METADATA", about)
+    document = json.loads(sbom.write(ROOT, tmp_path, 0).read_text())
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.5")
+    alpha, beta = document["components"]
+    assert (alpha["purl"], beta["purl"]) == ("pkg:pypi/alpha@1.0", "pkg:pypi/beta-x@1.0")
+    digest = hashlib.sha256((wheels / "alpha-1.0-py3-none-any.whl").read_bytes()).hexdigest()
+    assert alpha["hashes"] == [{"alg": "SHA-256", "content": digest}]
+    needs = {one["ref"]: one["dependsOn"] for one in document["dependencies"]}
+    assert needs["pkg:pypi/alpha@1.0"] == ["pkg:pypi/beta-x@1.0"]
+    assert document["metadata"]["timestamp"] == "1970-01-01T00:00:00Z"
+    assert json.loads(sbom.write(ROOT, tmp_path, 0).read_text()) == document
+
+
+def test_checksums_are_what_sha256sum_reads(tmp_path: Path) -> None:
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / "a.whl").write_bytes(b"a")
+    tool("release").checksums(tmp_path)
+    subprocess.run(["sha256sum", "-c", "--strict", "SHA256SUMS"], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_the_package_is_for_one_minor_version_of_python() -> None:
+    text = tool("debian_package").control_text("0.1.0+py3.11", "3.11", 70_000)
+    assert "Depends: python3 (>= 3.11), python3 (<< 3.12)," in text
+
+
+@LONG
+@pytest.mark.timeout(900)
+def test_the_whole_release(tmp_path: Path) -> None:
+    if not (ROOT / ".git").exists() or not Path("/usr/include/python3.11/Python.h").exists():
+        pytest.skip("needs a clone and Debian's python3-dev")
+    left = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    output = tmp_path / "dist"
+    subprocess.run(
+        ["/usr/bin/python3", str(DEPLOY / "release.py"), "--output", str(output)], check=True, env=left, timeout=800
+    )
+    subprocess.run(["sha256sum", "-c", "--strict", "--quiet", "SHA256SUMS"], cwd=output, check=True)
+    (package,) = output.glob("mqgate_*.deb")
+    root = tmp_path / "root"
+    subprocess.run(["dpkg-deb", "-x", str(package), str(root)], check=True)
+    unit = (root / "lib/systemd/system/mqgate.service").read_text()
+    assert "ExecStart=/opt/mqgate/bin/mqgate run" in unit
+    assert (root / "opt/mqgate/bin/mqgate").read_text().startswith("#!/opt/mqgate/bin/python3\n")
+    python = [str(root / "opt/mqgate/bin/python3"), "-m", "gateway"]
+    done = subprocess.run([*python, "version"], check=True, capture_output=True, text=True, env=left, cwd=root)
+    assert "mqgate" in done.stdout

@@ -1,0 +1,49 @@
+"""Dead letters that a rule has refused go by the rules again, after these have been corrected."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_gateway import TOKEN, Running, publish, running
+
+pytestmark = pytest.mark.ops
+
+MAPPING = """
+version: 1
+to_mq:
+  - {name: events, topic: "plant/{site}/events", queue: "EVENTS.{site:upper}", properties: {site: "{site}"},
+     payload: {format: json}}
+"""
+
+
+def posted(gateway: Running, path: str, body: dict[str, Any]) -> Any:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{gateway.admin}/api/v1{path}",
+        json.dumps(body).encode(),
+        {"Authorization": f"Bearer {TOKEN}"},
+        method="POST",
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.loads(answer.read())
+
+
+def test_a_refused_payload_reaches_its_queue_when_the_rule_is_corrected(tmp_path: Path) -> None:
+    with running(tmp_path, mapping=MAPPING) as gateway:
+        posted(gateway, "/mqsc", {"text": "DEFINE QLOCAL(EVENTS.LIMA)"})
+        publish(gateway, "plant/lima/events", "not json", 2)
+        letters = json.loads(gateway.text("/api/v1/dlq", TOKEN))["items"]
+        assert {each["destination"] for each in letters} == {"EVENTS.LIMA"}
+        refused = posted(gateway, "/dlq/replay", {"through_rules": True})
+        assert (refused["matched"], refused["done"]) == (2, 0)
+        assert "rule 'events' refuses it still" in refused["failed"][0]["text"]
+        (tmp_path / "plant.yaml").write_text(MAPPING.replace("format: json", "format: string"))
+        posted(gateway, "/reload", {})
+        done = posted(gateway, "/dlq/replay", {"through_rules": True, "tokens": [letters[0]["token"]]})
+        assert (done["matched"], done["done"], done["failed"]) == (1, 1, [])
+        found = json.loads(gateway.text("/api/v1/queues/EVENTS.LIMA/messages?property=site%3Dlima", TOKEN))["items"]
+        assert [each["preview"] for each in found] == ["not json"]
+        assert json.loads(gateway.text("/api/v1/dlq", TOKEN))["total"] == 1

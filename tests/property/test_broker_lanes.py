@@ -1,0 +1,306 @@
+"""The fast lane, in Python and compiled, against the plain lane: whatever several clients send, cut anywhere and
+committed at any time, the same comes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+
+import pytest
+from broker_harness import Harness
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from lanes import FORMS, lane
+
+from gateway.broker.publish import fast
+from gateway.mqtt import client, writer
+from gateway.mqtt import packets as p
+from gateway.ports.state_queues import OUT
+
+MAPPING = """
+version: 1
+to_mq:
+  - {name: dear, topic: 'q/dear', queue: Q1, descriptor: {priority: 7}, on_failure: {then: drop}}
+  - {name: other, topic: 'q/other', queue: Q1, headers: [mcd], properties: {client: '{client}'}}
+  - {name: short, topic: 'q/short', queue: Q2, too_long: reject}
+  - {name: json, topic: 'q/json', queue: Q1, payload: {format: json}}
+  - {name: first, topic: 'two/+', queue: Q1, continue: true, descriptor: {priority: 3}}
+  - {name: second, topic: 'two/#', queue: Q3, properties: {topic: '{topic}'}}
+  - {name: time, topic: 'f/time', queue: Q1, properties: {client: '{client}', at: '{received_at}'}}
+  - {name: more, topic: 'f/more', queue: Q2, properties: {at: '{received_at}', a: '{property.a}', n: 'x{packet_id}'}}
+  - {name: field, topic: 'f/field', queue: Q1, properties: {v: '{json.a}', text: 'a{json.a}'}}
+  - {name: condition, topic: 'f/when', queue: Q2, when: {json: {a: 1}}}
+  - {name: both, topic: 'f/both', queue: Q1, when: {json: {a: 1}, payload: {at_most: 12}}, payload: {format: json},
+     properties: {n: '{packet_id}', v: '{json.a}', at: '{received_at}', b: '{json.b:int}', c: '{json.a} at'}}
+  - {name: else, topic: 'f/both', queue: Q2, when: {json: {a: 2.5}}, properties: {b: '{json.b}', a: '{property.a}'}}
+  - {name: rest, topic: 'f/+', queue: Q2, when: {json: {a: '<x>'}}, headers: [mqtt]}
+  - {name: first of, topic: 'g/#', queue: Q1, when: {payload: {at_most: 8}}}
+  - {name: second of, topic: 'g/#', queue: Q3, payload: {format: json}, descriptor: {priority: 2}}
+  - {name: alarms, topic: 'i/#', queue: Q1, when: {json: {a: 1}}, payload: {format: json}}
+  - {name: of users, topic: 'j/1', queue: Q1, properties: {o: '{property.a}', w: '{property.&x}', v: '{json.a}'}}
+  - {name: of one, topic: 'j/2', queue: Q2, properties: {w: '<{property.&x}>'}, user_properties: false}
+  - {name: on, topic: 'h/#', queue: Q1, when: {json: {a: 1}}, continue: true}
+  - {name: and on, topic: 'h/#', queue: Q3, when: {json: {a: 1}}}
+  - {name: text, topic: 'f/text', queue: Q2, payload: {format: string}, properties: {o: '{json.o}', n: '{packet_id}'}}
+  - {name: expiry, topic: 'f/expiry', queue: Q2, descriptor: {expiry: 5m}, properties: {a: '{property.a}'}}
+  - {name: alone, topic: 'f/alone', queue: Q1, headers: [mcd], properties: {client: '{client}'}, user_properties: false}
+  - {name: all, topic: 'q/#', queue: Q2, properties: {topic: '{topic}'}}
+"""
+VERSIONS = (3, 4, 5, 5)
+TOPICS = [b"q/1"] * 4 + [b"q/2", b"q/dear", b"q/other", b"q/short", b"q/json", b"two/1", b"not", b"q/+", b"", b"s/1"]
+TOPICS += [
+    b"f/time",
+    b"f/more",
+    b"f/field",
+    b"f/when",
+    b"f/both",
+    b"f/both",
+    b"g/1",
+    b"g/1",
+    b"h/1",
+    b"f/text",
+    b"f/expiry",
+    b"f/alone",
+]
+PAYLOADS = [
+    b'{"a": 1}',
+    b'{"a": "<x>"}',
+    b'{"a": 2.5, "b": 1}',
+    b"{",
+    b"[1]",
+    b'{"a": 1, "b": "x"}',
+    b'{"a": "\\ud800"}',
+]
+PAYLOADS += [b'{"o": {"p": [1, "\xc3\xa9"]}}', b'{"a": 1e400}', b'{"a": 123456789012345678901}', b"\xff"]
+IDS = st.lists(st.integers(1, 8), min_size=1, max_size=8, unique=True)
+USERS = b"\x26\x00\x01a\x00\x01b"
+PROPERTIES = [
+    USERS, USERS + b"\x26\x00\x02&x\x00\x03<&>", USERS * 2, b"\x26\x00\x01a\x00\x01\xff", b"\x02\x00\x00\x00\x09",
+    b"\x23\x00\x01", b"\x23\x00\x01" + USERS, b"\x23\x00\x00", b"\x23\x00\xff", b"\x01\x01", b"\x03\x00\x01t",
+    b"\x26\x00", b"\x02\x00\x00\x00\x09\x02\x00\x00\x00\x09", USERS + b"\x02\x00\x00\x00\x00",
+]  # fmt: skip
+
+
+def test_the_extension_is_there():
+    assert fast.compiled() or not os.environ.get("CI"), "tests/run installs a compiler and Python's headers"
+
+
+@st.composite
+def packet(draw, version, retains):
+    kind = draw(st.sampled_from(["publish"] * 12 + ["ack", "ack", "rare", "rubbish"]))
+    if kind == "ack":
+        return writer.encode_acks(draw(st.sampled_from([p.PUBACK, p.PUBREL, p.PUBREL])), draw(IDS))
+    if kind == "rare":
+        return client.encode_unsubscribe(version, p.Unsubscribe(draw(st.integers(1, 9)), ["x/+"]))
+    if kind == "rubbish":  # when a PINGREQ is answered depends on what others have sent
+        return draw(st.binary(min_size=1, max_size=8)).replace(b"\xc0", b"")
+    qos = draw(st.sampled_from([1, 1, 1, 1, 0, 0, 2, 2]))
+    made = writer.encode_publish(
+        version, draw(st.sampled_from(TOPICS)),
+        draw(st.one_of(st.sampled_from(PAYLOADS), st.binary(max_size=20), st.binary(min_size=120, max_size=150))), qos,
+        retain=retains and draw(st.integers(0, 5)) >= 3, dup=qos > 0 and draw(st.integers(0, 9)) == 9,
+        packet_id=draw(st.integers(1, 300 if qos == 1 else 8)) if qos else 0,
+        properties=draw(st.sampled_from([b""] * 6 + PROPERTIES)) if version == 5 else b"",
+    )  # fmt: skip
+    if draw(st.integers(0, 30)) == 30:  # a byte that is wrong: an identifier of 0, a length that does not fit
+        at = draw(st.integers(0, len(made) - 1))
+        made = made[:at] + bytes([draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]))]) + made[at + 1 :]
+    return made
+
+
+@st.composite
+def runs(draw, version, retains):
+    """Several of one kind, as devices send them."""
+    one = draw(packet(version, retains))
+    if draw(st.booleans()) or not one or one[0] >> 4 != 3:
+        return one
+    qos, retain = one[0] >> 1 & 3, bool(one[0] & 1)
+    topic, begin = draw(st.sampled_from(TOPICS)), draw(st.integers(1, 40))
+    properties = draw(st.sampled_from([b"", *PROPERTIES])) if version == 5 else b""
+    return b"".join(
+        writer.encode_publish(
+            version,
+            topic,
+            b'{"a": %d}' % number,
+            min(qos, 2),
+            retain=retain,
+            packet_id=number if qos else 0,
+            properties=properties,
+        )
+        for number in range(begin, begin + draw(st.integers(2, 7)))
+    )
+
+
+@st.composite
+def streams(draw):
+    """What each client sends in each round."""
+    rounds = draw(st.integers(1, 5))
+    found = []
+    who = draw(st.integers(0, 3))  # of several that retain on one topic the last wins, and any may be the last
+    for number, version in enumerate(VERSIONS):
+        data = b"".join(draw(st.lists(runs(version, number == who), max_size=6)))
+        cuts = sorted(draw(st.lists(st.integers(0, len(data)), min_size=rounds - 1, max_size=rounds - 1)))
+        found.append([data[start:stop] for start, stop in itertools.pairwise([0, *cuts, len(data)])])
+    return list(zip(*found, strict=True))
+
+
+def what_is_kept(one):
+    """What is kept of a publication of QoS 2."""
+    if isinstance(one, tuple):
+        return one[0], one[1][2:], one[2] >> 1 & 3, bool(one[2] & 1), one[3] if len(one) > 3 else b""
+    return one.topic, one.payload, one.qos, one.retain, one.properties
+
+
+def by_client(rows):
+    """Rows in the order of each client, by priority and persistence: others have none among them."""
+    found = {}
+    for head, *more in rows:
+        whole = head + more[0] if isinstance(more[0], bytes) else head
+        name = re.search(rb"(?:>|\x02\x00)(c\d)", whole)  # in a folder, in a record
+        found.setdefault((name and name[1], head[40:48]), []).append((head, *more))
+    return found
+
+
+def released_by(destination, row):
+    """The packet identifier of a row that releases a staged message."""
+    mark = destination.marks.get(row)
+    return mark and mark.released and mark.released[1]
+
+
+class Side:
+    """A bench whose clients' packets are taken by one form of the lanes."""
+
+    def __init__(self, form: str, **limits) -> None:
+        self.form = form
+        self.bench = Harness(MAPPING, **({"receive_maximum": 8, "max_payload": 140, "max_packet": 200} | limits))
+        self.devices = [self.bench.device(version, f"c{n}").connect() for n, version in enumerate(VERSIONS)]
+        self.listener = self.bench.device(4, "listener").connect(clean=False)
+        self.listener.subscribe("s/#", 1)
+        self.bench.queues.automatic = False
+
+    def take(self, chunks: list[bytes]) -> None:
+        arrived = [
+            (device.connection, chunk)
+            for device, chunk in zip(self.devices, chunks, strict=True)
+            if chunk and not device.wire.closed
+        ]
+        with lane(self.form):
+            self.bench.engine.received_each(arrived)
+
+    def state(self):
+        engine, batch = self.bench.engine, self.bench.engine.context.batch
+        listener = self.listener.connection.session
+        counters, connections = engine.counters, [device.connection for device in self.devices]
+        return {
+            "told": [device.take() for device in self.devices],
+            "closed": [(device.wire.closed, device.connection.close_reason) for device in self.devices],
+            "pending": [(one.inbound_pending, one.published, one.session.received) for one in connections],
+            "rows": {
+                name: by_client((row[2] + row[3], row[0]) for row in rows.values())
+                for name, rows in self.bench.queues.rows.items()
+                if name != OUT  # the subscriber's packet identifiers are in the order of all
+            },
+            "inbound": [{k: what_is_kept(v) for k, v in one.session.inbound.items()} for one in connections],
+            "staged": [sorted(one.session.staged_tokens) for one in connections],
+            "aliases": [one.aliases for one in connections],
+            "retained": sorted((one.topic, one.payload, one.properties) for one in engine.retained),
+            "batch": {
+                one.address: (
+                    by_client(
+                        (head, body, one.policy(row).rule, released_by(one, row))
+                        for row, (head, body) in enumerate(zip(one.puts.heads, one.puts.bodies, strict=True))
+                    ), len(one.contributors), len(one.unanswered),
+                )
+                for one in batch.destinations.values()
+            },
+            "linked": by_client(
+                (link.rows[0][0].puts.heads[link.rows[0][1]], *(one.puts.bodies[row] for one, row in link.rows))
+                for link in batch.linked
+            ),
+            "stored": listener.stored_bytes,
+            "in": counters.packets_in, "out": counters.packets_out, "bytes": counters.bytes_in,
+            "counted": [dict(each) for each in (
+                counters.mq_put_messages, counters.mq_put_bytes, counters.messages_dropped, counters.route_matched,
+                counters.mqtt_publish_received, counters.mqtt_publish_sent, counters.transform_errors,
+            )],
+            "answered": batch.answered, "unrouted": counters.messages_unrouted,
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(streams(), st.lists(st.sampled_from(["no", "flush", "commit"]), min_size=5, max_size=5))
+def test_the_fast_lane_does_what_the_plain_lane_does(form, rounds, then):
+    sides = [Side(form), Side("plain")]
+    for number, chunks in enumerate(rounds):
+        for side in sides:
+            side.take(chunks)
+        assert sides[0].state() == sides[1].state()
+        for side in sides:
+            if then[number] != "no":
+                side.bench.engine.flush()
+            if then[number] == "commit":
+                side.bench.queues.commit()
+        assert sides[0].state() == sides[1].state()
+    for side in sides:
+        side.bench.engine.flush()
+        while side.bench.queues.commit():
+            pass
+    assert sides[0].state() == sides[1].state()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.binary(max_size=60), min_size=4, max_size=4))
+def test_so_it_is_with_any_bytes(form, chunks):
+    sides = [Side(form), Side("plain")]
+    for side in sides:
+        side.take(chunks)
+        side.bench.engine.flush()
+        while side.bench.queues.commit():
+            pass
+    assert sides[0].state() == sides[1].state()
+
+
+def rest(side: Side, who: int, data: bytes) -> bytes:
+    """What the fast lane leaves."""
+    with lane(side.form):
+        left = side.bench.engine.fast_lane.take([(side.devices[who].connection, data)])
+    return left[0][1][left[0][2] :] if left else b""
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("who", range(4))
+def test_ordinary_packets_are_taken_whole(form, who):
+    side = Side(form, receive_maximum=100)
+    version = VERSIONS[who]
+    for qos in (0, 1, 2):
+        chunk = b"".join(
+            writer.encode_publish(version, b"q/%d" % (n % 3), b"x" * n, qos, packet_id=n if qos else 0)
+            for n in range(1, 9)
+        )
+        assert rest(side, who, chunk + chunk[:5]) == chunk[:5]
+    assert side.bench.engine.context.batch.rows == 24
+    side.bench.engine.flush()
+    side.bench.queues.commit()
+    assert rest(side, who, writer.encode_acks(p.PUBREL, range(1, 9))) == b""
+    side.bench.engine.flush()
+    side.bench.queues.commit()
+    assert len(side.bench.queues.rows["Q2"]) == 24
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_it_takes_up_again_behind_a_packet_that_is_not_ordinary(form):
+    side = Side(form, receive_maximum=100)
+    one = writer.encode_publish(4, b"q/1", b"x", 1, packet_id=7)
+    calls = []
+    plain = side.bench.engine.plain_lane
+    packet = plain.packet
+    with contextlib.ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        stack.enter_context(lane(form))
+        patch.setattr(plain, "packet", lambda *a: (calls.append(a[1]), packet(*a)))
+        side.bench.engine.received_each([(side.devices[1].connection, one * 3 + b"\xc0\x00" + one * 3)])
+    assert calls == [(0xC0,)]
+    assert side.bench.engine.context.batch.rows == 6

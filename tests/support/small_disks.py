@@ -1,0 +1,79 @@
+"""File systems of a few MiB of their own, where the machine lets us have them; a test that cannot is skipped and says
+why.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def tmpfs(place: Path, size: str) -> Iterator[Path]:
+    """A file system in memory that is full at its size."""
+    place.mkdir(parents=True, exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size},huge=never", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount a tmpfs: run as root")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=False, capture_output=True)
+
+
+class Ext4:
+    """An ext4 on a loop device, which becomes read-only by itself at an error, as disks that fail do."""
+
+    def __init__(self, place: Path, size: str) -> None:
+        self.place = place
+        self.image = place.with_suffix(".image")
+        self.loop = ""
+        place.mkdir(parents=True, exist_ok=True)
+        self._run("truncate", "-s", size, str(self.image))
+        self._run("mkfs.ext4", "-q", "-F", str(self.image))
+        self.loop = self._run("losetup", "-f", "--show", str(self.image))
+        self._run("mount", "-o", "errors=remount-ro", self.loop, str(place))
+
+    def _run(self, *command: str) -> str:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def become_read_only(self) -> None:
+        """As after an error of the device."""
+        Path(f"/sys/fs/ext4/{Path(self.loop).name}/trigger_fs_error").write_text("test")
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            try:
+                (self.place / "probe").write_text("")
+            except OSError:
+                return
+        raise AssertionError("the file system can still be written")
+
+    def close(self) -> None:
+        """Unmount it."""
+        subprocess.run(["umount", "-l", str(self.place)], check=False, capture_output=True)
+        if self.loop:
+            subprocess.run(["losetup", "-d", self.loop], check=False, capture_output=True)
+        self.image.unlink(missing_ok=True)
+
+
+@contextmanager
+def ext4(place: Path, size: str) -> Iterator[Ext4]:
+    """See `Ext4`."""
+    if os.geteuid() != 0:
+        pytest.skip("needs the right to mount: run as root")
+    disk = Ext4.__new__(Ext4)
+    try:
+        disk.__init__(place, size)  # type: ignore[misc]
+    except (OSError, subprocess.CalledProcessError) as error:
+        disk.close()
+        pytest.skip(f"no loop device with an ext4 to be had here: {error}")
+    try:
+        yield disk
+    finally:
+        disk.close()

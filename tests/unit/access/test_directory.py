@@ -1,0 +1,225 @@
+"""Users of a directory, asked of a real slapd on loopback."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from certificates import Authority
+from slapd import BASE, SERVICE, SERVICE_PASSWORD, USERS, Slapd
+
+from gateway.access.directory import Directory, _canonical, is_plain_name
+from gateway.access.logins import Answer, Credentials, Login, NotNow
+from gateway.config.identity import Ldap
+from gateway.config.units import Wrong
+
+pytest.importorskip("ldap3", reason="the extra `ldap` is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pyasn1, by ldap3
+
+PEOPLE = f"ou=people,{BASE}"
+SEARCH = {"search_base": PEOPLE, "bind_dn": SERVICE, "password_file": "x"}
+ROLES = [{"group": f"CN=operators, OU=groups,{BASE}", "role": "operators"},
+         {"group": f"cn=devices,ou=groups,{BASE}", "role": "devices"}]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Slapd]:
+    with Slapd(tmp_path_factory.mktemp("slapd") / "one", tls=authority.issue("directory")) as running:
+        yield running
+
+
+class Asked:
+    """A directory, and what it has told."""
+
+    def __init__(self, server: Slapd | list[str], ca: Path | None = None, **settings: object) -> None:
+        servers = [server.url] if isinstance(server, Slapd) else server
+        made = Ldap(**{"servers": servers, "start_tls": False, "timeout": 20, **settings})  # type: ignore[arg-type]
+        self.told: list[str] = []
+        self.directory = Directory(
+            made, str(ca) if ca else None, SERVICE_PASSWORD, lambda _p, why: self.told.append(why)
+        )
+
+    def ask(self, user: str | None, password: bytes | None) -> Answer:
+        return self.directory.ask(Credentials("c1", user, password))
+
+    def name(self, user: str | None, password: bytes | None) -> str | None:
+        answer = self.ask(user, password)
+        assert not isinstance(answer, NotNow), self.told
+        return answer.user if isinstance(answer, Login) else None
+
+
+def test_users_are_searched_and_then_bound(server: Slapd) -> None:
+    asked = Asked(server, **SEARCH)
+    for user, password in USERS.items():
+        assert asked.name(user, password.encode()) == user
+        assert asked.name(user, b"wrong") is None
+    assert asked.name("nobody", b"x") is None
+    assert asked.name("ALICE", b"wonder") == "alice", "one name for one user, however it is written"
+    assert asked.ask("alice", b"wonder") == Login("alice", "ldap", 300.0)
+    assert set(asked.told) == {""}
+    asked.directory.close()
+
+
+def test_users_are_bound_by_a_name_made_of_theirs(server: Slapd) -> None:
+    asked = Asked(server, bind_as=f"uid={{user}},{PEOPLE}")
+    assert asked.name("alice", b"wonder") == "alice"
+    assert asked.name("alice", b"wrong") is None
+    assert asked.name("nobody", b"wrong") is None
+    assert asked.name("ALICE", b"wonder") is None, "it would be a second name of alice"
+    assert asked.name("ａlice", b"wonder") is None
+    asked.directory.close()
+
+
+@pytest.mark.parametrize("how", [SEARCH, {"bind_as": f"uid={{user}},{PEOPLE}"}, {"bind_as": "{user}@plant.example"}])
+@pytest.mark.parametrize("password", [b"", None, b"\xff\xfe"])
+def test_a_password_that_is_none_lets_nobody_in(server: Slapd, how: dict[str, object], password: bytes | None) -> None:
+    """A server takes a bind without a password for an anonymous one, and says yes."""
+    asked = Asked(server, **how)
+    assert asked.name("alice", password) is None
+    assert asked.told in ([], [""])
+    asked.directory.close()
+
+
+HOSTILE = [
+    "*", "a*", "alice)(uid=*", "*)(uid=*))(|(uid=*", "alice)(|(objectClass=*)", "(uid=alice)", "alice\\2a", "\\61lice",
+    "alice\x00", "alice,ou=people", f"alice,{PEOPLE}", "alice+cn=alice", " alice", "alice ", "al  ice", "", "#616c",
+    "alice\nuid: bob", "cn=reader", "..", "a" * 300, "alice\\", '"alice"', "alice;x", "<alice>", "alice=x", "bob\u202e",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("user", HOSTILE)
+@pytest.mark.parametrize("how", [
+    SEARCH, {"bind_as": f"uid={{user}},{PEOPLE}"}, {"bind_as": "{user}"},
+    {**SEARCH, "search_filter": "(&(objectClass=person)(|(uid={user})(mail={user})))"},
+])  # fmt: skip
+def test_a_name_is_no_part_of_a_filter_or_of_a_name(server: Slapd, user: str, how: dict[str, object]) -> None:
+    """Whatever a device calls itself: with everybody's password nobody comes in but who is called exactly that."""
+    asked = Asked(server, **how)
+    for password in USERS.values():
+        assert asked.name(user, password.encode()) is None
+    asked.directory.close()
+
+
+def test_a_full_name_to_bind_with_is_not_to_be_had_by_a_user_name(server: Slapd) -> None:
+    asked = Asked(server, bind_as="{user}")
+    assert asked.name(f"uid=alice,{PEOPLE}", b"wonder") is None
+    assert asked.name("domain\\alice", b"wonder") is None
+    asked.directory.close()
+
+
+@pytest.mark.parametrize("more", [
+    {}, {"group_attribute": "seeAlso", "group_filter": "(member={dn})", "group_base": f"ou=groups,{BASE}"},
+])  # fmt: skip
+def test_the_first_group_that_counts_is_the_role(server: Slapd, more: dict[str, object]) -> None:
+    asked = Asked(server, **SEARCH, roles=ROLES, user="{role}:{user}", **more)
+    assert asked.name("alice", b"wonder") == "operators:alice"
+    assert asked.name("bob", b"builder") == "devices:bob"
+    assert asked.name("carol", b"sings") is None, "she is in no group that counts"
+    assert asked.name("bob", b"wrong") is None
+    asked.directory.close()
+
+
+def test_a_filter_that_finds_two_finds_nobody(server: Slapd) -> None:
+    asked = Asked(server, **{**SEARCH, "search_filter": "(|(uid={user})(objectClass=inetOrgPerson))"})
+    assert asked.name("alice", b"wonder") is None
+    asked.directory.close()
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_tls_is_verified(server: Slapd, authority: Authority, tmp_path: Path, secure: bool) -> None:
+    how = {**SEARCH, "start_tls": True}
+    url = server.secure_url if secure else server.url
+    asked = Asked([url], authority.path, **how)
+    assert asked.name("alice", b"wonder") == "alice"
+    assert asked.name("alice", b"wrong") is None
+    asked.directory.close()
+    other = Authority(tmp_path, "other")
+    for ca in (other.path, None):
+        asked = Asked([url], ca, **how)
+        assert isinstance(asked.ask("alice", b"wonder"), NotNow)
+        assert asked.told[-1] != ""
+        assert SERVICE_PASSWORD not in asked.told[-1]
+
+
+def test_the_name_in_its_certificate_is_checked(server: Slapd, authority: Authority) -> None:
+    """It names localhost and 127.0.0.1, and no other address of this host."""
+    url = server.secure_url.replace("127.0.0.1", "127.0.0.2")
+    with socket.create_server(("127.0.0.2", 0)):  # this system has that address
+        pass
+    forwarded = server.secure_url.replace("127.0.0.1", "localhost")
+    asked = Asked([forwarded], authority.path, **SEARCH)
+    assert asked.name("alice", b"wonder") == "alice"
+    asked = Asked([url], authority.path, **SEARCH)
+    assert isinstance(asked.ask("alice", b"wonder"), NotNow)
+
+
+def test_another_server_answers_while_one_is_away(server: Slapd) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        nobody = listening.getsockname()[1]
+    asked = Asked([f"ldap://127.0.0.1:{nobody}", server.url], **SEARCH)
+    for _ in range(3):
+        assert asked.name("alice", b"wonder") == "alice"
+    asked.directory.close()
+
+
+def test_when_none_answers_nobody_is_wrong_and_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        asked = Asked([f"ldap://127.0.0.1:{silent.getsockname()[1]}"], **{**SEARCH, "timeout": "500ms"})
+        monkeypatch.setattr("gateway.access.directory.REST_SECONDS", 3600.0)
+        answer = asked.ask("alice", b"wonder")
+        assert isinstance(answer, NotNow)
+        assert "127.0.0.1" not in answer.why, "the device is not told where it is"
+        for _ in range(100):
+            assert isinstance(asked.ask("alice", b"wonder"), NotNow)
+        assert len(asked.told) == 1
+
+
+def test_connections_are_kept_and_a_restart_costs_nobody_a_login(tmp_path: Path) -> None:
+    with Slapd(tmp_path / "own") as server:
+        asked = Asked(server, **SEARCH)
+        for _ in range(5):
+            assert asked.name("alice", b"wonder") == "alice"
+        assert server.log.count("ACCEPT") - 1 <= 2 + server.log.count("UNBIND"), server.log
+        server.stop()
+        server.start()
+        assert asked.name("alice", b"wonder") == "alice"
+        asked.directory.close()
+
+
+def test_a_service_that_may_not_bind_is_said(server: Slapd) -> None:
+    asked = Asked(server, **{**SEARCH, "bind_dn": f"cn=nobody,{BASE}"})
+    assert isinstance(asked.ask("alice", b"wonder"), NotNow)
+    assert "invalidCredentials" in asked.told[0]
+
+
+@pytest.mark.parametrize("settings", [
+    {"servers": []}, {"servers": ["ldap://directory.example"]}, {"servers": ["http://a"]}, {"servers": ["ldaps://"]},
+    {"servers": ["ldaps://a/dc=x"]}, {"bind_as": None}, {"bind_as": "uid=x"}, {"search_base": "dc=x"},
+    {"search_base": "dc=x", "bind_as": None, "search_filter": "(uid=x)"},
+    {"search_base": "dc=x", "bind_as": None, "bind_dn": "cn=x"}, {"roles": ROLES}, {"user": "{role}:{user}"},
+    {"user": "x"},
+])  # fmt: skip
+def test_settings_that_cannot_be_meant(settings: dict[str, object]) -> None:
+    good = {"servers": ["ldaps://a"], "start_tls": False, "bind_as": "uid={user},dc=x"}
+    Ldap(**good)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r".") as caught:
+        Ldap(**{**good, **settings})  # type: ignore[arg-type]
+    error = caught.value.errors()[0]  # type: ignore[attr-defined]
+    assert error["type"] == "too_short" or isinstance(error["ctx"]["error"], Wrong)
+
+
+def test_what_is_a_name() -> None:
+    assert all(map(is_plain_name, ("alice", "Ålice", "a b", "device-7", "a@b")))
+    assert not any(map(is_plain_name, ("", " ", "a\x00", "a\tb", " a", "a  b", "a" * 257, "a\u200b")))
+
+
+def test_distinguished_names_are_compared_without_regard_to_spaces_and_case() -> None:
+    assert _canonical("CN=Ops , OU = x,dc=A") == _canonical("cn=ops,ou=x,dc=a")
+    assert _canonical(r"cn=a\,b,dc=x") != _canonical("cn=a,b,dc=x")

@@ -1,0 +1,212 @@
+"""gateway.broker.sessions.connect: who is answered how, and when, while it is found out who he is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from broker_harness import Device, Harness
+
+from gateway.broker.sessions import early
+from gateway.mqtt import client, writer
+from gateway.mqtt import packets as p
+from gateway.ports.access import Verdict
+
+METHOD, DATA = 0x15, 0x16
+
+
+class Slow:
+    """Access control that answers when the test says so."""
+
+    def __init__(self, bench: Harness) -> None:
+        self.done: list[Callable[[Verdict], None]] = []
+        self.exchanges: list[object] = []
+        bench.engine.context.access.authenticate = lambda _connect, _link, done: self.done.append(done)  # type: ignore[method-assign]
+        bench.engine.context.access.exchange = self._exchange  # type: ignore[method-assign]
+
+    def _exchange(self, connection: Any, _data: bytes, done: Callable[[Verdict], None]) -> None:
+        self.exchanges.append(connection.exchange)
+        self.done.append(done)
+
+
+@pytest.fixture
+def bench() -> Harness:
+    return Harness(connect_timeout=2.0)
+
+
+def code(device: Device) -> int:
+    ((first, connack),) = device.take()
+    assert first == 0x20
+    return int(connack.reason)
+
+
+@pytest.mark.parametrize(("version", "said"), [(3, 5), (4, 5), (5, 0x86)])
+def test_a_refusal_that_is_held_back_beyond_the_timeout_is_said_before_the_end(
+    bench: Harness, version: int, said: int
+) -> None:
+    access, device = Slow(bench), bench.device(version, "d")
+    device.connect()
+    access.done[0](Verdict(0x86 if version == 5 else 0x87, text="wrong", after=60.0))
+    assert not device.take()
+    bench.advance(4.5)
+    assert not device.wire.closed, "it waits for us"
+    bench.advance(1.0)
+    assert code(device) == said
+    assert device.wire.closed
+    assert bench.engine.counters.mqtt_auth_failures["bench", "credentials"] == 1
+
+
+def test_a_refusal_is_held_back_as_long_as_it_says(bench: Harness) -> None:
+    access, device = Slow(bench), bench.device(4, "d")
+    device.connect()
+    access.done[0](Verdict(0x87, after=1.0))
+    bench.advance(0.75)
+    assert not device.wire.closed
+    bench.advance(0.5)
+    assert code(device) == 5
+
+
+@pytest.mark.parametrize(("version", "said"), [(3, 3), (4, 3), (5, 0x89)])
+def test_a_password_that_is_not_checked_in_time_is_answered_too(bench: Harness, version: int, said: int) -> None:
+    access, device = Slow(bench), bench.device(version, "d")
+    device.connect()
+    bench.advance(4.5)
+    assert not device.wire.closed
+    bench.advance(1.0)
+    assert code(device) == said
+    access.done[0](Verdict(0))
+    assert not bench.engine.sessions.get("d")
+
+
+def test_who_says_nothing_in_an_exchange_is_refused_in_time(bench: Harness) -> None:
+    access, device = Slow(bench), bench.device(5, "d")
+    device.connect(properties={METHOD: "X"})
+    access.done[0](Verdict(0x18, data=b"challenge", exchange=object()))
+    device.take()
+    bench.advance(2.5)
+    assert code(device) == 0x87
+
+
+def test_what_an_exchange_needs_goes_with_its_connection(bench: Harness) -> None:
+    access, device = Slow(bench), bench.device(5, "d")
+    device.connect(properties={METHOD: "X"})
+    state = object()
+    access.done[0](Verdict(0x18, exchange=state))
+    device.send(writer.encode_auth(p.Auth(0x18, {METHOD: "X", DATA: b"proof"})))
+    assert access.exchanges == [state]
+    assert device.connection.exchange is state
+    device.drop()
+    assert device.connection.exchange is None
+
+
+def test_guesses_that_are_not_looked_at_have_a_count_of_their_own(bench: Harness) -> None:
+    access, device = Slow(bench), bench.device(5, "d")
+    device.connect()
+    access.done[0](Verdict(0x9F, after=1.0))
+    bench.advance(1.5)
+    assert code(device) == 0x9F
+    counters = bench.engine.counters
+    assert counters.mqtt_auth_failures["bench", "guessing"] == 1
+    assert counters.mqtt_auth_failures["bench", "credentials"] == 0
+    assert counters.mqtt_connects["bench", "5.0", "too_many"] == 1
+
+
+def test_a_proof_that_was_wrong_again_ends_a_live_connection_later_and_nothing_else_is_taken(bench: Harness) -> None:
+    access, device = Slow(bench), bench.device(5, "d")
+    device.connect(properties={METHOD: "X"})
+    access.done[0](Verdict(0))
+    device.take()
+    for _ in range(5):
+        device.send(writer.encode_auth(p.Auth(0x19, {METHOD: "X", DATA: b"proof"})))
+        if len(access.done) == 2:
+            access.done[1](Verdict(0x87, after=1.0))
+    assert len(access.done) == 2
+    bench.advance(1.5)
+    ((first, end),) = device.take()
+    assert (first, end.reason) == (0xE0, 0x87)
+
+
+@pytest.mark.parametrize(("sent", "told"), [("", "device-7"), ("device-7", None)])
+def test_an_identifier_that_was_given_is_told_mqtt5_3_1_3_7(bench: Harness, sent: str, told: str | None) -> None:
+    access, device = Slow(bench), bench.device(5, sent)
+    device.connect()
+    access.done[0](Verdict(0, "device-7", client_id="device-7"))
+    ((_, connack),) = device.take()
+    assert connack.properties.get(0x12) == told
+    assert bench.engine.sessions.get("device-7")
+
+
+def test_little_is_kept_of_who_is_refused_later(bench: Harness) -> None:
+    access, device = Slow(bench), bench.device(5, "d" * 20_000)
+    big = [("k" * 1000, "v" * 1000)] * 20
+    device.connect(will=p.Will("w", b"x" * 30_000, 1, retain=False), properties={0x26: big, 0x27: 100})
+    device.publish("a", b"x" * 30_000)
+    access.done[0](Verdict(0x86, after=1.0, text="a reason string that has no room in a packet of this size" * 3))
+    request = device.connection.request
+    assert (len(request.client_id), request.will, request.password) == (256, None, None)
+    assert request.properties == {0x27: 100}
+    assert not device.connection.early
+    device.publish("a", b"x" * 30_000)
+    device.send(writer.encode_disconnect(5, p.Disconnect()))
+    assert not device.connection.early
+    bench.advance(1.5)
+    assert code(device) == 0x86
+
+
+def test_what_is_behind_a_connect_is_kept_as_it_came_until_that_is_decided(bench: Harness) -> None:
+    access, device = Slow(bench), bench.device(5, "d")
+    device.connect()
+    filters = client.encode_subscribe(5, p.Subscribe(1, [p.Subscription(f"{n}", 1) for n in range(2000)]))
+    for at in range(0, len(filters), 999):
+        device.send(filters[at : at + 999])
+    assert device.connection.early == filters
+    assert bench.engine.context.strangers == len(filters)
+    device.send(writer.encode_publish(5, b"0", b"behind", 1, packet_id=7))
+    access.done[0](Verdict(0))
+    device.publish("0", b"later", 1, 8)
+    bench.advance(1)
+    assert device.connection.early == b""
+    assert bench.engine.context.strangers == 0
+    found = device.take()
+    assert [packet[0] >> 4 for packet in found[:2]] == [p.CONNACK, p.SUBACK]
+    assert [packet[1] for packet in found if packet[0] >> 4 == p.PUBACK] == [7, 8]
+    assert [packet[4] for packet in found if packet[0] >> 4 == p.PUBLISH] == [b"behind", b"later"]
+
+
+def test_strangers_keep_little_together_and_nobody_from_connecting(
+    bench: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(early, "MOST_TOGETHER", 250_000)
+    access = Slow(bench)
+    strangers = [bench.device(5, f"stranger-{one}").connect() for one in range(4)]
+    half = bench.device(5, "half")
+    half.send(b"\x10\xff\xff\x07" + bytes(50_000))
+    for one in strangers:
+        one.publish("a", bytes(90_000))
+    assert [one.wire.closed for one in strangers] == [False, False, True, True]
+    assert code(strangers[2]) == 0x97
+    other = bench.device(5, "other").connect()
+    other.publish("a", bytes(1000))
+    access.done[-1](Verdict(0))
+    assert code(other) == 0
+    for one in (*strangers, half):
+        one.drop()
+    assert bench.engine.context.strangers == 0
+
+
+@pytest.mark.parametrize("piece", [1, 5, 1000])
+def test_auth_and_disconnect_alone_are_taken_while_it_is_decided(bench: Harness, piece: int) -> None:
+    access, device = Slow(bench), bench.device(5, "d")
+    device.connect(properties={METHOD: "X"})
+    access.done[0](Verdict(0x18, data=b"go on", exchange="begun"))
+    data = writer.encode_auth(p.Auth(0x18, {METHOD: "X", DATA: b"proof"})) + b"\xc0\x00"
+    for at in range(0, len(data), piece):
+        device.send(data[at : at + piece])
+    assert access.exchanges == ["begun"]
+    assert device.connection.early == b"\xc0\x00"
+    device.send(b"\xe0\x00")
+    access.done[1](Verdict(0))
+    bench.advance(1)
+    assert [packet[0] >> 4 for packet in device.take()] == [p.AUTH, p.CONNACK, p.PINGRESP]
+    assert device.wire.closed

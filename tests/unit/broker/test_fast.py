@@ -1,0 +1,279 @@
+"""The fast lane by itself: what it is called with, where routes are kept, what it makes of whole columns."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from broker_harness import Harness
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lanes import FORMS, lane
+
+from gateway.broker.publish import fast
+from gateway.mqtt import packets as p
+from gateway.mqtt import writer
+from gateway.mqtt.reader import Reader
+from gateway.session.connection import Connection
+
+MAPPING = """
+version: 1
+to_mq:
+  - {name: all, topic: 'q/#', queue: Q}
+"""
+COMPILED = pytest.mark.skipif(not fast.compiled(), reason="no compiler where the gateway was installed")
+if fast.compiled():
+    from gateway.broker.publish import _fast
+
+
+@pytest.fixture
+def bench():
+    return Harness(MAPPING)
+
+
+def arguments(bench):
+    """What `take` is called with."""
+    return [bench.engine.fast_lane, [], {}, {}, 0, 0.0]
+
+
+@COMPILED
+def test_wrong_arguments_are_errors(bench):
+    good = arguments(bench)
+    assert _fast.take(*good) == ([], 0, 0, 0, 0, 0)
+    for at, wrong in [(1, ()), (2, []), (3, []), (4, "0"), (5, 0)]:
+        with pytest.raises(TypeError):
+            _fast.take(*good[:at], wrong, *good[at + 1 :])
+    connection = bench.device(4, "a").connect().connection
+    for entry in (None, (1,), [1, 2], (None, b""), (connection, "text"), (connection, b"", -1), (connection, b"", "0")):
+        with pytest.raises(TypeError):
+            _fast.take(good[0], [entry], *good[2:])
+    with pytest.raises(TypeError):
+        _fast.take()
+
+
+@COMPILED
+@pytest.mark.parametrize("broken", ["caches", "session", "reader", "limits", "inbound_pending"])
+def test_an_object_of_another_kind_is_an_error(bench, broken):
+    device = bench.device(5, "a").connect()
+    device.publish("q/1", b"x", 1, packet_id=1)
+    before = getattr(device.connection, broken)
+    setattr(device.connection, broken, "other")
+    bench.defects = []
+    with lane("compiled"), suppress(AttributeError, TypeError):  # it cannot even be ended
+        bench.engine.fast_lane.take([(device.connection, writer.encode_publish(5, b"q/1", b"x", 1, packet_id=1))])
+    setattr(device.connection, broken, before)
+    if broken not in {"reader", "session"}:
+        assert any(isinstance(met.error, TypeError) for met in bench.defects)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("callback", "qos"),
+    [("renew", 1), ("can_keep", 1), ("keep", 1), ("records", 2), ("released", 2)],
+)
+def test_a_defect_costs_the_connection_that_meets_it(bench, monkeypatch, form, callback, qos):
+    bench.defects = []
+    names = ("a", "poor", "c")
+    devices = {name: bench.device(5, name).connect(clean=False) for name in names}
+
+    def packets(first):
+        kept = callback in {"can_keep", "keep"}
+        data = writer.encode_publish(5, b"q/1", b"x", qos, retain=kept, packet_id=first)
+        return data, writer.encode_acks(p.PUBREL, [first]) if qos == 2 else b""
+
+    lane_, poor = bench.engine.fast_lane, devices["poor"].connection
+    whole = getattr(lane_, callback)
+
+    def raising(*given):
+        about = given[0] if given else None
+        if about is poor or about is poor.session or (not given and len(called) == 1):
+            called.append(about)
+            raise KeyError("a defect")
+        called.append(about)
+        return whole(*given)
+
+    called = []
+    with lane(form):
+        for one in devices.values():
+            one.send(packets(1)[0])
+            one.take()
+        if callback == "renew":
+            bench.engine.router.touch()
+        monkeypatch.setattr(lane_, callback, raising)
+        bench.engine.received_each([(one.connection, packets(1)[1] + packets(100)[0]) for one in devices.values()])
+        bench.engine.flush()
+    monkeypatch.undo()
+    assert called
+    assert [name for name, one in devices.items() if one.wire.closed] == ["poor"]
+    wanted = p.PUBACK if qos == 1 else p.PUBREC
+    for name in ("a", "c"):
+        assert wanted in [packet[0] >> 4 for packet in devices[name].take()], name
+    again = bench.device(5, "poor").connect(clean=False)
+    for data in packets(100):
+        again.send(data)
+    assert not again.wire.closed
+
+
+@COMPILED
+def test_classes_without_slots_are_errors():
+    numbers = (3, 2, 5, 1, 2, 3, 4, 5, 32, 4, 16, 36)
+    for classes in [(int,) * 7, (Connection, Reader, type("Bare", (), {"inbound": 1}), int, int, int, int)]:
+        with pytest.raises((TypeError, AttributeError)):
+            _fast.configure(classes, numbers)
+    with pytest.raises(TypeError):
+        _fast.configure((Connection, Reader), numbers)
+
+
+@COMPILED
+def test_ids_are_paired_with_what_kind_of_token_there_is():
+    large = (1 << 64) - 2
+    for tokens in (
+        range(7, 9), range(large, large + 2), range(large + 1, large + 3), range(-1, 1), range(9, 5, -2), [b"a", b"b"],
+        ("x", "y"),
+    ):  # fmt: skip
+        paired = {3: 0}
+        _fast.pair(paired, [1, 2], tokens)
+        assert paired == {3: 0, 1: tokens[0], 2: tokens[1]}
+    with pytest.raises(ValueError, match="as many"):
+        _fast.pair({}, [1, 2], range(3))
+    for wrong in [(), ({}, (), ()), ({}, [], 1)]:
+        with pytest.raises(TypeError):
+            _fast.pair(*wrong)
+    for wrong in [(b"",), ["a"]]:
+        with pytest.raises(TypeError):
+            _fast.length(wrong)
+
+
+@st.composite
+def topics_in_turn(draw):
+    """Topics short and long, many of them alike."""
+    count = draw(st.integers(1, 200))
+    shape = draw(st.sampled_from([b"q/%d", b"q/%d/x", b"q/" + b"t" * 34 + b"/%07d", b"q/" + b"t" * 40 + b"/%07d"]))
+    order = draw(st.lists(st.integers(0, count - 1), max_size=100))
+    return [shape % n for n in order or range(count)], draw(st.integers(1, 60))
+
+
+@COMPILED
+@settings(max_examples=60, deadline=None)
+@given(topics_in_turn(), st.integers(0, 3))
+def test_topics_lead_where_the_dict_says(sent, forgotten):
+    """Whatever is forgotten in between. Heads are those of the routes: the same objects, so that a frame needs no look
+    at their bytes to see what repeats."""
+    topics, size = sent
+    bench = Harness(MAPPING, receive_maximum=60_000)
+    connection = bench.device(4, "a").connect().connection
+    bench.queues.automatic = False
+    with lane("compiled, few topics"):
+        for number, begin in enumerate(range(0, 2 * len(topics), size)):
+            some = (topics * 2)[begin : begin + size]
+            data = b"".join(writer.encode_publish(4, topic, b"x", 1, packet_id=n) for n, topic in enumerate(some, 1))
+            assert bench.engine.fast_lane.take([(connection, data)]) == []
+            assert isinstance(connection.caches[2], _fast.TopicCache)
+            (destination,) = bench.engine.context.batch.destinations.values()
+            heads = destination.puts.heads[-len(some) :]
+            assert [id(head) for head in heads] == [id(connection.caches[2][topic].head) for topic in some]
+            if forgotten and number % 4 == forgotten:
+                connection.caches[2].clear()
+                assert len(connection.caches[2]) == 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_columns_are_closed_with_their_batch(bench, form):
+    device = bench.device(4, "a").connect()
+    bench.queues.automatic = False
+    packet = writer.encode_publish(4, b"q/1", b"x", 1, packet_id=1)
+    with lane(form):
+        for _ in range(3):
+            bench.engine.received_each([(device.connection, packet)])
+            columns = device.connection.caches[2][b"q/1"].columns
+            assert columns.heads is next(iter(bench.engine.context.batch.destinations.values())).puts.heads
+            bench.engine.flush()
+            bench.queues.commit()
+            assert columns.heads is None
+    assert len(bench.queues.rows["Q"]) == 3
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rules_that_put_on_one_queue_take_turns(form):
+    bench = Harness(MAPPING.replace("'q/#'", "'q/1'") + "  - {name: other, topic: 'q/2', queue: Q}\n")
+    device = bench.device(4, "a").connect()
+    bench.queues.automatic = False
+    with lane(form):
+        bench.engine.received_each(
+            [
+                (
+                    device.connection,
+                    b"".join(
+                        writer.encode_publish(4, b"q/%d" % (1 + n % 2), b"x", 1, packet_id=n) for n in range(1, 7)
+                    ),
+                )
+            ]
+        )
+    (destination,) = bench.engine.context.batch.destinations.values()
+    assert [destination.policy(row).rule for row in range(6)] == ["other", "all"] * 3
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_publications_for_several_queues_are_noted_as_runs_and_parted_when_one_refuses(form):
+    bench = Harness(
+        "version: 1\nto_mq:\n  - {name: one, topic: t, queue: A, continue: true}\n  - {name: two, topic: t, queue: B}\n"
+    )
+    device = bench.device(4, "a").connect()
+    device.take()
+    bench.queues.automatic = False
+    bench.queues.refusing["B"] = 2053
+    with lane(form):
+        bench.engine.received_each(
+            [
+                (
+                    device.connection,
+                    b"".join(writer.encode_publish(4, b"t", b"%d" % n, 1, packet_id=n) for n in range(1, 6)),
+                )
+            ]
+        )
+    batch = bench.engine.context.batch
+    assert [run.rows for run in batch.linked_runs] == [5]
+    bench.engine.flush()
+    while bench.queues.commit():
+        pass
+    assert not bench.queues.rows.get("A")  # they go together
+    assert device.take() == []
+    bench.queues.refusing.clear()
+    bench.queues.automatic = True
+    bench.advance(10)
+    assert [len(bench.queues.rows[queue]) for queue in "AB"] == [5, 5]
+    assert [packet[1] for packet in device.take()] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_of_a_topic_the_last_is_retained(form):
+    bench = Harness(MAPPING)
+    device = bench.device(4, "a").connect()
+    bench.queues.automatic = False
+    with lane(form):
+        bench.engine.received_each(
+            [(device.connection, b"".join(
+                writer.encode_publish(4, b"q/%d" % (n % 2), b"%d" % n, 1, retain=True, packet_id=n) for n in range(1, 7)
+            ))]
+        )  # fmt: skip
+    assert sorted((one.topic, one.payload) for one in bench.engine.retained) == [(b"q/0", b"6"), (b"q/1", b"5")]
+    assert bench.engine.context.batch.rows == 6
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rules_for_one_queue_keep_their_rows_apart_whichever_applies(form):
+    """Two rules with conditions that put on the same queue: each row is that of its rule."""
+    bench = Harness(
+        "version: 1\nto_mq:\n  - {name: one, topic: t, queue: A, when: {json: {a: 1}}}\n"
+        "  - {name: two, topic: t, queue: A, when: {json: {a: 2}}}\n"
+    )
+    device = bench.device(4, "a").connect()
+    bench.queues.automatic = False
+    with lane(form):
+        bench.engine.received_each(
+            [(device.connection, b"".join(
+                writer.encode_publish(4, b"t", b'{"a": %d}' % (1 + n % 2), 1, packet_id=n) for n in range(1, 7)
+            ))]
+        )  # fmt: skip
+    (destination,) = bench.engine.context.batch.destinations.values()
+    assert [destination.policy(row).rule for row in range(6)] == ["two", "one"] * 3

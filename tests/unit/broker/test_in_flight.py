@@ -1,0 +1,143 @@
+"""What sessions have in flight, several at a time: through commits, crashes and reconnections."""
+
+from __future__ import annotations
+
+import pytest
+from broker_harness import Device, Harness
+
+from gateway.mqtt import packets as p
+from gateway.mqtt import writer
+from gateway.session.copies import Copies
+from gateway.session.publication import Publication
+
+BLOCKS = [b"\x26\x00\x01a\x00\x01" + bytes((number,)) for number in b"1234"]
+
+
+def subscriber(bench: Harness, version: int = 5) -> Device:
+    device = bench.device(version, "s").connect(clean=False)
+    device.take()
+    return device
+
+
+def relay(
+    bench: Harness, qos: int, blocks: list[bytes] | None = None, payloads: tuple[bytes, ...] = (b"1", b"2", b"3", b"4")
+):
+    """Copies for the session `s`, committed."""
+    session = bench.engine.context.sessions.get("s")
+    like = Publication(b"t", b"", qos, False, client_id="p")
+    bench.engine.fan_out.copy_all(session, Copies(like, qos, (7,), list(payloads), blocks=blocks), len(payloads), {})
+    bench.engine.flush()
+    return session
+
+
+def stored(bench: Harness) -> int:
+    return len(bench.queues.rows.get("MQGATE.OUT", {}))
+
+
+def answers(kind: int, packets: list) -> bytes:
+    return writer.encode_acks(kind, [packet[2] if kind != p.PUBCOMP else packet[1] for packet in packets])
+
+
+def refused(_connection, packet):
+    raise AssertionError(f"{packet} was looked at alone")
+
+
+def test_qos_2_ends_several_at_a_time() -> None:
+    bench = Harness()
+    device = subscriber(bench)
+    session = relay(bench, 2)
+    bench.engine.plain_lane.handlers[5] = bench.engine.plain_lane.handlers[7] = refused
+    sent = device.take()
+    bench.queues.automatic = False
+    device.send(answers(p.PUBREC, sent))
+    assert device.take() == [], "PUBREL follows the commit"
+    bench.queues.commit()
+    released = device.take()
+    assert [(packet[0], packet[1]) for packet in released] == [(0x62, number) for number in (1, 2, 3, 4)]
+    assert stored(bench) == 4
+    device.send(answers(p.PUBCOMP, released))
+    bench.queues.commit()
+    assert (stored(bench), session.stored, session.stored_bytes, session.delivered) == (0, 0, 0, 4)
+    assert not session.outflow.inflight
+
+
+def test_what_was_released_before_a_crash_goes_on_with_pubrel() -> None:
+    bench = Harness()
+    device = subscriber(bench)
+    relay(bench, 2)
+    sent = device.take()
+    device.send(answers(p.PUBREC, sent[:2]))
+    bench.queues.automatic = False
+    device.send(answers(p.PUBREC, sent[2:]))  # this commit never returns
+    bench.kill()
+    bench.queues.automatic = True
+    again = subscriber_again(bench)
+    assert [packet[:2] for packet in again if packet[0] >> 4 == p.PUBREL] == [(0x62, 1), (0x62, 2)]
+    assert [packet[2] for packet in again if packet[0] >> 4 == p.PUBLISH] == [3, 4]
+    assert all(packet[0] & 8 for packet in again if packet[0] >> 4 == p.PUBLISH), "they may have arrived"
+
+
+def subscriber_again(bench: Harness) -> list:
+    device = bench.device(5, "s").connect(clean=False)
+    return [packet for packet in device.take() if packet[0] >> 4 in {p.PUBLISH, p.PUBREL}]
+
+
+def test_a_session_that_is_looked_at_between_pubrec_and_its_commit_goes_on() -> None:
+    bench = Harness()
+    device = subscriber(bench)
+    session = relay(bench, 2)
+    sent = device.take()
+    bench.queues.automatic = False
+    device.send(answers(p.PUBREC, sent))
+    assert all(item.released and item.token is None for item in session.outflow.items())
+    bench.queues.commit()
+    assert all(item.token is not None for item in session.outflow.items())
+    device.send(answers(p.PUBCOMP, device.take()))
+    bench.queues.commit()
+    assert (stored(bench), session.delivered) == (0, 4)
+
+
+def test_a_pubcomp_that_comes_before_its_time_leaves_nothing_stored() -> None:
+    bench = Harness()
+    device = subscriber(bench)
+    session = relay(bench, 2)
+    sent = device.take()
+    bench.queues.automatic = False
+    device.send(answers(p.PUBREC, sent))
+    device.send(writer.encode_acks(p.PUBCOMP, [1, 2, 3, 4]))
+    while bench.queues.commit():
+        pass
+    assert (stored(bench), session.outflow.inflight) == (0, {})
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_properties_that_differ_are_stored_and_sent(connected: bool) -> None:
+    bench = Harness()
+    device = subscriber(bench)
+    if not connected:
+        device.drop()
+    relay(bench, 1, BLOCKS)
+    told = device.take() if connected else subscriber_again(bench)
+    assert [packet[3:] for packet in told] == [
+        (block + b"\x0b\x07", b"%d" % number) for number, block in enumerate(BLOCKS, 1)
+    ]
+    bench.kill()
+    assert [packet[3:] for packet in subscriber_again(bench)] == [packet[3:] for packet in told]
+
+
+def test_older_clients_get_no_properties() -> None:
+    bench = Harness()
+    device = subscriber(bench, 4)
+    relay(bench, 1, BLOCKS)
+    assert [packet[4] for packet in device.take()] == [b"1", b"2", b"3", b"4"]
+
+
+def test_acknowledgements_of_several_kinds_come_in_one_go() -> None:
+    bench = Harness()
+    device = subscriber(bench)
+    relay(bench, 2)
+    session = relay(bench, 1)
+    sent = device.take()
+    device.send(answers(p.PUBREC, sent[:4]) + answers(p.PUBACK, sent[4:]))
+    device.send(writer.encode_acks(p.PUBCOMP, [1, 2, 3, 4]))
+    assert (stored(bench), session.delivered) == (0, 8)

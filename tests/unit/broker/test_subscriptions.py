@@ -1,0 +1,141 @@
+"""SUBSCRIBE that meets a defect of the gateway: refused, said and counted, and its client goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from broker_harness import Device, Harness
+
+from gateway.mqtt import client
+from gateway.mqtt import packets as p
+from gateway.mqtt.packets import Subscribe, Subscription
+
+REFUSED = {3: 1, 4: 0x80, 5: 0x83}
+
+
+@pytest.fixture
+def bench() -> Harness:
+    found = Harness()
+    found.defects = []
+    return found
+
+
+def granted(device: Device) -> list[list[int]]:
+    return [packet[1].reasons for packet in device.take() if packet[0] >> 4 == p.SUBACK]
+
+
+def send(device: Device, *filters: str, packet_id: int = 7) -> None:
+    device.send(
+        client.encode_subscribe(device.version, Subscribe(packet_id, [Subscription(one, 1) for one in filters]))
+    )
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("where", ["access", "router"])
+def test_the_filter_that_meets_it_is_refused_alone(
+    bench: Harness, version: int, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = bench.engine
+    owner: Any = engine.context.access if where == "access" else engine.router
+    name = "may_subscribe" if where == "access" else "subscribe"
+    whole = getattr(owner, name)
+
+    def raising(*given: Any) -> Any:
+        if "poison/+" in given:
+            raise KeyError("a defect")
+        return whole(*given)
+
+    monkeypatch.setattr(owner, name, raising)
+    device = bench.device(version, "d").connect()
+    device.take()
+    send(device, "a", "poison/+", "b")
+    send(device, "c", packet_id=8)
+    assert granted(device) == [[1, REFUSED[version], 1], [1]]
+    assert not device.wire.closed
+    assert set(engine.sessions.get("d").subscriptions) == {"a", "b", "c"}
+    assert len(engine.router.subscriptions) == 3
+    assert engine.counters.set_aside["subscription", "ok"] == 1
+    assert engine.counters.mqtt_subscriptions_refused["bench", "defect"] == 1
+    assert [met.whom for met in bench.defects or ()] == ["poison/+ of d"]
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_all_of_it_is_refused_where_none_of_it_can_be_stored(
+    bench: Harness, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = bench.device(version, "d").connect(clean=False)
+    send(device, "before")
+    device.take()
+
+    def raising(*_given: object) -> None:
+        raise KeyError("a defect")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(bench.engine.context, "persist", raising)
+        send(device, "a", "before")
+        send(device, "a", "before")
+        assert granted(device) == [[REFUSED[version]] * 2] * 2
+    assert not device.wire.closed
+    assert set(bench.engine.sessions.get("d").subscriptions) == {"before"}
+    assert len(bench.engine.router.subscriptions) == 1
+    assert bench.engine.counters.mqtt_subscriptions_refused["bench", "defect"] == 4
+    sender = bench.device(5, "s").connect()
+    sender.publish("before", b"x", 0)
+    assert [packet[4] for packet in device.take() if packet[0] >> 4 == p.PUBLISH] == [b"x"]
+
+
+def test_retained_messages_that_meet_it_do_not_keep_those_of_the_next_subscription(
+    bench: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = bench.device(5, "d").connect()
+    for one in ("a", "b"):
+        device.send(b"\x31\x06\0\1" + one.encode() + b"\0" + b"xx")
+    device.take()
+    access: Any = bench.engine.context.access
+    whole = access.may_receive
+
+    def raising(*given: Any) -> Any:
+        if given[-1] == "a":
+            raise KeyError("a defect")
+        return whole(*given)
+
+    monkeypatch.setattr(access, "may_receive", raising)
+    send(device, "a", packet_id=1)
+    send(device, "b", packet_id=2)
+    assert [packet[1] for packet in device.take() if packet[0] >> 4 == p.PUBLISH] == [b"b"]
+    assert not device.wire.closed
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_an_unsubscribe_that_meets_a_defect_is_told_of_it_filter_by_filter(
+    bench: Harness, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    bench.defects = []
+    device, sender = bench.device(version, "d").connect(clean=False), bench.device(4, "sender").connect()
+    for one in ("good", "bad", "last"):
+        device.subscribe(one, 0)
+    device.take()
+    unsubscribe = bench.engine.router.unsubscribe
+
+    def failing(session: Any, filter_: str) -> None:
+        if filter_ == "bad":
+            raise ZeroDivisionError
+        unsubscribe(session, filter_)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.engine.router, "unsubscribe", failing)
+        device.send(client.encode_unsubscribe(version, p.Unsubscribe(9, ["good", "bad", "last", "none"])))
+    if version == 5:
+        ((_, unsuback),) = device.take()
+        assert unsuback.reasons == [0, 0x83, 0, 0x11]
+    else:
+        assert device.wire.closed, "its UNSUBACK could not say that one of them goes on"
+        device = bench.device(version, "d").connect(clean=False)
+        device.take()
+    for one in ("good", "bad", "last") if version == 5 else ("bad",):
+        sender.publish(one, b"x")
+    assert [packet[1] for packet in device.take() if packet[0] >> 4 == p.PUBLISH] == [b"bad"]
+    assert [one.what for one in bench.defects] == ["subscription"]
+    sender.publish("still", b"served", 1, 1)
+    assert sender.take()[-1][0] >> 4 == p.PUBACK

@@ -1,0 +1,182 @@
+"""gateway.broker.deliver.wide: a publication that many get is copied in slices, in order, and acknowledged last."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from broker_harness import Device, Harness
+
+from gateway.broker.deliver import wide
+from gateway.broker.publish import router
+from gateway.mqtt import packets as p
+from gateway.ports.state_queues import OUT
+
+MAPPING = "version: 1\nto_mq:\n  - {name: all, topic: 'news/#', queue: Q}\n"
+MANY = 40
+
+
+class Slow(Harness):
+    """Every look at the clock takes a while; what is planned for later waits until the test says so."""
+
+    def start(self) -> None:
+        super().start()
+        looks = itertools.count()
+        self.turns, self.planned = 0, list[Any]()
+        self.clock.monotonic = lambda: next(looks) * 0.0005  # type: ignore[method-assign]
+        self.clock.later = lambda _seconds, call: self.planned.append(call)  # type: ignore[method-assign, assignment]
+
+    def later(self) -> bool:
+        self.turns += 1
+        assert self.turns < 2000, "it never ends"
+        planned, self.planned = self.planned, []
+        for call in planned:
+            call()
+        return bool(planned)
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(router, "WIDE", 10)
+    monkeypatch.setattr(wide, "MOST_AT_ONCE", 7)
+
+
+@pytest.fixture
+def bench() -> Slow:
+    return Slow(MAPPING)
+
+
+def subscribed(bench: Slow, qos: int = 1, *, clean: bool = True, away: bool = False) -> list[Device]:
+    found = []
+    for one in range(MANY):
+        device = bench.device(5, f"reader-{one}").connect(clean=clean)
+        device.subscribe("news/#", qos)
+        device.take()
+        if away:
+            device.drop()
+        found.append(device)
+    return found
+
+
+def told(device: Device) -> list[bytes]:
+    return [packet[4] for packet in device.take() if packet[0] >> 4 == p.PUBLISH]
+
+
+def answers(device: Device) -> list[int]:
+    return [packet[1] for packet in device.take() if packet[0] >> 4 == p.PUBACK]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("granted", [0, 1])
+def test_everybody_gets_it_once_and_in_order_and_others_go_on(bench: Slow, qos: int, granted: int) -> None:
+    readers = subscribed(bench, granted)
+    sender, other = bench.device(5, "sender").connect(), bench.device(5, "other").connect()
+    sender.take()
+    other.take()
+    bench.engine.context.until = float("inf")
+    for number in (1, 2):
+        sender.publish("news/a", b"%d" % number, qos, number if qos else 0)
+    sender.publish("narrow", b"", 1, 3)
+    turns, met = 0, False
+    while bench.later():
+        turns += 1
+        if turns == 3:
+            assert answers(sender) == [], "acknowledged before all have their copies"
+            other.publish("else/where", b"x", 1, 9)
+            met = answers(other) == [9]
+    assert turns > 2 * MANY // 7
+    assert met, "others wait"
+    assert [told(one) for one in readers] == [[b"1", b"2"]] * MANY
+    assert answers(sender) == ([1, 2, 3] if qos else [3])
+    assert [row[3][-1:] for row in bench.queues.rows["Q"].values()] == [b"1", b"2"]
+
+
+def test_it_is_acknowledged_when_its_last_unit_of_work_is_committed(bench: Slow) -> None:
+    subscribed(bench, clean=False, away=True)
+    sender = bench.device(5, "sender").connect()
+    sender.take()
+    sender.publish("news/a", b"1", 1, 1)
+    bench.queues.automatic = False
+    while True:
+        while bench.later():
+            pass
+        if answers(sender):
+            break
+        assert "Q" not in bench.queues.rows, "on its queue before its subscribers have it"
+        assert bench.queues.commit(), "nothing is left to be committed"
+    assert len(bench.queues.rows[OUT]) == MANY
+    assert len(bench.queues.rows["Q"]) == 1
+
+
+def test_who_has_left_meanwhile_gets_nothing_and_who_has_come_needs_not(bench: Slow) -> None:
+    readers = subscribed(bench)
+    sender = bench.device(5, "sender").connect()
+    sender.publish("news/a", b"1", 1, 1)
+    bench.later()
+    readers[-1].unsubscribe("news/#")
+    readers[-2].drop()
+    readers[-1].take()
+    bench.device(5, "late").connect().subscribe("news/#", 1)
+    while bench.later():
+        pass
+    assert [told(one) for one in readers[:-2]] == [[b"1"]] * (MANY - 2)
+    assert told(readers[-1]) == []
+    assert 1 in answers(sender)
+
+
+def test_overlapping_and_shared_subscriptions_are_as_ever(bench: Slow) -> None:
+    readers = subscribed(bench, 0)
+    for one in readers:
+        one.subscribe("news/+", 1)
+        one.subscribe("$share/g/news/a", 1)
+        one.take()
+    sender = bench.device(5, "sender").connect()
+    sender.publish("news/a", b"1", 1, 1)
+    while bench.later():
+        pass
+    got = [told(one) for one in readers]
+    assert sorted(map(len, got)) == [1] * (MANY - 1) + [2], "each once, and one of the group"
+    assert 1 in answers(sender)
+
+
+def test_a_client_that_is_gone_and_another_one_after_it(bench: Slow) -> None:
+    readers = subscribed(bench)
+    first, second = bench.device(5, "first").connect(), bench.device(5, "second").connect()
+    second.take()
+    first.publish("news/a", b"1", 1, 1)
+    second.publish("news/b", b"2", 1, 1)
+    bench.later()
+    first.drop()
+    while bench.later():
+        pass
+    assert [told(one) for one in readers] == [[b"1", b"2"]] * MANY
+    assert answers(second) == [1]
+    assert not bench.engine.put_off.waiting
+
+
+def test_a_defect_costs_its_publisher_and_then_it_is_set_aside(bench: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    readers, bench.defects = subscribed(bench), []
+    copy = bench.engine.fan_out.copy
+
+    def failing(receiver: Any, publication: Any, *rest: Any) -> bool:
+        if publication.payload == b"poison" and receiver.session.client_id == "reader-20":
+            raise ZeroDivisionError
+        return copy(receiver, publication, *rest)
+
+    monkeypatch.setattr(bench.engine.fan_out, "copy", failing)
+    for closed in (True, False):
+        sender = bench.device(5, "sender").connect()
+        sender.take()
+        sender.publish("news/a", b"poison", 1, 1)
+        while bench.later():
+            pass
+        assert sender.wire.closed is closed
+    assert answers(sender) == [1]
+    assert bench.queues.rows["MQGATE.SET.ASIDE"]
+    other = bench.device(5, "other").connect()
+    other.publish("news/a", b"fine", 1, 1)
+    while bench.later():
+        pass
+    assert 1 in answers(other)
+    assert all(told(one)[-1] == b"fine" for one in readers)

@@ -1,0 +1,38 @@
+"""gateway.cli.journal: what it says, and that it leaves alone what is not a journal of the gateway's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli.main import main
+
+IBM = "queue_manager: {ibm: {name: QM1, connection: 'localhost(1414)', channel: MQGATE}}\n"
+
+
+@pytest.mark.parametrize("command", [["check"], ["dump"], ["salvage", "out"], ["restore", "out"]])
+def test_settings_that_name_ibm_mq_are_refused(
+    tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("out").write_text("")
+    Path("ibm.yaml").write_text(IBM)
+    result = CliRunner().invoke(main, ["journal", *command, "-c", "ibm.yaml"])
+    assert result.exit_code == 3
+    assert "the settings name IBM MQ (QM1)" in result.output
+    assert not Path("mqgate-data").exists(), "no store is made"
+
+
+def test_flags_of_frames_have_names(tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    assert CliRunner().invoke(main, ["mqsc", "--data", data], input="DEFINE QLOCAL(A)").exit_code == 0
+    shown = CliRunner().invoke(main, ["journal", "dump", "--data", data])
+    assert shown.exit_code == 0
+    assert "FrameFlag" not in shown.output
+    assert shown.output.splitlines()[-1].endswith("  close")
+    lines = CliRunner().invoke(main, ["journal", "dump", "--data", data, "--json"]).output.splitlines()
+    assert json.loads(lines[-1])["flags"] == ["close"]
+    assert json.loads(lines[0])["flags"] == []

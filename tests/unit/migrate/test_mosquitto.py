@@ -1,0 +1,192 @@
+"""gateway.migrate.mosquitto: what stands in mosquitto.conf is there, or it is said that it is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.access.policy import acl_of
+from gateway.config.model import Settings
+from gateway.migrate.mosquitto import read_mosquitto
+from gateway.migrate.plan import Plan
+from gateway.routing.acl import Subject
+
+CONF = """\
+# plant
+per_listener_settings false
+allow_anonymous false
+password_file /etc/mosquitto/passwd
+acl_file /etc/mosquitto/acl
+max_inflight_messages 40
+max_queued_messages 0
+max_packet_size 100
+persistent_client_expiration 2m
+persistence true
+autosave_interval 60
+listener 1883 192.0.2.7
+max_connections 500
+listener 8883
+cafile ca.pem
+certfile /etc/ssl/server.pem
+keyfile server.key
+require_certificate true
+use_identity_as_username true
+tls_version tlsv1.3
+listener 9001
+protocol websockets
+socket_domain ipv4
+mount_point plants/
+connection cloud
+address broker.example:8883
+topic sensors/# out 1 "" site7/
+topic commands/# in 1
+bridge_cafile ca.pem
+frobnicate yes
+"""
+ACL = """\
+topic read open/#
+user alice
+topic plant/alice/#
+topic deny plant/alice/secret
+topic write log
+user star*
+topic #
+pattern readwrite devices/%c/#
+pattern read users/%u
+"""
+
+
+def _plan(conf: str, **files: str) -> Plan:
+    return read_mosquitto("mosquitto.conf", conf, lambda name: files.get(name.rpartition("/")[2]), "/etc/mosquitto")
+
+
+def _settings(plan: Plan) -> Settings:
+    return Settings.model_validate(plan.settings)
+
+
+def _notes(plan: Plan) -> str:
+    return "\n".join(str(one) for one in plan.notes)
+
+
+def _full() -> Plan:
+    return _plan(CONF, passwd="alice:$7$101$c2FsdA==$aGFzaA==\nbob:plain\n", acl=ACL)
+
+
+def test_listeners_keep_address_limits_and_protection() -> None:
+    plain, tls, web = _full().settings["listeners"]
+    assert plain == {"name": "port-1883", "port": 1883, "bind": "192.0.2.7", "max_connections": 500}
+    assert (tls["port"], tls["bind"]) == (8883, "::")
+    assert tls["tls"] == {
+        "certificate": "/etc/ssl/server.pem",
+        "key": "/etc/mosquitto/server.key",
+        "client_ca": "/etc/mosquitto/ca.pem",
+        "client_certificate": "required",
+        "minimum_version": "1.3",
+    }
+    assert web["websocket"] == {"path": "/mqtt"}
+    assert web["bind"] == "0.0.0.0"
+
+
+def test_the_settings_are_valid_and_limits_are_taken_over() -> None:
+    settings = _settings(_full())
+    assert (settings.mqtt.max_inflight, settings.mqtt.max_queued, settings.mqtt.max_packet) == (40, 1_000_000, 128)
+    assert settings.mqtt.session_expiry_max == 60 * 86400
+    assert settings.security.certificate_user == "common_name"
+    assert settings.security.anonymous is False
+
+
+def test_users_keep_their_passwords_and_what_is_no_hash_is_said() -> None:
+    plan = _full()
+    assert plan.users == ["alice:$7$101$c2FsdA==$aGFzaA=="]
+    assert "/etc/mosquitto/passwd:2: user bob" in _notes(plan)
+
+
+@pytest.mark.parametrize(
+    ("user", "client", "action", "topic", "allowed"),
+    [
+        ("", "c1", "deliver", "open/a", True),
+        ("", "c1", "publish", "open/a", False),
+        ("alice", "c1", "publish", "plant/alice/x", True),
+        ("alice", "c1", "publish", "plant/alice/secret", False),
+        ("alice", "c1", "deliver", "plant/alice/secret", False),
+        ("alice", "c1", "publish", "log", True),
+        ("alice", "c1", "deliver", "log", False),
+        ("alice", "c1", "deliver", "open/a", False),
+        ("bob", "c7", "publish", "devices/c7/x", True),
+        ("bob", "c7", "publish", "devices/c8/x", False),
+        ("bob", "c7", "deliver", "users/bob", True),
+        ("starling", "c7", "publish", "anything", False),
+    ],
+)
+def test_the_access_list_decides_as_it_did(user: str, client: str, action: str, topic: str, allowed: bool) -> None:
+    rights = acl_of(_settings(_full())).of(Subject(client, user, "port-1883"))
+    assert getattr(rights, action)(topic) is allowed
+
+
+def test_a_bridge_becomes_queues_and_says_so() -> None:
+    plan = _full()
+    out, into = plan.mappings["to_mq"][0], plan.mappings["to_mqtt"][0]
+    assert (out["topic"], out["queue"]) == ("sensors/#", "BRIDGE.CLOUD")
+    assert out["properties"] == {"localPrefix": "", "remotePrefix": "site7/"}
+    assert into["queue"] == "BRIDGE.CLOUD.IN"
+    assert [one.split()[1] for one in plan.objects] == ["QLOCAL(BRIDGE.CLOUD)", "QLOCAL(BRIDGE.CLOUD.IN)"]
+    assert "connection cloud: no counterpart for a bridge to another broker" in _notes(plan)
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [(10, "persistence"), (11, "autosave_interval"), (24, "mount_point"), (29, "bridge_cafile"), (30, "frobnicate")],
+)
+def test_every_option_without_counterpart_has_its_line(line: int, word: str) -> None:
+    assert any(one.line == line and one.text.startswith(word) for one in _full().notes)
+
+
+def test_files_that_cannot_be_read_let_nobody_do_anything() -> None:
+    plan = _plan("listener 1883\npassword_file p\nacl_file a\n")
+    assert plan.users == []
+    assert plan.settings["security"]["acl"] == [{"deny": ["#"]}]
+    assert "mosquitto.conf:2: " in _notes(plan)
+    assert "mosquitto.conf:3: " in _notes(plan)
+    _settings(plan)
+
+
+def test_a_listener_without_a_word_about_clients_lets_nobody_in_as_in_mosquitto_2() -> None:
+    plan = _plan("listener 1883\n")
+    assert plan.settings["security"] == {"anonymous": False, "password_file": "users"}
+    assert _settings(plan).listeners[0].bind == "::"
+
+
+def test_no_listener_is_one_for_this_host() -> None:
+    settings = _settings(_plan("\n"))
+    assert settings.listeners[0].local
+    assert settings.anonymous_on(settings.listeners[0])
+
+
+def test_keys_shared_before_are_no_reason_to_listen_without_any() -> None:
+    plan = _plan("listener 1883\nallow_anonymous true\nlistener 8884\npsk_hint plant\n")
+    assert [one["port"] for one in plan.settings["listeners"]] == [1883]
+    assert "pre-shared keys" in _notes(plan)
+
+
+def test_settings_of_each_listener_stay_its_own() -> None:
+    conf = (
+        "per_listener_settings true\nlistener 1883\nallow_anonymous true\nacl_file a\nlistener 1884\npassword_file p\n"
+    )
+    plan = _plan(conf, a="topic read open/#\n", p="x:$6$a$b\n")
+    first, second = plan.settings["listeners"]
+    assert (first["anonymous"], second["anonymous"]) == (True, False)
+    acl = acl_of(_settings(plan))
+    assert not acl.of(Subject("c", "", "port-1883")).publish("open/a")
+    assert acl.of(Subject("c", "x", "port-1884")).publish("anything")
+
+
+def test_files_of_a_directory_are_part_of_it() -> None:
+    plan = _plan("include_dir conf.d\n", **{"conf.d": "listener 1999\nallow_anonymous true\n"})
+    assert plan.settings["listeners"][0]["port"] == 1999
+
+
+def test_what_is_denied_with_braces_stays_denied() -> None:
+    plan = _plan("listener 1883\nallow_anonymous true\nacl_file a\n", a="topic deny a/{x}/b\ntopic a/{y}\ntopic #\n")
+    entry: dict[str, Any] = plan.settings["security"]["acl"][0]
+    assert entry == {"anonymous": True, "deny": ["a/+/b"], "allow": ["#"]}

@@ -1,0 +1,276 @@
+"""What lies in the sockets of many programs at a time is one commit; each is answered when that is made, or fails."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from embedded_rig import SMALL, md
+from schedulers import ManualScheduler
+
+from gateway.errors import StoreError
+from gateway.mqi.rounds import SECONDS, Rounds
+from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions
+from gateway.queue_manager.embedded import EmbeddedQueueManager
+
+SYNCPOINT, NO_SYNCPOINT, WAIT = 2, 4, 1
+OBJECTS = "DEFINE QLOCAL(Q)\nDEFINE QLOCAL(R)"
+
+
+class Program:
+    """Makes one call for each chunk, and notes its outcome when it is settled."""
+
+    def __init__(self, rig, name):
+        self.connection = rig.manager.connect(user=name)
+        self.handles = {queue: self.connection.open(ObjectDescriptor(queue), 2 | 8 | 16).handle for queue in "QR"}
+        self.rounds = rig.rounds
+        self.outcomes = []
+        self.lost = False
+
+    def receive(self, chunk):
+        verb, *rest = chunk.decode().split()
+        getattr(self, verb)(*rest)
+
+    def connection_lost(self):
+        self.lost = True
+
+    def told(self, outcome):
+        settlement = self.connection.unsettled()
+        if settlement is None:
+            self.outcomes.append(outcome)
+        else:
+            settlement.then(lambda error: self.rounds.soon(lambda: self.outcomes.append(error or outcome)))
+
+    def put(self, queue, options="4", correl="0"):
+        given = md(persistence=1, correl_id=correl.encode().ljust(24, b"\0"))
+        self.connection.put(self.handles[queue], given, PutOptions(int(options)), b"data")
+        self.told("put")
+
+    def get(self, queue, options="4"):
+        got = self.connection.get(self.handles[queue], md(), GetOptions(int(options)), 100)
+        self.told(got.data)
+
+    def wait(self, queue, options="4", correl=""):
+        asked = md(correl_id=correl.encode().ljust(24, b"\0"))
+
+        def arrived(outcome):
+            self.rounds.soon(lambda: self.outcomes.append(getattr(outcome, "data", outcome)))
+
+        self.connection.wait(self.handles[queue], asked, GetOptions(int(options) | WAIT), 100, None, arrived)
+
+    def commit(self):
+        self.connection.commit()
+        self.told("commit")
+
+
+class Rig:
+    def __init__(self, path):
+        self.scheduler = ManualScheduler()
+        self.manager = EmbeddedQueueManager.open(path, "QM1", self.scheduler, OBJECTS, store_options=SMALL)
+        self.planned, self.time = 0, 0.0
+        self.meanwhile = []
+        """What programs send while a round runs: each time everything has been answered, one list of chunks."""
+        self.rounds = Rounds(self.manager, lambda: self.time, self._plan, self._exchange)
+        self.manager.serve_through(self.rounds.soon)
+
+    def _plan(self):
+        self.planned += 1
+
+    def _exchange(self):
+        for program, chunk in self.meanwhile.pop(0) if self.meanwhile else ():
+            self.rounds.receive(program, chunk)
+
+    @property
+    def frames(self):
+        return self.manager.core.committer.frames
+
+    def round(self, *chunks):
+        """The frames that a round of these chunks has taken."""
+        before = self.frames
+        for program, chunk in chunks:
+            self.rounds.receive(program, chunk)
+        self.run()
+        return self.frames - before
+
+    def run(self):
+        """One round, and what follows when a slow disk has written its frames."""
+        self.rounds.run()
+        committer = self.manager.core.committer
+        while committer._writing is not None:
+            self.scheduler.run_until(lambda: committer._writing is None)
+            self.rounds.run()
+
+
+@pytest.fixture(params=["memory", "journal"])
+def rig(request, tmp_path):
+    made = Rig(None if request.param == "memory" else tmp_path / "data")
+    yield made
+    made.manager.close()
+
+
+def programs(rig, count):
+    return [Program(rig, f"p{number}") for number in range(count)]
+
+
+def test_puts_of_many_programs_are_one_frame(rig):
+    made = programs(rig, 20)
+    assert rig.round(*[(one, b"put Q") for one in made]) == 1
+    assert all(one.outcomes == ["put"] for one in made)
+    assert rig.manager.depth("Q") == 20
+
+
+def test_nobody_is_told_before_the_commit(rig, monkeypatch):
+    [program] = programs(rig, 1)
+    store = rig.manager.core.store
+    seen, write = [], store.write
+    monkeypatch.setattr(store, "write", lambda frame: (seen.append(list(program.outcomes)), write(frame))[1])
+    rig.round((program, b"put Q"))
+    assert seen[0] == []
+    assert program.outcomes == ["put"]
+
+
+def test_what_is_put_in_a_round_is_got_in_it_by_those_who_wait(rig):
+    made = programs(rig, 10)
+    for one in made[:5]:
+        rig.round((one, b"wait Q"))
+    assert rig.round(*[(one, b"put Q") for one in made[5:]]) == 2
+    assert [one.outcomes for one in made] == [[b"data"]] * 5 + [["put"]] * 5
+    assert rig.manager.depth("Q") == 0
+
+
+def test_what_comes_while_a_round_runs_is_part_of_its_commit(rig):
+    one, other = programs(rig, 2)
+    rig.meanwhile = [[(other, b"put Q")], [(other, b"put Q")]]
+    assert rig.round((one, b"put Q")) == 1
+    assert (one.outcomes, other.outcomes) == (["put"], ["put", "put"])
+
+
+def test_what_waits_is_taken_with_what_comes_meanwhile(rig):
+    """One commit puts five messages; the next takes them, and puts five more."""
+    made = programs(rig, 10)
+    for one in made[:5]:
+        rig.round((one, b"wait Q"))
+    rig.meanwhile = [[], [(one, b"put R") for one in made[5:]]]
+    assert rig.round(*[(one, b"put Q") for one in made[5:]]) == 2
+    assert [one.outcomes for one in made] == [[b"data"]] * 5 + [["put", "put"]] * 5
+
+
+def test_gets_that_wait_are_looked_at_once_for_all_that_has_come(rig, monkeypatch):
+    made, core = programs(rig, 10), rig.manager.core
+    for number, one in enumerate(made[:5]):
+        rig.round((one, b"wait R 4 c%d" % number))
+    served, serve = [], core._serve
+    monkeypatch.setattr(
+        core, "_serve", lambda queue, ids: (served.append((queue.name, len(ids))), serve(queue, ids))[1]
+    )
+    rig.round(*[(one, b"put R 4 c%d" % number) for number, one in enumerate(made[5:])])
+    assert served == [("R", 5)]
+    assert [one.outcomes for one in made[:5]] == [[b"data"]] * 5
+
+
+def test_a_round_tells_what_the_writers_thread_has_written_meanwhile(rig):
+    """While programs keep the lock busy, a thread that waits for it may wait long."""
+    one, other = programs(rig, 2)
+    committer = rig.manager.core.committer
+    committer.seconds = 1.0  # a slow disk
+    rig.rounds.receive(one, b"put Q")
+    rig.rounds.run()
+    assert one.outcomes == []
+    assert committer._writing.written.wait(60)
+    rig.rounds.receive(other, b"put R 2")
+    rig.rounds.run()
+    assert (one.outcomes, other.outcomes) == (["put"], ["put"])
+
+
+def test_a_queue_manager_without_rounds_serves_gets_that_wait_by_itself(rig):
+    one, other = programs(rig, 2)
+    rig.round((one, b"wait Q"))
+    rig.manager.serve_through(None)
+    other.connection.put(other.handles["Q"], md(), PutOptions(4), b"data")
+    rig.run()
+    assert one.outcomes == [b"data"]
+
+
+def test_units_of_work_are_committed_together(rig):
+    made = programs(rig, 6)
+    assert rig.round(*[(one, b"put Q 2") for one in made]) == 0
+    assert rig.round(*[(one, b"commit") for one in made]) == 1
+    assert all(one.outcomes == ["put", "commit"] for one in made)
+
+
+def test_a_reply_wakes_the_program_that_waits_for_it_alone(rig, monkeypatch):
+    made = programs(rig, 50)
+    for number, one in enumerate(made):
+        rig.round((one, b"wait R 4 c%d" % number))
+    tried = []
+    queue = rig.manager.core.queues["R"]
+    for waiter in queue.waiters.concerned(None):
+        attempt = waiter.attempt
+        waiter.attempt = lambda attempt=attempt: (tried.append(1), attempt())[1]
+    server = Program(rig, "server")
+    rig.round((server, b"put R 4 c31"))
+    assert len(tried) == 1
+    assert made[31].outcomes == [b"data"]
+    assert len(queue.waiters.concerned(None)) == 49
+
+
+def test_a_frame_that_cannot_be_written_is_the_failure_of_each(rig, monkeypatch):
+    one, other = programs(rig, 2)
+    rig.round((one, b"put Q 2"))
+    store = rig.manager.core.store
+
+    def refuse(_frame):
+        raise StoreError("no room")
+
+    monkeypatch.setattr(store, "write", refuse)
+    rig.round((one, b"commit"), (other, b"put Q"))
+    monkeypatch.undo()
+    assert one.outcomes[1].reason == 2003
+    assert other.outcomes[0].reason == 2192
+    assert rig.manager.depth("Q") == 0
+    assert rig.manager.core.queues["Q"].uncommitted_puts == 0
+
+
+def test_a_message_that_could_not_be_taken_is_there_again(rig, monkeypatch):
+    [program] = programs(rig, 1)
+    rig.round((program, b"put Q"))
+
+    def refuse(_frame):
+        raise StoreError("no room")
+
+    monkeypatch.setattr(rig.manager.core.store, "write", refuse)
+    rig.round((program, b"get Q"))
+    monkeypatch.undo()
+    assert program.outcomes[1].reason == 2192
+    rig.round((program, b"get Q"))
+    assert program.outcomes[2] == b"data"
+
+
+def _slowly(rig, receive, chunk):
+    rig.time += 2 * SECONDS
+    receive(chunk)
+
+
+def test_a_long_round_is_continued_in_the_next(rig, monkeypatch):
+    made = programs(rig, 3)
+    for one in made:
+        monkeypatch.setattr(one, "receive", partial(_slowly, rig, one.receive))
+        rig.rounds.receive(one, b"put Q")
+    assert rig.planned == 1
+    rig.rounds.run()
+    assert rig.time == 2 * SECONDS  # one was taken in
+    assert rig.planned == 2
+    rig.run()
+    rig.run()
+    assert all(one.outcomes == ["put"] for one in made)
+
+
+def test_what_a_program_said_before_it_went_counts(rig):
+    program, other = programs(rig, 2)
+    rig.rounds.receive(program, b"put Q")
+    rig.rounds.receive(other, b"put Q")
+    rig.rounds.lost(program)
+    assert program.lost
+    assert rig.manager.depth("Q") == 1
+    rig.run()
+    assert rig.manager.depth("Q") == 2

@@ -1,0 +1,152 @@
+"""gateway.net.hub: how much is read at once, and clients that exceed their rates."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from broker_harness import Harness
+
+from gateway.broker.put_off import TURN_SECONDS
+from gateway.mqtt import client, writer
+from gateway.net.hub import CHUNK, LEAST_CHUNK, Hub
+from gateway.net.hub_socket import FIRST_CHUNK, READ, HubSocket
+from gateway.net.rates import ClientRates, SendRates
+from gateway.net.reactor import HubReactor
+
+MAPPING = "version: 1\nto_mq:\n  - {name: all, topic: 't', queue: Q}\n"
+
+
+class Rig:
+    """A hub with one client that is online."""
+
+    def __init__(self) -> None:
+        self.harness = Harness(MAPPING, receive_maximum=60_000)
+        self.harness.clock.monotonic = time.monotonic
+        self.hub = Hub(HubReactor(), self.harness.engine)
+        ours, self.theirs = socket.socketpair()
+        self.link = HubSocket(self.hub, ours, "10.0.0.9:1", "plain")
+        self.link.connection = self.connection = self.harness.engine.connected(self.link, None)
+        self.hub.add(self.link)
+        self.send(client.encode_connect(client.connect(4, "c")))
+        self.send(self.publications(1))
+        self.link.chunk = FIRST_CHUNK  # on a busy machine these may have taken long
+
+    def send(self, data: bytes) -> None:
+        self.theirs.sendall(data)
+        self.hub.wait(5)
+
+    @staticmethod
+    def publications(count: int, size: int = 1) -> bytes:
+        return b"".join(writer.encode_publish(4, b"t", b"x" * size, 1, packet_id=n) for n in range(1, count + 1))
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    made = Rig()
+    yield made
+    made.theirs.close()
+    made.link.abort()
+
+
+def test_more_is_read_at_once_while_it_is_all_there_is(rig: Rig) -> None:
+    rig.harness.clock.monotonic = lambda: 0.0  # nothing takes long, however busy the machine is
+    data = rig.publications(20, 2 * FIRST_CHUNK)
+    rig.theirs.setblocking(False)
+    sent = rig.theirs.send(data)
+    for _ in range(4):
+        rig.hub.wait(0)
+    assert rig.link.chunk > FIRST_CHUNK
+    assert sent > 2 * FIRST_CHUNK
+    assert rig.link.chunk <= CHUNK
+
+
+def test_less_after_a_packet_that_takes_long(rig: Rig) -> None:
+    rig.harness.engine.context.on_slow(rig.connection, 0.5, 100)
+    assert rig.link.chunk == FIRST_CHUNK // 4
+    for _ in range(9):
+        rig.harness.engine.context.on_slow(rig.connection, 0.5, 100)
+    assert rig.link.chunk == LEAST_CHUNK
+
+
+def test_a_client_that_exceeds_its_rate_is_read_later_and_stays_on_the_fast_lane(rig: Rig) -> None:
+    now, later, alone = [100.0], list[Any](), list[Any]()
+    rig.hub.rates = SendRates({"plain": ClientRates(bytes=0, publishes=10)}, lambda: now[0])
+    rig.hub.later = lambda seconds, call: later.append((seconds, call))
+    rig.connection.published = 0  # as when rates are set
+    rig.harness.engine.plain_lane.handlers[3] = lambda *arguments: alone.append(arguments)
+    rig.send(rig.publications(8))
+    assert later == []
+    rig.send(rig.publications(22))
+    assert alone == []
+    assert rig.connection.published == 0
+    ((seconds, call),) = later
+    assert seconds == pytest.approx(2.0)
+    assert rig.harness.engine.counters.backpressure_events["client_rate"] == 1
+    before = rig.harness.engine.counters.packets_in[3]
+    rig.send(rig.publications(1))
+    assert rig.harness.engine.counters.packets_in[3] == before
+    call()
+    rig.hub.wait(5)
+    assert rig.harness.engine.counters.packets_in[3] == before + 1
+
+
+def test_who_exceeds_its_rates_is_not_read_sooner_because_another_reason_ends(rig: Rig) -> None:
+    later: list[Callable[[], None]] = []
+    rig.hub.later = lambda _seconds, call: later.append(call)  # type: ignore[method-assign]
+    rig.hub.rates = SendRates({"plain": ClientRates(0, 5)}, rig.harness.clock.monotonic)
+    rig.send(rig.publications(20))
+    assert len(later) == 1
+    assert not rig.link.watching & READ
+    rig.hub.pause(paused=True)
+    rig.hub.pause(paused=False)
+    assert not rig.link.watching & READ
+    rig.harness.engine.put_off.on_busy(rig.connection, True)
+    rig.harness.engine.put_off.on_busy(rig.connection, False)
+    assert not rig.link.watching & READ
+    later.pop()()
+    assert rig.link.watching & READ
+
+
+def test_who_exceeds_its_rates_is_not_read_while_nobody_is(rig: Rig) -> None:
+    later: list[Callable[[], None]] = []
+    rig.hub.later = lambda _seconds, call: later.append(call)  # type: ignore[method-assign]
+    rig.hub.rates = SendRates({"plain": ClientRates(0, 5)}, rig.harness.clock.monotonic)
+    rig.send(rig.publications(20))
+    rig.hub.pause(paused=True)
+    later.pop()()
+    assert not rig.link.watching & READ
+    rig.hub.pause(paused=False)
+    assert rig.link.watching & READ
+
+
+def test_those_who_are_found_gone_together_are_ended_a_few_in_each_turn(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[Any] = []
+    gone = [HubSocket(rig.hub, socket.socketpair()[0], f"10.0.0.9:{one}", "plain") for one in range(20)]
+    ended: list[HubSocket] = []
+
+    def lost(link: HubSocket) -> None:
+        ended.append(link)
+        until = time.monotonic() + TURN_SECONDS / 2
+        while time.monotonic() < until:
+            pass
+
+    monkeypatch.setattr(rig.hub, "lost", lost)
+    monkeypatch.setattr(rig.hub.reactor, "callLater", lambda _seconds, call: planned.append(call))
+    for link in gone:
+        rig.hub.lost_later(link)
+    assert len(planned) == 1
+    turns = 0
+    while planned:
+        turns, before = turns + 1, len(ended)
+        planned.pop()()
+        assert len(ended) - before <= 3
+    assert turns > 5
+    assert set(ended) == set(gone)
+    for link in gone:
+        link.sock.close()

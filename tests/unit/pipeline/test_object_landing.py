@@ -1,0 +1,330 @@
+"""Batches on an S3 server: committed once whatever happens to the requests; left-overs removed, never what is named."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+
+import pytest
+from s3_server import BUCKET, MANIFEST, Fault, Proxy, environment, s3_server
+
+from gateway.pipeline.errors import Overtaken, PipelineError, StoreRefuses, StoreUnreachable
+from gateway.pipeline.jobs.compaction import compact, expire
+from gateway.pipeline.jobs.job import Job, parse_job
+from gateway.pipeline.jobs.object_compaction import remove_leftovers
+from gateway.pipeline.jobs.warehouse import ObjectWarehouse
+from gateway.pipeline.land.object_delta import ObjectDelta, delta_options
+from gateway.pipeline.land.object_landing import ObjectBatch, ObjectLanding, WrittenFile
+from gateway.pipeline.land.object_manifest import STATE_EVERY, ObjectManifest
+from gateway.pipeline.land.objects import ObjectStore, StoreSettings
+
+pytest.importorskip("obstore", reason="obstore is not installed: pip install '.[lake]'")
+pytest.importorskip("moto", reason="moto is not installed: pip install '.[test]'")
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
+
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]
+JOB = """
+version: 1
+name: plant
+source: {{queue: Q, path: x}}
+warehouse: s3://{bucket}/{prefix}
+storage: {{timeout: 10s, patience: 2s}}
+retention: {{compact_files: 2, leftovers: {leftovers}, keep: {{bronze: 30d}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Proxy]:
+    with s3_server() as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxy(server: Proxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    for name, value in environment(server.url).items():
+        monkeypatch.setenv(name, value)
+    server.faults.clear()
+    yield server
+    assert server.unspent() == [], "a fault that met no request"
+
+
+@pytest.fixture
+def job(proxy: Proxy, request: pytest.FixtureRequest) -> Job:
+    return make_job(request.node.name)
+
+
+def make_job(name: str, leftovers: str = "1d") -> Job:
+    prefix = "".join(letter if letter.isalnum() else "-" for letter in name)
+    return parse_job("job.yaml", JOB.format(bucket=BUCKET, prefix=prefix, leftovers=leftovers))
+
+
+def store_of(job: Job) -> ObjectStore:
+    return ObjectStore(job.warehouse, job.storage.settings)
+
+
+def landing_of(job: Job) -> ObjectLanding:
+    return ObjectLanding(store_of(job), job.name)
+
+
+def parquet(seqs: list[int]) -> bytes:
+    import pyarrow.parquet as pq
+
+    target = io.BytesIO()
+    pq.write_table(pa.table({"seq": seqs}), target)
+    return target.getvalue()
+
+
+def staged(landing: ObjectLanding, number: int, name: str = "") -> ObjectBatch:
+    """A batch of ten rows whose file is there; nothing is committed."""
+    batch = landing.begin("q", number, [("s", 10 * number, 10 * number + 10)])
+    assert batch is not None
+    data = parquet(list(range(10 * number, 10 * number + 10)))
+    file = f"{name or number}.parquet"
+    landing.store.put(f"bronze/{file}", data)
+    batch.add("bronze", [WrittenFile(file, 10, len(data))])
+    return batch
+
+
+def seqs(job: Job) -> list[int]:
+    return sorted(row["seq"] for row in ObjectWarehouse(job).rows("bronze"))
+
+
+def test_batches_once(job: Job) -> None:
+    landing = landing_of(job)
+    for number in range(3):
+        staged(landing, number).land()
+    assert seqs(job) == list(range(30))
+    again = landing_of(job)
+    assert again.begin("q", 0, [("s", 0, 30)]) is None
+    rest = again.begin("q", 1, [("s", 20, 45)])
+    assert rest is not None
+    assert (rest.pieces, rest.trimmed) == ([("s", 30, 45)], True)
+
+
+@pytest.mark.parametrize("does", ["lost", "answer lost", "503", "412", "500"])
+def test_a_commit_whose_request_fails(proxy: Proxy, job: Job, does: str) -> None:
+    landing = landing_of(job)
+    staged(landing, 0).land()
+    proxy.faults.append(Fault("PUT", MANIFEST, does))
+    staged(landing, 1).land()
+    assert seqs(job) == list(range(20))
+    assert ObjectManifest(store_of(job)).state.number == 2
+
+
+def test_a_commit_that_arrives_though_its_driver_gave_up(proxy: Proxy, job: Job) -> None:
+    """All answers are lost: the driver cannot know, says so, and begins again from what it then finds."""
+    landing = landing_of(job)
+    batch = staged(landing, 0)
+    proxy.faults += [Fault("PUT", MANIFEST, "answer lost", times=1), Fault("PUT", MANIFEST, "lost", times=10_000)]
+    with pytest.raises(StoreUnreachable, match="cannot put _manifest/log"):
+        batch.land()
+    proxy.faults.clear()
+    landing.restart()
+    assert landing.begin("q", 0, [("s", 0, 10)]) is None, "it had landed"
+    staged(landing, 1).land()
+    assert seqs(job) == list(range(20))
+
+
+def test_a_put_that_arrives_after_its_driver_has_gone_on(job: Job) -> None:
+    """The entry of the first try becomes visible when the second is on its way: the second begins again."""
+    first, second = landing_of(job), landing_of(job)
+    late, next_try = staged(first, 0, "a"), staged(second, 0, "b")
+    late.land()
+    with pytest.raises(Overtaken, match="begins again"):
+        next_try.land()
+    second.restart()
+    assert second.begin("q", 0, [("s", 0, 10)]) is None
+    assert seqs(job) == list(range(10))
+
+
+def test_two_drivers_cannot_both_win(proxy: Proxy, job: Job) -> None:
+    """The other's entry is put between this one's look at the log and its put."""
+    one, other = landing_of(job), landing_of(job)
+    mine, theirs = staged(one, 0, "mine"), staged(other, 0, "theirs")
+    create = one.store.create
+
+    def after_theirs(name: str, data: bytes) -> bool:
+        one.store.create = create  # type: ignore[method-assign]
+        theirs.land()
+        return create(name, data)
+
+    one.store.create = after_theirs  # type: ignore[method-assign]
+    with pytest.raises(Overtaken):
+        mine.land()
+    assert ObjectWarehouse(job).files("bronze") == [f"{job.warehouse}/bronze/theirs.parquet"]
+
+
+def test_what_a_replaced_table_held_is_given_up(job: Job) -> None:
+    landing = landing_of(job)
+    landing.replaced.add("devices")
+    for number in range(2):
+        batch = staged(landing, number)
+        for table in ("devices", "_state/gaps"):
+            landing.store.put(f"{table}/{number}.parquet", parquet([number]))
+            batch.add(table, [WrittenFile(f"{number}.parquet", 1, 1)])
+        batch.land()
+    manifest = ObjectManifest(store_of(job))
+    assert manifest.files("devices") == ["devices/1.parquet"]
+    assert manifest.files("_state/gaps") == ["_state/gaps/1.parquet"]
+    assert sorted(manifest.state.retired) == ["_state/gaps/0.parquet", "devices/0.parquet"]
+
+
+def test_a_start_reads_few_entries(proxy: Proxy, job: Job) -> None:
+    landing = landing_of(job)
+    for number in range(STATE_EVERY + 3):
+        staged(landing, number).land()
+    proxy.seen.clear()
+    again = ObjectManifest(store_of(job))
+    gets = [path for method, path in proxy.seen if method == "GET" and "/_manifest/log/" in path and "?" not in path]
+    assert len(gets) == 3
+    assert again.state.landed == landing.manifest.state.landed
+    assert again.state.files == landing.manifest.state.files
+    assert (again.last, again.state.number) == (landing.manifest.last, STATE_EVERY + 3)
+
+
+def test_a_damaged_entry_is_named(job: Job) -> None:
+    landing = landing_of(job)
+    staged(landing, 0).land()
+    landing.store.put("_manifest/log/000000000001.json", b"{")
+    with pytest.raises(PipelineError, match=r"log/000000000001.json is damaged"):
+        ObjectManifest(store_of(job))
+
+
+def test_a_missing_entry_is_named(job: Job) -> None:
+    landing = landing_of(job)
+    for number in range(3):
+        staged(landing, number).land()
+    landing.store.delete(["_manifest/log/000000000002.json"])
+    with pytest.raises(PipelineError, match=r"log/000000000002.json is missing"):
+        ObjectManifest(store_of(job))
+
+
+@pytest.mark.parametrize("does", ["answer lost", "lost", "412"])
+def test_a_delta_log_follows_the_manifest(proxy: Proxy, job: Job, does: str) -> None:
+    """Also when the answers to its commits are lost, and when a driver died between the two commits."""
+    pytest.importorskip("deltalake", reason="deltalake is not installed: pip install '.[delta]'")
+    from deltalake import DeltaTable
+
+    store = store_of(job)
+    follows = ObjectDelta(store, job.name, set())
+    with_log = ObjectLanding(store, job.name, follows)
+    staged(with_log, 0).land()
+    proxy.faults.append(Fault("PUT", "_delta_log/", does, times=2))
+    staged(with_log, 1).land()
+    staged(landing_of(job), 2).land()  # a driver that died before it came to the log
+    with_log.restart()
+    staged(with_log, 3).land()
+    table = DeltaTable(f"{job.warehouse}/bronze", storage_options=delta_options(store.settings))
+    assert sorted(table.to_pyarrow_table()["seq"].to_pylist()) == list(range(40))
+    assert table.transaction_version("mqgate/plant") == 4
+
+
+# ---- compaction
+
+
+def test_the_same_rows_in_one_file_while_batches_land(job: Job) -> None:
+    landing = landing_of(job)
+    for number in range(4):
+        staged(landing, number).land()
+    on_its_way = staged(landing, 4)
+    assert compact(job) == {"bronze": 4}
+    on_its_way.land()
+    assert seqs(job) == list(range(50))
+    assert len(ObjectWarehouse(job).files("bronze")) == 2
+    kept = [one.name for one in landing.store.names("bronze")]
+    assert len(kept) == 6, "a reader may hold the names of the small ones"
+    assert remove_leftovers(job) == 0
+
+
+def test_left_overs_go_and_nothing_else(job: Job, request: pytest.FixtureRequest) -> None:
+    landing = landing_of(job)
+    for number in range(4):
+        staged(landing, number).land()
+    staged(landing, 4, "dead-driver")
+    compact(job)
+    assert remove_leftovers(make_job(request.node.name, leftovers="0s")) == 5
+    assert seqs(job) == list(range(40))
+    assert len(list(landing.store.names("bronze"))) == 1
+    assert remove_leftovers(make_job(request.node.name, leftovers="0s")) == 0
+
+
+def test_a_removed_file_can_not_be_landed_any_more(job: Job, request: pytest.FixtureRequest) -> None:
+    """A driver that slept longer than left-overs are kept."""
+    landing = landing_of(job)
+    asleep = staged(landing, 0, "old")
+    assert remove_leftovers(make_job(request.node.name, leftovers="0s")) == 1
+    with pytest.raises(Overtaken, match=r"old.parquet was removed"):
+        asleep.land()
+    landing.restart()
+    staged(landing, 0, "new").land()
+    assert seqs(job) == list(range(10))
+
+
+def test_a_batch_that_lands_before_the_removal_keeps_its_files(
+    job: Job, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing = landing_of(job)
+    slow = staged(landing, 0)
+    commit = ObjectManifest.commit
+
+    def landed_first(self: ObjectManifest, kind: str, *rest: object) -> int:
+        if kind == "remove":
+            slow.land()
+        return commit(self, kind, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ObjectManifest, "commit", landed_first)
+    with pytest.raises(Overtaken, match="run this command again"):
+        remove_leftovers(make_job(request.node.name, leftovers="0s"))
+    assert seqs(job) == list(range(10))
+
+
+def test_old_files_are_given_up(job: Job) -> None:
+    landing = landing_of(job)
+    staged(landing, 0).land()
+    assert expire(job) == {}
+    assert expire(job, now=2**32) == {"bronze": 1}
+    assert seqs(job) == []
+    assert landing_of(job).begin("q", 0, [("s", 0, 10)]) is None, "what has landed does not land again"
+
+
+# ---- what a store can do
+
+
+def test_a_store_that_honours_the_condition(job: Job) -> None:
+    ObjectWarehouse(job).check()
+    assert [one.name for one in store_of(job).names("_manifest")] == []
+
+
+def test_a_store_that_ignores_the_condition(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = store_of(job)
+    put = store._put
+    monkeypatch.setattr(store, "_put", lambda name, data, **_how: put(name, data))
+    with pytest.raises(StoreRefuses, match="does not honour conditional puts"):
+        store.check()
+
+
+def test_no_such_bucket(proxy: Proxy) -> None:
+    with pytest.raises(StoreRefuses, match="there is no such bucket: make it"):
+        ObjectStore("s3://nobody/x", StoreSettings(patience=2)).check()
+
+
+def test_credentials_that_are_refused(proxy: Proxy, job: Job) -> None:
+    proxy.faults.append(Fault("PUT", "/_manifest/probe/", "403"))
+    with pytest.raises(StoreRefuses, match=r"refuses to put .*check the credentials"):
+        store_of(job).check()
+
+
+def test_nobody_at_the_endpoint() -> None:
+    settings = StoreSettings("http://127.0.0.1:9", "us-east-1", timeout=1, patience=1)
+    with pytest.raises(StoreUnreachable, match="is the endpoint right"):
+        ObjectStore("s3://lake/x", settings).get("y")
+
+
+def test_entries_are_readable(job: Job) -> None:
+    """Somebody else's program can follow the log: this is its format."""
+    landing = landing_of(job)
+    staged(landing, 0).land()
+    entry = json.loads(landing.store.get("_manifest/log/000000000001.json") or b"")
+    assert (entry["number"], entry["kind"], entry["replaces"]) == (1, "batch", [])
+    assert entry["record"]["tables"]["bronze"]["files"][0][0] == "0.parquet"

@@ -1,0 +1,173 @@
+"""`mqgate pipeline init`: a job for what is on a queue that passes the check; errors of commands in one sentence."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from device_fleet import SMALL, Fleet, put, write_journal
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
+pytest.importorskip("numpy", reason="numpy is not installed: pip install '.[spark]'")
+
+from gateway.pipeline.commands import pipeline
+from gateway.pipeline.drain.journal_server import serve
+from gateway.pipeline.errors import LeaseHeld
+from gateway.pipeline.jobs.job import Job, parse_job
+from gateway.pipeline.jobs.proposal import job_text, propose
+from gateway.pipeline.journal.owner import Owner
+from gateway.pipeline.journal.service import PipelineService
+from gateway.pipeline.sentences import sentence
+from gateway.pipeline.source.options import Options
+from gateway.queue_manager.journal.store import Store
+
+JOB = "version: 1\nname: plant\nsource: {{queue: Q, {source}}}\nwarehouse: {warehouse}\n{more}"
+
+
+def asked(*words: object, code: int = 0) -> str:
+    done = CliRunner().invoke(pipeline, [str(word) for word in words])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def proposed(payloads: list[bytes], **more: Any) -> Job:
+    row = {"queue": "Q", "client_id": "dev1", "properties": {}, "dlq_reason": None} | more
+    found = propose([row | {"payload": payload} for payload in payloads])
+    return parse_job("job.yaml", job_text(found, Options(queue="PLANT.*", path="x"), "./lake"))
+
+
+def columns_of(job: Job) -> dict[str, str]:
+    return {column.name: f"{column.type} {column.unit}" for column in job.silver[0].columns}
+
+
+def test_a_job_for_a_fleet(tmp_path: Path) -> None:
+    write_journal(tmp_path / "journal", 300, Fleet(devices=20))
+    file = tmp_path / "job.yaml"
+    assert "wrote" in asked("init", "TELEMETRY.*", "--path", tmp_path / "journal", "-o", file)
+    assert "1 silver" in asked("check", file)
+    job = parse_job("job.yaml", file.read_text())
+    silver = job.silver[0]
+    assert silver.decode == "json"
+    assert (silver.key, silver.event_time) == (("device",), "ts")
+    assert columns_of(job) | {"device": "string iso", "n": "bigint iso", "ts": "timestamp ms"} == columns_of(job)
+    assert columns_of(job)["temperature"] == "double iso"
+    assert [gold.kind for gold in job.gold] == ["last", "window", "gaps"]
+    assert "is there already" in asked("init", "TELEMETRY.*", "--path", tmp_path / "journal", "-o", file, code=1)
+
+
+def test_an_empty_queue(tmp_path: Path) -> None:
+    write_journal(tmp_path / "journal", 1)
+    said = asked("init", "NOTHING", "--path", tmp_path / "journal", "-o", tmp_path / "job.yaml", code=1)
+    assert said == "there is no message on NOTHING: put some there first, or name another queue\n"
+
+
+def test_types_and_names() -> None:
+    document = {
+        "when": "2026-11-23T12:00:00Z", "ok": True, "seq": 7, "tempC": 21, "status": "warm", "list": [1, 2],
+        "place": {"line": 3, "in": {"x": 1.5, "deep": {"er": 1}}}, "Straße 7": "x", "2nd": None,
+    }  # fmt: skip
+    texts = [json.dumps(document | {"tempC": value}).encode() for value in (21, 21.5)]
+    job = proposed(texts, properties={"site": "lima", "line": "7"})
+    assert columns_of(job) == {
+        "when": "timestamp iso", "ok": "boolean iso", "payload_seq": "bigint iso", "temp_c": "double iso",
+        "payload_status": "string iso", "line": "bigint iso", "x": "double iso", "c_2nd": "string iso",
+        "stra_e_7": "string iso", "site": "string iso", "properties_line": "bigint iso",
+    }  # fmt: skip
+    paths = {column.name: column.path for column in job.silver[0].columns}
+    assert (paths["line"], paths["properties_line"]) == ("payload.place.line", "properties.line")
+    assert job.silver[0].key == ("client_id",)
+
+
+@pytest.mark.parametrize(
+    ("payloads", "decode"), [([b"21.5", b"22"], "text"), ([b"\xff\xfe\x00"], "raw"), ([b"\xa1\x61t\x15"], "cbor")]
+)
+def test_other_payloads(payloads: list[bytes], decode: str) -> None:
+    if decode == "cbor":
+        pytest.importorskip("cbor2", reason="cbor2 is not installed: pip install '.[spark]'")
+    assert proposed(payloads).silver[0].decode == decode
+
+
+def test_dead_letters_alone() -> None:
+    job = proposed([b"{}"], dlq_reason=2085)
+    assert [gold.kind for gold in job.gold] == ["dead_letters"]
+
+
+# ---- errors
+
+
+def test_a_token_that_is_refused(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "journal", clock=time.time, options=SMALL)
+    put(store, "Q", *Fleet().batch(3))
+    service = PipelineService(Owner(store), tmp_path / "journal")
+    server = serve("127.0.0.1", 0, service.handle, "right", lambda: "", None)
+    try:
+        file, token = tmp_path / "job.yaml", tmp_path / "token"
+        token.write_text("wrong\n")
+        source = f'url: "http://127.0.0.1:{server.server_port}", token_file: {token}'
+        file.write_text(JOB.format(source=source, warehouse="lake", more=""))
+        for words in (("status", file), ("groups", "remove", file, "plant")):
+            said = asked(*words, code=3)
+            assert "refuses the token: give the gateway's admin token" in said
+            assert said.count("\n") == 1
+        assert "Traceback" in asked("status", file, "--verbose", code=3)
+        token.unlink()
+        assert asked("status", file, code=3).endswith("correct the path, or what this user may do there\n")
+    finally:
+        server.shutdown()
+        server.server_close()
+        store.close()
+
+
+def test_a_warehouse_that_refuses(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    (tmp_path / "lake").write_text("a file")
+    file.write_text(JOB.format(source="path: x", warehouse="lake/below", more=""))
+    said = asked("run", file, "--once", code=3)
+    assert "/lake/below cannot be written (Not a directory): correct `warehouse`" in said
+    assert said.count("\n") == 1
+
+
+def test_a_catalog_that_is_not_there(tmp_path: Path) -> None:
+    pytest.importorskip("pyiceberg", reason="pyiceberg is not installed: pip install '.[iceberg]'")
+    file = tmp_path / "job.yaml"
+    more = "format: iceberg\ncatalog: {uri: 'sqlite:///nowhere/x.db'}\n"
+    file.write_text(JOB.format(source="path: x", warehouse="lake", more=more))
+    for words in (("check", file), ("run", file, "--once"), ("compact", file)):
+        assert "correct `catalog.uri`" in asked(*words, code=3)
+
+
+def test_every_command_can_say_more() -> None:
+    for name, command in pipeline.commands.items():
+        below = getattr(command, "commands", {name: command})
+        for each in below.values():
+            assert any("--verbose" in one.opts for one in each.params), each.name
+
+
+QUERY = """[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed
+Traceback (most recent call last):
+  File "x.py", line 1, in latestOffset
+gateway.pipeline.errors.WrongOption: consumer group 'a' reads 'Q', not 'R': choose another group name
+  at org.apache.spark.Frame(Frame.scala:1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (RuntimeError(QUERY), "consumer group 'a' reads 'Q', not 'R': choose another group name"),
+        (LeaseHeld("stop that driver"), "stop that driver"),
+        (PermissionError(13, "Permission denied", "/lake"), "/lake: Permission denied: correct the path"),
+        (
+            ValueError("x\n[UNRESOLVED_COLUMN.WITH] A column `a`.\nat b"),
+            "[UNRESOLVED_COLUMN.WITH] A column `a`: the same",
+        ),
+        (KeyError("a"), "'a': the same command with --verbose says where"),
+    ],
+)
+def test_sentences(error: Exception, says: str) -> None:
+    assert sentence(error).startswith(says)
+    assert "\n" not in sentence(error)
