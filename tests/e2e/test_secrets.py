@@ -33,10 +33,13 @@ PLANTED = {
     "operator": "planted-operator-token-6", "reader": "planted-reader-token-7",
     "wrong": "planted-wrong-password-8", "payload": "planted-payload-9", "will": "planted-will-10",
     "property": "planted-property-11", "posted": "planted-posted-12",
+    "client": "planted-client-secret-13", "directory": "planted-directory-14",
 }  # fmt: skip
 ENVIRONMENT = {
     "MQGATE_SECURITY__USERS__CAROL__PASSWORD": PLANTED["users.environment"],
     "MQGATE_QUEUE_MANAGER__EMBEDDED__USERS__ADMIN__PASSWORD": PLANTED["mqi.environment"],
+    "MQGATE_ADMIN__OIDC__CLIENT_SECRET": PLANTED["client"],
+    "MQGATE_ADMIN__LDAP__PASSWORD": PLANTED["directory"],
 }
 
 
@@ -77,7 +80,20 @@ class World:
 listeners:
   - {{name: plain, port: 0}}
   - {{name: tls, port: 0, tls: {{certificate: {certificate}, key: {self.key}}}}}
-admin: {{token_file: w.token, read_token_file: r.token}}
+admin:
+  token_file: w.token
+  read_token_file: r.token
+  oidc:
+    issuer: http://127.0.0.1:9
+    client_id: mqgate
+    gateway_url: http://127.0.0.1:9160
+    roles: [{{value: operators, role: operator}}]
+  ldap:
+    servers: ["ldap://127.0.0.1:9"]
+    start_tls: false
+    search_base: "ou=people,dc=plant"
+    bind_dn: "cn=reader,dc=plant"
+    roles: [{{group: "cn=operators,dc=plant", role: operator}}]
 queue_manager: {{embedded: {{path: {directory}/data, users: {{admin: {{}}, app: {{password_file: mqi.pw}}}}}}}}
 security:
   users: {{alice: {{password_file: alice.pw}}, carol: {{}}}}
@@ -163,6 +179,10 @@ def said_by(world: World) -> dict[str, str]:
         for path in ("/metrics", "/readyz", "/api/v1/settings", "/api/v1/overview", "/api/v1/clients", "/api/v1/me",
                      "/api/v1/clients/d-alice", "/api/v1/log", "/api/v1/rules", "/api/v1/nothing"):  # fmt: skip
             said[f"GET {path} {token}"] = world.ask("GET", path, token)
+    said["sign-in elsewhere"] = world.ask("GET", "/api/v1/sign-in/begin", PLANTED["reader"])
+    said["sign-in by the directory"] = world.ask(
+        "POST", "/api/v1/session", PLANTED["reader"], {"user": "erin", "password": PLANTED["wrong"]}
+    )
     said["wrong body"] = world.ask("PUT", "/api/v1/log", PLANTED["operator"], {"level": "debug", "x": {}})
     world.ask("POST", "/api/v1/queues/MQGATE.DEFAULT/messages", PLANTED["operator"], {"text": PLANTED["posted"]})
     written = world.settings.read_text()
@@ -171,7 +191,7 @@ def said_by(world: World) -> dict[str, str]:
     )
     said["reload, a password in the file"] = world.ask("POST", "/api/v1/reload", PLANTED["operator"], {})
     assert "a password stands in a file" in said["reload, a password in the file"]
-    world.settings.write_text(written.replace("token_file: w.token", f"tokn_file: {PLANTED['wrong']}"))
+    world.settings.write_text(written.replace("  token_file: w.token", f"  tokn_file: {PLANTED['wrong']}"))
     said["reload, a misspelt key"] = world.ask("POST", "/api/v1/reload", PLANTED["operator"], {})
     said["mqgate check, a misspelt key"] = world.command("check", str(world.settings))
     assert "is not a known key" in said["mqgate check, a misspelt key"]
