@@ -199,7 +199,7 @@ class Api(Bounded):
             self._guard.audit(Act(caller, asked.peer, f"{asked.method} {what}", place, told, status, body))
         return found
 
-    def _later(self, request: Request, later: Later, asked: _Asked) -> int:
+    def _later(self, request: Request, later: Later, asked: _Asked) -> int | bytes:
         gone: list[object] = []
         request.notifyFinish().addErrback(gone.append)  # the client has not waited for it
 
@@ -211,7 +211,11 @@ class Api(Bounded):
                 request.write(body)
                 request.finish()
 
-        later.begin(answered)
+        try:
+            later.begin(answered)
+        except Exception as error:  # noqa: BLE001 -- as in `render`: it has not begun
+            status, answer = self._outcome(request, error, asked)
+            return _written(request, status, answer)
         return int(NOT_DONE_YET)
 
     def _dispatch(self, request: Request, asked: _Asked) -> tuple[int, object]:

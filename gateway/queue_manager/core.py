@@ -331,7 +331,7 @@ class Core:
         if queue.triggers:
             for arrived in self.on_arrivals:
                 arrived(queue, unit)
-        if queue.waiters or queue.consumers or queue.served is not None:
+        if queue.waiters.count or queue.consumers or queue.served is not None:
             self.wake(queue, _correl_ids(queue.name, unit))
 
     def _note_expiry(self, name: str, expiries: Sequence[int]) -> None:
@@ -349,7 +349,7 @@ class Core:
     def wake(self, queue: LocalQueue, correl_ids: Collection[bytes] | None = None) -> None:
         """Try waiting gets and call consumers again: something has changed on the queue; where that is nothing but
         messages with these CorrelIds, those gets that they concern."""
-        if queue.waiters:
+        if queue.waiters.count:
             if self.served_through is None:
                 self.afterwards(lambda: self._serve(queue, correl_ids))
             else:

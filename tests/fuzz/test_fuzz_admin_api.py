@@ -28,9 +28,11 @@ NOT_SAID_BY_A_SCHEMA = (
     "POST /explain",
     "POST /queues/{queue}/messages",
     "POST /session",
+    "PUT /device-roles/{role}",
+    "PUT /mapping",
 )
-"""What these refuse no schema says: `confirm` repeats the name, topics and names of properties have rules, and
-guesses are bounded."""
+"""What these refuse no schema says: `confirm` repeats the name, topics, filters and names of properties have rules,
+guesses are bounded, and a mapping file is one that the gateway has."""
 SETTINGS = """
 admin: {token_file: admin.token}
 mappings: [plant.yaml]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from gateway.access.granted import NoLists, lists_of
@@ -74,7 +76,7 @@ class UserViews:
             user, answer = self._changed(one, mode)
             users.append(user)
             answers.append(answer)
-        return _committed(lambda done: store.change(users, done=done), {"items": answers})
+        return _committed(partial(store.change, users), {"items": answers})
 
     def _changed(self, one: dict[str, Any], mode: str) -> tuple[User, dict[str, str]]:
         name, answer = one["user"], {"user": one["user"]}
@@ -110,7 +112,7 @@ class UserViews:
     def delete(self, call: Call) -> tuple[int, object]:
         """DELETE /device-users/{user}."""
         user = self._user(call.path["user"])
-        return _committed(lambda done: self._there.change(gone=[user], done=done), None, 204)
+        return _committed(partial(self._there.change, gone=[user]), None, 204)
 
     def roles(self, _call: Call) -> tuple[int, object]:
         """GET /device-roles."""
@@ -124,7 +126,7 @@ class UserViews:
         except NoLists as error:
             raise Problem(422, "Not possible", str(error)) from error
         role = Role(call.path["role"], *lists)
-        return _committed(lambda done: self._there.change(roles=[role], done=done), _role(role))
+        return _committed(partial(self._there.change, roles=[role]), _role(role))
 
     def delete_role(self, call: Call) -> tuple[int, object]:
         """DELETE /device-roles/{role}: while users have it, it stays."""
@@ -133,12 +135,12 @@ class UserViews:
             raise Problem(404, "Not found", f"there is no role {call.path['role']}")
         if any(one.role == role.name for one in self._there.managed.users.values()):
             raise Problem(409, "In use", f"users have the role {role.name}: give them another one first")
-        return _committed(lambda done: self._there.change(gone=[role], done=done), None, 204)
+        return _committed(partial(self._there.change, gone=[role]), None, 204)
 
 
-def _committed(begin: Any, answer: object, status: int = 200) -> tuple[int, object]:
+def _committed(begin: Callable[..., None], answer: object, status: int = 200) -> tuple[int, object]:
     """Answered when it is on the queue."""
-    return 200, Later(lambda answered: begin(lambda: answered((status, answer))))
+    return 200, Later(lambda answered: begin(done=lambda: answered((status, answer))))
 
 
 def _shown(user: User) -> dict[str, object]:

@@ -14,9 +14,12 @@ else:
     compiled = True
 
 
-def length_of(column: list[bytes]) -> int:
+def length_in_python(column: list[bytes]) -> int:
     """The bytes of a column's values together."""
-    return compiled_columns.length(column) if compiled else sum(map(len, column))
+    return sum(map(len, column))
+
+
+length_of = compiled_columns.length if compiled else length_in_python
 
 
 def pair(into: dict[int, Token], ids: list[int], tokens: Sequence[Token]) -> None:

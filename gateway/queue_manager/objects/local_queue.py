@@ -38,19 +38,18 @@ class Waiters:
     """The gets that wait on a queue, in order. Those that wait for a CorrelId are found by it: of a hundred programs
     that wait for their replies on one queue, a reply concerns one."""
 
-    __slots__ = ("_by_correl_id", "_number", "_others")
+    __slots__ = ("_by_correl_id", "_number", "_others", "count")
 
     def __init__(self) -> None:
         self._number = 0
+        self.count = 0
         self._others: dict[int, Waiter] = {}
         self._by_correl_id: dict[bytes, dict[int, Waiter]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._others or self._by_correl_id)
 
     def add(self, waiter: Waiter) -> None:
         """The last in the order."""
         waiter.number = self._number = self._number + 1
+        self.count += 1
         if waiter.correl_id is None:
             self._others[waiter.number] = waiter
         else:
@@ -69,10 +68,10 @@ class Waiters:
     def remove(self, waiter: Waiter) -> None:
         """The get has been answered or given up."""
         if waiter.correl_id is None:
-            self._others.pop(waiter.number, None)
+            self.count -= self._others.pop(waiter.number, None) is not None
             return
         alike = self._by_correl_id.get(waiter.correl_id, {})
-        alike.pop(waiter.number, None)
+        self.count -= alike.pop(waiter.number, None) is not None
         if not alike:
             self._by_correl_id.pop(waiter.correl_id, None)
 
