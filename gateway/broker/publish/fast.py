@@ -161,12 +161,15 @@ class FastLane:
 
     def keep(self, connection: Connection, kept: dict[Route, tuple[bytes, bytes]]) -> None:
         """Retain payload and properties of the last publications on some routes."""
-        publications = self.publications
+        publications, client_id = self.publications, connection.session.client_id
         for route, (payload, block) in kept.items():
             try:
+                topic, qos = route.wire_topic, route.first >> 1 & 3
+                if not block and publications.retained.again(topic, payload, qos, client_id):
+                    continue
                 properties = decode_publish(block) if block else {}
                 publications.retained.keep(
-                    publications.publication(connection, route.wire_topic, payload, route.first, block, properties)
+                    publications.publication(connection, topic, payload, route.first, block, properties)
                 )
             except Exception as error:  # noqa: BLE001 -- as in `settle`
                 self.context.defect(connection, error)

@@ -42,6 +42,8 @@ class Retained:
         self._expiring: list[tuple[float, str]] = []
         self._records: dict[tuple[bytes, str, int], tuple[bytes, bytes]] = {}
         """By topic, client and QoS: see `_record_of`."""
+        self._nodes: dict[bytes, _Node] = {}
+        """By topic, of what was retained once more in the place of another."""
         self.count = 0
         self.bytes = 0
         self.number = 0
@@ -79,11 +81,31 @@ class Retained:
         if node is not None and before is not None and not kept.expires:  # as nearly always
             node.publication = kept
             self.bytes += more
+            if len(self._nodes) >= MOST_RECORDS:
+                self._nodes.clear()
+            self._nodes[kept.topic] = node
         else:
             self.restore(kept)
         key, front = self._record_of(kept)
         batch.replace(RETAINED, key, front + kept.payload)
         self.on_change(topic)
+
+    def again(self, topic: bytes, payload: bytes, qos: int, client_id: str) -> bool:
+        """Store what a client retains again and again on a topic, with nothing but its payload; False: `keep` has to
+        do it."""
+        batch, node, record = self.context.batch, self._nodes.get(topic), self._records.get((topic, client_id, qos))
+        before = node.publication if node is not None else None
+        if node is None or before is None or record is None or not payload or batch.undo is not None:
+            return False
+        more = len(payload) - len(before.payload) - len(before.properties)
+        if more > 0 and self.bytes + more > self.context.limits.max_retained_bytes:
+            return False
+        node.publication = kept = _Kept(topic, payload, qos, retain=True, client_id=client_id)
+        self.bytes += more
+        self.number = kept.number = self.number + 1
+        batch.replace(RETAINED, record[0], record[1] + payload)
+        self.on_change(topic.decode())
+        return True
 
     def _record_of(self, kept: _Kept) -> tuple[bytes, bytes]:
         """The key of a publication's record, and what stands there before the payload: remembered for those that a
@@ -161,6 +183,7 @@ class Retained:
         if path[-1].publication is None:
             return False
         self.bytes -= _size(path[-1].publication)
+        self._nodes.pop(path[-1].publication.topic, None)
         path[-1].publication = None
         self.count -= 1
         for depth in range(len(levels), 0, -1):

@@ -70,8 +70,9 @@ class RetainedElsewhere:
         """It is retained or cleared here with the open batch."""
         if topic in self._reading:
             self._changed.add(topic)
-        if len(topic.encode()) <= LONGEST_TOPIC:
-            for peer in self.peers():
+        peers = self.peers()
+        if peers and len(topic.encode()) <= LONGEST_TOPIC:
+            for peer in peers:
                 self.write(peer, {"kind": "retained", "topic": topic})
 
     def _is_others(self, topic: str) -> bool:

@@ -194,6 +194,11 @@ def _staying(under_way: UnderWay, plan: Plan, tokens: Sequence[int]) -> Sequence
 
 
 def _plan_takes(reader: Reader, under_way: UnderWay, plan: Plan, queue: str, key: bytes, tokens: Sequence[int]) -> None:
+    if len(tokens) == 1 and not under_way.leaving:
+        found = reader.index.run_of(queue, key, tokens[0])
+        if found is not None:
+            (plan.volatile_takes if found[1] else plan.links.takes).append(found[0])
+            return
     lookup = reader.index.runs_of(queue, key, consecutive(_staying(under_way, plan, tokens)))
     for run, volatile in lookup.runs:
         (plan.volatile_takes if volatile else plan.links.takes).append(run)

@@ -111,8 +111,6 @@ class Index:
         """Remove the lanes of a key without messages: keys come and go with sessions. Queues without keys keep their
         lanes.
         """
-        if lane.depth or not lane.key:
-            return
         lanes, key = lane.queue.lanes, lane.key
         if not any(each.depth for each in self.chain(lane.queue.name, key)):
             lanes.pop(key, None)
@@ -144,7 +142,8 @@ class Index:
             if lane is None:
                 continue
             lane.take(first, count, released)
-            self._forget_if_empty(lane)
+            if not lane.depth and lane.key:
+                self._forget_if_empty(lane)
             gone.append(range(first, first + count))
         self._forget_numbers(gone)
         self.space.release(released, by)
@@ -176,7 +175,8 @@ class Index:
             self.space.moved(place, to_first, count, target)
             self.space.refer(by, place)
             self._move_numbers(first, to_first, count)
-        self._forget_if_empty(source)
+        if not source.depth and source.key:
+            self._forget_if_empty(source)
 
     def _move_numbers(self, first: int, to_first: int, count: int) -> None:
         if self.hidden:
@@ -225,6 +225,22 @@ class Index:
         by.state += 1
 
     # ---- questions
+
+    def only(self, queue: str, key: bytes) -> int:
+        """The token of the one message of a key, as of most state records; -1 where there is another number of them,
+        or where it may be hidden."""
+        entry = self.queues.get(queue)
+        lane = entry.lanes.get(key) if entry is not None else None
+        if lane is None or lane.depth != 1 or lane.lower is not None or lane.removed or self.hidden:
+            return -1
+        return lane.rank << NUMBER_BITS | lane.runs[lane.start]
+
+    def run_of(self, queue: str, key: bytes, token: int) -> tuple[TokenRun, bool] | None:
+        """One message, and whether it is non-persistent; None if it is not there."""
+        name, number = (queue, key, token >> NUMBER_BITS), token & NUMBER_MASK
+        lane = self.find(name)
+        place = lane.place(number) if lane is not None else -1
+        return (TokenRun(name, number, 1), bool(place >> ROW_BITS & VOLATILE)) if place >= 0 else None
 
     def runs_of(self, queue: str, key: bytes, wanted: Iterable[tuple[int, int]]) -> Found:
         """Look up runs of tokens (first, count)."""

@@ -15,6 +15,8 @@ EMPTY = array("Q")
 """The runs of lanes that have none yet; never changed."""
 FOLD_AT = 32
 TRIM_AT = 3 * 1024
+TRIM_FEW_AT = 3 * 8
+"""Where few runs are left: a lane of one state record, which is replaced again and again, stays short."""
 CUT_FROM = 4
 """So many messages that leave the middle of a run cut it in two; fewer are noted one by one."""
 CUT_UP_TO = 3 * 1024
@@ -130,6 +132,10 @@ class Lane:
 
     def take(self, first: int, count: int, released: Released) -> int:
         """Remove those of `count` numbers from `first` that are in the lane; how many they were."""
+        place = self.shift(first, count)
+        if place >= 0:  # as nearly always
+            released.append((place, count))
+            return count
         end, taken = first + count, 0
         while first < end:
             at = self.locate(first)
@@ -205,11 +211,9 @@ class Lane:
                 break
             removed.discard(runs[start])
             count = 1
-        if start >= TRIM_AT and start * 2 >= len(runs):
+        left = len(runs) - start
+        if not left or (start >= TRIM_AT and start >= left) or (start >= TRIM_FEW_AT and left <= TRIM_FEW_AT):
             del runs[:start]
-            start = 0
-        elif start == len(runs):
-            del runs[:]
             start = 0
         self.start = start
 
