@@ -348,7 +348,8 @@ class Batch:
         """The destination with an address, for messages of the rule with this policy."""
         destination = self.destinations.get(address)
         if destination is None:
-            self.noting(self.destinations, address)
+            if self.undo is not None:
+                self.undo.key(self.destinations, address)
             destination = self.destinations[address] = Destination(address, policy)
         else:
             if self.undo is not None:

@@ -126,7 +126,10 @@ def committed(counters: Counters, queue_manager: str, batch: Batch) -> int:
             if known is None:
                 known = plain[name] = [0, 0]
             known[0] += rows
-            known[1] += length_of(puts.heads) + length_of(puts.bodies)
+            if rows == 1:
+                known[1] += len(puts.heads[0]) + len(puts.bodies[0])
+            else:
+                known[1] += length_of(puts.heads) + length_of(puts.bodies)
             continue
         dead_letters = destination.dead_letters
         if dead_letters:

@@ -194,10 +194,14 @@ class Translator:
             self._placer.publish_columns(puts.queue.removeprefix(TOPIC_PREFIX), puts, own)
             return sum(map(len, bodies))
         target, queue, limit = self._resolve(puts.queue, puts.queue_manager)
-        length, longest = extent(bodies)
-        is_alike = len(heads) == 1 or same(heads)
+        if len(heads) == 1:
+            length, longest, is_alike = len(bodies[0]), len(bodies[0]), True
+        else:
+            length, longest = extent(bodies)
+            is_alike = same(heads)
         known = self._about(heads[0]) if is_alike else _about(heads)
-        heads = self._as_put(puts, target, known)
+        if puts.priority < 0 or not known.plain_reply:
+            heads = self._as_put(puts, target, known)
         if queue is None or not known.quiet:
             target.check_put()
             self._placer.place_columns(target, replace(puts, heads=heads), own)

@@ -112,7 +112,8 @@ def _name_groups(groups: list[LanePuts], number: int) -> list[tuple[LaneName, in
             named[-1] = name, before + rows
         else:
             queue, key, priority = group.queue, group.key, group.priority
-            check_lane(queue, key, priority)
+            if len(queue) > 48 or len(key) > MAX_KEY or not 0 <= priority < PRIORITIES:
+                check_lane(queue, key, priority)
             base = (PRIORITIES - 1 - priority) << NUMBER_BITS
             named.append(((queue, key, PRIORITIES - 1 - priority), rows))
         group.tokens = range(base + number, base + number + rows)

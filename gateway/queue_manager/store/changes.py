@@ -41,11 +41,7 @@ def apply(index: Index, extent: Extent | None, changes: Changes) -> None:
     if changes.numbers is not None:
         _carry(index, extent, changes)
     else:
-        number = changes.first_number
-        for name, rows in changes.groups:
-            index.put(name, number, rows, place)
-            number += rows
-            place += rows
+        number = changes.first_number + index.put(changes.groups, changes.first_number, place)
         if extent is not None and number > changes.first_number:
             extent.numbers = _widened(extent.numbers, changes.first_number, number)
     if changes.longest >= BIG_ROW:

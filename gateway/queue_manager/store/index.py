@@ -119,10 +119,19 @@ class Index:
 
     # ---- applying what a frame says
 
-    def put(self, name: LaneName, first: int, count: int, place: int) -> None:
-        """`count` new messages whose rows begin at `place`."""
-        self._count_rows(place >> ROW_BITS, count)
-        self.lane(name).append(first, count, place)
+    def put(self, groups: Iterable[tuple[LaneName, int]], first: int, place: int) -> int:
+        """The new messages of a frame, whose rows begin at `place`, by lane; how many they are."""
+        begin, queues = first, self.queues
+        for name, count in groups:
+            queue = queues.get(name[0])
+            lane = queue.lanes.get(name[1]) if queue is not None else None
+            if lane is None or lane.rank != name[2]:
+                lane = self.lane(name)
+            lane.append(first, count, place + first - begin)
+            first += count
+        if first > begin:
+            self._count_rows(place >> ROW_BITS, first - begin)
+        return first - begin
 
     def _count_rows(self, frame: int, rows: int) -> None:
         """`rows` live rows lie in `frame`."""
