@@ -118,6 +118,7 @@ ROWS: list[tuple[str, list[Panel]]] = [
                 [
                     Query(rate("mqgate_mqtt_logins_total", "method"), "{{method}}"),
                     Query(rate("mqgate_identity_requests_total", "method, result"), "asked: {{method}} {{result}}"),
+                    Query(rate("mqgate_device_events_total", "kind, result"), "event: {{kind}} {{result}}"),
                 ],
                 "cps",
             ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from gateway.app import log_lines
+from gateway.app.device_events import DeviceEventQueue
 from gateway.config.counting import counted
 from gateway.observe import logs
 from gateway.observe.client_history import ClientHistory
@@ -28,6 +29,8 @@ class ClientLog:
         self.history = ClientHistory()
         self.connections = False
         """Whether each connection is a line at `info` when it begins."""
+        self.events: DeviceEventQueue | None = None
+        """Where device events go, if they are wanted."""
 
     def connected(self, connection: Connection) -> None:
         """A device is in: a line at `info` if wanted, else at `debug`; the end of the connection is always one."""
@@ -37,6 +40,9 @@ class ClientLog:
         self.history.add(time.time(), session.client_id, "connected", "connected", **about, protocol=protocol)
         write = log.info if self.connections else log.debug
         write("connected", "connected", client_id=session.client_id, protocol=protocol, **about)
+        if self.events is not None:
+            self.events.add("connected", session.client_id, link.peer, listener=link.listener,
+                            user=session.user or None, protocol=protocol)  # fmt: skip
 
     def ended(self, connection: Connection, why: str) -> None:
         """A connection has ended, or was refused."""
@@ -47,8 +53,29 @@ class ClientLog:
             if request is not None and request.client_id:
                 self._note(request.client_id, "refused", said, reason=connection.rejected, peer=link.peer,
                            listener=link.listener, user=request.username)  # fmt: skip
+            if self.events is not None:
+                client_id, user = (request.client_id, request.username) if request is not None else ("", None)
+                self.events.add("refused", client_id, link.peer, listener=link.listener, user=user,
+                                reason=connection.rejected, text=said)  # fmt: skip
         elif connection.publisher.client_id:
             self._note(connection.session.client_id, "disconnected", said, reason=why, peer=link.peer)
+            if self.events is not None:
+                session = connection.session
+                self.events.add("disconnected", session.client_id, link.peer, listener=link.listener,
+                                user=session.user or None, reason=why, text=said)  # fmt: skip
+
+    def denied(self, connection: Connection, direction: str, topic: str) -> None:
+        """The access list has refused a publication or a subscription."""
+        if self.events is not None:
+            link, session = connection.link, connection.session
+            self.events.add("denied", session.client_id, link.peer, listener=link.listener, user=session.user or None,
+                            direction=direction, topic=topic)  # fmt: skip
+
+    def not_admitted(self, listener: str, peer: str, why: str) -> None:
+        """A connection was refused before its CONNECT."""
+        log_lines.not_admitted(listener, peer, why)
+        if self.events is not None:
+            self.events.add("refused", "", peer, listener=listener, reason="not_admitted", text=why)
 
     def full(self, session: Session) -> None:
         """No more is stored for a client until it acknowledges something."""

@@ -172,6 +172,7 @@ class Gateway:
         for connection in list(parts.engine.connections):
             parts.engine.context.close(connection, "draining")
         parts.engine.flush()
+        parts.device_events.end()
         for port in (self.admin_port, self.mqi_port):
             if port is not None:
                 port.stopListening()
@@ -214,6 +215,7 @@ class Gateway:
         parts.engine.router.use(table)
         parts.consumers.use(table)
         use_access()
+        parts.use_events()
         use_people()
         self.audit.keep = settings.admin.audit_keep
         self.guard.use(guard)

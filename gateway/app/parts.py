@@ -16,6 +16,7 @@ from gateway.app import log_lines
 from gateway.app.access import access_of
 from gateway.app.client_log import ClientLog
 from gateway.app.data_directory import make_private, own_secret
+from gateway.app.device_events import DeviceEventQueue
 from gateway.app.embedded import open_embedded
 from gateway.app.incomplete_messages import IncompleteMessages
 from gateway.app.inspection import inspection_of, questions_of
@@ -73,6 +74,7 @@ class Parts:
         self.access = access_of(settings, self.scheduler, own_secret(self.directory), self.counters)
         self.people = people_of(settings, self.directory, own_secret(self.directory), self.scheduler.soon)
         self.engine = self._make_engine()
+        self.use_events()
         self.users = UserStore(self.engine, self.access.managed) if settings.security.managed else None
         self.hub = Hub(reactor, self.engine)
         self.engine.context.on_pause = self.hub.pause
@@ -84,7 +86,7 @@ class Parts:
         self.hub.rates = SendRates(client_rates(settings), time.monotonic)
         self.listeners = Listeners(reactor, self.engine, self.hub, settings.limits)
         self.listeners.admission.certificate_user = settings.security.certificate_user
-        self.listeners.admission.on_refused = log_lines.not_admitted
+        self.listeners.admission.on_refused = self.clients.not_admitted
         self.consumers = Consumers(self.engine.context, self.engine.handover)
         self.incomplete = IncompleteMessages(self.consumers.incomplete)
         self.started_at, self.heartbeat = time.time(), time.monotonic()
@@ -117,12 +119,22 @@ class Parts:
         self.access.granted.on_changed = engine.in_flight.check_rights_of
         engine.context.set_aside.on_defect = log_lines.set_aside
         engine.context.stored.on_full = self.clients.full
+        self.device_events = DeviceEventQueue(
+            self.queue_manager, self.scheduler, self.counters, engine.context.problems, census.name
+        )
         self.targets = open_targets(settings, self.scheduler, engine.context)
         if self.buffer is not None:
             from gateway.app.buffer import join_buffer
 
             join_buffer(engine, self.buffer, self.declare_names)
         return engine
+
+    def use_events(self) -> None:
+        """Device events go where the settings say: where they are not wanted, nothing is asked of what happens."""
+        events = self.settings.events
+        self.device_events.use(events)
+        self.clients.events = self.device_events if events.wanted else None
+        self.engine.context.on_denied = self.clients.denied if events.wanted else None
 
     def _open_queue_manager(self) -> BatchQueueManager:
         """The queue manager of the settings."""

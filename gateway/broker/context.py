@@ -122,6 +122,8 @@ class Context:
         self.on_committed: Callable[[], None] = lambda: None
         self.on_connected: Callable[[Connection], None] = lambda _connection: None
         self.on_end: Callable[[Connection, str], None] = lambda _connection, _why: None
+        self.on_denied: Callable[[Connection, str, str], None] | None = None
+        """Told of publications and subscriptions that access control refuses: (connection, direction, topic)."""
         self.on_hop: Callable[[Hop], Callable[[], None]] | None = None
         """Told of messages of sampled traces; what it answers is called when their batch is committed."""
         self.traces: Callable[[str], bool] = lambda _client_id: False

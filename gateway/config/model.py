@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from gateway.config.admin import Admin
+from gateway.config.events import Events
 from gateway.config.findings import Part
 from gateway.config.limits import Count, Length, Levels, Limits, ListenerRates, PacketSize, Port, Positive, Window
 from gateway.config.queue_manager import SOCKET, Embedded, QueueManager, QueueManagerName, Target
@@ -306,6 +307,7 @@ class Settings(Part):
         default=[], description="Mapping files (`*` allowed), relative to this file; none: the shipped default mapping."
     )
     log: Log = Field(default_factory=Log, description="The log.")
+    events: Events = Field(default_factory=Events, description="Device events for programs.")
     process: Process = Field(default_factory=Process, description="The process as a service.")
     tracing: Tracing = Field(default_factory=Tracing, description="Spans for OpenTelemetry.")
 

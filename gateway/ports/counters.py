@@ -36,6 +36,8 @@ SessionState = Literal["connected", "disconnected"]
 ConnectResult = Literal["accepted", "bad_protocol", "bad_client_id", "unavailable", "bad_credentials", "not_authorized",
                         "banned", "too_many", "malformed", "timeout", "other"]  # fmt: skip
 AuthReason = Literal["credentials", "guessing", "certificate", "acl_publish", "acl_subscribe"]
+DeviceEventKind = Literal["connected", "disconnected", "refused", "denied"]
+DeviceEventResult = Literal["put", "thinned", "lost"]
 IdentityMethod = Literal["jwt", "ldap", "webhook"]
 """What asks a provider of identities."""
 LoginMethod = Literal["certificate", "scram", "jwt", "users", "password_file", "managed", "ldap", "webhook",
@@ -202,6 +204,8 @@ CATALOGUE: tuple[Metric, ...] = (
     _counter("identity_requests", (_closed("method", IdentityMethod), RESULT),
              "Requests to providers of identities: key sets for tokens, logins of a directory."),
     _counter("mqtt_logins", (_closed("method", LoginMethod),), "Clients that were let in, by what knew them."),
+    _counter("device_events", (_closed("kind", DeviceEventKind), _closed("result", DeviceEventResult)),
+             "Device events: `put`, `thinned` (counted in another one's message), `lost`."),
     _gauge("token_keys_age_seconds", (), "Age of the keys for tokens that were fetched longest ago."),
     _counter("mqtt_subscriptions_refused", (LISTENER, _closed("reason", SubscribeReason)),
              "Subscriptions refused in SUBACK, by cause."),
@@ -293,9 +297,9 @@ class Counters:
     increase from `increase()`). Single labels are keys as they are, several are a tuple in the catalogue's order."""
 
     __slots__ = (
-        "backpressure_events", "bridge_latency_seconds", "bytes_in", "bytes_out", "config_reloads", "dlq_messages",
-        "dlq_replayed", "examples", "identity_requests", "log_events", "log_suppressed", "messages_dropped",
-        "messages_unrouted", "mq_backouts",
+        "backpressure_events", "bridge_latency_seconds", "bytes_in", "bytes_out", "config_reloads", "device_events",
+        "dlq_messages", "dlq_replayed", "examples", "identity_requests", "log_events", "log_suppressed",
+        "messages_dropped", "messages_unrouted", "mq_backouts",
         "mq_batch_messages", "mq_call_seconds", "mq_connect_attempts", "mq_errors", "mq_get_messages", "mq_put_bytes",
         "mq_put_messages", "mqtt_auth_failures", "mqtt_connects", "mqtt_disconnects", "mqtt_logins",
         "mqtt_puback_seconds",
@@ -324,6 +328,7 @@ class Counters:
         self.mqtt_auth_failures: dict[tuple[str, AuthReason], int] = _Counts()
         self.mqtt_logins: dict[LoginMethod, int] = _Counts()
         self.identity_requests: dict[tuple[IdentityMethod, Result], int] = _Counts()
+        self.device_events: dict[tuple[DeviceEventKind, DeviceEventResult], int] = _Counts()
         self.mqtt_subscriptions_refused: dict[tuple[str, SubscribeReason], int] = _Counts()
         self.mqtt_disconnects: dict[tuple[str, DisconnectReason], int] = _Counts()
         self.mqtt_publish_received: dict[tuple[str, int], int] = _Counts()

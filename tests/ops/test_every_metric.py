@@ -80,6 +80,7 @@ MEASURED_ELSEWHERE = {
     "reactor_stall_seconds": "a turn of the reactor that takes too long; tests/unit/net/test_turns.py",
     "mqtt_logins": "each method; tests/e2e/test_methods.py",
     "identity_requests": "keys for tokens from a URL; tests/e2e/test_token_issuers.py",
+    "device_events": "device events are off by default; tests/e2e/test_device_events.py",
     "token_keys_age_seconds": "as identity_requests",
     "tls_handshakes_waiting": "more handshakes at once than threads; tests/unit/net/test_handshakes.py",
     "backpressure_events": "20,000 messages behind one commit; tests/unit/broker",

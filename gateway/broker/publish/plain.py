@@ -122,6 +122,8 @@ class PlainLane:
             "mqtt_auth_failures", (listener, "acl_publish"), session.client_id, user=session.user,
             peer=connection.link.peer, topic=topic.decode(errors="replace"),
         )  # fmt: skip
+        if self.context.on_denied is not None:
+            self.context.on_denied(connection, "publish", topic.decode(errors="replace"))
 
     def resolve_alias(self, connection: Connection, topic: bytes, properties: Properties) -> bytes:
         """Set or use a Topic Alias. [MQTT-3.3.2-9] [MQTT-3.3.2-12] [MQTT-3.2.2-17] [MQTT-3.2.2-18]"""

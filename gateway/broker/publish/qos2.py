@@ -147,6 +147,8 @@ class Staging:
         else:  # the access list has changed since its PUBREC
             who = connection.session.client_id
             books.refused(context.counters, route.rule, 2, "denied", client_id=who, topic=route.topic)
+            if context.on_denied is not None:
+                context.on_denied(connection, "publish", route.topic)
         if missed and connection.version == V5:
             words = reason_string(connection, missed_by(missed))
             batch.reply(connection, writer.encode_ack(V5, PUBCOMP, packet_id, 0, words))

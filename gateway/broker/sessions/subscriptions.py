@@ -171,6 +171,8 @@ class SubscribeHandler:
                 "mqtt_auth_failures", (publisher.listener, "acl_subscribe"), publisher.client_id, user=publisher.user,
                 peer=connection.link.peer, topic=wanted.filter,
             )  # fmt: skip
+            if context.on_denied is not None:
+                context.on_denied(connection, "subscribe", wanted.filter)
             return reasons.NOT_AUTHORIZED
         return 0
 
