@@ -54,6 +54,7 @@ class Authority:
         self._users: dict[str, str] = {}
         self._verify: Callable[[str, str], bool] | None = None
         self._administrators = {OWN_USER, _process_user()}
+        self._privileged = {OWN_USER}
         self.records: dict[Key, frozenset[str]] = {}
         for name, record in core.store.state().items():
             if name.startswith(AUTHORITY_STATE):
@@ -69,13 +70,19 @@ class Authority:
         """Set the users of the settings, by name and password, or what verifies both; and further administrators."""
         self._users = dict(users)
         self._verify = verify
-        self._administrators.update(administrators)
+        self._privileged.update(administrators)
+        self._administrators |= self._privileged
 
     # Connecting
 
     def administers(self, user: str) -> bool:
         """Whether it is an administrator, whom no record holds back."""
         return user in self._administrators
+
+    def is_privileged(self, user: str) -> bool:
+        """Whether it is one of `*MQADMIN`: an administrator by name. The user of this process is one because the socket
+        and the journal are its own, which is no matter of channels."""
+        return user in self._privileged
 
     def admit(self, user: str, password: str | None, *, through: bool = False, required: bool = False) -> str:
         """The user a connection runs as; 2035 when user and password are not accepted. `through`: a channel, of which

@@ -95,7 +95,7 @@ class ChannelAuthority:
         return own if own and password is None else user
 
     def _blocks(self, listed: ChannelRecord, user: str) -> bool:
-        return blocks(listed, user, administers=self._authority.administers(user))
+        return blocks(listed, user, privileged=self._authority.is_privileged(user))
 
     def checked(self, program: Program) -> list[ChannelRecord]:
         """DISPLAY CHLAUTH MATCH(RUNCHECK): the record that would decide about a program: that which refuses it, else

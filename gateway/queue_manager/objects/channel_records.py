@@ -16,7 +16,7 @@ from typing import NamedTuple
 MAPS = ("ADDRESSMAP", "USERMAP", "SSLPEERMAP", "QMGRMAP")
 BLOCKS = ("BLOCKUSER", "BLOCKADDR")
 ADMINISTRATORS = "*MQADMIN"
-"""In a list of users: everybody who may administer the queue manager."""
+"""In a list of users: everybody who is an administrator by name."""
 MAX_LISTED = 100
 _ATTRIBUTE = re.compile(r"\s*([A-Za-z]+)\s*=\s*(?:\"([^\"]*)\"|([^,;]*))\s*(?:[,;]|$)")
 
@@ -78,9 +78,9 @@ def blocked_address(records: Iterable[ChannelRecord], address: str) -> ChannelRe
     return next((one for one in lists if any(is_address_like(each, address) for each in one.addresses)), None)
 
 
-def blocks(record: ChannelRecord | None, user: str, *, administers: bool) -> bool:
+def blocks(record: ChannelRecord | None, user: str, *, privileged: bool) -> bool:
     """Whether a list of users has this one in it."""
-    return record is not None and (user in record.users or (administers and ADMINISTRATORS in record.users))
+    return record is not None and (user in record.users or (privileged and ADMINISTRATORS in record.users))
 
 
 def _fits(record: ChannelRecord, program: Program) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+
 import pytest
 from embedded_rig import MqiRig
 
@@ -48,9 +50,23 @@ def test_a_new_queue_manager_lets_nobody_administer_unproved(rig):
     assert connected_as(rig, "DEV.ADMIN.SVRCONN", "boss", "chief") == "boss"
     assert connected_as(rig, "SYSTEM.DEF.SVRCONN", "ana", "secret") is None
     assert connected_as(rig, "APP.SVRCONN") == "ana"
+    assert connected_as(rig, "APP.SVRCONN", "boss") is None, "*MQADMIN is blocked on every channel"
+    assert connected_as(rig, "APP.SVRCONN", "boss", "chief") is None
+    assert connected_as(rig, "APP.SVRCONN", "mqgate") is None, "the queue manager's own user"
     assert connected_as(rig, "", "boss") == "boss", "no channel: no record is asked"
     run(rig, "ALTER QMGR CHLAUTH(DISABLED)")
     assert connected_as(rig, "DEV.ADMIN.SVRCONN") == "ana"
+
+
+def test_the_user_of_the_process_is_no_privileged_user_of_channels(rig):
+    """The socket and the journal are its own: programs that it runs come through channels without a password, but for
+    those of administrators."""
+    own = getpass.getuser()
+    assert connected_as(rig, "APP.SVRCONN", own) == own
+    assert connected_as(rig, "DEV.ADMIN.SVRCONN", own) is None
+    assert connected_as(rig, "SYSTEM.ADMIN.SVRCONN", own) is None
+    rig.queue_manager.authority.set_users(USERS, None, [own])
+    assert connected_as(rig, "APP.SVRCONN", own) is None, "but when the settings name it"
 
 
 def test_a_refused_program_may_come_again_and_the_refusal_names_the_record(rig):
@@ -101,6 +117,7 @@ def test_users_and_addresses_are_blocked(rig):
     assert connected_as(rig, "APP.X", "ana", "secret") is None
     assert connected_as(rig, "APP.X", "boss", "chief") is None
     assert connected_as(rig, "APP.X", "bob") == "bob"
+    assert connected_as(rig, "OTHER", "boss", "chief") is None, "as on every channel"
     run(rig, "SET CHLAUTH('APP.X') TYPE(BLOCKUSER) USERLIST('nobody')")
     assert connected_as(rig, "APP.X", "boss", "chief") == "boss", "the list of the more specific name alone counts"
     run(rig, "SET CHLAUTH('APP.*') TYPE(BLOCKUSER) USERLIST('ana') ACTION(REMOVE)")
@@ -114,9 +131,9 @@ def test_users_and_addresses_are_blocked(rig):
 
 def test_who_a_user_becomes_is_what_is_blocked(rig):
     run(rig, "SET CHLAUTH('APP.X') TYPE(USERMAP) CLNTUSER('ana') USERSRC(MAP) MCAUSER('boss')")
-    assert connected_as(rig, "APP.X") == "boss"
-    run(rig, "SET CHLAUTH('APP.X') TYPE(BLOCKUSER) USERLIST('*MQADMIN')")
     assert connected_as(rig, "APP.X") is None
+    run(rig, "SET CHLAUTH('APP.X') TYPE(BLOCKUSER) USERLIST('nobody')")
+    assert connected_as(rig, "APP.X") == "boss"
 
 
 def test_channels_have_users_of_their_own(rig):
@@ -138,6 +155,7 @@ def test_a_record_may_want_more_than_the_queue_manager(rig, check, record, user,
         run(rig, f"ALTER AUTHINFO(SYSTEM.DEFAULT.AUTHINFO.IDPWOS) CHCKCLNT({check})")
     else:
         run(rig, "ALTER QMGR CONNAUTH(' ')")
+    run(rig, "SET CHLAUTH('APP.X') TYPE(BLOCKUSER) USERLIST('nobody')")
     run(rig, f"SET CHLAUTH('APP.X') TYPE(ADDRESSMAP) ADDRESS('*') USERSRC(CHANNEL) CHCKCLNT({record})")
     assert connected_as(rig, "APP.X", user, password) == expected
 
