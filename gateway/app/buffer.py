@@ -57,7 +57,9 @@ def open_buffered(
         count_attempt(counters, queue_manager.name, reason)
 
     new_id = MessageIds(time.time(), os.urandom(4))
-    link = IbmLink(load(ibm.driver), connect, scheduler, new_id, backoff=backoff, attempted=attempted)
+    driver = load(ibm.driver)
+    driver.check(connect)
+    link = IbmLink(driver, connect, scheduler, new_id, backoff=backoff, attempted=attempted)
     try:
         queue_manager = BufferedQueueManager(
             store, link, reads, scheduler, counters, max_bytes=buffer.max_bytes, name=ibm.name, told=_say

@@ -111,6 +111,7 @@ def connect_settings(settings: Settings, ibm: Ibm, key: str = "queue_manager.ibm
         channel=ibm.channel or "",
         user=ibm.user or "",
         password=password_of(settings, ibm, key),
+        token_file=token_file_of(settings, ibm, key),
         ccdt=ibm.ccdt or "",
         cipher=tls.cipher if tls is not None else "",
         key_repository=tls.key_repository or "" if tls is not None else "",
@@ -130,3 +131,13 @@ def password_of(settings: Settings, ibm: Ibm, key: str = "queue_manager.ibm") ->
         return path.read_text(encoding="utf-8").split("\n", 1)[0]
     except OSError as error:
         raise ConfigurationError([Finding(str(path), 1, 1, f"cannot be read: {error}", "check the name")]) from error
+
+
+def token_file_of(settings: Settings, ibm: Ibm, key: str = "queue_manager.ibm") -> str:
+    """Where the token is, which has to be there at the start."""
+    if ibm.token_file is None:
+        return ""
+    path = Path(settings.resolve(ibm.token_file, f"{key}.token_file"))
+    if not path.is_file():
+        raise ConfigurationError([Finding(str(path), 1, 1, "there is no token file", f"check `{key}.token_file`")])
+    return str(path)

@@ -103,6 +103,11 @@ class Ibm(Part):
     user: str | None = Field(default=None, max_length=1024, description="User.")
     password_file: str | None = Field(default=None, description="File whose first line is the password.")
     password: SecretStr | None = Field(default=None, description="From the environment only.")
+    token_file: str | None = Field(
+        default=None,
+        description="File with a JSON Web Token that the queue manager accepts (`AuthToken` in its `qm.ini`), instead "
+        "of user and password. Read at each connect: what renews it replaces the file. Needs the driver `ibmmq`.",
+    )
     driver: Literal["auto", "ibmmq", "pymqi"] = Field(default="auto", description="Python binding to use.")
     tls: IbmTls | None = Field(default=None, description="TLS.")
     connections: Annotated[int, Field(ge=1, le=64)] = Field(default=4, description="Connections (one thread each).")
@@ -119,6 +124,13 @@ class Ibm(Part):
         """The MQI socket of an embedded queue manager that `connection` names; empty: it names hosts of IBM MQ."""
         connection = self.connection or ""
         return connection.removeprefix(SOCKET) if connection.startswith(SOCKET) else ""
+
+    @model_validator(mode="after")
+    def _one_identity(self) -> Ibm:
+        _either_token_or_password(self)
+        if self.token_file is not None and self.driver == "pymqi":
+            raise Wrong("pymqi cannot send a token", "write `driver: ibmmq`, or give user and password")
+        return self
 
     @model_validator(mode="after")
     def _reachable(self) -> Ibm:
@@ -146,9 +158,19 @@ class Target(Part):
     user: str | None = Field(default=None, max_length=1024, description="User.")
     password_file: str | None = Field(default=None, description="File whose first line is the password.")
     password: SecretStr | None = Field(default=None, description="From the environment only.")
+    token_file: str | None = Field(
+        default=None,
+        description="File with a JSON Web Token that the queue manager accepts (`AuthToken` in its `qm.ini`), instead "
+        "of user and password. Read at each connect: what renews it replaces the file. Needs the driver `ibmmq`.",
+    )
     tls: IbmTls | None = Field(default=None, description="TLS.")
     reconnect_from: Duration = Field(default=1.0, description="First wait before connecting again.")
     reconnect_to: Duration = Field(default=30.0, description="Longest wait.")
+
+    @model_validator(mode="after")
+    def _one_identity(self) -> Target:
+        _either_token_or_password(self)
+        return self
 
     @model_validator(mode="after")
     def _reachable(self) -> Target:
@@ -163,8 +185,13 @@ class Target(Part):
         """The same as settings of a queue manager of this name."""
         return Ibm(
             name=name, connection=self.connection, channel=self.channel, user=self.user, tls=self.tls,
-            password_file=self.password_file, password=self.password,
+            password_file=self.password_file, password=self.password, token_file=self.token_file,
         )  # fmt: skip
+
+
+def _either_token_or_password(given: Ibm | Target) -> None:
+    if given.token_file is not None and (given.user or given.password_file or given.password):
+        raise Wrong("a token and a user or password are given", "the token says who it is: remove the others")
 
 
 class Buffer(Part):

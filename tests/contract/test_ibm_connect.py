@@ -22,12 +22,14 @@ SOURCE = Path(__file__).parents[1] / "unit" / "mqi" / "c" / "connect_recorder.c"
 PROGRAM = """
 import json, sys
 from gateway.backends.ibm.driver import ConnectSettings, load
-from gateway.errors import MQError
+from gateway.errors import DriverUnavailable, MQError
 driver, settings = sys.argv[1], json.loads(sys.argv[2])
 try:
     load(driver).connect(ConnectSettings(**settings)).disconnect()
 except MQError as error:
     print(error.reason, error)
+except DriverUnavailable as error:
+    print(error)
 """
 BASIC = {"name": "QM1", "connection": "mq1.example(1414),mq2.example(1415)", "channel": "MQGATE.SVRCONN"}
 
@@ -111,6 +113,25 @@ def test_user_and_password_go_by_mqcsp(connect) -> None:
     assert seen.texts["CSPUserId"] == b"mqgate"
     assert seen.texts["CSPPassword"] == "pass word ü".encode()
     assert not seen.text("MQCD", "Password")
+
+
+def test_a_token_goes_by_mqcsp_or_is_refused_by_name(connect, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("eyJhbGciOiJFUzI1NiJ9.e30.c2ln\n")
+    seen = connect(token_file=str(file))
+    if "pymqi cannot" in seen.said:
+        assert not seen.structures, "nothing was sent"
+        assert "`token_file`: pymqi" in seen.said
+        return
+    assert seen.structures["MQCSP"]["AuthenticationType"] == mq.MQCSP_AUTH_ID_TOKEN
+    assert seen.structures["MQCSP"]["Version"] == 3
+    assert seen.texts["Token"] == b"eyJhbGciOiJFUzI1NiJ9.e30.c2ln"
+    assert not seen.texts.get("CSPPassword")
+    assert seen.said.startswith("2595"), "an embedded queue manager takes none"
+    file.write_text("")
+    assert "is empty" in connect(token_file=str(file)).said
+    file.unlink()
+    assert "cannot be read" in connect(token_file=str(file)).said
 
 
 def test_without_a_user_nothing_is_claimed(connect) -> None:

@@ -70,6 +70,7 @@ class IbmQueueManager:
         self._settings = settings
         self._scheduler = scheduler
         self._driver: Driver = load(driver)
+        self._driver.check(settings)
         self._backoff = backoff or Backoff()
         self._told = told
         self._attempted = attempted

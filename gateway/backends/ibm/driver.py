@@ -12,6 +12,7 @@ import importlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -25,6 +26,10 @@ The bindings need IBM's client library libmqm_r.so. Install the IBM MQ redistrib
 then put its lib64 directory in LD_LIBRARY_PATH before the gateway starts; `pip install ibmmq` brings the
 binding.
 To try without IBM MQ use the embedded queue manager, or `mqgate mqi build`."""
+_NO_TOKENS = """\
+`token_file`: {name} cannot send a token. It takes ibmmq with the client library of IBM MQ 9.3.4 or later
+(MQCSP version 3); pymqi cannot. Install that, write `driver: ibmmq`, or give `user` and `password_file`."""
+_LONGEST_TOKEN = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,8 @@ class ConnectSettings:
     channel: str = ""
     user: str = ""
     password: str = ""
+    token_file: str = ""
+    """File with a JSON Web Token, instead of both."""
     ccdt: str = ""
     cipher: str = ""
     key_repository: str = ""
@@ -167,12 +174,20 @@ class Driver:
         noted: Any = _Noted(self.extension, heard)
         return Driver(self.name, self.module, noted, self.can_status)
 
+    def check(self, settings: ConnectSettings) -> None:
+        """DriverUnavailable where this binding cannot do what is wanted of it."""
+        if settings.token_file and not hasattr(getattr(self.module, "CSP", None) and self.module.CSP(), "Token"):
+            raise DriverUnavailable(_NO_TOKENS.format(name=self.name))
+
     def connect(self, settings: ConnectSettings) -> Session:
         """MQCONNX with a shared handle. MQError with the reason."""
+        self.check(settings)
         owner = self.module.QueueManager(None)
         arguments: dict[str, Any] = {"opts": mq.MQCNO_HANDLE_SHARE_BLOCK | mq.MQCNO_RECONNECT_DISABLED}
         if settings.user:
             arguments |= {"user": settings.user.encode(), "password": settings.password.encode()}  # ibmmq: str is ASCII
+        elif settings.token_file:
+            arguments["token"] = _token(settings.token_file)
         if settings.ccdt:
             os.environ["MQCCDTURL"] = settings.ccdt  # the only way that both bindings and every client level know
         else:
@@ -215,6 +230,18 @@ class Driver:
         if settings.certificate_label:
             options.CertificateLabel = settings.certificate_label.encode()
         return options
+
+
+def _token(name: str) -> bytes:
+    """The token in a file, as it is now. MQError where there is none: one may come."""
+    try:
+        token = Path(name).read_bytes().strip()
+    except OSError as error:
+        raise MQError(mq.MQRC_NOT_AUTHORIZED, f"the token file cannot be read: {error}") from None
+    if not token or len(token) > _LONGEST_TOKEN:
+        what = f"has {len(token)} bytes" if token else "is empty"
+        raise MQError(mq.MQRC_NOT_AUTHORIZED, f"the token file {name} {what}: a token has 1 to {_LONGEST_TOKEN}")
+    return token
 
 
 class _Noted:

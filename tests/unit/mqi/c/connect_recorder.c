@@ -37,6 +37,7 @@ static void security(FILE *to, const MQCSP *csp) {
     line(to, "MQCSP", csp, csp->Version == 1 ? 56 : csp->Version == 2 ? 80 : 104);
     text(to, "CSPUserId", csp, csp->CSPUserIdPtr, csp->CSPUserIdOffset, csp->CSPUserIdLength);
     text(to, "CSPPassword", csp, csp->CSPPasswordPtr, csp->CSPPasswordOffset, csp->CSPPasswordLength);
+    if (csp->Version >= 3) text(to, "Token", csp, csp->TokenPtr, csp->TokenOffset, csp->TokenLength);
 }
 
 static void tls(FILE *to, const MQSCO *sco) {
