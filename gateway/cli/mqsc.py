@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from gateway.cli.reach import LocalClock, Reach, Refused, data_directory, read_settings, remote
+from gateway.cli.reach import LocalClock, Reach, Refused, authority_option, data_directory, read_settings, remote
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, DriverUnavailable, MQError, StoreError, StoreInUse
 
@@ -23,6 +23,7 @@ class Outcome(NamedTuple):
 @click.argument("file", type=click.File("r"), default="-")
 @click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings.")
 @click.option("--data", type=click.Path(file_okay=False), help="Directory of the embedded queue manager.")
+@authority_option
 def mqsc(file: Any, config: str | None, data: str | None) -> None:
     """Run the MQSC commands of FILE, or of standard input. Exit code 1 when one of them failed. Where the settings name
     IBM MQ its command server carries them out."""

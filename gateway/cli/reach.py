@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from gateway.ports.inspection import Inspects
     from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
+_AUTHORITY = "gateway.cli.reach.authority"
+"""Where the context of a command keeps the file of `--ca`."""
 Apart = Callable[[Callable[[], tuple[int, Any]], bool], Any]
 """Asks a question, which may change something, and waits for its answer."""
 
@@ -268,7 +270,7 @@ def remote(directory: Path, busy: StoreInUse) -> Reach:
     if not base:
         raise Refused(f"{busy}; its administration port is switched off", 3)
 
-    tls = _trusting(str(record["certificate"])) if "certificate" in record else None
+    tls = _trusting(base, str(record["certificate"])) if "certificate" in record else None
 
     def ask(method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> Any:
         url = f"{base}/api/v1{path}" + (f"?{urlencode(query)}" if query else "")
@@ -286,15 +288,24 @@ def remote(directory: Path, busy: StoreInUse) -> Reach:
     return Reach(ask, running=True)
 
 
-def _trusting(certificate: str) -> ssl.SSLContext:
+def _trusting(base: str, certificate: str) -> ssl.SSLContext:
     """Believes the certificate that the gateway has written down as its own, and no other; so its name and who signed
-    it do not matter."""
+    it do not matter. With an authority (`--ca`) what that has signed, for this address; for the machine itself, which
+    nobody else answers for, under any name."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.load_verify_locations(cadata=certificate)
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    authority = click.get_current_context().meta.get(_AUTHORITY)
+    if authority is None:
+        context.check_hostname = False
+        context.load_verify_locations(cadata=certificate)
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        return context
+    try:
+        context.load_verify_locations(authority)
+    except (OSError, ssl.SSLError) as error:
+        raise Refused(f"--ca: {authority} has no certificates in PEM form ({error})", 2) from error
+    context.check_hostname = urlsplit(base).hostname not in {"127.0.0.1", "::1", "localhost"}
     return context
 
 
@@ -317,9 +328,24 @@ def segment(text: str) -> str:
     return quote(text, safe="")
 
 
+def _keep_authority(context: click.Context, _option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.meta[_AUTHORITY] = value
+
+
+def authority_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Whom a command on the admin port believes."""
+    return click.option(
+        "--ca", type=click.Path(dir_okay=False, exists=True), envvar="MQGATE_CA", expose_value=False,
+        callback=_keep_authority,
+        help="Authority (PEM) that has signed the certificate of the admin port; without it that of the running "
+        "gateway itself is believed. Environment: MQGATE_CA.",
+    )(command)  # fmt: skip
+
+
 def common(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options every command on a queue manager has."""
-    command = click.option("--json", "as_json", is_flag=True, help="Output as JSON.")(command)
+    command = click.option("--json", "as_json", is_flag=True, help="Output as JSON.")(authority_option(command))
     command = click.option("--data", type=click.Path(file_okay=False), help="Directory of the embedded queue manager.")(
         command
     )

@@ -126,10 +126,10 @@ def test_a_client_that_does_not_know_the_authority_goes_no_further(secured: Secu
         ssl.create_default_context().wrap_socket(plain, server_hostname="localhost")
 
 
-def command(secured: Secured, *arguments: str) -> subprocess.CompletedProcess[str]:
+def command(secured: Secured, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "gateway", *arguments, "--data", str(secured.gateway.directory / "data")],
-        env={**os.environ, "PYTHONPATH": TREE}, capture_output=True, text=True, check=False, timeout=120,
+        env={**os.environ, "PYTHONPATH": TREE, **environ}, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
 
 
@@ -146,6 +146,27 @@ def test_commands_believe_the_gateways_own_certificate_and_no_other(secured: Sec
         record.write_text(kept)
     assert done.returncode == 3
     assert "certificate" in done.stderr
+
+
+def test_commands_believe_an_authority_that_they_are_given_and_no_other(secured: Secured) -> None:
+    """Here one that has signed itself, as a company's own. What gateway.json says of the certificate is not asked."""
+    other = Authority(secured.authority.directory, "a third authority")
+    record = secured.gateway.directory / "data" / "gateway.json"
+    kept = record.read_text()
+    try:
+        record.write_text(json.dumps({**json.loads(kept), "certificate": other.path.read_text()}))
+        assert command(secured, "status").returncode == 3
+        done = command(secured, "status", "--ca", str(secured.authority.path))
+        assert done.returncode == 0, done.stderr
+        assert command(secured, "user", "list", MQGATE_CA=str(secured.authority.path)).returncode == 1, "not managed"
+        assert command(secured, "mqsc", "/dev/null", MQGATE_CA=str(secured.authority.path)).returncode == 0
+    finally:
+        record.write_text(kept)
+    done = command(secured, "status", "--ca", str(other.path))
+    assert (done.returncode, "certificate" in done.stderr) == (3, True), done.stderr
+    (secured.gateway.directory / "empty.pem").write_text("none\n")
+    done = command(secured, "status", "--ca", str(secured.gateway.directory / "empty.pem"))
+    assert (done.returncode, "has no certificates" in done.stderr) == (2, True), done.stderr
 
 
 def test_a_renewed_certificate_is_shown_after_a_reload_and_commands_follow(secured: Secured) -> None:
