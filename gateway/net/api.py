@@ -24,6 +24,7 @@ from gateway.mqtt.json_text import read_json
 from gateway.net.contract import Unfit, shipped
 from gateway.net.guard import Act, Guard, Problem, check_host, cookie_of
 from gateway.net.http import KEPT, MAX_BODY, Bounded
+from gateway.net.refusal_page import refusal_page
 from gateway.ports.link import plain_address
 from gateway.ports.people import NOBODY, OPERATOR, PUBLIC, VIEWER, Caller
 
@@ -119,6 +120,8 @@ class Endpoint:
     """The longest body."""
     audited: bool = False
     """Whether it is in the audit trail, as everything is that is no GET."""
+    browsed: bool = False
+    """Whether people come here by a link: what is refused is a page for them."""
 
 
 @dataclass(slots=True)
@@ -134,11 +137,11 @@ class _Asked:
 
 def endpoint(
     method: str, path: str, role: str, handle: Callable[[Call], tuple[int, object]], *, most: int = KEPT,
-    audited: bool = False,
+    audited: bool = False, browsed: bool = False,
 ) -> Endpoint:  # fmt: skip
     """`/queues/{queue}` matches one path segment, percent-encoded."""
     pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path)
-    return Endpoint(method, re.compile(pattern + r"\Z"), role, handle, path, most, audited)
+    return Endpoint(method, re.compile(pattern + r"\Z"), role, handle, path, most, audited, browsed)
 
 
 class Api(Bounded):
@@ -173,13 +176,13 @@ class Api(Bounded):
             found = self._dispatch(request, asked)
         except Exception as error:  # noqa: BLE001 -- told apart where it is answered, and kept in no variable: a cycle
             status, answer = self._outcome(request, error, asked)
-            return _written(request, status, answer)
+            return _written(request, status, answer, asked)
         if isinstance(found, tuple) and isinstance(found[1], Later):
             return self._later(request, found[1], asked)
         status, answer = self._outcome(request, found, asked)
         if isinstance(answer, Stream):
             return _stream(request, answer, lambda: self._guard.caller_of(request)[:3] == asked.caller[:3])
-        return _written(request, status, answer)
+        return _written(request, status, answer, asked)
 
     def _outcome(self, request: Request, found: tuple[int, object] | Exception, asked: _Asked) -> tuple[int, object]:
         """Status and answer, noted where somebody may ask for it."""
@@ -206,7 +209,7 @@ class Api(Bounded):
         def answered(found: tuple[int, object] | Exception) -> None:
             status, answer = self._outcome(request, found, asked)
             if not gone:
-                body = _written(request, status, answer)
+                body = _written(request, status, answer, asked)
                 request.setHeader("content-length", str(len(body)))
                 request.write(body)
                 request.finish()
@@ -283,7 +286,7 @@ def _values(raw: bytes) -> int:
     return texts + sum(map(between.count, (b",", b"[", b"{")))
 
 
-def _written(request: Request, status: int, answer: object) -> bytes:
+def _written(request: Request, status: int, answer: object, asked: _Asked) -> bytes:
     """The body; status and headers are set."""
     request.setResponseCode(status)
     if isinstance(answer, Reply):
@@ -296,8 +299,16 @@ def _written(request: Request, status: int, answer: object) -> bytes:
         request.setHeader("www-authenticate", "Bearer")
     if status in {204, 302}:
         return b""
+    if status >= 400 and asked.endpoint is not None and asked.endpoint.browsed and _is_browser(request):
+        request.setHeader("content-type", "text/html; charset=utf-8")
+        said: Any = answer
+        return refusal_page(status, str(said["title"]), str(said["detail"]))
     request.setHeader("content-type", "application/problem+json" if status >= 400 else "application/json")
     return json.dumps(answer, ensure_ascii=False, default=str).encode("utf-8", "replace")
+
+
+def _is_browser(request: Request) -> bool:
+    return "text/html" in (request.getHeader("accept") or "")
 
 
 def _stream(request: Request, stream: Stream, still: Callable[[], bool]) -> int:

@@ -226,6 +226,29 @@ def test_an_answer_that_is_not_whole_lets_nobody_in(
     assert browser.me is None
 
 
+def test_who_is_not_let_in_sees_a_page_that_says_what_to_do(browser: Browser, provider: Provider) -> None:
+    """To a browser: a program gets JSON. Nothing of the request is a link or markup in it."""
+    html = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    answers = [
+        browser.ask("GET", "/sign-in/answer?code=x&state=made-up", **html),
+        browser.ask("GET", "/sign-in/answer?code=x&state=y&next=https://evil.example", **html),
+    ]
+    query = provider.lets_in(browser.begins())
+    del query["code"]
+    query["error"] = "<script src=//evil.example>"
+    answers.append(browser.ask("GET", f"/sign-in/answer?{urlencode(query)}", **html))
+    for status, headers, body in answers:
+        assert status in {400, 401}
+        assert headers["content-type"] == "text/html; charset=utf-8"
+        assert b"<script" not in body
+        assert b'evil.example"' not in body
+        assert body.count(b"href=") == 2
+        assert b'href="/admin/"' in body
+        assert b"Begin again" in body
+    assert b"&lt;script src=//evil.example&gt;" in answers[2][2]
+    assert isinstance(browser.ask("GET", "/sign-in/answer?code=x&state=made-up")[2], dict)
+
+
 def test_where_it_leads_comes_from_no_request(browser: Browser, provider: Provider) -> None:
     for path in ("/sign-in/begin", "/sign-in/answer"):
         for name in ("redirect", "redirect_uri", "next", "return_to", "url"):
