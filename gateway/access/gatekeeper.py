@@ -27,6 +27,7 @@ from gateway.access.policy import Policy, policy_of
 from gateway.access.scram import Exchange, ScramError
 from gateway.access.tokens import Claimed, Issuers, NotBelieved, Tokens
 from gateway.config.model import Settings
+from gateway.config.security import MethodName
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons
 from gateway.mqtt.packets import V5, Connect
@@ -93,6 +94,7 @@ class Gatekeeper:
     def prepare(self, settings: Settings) -> Callable[[], None]:
         """Read all files now; calling the answer puts them into force. ConfigurationError: the old ones stay in
         force."""
+        settings = _managing(settings, managed=self._policy.managed)
         policy = policy_of(settings, self._reached, self._secret, self._issuers, self._told, self.managed)
 
         def use() -> None:
@@ -432,3 +434,14 @@ def _certificate_verdict(connect: Connect, user: str) -> Verdict:
     if connect.username not in {None, user}:
         return Verdict(reasons.NOT_AUTHORIZED, text="the user name is not that of the certificate")
     return Verdict(0, user, method="certificate")
+
+
+def _managing(settings: Settings, *, managed: bool) -> Settings:
+    """The settings, with users managed or not as they have been since the start: a restart reads or leaves them."""
+    security = settings.security
+    if security.managed == managed:
+        return settings
+    methods: list[MethodName] = [one for one in security.methods if one != "managed"]
+    methods += ["managed"] if methods and managed else []
+    security = security.model_copy(update={"managed": managed, "methods": methods})
+    return settings.model_copy(update={"security": security})

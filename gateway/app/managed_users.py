@@ -1,7 +1,8 @@
 """Managed users on a state queue: a record for each user and role, read at the start, changed in units of work.
 
 Gateways that share the queue notice each other's changes by one record more, which every change replaces in its unit of
-work: it is looked at every two seconds, and when it is another than before all are read again.
+work: it is looked at every two seconds, and when it is another than before all are read again. So they are after own
+changes too, once these have come to rest: one of another gateway may lie beneath.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from gateway.ports.state_queues import USERS
 
 log = logs.get("mqgate")
 LOOK_SECONDS = 2.0
+LONGEST_COMMIT = 30.0
+"""Seconds after which a change of our own that is not committed yet keeps nobody from looking at those of others."""
 VERSION = sha256(b"version").digest()[:24]
 _Found = dict[str, User | Role]
 
@@ -32,7 +35,12 @@ class UserStore:
     def __init__(self, engine: Engine, managed: ManagedUsers) -> None:
         self._engine, self.managed = engine, managed
         self._version = b""
-        self._looking = False
+        """That of which all is known."""
+        self._own = self._rested = b""
+        """That of our last change; and that one, when it was still there at the next look."""
+        self._changes = self._committed = 0
+        """How many we have made, and how many of them are on the queue."""
+        self._changed_at = 0.0
         managed.on_claimed = lambda user: engine.context.scheduler.soon(lambda: self.change([user]))
 
     def start(self) -> None:
@@ -56,9 +64,15 @@ class UserStore:
             batch.replace(USERS, key_of(one), json.dumps(_record(one), separators=(",", ":")).encode())
         for one in gone:
             batch.replace(USERS, key_of(one), None)
-        self._version = secrets.token_bytes(16)
-        batch.replace(USERS, VERSION, self._version)
-        batch.after.append(done)
+        self._own = secrets.token_bytes(16)
+        batch.replace(USERS, VERSION, self._own)
+        self._changes, self._changed_at = self._changes + 1, self._engine.context.clock.monotonic()
+
+        def committed() -> None:
+            self._committed += 1
+            done()
+
+        batch.after.append(committed)
         self.managed.put(users, roles)
         self.managed.remove(
             [one.name for one in gone if isinstance(one, User)], [one.name for one in gone if isinstance(one, Role)]
@@ -117,18 +131,30 @@ class UserStore:
         self._engine.context.scheduler.later(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
-        context = self._engine.context
-        context.ask(lambda: self._newer(), self._looked)  # noqa: PLW0108 -- a name for the log
+        context, changes = self._engine.context, self._changes
+        waited = context.clock.monotonic() - self._changed_at
+        if self._committed < changes and waited < LONGEST_COMMIT:
+            self._later()  # what is read now would take it back
+            return
+        context.ask(lambda: self._newer(), lambda found: self._looked(found, changes))  # noqa: PLW0108 -- named in the log
 
-    def _newer(self) -> tuple[_Found, bytes] | None:
+    def _newer(self) -> tuple[_Found | None, bytes]:
+        """The version that is on the queue, and all there is if that has to be read again."""
         rows = self._engine.context.queue_manager.fetch(USERS, VERSION, 1)
         seen = bytes(rows[-1].data) if rows else b""
-        return None if seen == self._version else self._load()
+        if seen == self._version or (seen == self._own and seen != self._rested):
+            return None, seen
+        return self._load()[0], seen  # a later version that it may have read is read again
 
-    def _looked(self, found: tuple[_Found, bytes] | MQError | None) -> None:
-        if found is not None and not isinstance(found, MQError):
-            self._version = found[1]
-            self._use(found[0])
+    def _looked(self, found: tuple[_Found | None, bytes] | MQError, changes: int) -> None:
+        """`changes`: how many there were when it was asked; since then there may be more, which it does not know."""
+        if not isinstance(found, MQError) and changes == self._changes:
+            users, seen = found
+            if users is None:
+                self._rested = seen
+            else:
+                self._version = seen
+                self._use(users)
         self._later()
 
 

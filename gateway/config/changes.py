@@ -13,6 +13,8 @@ LIVE = ("mappings", "security", "limits", "log.level", "log.clients", "events", 
         "admin.token_file", "admin.read_token_file", "admin.hosts", "admin.users_file", "admin.session_idle",
         "admin.session_length", "admin.audit_keep", "admin.oidc", "admin.ldap")  # fmt: skip
 """Sections and keys that a reload puts into force. The others are read at start."""
+AT_START = ("security.managed",)
+"""Keys below those that are read at start all the same."""
 LIVE_OF_A_LISTENER = ("limits", "max_connections", "max_sessions")
 """The same for `listeners.N.`."""
 
@@ -47,7 +49,7 @@ def is_live(key: str) -> bool:
     section, _, rest = key.partition(".")
     if section == "listeners":
         return _within(rest.partition(".")[2], LIVE_OF_A_LISTENER)
-    return _within(key, LIVE)
+    return _within(key, LIVE) and not _within(key, AT_START)
 
 
 def _within(key: str, sections: tuple[str, ...]) -> bool:

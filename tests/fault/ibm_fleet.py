@@ -36,6 +36,7 @@ class Fleet:
     def __init__(self, directory: Path, queue_manager: EmbeddedQueueManager) -> None:
         self.directory = directory
         self.queue_manager = queue_manager
+        self.settings = SETTINGS
         self.gateways: list[RunningGateway] = []
 
     def start(self, dies_at: str = "") -> RunningGateway:
@@ -47,7 +48,7 @@ class Fleet:
         (edge / "pw").chmod(0o600)
         environ = mqi_clients.program_environment(str(self.directory / "s"), *mqi_clients.BINDINGS)
         environ["MQGATE_FAILPOINT"] = f"owners.{dies_at}" if dies_at else ""
-        self.gateways.append(RunningGateway(edge, settings=SETTINGS, environ=environ))
+        self.gateways.append(RunningGateway(edge, settings=self.settings, environ=environ))
         return self.gateways[-1].start()
 
     def bodies(self, queue: str) -> list[bytes]:

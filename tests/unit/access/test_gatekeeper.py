@@ -12,6 +12,7 @@ import pytest
 from schedulers import ManualScheduler
 
 from gateway.access.gatekeeper import Gatekeeper
+from gateway.access.managed import User
 from gateway.access.passwords import hash_password, write_password_file
 from gateway.access.scram import Exchange
 from gateway.config.load import load_settings
@@ -387,3 +388,16 @@ def test_an_entry_for_users_is_none_for_those_without_a_name(tmp_path: Path) -> 
     assert not access.may_subscribe("plain", "c1", None, "a")
     with pytest.raises(ConfigurationError, match="fits nobody"):
         keeper(tmp_path, '{acl: [{user: "*", anonymous: true, allow: ["#"]}]}')
+
+
+def test_users_stay_managed_until_a_restart(tmp_path: Path) -> None:
+    """A reload that takes the setting away does not let in at once whom it has kept out."""
+    access = keeper(tmp_path, "{managed: true, methods: [managed]}")
+    access.managed.put([User("eve", enabled=False)])
+    link: Any = Link("eve")
+    link.certificate_fingerprint = ""
+    assert decide(access, link=link).text == "the user is disabled"
+    (tmp_path / "settings.yaml").write_text("listeners: [{name: plain, port: 0}]\n")
+    for environ in ({}, {"MQGATE_SECURITY__USERS__BOB__PASSWORD": "x"}):
+        access.prepare(load_settings(str(tmp_path / "settings.yaml"), environ, {}))()
+        assert decide(access, link=link).text == "the user is disabled"

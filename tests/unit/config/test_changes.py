@@ -39,6 +39,11 @@ def test_rates_shares_and_numbers_of_connections_and_sessions_need_no_restart():
     assert [one.key for one in changes(before, after) if not one.live] == ["listeners.0.max_packet"]
 
 
+def test_whether_users_are_managed_is_decided_at_the_start():
+    on = load_settings(overrides={"security.managed": True})
+    assert [one.live for one in changes(load_settings(), on)] == [False]
+
+
 def test_a_changed_secret_is_a_change_that_shows_nothing():
     key = "MQGATE_SECURITY__USERS__BOB__PASSWORD"
     found = changes(load_settings(environ={key: "old"}), load_settings(environ={key: "new"}))
