@@ -41,6 +41,26 @@ _SAID_NO = {49, 32, 34, 48, 53}
 """Results of a bind that are an answer: wrong, unknown, no name, not in this way, and not at all."""
 
 
+class Yielding:
+    """The socket of a connection: while it waits for the server, another thread may work at its answer. The library is
+    written in Python, and threads that work at the same time keep the reactor's from the interpreter in turn."""
+
+    def __init__(self, there: Any, working: threading.Lock) -> None:
+        self._there, self._working = there, working
+
+    def recv(self, size: int) -> bytes:
+        """As a socket does."""
+        self._working.release()
+        try:
+            received: bytes = self._there.recv(size)
+        finally:
+            self._working.acquire()
+        return received
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._there, name)
+
+
 class Away(Exception):
     """No server answers as it should."""
 
@@ -67,6 +87,8 @@ class Directory:
         self._rests_until = 0.0
         self._closed = False
         self._free = threading.BoundedSemaphore(AT_A_TIME)
+        self._working = threading.Lock()
+        """Held by the thread that works at a question or an answer."""
 
     def ask(self, who: Credentials) -> Answer:
         """Whether the directory knows this user by this password."""
@@ -160,7 +182,7 @@ class Directory:
         connection = self._take_idle(service)
         if connection is not None:
             try:
-                return self._returned(connection, call(connection, *args), service)
+                return self._returned(connection, self._called(call, connection, args), service)
             except (LDAPException, OSError, Away):
                 _end(connection)
         why = "no server answers"
@@ -168,7 +190,7 @@ class Directory:
             connection = None
             try:
                 connection = self._open(index, service)
-                answer = call(connection, *args)
+                answer = self._called(call, connection, args)
             except (LDAPException, OSError, Away) as error:
                 self._away[index] = time.monotonic() + AWAY_SECONDS
                 why = f"{self._settings.servers[index]}: {str(error)[:200]}"
@@ -178,6 +200,10 @@ class Directory:
             self._away.pop(index, None)
             return self._returned(connection, answer, service)
         raise Away(why)
+
+    def _called(self, call: Callable[..., Any], connection: ldap3.Connection, args: tuple[Any, ...]) -> Any:
+        with self._working:
+            return call(connection, *args)
 
     def _open(self, index: int, service: bool) -> ldap3.Connection:
         """A connection, protected before anything is said, and bound as the service if it is to search."""
@@ -202,6 +228,7 @@ class Directory:
         if not bound:
             _end(connection)
             raise Away(f"the bind of {dn or 'anonymous'} ends with {connection.result['description']}")
+        connection.socket = Yielding(connection.socket, self._working)
         return connection
 
     def _take_idle(self, service: bool) -> ldap3.Connection | None:
