@@ -15,7 +15,9 @@ from gateway.app.parts import Parts
 from gateway.app.pipeline import pipeline_answers, pipeline_of
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding
-from gateway.net.api import Api, Endpoint, Guard, Static
+from gateway.net.api import Api, Static
+from gateway.net.calls import Endpoint
+from gateway.net.guard import Guard
 from gateway.net.http import Answer, Page
 from gateway.net.streamed_answers import StreamedAnswers
 from gateway.observe import health, metrics

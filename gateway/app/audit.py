@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from gateway.app import log_lines
-from gateway.net.guard import Act
+from gateway.net.calls import Act
 from gateway.observe import logs
 from gateway.people.audit import Waiting, message_of, record
 from gateway.ports.batch import BatchQueueManager, Outcome, Puts, Unit

@@ -14,7 +14,8 @@ from twisted.internet.task import LoopingCall
 
 from gateway.app import log_lines, people
 from gateway.app.admin_site import admin_root, guard_of
-from gateway.app.api import Tracer, endpoints
+from gateway.app.api.endpoints import endpoints
+from gateway.app.api.trace import Tracer
 from gateway.app.audit import AuditTrail
 from gateway.app.data_directory import write_address
 from gateway.app.drain import Drain
@@ -33,7 +34,7 @@ from gateway.errors import ConfigurationError
 from gateway.mqi.rounds import Rounds
 from gateway.mqi.server_protocol import ServerProtocol
 from gateway.net import http, mqi
-from gateway.net.api import Guard
+from gateway.net.guard import Guard
 from gateway.net.https import SecureSite
 from gateway.net.rates import SendRates
 from gateway.observe import logs

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from gateway.backends.ibm.bounded_calls import BoundedCalls, Unanswered
-from gateway.net.api import Answered, Endpoint, Later, Problem
+from gateway.net.calls import Answered, Endpoint, Later, Problem
 from gateway.ports.batch import Scheduler
 
 MOST = 32

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from gateway.broker.refused.set_aside import Defect
 from gateway.config.counting import counted
-from gateway.net.guard import Act
+from gateway.net.calls import Act
 from gateway.net.turns import Stall
 from gateway.observe import logs
 from gateway.ports.state_queues import SET_ASIDE

@@ -128,7 +128,7 @@ def reach(config: str | None, data: str | None) -> Iterator[Reach]:
 def _ibm(settings: Settings, directory: Path) -> Iterator[Reach]:
     """The running gateway, which counts what is replayed; or IBM MQ itself, while none runs."""
     from gateway.app.inspection import ibm_inspection, inquiries_of
-    from gateway.net.api import Problem
+    from gateway.net.calls import Problem
     from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
     try:
@@ -236,15 +236,19 @@ def _asking(
     inspection: Inspects, dead: str, apart: Apart = _at_once
 ) -> Callable[[str, str, dict[str, str], dict[str, Any]], Any]:
     """Calls of the API's endpoints without a gateway."""
-    from gateway.app.api.dead_letters import dead_letter_endpoints
     from gateway.app.api.queues import queue_endpoints
-    from gateway.net.api import OPERATOR, Call, Endpoint, Problem
+    from gateway.net.calls import OPERATOR, Call, Endpoint, Problem
 
-    offered: list[Endpoint] = [*queue_endpoints(inspection), *dead_letter_endpoints(inspection, lambda: dead)]
+    offered: list[Endpoint] = queue_endpoints(inspection)
+    queues = len(offered)
 
     def ask(method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> Any:
         from urllib.parse import unquote
 
+        if path.startswith("/dlq") and len(offered) == queues:
+            from gateway.app.api.dead_letters import dead_letter_endpoints
+
+            offered.extend(dead_letter_endpoints(inspection, lambda: dead))
         for one in offered:
             match = one.pattern.match(path)
             if match is not None and one.method == method:

@@ -11,7 +11,7 @@ import json
 import mimetypes
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -21,28 +21,13 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request
 
 from gateway.mqtt.json_text import read_json
+from gateway.net.calls import KEPT, MAX_BODY, Act, Call, Endpoint, Later, Problem, Reply, Stream
 from gateway.net.contract import Unfit, shipped
-from gateway.net.guard import Act, Guard, Problem, check_host, cookie_of
-from gateway.net.http import KEPT, MAX_BODY, Bounded
+from gateway.net.guard import Guard, check_host, cookie_of
+from gateway.net.http import Bounded
 from gateway.net.refusal_page import refusal_page
 from gateway.ports.link import plain_address
-from gateway.ports.people import NOBODY, OPERATOR, PUBLIC, VIEWER, Caller
-
-__all__ = [
-    "OPERATOR",
-    "VIEWER",
-    "Answered",
-    "Api",
-    "Call",
-    "Endpoint",
-    "Guard",
-    "Later",
-    "Problem",
-    "Reply",
-    "Static",
-    "Stream",
-    "endpoint",
-]
+from gateway.ports.people import PUBLIC, VIEWER, Caller
 
 MAX_VALUES = 50_000
 """In one request: what is made of them is many times as long as their text."""
@@ -57,74 +42,6 @@ _HEADERS = {
 
 
 @dataclass(slots=True)
-class Call:
-    """One request."""
-
-    path: dict[str, str]
-    query: dict[str, str]
-    body: dict[str, Any]
-    role: str
-    peer: str = ""
-    caller: Caller = NOBODY
-    cookie: Callable[[str], str] = lambda _name: ""
-
-    def number(self, name: str, default: int, most: int) -> int:
-        """A number of the query."""
-        text = self.query.get(name)
-        if text is None:
-            return default
-        if not text.isdigit():
-            raise Problem(400, "Bad request", f"{name} has to be a number")
-        return min(int(text), most)
-
-
-@dataclass(slots=True)
-class Stream:
-    """Server-sent events: `begin(send)` starts them and answers what stops them."""
-
-    begin: Callable[[Callable[[str, object], None]], Callable[[], None]]
-
-
-Answered = Callable[[tuple[int, object] | Exception], None]
-"""Called with status and answer, or with the error."""
-
-
-@dataclass(slots=True)
-class Later:
-    """An answer that is made elsewhere: `begin(answered)` starts that."""
-
-    begin: Callable[[Answered], None]
-
-
-@dataclass(slots=True)
-class Reply:
-    """An answer with headers, and who is known by it."""
-
-    body: object
-    cookies: list[str] = field(default_factory=list)
-    location: str = ""
-    caller: Caller | None = None
-
-
-@dataclass(slots=True)
-class Endpoint:
-    """A method and path of the API."""
-
-    method: str
-    pattern: re.Pattern[str]
-    role: str
-    handle: Callable[[Call], tuple[int, object]]
-    path: str = ""
-    """As in the document, with its parameters in braces."""
-    most: int = KEPT
-    """The longest body."""
-    audited: bool = False
-    """Whether it is in the audit trail, as everything is that is no GET."""
-    browsed: bool = False
-    """Whether people come here by a link: what is refused is a page for them."""
-
-
-@dataclass(slots=True)
 class _Asked:
     """What is known of a request."""
 
@@ -133,15 +50,6 @@ class _Asked:
     peer: str
     endpoint: Endpoint | None = None
     call: Call | None = None
-
-
-def endpoint(
-    method: str, path: str, role: str, handle: Callable[[Call], tuple[int, object]], *, most: int = KEPT,
-    audited: bool = False, browsed: bool = False,
-) -> Endpoint:  # fmt: skip
-    """`/queues/{queue}` matches one path segment, percent-encoded."""
-    pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path)
-    return Endpoint(method, re.compile(pattern + r"\Z"), role, handle, path, most, audited, browsed)
 
 
 class Api(Bounded):

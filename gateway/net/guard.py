@@ -7,38 +7,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
-from typing import Any, NamedTuple
 
 from twisted.web.server import Request
 
+from gateway.net.calls import Act, Problem
 from gateway.ports.people import NOBODY, PUBLIC, Caller, allows
 
 COOKIE = "mqgate_session"
 FORM_TOKEN = "x-form-token"  # noqa: S105 -- the name of a header
-
-
-class Problem(Exception):
-    """An error answer; `detail` says what to do."""
-
-    def __init__(self, status: int, title: str, detail: str, **more: object) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.body = {"title": title, "status": status, "detail": detail, **more}
-
-
-class Act(NamedTuple):
-    """What somebody has asked for, for the audit trail."""
-
-    caller: Caller
-    address: str
-    action: str
-    """Method and path of the operation, with its parameters in braces."""
-    place: dict[str, str]
-    """What stood for them."""
-    arguments: dict[str, Any]
-    """Query and body."""
-    status: int
-    answer: object = None
 
 
 @dataclass(slots=True)

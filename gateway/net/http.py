@@ -13,19 +13,17 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
+from gateway.net.calls import MAX_BODY
+
 Answer = tuple[int, bytes, str]
 """Status, body, content type."""
 Took = Callable[[float, str, str], None]
-MAX_BODY = 4 << 20
-"""The longest body of any route."""
 MAX_CONNECTIONS = 500
 BACKLOG = 50
 TURN_SECONDS = 0.02
 """For the requests of all connections, in one turn of the reactor."""
 LONG_SECONDS = 0.02
 """A request that took longer is named if the turn becomes a stall."""
-KEPT = 64 << 10
-"""What is kept of a body where nobody says otherwise."""
 _TOO_LONG = (
     b"HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"  # nothing of it was kept
 )

@@ -14,8 +14,9 @@ from twisted.internet.threads import deferToThread
 from twisted.web.server import NOT_DONE_YET, Request
 from zope.interface import implementer
 
-from gateway.net.guard import Guard, Problem, check_host
-from gateway.net.http import MAX_BODY, Bounded
+from gateway.net.calls import MAX_BODY, Problem
+from gateway.net.guard import Guard, check_host
+from gateway.net.http import Bounded
 from gateway.ports.people import OPERATOR, VIEWER
 
 Handle = Callable[[str, str, Mapping[str, str], bytes], tuple[int, str, Iterator[bytes]]]

@@ -8,7 +8,7 @@ from typing import Any
 from gateway.app.api.queues import QueueViews
 from gateway.errors import MQError
 from gateway.mq import constants as mq
-from gateway.net.api import Call, Endpoint, endpoint
+from gateway.net.calls import Call, Endpoint, endpoint
 from gateway.ports.inspection import Inspects, Seen, is_last
 from gateway.ports.people import ADMINISTRATOR
 from gateway.ports.state_queues import AUDIT

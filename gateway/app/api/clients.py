@@ -9,7 +9,7 @@ from gateway.app.api.held_back import explained, waiting_for
 from gateway.broker.engine import Engine
 from gateway.mqtt import reasons
 from gateway.mqtt.topics import split_shared
-from gateway.net.api import OPERATOR, VIEWER, Call, Endpoint, Problem, endpoint
+from gateway.net.calls import OPERATOR, VIEWER, Call, Endpoint, Problem, endpoint
 from gateway.observe.client_history import ClientHistory
 from gateway.ports.state_queues import OUT
 from gateway.session.publication import Publication

@@ -17,7 +17,7 @@ from gateway.bridge.message import read_message
 from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import chain, dlh, mqmd
 from gateway.mq.constants import name_of_reason
-from gateway.net.api import OPERATOR, VIEWER, Answered, Call, Endpoint, Later, Problem, endpoint
+from gateway.net.calls import OPERATOR, VIEWER, Answered, Call, Endpoint, Later, Problem, endpoint
 from gateway.ports.batch import Puts, Takes, Unit
 from gateway.ports.inspection import Inspects, Seen, is_last
 from gateway.ports.state_queues import SET_ASIDE

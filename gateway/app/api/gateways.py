@@ -6,7 +6,7 @@ import time
 
 from gateway.broker.engine import Engine
 from gateway.broker.gateways.census import as_answer
-from gateway.net.api import VIEWER, Call, Endpoint, endpoint
+from gateway.net.calls import VIEWER, Call, Endpoint, endpoint
 
 
 def gateway_endpoints(engine: Engine) -> list[Endpoint]:

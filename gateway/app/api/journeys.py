@@ -10,7 +10,7 @@ from gateway.app.parts import Parts
 from gateway.bridge.message import read_message
 from gateway.errors import Refused
 from gateway.mq import mqmd
-from gateway.net.api import VIEWER, Call, Endpoint, Later, endpoint
+from gateway.net.calls import VIEWER, Call, Endpoint, Later, endpoint
 from gateway.ports.inspection import Inspects, Seen
 from gateway.ports.state_queues import DEFAULT, PREFIX
 

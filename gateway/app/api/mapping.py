@@ -9,7 +9,7 @@ from pathlib import Path
 from gateway.app.mapping_changes import Change, ChangeHistory, apply, check, texts_of
 from gateway.app.parts import Parts
 from gateway.errors import ConfigurationError, Finding
-from gateway.net.api import VIEWER, Call, Endpoint, Problem, endpoint
+from gateway.net.calls import VIEWER, Call, Endpoint, Problem, endpoint
 from gateway.ports.people import ADMINISTRATOR
 
 MOST = 1 << 20

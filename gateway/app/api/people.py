@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gateway.net.api import Answered, Call, Endpoint, Later, Problem, Reply, endpoint
+from gateway.net.calls import Answered, Call, Endpoint, Later, Problem, Reply, endpoint
 from gateway.net.guard import COOKIE, cookie_text
 from gateway.people.people import People, Refused, SignedIn
 from gateway.people.users import LONGEST_DAYS, Unfit, User

@@ -15,8 +15,7 @@ from gateway.bridge.message import read_message
 from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import chain, mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
-from gateway.net.api import OPERATOR, VIEWER, Call, Endpoint, Problem, endpoint
-from gateway.net.http import MAX_BODY
+from gateway.net.calls import MAX_BODY, OPERATOR, VIEWER, Call, Endpoint, Problem, endpoint
 from gateway.ports.batch import Puts, Takes, Unit
 from gateway.ports.inspection import Inspects, QueueRow, Seen, is_last
 from gateway.ports.state_queues import AUDIT, DEFAULT, PREFIX

@@ -17,7 +17,7 @@ from gateway.errors import ConfigurationError
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
 from gateway.mqtt.topics import name_error
-from gateway.net.api import VIEWER, Call, Endpoint, Problem, endpoint
+from gateway.net.calls import VIEWER, Call, Endpoint, Problem, endpoint
 from gateway.ports.counters import NO_ROUTE, Counters
 from gateway.routing.table import Table, compile_mappings
 from gateway.rules.mappings import InboundRule, OutboundRule

@@ -18,7 +18,7 @@ from gateway.config.changes import is_live
 from gateway.config.descriptions import description_of
 from gateway.config.load import display
 from gateway.errors import ConfigurationError
-from gateway.net.api import OPERATOR, VIEWER, Answered, Call, Endpoint, Later, Problem, endpoint
+from gateway.net.calls import OPERATOR, VIEWER, Answered, Call, Endpoint, Later, Problem, endpoint
 from gateway.observe import health, logs
 from gateway.ports.counters import NO_ROUTE
 from gateway.ports.people import ADMINISTRATOR

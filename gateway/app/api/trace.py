@@ -15,7 +15,7 @@ from gateway.broker.engine import Engine
 from gateway.errors import Refused
 from gateway.mq import mqmd
 from gateway.mqtt.client import server_reader
-from gateway.net.api import VIEWER, Call, Endpoint, Problem, Stream, endpoint
+from gateway.net.calls import VIEWER, Call, Endpoint, Problem, Stream, endpoint
 from gateway.observe import logs
 from gateway.ports.counters import PACKET_TYPES
 from gateway.ports.inspection import Inspects

@@ -11,7 +11,7 @@ from typing import Any
 from gateway.access.granted import NoLists, lists_of
 from gateway.access.managed import TOKEN_SECONDS, Role, User, hashed, made_secret
 from gateway.app.managed_users import UserStore
-from gateway.net.api import OPERATOR, VIEWER, Call, Endpoint, Later, Problem, endpoint
+from gateway.net.calls import OPERATOR, VIEWER, Call, Endpoint, Later, Problem, endpoint
 
 MAX_USERS = 500
 """In one request: each is made in a turn of the reactor."""

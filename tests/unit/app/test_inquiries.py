@@ -12,7 +12,7 @@ import pytest
 
 from gateway.app import inquiries as module
 from gateway.app.inquiries import MOST, Inquiries
-from gateway.net.api import Problem
+from gateway.net.calls import Problem
 from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
 Question = Callable[[], tuple[int, object]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ def loaded(statement: str) -> set[str]:
     """The heavy packages that are loaded after a statement, in a fresh interpreter."""
     look = f"import sys\n{statement}\nprint([one for one in {HEAVY!r} if one in sys.modules])"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=120)
-    return set(eval(done.stdout))
+    return set(eval(done.stdout.splitlines()[-1]))
 
 
 def test_help_needs_none_of_it() -> None:
@@ -24,3 +25,8 @@ def test_help_needs_none_of_it() -> None:
 @pytest.mark.parametrize("module", ["queue", "client", "dlq", "rule", "running", "mqsc"])
 def test_commands_on_a_running_gateway_load_no_queue_manager(module: str) -> None:
     assert not loaded(f"import gateway.cli.{module}") & {"twisted", "gateway.queue_manager", "gateway.broker"}
+
+
+def test_a_list_of_queues_of_a_stopped_store_loads_neither_server_nor_broker(tmp_path: Path) -> None:
+    ask = f"from gateway.cli.queue import list_\nlist_(['--data', {str(tmp_path)!r}], standalone_mode=False)"
+    assert not loaded(ask) & {"twisted", "gateway.broker", "gateway.backends", "rich"}

@@ -1,0 +1,85 @@
+"""Everything the administration API offers, of all groups of endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.app.api.audit import audit_endpoints
+from gateway.app.api.clients import client_endpoints
+from gateway.app.api.dead_letters import dead_letter_endpoints
+from gateway.app.api.gateways import gateway_endpoints
+from gateway.app.api.journeys import journey_endpoints
+from gateway.app.api.mapping import mapping_endpoints
+from gateway.app.api.people import people_endpoints
+from gateway.app.api.queues import queue_endpoints
+from gateway.app.api.rules import count_replayed, rule_endpoints, rule_of, rules_by_queue
+from gateway.app.api.set_aside import Replays
+from gateway.app.api.state import state_endpoints
+from gateway.app.api.trace import Tracer, trace_endpoints
+from gateway.app.api.users import user_endpoints
+from gateway.app.parts import Parts
+from gateway.app.problems import why_refused
+from gateway.net.calls import Endpoint
+from gateway.ports.state_queues import RETAINED, SESSIONS
+from gateway.session.record import key_of
+
+
+def endpoints(parts: Parts, tracer: Tracer, reload: Callable[[], None], drain: Callable[[], None]) -> list[Endpoint]:
+    """Everything below /api/v1, as openapi.json describes it."""
+    of_queues = [
+        *audit_endpoints(parts.inspection),
+        *queue_endpoints(parts.inspection, lambda: rules_by_queue(parts.table)),
+        *dead_letter_endpoints(
+            parts.inspection,
+            lambda: parts.engine.context.dead_letter_queue,
+            lambda destination, topic: rule_of(parts.table, destination, topic),
+            lambda rule, ok: _count(parts, rule, ok=ok),
+            Replays(lambda queue, key: _refusal(parts, queue, key), lambda key, record: _publish(parts, key, record)),
+            parts.engine.context.slices.run if parts.inquiries is None else None,
+            lambda: parts.table,
+        ),
+    ]
+    return [
+        *state_endpoints(parts, reload, drain),
+        *rule_endpoints(parts),
+        *people_endpoints(parts.people, secure=parts.settings.admin.tls is not None),
+        *gateway_endpoints(parts.engine),
+        *mapping_endpoints(parts, reload),
+        *client_endpoints(parts.engine, lambda queue: why_refused(parts, queue), parts.clients.history),
+        *(of_queues if parts.inquiries is None else map(parts.inquiries.apart, of_queues)),
+        *user_endpoints(parts.users),
+        *trace_endpoints(tracer),
+        *journey_endpoints(parts, tracer),
+    ]
+
+
+def _count(parts: Parts, rule: str | None, *, ok: bool) -> None:
+    """A replayed dead letter, perhaps in another thread than that of the counters."""
+    if parts.inquiries is None:
+        count_replayed(parts.counters, rule, ok=ok)
+    else:
+        parts.scheduler.soon(lambda: count_replayed(parts.counters, rule, ok=ok))
+
+
+def _refusal(parts: Parts, queue: str, key: bytes) -> str:
+    """Why a record of state that was set aside must not go back."""
+    if parts.buffer is not None:
+        return "the gateway's state lies in its buffer: put it on a queue with `to`"
+    engine = parts.engine
+    if queue == SESSIONS and any(session.key == key for session in list(engine.sessions)):
+        return "its client has a session again: purge this one, or the client first (`mqgate client purge`)"
+    if queue == RETAINED and any(key_of(one.topic) == key for one in list(engine.retained)):
+        return "its topic has a newer retained message"
+    return ""
+
+
+def _publish(parts: Parts, key: bytes, record: dict[str, Any]) -> None:
+    """Publish what was set aside, in the reactor's thread, from its record on the queue of wills."""
+
+    def publish() -> None:
+        parts.engine.context.now = parts.scheduler.now()
+        parts.engine.wills.republish(key, record)
+        parts.engine.flush()
+
+    parts.engine.context.scheduler.soon(publish)

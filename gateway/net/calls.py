@@ -1,0 +1,122 @@
+"""A request of the administration API as its endpoints see it, and what they answer: nothing of HTTP is loaded for it,
+so that commands on a stopped queue manager use the endpoints too, and start quickly."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from gateway.ports.people import NOBODY, OPERATOR, VIEWER, Caller
+
+__all__ = [
+    "KEPT", "MAX_BODY", "OPERATOR", "VIEWER", "Act", "Answered", "Call", "Endpoint", "Later", "Problem", "Reply",
+    "Stream", "endpoint",
+]  # fmt: skip
+
+MAX_BODY = 4 << 20
+"""The longest body of any route."""
+KEPT = 64 << 10
+"""What is kept of a body where nobody says otherwise."""
+
+
+class Problem(Exception):
+    """An error answer; `detail` says what to do."""
+
+    def __init__(self, status: int, title: str, detail: str, **more: object) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.body = {"title": title, "status": status, "detail": detail, **more}
+
+
+class Act(NamedTuple):
+    """What somebody has asked for, for the audit trail."""
+
+    caller: Caller
+    address: str
+    action: str
+    """Method and path of the operation, with its parameters in braces."""
+    place: dict[str, str]
+    """What stood for them."""
+    arguments: dict[str, Any]
+    """Query and body."""
+    status: int
+    answer: object = None
+
+
+@dataclass(slots=True)
+class Call:
+    """One request."""
+
+    path: dict[str, str]
+    query: dict[str, str]
+    body: dict[str, Any]
+    role: str
+    peer: str = ""
+    caller: Caller = NOBODY
+    cookie: Callable[[str], str] = lambda _name: ""
+
+    def number(self, name: str, default: int, most: int) -> int:
+        """A number of the query."""
+        text = self.query.get(name)
+        if text is None:
+            return default
+        if not text.isdigit():
+            raise Problem(400, "Bad request", f"{name} has to be a number")
+        return min(int(text), most)
+
+
+@dataclass(slots=True)
+class Stream:
+    """Server-sent events: `begin(send)` starts them and answers what stops them."""
+
+    begin: Callable[[Callable[[str, object], None]], Callable[[], None]]
+
+
+Answered = Callable[[tuple[int, object] | Exception], None]
+"""Called with status and answer, or with the error."""
+
+
+@dataclass(slots=True)
+class Later:
+    """An answer that is made elsewhere: `begin(answered)` starts that."""
+
+    begin: Callable[[Answered], None]
+
+
+@dataclass(slots=True)
+class Reply:
+    """An answer with headers, and who is known by it."""
+
+    body: object
+    cookies: list[str] = field(default_factory=list)
+    location: str = ""
+    caller: Caller | None = None
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """A method and path of the API."""
+
+    method: str
+    pattern: re.Pattern[str]
+    role: str
+    handle: Callable[[Call], tuple[int, object]]
+    path: str = ""
+    """As in the document, with its parameters in braces."""
+    most: int = KEPT
+    """The longest body."""
+    audited: bool = False
+    """Whether it is in the audit trail, as everything is that is no GET."""
+    browsed: bool = False
+    """Whether people come here by a link: what is refused is a page for them."""
+
+
+def endpoint(
+    method: str, path: str, role: str, handle: Callable[[Call], tuple[int, object]], *, most: int = KEPT,
+    audited: bool = False, browsed: bool = False,
+) -> Endpoint:  # fmt: skip
+    """`/queues/{queue}` matches one path segment, percent-encoded."""
+    pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path)
+    return Endpoint(method, re.compile(pattern + r"\Z"), role, handle, path, most, audited, browsed)
