@@ -178,7 +178,7 @@ def api_page() -> str:
     """Reference of the administration API."""
     document = json.loads((ROOT / "gateway" / "net" / "static" / "openapi.json").read_text())
     about = document["info"]["description"]
-    parts = [f"# Administration API\n\n{about}\n\nThe OpenAPI document is served as `/openapi.json`.\n"]
+    parts = [f"# Administration API\n\n{about}\n\nThe OpenAPI document is served as `/admin/openapi.json`.\n"]
     for path, item in document["paths"].items():
         methods = [method for method in ("get", "post", "put", "delete") if method in item]
         parts += [_operation(document, path, method, item) for method in methods]

@@ -82,6 +82,7 @@ class MQError(MqgateError):
     """An MQI call did not end with MQCC_OK."""
 
     def __init__(self, reason: int, text: str = "", comp_code: int = 2) -> None:
+        text = text.removeprefix(f"MQRC {reason}: ")  # that of another error, told again
         super().__init__(f"MQRC {reason}{': ' + text if text else ''}")
         self.reason = reason
         self.comp_code = comp_code

@@ -107,7 +107,7 @@ class Gateway:
         keep_what_is_freed()
         collect_seldom()
         parts.hub.turns.watch()
-        recovered = {f"recovered_{what}": count for what, count in counts.items()}
+        recovered = {f"recovered_{what}": count for what, count in counts.items() if count}
         log.info("started", f"queue manager {parts.queue_manager.name}", **recovered)
 
     def _serve_programs(self) -> None:

@@ -42,7 +42,7 @@ def doctor(config: str | None, as_json: bool) -> None:
     if as_json:
         show_json([one._asdict() for one in found])
     else:
-        marks = {"ok": "ok     ", "missing": "missing", "wrong": "WRONG  "}
+        marks = {"ok": "ok     ", "missing": "missing", "note": "note   ", "wrong": "WRONG  "}
         for one in found:
             click.echo(f"{marks[one.state]}  {one.what}: {one.text}")
     sys.exit(1 if any(one.state == "wrong" for one in found) else 0)
@@ -54,7 +54,7 @@ def examine(config: str | None) -> Iterator[Found]:
     yield Found("Python", "ok" if sys.version_info >= (3, 11) else "wrong", f"{version} (3.11 or later is needed)")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = hard >= 20_000 or hard == resource.RLIM_INFINITY
-    yield Found("open files", "ok" if enough else "missing", f"limit {soft}, at most {hard}; each device needs one")
+    yield Found("open files", "ok" if enough else "note", f"limit {soft}, at most {hard}; each device needs one")
     compiled = _compiled()
     yield compiled
     if compiled.state == "wrong":
@@ -137,7 +137,7 @@ def _configured(settings: Settings) -> Iterator[Found]:
         if listener.tls is not None:
             yield _certificate(settings, listener.name, listener.tls.certificate)
         elif listener.bind not in {"127.0.0.1", "::1", "localhost"} and listener.unix is None:
-            yield Found(f"listener {listener.name}", "missing", "it is plain and not on loopback: consider `tls`")
+            yield Found(f"listener {listener.name}", "note", "it is plain and not on loopback: consider `tls`")
 
 
 def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
@@ -217,5 +217,10 @@ def _certificate(settings: Settings, listener: str, name: str) -> Found:
     except (OSError, ValueError) as error:
         return Found(f"certificate of {listener}", "wrong", f"{path}: {error}")
     left = certificate.not_valid_after_utc - datetime.now(UTC)
-    state = "ok" if left.days > 14 else "wrong" if left.days < 0 else "missing"
-    return Found(f"certificate of {listener}", state, f"expires in {counted(left.days, 'day')}")
+    if left.days < 0:
+        return Found(
+            f"certificate of {listener}", "wrong", f"has expired on {certificate.not_valid_after_utc:%Y-%m-%d}"
+        )
+    state, more = ("ok", "") if left.days > 14 else ("note", ": renew it, then `mqgate reload`")
+    until = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
+    return Found(f"certificate of {listener}", state, f"expires in {counted(left.days, 'day')}, on {until}{more}")

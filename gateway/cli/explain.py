@@ -23,7 +23,7 @@ from gateway.rules.parse import load_mappings
 @click.command()
 @click.argument("topic")
 @click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True)
-@click.option("--retain", is_flag=True)
+@click.option("--retain", is_flag=True, help="A publication to be retained.")
 @click.option("--payload", default="", help="Text of the payload.")
 @click.option("--client", default="device", show_default=True, help="Client identifier.")
 @click.option("--as", "user", default="", help="User name; with -c its access list is checked too.")

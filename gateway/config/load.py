@@ -15,7 +15,7 @@ from pydantic import SecretStr, ValidationError
 from gateway.config.findings import Part, describe, did_you_mean
 from gateway.config.model import Settings
 from gateway.config.security import AclEntry
-from gateway.config.source import Document, Path, read_scalar, read_yaml
+from gateway.config.source import Document, Path, read_scalar, read_yaml, unread
 from gateway.errors import ConfigurationError, Finding
 
 PREFIX = "MQGATE_"
@@ -60,7 +60,7 @@ def _read(path: str | FilePath | None) -> Document:
         return read_yaml(str(path), FilePath(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         fix = "check the name, or run without a file for the defaults"
-        return Document(str(path), findings=[Finding(str(path), 1, 1, f"cannot be read: {error}", fix)])
+        return Document(str(path), findings=[unread(str(path), error, fix)])
 
 
 Placed = tuple[Path, object, str]

@@ -74,7 +74,7 @@ def read_yaml(name: str, text: str) -> Document:
     try:
         loader = _Loader(text)
     except yaml.YAMLError as error:
-        document.findings.append(_syntax(name, error))
+        document.findings.append(_syntax(name, text, error))
         return document
     try:
         _check_depth(text)
@@ -82,7 +82,7 @@ def read_yaml(name: str, text: str) -> Document:
         if node is not None:
             document.value = _Builder(document, loader).build(node, (), 0)
     except yaml.YAMLError as error:
-        document.findings.append(_syntax(name, error))
+        document.findings.append(_syntax(name, text, error))
     finally:
         loader.dispose()
     if document.findings:
@@ -202,9 +202,17 @@ class _Builder:
         self.document.findings.append(self.document.finding(path, what, fix, at_key=at_key))
 
 
-def _syntax(name: str, error: yaml.YAMLError) -> Finding:
+def _syntax(name: str, text: str, error: yaml.YAMLError) -> Finding:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "not YAML"
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     fix = "check indentation, and quote values that begin with { [ * & ! or contain ': '"
+    rest = "".join(text.split("\n")[line - 1 : line])[column - 1 :]
+    if rest.startswith("\t"):
+        problem, fix = "a tab where YAML has spaces", "indent with spaces"
     return Finding(name, line, column, f"YAML cannot be read here: {problem}", fix)
+
+
+def unread(name: str, error: OSError | UnicodeDecodeError, fix: str) -> Finding:
+    """A file of which nothing is known but why it cannot be read."""
+    return Finding(name, 1, 1, f"cannot be read: {getattr(error, 'strerror', None) or error}", fix)

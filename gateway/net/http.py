@@ -6,6 +6,7 @@ import socket
 import weakref
 from collections import deque
 from collections.abc import Callable
+from http import HTTPStatus
 from time import monotonic
 from typing import Any
 
@@ -85,6 +86,15 @@ class BoundedRequest(Request):
             self._refuse()
         elif self._most is not None:
             super().handleContentChunk(data)
+
+    def setResponseCode(self, code: int, message: bytes | None = None) -> None:
+        """Of a status that Twisted has no name for too."""
+        super().setResponseCode(code, message or HTTPStatus(code).phrase.encode())
+
+    def render(self, resrc: Any) -> None:
+        """Which server this is, and how old, is nobody's business."""
+        self.responseHeaders.removeHeader(b"server")
+        super().render(resrc)
 
     def process(self) -> None:
         """The whole request is here."""

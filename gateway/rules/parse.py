@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from gateway.config.findings import Part, describe, wrong_paths
-from gateway.config.source import Document, Path, read_yaml
+from gateway.config.source import Document, Path, read_yaml, unread
 from gateway.config.units import Wrong
 from gateway.errors import ConfigurationError, Finding
 from gateway.rules.check import check_inbound, check_outbound, check_test
@@ -39,7 +39,7 @@ def load_mappings(paths: Iterable[str]) -> Mappings:
         try:
             sources.append((path, load_text(path)))
         except (OSError, UnicodeDecodeError) as error:
-            findings.append(Finding(path, 1, 1, f"cannot be read: {error}", "check the name and who may read it"))
+            findings.append(unread(path, error, "check the name and who may read it"))
     try:
         mappings = parse_mappings(sources)
     except ConfigurationError as error:

@@ -195,3 +195,15 @@ def test_tokens_are_renewed_by_a_reload_and_an_empty_one_is_refused(admin: Admin
     assert admin.ask("GET", "/api/v1/overview", WRITE)[0] == 401
     file.write_text(WRITE + "\n")
     assert admin.ask("POST", "/api/v1/reload", "another-token-3", b"{}")[0] == 200
+
+
+def test_answers_say_nothing_of_the_server_and_name_each_status(admin: Admin) -> None:
+    sent = f"Authorization: Bearer {WRITE}\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+    body = '{"items": []}'
+    answers = [
+        admin.raw(f"GET /readyz HTTP/1.1\r\n{sent}\r\n".encode()),
+        admin.raw(f"PUT /api/v1/log HTTP/1.1\r\n{sent}Content-Length: {len(body)}\r\n\r\n{body}".encode()),
+        admin.raw(b"GET /api/v1/me HTTP/1.1\r\nHost: elsewhere\r\nConnection: close\r\n\r\n"),
+    ]
+    assert answers[2].startswith(b"HTTP/1.1 421 Misdirected Request\r\n")
+    assert not [one for one in answers if b"\r\nserver:" in one.lower() or b"Unknown Status" in one]

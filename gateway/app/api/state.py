@@ -109,7 +109,7 @@ class StateViews:
             "connections": len(online),
             "sessions": len(engine.sessions),
             "subscriptions": len(engine.router.subscriptions),
-            "retained": engine.retained.count,
+            "retained": engine.retained.count - engine.sys_topics.own,
             "inflight": inflight(parts),
             "paused": parts.hub.count if context.paused else sum(map(engine.parking.withholds, engine.connections)),
             "spool": _spool(parts),

@@ -88,6 +88,11 @@ class SysTopics:
             **self.totals(),
         }
 
+    @property
+    def own(self) -> int:
+        """How many retained messages are these."""
+        return len(self._shown)
+
     def values(self, now: float, figures: dict[str, int]) -> dict[str, str]:
         """What is true at this moment, of all gateways."""
         values: dict[str, object] = {
@@ -97,7 +102,7 @@ class SysTopics:
             "gateways/count": self.census.count(),
             "clients/active": figures["clients/connected"],
             "clients/inactive": figures["clients/disconnected"],
-            "retained messages/count": self.retained.count - len(self._shown),
+            "retained messages/count": self.retained.count - self.own,
             **figures,
         }
         del values["connections"]

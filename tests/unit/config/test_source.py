@@ -108,3 +108,8 @@ def test_what_is_nested_without_end_ends_no_process(text):
 
 def test_a_number_without_end_is_said():
     assert str(read_yaml("f", "a: " + "9" * 10_000).findings[0]).startswith("f:1:4: the number is too long")
+
+
+def test_a_tab_is_called_a_tab():
+    (finding,) = read_yaml("f.yaml", "a:\n\tb: 1\n").findings
+    assert "a tab where YAML has spaces" in str(finding)
