@@ -153,6 +153,35 @@ def test_the_mapping_is_checked_changed_and_taken_back(gateway: Running) -> None
     assert [each["what"] for each in found["history"]] == [f"takes change {number} back", "elsewhere"]
 
 
+def test_retained_messages_are_found_level_by_level_and_cleared(gateway: Running) -> None:
+    with Device("127.0.0.1", gateway.port, "keeper") as device:
+        device.connect()
+        for topic, payload in (("hall/1/state", b"open"), ("hall/2/state", b"\xff"), ("hall", b"two")):
+            device.publish(topic, payload, 1, retain=True)
+    hall = next(each for each in call(gateway, "GET /topics").body["items"] if each["name"] == "hall")
+    assert (hall["below"], hall["retained"]["preview"], hall["retained"]["client_id"]) == (2, "two", "keeper")
+    first = call(gateway, "GET /topics", query="?under=hall/&limit=1").body
+    rest = call(gateway, "GET /topics", query=f"?under=hall/&after={first['next']}").body
+    assert [each["topic"] for each in (*first["items"], *rest["items"])] == ["hall/1", "hall/2"]
+    assert call(gateway, "GET /topics", query="?under=hall").status == 400
+    found = call(gateway, "GET /retained", query="?search=HALL/&limit=1").body
+    assert (len(found["items"]), found["more"]) == (1, True)
+    assert call(gateway, "GET /retained/{topic}", topic="hall/2/state").body["base64"] == "/w=="
+    assert call(gateway, "DELETE /retained/{topic}", topic="$SYS/broker/version").status == 409
+    assert call(gateway, "DELETE /retained/{topic}", topic="hall/1/state").status == 204
+    assert call(gateway, "DELETE /retained/{topic}", topic="hall/1/state").status == 404
+    assert call(gateway, "GET /retained/{topic}", topic="hall/1/state").status == 404
+    levels = call(gateway, "GET /topics", query="?under=hall/").body["items"]
+    assert [each["topic"] for each in levels] == ["hall/2"]
+
+
+def test_definitions_are_commands_that_the_queue_manager_takes(gateway: Running) -> None:
+    assert call(gateway, "POST /mqsc", {"text": "DEFINE QLOCAL(TAKEN.ALONG) MAXDEPTH(3)"}).body["ok"]
+    found = call(gateway, "GET /definitions").body
+    assert "DEFINE QLOCAL('TAKEN.ALONG') REPLACE +\n  MAXDEPTH(3)\n" in found["mqsc"]
+    assert call(gateway, "POST /mqsc", {"text": found["mqsc"]}).body["ok"]
+
+
 def test_messages_are_searched_by_text_and_property_and_moved(gateway: Running) -> None:
     queue, there = "MQGATE.DEFAULT", "GET /queues/{queue}/messages"
     assert call(gateway, "POST /mqsc", {"text": "DEFINE QLOCAL(MOVED)"}).body["ok"]

@@ -20,9 +20,9 @@ playwright = pytest.importorskip("playwright.sync_api", reason="playwright is no
 pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("chromium")]
 
 TOKENS = [each["token"] for each in page_answers.RECORDED["GET /dlq"]["body"]["items"]]
-SECTIONS = ["overview", "rules", "rules/commands", "rules/edit%20mapping", "clients", "clients/line-001", "queues",
-            "queues/TELEMETRY.LIMA", "dead-letters", "try", "trace", "test-client", "pipeline", "settings", "users",
-            "audit"]  # fmt: skip
+SECTIONS = ["overview", "rules", "rules/commands", "rules/edit%20mapping", "clients", "clients/line-001",
+            "retained", "queues", "queues/TELEMETRY.LIMA", "dead-letters", "try", "trace", "test-client",
+            "pipeline", "settings", "users", "audit"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

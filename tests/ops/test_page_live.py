@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ops_machine import CACHE, program
 from running_gateway import TOKEN, Running, publish, running
+
+from gateway.net.device import Device
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; tests/run installs it")
 pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("chromium")]
@@ -66,8 +69,8 @@ def test_the_address_of_the_admin_port_leads_to_the_page(page: Any, gateway: Run
 
 @pytest.mark.parametrize(
     "section",
-    ["overview", "rules", "clients", "queues", "queues/MQGATE.DEFAULT", "dead-letters", "try", "trace", "test-client",
-     "pipeline", "settings"],
+    ["overview", "rules", "clients", "retained", "queues", "queues/MQGATE.DEFAULT", "dead-letters", "try", "trace",
+     "test-client", "pipeline", "settings"],
 )  # fmt: skip
 def test_each_section_shows_what_the_gateway_says(page: Any, gateway: Running, section: str) -> None:
     visit(page, gateway, section)
@@ -164,3 +167,42 @@ def test_overview_shows_the_traffic(page: Any, gateway: Running) -> None:
     page.emulate_media(color_scheme="dark")
     picture(page, "overview-dark")
     page.emulate_media(color_scheme="light")
+
+
+def test_retained_messages_are_reached_by_their_tree_and_cleared(page: Any, gateway: Running) -> None:
+    with Device("127.0.0.1", gateway.port, "keeper") as device:
+        device.connect()
+        for line in (1, 2):
+            device.publish(f"hall/{line}/state", b"open", 1, retain=True)
+    visit(page, gateway, "retained")
+    page.click("a:has-text('hall/')")
+    page.click("a:has-text('1/')")
+    picture(page, "live-retained")
+    page.click("button:has-text('open')")
+    page.wait_for_selector("dialog pre:has-text('open')")
+    page.click("dialog button:has-text('Close')")
+    page.check("input[aria-label='Choose hall/1/state']")
+    page.click("button:has-text('Clear 1 chosen')")
+    page.click("dialog button:has-text('Clear')")
+    page.wait_for_selector(".notice:has-text('1 retained message cleared')")
+    page.click("h1 a:has-text('hall')")
+    page.wait_for_selector("tbody tr:has-text('2/')")
+    assert page.locator("tbody tr").count() == 1
+    page.go_back()
+    page.wait_for_selector("td.none")
+
+
+def test_definitions_are_downloaded_and_read_again(page: Any, gateway: Running, tmp_path: Path) -> None:
+    visit(page, gateway, "queues")
+    page.click("summary:has-text('Export and import')")
+    with page.expect_download() as download:
+        page.click("button:has-text('Download as MQSC')")
+    script = download.value.path().read_text()
+    assert "DEFINE QLOCAL('MQGATE.DEFAULT') REPLACE" in script
+    (tmp_path / "more.mqsc").write_text(script + "DEFINE QLOCAL(BROUGHT) DESCR('from elsewhere')\n")
+    page.set_input_files("input[type=file]", tmp_path / "more.mqsc")
+    page.click("button:has-text('Run commands')")
+    page.click("dialog button:has-text('Run')")
+    page.wait_for_selector("pre:has-text('No commands have a syntax error')")
+    picture(page, "live-definitions")
+    page.wait_for_selector("tbody a:has-text('BROUGHT')")

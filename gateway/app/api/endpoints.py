@@ -13,6 +13,7 @@ from gateway.app.api.journeys import journey_endpoints
 from gateway.app.api.mapping import mapping_endpoints
 from gateway.app.api.people import people_endpoints
 from gateway.app.api.queues import queue_endpoints
+from gateway.app.api.retained import retained_endpoints
 from gateway.app.api.rules import count_replayed, rule_endpoints, rule_of, rules_by_queue
 from gateway.app.api.set_aside import Replays
 from gateway.app.api.state import state_endpoints
@@ -49,6 +50,7 @@ def endpoints(parts: Parts, tracer: Tracer, reload: Callable[[], None], drain: C
         *client_endpoints(parts.engine, lambda queue: why_refused(parts, queue), parts.clients.history),
         *(of_queues if parts.inquiries is None else map(parts.inquiries.apart, of_queues)),
         *user_endpoints(parts.users),
+        *retained_endpoints(parts.engine),
         *trace_endpoints(tracer),
         *journey_endpoints(parts, tracer),
     ]

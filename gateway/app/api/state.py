@@ -22,6 +22,7 @@ from gateway.net.calls import OPERATOR, VIEWER, Answered, Call, Endpoint, Later,
 from gateway.observe import health, logs
 from gateway.ports.counters import NO_ROUTE
 from gateway.ports.people import ADMINISTRATOR
+from gateway.queue_manager.commands.definitions import script
 from gateway.queue_manager.commands.mqsc import MqscReport
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.routing.table import Table
@@ -49,6 +50,7 @@ def state_endpoints(parts: Parts, reload: Callable[[], None], drain: Callable[[]
         endpoint("POST", "/reload", OPERATOR, views.reload),
         endpoint("POST", "/drain", ADMINISTRATOR, views.drain),
         endpoint("POST", "/mqsc", ADMINISTRATOR, views.mqsc, most=1 << 20),
+        endpoint("GET", "/definitions", VIEWER, views.definitions),
         endpoint("GET", "/pipeline", VIEWER, views.pipeline),
     ]
 
@@ -215,6 +217,16 @@ class StateViews:
             self._parts.engine.context.slices.run(f"mqsc {next(self._numbers)}", work)
 
         return 200, Later(begin)
+
+    def definitions(self, call: Call) -> tuple[int, object]:
+        """GET /definitions: the commands that make the objects anew."""
+        del call
+        queue_manager = self._parts.queue_manager
+        if not isinstance(queue_manager, EmbeddedQueueManager):
+            raise Problem(503, "Not offered", "use dmpmqcfg on the IBM MQ queue manager")
+        with queue_manager.core.entered():
+            commands = list(script(queue_manager.core.catalogue))
+        return 200, {"mqsc": "".join(f"{one}\n" for one in commands), "objects": len(commands)}
 
     def pipeline(self, call: Call) -> tuple[int, object]:
         """GET /pipeline: the consumer groups of the embedded queue manager."""

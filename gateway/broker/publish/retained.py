@@ -158,6 +158,10 @@ class Retained:
             else:
                 heapq.heappush(self._expiring, (publication.expires, publication.topic.decode()))
 
+    def node(self, topic: str | None) -> _Node | None:
+        """A topic's place in the tree; of None, the root."""
+        return self._root if topic is None else self._node(topic)
+
     def _node(self, topic: str) -> _Node | None:
         node = self._root
         for level in topic.split("/"):
@@ -167,7 +171,8 @@ class Retained:
             node = below
         return node
 
-    def _find(self, topic: str) -> Publication | None:
+    def find(self, topic: str) -> Publication | None:
+        """What is retained on a topic."""
         node = self._node(topic)
         return node.publication if node is not None else None
 
@@ -229,7 +234,7 @@ class Retained:
         """Forget what has expired, durably [MQTT-3.3.2-5], one at each step."""
         while self._expiring and self._expiring[0][0] <= now:
             _, topic = heapq.heappop(self._expiring)
-            kept = self._find(topic)
+            kept = self.find(topic)
             if kept is not None and kept.expired(now):
                 self.forget(topic)
                 if not self.is_others(topic):

@@ -93,6 +93,10 @@ class SysTopics:
         """How many retained messages are these."""
         return len(self._shown)
 
+    def is_own(self, topic: str) -> bool:
+        """Whether this is one of them."""
+        return topic.startswith(PREFIX)
+
     def values(self, now: float, figures: dict[str, int]) -> dict[str, str]:
         """What is true at this moment, of all gateways."""
         values: dict[str, object] = {

@@ -10,6 +10,7 @@ import deadLetters from "./views/dead_letters.js";
 import overview from "./views/overview.js";
 import pipeline from "./views/pipeline.js";
 import queues from "./views/queues.js";
+import retained from "./views/retained.js";
 import rules from "./views/rules.js";
 import settings from "./views/settings.js";
 import testClient from "./views/test_client.js";
@@ -21,6 +22,7 @@ const SECTIONS = [
   ["overview", "Overview", overview],
   ["rules", "Rules", rules],
   ["clients", "Clients", clients],
+  ["retained", "Retained", retained],
   ["queues", "Queues", queues],
   ["dead-letters", "Dead letters", deadLetters],
   ["try", "Try out", tryOut],

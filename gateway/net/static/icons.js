@@ -5,6 +5,7 @@ const DRAWN = {
   overview: "M3 13h4l2-7 4 12 2-5h6",
   rules: "M4 6h9M4 12h16M4 18h9M17 3l3 3-3 3M17 15l3 3-3 3",
   clients: "M9 3h6v4H9zM4 15h6v5H4zM14 15h6v5h-6zM12 7v4M7 15v-2h10v2",
+  retained: "M12 3v6M12 9l-7 5M12 9l7 5M5 14v6M12 9v11M19 14v6",
   queues: "M3 6h4v12H3zM10 6h4v12h-4zM17 6h4v12h-4z",
   "dead-letters": "M4 6h16v12H4zM4 7l8 6 8-6",
   try: "M10 3v6l-5 9a2 2 0 0 0 2 3h10a2 2 0 0 0 2-3l-5-9V3M8 3h8M7.5 15h9",

@@ -1,7 +1,8 @@
 // The mapping edited: checked as one types, tried on what is being published, put into force, taken back.
 
 import { call, events } from "../api.js";
-import { badge, button, choice, confirmed, field, format, h, link, marked, notice, panel, put, Table } from "../dom.js";
+import { badge, button, choice, confirmed, download, field, format, h, link, marked, notice, panel, put, Table } from "../dom.js";
+import { reading } from "./definitions.js";
 
 const LISTENED_SECONDS = 10;
 const MAX_TRIED = 40;
@@ -48,6 +49,11 @@ export default function mapping(target, page, onLeave) {
     what.value = "";
     await load();
   });
+  const take = button("Download", () => download(files[at].file.split("/").pop(), text.value), "quiet");
+  const bring = page.administrator() ? reading("Read a file in its place", ".yaml,.yml,text/plain", (read) => {
+    text.value = read;
+    typed();
+  }) : null;
   let listening = null;
   const halt = () => listening?.abort();
   onLeave(halt);
@@ -108,7 +114,7 @@ export default function mapping(target, page, onLeave) {
     show([]);
     put(trial);
   };
-  const body = h("div", {}, file, text, said, h("div", { class: "bar" }, field("What for", what, "grow"), live, apply), trial);
+  const body = h("div", {}, file, text, said, h("div", { class: "bar" }, field("What for", what, "grow"), live, apply), h("div", { class: "bar" }, take, bring), trial);
   put(target, h("h1", {}, link("Rules", "#/rules"), " / edit"), panel("", body), panel("Changes", past.element));
   load().catch((error) => notice(error.message, true));
 }

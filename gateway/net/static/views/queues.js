@@ -2,6 +2,7 @@
 
 import { call, part } from "../api.js";
 import { badge, choice, field, format, h, link, notice, panel, put, Table } from "../dom.js";
+import { definitions } from "./definitions.js";
 import { one } from "./queue.js";
 import { mqsc, quoted } from "../mqsc.js";
 
@@ -39,7 +40,7 @@ export default function queues(target, [name], page, every) {
     { title: "Rules", cell: (queue) => queue.rules.join(", ") || "–" },
   ], { key: (queue) => queue.name, empty: "No queue matches." });
   const load = async () => table.update((await call("/queues", { query: { search: search.value, all: all.checked || undefined, limit: 500 } })).items);
-  put(target, h("h1", {}, "Queues"), panel("", h("div", { class: "bar" }, field("Search", search, "grow"), h("label", { class: "check" }, all, "system and state queues too")), table.element), page.administrator() ? panel("", h("details", {}, h("summary", {}, "Define a queue"), defining(load))) : null);
+  put(target, h("h1", {}, "Queues"), panel("", h("div", { class: "bar" }, field("Search", search, "grow"), h("label", { class: "check" }, all, "system and state queues too")), table.element), page.administrator() ? panel("", h("details", {}, h("summary", {}, "Define a queue"), defining(load))) : null, definitions(page, load));
   every(4, load);
 }
 

@@ -1,0 +1,29 @@
+"""The objects as MQSC commands that define them anew."""
+
+from __future__ import annotations
+
+from embedded_rig import MqiRig
+
+from gateway.queue_manager.commands.definitions import script
+
+OBJECTS = """
+DEFINE QLOCAL('it.s') DESCR('the shift''s') MAXDEPTH(7) NOSHARE PUT(DISABLED) BOQNAME(BACK) BOTHRESH(3)
+DEFINE QALIAS(A) TARGET('it.s')
+DEFINE QREMOTE(R) RNAME(X) RQMNAME(QM2) XMITQ(OUT)
+DEFINE QMODEL(M) DEFTYPE(PERMDYN)
+DEFINE TOPIC(T) TOPICSTR('plant/lima')
+DEFINE SUB('every shift') TOPICSTR('plant/+') DEST('it.s')
+DEFINE NAMELIST(N) NAMES(A,R)
+DEFINE PROCESS(P) APPLICID('run me')
+"""
+
+
+def test_what_is_exported_makes_the_same_objects_elsewhere() -> None:
+    first, second = MqiRig(None).queue_manager, MqiRig(None).queue_manager
+    assert first.mqsc(OBJECTS).ok
+    commands = list(script(first.core.catalogue))
+    assert len(commands) == 8
+    report = second.mqsc("\n".join(commands))
+    assert report.ok, report.lines
+    assert list(script(second.core.catalogue)) == commands
+    assert second.mqsc("\n".join(commands)).ok, "what is there already is replaced"
