@@ -30,13 +30,14 @@ def list_(pattern: str, everything: bool, config: str | None, data: str | None, 
     if as_json:
         show_json(items)
         return
-    show_table(("queue", "type", "depth", "limit", "oldest", "put", "get"), map(_row, items))
+    show_table(("queue", "type", "depth", "limit", "oldest", "in/s", "out/s", "put", "get"), map(_row, items))
 
 
 def _row(one: dict[str, Any]) -> tuple[str, ...]:
     oldest = f"{one['oldest_seconds']:.0f} s" if one["oldest_seconds"] is not None else ""
     put, get = ("yes" if one[f"{what}_allowed"] else "inhibited" for what in ("put", "get"))
-    return one["name"], one["type"], _number(one["depth"]), _number(one["max_depth"]), oldest, put, get
+    rates = ("" if (rate := one[f"{what}_rate"]) is None else f"{rate:.1f}" for what in ("put", "got"))
+    return one["name"], one["type"], _number(one["depth"]), _number(one["max_depth"]), oldest, *rates, put, get
 
 
 def _number(value: int | None) -> str:

@@ -102,6 +102,13 @@ class Ring:
         """Drop a series."""
         self._series.pop(name, None)
 
+    def newest(self, name: Name) -> list[float | None]:
+        """The last sample of a series; empty: it has none."""
+        series, at = self._series.get(name), self._first + len(self._times) - 1
+        if series is None or not 0 <= at - series.first < len(series.columns[0]):
+            return []
+        return [None if math.isnan(value := one[at - series.first]) else round(value, 3) for one in series.columns]
+
     def columns(self, name: Name, since: float) -> dict[str, Any]:
         """The samples of a series since then, as columns."""
         at = next((n for n, time in enumerate(self._times) if time >= since), len(self._times))
@@ -211,6 +218,11 @@ class History:
                 for kind, name in (known := [one for one in rows if one[1] in self._active[one[0]] or self._room(one)]):
                     self._active[kind][name] = self._samples
                 self._day.add(time, {name: rows[name] for name in known})
+
+    def queue_rates(self, queue: str) -> tuple[float, float] | None:
+        """Messages a second put to a queue and got from it, in the last sample."""
+        found = self._recent.newest(("queue", queue))
+        return (found[0] or 0.0, found[1] or 0.0) if found else None
 
     def rates(self) -> dict[str, float | None]:
         """Those of the gateway in the last sample."""

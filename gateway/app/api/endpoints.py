@@ -30,7 +30,11 @@ def endpoints(parts: Parts, tracer: Tracer, reload: Callable[[], None], drain: C
     """Everything below /api/v1, as openapi.json describes it."""
     of_queues = [
         *audit_endpoints(parts.inspection),
-        *queue_endpoints(parts.inspection, lambda: rules_by_queue(parts.table)),
+        *queue_endpoints(
+            parts.inspection,
+            lambda: rules_by_queue(parts.table),
+            parts.history.queue_rates if parts.inquiries is None else lambda _queue: None,
+        ),
         *dead_letter_endpoints(
             parts.inspection,
             lambda: parts.engine.context.dead_letter_queue,

@@ -45,9 +45,15 @@ def _no_rules(_queue: str) -> list[str]:
     return []
 
 
-def queue_endpoints(inspection: Inspects | None, rules: RulesNow = lambda: _no_rules) -> list[Endpoint]:
+RatesOf = Callable[[str], tuple[float, float] | None]
+"""Messages a second put to a queue and got from it."""
+
+
+def queue_endpoints(
+    inspection: Inspects | None, rules: RulesNow = lambda: _no_rules, rates: RatesOf = lambda _queue: None
+) -> list[Endpoint]:
     """The endpoints of this module. `rules`: asked at each request which rules name a queue."""
-    views = QueueViews(inspection, rules)
+    views = QueueViews(inspection, rules, rates)
     return [
         endpoint("GET", "/queues", VIEWER, views.listing),
         endpoint("GET", "/queues/{queue}", VIEWER, views.show),
@@ -63,9 +69,12 @@ def queue_endpoints(inspection: Inspects | None, rules: RulesNow = lambda: _no_r
 class QueueViews:
     """What the API says of queues, over an inspection of the queue manager."""
 
-    def __init__(self, inspection: Inspects | None, rules: RulesNow = lambda: _no_rules) -> None:
+    def __init__(
+        self, inspection: Inspects | None, rules: RulesNow = lambda: _no_rules, rates: RatesOf = lambda _queue: None
+    ) -> None:
         self._inspection = inspection
         self._rules = rules
+        self._rates = rates
 
     @property
     def inspection(self) -> Inspects:
@@ -96,13 +105,13 @@ class QueueViews:
         page = [row for row in rows if row.name > after][:limit]
         following = page[-1].name if page and page[-1] is not rows[-1] else None
         rules_of = self._rules()
-        items = [shown(row, rules_of(row.name)) for row in page]
+        items = [shown(row, rules_of(row.name), self._rates(row.name)) for row in page]
         return 200, {"items": items, "total": len(rows), "next": following}
 
     def show(self, call: Call) -> tuple[int, object]:
         """GET /queues/{queue}."""
         row = self._row(call)
-        return 200, {**shown(row, self._rules()(row.name)), "attributes": row.attributes}
+        return 200, {**shown(row, self._rules()(row.name), self._rates(row.name)), "attributes": row.attributes}
 
     def _row(self, call: Call) -> QueueRow:
         try:
@@ -234,7 +243,7 @@ def role_of(row: QueueRow) -> str:
     return "system" if row.name.startswith(_SYSTEM) else "application"
 
 
-def shown(row: QueueRow, rules: list[str]) -> dict[str, object]:
+def shown(row: QueueRow, rules: list[str], rates: tuple[float, float] | None) -> dict[str, object]:
     """A queue as the API shows it."""
     attributes = row.attributes
     return {
@@ -244,6 +253,8 @@ def shown(row: QueueRow, rules: list[str]) -> dict[str, object]:
         "depth": row.depth,
         "max_depth": row.max_depth,
         "oldest_seconds": None if row.oldest is None else round(max(0.0, time.time() - row.oldest), 1),
+        "put_rate": rates[0] if rates else None,
+        "got_rate": rates[1] if rates else None,
         "open_input": int(attributes["IPPROCS"]) if "IPPROCS" in attributes else None,
         "open_output": int(attributes["OPPROCS"]) if "OPPROCS" in attributes else None,
         "put_allowed": attributes.get("PUT", "ENABLED") == "ENABLED",

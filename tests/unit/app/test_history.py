@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.app.history import MAX_LINES, HistoryFile
-from gateway.observe.history import UNKNOWN
+from gateway.observe.history import GATEWAY, UNKNOWN, History
 
 QUEUE = ("queue", "ORDERS")
 
@@ -54,3 +54,14 @@ def test_what_is_no_line_of_it_is_left_out(tmp_path: Path, line: str) -> None:
 def test_a_directory_that_takes_nothing_costs_the_history_only(tmp_path: Path) -> None:
     HistoryFile(tmp_path / "missing").append(60.0, {QUEUE: (1.0, 1.0, 1.0)})
     assert list(HistoryFile(tmp_path / "missing").read()) == []
+
+
+def test_the_rates_of_a_queue_are_those_of_the_last_sample() -> None:
+    history = History()
+    history.sample(100.0, {QUEUE: {"put": 0, "got": 0, "depth": 0}})
+    assert history.queue_rates("ORDERS") is None
+    history.sample(105.0, {QUEUE: {"put": 50, "got": 5, "depth": 45}})
+    assert history.queue_rates("ORDERS") == (10.0, 1.0)
+    history.sample(110.0, {("rule", "other"): {"matched": 1, "failed": 0}, GATEWAY: {}})
+    history.sample(115.0, {("rule", "other"): {"matched": 1, "failed": 0}, GATEWAY: {}})
+    assert history.queue_rates("ORDERS") is None, "it is gone"

@@ -31,8 +31,8 @@ def store(tmp_path: Path, mqsc: str) -> str:
 def test_a_pipe_gets_tabs_and_whole_names(tmp_path: Path) -> None:
     data = store(tmp_path, f"DEFINE QLOCAL({LONG}) MAXDEPTH(5000)")
     header, *rows = mqgate("queue", "list", "--data", data).splitlines()
-    assert header.split("\t") == ["queue", "type", "depth", "limit", "oldest", "put", "get"]
-    assert [LONG, "local", "0", "5000", "", "yes", "yes"] in [row.split("\t") for row in rows]
+    assert header.split("\t") == ["queue", "type", "depth", "limit", "oldest", "in/s", "out/s", "put", "get"]
+    assert [LONG, "local", "0", "5000", "", "", "", "yes", "yes"] in [row.split("\t") for row in rows]
 
 
 def test_a_terminal_shows_whole_names(monkeypatch: Any, capsys: Any) -> None:

@@ -1,7 +1,7 @@
 // Definitions taken along: the objects as MQSC, downloaded, and a file of MQSC commands read and carried out.
 
 import { call } from "../api.js";
-import { button, confirmed, download, field, format, h, notice, panel, put } from "../dom.js";
+import { button, confirmed, download, field, format, h, marked, notice, panel, put } from "../dom.js";
 
 // A file that somebody chooses, as text.
 export function reading(title, accept, arrived) {
@@ -40,7 +40,7 @@ export function definitions(page, done) {
     put(report);
   };
   return panel("", h("details", {}, h("summary", {}, "Export and import definitions"),
-    h("p", { class: "soft" }, "Queues, topics, subscriptions, namelists and processes, as commands that `DEFINE` them with `REPLACE`. Mapping files are taken along where they are edited, in ", h("a", { href: "#/rules/edit%20mapping" }, "Rules"), "."),
+    h("p", { class: "soft" }, marked("Queues, topics, subscriptions, namelists and processes, as commands that `DEFINE` them with `REPLACE`."), " Mapping files are taken along where they are edited, in ", h("a", { href: "#/rules/edit%20mapping" }, "Rules"), "."),
     h("div", { class: "bar" }, take),
     page.administrator() ? [reading("Read a file of MQSC commands", ".mqsc,.mqs,.txt,text/plain", arrived), text, h("div", { class: "bar" }, run), report] : null));
 }

@@ -35,6 +35,7 @@ export default function queues(target, [name], page, every) {
     { title: "Depth", cell: (queue) => format.count(queue.depth), value: (queue) => queue.depth ?? -1, number: true },
     { title: "Full", cell: full, value: (queue) => (queue.max_depth ? queue.depth / queue.max_depth : 0), number: true },
     { title: "Oldest", cell: (queue) => format.seconds(queue.oldest_seconds), value: (queue) => queue.oldest_seconds ?? 0, number: true },
+    { title: "In, out", cell: (queue) => (queue.put_rate || queue.got_rate ? h("span", { class: "stack" }, `${format.rate(queue.put_rate)} in`, h("small", {}, `${format.rate(queue.got_rate)} out`)) : "–"), value: (queue) => queue.put_rate ?? -1, number: true },
     { title: "Open in, out", cell: (queue) => `${queue.open_input ?? "–"}, ${queue.open_output ?? "–"}`, value: (queue) => queue.open_input ?? -1, number: true },
     { title: "State", cell: inhibited, value: (queue) => inhibited(queue).textContent },
     { title: "Rules", cell: (queue) => queue.rules.join(", ") || "–" },
