@@ -38,7 +38,7 @@ def admin_root(parts: Parts, api: list[Endpoint], guard: Guard) -> Resource:
         root.putChild(name, Page(_probe(parts, question)))
     versions = Resource()
     versions.putChild(b"v1", Api(api, guard))
-    pipeline = pipeline_of(parts.queue_manager, parts.directory)
+    pipeline = pipeline_of(parts.queue_manager, parts.directory, parts.job_reports)
     if pipeline is not None:
         versions.putChild(b"pipeline", StreamedAnswers(pipeline_answers(pipeline), guard))
     root.putChild(b"api", versions)

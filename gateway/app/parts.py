@@ -41,6 +41,7 @@ from gateway.net.turns import Stall
 from gateway.observe.activity import Activity, Recent
 from gateway.observe.health import Snapshot
 from gateway.observe.history import History
+from gateway.pipeline.journal.job_reports import JobReports
 from gateway.ports.batch import BatchQueueManager, Fills, StorageFull
 from gateway.ports.counters import LATENCY_BUCKETS, Counters, Names
 from gateway.ports.state_queues import DEFAULT, PREFIX, SET_ASIDE
@@ -92,6 +93,7 @@ class Parts:
         self.started_at, self.heartbeat = time.time(), time.monotonic()
         self.recovered = False
         self.last_reload = LastReload()
+        self.job_reports = JobReports()
         self.declare_names()
         self.history, self.activity, self.recent = History(), Activity(self.counters), Recent(LATENCY_BUCKETS)
         self.inspection = inspection_of(

@@ -9,20 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from gateway.config.extras import how_to_install
+from gateway.pipeline.journal.job_reports import JobReports
 from gateway.pipeline.journal.owner import Owner, QueueManagerJournal
 from gateway.pipeline.journal.service import JSON, PipelineService, Reply
 from gateway.ports.batch import BatchQueueManager
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 
+TROUBLED = ("failed", "restarting")
 NEEDED = ("numpy", "pyarrow")
 """Libraries for sending messages as Arrow streams; the extra `data`."""
 
 
-def pipeline_of(queue_manager: BatchQueueManager, directory: Path) -> PipelineService | None:
+def pipeline_of(queue_manager: BatchQueueManager, directory: Path, reports: JobReports) -> PipelineService | None:
     """The service, if the queue manager is embedded. Queues of IBM MQ are drained or browsed instead."""
     if not isinstance(queue_manager, EmbeddedQueueManager):
         return None
-    return PipelineService(Owner(QueueManagerJournal(queue_manager.core)), directory)
+    return PipelineService(Owner(QueueManagerJournal(queue_manager.core)), directory, reports)
 
 
 def pipeline_answers(service: PipelineService) -> Callable[[str, str, Mapping[str, str], bytes], Reply]:
@@ -52,14 +54,24 @@ def pipeline_state(service: PipelineService | None, now: float) -> dict[str, Any
         }
         for group in shown
     ]
-    jobs = [
-        {
-            "name": group["name"],
-            "state": "running" if group["owner"] and group["expires"] > now else "stopped",
-            "last_batch": group["epoch"],
-            "rows_per_second": None,
-            "detail": f"read by {group['owner']}" if group["owner"] else "nobody reads",
-        }
-        for group in shown
-    ]
+    reports = {group["name"]: service.reports.of(group["name"]) or {} for group in shown} if service else {}
+    jobs = [_job(group, reports[group["name"]], now) for group in shown]
     return {"queues": queues, "jobs": jobs}
+
+
+def _job(group: Mapping[str, Any], told: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """A job: what its group says, and what it has told of itself since this process began."""
+    runs = bool(group["owner"]) and group["expires"] > now
+    read = f"read by {group['owner']}" if group["owner"] else "nobody reads"
+    return {
+        "name": told.get("job") or group["name"],
+        "group": group["name"],
+        "state": ("failed" if told.get("state") in TROUBLED else "running") if runs else "stopped",
+        "lag_messages": group["lag"],
+        "last_batch": told.get("batch"),
+        "last_commit": told.get("last_commit") or group["acknowledged"],
+        "rows_per_second": told.get("rows_per_second"),
+        "parts": told.get("parts"),
+        "next_compaction": told.get("next_compaction") or None,
+        "detail": ", ".join(filter(None, [read, told.get("detail")])),
+    }

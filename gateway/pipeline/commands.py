@@ -13,6 +13,7 @@ from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.sentences import PipelineGroup, is_verbose
 
 OPTIONS = {"path": "path", "url": "url", "token_file": "tokenFile", "ca_file": "caFile"}
+SOURCE = click.option("--source", default="", help="The source, in a job that has several.")
 FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 
 
@@ -172,11 +173,12 @@ def compact(file: Path) -> None:
 @click.option("--queue", required=True, help="The queue to put them on.")
 @click.option("--where", default="", help="SQL condition on the rows.")
 @click.option("--txn", default="", help="Name of this replay; repeated under the same name it puts nothing twice.")
-def replay(file: Path, table: str, queue: str, where: str, txn: str) -> None:
+@SOURCE
+def replay(file: Path, table: str, queue: str, where: str, txn: str, source: str) -> None:
     """Put quarantined rows or dead letters back on a queue."""
     from gateway.pipeline.jobs.replay import replay_rows
 
-    count = replay_rows(job_of(file), table, queue, where, txn)
+    count = replay_rows(job_of(file), table, queue, where, txn, source)
     click.echo(f"{counted(count, 'message')} put on {queue}")
 
 
@@ -188,28 +190,33 @@ def groups() -> None:
 @groups.command("remove")
 @FILE
 @click.argument("name")
-def remove_group(file: Path, name: str) -> None:
+@SOURCE
+def remove_group(file: Path, name: str, source: str) -> None:
     """Delete a group, so that it keeps no messages on the queues."""
-    click.echo("removed" if _on_groups(job_of(file), "remove", {"name": name})["removed"] else "there is no such group")
+    done = _on_groups(job_of(file), source, "remove", {"name": name})["removed"]
+    click.echo("removed" if done else "there is no such group")
 
 
 @groups.command("move")
 @FILE
 @click.argument("name")
 @click.argument("cursor", type=int)
-def move_group(file: Path, name: str, cursor: int) -> None:
+@SOURCE
+def move_group(file: Path, name: str, cursor: int, source: str) -> None:
     """Set a group's cursor, back or forth. Its current reader loses the lease."""
-    click.echo(f"cursor of {name}: {_on_groups(job_of(file), 'cursor', {'name': name, 'cursor': cursor})['cursor']}")
+    moved = _on_groups(job_of(file), source, "cursor", {"name": name, "cursor": cursor})
+    click.echo(f"cursor of {name}: {moved['cursor']}")
 
 
-def _on_groups(job: Job, call: str, body: dict[str, Any]) -> Any:
+def _on_groups(job: Job, name: str, call: str, body: dict[str, Any]) -> Any:
     """Call the pipeline's service: in the gateway, or on its store when it is stopped."""
+    from gateway.pipeline.jobs.sources import chosen
     from gateway.pipeline.journal.owner import opened
     from gateway.pipeline.journal.service import PipelineService
     from gateway.pipeline.source.http_access import HttpAccess
     from gateway.pipeline.source.options import Options
 
-    source = job.source
+    source = chosen(job.inputs, name).source
     if source.url:
         options = Options(url=source.url, token_file=source.token_file, ca_file=source.ca_file)
         return HttpAccess(options).address.call("POST", call, body=body)

@@ -13,8 +13,11 @@ import pytest
 from running_gateway import TOKEN, Running, publish, running
 
 from gateway.pipeline.errors import LeaseHeld, PipelineError
+from gateway.pipeline.jobs.job import parse_job
+from gateway.pipeline.jobs.progress import JobProgress
+from gateway.pipeline.jobs.telling import GatewayReports
 from gateway.pipeline.journal.groups import ConsumerGroup
-from gateway.pipeline.source.http_access import HttpAccess
+from gateway.pipeline.source.http_access import HttpAccess, HttpAddress
 from gateway.pipeline.source.options import Options
 
 pytestmark = pytest.mark.ops
@@ -50,6 +53,32 @@ def test_a_group_reads_acknowledges_and_its_lag_is_shown(gateway: Running, acces
     assert (shown["lag_messages"], shown["job"]) == (0, "spark")
     assert shown["last_commit"] is not None
     access.release("spark", group.epoch)
+
+
+def test_a_job_tells_how_it_goes(gateway: Running) -> None:
+    """The reports of a running job, as the page shows them; what says nothing of a group is not shown."""
+    text = (
+        f"version: 1\nname: plant\nsource: {{queue: {QUEUE}, url: 'http://127.0.0.1:{gateway.admin}', group: told}}\n"
+    )
+    job = parse_job("job.yaml", text + "warehouse: lake\n")
+    address = HttpAddress(f"http://127.0.0.1:{gateway.admin}", TOKEN, "", "")
+    group = HttpAccess(Options(url=address.url, token=TOKEN, queue=QUEUE)).acquire(
+        ConsumerGroup("told", QUEUE), "driver-3", 60.0
+    )
+    reports = GatewayReports(job)
+    reports._addresses = [(address, "told"), (address, "of nobody")]
+    progress = JobProgress("plant", state="running", rows_per_second=1234.5, batch=7, last_batch=1000.0)
+    upkeep = {"tables": [{"parts": 3}, {"parts": 4}], "next_compaction": "due"}
+    reports.tell(progress, lambda: upkeep)
+    jobs = {each["group"]: each for each in json.loads(gateway.text("/api/v1/pipeline", TOKEN))["jobs"]}
+    assert "of nobody" not in jobs
+    shown = jobs["told"]
+    assert (shown["name"], shown["state"], shown["parts"], shown["last_batch"]) == ("plant", "running", 7, 7)
+    assert (shown["rows_per_second"], shown["last_commit"], shown["next_compaction"]) == (1234.5, 1000.0, "due")
+    with pytest.raises(PipelineError):
+        address.call("POST", "report", body={"job": "plant"})
+    HttpAccess(Options(url=address.url, token=TOKEN, queue=QUEUE)).release("told", group.epoch)
+    address.call("POST", "remove", body={"name": "told"})
 
 
 def test_messages_are_streamed_or_it_is_said_what_is_missing(access: HttpAccess) -> None:

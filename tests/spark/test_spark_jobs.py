@@ -281,13 +281,13 @@ def test_a_batch_of_which_a_part_has_landed(spark: Any, tmp_path: Path) -> None:
     run = JobRun(spark, parse_job("job.yaml", text))
 
     def land(number: int, low: int, high: int) -> None:
-        options = run.source_options() | {"startingSeq": str(low), "endingSeq": str(high)}
+        options = run.source_options(run.inputs[0]) | {"startingSeq": str(low), "endingSeq": str(high)}
         files = spark.read.format("mqqueue").options(**options).load()
-        run.writer.write(files, "q", number, [(run.stream, low, high)])
+        run.writer.write(files, "q", number, [(run.inputs[0].stream, low, high)])
 
     land(0, 1, 301)
     land(1, 200, 401)
     land(0, 1, 501)
     rows = spark.read.parquet(str(tmp_path / "w/bronze")).selectExpr("count(*)", "count(DISTINCT seq)", "max(seq)")
     assert rows.first() == (500, 500, 500)
-    assert run.landing.manifest.landed.intervals == {run.stream: [(1, 501)]}
+    assert run.landing.manifest.landed.intervals == {run.inputs[0].stream: [(1, 501)]}

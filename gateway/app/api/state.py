@@ -234,7 +234,8 @@ class StateViews:
         return 200, self._pipeline()
 
     def _pipeline(self) -> dict[str, Any]:
-        return pipeline_state(pipeline_of(self._parts.queue_manager, self._parts.directory), time.time())
+        parts = self._parts
+        return pipeline_state(pipeline_of(parts.queue_manager, parts.directory, parts.job_reports), time.time())
 
     def drain(self, call: Call) -> tuple[int, object]:
         """POST /drain."""

@@ -74,6 +74,10 @@ RAW_COLUMNS = (
     MessageColumn("headers", "binary", "row", "the header bytes in front of the payload"),
 )
 
+SOURCE = "source"
+SOURCE_COLUMN = MessageColumn(SOURCE, "string", "place", "name of the job's source, where it has several")
+"""In the tables of a job with several sources: message numbers are unique within one."""
+
 FILES = (
     MessageColumn("file", "string", "place", "name of a Parquet file in the folder of option staging"),
     MessageColumn("rows", "bigint", "place", "messages in it"),

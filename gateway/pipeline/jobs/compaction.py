@@ -16,11 +16,10 @@ from typing import Any
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.object_compaction import compact_objects, expire_objects
 from gateway.pipeline.land.durable import move_folder, read_json, sync_file, sync_tree, write_json
-from gateway.pipeline.land.landing import STATE
+from gateway.pipeline.land.landing import MERGED, STATE
 from gateway.pipeline.land.manifest import FOLDER, Manifest
 
 INTENT = "compaction.json"
-MERGED = "merged-"
 TRASH = "_trash"
 YOUNGEST_KEPT = 2
 """The newest batches are not merged: the job may read them again."""
@@ -45,8 +44,7 @@ def compact(job: Job) -> dict[str, int]:
 
 def _small_folders(warehouse: Path, manifest: Manifest, table: str, size: int) -> list[str]:
     """The batches to merge: small ones, oldest first, as many as make one file of the target size."""
-    records = manifest.records()
-    youngest = records[max(0, len(records) - YOUNGEST_KEPT) :]
+    youngest = manifest.records(YOUNGEST_KEPT) if YOUNGEST_KEPT else []
     newest = [record.tables[table].folder for record in youngest if table in record.tables]
     chosen: list[str] = []
     for folder in sorted(manifest.folders.get(table, ()), key=lambda name: _age(warehouse / name)):

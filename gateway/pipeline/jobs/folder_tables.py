@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from gateway.pipeline.errors import PipelineError
 from gateway.pipeline.land.landing import TASKS, Landing, MicroBatch
-from gateway.pipeline.land.ranges import condition
+from gateway.pipeline.land.ranges import STREAM, by_stream
 
 
 class FolderTables:
@@ -23,14 +24,18 @@ class FolderTables:
         target = batch.stage(table)
         if target is None:
             return
-        files = [self.landing.warehouse / TASKS / row.file for row in messages.collect()]
+        folder = self.landing.warehouse / TASKS
+        files = [(row.asDict().get(STREAM), folder / row.file) for row in messages.collect()]
         if not batch.trimmed:
-            take_files(files, target)
+            take_files([file for _, file in files], target)
             return
         target.mkdir(parents=True)
-        if files and batch.pieces:
-            rows = self.spark.read.schema(schema).parquet(*map(str, files))
-            rows.where(condition(batch.pieces)).write.mode("overwrite").parquet(str(target))
+        parts = [
+            self.spark.read.schema(schema).parquet(*map(str, some)).where(wanted)
+            for some, wanted in by_stream(files, batch.pieces)
+        ]
+        if parts:
+            reduce(lambda one, other: one.union(other), parts).write.mode("overwrite").parquet(str(target))
 
     def write(self, batch: MicroBatch, table: str, rows: Any, by: str = "") -> None:
         """Stage a table's part, in one folder for each value of `by`."""

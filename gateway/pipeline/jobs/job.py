@@ -9,7 +9,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
@@ -17,51 +17,15 @@ from gateway.config.findings import Part, describe
 from gateway.config.source import read_yaml
 from gateway.config.units import Duration, Size, Wrong
 from gateway.errors import ConfigurationError, Finding
+from gateway.pipeline.decode.columns import SOURCE
 from gateway.pipeline.decode.payloads import BUILT_IN
+from gateway.pipeline.jobs.sources import Folder, Input, Name, NamedSource, Source, digest_of, inputs_of
 from gateway.pipeline.land.iceberg_catalog import CatalogSettings, beside, has_password
 from gateway.pipeline.land.objects import StoreSettings
-from gateway.pipeline.source.places import FOLDER, is_object_place, plain_folder, warehouse_place
+from gateway.pipeline.source.places import FOLDER, is_object_place, warehouse_place
 
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-
-
-def _table_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ValueError(
-            f"{name!r} is not a table or column name: use lower-case letters, digits and _, a letter first"
-        )
-    return name
-
-
-Name = Annotated[str, AfterValidator(_table_name)]
-Folder = Annotated[str, AfterValidator(plain_folder)]
+AnySource = TypeVar("AnySource", bound=Source)
 Place = Annotated[str, AfterValidator(warehouse_place)]
-
-
-class Source(Part):
-    """Where the messages come from: the data source `mqqueue`."""
-
-    queue: str = Field(description="a queue, a comma-separated list, or a pattern with * at the end")
-    path: Folder = Field(default="", description="data folder of an embedded queue manager on this machine")
-    url: str = Field(default="", description="admin address of a running gateway; needs token_file")
-    token_file: str = Field(default="", description="file with the admin token for url")
-    ca_file: str = Field(default="", description="certificates that url's certificate must be signed by")
-    group: Name = Field("spark", description="consumer group: has its own cursor on each queue")
-    consume: bool = Field(
-        default=True, description="remove messages once landed and the purge delay is over; false moves the cursor only"
-    )
-    max_messages: int = Field(default=50_000, ge=1, description="messages in one batch at most")
-    max_bytes: Size = Field(default=256 * 1024 * 1024, description="message bytes in one batch at most")
-    purge_delay: Duration = Field(
-        default=600.0, ge=0, description="landed messages stay on the queue this long: covers a power loss"
-    )
-    fail_on_data_loss: bool = Field(default=True, description="stop when messages of a planned range are gone")
-
-    @model_validator(mode="after")
-    def _one_address(self) -> Source:
-        if not self.path and not self.url:
-            raise Wrong("`source` has no address", "add path (a data folder) or url (a running gateway)")
-        return self
 
 
 class Bronze(Part):
@@ -136,7 +100,7 @@ class Silver(Part):
             raise ValueError(f"column {doubled[0]!r} is there twice")
         _no_value_is_a_folder(self.columns)
         for wanted in (self.event_time, *self.key):
-            if wanted not in names and wanted not in CARRIED:
+            if wanted not in names and wanted not in (*CARRIED, SOURCE):
                 raise ValueError(
                     f"there is no column {wanted!r}: add it to columns, or use one of {', '.join(CARRIED)}"
                 )
@@ -256,7 +220,10 @@ class Job(Part):
 
     version: Literal[1] = 1
     name: Name
-    source: Source
+    source: Source | None = None
+    sources: tuple[NamedSource, ...] = Field(
+        default=(), description="instead of `source`: several queues or gateways that land in the same tables"
+    )
     warehouse: Place = Field(
         description="folder of the tables, on a file system that all processes share; or object storage: "
         "s3://bucket/prefix, gs://bucket/prefix, abfss://container@account.dfs.core.windows.net/prefix"
@@ -280,12 +247,23 @@ class Job(Part):
     spark: dict[str, str] = Field(default_factory=dict, description="Spark settings, as spark-submit --conf")
 
     @model_validator(mode="after")
+    def _has_inputs(self) -> Job:
+        if self.source is None and not self.sources:
+            raise Wrong("the job has no `source`", "add `source: {queue: ..., path: ...}`, or `sources` with a list")
+        if self.source is not None and self.sources:
+            raise Wrong("the job has `source` and `sources`", "give the one in `source` a name and put it on the list")
+        inputs_of(self.name, None, self.sources)
+        return self
+
+    @model_validator(mode="after")
     def _tables_fit(self) -> Job:
         tables = [bronze.table for bronze in (self.bronze,) if bronze]
         tables += [silver.table for silver in self.silver] + [gold.table for gold in self.gold]
         doubled = sorted({name for name in tables if tables.count(name) > 1})
         if doubled:
             raise ValueError(f"table {doubled[0]!r} is there twice")
+        for silver in self.silver:
+            self._check_key(silver)
         for gold in self.gold:
             self._check_gold(gold)
         self._check_catalog()
@@ -295,6 +273,14 @@ class Job(Part):
                 "leave it out: the manifest says where to go on",
             )
         return self
+
+    def _check_key(self, silver: Silver) -> None:
+        own = {column.name for column in silver.columns}
+        if SOURCE in silver.key and not self.sources and SOURCE not in own:
+            raise Wrong(
+                f"silver table {silver.table!r}: a job with one source has no column {SOURCE!r}",
+                "leave it out of `key`, or write `sources`",
+            )
 
     def _check_catalog(self) -> None:
         if self.format == "iceberg" and self.catalog is None:
@@ -317,7 +303,7 @@ class Job(Part):
         if gold.kind == "dead_letters":
             return
         silver = self.silver_of(gold)
-        columns = {column.name for column in silver.columns} | set(CARRIED)
+        columns = {column.name for column in silver.columns} | set(CARRIED) | ({SOURCE} if self.sources else set())
         for wanted in (*gold.by, *gold.values, *filter(None, [gold.sequence, gold.start])):
             if wanted not in columns:
                 raise ValueError(f"gold table {gold.table!r}: {silver.table!r} has no column {wanted!r}")
@@ -349,9 +335,16 @@ class Job(Part):
         return [*([self.bronze.table] if self.bronze else []), *tables]
 
     @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Where messages come from, in the order in which Spark's offsets name them."""
+        return inputs_of(self.name, self.source, self.sources)
+
+    @property
     def checkpoint_folder(self) -> str:
-        """Where Spark keeps offsets and commits."""
-        return self.checkpoint or f"{self.warehouse.rstrip('/')}/_checkpoint/{self.name}"
+        """Where Spark keeps offsets and commits. Its offsets are those of sources by their place in the query, so a
+        list with other names has a checkpoint of its own, and the manifest says where each source goes on."""
+        folder = self.checkpoint or f"{self.warehouse.rstrip('/')}/_checkpoint/{self.name}"
+        return f"{folder}-{digest_of(self.inputs)}" if self.sources else folder
 
 
 def parse_job(name: str, text: str) -> Job:
@@ -378,15 +371,20 @@ def read_job(file: Path) -> Job:
 
 def _beside(folder: Path, job: Job) -> Job:
     """The job with its relative paths resolved beside the file, so that it runs the same from everywhere."""
-    source = job.source.model_copy(
-        update={name: _resolved(folder, getattr(job.source, name)) for name in ("path", "token_file", "ca_file")}
-    )
-    changed: dict[str, Any] = {"source": source, "warehouse": _resolved(folder, job.warehouse)}
+    changed: dict[str, Any] = {"warehouse": _resolved(folder, job.warehouse)}
+    if job.source is not None:
+        changed["source"] = _source_beside(folder, job.source)
+    changed["sources"] = tuple(_source_beside(folder, source) for source in job.sources)
     if job.catalog:
         changed["catalog"] = job.catalog.model_copy(update={"uri": beside(folder, job.catalog.uri)})
     if job.checkpoint:
         changed["checkpoint"] = _resolved(folder, job.checkpoint)
     return job.model_copy(update=changed)
+
+
+def _source_beside(folder: Path, source: AnySource) -> AnySource:
+    names = ("path", "token_file", "ca_file")
+    return source.model_copy(update={name: _resolved(folder, getattr(source, name)) for name in names})
 
 
 def _resolved(folder: Path, path: str) -> str:

@@ -39,11 +39,16 @@ def metrics_text(status: dict[str, Any]) -> str:
         if run.get(key) is not None:
             labels = f'{{job="{status["job"]}",quantile="{quantile}"}}'
             figures.append(("wait_seconds", "gauge", labels, run[key]))
-    figures += [("lag_messages", "gauge", f'{{group="{each["name"]}"}}', each["lag"]) for each in status["groups"]]
+    figures += [("lag_messages", "gauge", _labels(each), each["lag"]) for each in status["groups"] if "lag" in each]
     lines = []
     for name, kind, labels, value in figures:
         lines += [f"# TYPE mqgate_pipeline_{name} {kind}", f"mqgate_pipeline_{name}{labels} {value}"]
     return "\n".join(dict.fromkeys(lines)) + "\n"
+
+
+def _labels(group: dict[str, Any]) -> str:
+    source = f',source="{group["source"]}"' if "source" in group else ""
+    return f'{{group="{group["name"]}"{source}}}'
 
 
 def serve_metrics(bind: str, port: int, text: Callable[[], str]) -> ThreadingHTTPServer:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from gateway.pipeline.decode.columns import COLUMNS, select_columns, spark_schema
+from gateway.pipeline.decode.columns import SOURCE_COLUMN, select_columns, spark_schema
 from gateway.pipeline.jobs import gold as steps
 from gateway.pipeline.jobs.folder_tables import FolderTables
 from gateway.pipeline.jobs.gold import Step
@@ -28,7 +28,8 @@ class MicroBatchWriter:
         self.tables: Any = tables
         self.landing: Any = tables.landing
         self._schemas: dict[str, Any] = {}
-        self._message_schema = spark_schema(select_columns("", include_raw=includes_raw(job)))
+        own = (SOURCE_COLUMN,) if job.sources else ()
+        self._message_schema = spark_schema((*select_columns("", include_raw=includes_raw(job)), *own))
         self.landing.replaced |= job.replaced_tables
 
     def write(self, messages: Any, query: str, number: int, pieces: Ranges) -> ManifestRecord | None:
@@ -71,7 +72,7 @@ class MicroBatchWriter:
     def _silver_schema(self, silver: Silver) -> Any:
         """The schema of a silver table, derived once: Spark takes longer to analyse the text than to do the work."""
         if silver.table not in self._schemas:
-            empty = self.spark.createDataFrame([], spark_schema(COLUMNS))
+            empty = self.spark.createDataFrame([], self._message_schema)
             self._schemas[silver.table] = silver_rows(empty, silver).drop("status").schema
         return self._schemas[silver.table]
 

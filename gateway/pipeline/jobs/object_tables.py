@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 from gateway.pipeline.jobs.folder_tables import wait_figures
 from gateway.pipeline.land.object_landing import ObjectBatch, ObjectLanding, WrittenFile
 from gateway.pipeline.land.objects import ObjectStore
-from gateway.pipeline.land.ranges import condition
+from gateway.pipeline.land.ranges import STREAM, by_stream
 
 
 class ObjectTables:
@@ -25,12 +26,16 @@ class ObjectTables:
 
     def take(self, batch: ObjectBatch, table: str, messages: Any, schema: Any) -> None:
         """Bronze. Collecting `messages` runs the tasks, which put the files; the rows stay out of Spark."""
-        files = [WrittenFile(row.file, row.rows, row.bytes) for row in messages.collect()]
+        files = [(row.asDict().get(STREAM), WrittenFile(row.file, row.rows, row.bytes)) for row in messages.collect()]
         if not batch.trimmed:
-            batch.add(table, files)
+            batch.add(table, [file for _, file in files])
             return
-        rows = self._rows_of([f"{table}/{file.name}" for file in files], schema)
-        self.write(batch, table, rows.where(condition(batch.pieces)))
+        parts = [
+            self._rows_of([f"{table}/{file.name}" for file in some], schema).where(wanted)
+            for some, wanted in by_stream(files, batch.pieces)
+        ]
+        empty = self._rows_of([], schema)
+        self.write(batch, table, reduce(lambda one, other: one.union(other), parts) if parts else empty)
 
     def write(self, batch: ObjectBatch, table: str, rows: Any, by: str = "") -> None:
         """Put a table's part, in files of their own for each value of `by`."""
@@ -64,8 +69,12 @@ class ObjectTables:
         import pyarrow.parquet as pq
 
         store = self.landing.store
-        files = [pq.ParquetFile(store.reader(name)) for name in batch.names(table)]
-        columns = [file.read_row_group(0, columns=["put_ts"]).column(0) for file in files if file.num_row_groups]
+        columns = []
+        for name in batch.names(table):
+            with store.reader(name) as source:
+                file = pq.ParquetFile(source)
+                if file.num_row_groups:
+                    columns.append(file.read_row_group(0, columns=["put_ts"]).column(0))
         return wait_figures(columns, time.time())
 
     def _rows_of(self, names: Sequence[str], schema: Any) -> Any:
@@ -89,4 +98,5 @@ def schema_of(store: ObjectStore, name: str) -> Any:
     import pyarrow.parquet as pq
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return from_arrow_schema(pq.ParquetFile(store.reader(name)).schema_arrow.remove_metadata())
+    with store.reader(name) as source:
+        return from_arrow_schema(pq.ParquetFile(source).schema_arrow.remove_metadata())

@@ -8,19 +8,21 @@ from typing import Any
 from gateway.pipeline.errors import WrongOption
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.silver import QUARANTINE
+from gateway.pipeline.jobs.sources import chosen
 from gateway.pipeline.jobs.spark_session import make_session
 from gateway.pipeline.jobs.warehouse import ObjectWarehouse, Warehouse, warehouse_of
 
 
-def replay_rows(job: Job, table: str, queue: str, where: str = "", txn: str = "") -> int:
-    """Put the rows of a table that meet a condition; how many were put."""
+def replay_rows(job: Job, table: str, queue: str, where: str = "", txn: str = "", source: str = "") -> int:
+    """Put the rows of a table that meet a condition on a queue of a source; how many were put."""
+    there = chosen(job.inputs, source).source
     spark = make_session(f"{job.name}-replay", job.spark)
     try:
         rows = selected(spark, job, table)
         rows = rows.where(where) if where else rows
         count = int(rows.count())
-        source = job.source
-        options = {"queue": queue, "txn": txn, "path": source.path, "url": source.url, "tokenFile": source.token_file}
+        options = {"queue": queue, "txn": txn, "path": there.path, "url": there.url}
+        options |= {"tokenFile": there.token_file, "caFile": there.ca_file}
         given = {name: value for name, value in options.items() if value}
         rows.select(*kept(rows)).write.format("mqqueue").options(**given).mode("append").save()
         return count

@@ -56,8 +56,13 @@ def make_report(job: Job) -> str:
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"<title>Pipeline {escape(job.name)}</title><style>{STYLE}</style></head><body>"
-        f"<h1>Pipeline {escape(job.name)}</h1><p>Queue {escape(job.source.queue)}, made {made}</p>{body}</body></html>"
+        f"<h1>Pipeline {escape(job.name)}</h1><p>{_where(job)}, made {made}</p>{body}</body></html>"
     )
+
+
+def _where(job: Job) -> str:
+    listed = [f"{each.name} ({each.source.queue})" if each.name else each.source.queue for each in job.inputs]
+    return f"{'Sources' if job.sources else 'Queue'} {escape(', '.join(listed))}"
 
 
 def _figures(records: list[ManifestRecord]) -> str:

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +23,23 @@ from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.micro_batch import MicroBatchWriter, includes_raw
 from gateway.pipeline.jobs.object_tables import ObjectTables
 from gateway.pipeline.jobs.progress import JobProgress, Watch
+from gateway.pipeline.jobs.sources import Input
 from gateway.pipeline.jobs.spark_session import make_session
+from gateway.pipeline.jobs.telling import GatewayReports
+from gateway.pipeline.jobs.upkeep import shown_upkeep
 from gateway.pipeline.jobs.warehouse import warehouse_of
 from gateway.pipeline.land.delta import DeltaLog
 from gateway.pipeline.land.durable import read_json
 from gateway.pipeline.land.landing import TASKS, Landing
 from gateway.pipeline.land.object_landing import ObjectLanding
 from gateway.pipeline.land.objects import open_store
-from gateway.pipeline.land.ranges import Ranges
+from gateway.pipeline.land.ranges import STREAM, Ranges
 from gateway.pipeline.sentences import first_cause
 
 FATAL = ("LeaseLost", "DataLost", "WrongOption", "ConfigurationError", "StoreRefuses", "TableDiffers")
 """Errors that starting again does not repair, as Spark's report names them."""
+NOT_BEGUN = "-"
+"""In Spark's offset log, the place of a source without an offset."""
 PROGRESS_FOR = 60.0
 TRIES_ONCE = 3
 """With --once the command gives up after this many failures in a row."""
@@ -48,6 +54,8 @@ class JobRun:
         self.spark = spark
         self.job = job
         self.watch = watch
+        self.inputs = job.inputs
+        self.reports = GatewayReports(job)
         self.warehouse = warehouse_of(job)
         tables = tables_of(spark, job)
         self.landing: Landing | ObjectLanding = tables.landing
@@ -58,11 +66,6 @@ class JobRun:
         self._reporting = threading.Lock()
         self._listener: Any = None
 
-    @property
-    def stream(self) -> str:
-        """The name under which the manifest records ranges."""
-        return f"{self.job.name}:{self.job.source.queue}"
-
     def start(self, *, once: bool) -> Any:
         """Start the query and return it."""
         self._listen()
@@ -70,8 +73,8 @@ class JobRun:
         if self.job.on_objects:
             self._forget_checkpoint()
             self.checkpoint = Path(tempfile.mkdtemp(prefix="mqgate-checkpoint-"))
-        reader = self.spark.readStream.format("mqqueue").options(**self.source_options())
-        writer = reader.load().writeStream.foreachBatch(self._land)
+        writer = reduce(lambda one, other: one.union(other), map(self._frame, self.inputs))
+        writer = writer.writeStream.foreachBatch(self._land)
         writer = writer.option("checkpointLocation", self._checkpoint_address()).queryName(self.job.name)
         trigger = {"availableNow": True} if once else {"processingTime": f"{max(self.job.trigger, 0.001):g} seconds"}
         return writer.trigger(**trigger).start()
@@ -100,15 +103,22 @@ class JobRun:
             self._listener = None
         self._forget_checkpoint()
 
-    def source_options(self) -> dict[str, str]:
-        """The job's source as options of the data source."""
-        source = self.job.source
+    def _frame(self, each: Input) -> Any:
+        """The files of one source; of several, each file is told with its stream."""
+        from pyspark.sql import functions as f
+
+        files = self.spark.readStream.format("mqqueue").options(**self.source_options(each)).load()
+        return files.withColumn(STREAM, f.lit(each.stream)) if each.name else files
+
+    def source_options(self, each: Input) -> dict[str, str]:
+        """A source as options of the data source."""
+        source = each.source
         options: dict[str, str] = {}
         options |= {"path": source.path} if source.path else {}
         options |= {"url": source.url, "tokenFile": source.token_file, "caFile": source.ca_file} if source.url else {}
         options |= {
             "queue": source.queue,
-            "consumerGroup": source.group,
+            "consumerGroup": each.group,
             "consume": str(source.consume).lower(),
             "maxMessagesPerTrigger": str(source.max_messages),
             "maxBytesPerTrigger": str(source.max_bytes),
@@ -117,10 +127,11 @@ class JobRun:
             "includeRaw": str(includes_raw(self.job)).lower(),
             "staging": f"{self.job.warehouse}/{TASKS}",
         }
+        options |= {"sourceName": each.name} if each.name else {}
         if self.job.on_objects:  # tasks put the files where they stay
             options["staging"] = f"{self.job.place}/{self.job.bronze_table}"
             options["storage"] = self.job.storage.settings.as_text()
-        landed = self.landing.manifest.landed.next(self.stream)
+        landed = self.landing.manifest.landed.next(each.stream)
         return options | ({"startingSeq": str(landed)} if landed else {})
 
     def _land(self, messages: Any, number: int) -> None:
@@ -135,26 +146,31 @@ class JobRun:
         return str((read_json(self.checkpoint / "metadata") or {}).get("id", ""))
 
     def pieces(self, number: int) -> Ranges:
-        """The range of a batch, from Spark's offset log."""
-        end = self._offset(number)
-        start = self._offset(number - 1) if number else None
-        if end is None:
+        """The ranges of a batch, from Spark's offset log: those of the sources that have messages in it."""
+        ends = self._offsets(number)
+        if ends is None:
             raise PipelineError(f"{self.checkpoint}/offsets/{number} is missing: is the checkpoint on a shared folder?")
-        low = start["next"] if start else self.landing.manifest.landed.next(self.stream)
-        return [(self.stream, min(low, end["next"]), end["next"])]
+        starts = (self._offsets(number - 1) if number else None) or [None] * len(ends)
+        found = []
+        for each, start, end in zip(self.inputs, starts, ends, strict=True):
+            if end is not None:
+                low = start["next"] if start else self.landing.manifest.landed.next(each.stream)
+                found.append((each.stream, min(low, end["next"]), end["next"]))
+        return [piece for piece in found if piece[1] < piece[2] or len(self.inputs) == 1]
 
-    def _offset(self, number: int) -> dict[str, int] | None:
+    def _offsets(self, number: int) -> list[dict[str, int] | None] | None:
+        """What the offset log says for each source, in their order; None for one that had not begun."""
         try:
             lines = (self.checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
             return None
-        offset: dict[str, int] = json.loads(lines[-1])
-        return offset
+        return [None if line.strip() == NOT_BEGUN else json.loads(line) for line in lines[-len(self.inputs) :]]
 
     def _report(self) -> None:
         with self._reporting:  # Spark's listener has a thread of its own
             shown = {name: getattr(self.progress, name) for name in JobProgress.__slots__}
             self.warehouse.write_status(shown)
+            self.reports.tell(self.progress, lambda: shown_upkeep(self.job, self.landing.manifest))
             self.watch(self.progress)
 
     # ---- from start to end

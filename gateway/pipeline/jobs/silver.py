@@ -6,8 +6,10 @@ Spark. Good and bad rows are written together and told apart by `status`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from gateway.pipeline.decode.columns import SOURCE
 from gateway.pipeline.decode.payloads import decoder
 from gateway.pipeline.jobs.job import CARRIED, Column, Silver
 
@@ -135,10 +137,11 @@ def error_expression(silver: Silver) -> str:
     return "CASE " + " ".join(cases) + " END"
 
 
-def carried_columns(silver: Silver) -> list[str]:
-    """Message columns that the table does not define itself."""
+def carried_columns(silver: Silver, there: Sequence[str] = ()) -> list[str]:
+    """Message columns that the table does not define itself; the source's name where the messages have it."""
     own = {column.name for column in silver.columns}
-    return [name for name in CARRIED if name not in own]
+    named = (SOURCE,) if SOURCE in there else ()
+    return [name for name in (*named, *CARRIED) if name not in own]
 
 
 def silver_rows(bronze: Any, silver: Silver) -> Any:
@@ -152,7 +155,7 @@ def silver_rows(bronze: Any, silver: Silver) -> Any:
     rows = rows.withColumn("error", f.expr(error_expression(silver)))
     bad = f.col("error").isNotNull()
     return rows.select(
-        *carried_columns(silver),
+        *carried_columns(silver, bronze.columns),
         *[f.col(value_name(column)).alias(column.name) for column in silver.columns],
         "error",
         f.when(bad, f.col("payload")).alias("payload"),

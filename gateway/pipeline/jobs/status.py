@@ -1,36 +1,71 @@
-"""What `mqgate pipeline status` shows: a job's progress, its last batch, and the consumer groups with their lag."""
+"""What `mqgate pipeline status` shows: a job's progress, its rate, its last batch, its files and their next compaction,
+and the consumer groups with their lag."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gateway.config.units import show_duration
+from gateway.pipeline.errors import PipelineError
 from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.jobs.sources import Input
+from gateway.pipeline.jobs.upkeep import shown_upkeep
 from gateway.pipeline.jobs.warehouse import warehouse_of
 from gateway.pipeline.journal.groups import groups_in, shown
 from gateway.pipeline.journal.lookup import Follower
+from gateway.pipeline.land.manifest import ManifestRecord
 from gateway.pipeline.source.http_access import HttpAccess
 from gateway.pipeline.source.options import Options
+
+RATE_OVER = 20
+"""The rate is that of so many batches."""
 
 
 def job_status(job: Job) -> dict[str, Any]:
     """The status of one job, as `--json` prints it."""
     warehouse = warehouse_of(job)
     run = warehouse.read_status() or {"state": "never run"}
-    last = warehouse.last()
-    landed = None
+    manifest = warehouse.manifest()
+    last = manifest.last
+    landed: dict[str, Any] | None = None
     if last is not None:
         landed = {"number": last.number, "rows": int(last.figures.get("rows", 0)), "landed": last.landed}
         landed |= {"seconds": last.figures.get("seconds", 0.0), "from": last.pieces[0][1], "to": last.pieces[-1][2]}
-    return {"job": job.name, "run": run, "last_batch": landed, "groups": group_status(job)}
+        landed["pieces"] = [list(piece) for piece in last.pieces]
+    rate = rate_of(manifest.records(RATE_OVER))
+    upkeep = shown_upkeep(job, manifest)
+    return {"job": job.name, "run": run, "last_batch": landed, "rate": rate, **upkeep, "groups": group_status(job)}
+
+
+def rate_of(records: Sequence[ManifestRecord]) -> float | None:
+    """Rows a second from the first of some batches to the last, pauses included; None for fewer than two."""
+    seconds = records[-1].landed - records[0].landed if records else 0.0
+    return sum(record.figures.get("rows", 0) for record in records[1:]) / seconds if seconds > 0 else None
 
 
 def group_status(job: Job) -> list[dict[str, Any]]:
-    """All groups of the queue manager that the job reads from: asked of the gateway if it has an address, otherwise
-    read from the journal's files without a lock."""
-    source = job.source
+    """The groups of a job's queue manager; of several sources the group of each, and what is wrong where one of them
+    cannot be asked."""
+    if not job.sources:
+        return _groups(job.inputs[0])
+    found = []
+    for each in job.inputs:
+        try:
+            mine = [group for group in _groups(each) if group["name"] == each.group]
+        except (PipelineError, OSError) as error:
+            found.append({"source": each.name, "name": each.group, "queues": each.source.queue, "trouble": str(error)})
+        else:
+            found += [group | {"source": each.name} for group in mine]
+    return found
+
+
+def _groups(each: Input) -> list[dict[str, Any]]:
+    """All groups of the queue manager: asked of the gateway if it has an address, otherwise read from the journal's
+    files without a lock."""
+    source = each.source
     if source.url:
         options = Options(url=source.url, token_file=source.token_file, ca_file=source.ca_file, queue=source.queue)
         groups: list[dict[str, Any]] = HttpAccess(options).address.call("GET", "groups")
@@ -52,6 +87,8 @@ def status_lines(status: dict[str, Any], now: float | None = None) -> list[str]:
     if last:
         ago = show_duration(max(0, round(now - last["landed"])))
         lines.append(f"  last batch: {last['rows']:,} rows in {last['seconds']:.1f} s, {ago} ago")
+    if status.get("rate") is not None:
+        lines.append(f"  rate: {status['rate']:,.0f} rows/s over the last batches")
     if run.get("backlog") is not None:
         lines.append(
             f"  query: batch {run['batch']}, {run['backlog']:,} messages behind, {run['processed_rate']:,.0f} rows/s, "
@@ -59,7 +96,15 @@ def status_lines(status: dict[str, Any], now: float | None = None) -> list[str]:
         )
     if run.get("wait_p50") is not None:
         lines.append(f"  from put to table: {run['wait_p50']:.1f} s, 99 of 100 within {run['wait_p99']:.1f} s")
-    for group in status["groups"]:
-        owner = f"read by {group['owner']}" if group["owner"] and group["expires"] > now else "nobody reads"
-        lines.append(f"  group {group['name']} on {group['queues']}: {group['lag']:,} behind, {owner}")
-    return lines
+    if status.get("tables"):
+        listed = ", ".join(f"{each['table']} {each['parts']:,}" for each in status["tables"])
+        lines.append(f"  parts of tables: {listed}; next compaction {status['next_compaction']}")
+    return [*lines, *(_group_line(group, now) for group in status["groups"])]
+
+
+def _group_line(group: dict[str, Any], now: float) -> str:
+    name = f"{group['name']} on {group['queues']}" + (f" (source {group['source']})" if "source" in group else "")
+    if "trouble" in group:
+        return f"  group {name}: not known: {group['trouble']}"
+    owner = f"read by {group['owner']}" if group["owner"] and group["expires"] > now else "nobody reads"
+    return f"  group {name}: {group['lag']:,} behind, {owner}"

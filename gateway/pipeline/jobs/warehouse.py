@@ -32,8 +32,8 @@ class Warehouse(Protocol):
     def check(self) -> None:
         """An error of ours unless batches can be committed here."""
 
-    def last(self) -> ManifestRecord | None:
-        """The last batch."""
+    def manifest(self) -> Manifest | ObjectManifest:
+        """What has landed, as it is now."""
 
     def records(self) -> list[ManifestRecord]:
         """The newest batches, oldest first."""
@@ -72,9 +72,9 @@ class FolderWarehouse:
                 "user a folder with room that driver and executors share"
             ) from error
 
-    def last(self) -> ManifestRecord | None:
-        """The last batch."""
-        return Manifest(self.folder).last if self.folder.exists() else None
+    def manifest(self) -> Manifest:
+        """What has landed."""
+        return Manifest(self.folder)
 
     def records(self) -> list[ManifestRecord]:
         """The batches that are not folded."""
@@ -119,9 +119,9 @@ class ObjectWarehouse:
         if self.job.catalog is not None:
             open_catalog(self.job.catalog.settings, self.store)
 
-    def last(self) -> ManifestRecord | None:
-        """The last batch."""
-        return ObjectManifest(self.store).last
+    def manifest(self) -> ObjectManifest:
+        """What has landed."""
+        return ObjectManifest(self.store)
 
     def records(self) -> list[ManifestRecord]:
         """The newest batches."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from gateway.errors import MqgateError
 from gateway.pipeline.errors import LeaseHeld, LeaseLost, PipelineError, WrongOption
 from gateway.pipeline.journal.groups import ConsumerGroup, shown
+from gateway.pipeline.journal.job_reports import JobReports
 from gateway.pipeline.journal.lookup import first_since
 from gateway.pipeline.journal.owner import Owner
 from gateway.pipeline.journal.pieces import JournalPiece
@@ -42,8 +43,9 @@ Query = Mapping[str, str]
 class PipelineService:
     """Answers requests to a journal in `folder`."""
 
-    def __init__(self, owner: Owner, folder: Path) -> None:
+    def __init__(self, owner: Owner, folder: Path, reports: JobReports | None = None) -> None:
         self.owner = owner
+        self.reports = reports or JobReports()
         self.folder = folder
         self._calls: dict[tuple[str, str], Callable[[Query, bytes], Any]] = {
             ("POST", "acquire"): self._acquire,
@@ -52,6 +54,7 @@ class PipelineService:
             ("POST", "remove"): self._remove,
             ("POST", "cursor"): self._cursor,
             ("POST", "put"): self._put,
+            ("POST", "report"): self._report,
             ("GET", "groups"): lambda _query, _body: self.groups(),
             ("GET", "extent"): self._extent,
             ("GET", "count"): self._count,
@@ -102,6 +105,10 @@ class PipelineService:
     def _cursor(self, _query: Query, body: bytes) -> Any:
         given = json.loads(body)
         return asdict(self.owner.set_cursor(str(given["name"]), int(given["cursor"])))
+
+    def _report(self, _query: Query, body: bytes) -> Any:
+        self.reports.take(json.loads(body))
+        return {}
 
     def _put(self, query: Query, body: bytes) -> Any:
         from gateway.pipeline.journal.puts import PutTarget, read_parts

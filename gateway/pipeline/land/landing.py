@@ -25,6 +25,8 @@ STAGING = "_staging"
 TASKS = f"{STAGING}/tasks"
 """Folder of the files that tasks have written."""
 STATE = "_state"
+MERGED = "merged-"
+"""Begins the names of batches that compaction has made of others."""
 
 
 class AfterRename(Protocol):

@@ -109,9 +109,9 @@ class Manifest:
             self.reload()
             yield
 
-    def records(self) -> list[ManifestRecord]:
-        """The records that are not folded, oldest first."""
-        return [self._load(path) for path in self._files()]
+    def records(self, most: int = FOLD_AT) -> list[ManifestRecord]:
+        """The newest of the records that are not folded, oldest first."""
+        return [self._load(path) for path in self._files()[-most:]]
 
     def fold(self, keep: int = FOLD_KEEPS) -> int:
         """Fold all but the newest `keep` records into the summary; how many were folded."""

@@ -108,7 +108,8 @@ class ObjectDelta:
             import pyarrow.parquet as pq
             from deltalake import Schema
 
-            found = pq.ParquetFile(self.store.reader(name)).schema_arrow.remove_metadata()
+            with self.store.reader(name) as source:
+                found = pq.ParquetFile(source).schema_arrow.remove_metadata()
             fields = [*found, *[pa.field(key, pa.string()) for key in keys]]
             self._schemas[table] = Schema.from_arrow(pa.schema(fields))
         return self._schemas[table]

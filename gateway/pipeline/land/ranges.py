@@ -11,9 +11,13 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+STREAM = "stream"
+"""In a job with several sources, the column that says of each file which stream its numbers are of."""
 Span = tuple[int, int]
 """First number, and the number after the last."""
+File = TypeVar("File")
 Ranges = list[tuple[str, int, int]]
 """Name of a stream (job and queues), first number, and the number after the last."""
 
@@ -27,6 +31,17 @@ def range_id(pieces: Ranges) -> str:
 def condition(pieces: Ranges) -> str:
     """The SQL condition for the rows of these ranges."""
     return " OR ".join(f"(seq >= {low} AND seq < {high})" for _, low, high in pieces) or "false"
+
+
+def by_stream(files: Iterable[tuple[str | None, File]], pieces: Ranges) -> list[tuple[list[File], str]]:
+    """The files with the SQL condition for those of their rows that lie in the ranges. Numbers of one stream mean
+    nothing in another; files without a stream are those of the only one."""
+    found: dict[str | None, list[File]] = {}
+    for stream, file in files:
+        found.setdefault(stream, []).append(file)
+    return [
+        (some, condition([piece for piece in pieces if stream in (None, piece[0])])) for stream, some in found.items()
+    ]
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ class HttpAddress(NamedTuple):
     token_file: str
     ca_file: str
 
-    def open(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> Any:
+    def open(self, method: str, path: str, query: dict[str, Any], body: Any = None, timeout: float = TIMEOUT) -> Any:
         """The open response. Errors of the service are raised again under their own class."""
         url = f"{self.url}/api/pipeline/{path}?{urllib.parse.urlencode(query)}"
         data = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else None
@@ -46,15 +46,17 @@ class HttpAddress(NamedTuple):
         if token:
             request.add_header("Authorization", f"Bearer {token}")
         try:
-            return urllib.request.urlopen(request, timeout=TIMEOUT, context=self._tls())  # noqa: S310
+            return urllib.request.urlopen(request, timeout=timeout, context=self._tls())  # noqa: S310
         except urllib.error.HTTPError as error:
             raise _error_of(self.url, error) from error
         except (OSError, http.client.HTTPException) as error:
             raise QueueUnreachable(f"{self.url} does not answer ({error}): is the gateway running there?") from error
 
-    def call(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None) -> Any:
+    def call(
+        self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None, timeout: float = TIMEOUT
+    ) -> Any:
         """The response as JSON."""
-        with self.open(method, path, query or {}, body) as answer:
+        with self.open(method, path, query or {}, body, timeout) as answer:
             return json.load(answer)
 
     def _token(self) -> str:

@@ -15,7 +15,7 @@ NAMES = (
     "endingSeq", "startingTimestamp", "endingTimestamp", "partitions", "maxMessagesPerTrigger", "maxBytesPerTrigger",
     "arrowBatchSize", "transfer", "columns", "includeRaw", "pushdown", "failOnDataLoss", "purgeDelay", "leaseTtl",
     "idleWait", "txn", "persistence", "priority", "expiry", "format", "staging", "connection", "channel", "ccdt",
-    "user", "passwordFile", "cipher", "keyRepository", "driver", "storage",
+    "user", "passwordFile", "cipher", "keyRepository", "driver", "storage", "sourceName",
 )  # fmt: skip
 
 SPARKS_OWN = ("checkpointlocation", "mode")
@@ -57,6 +57,7 @@ class Options:
     format: str = "MQSTR"
     staging: str = ""
     storage: str = ""
+    source_name: str = ""
     connection: str = ""
     channel: str = ""
     ccdt: str = ""
@@ -74,6 +75,8 @@ class Options:
         unknown = [name for name in given if name.lower() not in known and name.lower() not in SPARKS_OWN]
         if unknown:
             raise WrongOption(f"the data source mqqueue has no option {unknown[0]!r}; it has {', '.join(NAMES)}")
+        if "sourceName" in text and "staging" not in text:
+            raise WrongOption("option 'sourceName' goes with 'staging': in a query of yours add a column to the rows")
         return cls(
             path=_folder(text, "path"),
             url=text.get("url", "").rstrip("/"),
@@ -107,6 +110,7 @@ class Options:
             format=text.get("format", "MQSTR"),
             staging=_folder(text, "staging", staging_place),
             storage=text.get("storage", ""),
+            source_name=text.get("sourceName", ""),
             connection=text.get("connection", ""),
             channel=text.get("channel", ""),
             ccdt=text.get("ccdt", ""),

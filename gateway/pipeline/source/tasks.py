@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gateway.pipeline.decode.columns import FILES, arrow_schema, select_columns
+from gateway.pipeline.decode.columns import FILES, SOURCE_COLUMN, arrow_schema, select_columns
 from gateway.pipeline.errors import WrongOption
 from gateway.pipeline.failpoint import failpoint
 from gateway.pipeline.land.durable import sync_file
@@ -90,9 +90,15 @@ class TaskReader:
             if bounds is not None:
                 batch = bounds.apply(batch, chunk)
             if batch.num_rows:
-                yield batch
+                yield named(batch, self.options.source_name) if self.options.source_name else batch
             failpoint("read.middle")
         decoder.keep()
+
+
+def named(batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
+    """The rows with the name of their source."""
+    (field,) = arrow_schema([SOURCE_COLUMN])
+    return batch.append_column(field, pa.repeat(pa.scalar(source, field.type), batch.num_rows))
 
 
 def write_rows(folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

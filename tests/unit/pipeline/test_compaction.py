@@ -9,7 +9,9 @@ import pytest
 from gateway.pipeline.jobs import compaction
 from gateway.pipeline.jobs.folder_tables import rows_in
 from gateway.pipeline.jobs.job import Job, parse_job
+from gateway.pipeline.jobs.upkeep import shown_upkeep
 from gateway.pipeline.land.landing import Landing
+from gateway.pipeline.land.manifest import Manifest
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
 
@@ -39,12 +41,18 @@ def job(tmp_path: Path) -> Job:
 
 
 def test_the_same_rows_in_fewer_files(job: Job, tmp_path: Path) -> None:
+    before = shown_upkeep(job, Manifest(tmp_path))
+    assert before["tables"] == [{"table": "bronze", "parts": 6, "small": 4, "due": True}]
+    assert "due (bronze)" in before["next_compaction"]
     assert compaction.compact(job) == {"bronze": 4}
     assert seqs(tmp_path) == list(range(60))
     assert len(list(tmp_path.glob("bronze/batch=*"))) == 3
     assert Landing(tmp_path, "j", rows_in).begin("q", 9, [("s", 0, 60)]) is None
     assert seqs(tmp_path) == list(range(60)), "the job takes nothing of it for a left-over"
     assert compaction.compact(job) == {}
+    after = shown_upkeep(job, Manifest(tmp_path))
+    assert after["tables"] == [{"table": "bronze", "parts": 3, "small": 0, "due": False}]
+    assert after["next_compaction"] == "after 2 more small parts"
 
 
 def test_ended_between_the_moves(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

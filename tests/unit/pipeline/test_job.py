@@ -78,6 +78,61 @@ def test_wrong_values_say_what_to_write(old: str, new: str, told: str) -> None:
     assert any(told in line for line in findings(GOOD.replace(old, new, 1)))
 
 
+SOURCES = GOOD.replace(
+    'source: {queue: "TELEMETRY.*", path: data, purge_delay: 10m}',
+    """sources:
+  - {name: south, queue: "TELEMETRY.*", url: "http://south:9090", token_file: south.token}
+  - {name: north, queue: "TELEMETRY.A, TELEMETRY.B", path: data}
+  - {name: other, queue: OTHER, path: data, group: mine}""",
+)
+
+
+def test_several_sources_have_groups_streams_and_a_checkpoint_of_their_own(tmp_path: Path) -> None:
+    job = parse_job("job.yaml", SOURCES)
+    found = [(each.name, each.stream, each.group) for each in job.inputs]
+    assert found == [
+        ("north", "plant:north", "plant_north"),
+        ("other", "plant:other", "mine"),
+        ("south", "plant:south", "plant_south"),
+    ]
+    turned = (
+        SOURCES.replace("name: south", "name: x")
+        .replace("name: north", "name: south")
+        .replace("name: x", "name: north")
+    )
+    assert parse_job("job.yaml", turned).checkpoint_folder == job.checkpoint_folder, "their names alone count"
+    assert job.checkpoint_folder.startswith("lake/_checkpoint/plant-")
+    assert (
+        parse_job("job.yaml", SOURCES.replace("name: other", "name: third")).checkpoint_folder != job.checkpoint_folder
+    )
+    (tmp_path / "job.yaml").write_text(SOURCES)
+    north, _, south = (each.source for each in read_job(tmp_path / "job.yaml").inputs)
+    assert (north.path, south.token_file) == (str(tmp_path / "data"), str(tmp_path / "south.token"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("queue: OTHER", "queue: TELEMETRY.*", "both read TELEMETRY.A (TELEMETRY.*) of one queue manager"),
+        ("name: other", "name: north", "'north' twice: give each source a name"),
+        ("group: mine", "group: plant_north", "have the same consumer group 'plant_north'"),
+        ("name: other, ", "", "`name`"),
+        ("sources:", "source: {queue: A, path: b}\nsources:", "`source` and `sources`"),
+        ("path: data, group: mine", "group: mine", "add path (a data folder) or url"),
+    ],
+)  # fmt: skip
+def test_sources_that_do_not_fit_together(old: str, new: str, told: str) -> None:
+    assert old in SOURCES
+    assert any(told in line for line in findings(SOURCES.replace(old, new, 1))), findings(SOURCES.replace(old, new, 1))
+
+
+def test_the_column_source_is_there_with_several_sources() -> None:
+    parse_job("job.yaml", SOURCES.replace("key: [device]", "key: [source, device]"))
+    assert "has no column 'source'" in findings(GOOD.replace("key: [device]", "key: [source, device]"))[0]
+    without = "\n".join(line for line in GOOD.splitlines() if not line.startswith("source:"))
+    assert "the job has no `source`" in findings(without)[0]
+
+
 def test_not_yaml_and_not_a_job() -> None:
     assert findings("a: [")[0].startswith("job.yaml:")
     assert "begin with `version: 1`" in findings("- x")[0]

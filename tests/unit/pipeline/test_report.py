@@ -60,6 +60,25 @@ def test_what_spark_tells_of_the_query() -> None:
     assert 'mqgate_pipeline_wait_seconds{job="plant",quantile="0.99"} 2.0\n' in text
 
 
+def test_several_sources_and_one_that_cannot_be_asked() -> None:
+    groups = [
+        {**STATUS["groups"][0], "source": "lima"},
+        {"source": "quito", "name": "g", "queues": "A.*", "trouble": "it does not answer"},
+    ]
+    tables = [{"table": "bronze", "parts": 1200, "small": 3, "due": False}]
+    status = {**STATUS, "groups": groups, "rate": 1500.0, "tables": tables, "next_compaction": "after 29 more"}
+    lines = status_lines(status, now=1060.0)
+    assert lines[-4:] == [
+        "  rate: 1,500 rows/s over the last batches",
+        "  parts of tables: bronze 1,200; next compaction after 29 more",
+        "  group g on A.* (source lima): 7 behind, read by here:1",
+        "  group g on A.* (source quito): not known: it does not answer",
+    ]
+    text = metrics_text(status)
+    assert 'mqgate_pipeline_lag_messages{group="g",source="lima"} 7\n' in text
+    assert "quito" not in text
+
+
 def test_metrics() -> None:
     text = metrics_text(STATUS)
     assert 'mqgate_pipeline_up{job="plant"} 1\n' in text

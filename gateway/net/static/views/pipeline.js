@@ -15,10 +15,13 @@ export default function pipeline(target, _rest, _page, every) {
   const jobs = new Table("", [
     { title: "Job", cell: (each) => each.name },
     { title: "State", cell: (each) => badge(each.state, { running: "good", failed: "bad" }[each.state] ?? ""), value: (each) => each.state },
-    { title: "Batch", cell: (each) => each.last_batch ?? "–", number: true },
-    { title: "Rows a second", cell: (each) => format.count(each.rows_per_second), number: true },
+    { title: "Lag", cell: (each) => format.count(each.lag_messages), value: (each) => each.lag_messages, number: true },
+    { title: "Rows a second", cell: (each) => format.count(each.rows_per_second), value: (each) => each.rows_per_second ?? 0, number: true },
+    { title: "Last commit", cell: (each) => format.ago(each.last_commit), value: (each) => each.last_commit ?? 0, number: true },
+    { title: "Files", cell: (each) => format.count(each.parts), value: (each) => each.parts ?? 0, number: true },
+    { title: "Next compaction", cell: (each) => each.next_compaction ?? "–" },
     { title: "Says", cell: (each) => each.detail },
-  ], { key: (each) => each.name, empty: "No jobs are known." });
+  ], { key: (each) => each.group, empty: "No jobs are known." });
   put(target, h("h1", {}, "Pipeline"), panel("Queues", queues.element), panel("Jobs", jobs.element));
   every(5, async () => {
     const now = await call("/pipeline");

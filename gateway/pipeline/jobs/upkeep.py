@@ -1,0 +1,62 @@
+"""How many parts a job's tables have, and when there is something to merge: from the manifest, without reading a file,
+so that a running job can tell it after each batch."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gateway.pipeline.jobs.compaction import YOUNGEST_KEPT
+from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.jobs.object_compaction import small_files
+from gateway.pipeline.land.landing import MERGED
+from gateway.pipeline.land.manifest import Manifest
+from gateway.pipeline.land.object_manifest import ObjectManifest
+
+
+@dataclass(frozen=True, slots=True)
+class TableUpkeep:
+    """A table that each batch adds to."""
+
+    table: str
+    parts: int
+    """Files on object storage; folders of batches on a file system."""
+    small: int | None
+    """Those that a merge would take; None where another log knows (Delta)."""
+    due: bool
+    """Whether `mqgate pipeline compact` would merge them now."""
+
+
+def upkeep_of(job: Job, manifest: Manifest | ObjectManifest) -> list[TableUpkeep]:
+    """The tables of a job."""
+    return [_upkeep(job, manifest, table) for table in job.growing_tables]
+
+
+def _upkeep(job: Job, manifest: Manifest | ObjectManifest, table: str) -> TableUpkeep:
+    if isinstance(manifest, ObjectManifest):
+        parts = len(manifest.state.files.get(table, {}))
+        partitions = small_files(manifest, table, job.retention.compact_bytes).values()
+        small = max(map(len, partitions), default=0)
+    else:
+        folders = manifest.folders.get(table, ())
+        parts, small = len(folders), sum(MERGED not in name for name in folders)
+        small = max(0, small - YOUNGEST_KEPT)
+    if job.format == "delta":
+        return TableUpkeep(table, parts, None, due=False)
+    return TableUpkeep(table, parts, small, small >= job.retention.compact_files)
+
+
+def next_compaction(job: Job, tables: list[TableUpkeep]) -> str:
+    """In words, for people."""
+    if job.format == "delta":
+        return "by Delta's own log: run `mqgate pipeline compact` daily"
+    if any(each.due for each in tables):
+        return f"due ({', '.join(each.table for each in tables if each.due)}): run `mqgate pipeline compact`"
+    nearest = max((each.small or 0 for each in tables), default=0)
+    return f"after {job.retention.compact_files - nearest} more small parts"
+
+
+def shown_upkeep(job: Job, manifest: Manifest | ObjectManifest) -> dict[str, Any]:
+    """For status and the page."""
+    tables = upkeep_of(job, manifest)
+    return {"tables": [asdict(each) for each in tables], "next_compaction": next_compaction(job, tables)}
