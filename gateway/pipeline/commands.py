@@ -150,10 +150,11 @@ def _write_report(job: Job, output: Path) -> None:
 @pipeline.command()
 @FILE
 def compact(file: Path) -> None:
-    """Merge small files, delete what is older than its retention and, on object storage, what nothing names."""
+    """Merge small files, delete what is older than its retention, and what dead drivers have left."""
     from gateway.pipeline.jobs.compaction import compact as merge
     from gateway.pipeline.jobs.compaction import expire
-    from gateway.pipeline.jobs.object_compaction import keep_iceberg, remove_leftovers
+    from gateway.pipeline.jobs.leftovers import remove_leftovers
+    from gateway.pipeline.jobs.object_compaction import keep_iceberg
 
     job = job_of(file)
     what = ("file", "files") if job.on_objects else ("batch", "batches")
@@ -163,8 +164,7 @@ def compact(file: Path) -> None:
         click.echo(f"{table}: {counted(count, *what)} deleted")
     if job.format == "iceberg":
         click.echo(f"{counted(keep_iceberg(job), 'snapshot')} expired")
-    if job.on_objects:
-        click.echo(f"{counted(remove_leftovers(job), 'left-over file')} removed")
+    click.echo(f"{counted(remove_leftovers(job), 'left-over file')} removed")
 
 
 @pipeline.command()

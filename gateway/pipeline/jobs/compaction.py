@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from gateway.pipeline.jobs.job import Job
-from gateway.pipeline.jobs.object_compaction import compact_objects, expire_objects
+from gateway.pipeline.jobs.object_compaction import compact_objects, expire_objects, vacuum_hours
 from gateway.pipeline.land.durable import move_folder, read_json, sync_file, sync_tree, write_json
-from gateway.pipeline.land.landing import MERGED, STATE
+from gateway.pipeline.land.landing import MERGED, STATE, TRASH
 from gateway.pipeline.land.manifest import FOLDER, Manifest
 
 INTENT = "compaction.json"
-TRASH = "_trash"
 YOUNGEST_KEPT = 2
 """The newest batches are not merged: the job may read them again."""
 
@@ -124,6 +123,9 @@ def expire(job: Job, now: float | None = None) -> dict[str, int]:
     warehouse, now = Path(job.warehouse), time.time() if now is None else now
     done: dict[str, int] = {}
     for table, age in job.retention.keep.items():
+        if job.format == "delta":
+            done |= _expire_delta(warehouse, table, now - age)
+            continue
         manifest = Manifest(warehouse)
         old = {name for name in manifest.folders.get(table, ()) if 0 < _age(warehouse / name) < now - age}
         if old and not table.startswith(STATE):
@@ -135,11 +137,29 @@ def expire(job: Job, now: float | None = None) -> dict[str, int]:
 
 
 def _compact_delta(warehouse: Path, job: Job) -> dict[str, int]:
-    """By Delta's own `optimize`: the log says which files count, and `vacuum` removes the others later."""
+    """By Delta's own `optimize`: the log says which files count, and `vacuum` removes the others once no reader of an
+    earlier version may hold them."""
     from deltalake import DeltaTable
 
     done: dict[str, int] = {}
     for table in job.growing_tables:
         if DeltaTable.is_deltatable(str(warehouse / table)):
-            done[table] = int(DeltaTable(str(warehouse / table)).optimize.compact()["numFilesRemoved"])
+            found = DeltaTable(str(warehouse / table))
+            done[table] = int(found.optimize.compact()["numFilesRemoved"])
+            found.vacuum(vacuum_hours(job), dry_run=False)
     return done
+
+
+def _expire_delta(warehouse: Path, table: str, until: float) -> dict[str, int]:
+    """Old batches leave by an entry of the log, which readers follow; `vacuum` removes their files later."""
+    from deltalake import DeltaTable
+
+    if not DeltaTable.is_deltatable(str(warehouse / table)):
+        return {}
+    found = DeltaTable(str(warehouse / table))
+    live = {values["batch"] for values in found.partitions() if "batch" in values}
+    old = sorted(name for name in live if 0 < _age(warehouse / table / f"batch={name}") < until)
+    if not old:
+        return {}
+    found.delete(f"batch IN ({', '.join(map(repr, old))})")
+    return {table: len(old)}

@@ -158,8 +158,8 @@ class Retention(Part):
     compact_bytes: Size = Field(default=128 * 1024 * 1024, description="target size of a merged file")
     leftovers: Duration = Field(
         default=86_400.0, ge=0,
-        description="object storage: files that no batch names, and files that a merge has replaced, stay this long: "
-        "longer than a batch or a reader takes",
+        description="files that no batch names, and on object storage files that a merge has replaced, stay this long: "
+        "longer than a batch or a reader takes (in a folder an hour at least, of Delta tables a week)",
     )  # fmt: skip
 
 

@@ -173,6 +173,11 @@ def _store_clock(store: ObjectStore) -> float:
     return max((one.modified.timestamp() for one in store.names("_manifest") if one.name == CLOCK), default=time.time())
 
 
+def vacuum_hours(job: Job) -> int:
+    """How long files stay that a Delta log no longer names."""
+    return max(VACUUM_HOURS, round(job.retention.leftovers / 3600))
+
+
 def _compact_delta(store: ObjectStore, job: Job) -> dict[str, int]:
     """By Delta's own `optimize`, and `vacuum` for what its log no longer names."""
     from deltalake import DeltaTable
@@ -184,5 +189,5 @@ def _compact_delta(store: ObjectStore, job: Job) -> dict[str, int]:
         if has_log(store, table):
             found = DeltaTable(root, storage_options=options)
             done[table] = int(found.optimize.compact()["numFilesRemoved"])
-            found.vacuum(VACUUM_HOURS, dry_run=False, full=True)
+            found.vacuum(vacuum_hours(job), dry_run=False, full=True)
     return done

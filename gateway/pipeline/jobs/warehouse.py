@@ -85,9 +85,20 @@ class FolderWarehouse:
         return len(Manifest(self.folder).folders.get(table, ()))
 
     def files(self, table: str, part: str = "") -> list[str]:
-        """Those of the batches that the manifest knows."""
+        """Those of the batches that the manifest knows; of a Delta table those that its log names."""
+        if self.job.format == "delta" and table in (*self.job.growing_tables, *self.job.replaced_tables):
+            return self._in_log(table, part)
         folders = sorted(Manifest(self.folder).folders.get(table, ()))
         return [str(file) for folder in folders for file in sorted((self.folder / folder / part).rglob("*.parquet"))]
+
+    def _in_log(self, table: str, part: str) -> list[str]:
+        from deltalake import DeltaTable
+
+        root = str(self.folder / table)
+        if not DeltaTable.is_deltatable(root):
+            return []
+        found = sorted(uri.removeprefix("file://") for uri in DeltaTable(root).file_uris())
+        return [name for name in found if f"/{part.strip('/')}/" in f"{name.removeprefix(root)}" or not part]
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of a small table."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from gateway.pipeline.errors import PipelineError
 from gateway.pipeline.failpoint import failpoint
 from gateway.pipeline.land.durable import move_folder, sync_tree
 from gateway.pipeline.land.manifest import LandedTable, Manifest, ManifestRecord
@@ -25,6 +26,7 @@ STAGING = "_staging"
 TASKS = f"{STAGING}/tasks"
 """Folder of the files that tasks have written."""
 STATE = "_state"
+TRASH = "_trash"
 MERGED = "merged-"
 """Begins the names of batches that compaction has made of others."""
 
@@ -162,6 +164,11 @@ class Landing:
         return self.warehouse / last.tables[table].folder if last and table in last.tables else None
 
     def _describe(self, folder: Path) -> LandedTable:
+        if not folder.exists():
+            raise PipelineError(
+                f"{folder} was removed while its batch was on its way, which begins again: let nothing but mqgate "
+                "change this folder, and set `retention.leftovers` to longer than a batch takes"
+            )
         files = sorted(folder.rglob("*.parquet"))
         return LandedTable(
             str(folder.relative_to(self.warehouse)),

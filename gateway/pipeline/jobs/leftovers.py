@@ -1,0 +1,74 @@
+"""Removes from a folder what dead drivers and ended compactions have left: files that tasks wrote for batches that came
+to nothing, staged parts, batches that no record names. On object storage `object_compaction.py` does this.
+
+Age decides, and never less than an hour: a driver that is on its way has its files younger than that, and whoever lists
+a table's folder is done with it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from gateway.pipeline.jobs import object_compaction
+from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.land.landing import STAGING, STATE, TASKS, TRASH
+from gateway.pipeline.land.manifest import Manifest
+
+LEAST_AGE = 3600.0
+
+
+def remove_leftovers(job: Job, now: float | None = None) -> int:
+    """Remove them; how many files and folders."""
+    if job.on_objects:
+        return object_compaction.remove_leftovers(job)
+    warehouse, now = Path(job.warehouse), time.time() if now is None else now
+    until = now - max(job.retention.leftovers, LEAST_AGE)
+    listed = [*_staged(warehouse), *_unnamed(warehouse, job)]
+    old = [path for path in listed if touched(path) < until]
+    for path in old:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    return len(old)
+
+
+def touched(path: Path) -> float:
+    """When something was last written below a path, or it was given its name."""
+    try:
+        below = list(path.rglob("*")) if path.is_dir() else []
+        return max(max(found.st_mtime, found.st_ctime) for found in (one.stat() for one in (path, *below)))
+    except FileNotFoundError:  # a driver is at it
+        return time.time()
+
+
+def _staged(warehouse: Path) -> Iterator[Path]:
+    tasks = warehouse / TASKS
+    yield from tasks.glob("*")
+    yield from (path for path in (warehouse / STAGING).glob("*") if path != tasks)
+    yield from (warehouse / TRASH).glob("*")
+
+
+def _unnamed(warehouse: Path, job: Job) -> list[Path]:
+    """Batches that neither a record nor a Delta log names. A log is written before its record."""
+    manifest = Manifest(warehouse)
+    known = {warehouse / folder for folders in manifest.folders.values() for folder in folders}
+    found = []
+    for table in (*job.growing_tables, *job.replaced_tables, f"{STATE}/*"):
+        folders = {path for path in warehouse.glob(f"{table}/batch=*") if path not in known}
+        if folders and job.format == "delta" and not table.startswith(STATE):
+            folders -= {file.parent for file in _in_log(warehouse / table)}
+            folders -= {file.parent.parent for file in _in_log(warehouse / table)}
+        found += sorted(folders)
+    return found
+
+
+def _in_log(table: Path) -> list[Path]:
+    from deltalake import DeltaTable
+
+    if not DeltaTable.is_deltatable(str(table)):
+        return []
+    return [Path(uri.removeprefix("file://")) for uri in DeltaTable(str(table)).file_uris()]

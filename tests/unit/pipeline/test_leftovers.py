@@ -1,0 +1,97 @@
+"""What dead drivers leave in a folder goes once it is old, and nothing that a record, a log or a reader holds."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.pipeline.errors import PipelineError
+from gateway.pipeline.jobs import compaction
+from gateway.pipeline.jobs.folder_tables import rows_in
+from gateway.pipeline.jobs.job import Job, parse_job
+from gateway.pipeline.jobs.leftovers import remove_leftovers
+from gateway.pipeline.jobs.warehouse import warehouse_of
+from gateway.pipeline.land.delta import DeltaLog
+from gateway.pipeline.land.landing import Landing, MicroBatch
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
+pytest.importorskip("deltalake", reason="deltalake is not installed: pip install '.[delta]'")
+HOUR = 3600.0
+
+
+class Lake:
+    def __init__(self, folder: Path, table_format: str) -> None:
+        self.folder = folder
+        text = f"version: 1\nname: j\nsource: {{queue: Q, path: x}}\nwarehouse: {folder}\nformat: {table_format}\n"
+        self.job: Job = parse_job("job.yaml", text + "retention: {leftovers: 2h, keep: {bronze: 1d}}\n")
+        log = DeltaLog(folder, "j", set()) if table_format == "delta" else None
+        self.landing = Landing(folder, "j", rows_in, log)
+
+    def staged(self, number: int) -> MicroBatch:
+        import pyarrow.parquet as pq
+
+        batch = self.landing.begin("q", number, [("s", 10 * number, 10 * number + 10)])
+        assert batch is not None
+        target = batch.stage("bronze")
+        assert target is not None
+        target.mkdir(parents=True)
+        pq.write_table(pa.table({"seq": list(range(10 * number, 10 * number + 10))}), target / "p.parquet")
+        return batch
+
+    def seqs(self) -> list[int]:
+        return sorted(row["seq"] for row in warehouse_of(self.job).rows("bronze"))
+
+
+def test_what_dead_drivers_left_goes_when_it_is_old(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, "parquet")
+    lake.staged(0).land()
+    dead = lake.staged(1)
+    dead._rename()  # and died before its record
+    late = lake.staged(2)
+    task = tmp_path / "_staging/tasks/0123.parquet"
+    task.parent.mkdir()
+    task.write_bytes(b"half")
+    assert remove_leftovers(lake.job, time.time() + 1.9 * HOUR) == 0
+    assert remove_leftovers(lake.job, time.time() + 2.1 * HOUR) == 3
+    assert [path.name for path in (tmp_path / "bronze").iterdir()] == [
+        f"batch={Lake(tmp_path, 'parquet').landing.manifest.last.id}"
+    ]
+    assert not task.exists()
+    assert lake.seqs() == list(range(10))
+    with pytest.raises((PipelineError, FileNotFoundError)):
+        late.land()
+    with pytest.raises(PipelineError, match="was removed while its batch was on its way"):
+        lake.landing.record(dead)
+    assert lake.seqs() == list(range(10)), "what was removed is not recorded as landed"
+
+
+def test_delta_logs_lead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch in the log whose record was not written stays, to be landed; retention is an entry of the log."""
+    lake = Lake(tmp_path, "delta")
+    lake.staged(0).land()
+
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lake.landing.manifest, "append", die)
+        with pytest.raises(KeyboardInterrupt):
+            lake.staged(1).land()
+    assert remove_leftovers(lake.job, time.time() + 100 * HOUR) == 1, "the folder in which it was staged, empty"
+    again = Lake(tmp_path, "delta")
+    batch = again.landing.begin("q", 1, [("s", 10, 20)])
+    assert batch is not None
+    assert batch.stage("bronze") is None, "it is in place"
+    batch.land()
+    assert again.seqs() == list(range(20))
+    assert compaction.expire(again.job) == {}
+    again.staged(2).land()
+    assert compaction.expire(again.job, time.time() + 25 * HOUR) == {"bronze": 3}
+    assert again.seqs() == []
+    assert compaction.expire(again.job, time.time() + 25 * HOUR) == {}
+    assert len(list(tmp_path.glob("bronze/batch=*/*.parquet"))) == 3, "for readers of the version before"
+    compaction.compact(again.job)
+    assert len(list(tmp_path.glob("bronze/batch=*/*.parquet"))) == 3
