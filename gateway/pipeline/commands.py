@@ -99,6 +99,8 @@ def check(file: Path, sql: bool) -> None:
             click.echo(f"  {column.name} = {typed_value(column)}")
         for code, condition in checks(silver):
             click.echo(f"  quarantine {code}: {condition}")
+        for code, condition in checks(silver, "count"):
+            click.echo(f"  count {code}: {condition}")
 
 
 def _try_warehouse(job: Job) -> None:

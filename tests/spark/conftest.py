@@ -18,6 +18,8 @@ SHORT_LIVED = {
     "spark.driver.extraJavaOptions": f"{UNCHECKED_ARROW} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
 }
 
 

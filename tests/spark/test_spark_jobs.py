@@ -37,6 +37,7 @@ silver:
       - {{name: ts, type: timestamp, unit: ms}}
       - {{name: temperature, type: double, max: 100}}
       - {{name: site, from: properties.site}}
+      - {{name: warm, type: double, from: payload.temperature, max: 20, on_failure: count}}
 gold:
   - {{table: tens, kind: window, every: 10s, values: [temperature], watermark: 5s}}
   - {{table: devices, kind: last, values: [n, temperature]}}
@@ -153,12 +154,23 @@ def test_silence_dead_letters_and_latency(spark: Any, lake: Path) -> None:
 def test_report_status_and_compaction(spark: Any, lake: Path) -> None:
     from gateway.pipeline.jobs.compaction import compact
     from gateway.pipeline.jobs.metrics import metrics_text
+    from gateway.pipeline.jobs.quality import expectations
     from gateway.pipeline.jobs.report import make_report
     from gateway.pipeline.jobs.status import job_status, status_lines
+    from gateway.pipeline.jobs.warehouse import warehouse_of
 
     job = parse_job("job.yaml", JOB.format(path=lake.parent / "j", lake=lake))
     page = make_report(job)
-    assert page.count("<svg") == 8
+    assert page.count("<svg") == 9
+    failed = {each.code: each for each in expectations(job.silver[0], warehouse_of(job).records())}
+    assert {code: each.failed for code, each in failed.items() if not each.counts_only and each.failed} == {
+        "not_json": 6, "above_max:temperature": 1,
+    }  # fmt: skip
+    warm = sum(json.loads(reading(device, n))["temperature"] > 20 for device, n in good(lake)) + 1
+    counted = failed["above_max:warm"]
+    assert (counted.failed, counted.rows, len(counted.series)) == (warm, 3979, 2)
+    assert sum(row.warnings == "above_max:warm" for row in table(spark, lake, "readings")) == warm
+    assert "<td>above_max</td><td>temperature</td><td class='n'>1</td>" in page
     assert "dev0008" in page
     assert "<script" not in page
     status = job_status(job)

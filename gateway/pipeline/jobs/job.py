@@ -49,6 +49,10 @@ class Column(Part):
     max: float | None = None
     pattern: str | None = None
     values: tuple[str, ...] | None = Field(default=None, description="the only values allowed")
+    on_failure: Literal["quarantine", "count"] = Field(
+        default="quarantine", description="what a failed check does: the row goes to quarantine, or stays, is counted, "
+        "and names the check in its column `warnings`",
+    )  # fmt: skip
 
     @property
     def path(self) -> str:
@@ -91,6 +95,11 @@ class Silver(Part):
     columns: tuple[Column, ...]
     event_time: str = Field(default="put_ts", description="column that says when it happened")
     key: tuple[str, ...] = Field(default=(), description="columns that name the device; the default of gold's `by`")
+
+    @property
+    def counts(self) -> bool:
+        """Whether checks of some column only count."""
+        return any(column.on_failure == "count" for column in self.columns)
 
     @model_validator(mode="after")
     def _columns_once(self) -> Silver:

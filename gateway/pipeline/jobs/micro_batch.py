@@ -13,6 +13,7 @@ from gateway.pipeline.jobs.folder_tables import FolderTables
 from gateway.pipeline.jobs.gold import Step
 from gateway.pipeline.jobs.job import Gold, Job, Silver
 from gateway.pipeline.jobs.object_tables import ObjectTables
+from gateway.pipeline.jobs.quality import counted_failures, figure
 from gateway.pipeline.jobs.silver import OK, QUARANTINE, silver_rows
 from gateway.pipeline.land.landing import STATE
 from gateway.pipeline.land.manifest import ManifestRecord
@@ -133,9 +134,18 @@ class MicroBatchWriter:
         for silver in self.job.silver:
             figures[f"quarantined.{silver.table}"] = self.tables.rows(batch, silver.table, f"status={QUARANTINE}")
             figures[f"rows.{silver.table}"] = self.tables.rows(batch, silver.table)
+            figures |= self._failed(batch, silver, figures[f"quarantined.{silver.table}"])
         figures["rows"] = self.tables.rows(batch, self.job.bronze_table)
         figures |= self.tables.waits(batch, self.job.bronze_table)
         return figures
+
+    def _failed(self, batch: Any, silver: Silver, quarantined: float) -> dict[str, float]:
+        """Rows by the check they failed. A batch without any costs nothing, unless checks of its columns only count."""
+        table, schema = silver.table, self._silver_schema(silver)
+        bad = self.tables.read(batch, table, schema, f"status={QUARANTINE}") if quarantined else None
+        rows = self.tables.read(batch, table, schema) if silver.counts else None
+        found = counted_failures(rows, bad) if quarantined or silver.counts else {}
+        return {figure(table, code): count for code, count in found.items()}
 
 
 def includes_raw(job: Job) -> bool:

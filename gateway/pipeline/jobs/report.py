@@ -15,6 +15,7 @@ from typing import Any
 
 from gateway.config.units import show_duration
 from gateway.pipeline.jobs.job import Gold, Job
+from gateway.pipeline.jobs.quality import Expectation, expectations
 from gateway.pipeline.jobs.warehouse import Warehouse, warehouse_of
 from gateway.pipeline.land.manifest import ManifestRecord
 
@@ -47,10 +48,17 @@ def make_report(job: Job) -> str:
         ("From put to table, seconds", line_plot("Seconds from put to table", _waits(records), "s")),
         ("Quarantined rows", line_plot("Quarantined rows", {"quarantined": _quarantined(records)}, "rows")),
     ]
+    expected = [(silver.table, expectations(silver, records)) for silver in job.silver]
+    for table, found in expected:
+        lines = {each.code: each.series for each in found if each.failed}
+        shown = dict(list(lines.items())[: len(COLOURS)])
+        plots.append((f"Rows that failed a check ({table})", line_plot("Failed checks", shown, "rows")))
     for gold in job.gold:
         plots += _gold_plot(warehouse, gold)
     sections = "".join(f"<section><h2>{escape(title)}</h2>{plot}</section>" for title, plot in plots)
-    body = f"{_figures(records)}<div class='grid-2'>{sections}</div>{_tables(warehouse, records)}"
+    body = (
+        f"{_figures(records)}<div class='grid-2'>{sections}</div>{_expectations(expected)}{_tables(warehouse, records)}"
+    )
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
@@ -145,6 +153,27 @@ def _over_time(table: list[dict[str, Any]], name: str) -> list[tuple[float, floa
 def _device(row: dict[str, Any], without: Iterable[str]) -> str:
     names = [str(value) for name, value in row.items() if name not in without and isinstance(value, str)]
     return " ".join(names) or "?"
+
+
+def _expectations(expected: list[tuple[str, list[Expectation]]]) -> str:
+    """Each check of each column: how many rows failed it, which share of all, when last, and what becomes of them."""
+    lines = [_expectation(table, each) for table, found in expected for each in found]
+    if not lines:
+        return ""
+    return (
+        "<section style='margin-top:1rem'><h2>Expectations</h2><table><tr><th>table</th><th>check</th><th>column</th>"
+        "<th class='n'>failed</th><th class='n'>of all</th><th>last</th><th>rows that fail</th></tr>"
+        f"{''.join(lines)}</table></section>"
+    )
+
+
+def _expectation(table: str, each: Expectation) -> str:
+    check, _, column = each.code.partition(":")
+    share = f"{100 * each.failed / each.rows:.3g} %" if each.rows else "-"
+    last = "-" if each.last is None else datetime.fromtimestamp(each.last, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    cells = (table, check, column or "-", f"{each.failed:,}", share, last, "stay" if each.counts_only else "quarantine")
+    marks = ("", "", "", " class='n'", " class='n'", "", "")
+    return "<tr>" + "".join(f"<td{m}>{escape(cell)}</td>" for m, cell in zip(marks, cells, strict=True)) + "</tr>"
 
 
 def _tables(warehouse: Warehouse, records: list[ManifestRecord]) -> str:

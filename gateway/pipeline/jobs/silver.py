@@ -17,7 +17,9 @@ DOCUMENT = "_document"
 DECODE_ERROR = "_decode_error"
 PARSED = "_parsed"
 CORRUPT = "_corrupt"
-OK, QUARANTINE = "ok", "quarantine"
+OK, QUARANTINE, COUNT = "ok", "quarantine", "count"
+WARNINGS = "warnings"
+"""Column with the checks that a row failed and that only count."""
 
 
 def quote(name: str) -> str:
@@ -96,11 +98,13 @@ def _timestamp(raw: str, column: Column, from_payload: bool) -> str:
     return f"timestamp_micros(CAST(round({number} * {factor}) AS bigint))"
 
 
-def checks(silver: Silver) -> list[tuple[str, str]]:
-    """(error code, SQL condition that is true for a bad row), in the order they are tried."""
-    listed = [("not_json", f"{PARSED} IS NULL OR {PARSED}.{CORRUPT} IS NOT NULL")]
+def checks(silver: Silver, on_failure: str = QUARANTINE) -> list[tuple[str, str]]:
+    """(error code, SQL condition that is true for a bad row), in the order they are tried; of the columns whose failed
+    checks have this consequence."""
+    parsed = ("not_json", f"{PARSED} IS NULL OR {PARSED}.{CORRUPT} IS NOT NULL")
+    listed = [parsed] if on_failure == QUARANTINE else []
     for column in silver.columns:
-        listed += _column_checks(column)
+        listed += _column_checks(column) if column.on_failure == on_failure else []
     return listed
 
 
@@ -137,6 +141,12 @@ def error_expression(silver: Silver) -> str:
     return "CASE " + " ".join(cases) + " END"
 
 
+def warnings_expression(silver: Silver) -> str:
+    """The counted checks that fail, as codes with commas; NULL for a row without."""
+    cases = [f"CASE WHEN {condition} THEN {literal(code)} END" for code, condition in checks(silver, COUNT)]
+    return f"nullif(concat_ws(', ', {', '.join(cases)}), '')"
+
+
 def carried_columns(silver: Silver, there: Sequence[str] = ()) -> list[str]:
     """Message columns that the table does not define itself; the source's name where the messages have it."""
     own = {column.name for column in silver.columns}
@@ -154,10 +164,12 @@ def silver_rows(bronze: Any, silver: Silver) -> Any:
         rows = rows.withColumn(value_name(column), f.expr(typed_value(column)))
     rows = rows.withColumn("error", f.expr(error_expression(silver)))
     bad = f.col("error").isNotNull()
+    warnings = [f.expr(warnings_expression(silver)).alias(WARNINGS)] if silver.counts else []
     return rows.select(
         *carried_columns(silver, bronze.columns),
         *[f.col(value_name(column)).alias(column.name) for column in silver.columns],
         "error",
+        *warnings,
         f.when(bad, f.col("payload")).alias("payload"),
         f.when(bad, f.lit(QUARANTINE)).otherwise(f.lit(OK)).alias("status"),
     )

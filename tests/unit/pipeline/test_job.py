@@ -9,7 +9,13 @@ import pytest
 
 from gateway.errors import ConfigurationError
 from gateway.pipeline.jobs.job import Job, job_schema, parse_job, read_job
-from gateway.pipeline.jobs.silver import checks, error_expression, payload_schema, typed_value
+from gateway.pipeline.jobs.silver import (
+    checks,
+    error_expression,
+    payload_schema,
+    typed_value,
+    warnings_expression,
+)
 
 GOOD = """
 version: 1
@@ -131,6 +137,15 @@ def test_the_column_source_is_there_with_several_sources() -> None:
     assert "has no column 'source'" in findings(GOOD.replace("key: [device]", "key: [source, device]"))[0]
     without = "\n".join(line for line in GOOD.splitlines() if not line.startswith("source:"))
     assert "the job has no `source`" in findings(without)[0]
+
+
+def test_checks_that_only_count() -> None:
+    silver = parse_job("job.yaml", GOOD.replace("max: 150}", "max: 150, on_failure: count}")).silver[0]
+    assert [code for code, _ in checks(silver, "count")] == [
+        "not_a_number:temperature", "below_min:temperature", "above_max:temperature",
+    ]  # fmt: skip
+    assert "temperature" not in error_expression(silver)
+    assert warnings_expression(silver).startswith("nullif(concat_ws(', ', CASE WHEN isnan(`_v_temperature`) THEN")
 
 
 def test_not_yaml_and_not_a_job() -> None:
