@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pytest
 from certificates import Authority
 from device_fleet import Fleet, write_journal
 from free_ports import free_port
+from s3_server import BUCKET, MANIFEST, Fault, Proxy, environment, s3_server
 
 pytestmark = on_a_cluster.MARKS
 MESSAGES = 6000
@@ -89,7 +91,8 @@ def master(tmp_path: Path) -> Iterator[str]:
         time.sleep(0.2)
     yield address
     for process in started:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # a worker that its test has killed
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
@@ -164,6 +167,63 @@ def test_executors_are_killed(tmp_path: Path, master: str, served: str) -> None:
     assert all(".zip" in place for place in json.loads((tmp_path / "where").read_text()))
     for table in ("bronze", "readings"):
         found = seqs(lake, table)
+        assert (len(found), len(set(found))) == (MESSAGES, MESSAGES), table
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """The server. Workers hand its variables on to their executors, so it is there before them."""
+    for module in ("obstore", "moto"):
+        pytest.importorskip(module, reason=f"{module} is not installed: tests/run installs it")
+    with s3_server() as proxy:
+        for name, value in environment(proxy.url).items():
+            monkeypatch.setenv(name, value)
+        yield proxy
+
+
+def workers(folder: Path) -> list[int]:
+    """The leaders of the groups that a worker and its executors are."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            mine = str((entry / "cwd").readlink()) == str(folder)
+            if mine and b"deploy.worker.Worker" in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+def test_a_worker_is_killed_on_the_way_to_object_storage(tmp_path: Path, s3: Proxy, master: str, served: str) -> None:
+    """With all its executors; the other worker lands the rest, while answers of the store are lost."""
+    from gateway.pipeline.jobs.job import read_job
+    from gateway.pipeline.jobs.spark_session import write_package
+    from gateway.pipeline.jobs.warehouse import warehouse_of
+
+    package, marker, file = tmp_path / "mqgate-pipeline.zip", tmp_path / "fired", tmp_path / "job.yaml"
+    write_package(package)
+    given: dict[str, Any] = {"url": served, "token": tmp_path / "token", "master": master}
+    file.write_text(JOB.format(**given, lake=f"s3://{BUCKET}/cluster", package=package, marker=marker))
+    (tmp_path / "driver.py").write_text(DRIVER)
+    s3.faults += [Fault("PUT", MANIFEST, "answer lost"), Fault("PUT", r"\.parquet", "503", times=3)]
+    with (tmp_path / "log").open("wb") as log:
+        driver = subprocess.Popen(
+            [sys.executable, str(tmp_path / "driver.py"), str(file), str(tmp_path / "where")],
+            stdout=log, stderr=log, cwd=tmp_path, env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        )  # fmt: skip
+    warehouse, killed = warehouse_of(read_job(file)), 0
+    try:
+        while driver.poll() is None:
+            if not killed and len(warehouse.records()) > 2:
+                killed = workers(tmp_path)[0]
+                os.killpg(killed, signal.SIGKILL)
+            time.sleep(0.2)
+        assert driver.returncode == 0, (tmp_path / "log").read_text()[-6000:]
+    finally:
+        driver.kill()
+        driver.wait()
+    assert killed
+    assert s3.unspent() == []
+    for table in ("bronze", "readings"):
+        found = [row["seq"] for row in warehouse.rows(table)]
         assert (len(found), len(set(found))) == (MESSAGES, MESSAGES), table
 
 

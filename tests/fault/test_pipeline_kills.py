@@ -1,7 +1,7 @@
 """SIGKILL of a whole Spark job (JVM, planner, workers, driver), named points and at random: nothing lost or doubled.
 
-Counted by Spark, and by pyarrow and DuckDB on plain files. One run of the job ends at each point; the next takes over
-where it died. Negative controls show that the counting notices loss and doubling.
+Counted by pyarrow and DuckDB on plain files, and in the long form by Spark. One run of the job ends at each point; the
+next takes over where it died. Negative controls show that the counting notices loss and doubling.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.f
 LONG = bool(os.environ.get("MQGATE_LONG"))
 KILLS = int(os.environ.get("MQGATE_KILLS", "60"))
 NAMED = [point for point in POINTS if not point.startswith("drain.")]
-SHORT = ["land.rename.after", "land.manifest.after"]
-STEP = 240
+SHORT = ["land.rename.after"]
+"""Some tables of a batch are in place, and no record. What follows the record is killed on object storage."""
+STEP = 240 if LONG else 120
 
 RUN = """
 from pathlib import Path
@@ -68,6 +69,8 @@ restart: {{from: 100ms, times: 1}}
 spark:
   spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
   spark.sql.codegen.wholeStage: "false"
+  spark.sql.codegen.factoryMode: NO_CODEGEN
+  spark.sql.adaptive.enabled: "false"
   spark.sql.shuffle.partitions: "1"
 """
 
@@ -148,7 +151,7 @@ class Rig:
                 process.wait()
 
     def finish(self) -> None:
-        assert self.run(counted=True) == 0, (self.folder / "log").read_text()[-4000:]
+        assert self.run(counted=LONG) == 0, (self.folder / "log").read_text()[-4000:]
 
     # ---- counting
 
@@ -179,7 +182,8 @@ class Rig:
         for table in ("bronze", "readings"):
             assert self.by_pyarrow(table) == (sent, sent)
             assert self.by_duckdb(table) in (None, (sent, sent))
-            assert json.loads(self.counts.read_text())[table] == [sent, sent], "by Spark"
+            if LONG:  # by Spark in a session of its own, which takes as long as all else
+                assert json.loads(self.counts.read_text())[table] == [sent, sent]
             if self.format == "delta":
                 assert self.by_delta(table) == (sent, sent)
         assert not [file for file in (self.lake / "gaps").rglob("*.parquet") if _rows(file)], "a gap that was none"

@@ -39,7 +39,7 @@ FAULTS = [
     ("PUT", "_delta_log/", "answer lost"), ("PUT", "/metadata/", "answer lost"), ("GET", "/metadata/", "503"),
     ("GET", "list-type", "503"),
 ]  # fmt: skip
-STEP = 240
+STEP = 240 if LONG else 120
 RUN = """
 import sys
 from pathlib import Path
@@ -66,6 +66,8 @@ restart: {{from: 100ms, times: 3}}
 spark:
   spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
   spark.sql.codegen.wholeStage: "false"
+  spark.sql.codegen.factoryMode: NO_CODEGEN
+  spark.sql.adaptive.enabled: "false"
   spark.sql.shuffle.partitions: "1"
 """
 
@@ -178,8 +180,9 @@ def test_killed_around_the_commit(proxy: Proxy, tmp_path: Path) -> None:
     rig = Rig(proxy, tmp_path, "short", "delta")
     rig.grow()
     assert rig.killed_with_its_answer_lost() == -signal.SIGKILL
-    rig.grow()
-    assert rig.run("land.manifest.after:2") == -signal.SIGKILL
+    if LONG:  # the same entry is there, and this driver would know
+        rig.grow()
+        assert rig.run("land.manifest.after:2") == -signal.SIGKILL
     rig.finish()
     rig.expect_exact()
 

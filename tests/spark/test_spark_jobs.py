@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections import defaultdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -303,3 +305,24 @@ def test_a_batch_of_which_a_part_has_landed(spark: Any, tmp_path: Path) -> None:
     rows = spark.read.parquet(str(tmp_path / "w/bronze")).selectExpr("count(*)", "count(DISTINCT seq)", "max(seq)")
     assert rows.first() == (500, 500, 500)
     assert run.landing.manifest.landed.intervals == {run.inputs[0].stream: [(1, 501)]}
+
+
+def test_the_notebook_and_the_dashboard_of_the_docs(
+    lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("duckdb", reason="duckdb is not installed: pip install '.[test]'")
+    folder = Path(__file__).parents[2] / "docs/howto/lake"
+    monkeypatch.setenv("LAKE", str(lake))
+    names: dict[str, Any] = {}
+    for cell in json.loads((folder / "readings.ipynb").read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    assert int(names["devices"]["readings"].sum()) == len(good(lake))
+    windows = {(EPOCH_MS + n * 1000 + device) // 10_000 for device, n in good(lake)}
+    assert len(names["course"]) == len(windows)
+    assert names["quarantined"] == 7
+    assert dict(names["missing"].itertuples(index=False, name=None))["dev0008"] == 20
+    page = tmp_path / "lake.html"
+    subprocess.run([sys.executable, str(folder / "dashboard.py"), str(lake), str(page)], check=True, timeout=120)
+    assert "<td>not_json</td><td>6</td>" in page.read_text()
+    assert page.read_text().count("<tr>") == 20 + len(windows) + 2
