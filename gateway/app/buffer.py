@@ -12,7 +12,7 @@ from pathlib import Path
 from gateway.app.ibm import connect_settings, count_attempt, findings, queues_of, short_of
 from gateway.backends.buffer import adoption
 from gateway.backends.buffer.ibm_link import IbmLink
-from gateway.backends.buffer.queue_manager import BUFFERING, CONNECTED, STATE_QUEUES, BufferedQueueManager
+from gateway.backends.buffer.queue_manager import BUFFERING, CONNECTED, MOVED_IN, BufferedQueueManager
 from gateway.backends.buffer.spool import ADOPTED, COPIED
 from gateway.backends.ibm.client import IbmQueueManager
 from gateway.backends.ibm.connection import Connection
@@ -96,7 +96,7 @@ def _take_over(
             adoption.stay(spool)
         return
     with closing(_Taker(load(reads.driver), connect, new_id)) as taker:
-        found = adoption.adopt(spool, sorted(STATE_QUEUES), reads.load, taker.remove)
+        found = adoption.adopt(spool, sorted(MOVED_IN), reads.load, taker.remove)
     if found:
         log.info("state", f"{counted(found, 'message')} of the gateway's state moved from IBM MQ into the buffer")
 

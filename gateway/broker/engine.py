@@ -99,7 +99,8 @@ class Engine:
         self.staging = Staging(context, self.publications, self.staged_runs)
         self.put_off = PutOff(context)
         self.plain_lane = PlainLane(context, self.publications, self.staging)
-        self.plain_lane.wide = Wide(context, router, self.fan_out, self.put_off)
+        wide = Wide(context, router, self.fan_out, self.put_off)
+        self.publications.wide = self.handover.wide = wide
         self.one_by_one = OneByOne(context, self.plain_lane, self.put_off)
         self.put_off.packets, self.put_off.received = self.one_by_one.packets, self._received_late
         self.full_disk = FullDisk(context, self.plain_lane, self.one_by_one.packets)
@@ -115,7 +116,7 @@ class Engine:
         )
         self.subscribe = SubscribeHandler(context, router, self.retained, self.fan_out)
         self.one_by_one.refuse_subscribe = self.subscribe.refuse
-        self.recovery = Recovery(context, self.retained, self.expiry, self.subscribe, self.wills)
+        self.recovery = Recovery(context, self.retained, self.expiry, self.subscribe, self.wills, wide)
         self.ownership = self._ownership()
         """Set where other gateways keep their sessions on the same state queues."""
         self.connect = ConnectHandler(
@@ -124,7 +125,7 @@ class Engine:
         self.early = Early(context, self.connect)
         self.connect.on_online = self._online
         census = Census() if self.ownership is None else self.ownership.census
-        self.sys_topics = SysTopics(context, router, self.retained, self.fan_out, self.endings, census)
+        self.sys_topics = SysTopics(context, router, self.retained, self.fan_out, wide, self.endings, census)
         context.on_slow = lambda _connection, _spent, _length: None
         context.flush, context.resubmit, context.abandon = self.flush, self.resubmit, self.abandon
         context.write, context.ended = self.answers.write, self._ended

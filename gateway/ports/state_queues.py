@@ -34,6 +34,9 @@ FORWARD = "MQGATE.FORWARD"
 """Publications that clients of other gateways subscribe to, under the key of each gateway."""
 USERS = "MQGATE.USERS"
 """Managed users and roles: one record for each."""
+FAN_OUT = "MQGATE.FAN.OUT"
+"""Publications that very many get, each once: until all have it. Only where a gateway has its state for itself: in the
+embedded queue manager and the buffer."""
 
 SET_ASIDE = "MQGATE.SET.ASIDE"
 """What met a defect of the gateway, for people to look at and to replay: see `broker/refused/set_aside.py`."""
@@ -42,14 +45,14 @@ SET_ASIDE_DEPTH = 10_000
 AUDIT = "MQGATE.AUDIT"
 """What people have done at the admin port, each act with an expiry: see `people/audit.py`."""
 AUDIT_DEPTH = 1_000_000
-KEYED = frozenset({SESSIONS, RETAINED, WILLS, REQUESTS, USERS})
+KEYED = frozenset({SESSIONS, RETAINED, WILLS, REQUESTS, USERS, FAN_OUT})
 """State queues with one message for each key, which is replaced."""
 
 ALL = (
     SESSIONS, RETAINED, STAGED, OUT, WILLS, REQUESTS, SUBSCRIPTIONS, MARKERS, GATEWAYS, FORWARD, USERS, SET_ASIDE,
     AUDIT,
 )  # fmt: skip
-"""Every one of them."""
+"""Every one of them that a queue manager has to have."""
 
 DEAD_LETTERS = "MQGATE.DEAD.LETTER"
 """Dead letters where the queue manager names no queue for them; not a state queue: people read it."""

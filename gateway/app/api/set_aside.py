@@ -11,7 +11,7 @@ from gateway.errors import HeaderError, MQError
 from gateway.mq import mqmd
 from gateway.ports.batch import Puts, Takes, Unit
 from gateway.ports.inspection import Seen
-from gateway.ports.state_queues import KEYED, PREFIX, SET_ASIDE, WILLS
+from gateway.ports.state_queues import FAN_OUT, KEYED, PREFIX, SET_ASIDE, WILLS
 from gateway.session.record import decode_json, encode_json, key_of
 
 NOTHING_TO_REPLAY, TAKEN, NO_STATE = 2141, 2042, 2068  # MQRC_DLH_ERROR, MQRC_OBJECT_IN_USE, MQRC_SELECTOR_NOT_FOR_TYPE
@@ -27,7 +27,7 @@ class Replays(NamedTuple):
 
 
 OFFLINE = Replays(
-    lambda queue, _key: "" if queue == WILLS or queue not in KEYED else "replay it while the gateway runs",
+    lambda queue, _key: "" if queue in {WILLS, FAN_OUT} or queue not in KEYED else "replay it while the gateway runs",
     lambda _key, _record: None,
 )
 

@@ -30,12 +30,14 @@ from gateway.mq import constants as mq
 from gateway.ports.batch import Done, Outcome, Scheduler, StorageFull, Stored, Token, Unit
 from gateway.ports.counters import Counters
 from gateway.ports.sources import Backout, Incomplete, Subscribed
-from gateway.ports.state_queues import DEAD_LETTERS, OUT, REQUESTS, RETAINED, SESSIONS, STAGED, USERS, WILLS
+from gateway.ports.state_queues import DEAD_LETTERS, FAN_OUT, OUT, REQUESTS, RETAINED, SESSIONS, STAGED, USERS, WILLS
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 CONNECTED, BUFFERING, DRAINING = "connected", "buffering", "draining"
 STATES = (CONNECTED, BUFFERING, DRAINING)
-STATE_QUEUES = frozenset({SESSIONS, RETAINED, STAGED, OUT, WILLS, REQUESTS, USERS})
+MOVED_IN = frozenset({SESSIONS, RETAINED, STAGED, OUT, WILLS, REQUESTS, USERS})
+"""What a gateway without a buffer has on IBM MQ of it."""
+STATE_QUEUES = MOVED_IN | {FAN_OUT}
 """What lives in the buffer's store. Everything else is IBM MQ's, MQGATE.DEAD.LETTER and MQGATE.DEFAULT too."""
 MAX_LENGTH = 104_857_600
 ABSENT_SECONDS = 600.0

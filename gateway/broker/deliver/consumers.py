@@ -293,7 +293,11 @@ class Consumers:
             taken_away = len(tokens) - sum(token in source.stayed for token in tokens) if source.stayed else len(tokens)
             counters.mq_get_messages[self.context.queue_manager.name, rule] += taken_away
         source.stayed.clear()
-        self.context.scheduler.soon(lambda: self.pump(source))
+        pump = partial(self.context.scheduler.soon, lambda: self.pump(source))
+        if source.under_way:
+            source.over = pump
+        else:
+            pump()
 
     def _congested(self) -> bool:
         """Whether a connected session is so full that fetching more would only move the queue into memory. One

@@ -74,10 +74,10 @@ class FanOut:
 
     def copy_to_member(self, group: Shared, publication: Publication, prefixes: Prefixes) -> bool:
         """One copy for one member of a shared subscription; False when it has no room."""
-        member = self._choose(group, publication)
+        member = self.choose(group, publication)
         return member is None or self.copy(member, publication, prefixes, group.name)
 
-    def _choose(self, group: Shared, publication: Publication) -> Receiver | None:
+    def choose(self, group: Shared, publication: Publication) -> Receiver | None:
         """The member whose turn it is; those first that can take the message now, then those that have room."""
         if len(self._turns) > _MAX_TURNS:
             self._turns.clear()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from gateway.bridge import deadletter, outbound, trace
 from gateway.bridge.repeated import Known, Repeated
@@ -35,6 +36,9 @@ from gateway.rules.templates import Template
 from gateway.session.connection import Publisher
 from gateway.session.publication import Publication
 
+if TYPE_CHECKING:
+    from gateway.broker.deliver.wide import Wide
+
 _REQUEST_PREFIX = b"MQGR"
 _MAX_ROUTES = 4096
 _PUBLISHER = Publisher("", "", None, 5)
@@ -60,11 +64,16 @@ PAUSE = 1.0
 """Seconds until a queue is looked at again whose message could not even be dead-lettered."""
 
 
+def _nothing() -> None:
+    pass
+
+
 class Source:
     """One queue or MQ topic that is consumed, and the rules for what comes from it."""
 
     __slots__ = (
-        "active", "backout", "batch", "claimed", "key", "paused", "queue", "rules", "running", "stayed", "waiting",
+        "active", "backout", "batch", "claimed", "key", "over", "paused", "queue", "rules", "running", "stayed",
+        "under_way", "waiting",
     )  # fmt: skip
 
     def __init__(self, queue: str, rules: list[OutboundRule]) -> None:
@@ -83,6 +92,10 @@ class Source:
         self.active = True
         self.paused = False
         """A message of it can neither be delivered nor dead-lettered: it is tried again after a while."""
+        self.under_way = 0
+        """Messages that are being copied for very many."""
+        self.over: Callable[[], None] = _nothing
+        """Called when there are none of these any more."""
         self.stayed: set[Token] = set()
         """Messages of the last batch that stay on their queue for that reason."""
 
@@ -118,6 +131,13 @@ class Source:
         """Try again, with the next commit at the latest."""
         self.paused, self.waiting = False, True
 
+    def copied(self, _missed: int) -> None:
+        """All that very many get of a message of it is copied."""
+        self.under_way -= 1
+        if not self.under_way:
+            self.over, over = _nothing, self.over
+            over()
+
 
 class Handover:
     """Hands over messages to devices, each in the open batch."""
@@ -132,6 +152,8 @@ class Handover:
         """Rules whose messages every gateway gets itself, because the subscription is named after it."""
         self.gateway = ""
         """The name this gateway gives to what its devices publish; empty: nothing is recognised."""
+        self.wide: Wide
+        """Copies what very many get; set by the engine."""
         self._routes: dict[str, Route] = {}
         self.repeated = Repeated()
         self._requests: dict[bytes, list[Stored]] = {}
@@ -177,9 +199,9 @@ class Handover:
             if made.gateway and made.gateway == self.gateway:
                 counters.messages_dropped[rule.name, "loop"] += 1
             elif known is None:
-                self._publish(rule.name, stored, made)
+                self._publish(source, rule.name, stored, made)
             else:
-                self._repeat(rule.name, stored, known)
+                self._repeat(source, rule.name, stored, known)
         except Refused as refused:
             label = _DEAD_LETTER_REASON.get(refused.feedback, "transform")
             if label == "transform":
@@ -244,7 +266,7 @@ class Handover:
 
     # -- to devices --
 
-    def _publish(self, rule_name: str, stored: Stored, made: outbound.Outgoing) -> None:
+    def _publish(self, source: Source, rule_name: str, stored: Stored, made: outbound.Outgoing) -> None:
         context = self.context
         passed = trace.passed_on(made.properties, self.router.new_span)
         length = len(made.payload)
@@ -258,28 +280,33 @@ class Handover:
         publication = Publication(
             made.topic.encode(), made.payload, made.qos, made.retain, prop.encode(properties), expires
         )
-        self._hand_over(rule_name, stored, made, publication, {})
+        self._hand_over(source, rule_name, stored, made, publication, {})
 
-    def _repeat(self, rule_name: str, stored: Stored, known: Known) -> None:
+    def _repeat(self, source: Source, rule_name: str, stored: Stored, known: Known) -> None:
         """A message whose headers are known."""
         made = known.made
         publication = Publication(known.topic, stored.data[known.start :], made.qos, made.retain, known.block)
-        self._hand_over(rule_name, stored, made, publication, known.prefixes)
+        self._hand_over(source, rule_name, stored, made, publication, known.prefixes)
 
     def _hand_over(
-        self, rule_name: str, stored: Stored, made: outbound.Outgoing, publication: Publication, prefixes: Prefixes
-    ) -> None:
+        self, source: Source, rule_name: str, stored: Stored, made: outbound.Outgoing, publication: Publication,
+        prefixes: Prefixes,
+    ) -> None:  # fmt: skip
         context = self.context
         receivers, shared = self.receivers(made)
         apart = rule_name in self.apart
         elsewhere = not made.client and not apart and self._route(made.topic).forwarded
-        if not receivers and not shared and not elsewhere and not publication.retain and made.qos:
+        wide = not made.client and self._route(made.topic).wide
+        if not (receivers or shared or elsewhere or wide or publication.retain) and made.qos:
             raise Refused("nobody is subscribed", Feedback.DEVICE_UNKNOWN)
         if made.qos and len(stored.data) > _SHORT and self._stored_size(publication) > self._room():
             raise Refused("longer than what a session can store", Feedback.TOO_LONG)
         if len(receivers) == 1 and not shared and not elsewhere:
             self._for_one(receivers[0], publication, made.report, prefixes)
             context.counters.mqtt_publish_sent[rule_name, made.qos] += 1
+        elif wide:
+            self._promise(source, rule_name, publication)
+            self.reports.handed_over(stored.md, stored.data)
         else:
             route = self._route(made.topic)
             if apart:
@@ -289,6 +316,14 @@ class Handover:
             self.reports.handed_over(stored.md, stored.data)
         if publication.retain:
             self.retained.keep(publication)
+
+    def _promise(self, source: Source, rule_name: str, publication: Publication) -> None:
+        """For very many; meanwhile nothing more is read from its queue."""
+        batch = self.context.batch
+        if batch.undo is not None:
+            batch.undo.step(source.copied, 0)
+        source.under_way += 1
+        self.wide.promise(publication, rule_name, over=source.copied)
 
     def receivers(self, made: outbound.Outgoing) -> tuple[tuple[Receiver, ...], bool]:
         """Who gets it, and whether shared subscriptions are among them."""
@@ -326,7 +361,8 @@ class Handover:
                 self._routes.clear()
             route = self._routes[topic] = Route(topic, topic.encode(), 0)
         if route.version != route.changes[0] or route.version < 0:
-            self.router.find_receivers(route, _PUBLISHER)
+            may_be_wide = self.wide.promises and not self.context.limits.any_refuses
+            self.router.find_receivers(route, _PUBLISHER, may_be_wide=may_be_wide)
         return route
 
     # -- aside --

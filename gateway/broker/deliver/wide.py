@@ -1,49 +1,76 @@
 """A publication that many subscriptions match, in slices: who gets it is found out, and copied for, a little in each
 turn of the reactor and each unit of work. Pure.
 
-Nothing of its publisher is taken in before it is over, so that nothing overtakes it on the way to any subscriber; what
-others publish goes on. Its own rows on queues and its acknowledgement come with the last unit of work. Where the
-process ends before that, the publication is sent again: at QoS 1 some subscribers get it twice, as they may. What must
-not come twice is not sliced: QoS 2, wills, and what a queue brings.
+Publications go one after the other, so that none overtakes another of its publisher on the way to any subscriber, and
+nothing of a publisher is taken in before its publication is over. One of QoS 0 or 1 (`begin`) is acknowledged, and put
+on its own queues, with the last unit of work: where the process ends before that it is sent again, and some subscribers
+get it twice, as they may. What must come once (`promise`: QoS 2, wills, what a queue brings) is stored with the first.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
-from gateway.broker.publish.route import Receiver
-from gateway.routing.filters import Interest, merged
+from gateway.broker.deliver.fan_out import Prefixes
+from gateway.broker.deliver.promise import Promise, place_of_group, place_of_session, restored_promise, stored_promises
+from gateway.broker.publish.route import Receiver, Route
+from gateway.broker.refused.set_aside import Aside, Record
+from gateway.broker.undo import Undo
+from gateway.ports.ownership import Owners
+from gateway.ports.state_queues import FAN_OUT, OUT
+from gateway.routing.filters import Interest, Members, merged
+from gateway.session.connection import Publisher
+from gateway.session.record import SHARED, STORED_IDS, encode_prefix, encode_publication
 
 if TYPE_CHECKING:
     from gateway.broker.context import Context
-    from gateway.broker.deliver.fan_out import FanOut, Prefixes
-    from gateway.broker.publish.route import Route
+    from gateway.broker.deliver.fan_out import FanOut
+    from gateway.broker.publish.route import Shared
     from gateway.broker.publish.router import Router
     from gateway.broker.put_off import PutOff
+    from gateway.ports.batch import Stored
     from gateway.session.connection import Connection
     from gateway.session.publication import Publication
     from gateway.session.session import Session
 
+    Entries = Sequence[tuple[str, Members[Session]]]
+    """Filters that match a topic, with who has subscribed to them."""
+
+_KEY = attrgetter("key")
 SLICE_SECONDS = 0.01
 MOST_AT_ONCE = 500
 """Copies in one slice: each may be a row of the unit of work, and a write to a socket."""
+MOST_WAITING, MOST_BYTES = 1000, 64 << 20
+"""Publications that wait for those before them, and bytes of them; each client has one, but it may leave and come."""
 LOOKED_AT = 200
 """Subscriptions that are looked at between two looks at the clock."""
+Over = Callable[[int], None]
+"""Called with how many subscribers had no room."""
 
 
-class _Under(NamedTuple):
+def _nothing(_missed: int) -> None:
+    pass
+
+
+class _Under:
     """A publication on its way."""
 
-    connection: Connection
-    steps: Iterator[int]
-    """One after the other: 1 a copy, -1 no room for one, 0 neither, but it took time."""
-    over: Callable[[int], None]
-    """Called with how many subscribers had no room."""
-    counted: list[int]
-    """Copies, and subscribers without room."""
-    qos: int
+    __slots__ = ("connection", "copies", "missed", "over", "promise", "publication", "rule", "steps")
+
+    def __init__(self, publication: Publication, rule: str, connection: Connection | None, over: Over) -> None:
+        self.publication = publication
+        self.rule = rule
+        self.connection = connection
+        """Held until it is over."""
+        self.over = over
+        self.promise: Promise | None = None
+        self.steps: Iterator[int]
+        """One after the other: 1 a copy, -1 no room for one, 0 neither, but it took time."""
+        self.copies = self.missed = 0
 
 
 class Wide:
@@ -54,25 +81,85 @@ class Wide:
         self.router = router
         self.fan_out = fan_out
         self.put_off = put_off
+        self.promises = not isinstance(context.queue_manager, Owners)
+        """Whether what must come once can be sliced: not where another gateway may have to go on with it."""
         self._waiting: deque[_Under] = deque()
+        self._bytes = 0
+        self._number = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is under way that devices had better wait with more of it."""
+        return len(self._waiting) >= MOST_WAITING or self._bytes >= MOST_BYTES
 
     def begin(
-        self, connection: Connection, route: Route, publication: Publication, over: Callable[[int], None]
+        self, connection: Connection | None, route: Route, publication: Publication, over: Over = _nothing
     ) -> None:
         """Copy a publication for everybody whose subscription matches; `over` is called in the turn of the last."""
-        self.put_off.hold(connection)
-        steps = self._steps(connection.session.client_id, route, publication)
-        self._waiting.append(_Under(connection, steps, over, [0, 0], publication.qos))
+        if connection is not None:
+            self.put_off.hold(connection)
+        under = _Under(publication, "_none", connection, over)
+        under.steps = self._steps(route, publication)
+        self._add(under)
+
+    def promise(
+        self, publication: Publication, rule: str = "_none", connection: Connection | None = None,
+        over: Over = _nothing,
+    ) -> None:  # fmt: skip
+        """Store a publication with the open batch, and copy it when that is committed; everybody gets it once."""
+        if connection is not None:
+            self.put_off.hold(connection)
+        self._number += 1
+        promise = Promise(self._number, publication, rule)
+        promise.store(self.context.batch)
+        self.context.batch.after.append(partial(self._keep, promise, connection, over))
+
+    def recover(self, count: dict[str, int]) -> None:
+        """Go on with what is stored."""
+        if not self.promises:
+            return
+        for key, stored, place in stored_promises(self.context.queue_manager):
+            self.context.set_aside.record(
+                "publication", FAN_OUT, key, stored, partial(self._restore, key, stored, place)
+            )
+            count["publications"] = count.get("publications", 0) + 1
+
+    def _restore(self, key: bytes, stored: Stored, place: bytes) -> None:
+        promise = restored_promise(key, stored, place)
+        self._number = max(self._number, promise.number)
+        self._keep(promise, None, _nothing)
+
+    def _keep(self, promise: Promise, connection: Connection | None, over: Over) -> None:
+        under = _Under(promise.publication, promise.rule, connection, over)
+        under.promise, under.steps = promise, self._promised(promise)
+        self._add(under)
+
+    def _add(self, under: _Under) -> None:
+        self._waiting.append(under)
+        self._bytes += len(under.publication.payload)
         if len(self._waiting) == 1:
             self._later()
 
     def _later(self) -> None:
         self.context.scheduler.later(0.0, self._go_on)
 
+    # -- a slice --
+
     def _go_on(self) -> None:
         """A slice of the first."""
         context, under = self.context, self._waiting[0]
         context.now = context.scheduler.now()
+        if self._copied(under) if under.promise is None else self._kept(under, under.promise):
+            self._waiting.popleft()
+            self._bytes -= len(under.publication.payload)
+            if under.connection is not None:
+                self.put_off.let_go(under.connection)
+        if self._waiting:
+            context.batch.after.append(self._later)
+        context.flush()
+
+    def _copied(self, under: _Under) -> bool:
+        """A slice of one that is sent again if it fails. True when it is over."""
         ended: list[bool] = []
         failed: list[Exception] = []
 
@@ -83,15 +170,37 @@ class Wide:
                 failed.append(error)
                 raise
 
-        done = context.set_aside.run("publication", under.connection.publisher.client_id, work)
-        if not done or ended[0]:
-            self._waiting.popleft()
-            self.put_off.let_go(under.connection)
-        if failed:
-            context.defect(under.connection, failed[0])
-        if self._waiting:
-            context.batch.after.append(self._later)
-        context.flush()
+        done = self.context.set_aside.run("publication", under.publication.client_id, work)
+        if failed and under.connection is not None:
+            self.context.defect(under.connection, failed[0])
+        return not done or ended[0]
+
+    def _kept(self, under: _Under, promise: Promise) -> bool:
+        """A slice of one that is stored. What meets a defect in it is found by having each copy be a unit; if that is
+        no copy, the publication is set aside, and goes on from where it was when it is replayed."""
+        context, batch, ended = self.context, self.context.batch, list[bool]()
+
+        def work() -> None:
+            ended.append(self._slice(under))
+            if ended[0]:
+                promise.drop(batch)
+            else:
+                promise.note(batch)
+
+        if promise.careful:
+            whole = partial(_aside_of_promise, promise)
+            return not context.set_aside.run("publication", under.publication.client_id, work, whole) or ended[0]
+        before, undo = (promise.place, under.copies, under.missed), Undo(batch)
+        try:
+            work()
+        except Exception:  # noqa: BLE001 -- it is met again, and then known
+            undo.take_back(context.batch)
+            promise.careful, promise.reached = True, promise.place
+            promise.place, under.copies, under.missed = before
+            under.steps = self._promised(promise)
+            return False
+        undo.keep()
+        return ended[0]
 
     def _slice(self, under: _Under) -> bool:
         """True when it is over."""
@@ -99,21 +208,85 @@ class Wide:
         until = monotonic() + SLICE_SECONDS
         for number, copied in enumerate(under.steps):
             made += copied != 0
-            if copied:
-                under.counted[copied < 0] += 1
+            under.copies += copied > 0
+            under.missed += copied < 0
             if made >= MOST_AT_ONCE or (not number % 8 and monotonic() > until):
                 return False
-        copies, missed = under.counted
-        if copies:
-            self.context.counters.mqtt_publish_sent["_none", under.qos] += copies
-        under.over(missed)
+        if under.copies:
+            self.context.counters.mqtt_publish_sent[under.rule, under.publication.qos] += under.copies
+        under.over(under.missed)
         return True
 
     # -- who gets it --
 
-    def _steps(self, publisher: str, route: Route, publication: Publication) -> Iterator[int]:
+    def _steps(self, route: Route, publication: Publication) -> Iterator[int]:
+        """Of one that is not stored, in any order."""
         shared_elsewhere = self.fan_out.forward(route, publication) if route.forwarded else ()
         prefixes: Prefixes = {}
+        entries, interests, receiver = yield from self._gathered(route, publication)
+        for session in interests:
+            found = receiver(session)
+            yield 0 if found is None else 1 if self.fan_out.copy(found, publication, prefixes) else -1
+        for name in _groups_of(entries):
+            shared = self._group(name, route.topic)
+            if shared is None or shared.name in shared_elsewhere:
+                yield 0
+            else:
+                yield 1 if self.fan_out.copy_to_member(shared, publication, prefixes) else -1
+
+    def _promised(self, promise: Promise) -> Iterator[int]:
+        """Of one that is stored, from its place on."""
+        publication, begin = promise.publication, promise.place
+        route, prefixes = Route(publication.topic.decode(), publication.topic, publication.first), Prefixes()
+        self.router.find_receivers(route, Publisher("", publication.client_id, None, 5), may_be_wide=True)
+        entries, interests, receiver = yield from self._gathered(route, publication)
+        some: list[list[Session]] = [[] for _ in range(256)]  # sorted one by one, as all together take long
+        for number, session in enumerate(interests):
+            some[session.key[0]].append(session)
+            if not number % LOOKED_AT:
+                yield 0
+        for sessions in some:
+            for session in sorted(sessions, key=_KEY):
+                place = place_of_session(session.key)
+                found = receiver(session) if place > begin else None
+                if found is None:
+                    yield 0
+                    continue
+                copied = self._copy(promise, place, found, prefixes)
+                promise.place = place
+                yield copied
+        for name in sorted(_groups_of(entries)):
+            place = place_of_group(name)
+            shared = self._group(name, route.topic) if place > begin else None
+            member = None if shared is None else self.fan_out.choose(shared, publication)
+            if shared is None or member is None:
+                yield 0
+                continue
+            copied = self._copy(promise, place, member, prefixes, shared.name)
+            promise.place = place
+            yield copied
+
+    def _copy(
+        self, promise: Promise, place: bytes, receiver: Receiver, prefixes: Prefixes, share: str = ""
+    ) -> int:  # fmt: skip
+        """One copy."""
+        publication, session = promise.publication, receiver.session
+        if not promise.careful:
+            return 1 if self.fan_out.copy(receiver, publication, prefixes, share) else -1
+        if not min(publication.qos, receiver.qos) and place <= promise.reached:
+            return 1  # it has gone already
+        done: list[bool] = []
+        aside = partial(_aside_of_copy, receiver, publication, share)
+        self.context.set_aside.run(
+            "stored", session.client_id, lambda: done.append(self.fan_out.copy(receiver, publication, {}, share)),
+            aside if session.durable and min(publication.qos, receiver.qos) else None,
+        )  # fmt: skip
+        return (1 if done[0] else -1) if done else 0
+
+    def _gathered(
+        self, route: Route, publication: Publication
+    ) -> Generator[int, None, tuple[Entries, dict[Session, list[Interest]], Callable[[Session], Receiver | None]]]:
+        """What matches a topic, who has subscribed to that, and as what each of them gets a publication."""
         version, changes = route.changes[0], route.changes
         entries = self.router.subscriptions.entries(route.topic)
         interests: dict[Session, list[Interest]] = {}
@@ -123,24 +296,13 @@ class Wide:
                 if not number % LOOKED_AT:
                     yield 0
         filters = [filter_ for filter_, _ in entries]
-        for session, found in interests.items():
-            changed = changes[0] != version
-            if session.ended or (changed and not self._still(session, filters)):
-                yield 0
-                continue
-            receiver = self._receiver(publisher, session, found, route.topic)
-            if receiver is None:
-                yield 0
-            else:
-                yield 1 if self.fan_out.copy(receiver, publication, prefixes) else -1
-        for filter_, members in entries:
-            for name in list(members.shared):
-                group = self.router.subscriptions.group(f"$share/{name}/{filter_}")
-                shared = None if group is None else self.router.shared(group, route.topic)
-                if shared is None or shared.name in shared_elsewhere:
-                    yield 0
-                else:
-                    yield 1 if self.fan_out.copy_to_member(shared, publication, prefixes) else -1
+
+        def receiver(session: Session) -> Receiver | None:
+            if session.ended or (changes[0] != version and not self._still(session, filters)):
+                return None
+            return self._receiver(publication.client_id, session, interests[session], route.topic)
+
+        return entries, interests, receiver
 
     def _still(self, session: Session, filters: list[str]) -> bool:
         """Whether it has one of these subscriptions, now that subscriptions have changed meanwhile."""
@@ -156,3 +318,28 @@ class Wide:
         if not self.router.may_receive(session, topic):
             return None
         return Receiver(session, interest.qos, interest.retain_as_published, interest.identifiers)
+
+    def _group(self, name: str, topic: str) -> Shared | None:
+        group = self.router.subscriptions.group(name)
+        return None if group is None else self.router.shared(group, topic)
+
+
+def _groups_of(entries: Entries) -> list[str]:
+    """The shared subscriptions among them."""
+    return [f"$share/{name}/{filter_}" for filter_, members in entries for name in members.shared]
+
+
+def _aside_of_promise(promise: Promise) -> Aside:
+    """A stored publication as it is kept if it meets a defect: its place stays, so that a replay goes on there."""
+    data = encode_publication(promise.publication, 0)
+    record = Record(FAN_OUT, promise.key, data)
+    return Aside(b"", data, {"queue": FAN_OUT, "key": promise.key}, (record, None), record.take)
+
+
+def _aside_of_copy(receiver: Receiver, publication: Publication, share: str) -> Aside:
+    """A copy, as its session would have stored it."""
+    session, qos = receiver.session, min(publication.qos, receiver.qos)
+    retain = publication.retain and receiver.retain_as_published
+    prefix = encode_prefix(publication, qos, retain, receiver.sub_ids, SHARED if share else 0)
+    data = prefix + STORED_IDS[session.outflow.allot()] + publication.payload
+    return Aside(b"", data, {"queue": OUT, "key": session.key})

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.broker.context import Context
-    from gateway.broker.deliver.wide import Wide
     from gateway.broker.publish.publications import Publications
     from gateway.broker.publish.qos2 import Staging
     from gateway.broker.publish.route import Route
@@ -28,9 +27,6 @@ _KINDS = {4: "PUBACK", 5: "PUBREC", 6: "PUBREL", 7: "PUBCOMP", 8: "SUBSCRIBE", 1
 
 class PlainLane:
     """Packets of connections that are online."""
-
-    wide: Wide
-    """Copies publications that many get; set by the engine."""
 
     def __init__(self, context: Context, publications: Publications, staging: Staging) -> None:
         self.context = context
@@ -100,7 +96,7 @@ class PlainLane:
         missed = 0
         if refused is None and route.wide:
             over = partial(self._copied, connection, route, publication, packet_id)
-            self.wide.begin(connection, route, publication, over)
+            self.publications.wide.begin(connection, route, publication, over)
             return
         if refused is None:
             missed = self.publications.release(connection.publisher, route, publication, packet_id, connection)

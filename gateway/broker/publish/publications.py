@@ -20,6 +20,7 @@ from gateway.session.publication import Publication
 if TYPE_CHECKING:
     from gateway.broker.context import Context
     from gateway.broker.deliver.fan_out import FanOut
+    from gateway.broker.deliver.wide import Wide
     from gateway.broker.marks import Released, WaitingWill
     from gateway.broker.publish.retained import Retained
     from gateway.broker.refused.parking import Parking
@@ -40,6 +41,9 @@ class Refusal(NamedTuple):
     """Clients that know no reason codes get no acknowledgement for it: they send it again when they come back."""
 
 
+_TOO_MANY = Refusal(reasons.QUOTA_EXCEEDED, "other", "too many publications for very many clients", withheld=True)
+
+
 class Publications:
     """Publications of devices, and wills."""
 
@@ -53,6 +57,8 @@ class Publications:
         self.retained = retained
         self.fan_out = fan_out
         self.parking = parking
+        self.wide: Wide
+        """Copies what very many get; set by the engine."""
 
     # -- routes --
 
@@ -83,10 +89,13 @@ class Publications:
         return route
 
     def _may_be_wide(self, connection: Connection, first: int) -> bool:
-        """Whether its publications may be copied in slices: not those that must be in one unit of work (QoS 2), nor
-        where a full session has a publication refused for all, nor where one is looked at by itself."""
-        context = self.context
-        return not (first & 4 or context.limits.any_refuses or context.set_aside.is_suspect(connection))
+        """Whether its publications may be copied in slices: not where one is looked at by itself."""
+        return self.may_promise(first) and not self.context.set_aside.is_suspect(connection)
+
+    def may_promise(self, first: int = 4) -> bool:
+        """Whether what a publication of this kind leads to may be more than one unit of work: not where a full session
+        has it refused for all, nor, if it must come once, where other gateways share the state."""
+        return not self.context.limits.any_refuses and (self.wide.promises or not first & 4)
 
     # -- the publication of a packet --
 
@@ -117,6 +126,7 @@ class Publications:
             or (self._of_disk(route, publication) if self.context.storage_full is not None else None)
             or _of_payload(connection, publication.payload, properties)
             or self._of_queue(route, publication.payload)
+            or (_TOO_MANY if route.wide and self.wide.is_full else None)
             or self._of_sessions(route, publication)
         )
         if found is not None:
@@ -219,12 +229,15 @@ class Publications:
             )
         elif not route.topic.startswith("$"):
             context.counters.messages_unrouted += 1
-        wanted = publication.retain or route.receivers or route.shared or route.forwarded
+        wanted = publication.retain or route.receivers or route.shared or route.forwarded or route.wide
         if publication.handed_over or copied or not wanted:
             return 0
         if staged is not None:
             context.batch.fanned[staged] = publication
         publication.promised = staged is not None
+        if route.wide:
+            self.wide.promise(publication, connection=connection)
+            return 0
         return self.fan_out.deliver(route, publication)
 
     def publish_will(self, publisher: Publisher, will: Will, waiting: WaitingWill, *, handed_over: bool) -> None:
@@ -232,7 +245,7 @@ class Publications:
         [MQTT3-3.1.2-16] [MQTT3-3.1.2-17] [MQTT5-3.1.2-14] [MQTT5-3.1.2-15] [MQTT5-3.1.3-10]"""
         context = self.context
         first = will.qos << 1 | (1 if will.retain else 0)
-        route = self.router.route(publisher, will.topic.encode(), first)
+        route = self.router.route(publisher, will.topic.encode(), first, may_be_wide=self.may_promise())
         if route.error:
             context.counters.messages_dropped["_none", "denied"] += 1
             context.counters.examples.note(

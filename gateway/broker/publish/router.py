@@ -204,6 +204,10 @@ class Router:
         elif not route.first & 1 and plain and route.receivers and (route.head or route.plan is None):
             route.fast_path = FastPath.PROMISED if route.first & 4 else FastPath.FAN_OUT
 
+    def is_wide(self, topic: str) -> bool:
+        """Whether so many subscriptions match that its publications are copied in slices."""
+        return width(self.subscriptions.entries(topic)) > WIDE
+
     def _find_elsewhere(self, route: Route) -> None:
         """Which other gateways have subscribers."""
         route.sent_on = self.sent_on(route.topic)

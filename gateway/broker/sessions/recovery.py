@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gateway.broker.context import Context
 from gateway.broker.deliver.expiry import Expiry
+from gateway.broker.deliver.wide import Wide
 from gateway.broker.publish import qos2
 from gateway.broker.publish.retained import Retained
 from gateway.broker.refused.set_aside import AWAY, Aside, aside_of
@@ -53,13 +54,15 @@ class Recovery:
     """Brings sessions back from their records."""
 
     def __init__(
-        self, context: Context, retained: Retained, expiry: Expiry, subscribe: SubscribeHandler, wills: Wills
-    ) -> None:
+        self, context: Context, retained: Retained, expiry: Expiry, subscribe: SubscribeHandler, wills: Wills,
+        wide: Wide,
+    ) -> None:  # fmt: skip
         self.context = context
         self.retained = retained
         self.expiry = expiry
         self.subscribe = subscribe
         self.wills = wills
+        self.wide = wide
 
     def recover(self, owned: Owned | None) -> dict[str, int]:
         """Bring everything back that is this gateway's; how much there was, for the log. Queues wills of connections
@@ -77,6 +80,7 @@ class Recovery:
             units.record("retained", RETAINED, key, stored, partial(self._retained, found, stored))
         for key, stored in load(STAGED):
             units.record("staged", STAGED, key, stored, partial(self._staged, found, lost, alone, key, stored))
+        self.wide.recover(found.number)  # before the wills, which come behind it
         for key, stored in load(WILLS):
             call, aside = partial(self._will, owned, found, key, stored), partial(_aside, owned, WILLS, key, stored)
             units.run("will", key.hex(), call, aside, AWAY)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from gateway.broker.context import Context
 from gateway.broker.deliver.fan_out import FanOut
+from gateway.broker.deliver.wide import Wide
 from gateway.broker.gateways.census import INTERVAL, Census
 from gateway.broker.publish.retained import Retained
 from gateway.broker.publish.route import Receiver, Route
@@ -26,13 +27,15 @@ class SysTopics:
     """Publishes what has changed since the last time."""
 
     def __init__(
-        self, context: Context, router: Router, retained: Retained, fan_out: FanOut, endings: Endings, census: Census
+        self, context: Context, router: Router, retained: Retained, fan_out: FanOut, wide: Wide, endings: Endings,
+        census: Census,
     ) -> None:  # fmt: skip
         self.context = context
         self.census = census
         self.router = router
         self.retained = retained
         self.fan_out = fan_out
+        self.wide = wide
         self.endings = endings
         self.about = f"mqgate version {VERSION}"
         self._started = 0.0
@@ -51,6 +54,8 @@ class SysTopics:
         values.update(self.loads({name: figures[name] for name in self.totals()}))
         for name, value in values.items():
             if self._shown.get(name) != value:
+                if self.wide.is_full:
+                    return  # what has changed is said the next time
                 self._shown[name] = value
                 self.publish(PREFIX + name, value)
                 yield
@@ -129,6 +134,9 @@ class SysTopics:
         """To those who are subscribed now, and kept for those who will be."""
         publication = Publication(topic.encode(), value.encode(), 0, retain=True)
         self.retained.restore(publication)
+        if self.router.is_wide(topic):
+            self.wide.begin(None, Route(topic, publication.topic, 1), publication)
+            return
         matched = self.router.subscriptions.match(topic)
         if matched.direct:
             route = Route(topic, publication.topic, 1)

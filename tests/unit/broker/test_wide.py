@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
-from broker_harness import Device, Harness
+from broker_harness import Device
+from slow_harness import Slow
 
 from gateway.broker.deliver import wide
 from gateway.broker.publish import router
@@ -15,25 +15,6 @@ from gateway.ports.state_queues import OUT
 
 MAPPING = "version: 1\nto_mq:\n  - {name: all, topic: 'news/#', queue: Q}\n"
 MANY = 40
-
-
-class Slow(Harness):
-    """Every look at the clock takes a while; what is planned for later waits until the test says so."""
-
-    def start(self) -> None:
-        super().start()
-        looks = itertools.count()
-        self.turns, self.planned = 0, list[Any]()
-        self.clock.monotonic = lambda: next(looks) * 0.0005  # type: ignore[method-assign]
-        self.clock.later = lambda _seconds, call: self.planned.append(call)  # type: ignore[method-assign, assignment]
-
-    def later(self) -> bool:
-        self.turns += 1
-        assert self.turns < 2000, "it never ends"
-        planned, self.planned = self.planned, []
-        for call in planned:
-            call()
-        return bool(planned)
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import pytest
 from buffer_rig import HEAD, VOLATILE, Killed, Mq, Rig, puts
 
 from gateway.backends.buffer.progress import Progress
-from gateway.backends.buffer.queue_manager import ABSENT_SECONDS, STATE_QUEUES
+from gateway.backends.buffer.queue_manager import ABSENT_SECONDS, MOVED_IN, STATE_QUEUES
 from gateway.backends.buffer.spool import ASIDE, ENTRIES, INTENT
 from gateway.backends.ibm.requirements import STATE_QUEUES as ALL_STATE_QUEUES
 from gateway.errors import MQError
@@ -42,7 +42,7 @@ def _released(token: object, body: bytes, key: bytes = b"device") -> Unit:
 
 
 def test_the_state_queues_are_those_of_the_gateway() -> None:
-    assert {*ALL_STATE_QUEUES} == STATE_QUEUES | {MARKERS, SUBSCRIPTIONS, GATEWAYS, FORWARD, SET_ASIDE, AUDIT}
+    assert {*ALL_STATE_QUEUES} == MOVED_IN | {MARKERS, SUBSCRIPTIONS, GATEWAYS, FORWARD, SET_ASIDE, AUDIT}
 
 
 def test_while_connected_nothing_is_written_to_the_buffer_for_plain_puts(rig: Rig) -> None:
