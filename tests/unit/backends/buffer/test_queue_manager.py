@@ -13,7 +13,7 @@ import pytest
 from buffer_rig import HEAD, VOLATILE, Killed, Mq, Rig, puts
 
 from gateway.backends.buffer.progress import Progress
-from gateway.backends.buffer.queue_manager import ABSENT_SECONDS, MOVED_IN, STATE_QUEUES
+from gateway.backends.buffer.queue_manager import ABSENT_SECONDS, MOVED_IN
 from gateway.backends.buffer.spool import ASIDE, ENTRIES, INTENT
 from gateway.backends.ibm.requirements import STATE_QUEUES as ALL_STATE_QUEUES
 from gateway.errors import MQError
