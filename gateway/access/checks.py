@@ -4,7 +4,7 @@ address, and are asked again before it comes whether they are still to be checke
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -30,6 +30,9 @@ class Check(NamedTuple):
     """On a thread: who was accepted."""
     computed: Callable[[Answer], None]
     """Told of it, on the reactor's thread."""
+    user: str = ""
+    given_up: Callable[[], None] = lambda: None
+    """Told that too many wait by now, and that it will not be checked."""
 
 
 class Checks:
@@ -44,15 +47,29 @@ class Checks:
         self._count = self._running = 0
 
     def submit(self, check: Check) -> bool:
-        """Have a password checked. False: too many wait, in all or from its address."""
+        """Have a password checked. False: too many wait, in all or from its address. There one of the user with the
+        most makes way for one with less: who guesses at a user keeps out no other behind the same address."""
         queue = self._waiting.get(check.address)
-        if self._count >= MAX_WAITING or (queue is not None and len(queue) >= MAX_WAITING_OF_ADDRESS):
+        if queue is not None and len(queue) >= MAX_WAITING_OF_ADDRESS and not self._made_way(queue, check):
+            return False
+        if self._count >= MAX_WAITING:
             return False
         if queue is None:
             queue = self._waiting[check.address] = deque()
         queue.append(check)
         self._count += 1
         self._go_on()
+        return True
+
+    def _made_way(self, queue: deque[Check], check: Check) -> bool:
+        counts = Counter(one.user for one in queue)
+        [(user, most)] = counts.most_common(1)
+        if counts[check.user] + 1 >= most:
+            return False
+        last = next(one for one in reversed(queue) if one.user == user)
+        queue.remove(last)
+        self._count -= 1
+        last.given_up()
         return True
 
     def _go_on(self) -> None:

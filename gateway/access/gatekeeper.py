@@ -14,6 +14,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from gateway.access import client_ids, scram
@@ -268,9 +269,12 @@ class Gatekeeper:
                     _remember(self._right, attempt.digest, (self._scheduler.monotonic() + answer.lasts, answer))
                 self._accept(attempt, answer)
 
-        check = Check(attempt.address, wanted, lambda: ask_in_order(policy.methods, who), computed)
-        if not self._checks.submit(check):
+        def given_up() -> None:
             attempt.done(Verdict(reasons.SERVER_BUSY, text="too many passwords are being checked: try again later"))
+
+        ask = partial(ask_in_order, policy.methods, who)
+        if not self._checks.submit(Check(attempt.address, wanted, ask, computed, attempt.user, given_up)):
+            given_up()
 
     # -- enhanced authentication: SCRAM, and tokens --
 

@@ -25,7 +25,7 @@ class Bench:
     def submit(self, call: Callable[[Any], None], check: Any) -> None:
         self.running.append((call, check))
 
-    def ask(self, name: str, address: str = "a", wanted: bool = True) -> bool:
+    def ask(self, name: str, address: str = "a", wanted: bool = True, user: str = "") -> bool:
         def fail_or_accept() -> str:
             if name == "fails":
                 raise OSError
@@ -34,7 +34,10 @@ class Bench:
         def computed(user: str | None) -> None:
             self.done.append(user or "nobody")
 
-        return self.checks.submit(Check(address, lambda: wanted, fail_or_accept, computed))
+        def given_up() -> None:
+            self.done.append(f"{name} is given up")
+
+        return self.checks.submit(Check(address, lambda: wanted, fail_or_accept, computed, user, given_up))
 
     def finish(self) -> None:
         """All of them, one after the other."""
@@ -80,3 +83,17 @@ def test_those_that_wait_are_bounded_by_address_and_in_all(monkeypatch: pytest.M
     assert begun == checks.MAX_WAITING - most - 1
     bench.finish()
     assert bench.ask("again", "flood")
+
+
+def test_who_guesses_at_a_user_keeps_out_no_other_from_the_same_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    monkeypatch.setattr(checks, "MAX_WAITING_OF_ADDRESS", 4)
+    for number in range(6):
+        assert bench.ask(f"guess-{number}", user="alice")
+    assert not bench.ask("guess-6", user="alice")
+    assert bench.ask("bob", user="bob")
+    assert bench.ask("carol", user="carol")
+    assert bench.done == ["guess-5 is given up", "guess-4 is given up"]
+    assert not bench.ask("bob again", user="bob"), "he has as many as alice then"
+    bench.finish()
+    assert bench.done[2:] == ["guess-0", "guess-1", "guess-2", "guess-3", "bob", "carol"]
