@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import NamedTuple
+from math import inf
 
 from gateway.broker.context import Context
 from gateway.broker.deliver.fan_out import FanOut
@@ -13,26 +13,38 @@ from gateway.broker.gateways.forwarded import Forwarded, decode_forwarded, group
 from gateway.broker.gateways.moves import Has, Moves
 from gateway.broker.publish.route import Receiver, Route, Shared
 from gateway.broker.publish.router import Router
+from gateway.errors import MQError
 from gateway.ports.batch import Stored, Token
 from gateway.ports.ownership import Forwards, forward_key
-from gateway.ports.state_queues import FORWARD
+from gateway.ports.state_queues import FORWARD, SESSIONS
 from gateway.session.connection import Publisher
 from gateway.session.publication import Publication
+from gateway.session.record import decode_json, key_of
+from gateway.session.session import Session
 
 _BATCH, PAGE = 200, 500
 _PAUSE = 0.05
-_PATIENCE = 10.0
-"""Seconds for which a session that is on its way is waited for."""
+_PATIENCE, _LOOK_AGAIN = 10.0, 1.0
+"""Seconds for which a session is waited for before it is looked up whether it is on its way."""
+_MOST_LOOKS = 3
 _MOST_ROWS = 5000
 """With so many rows in the open batch, or so many that wait for sessions, nothing more is read."""
+_REMEMBERED = 4 * _MOST_ROWS
+"""More than can have been read ahead, and can wait, together."""
 _NOBODY = Publisher("", "", None, 5)
 
 
-class _Waiting(NamedTuple):
+class _Waiting:
     """What is for one client and has to wait, in order."""
 
-    since: float
-    rows: dict[Token, tuple[Stored, Forwarded]]
+    __slots__ = ("look_at", "looks", "rows")
+
+    def __init__(self, look_at: float) -> None:
+        self.rows: dict[Token, tuple[Stored, Forwarded]] = {}
+        self.look_at = look_at
+        """When it is looked up whether the session may still come."""
+        self.looks = 0
+        """How often nothing was found; a record that is being replaced cannot be seen for a moment."""
 
 
 class FromOthers:
@@ -50,6 +62,8 @@ class FromOthers:
         self._waiting: dict[str, _Waiting] = {}
         """By client: what is for a session that is on its way here, or of which is not known what comes from where."""
         self._number_waiting = 0
+        self._handed_over: dict[Token, None] = {}
+        """The last ones that were: what has waited, or what is committed late, may have been read ahead once more."""
         self._routes: dict[str, Route] = {}
         self._running = self._more = False
 
@@ -77,7 +91,8 @@ class FromOthers:
             found = self.forwards.claim(FORWARD, self.key, _BATCH)
             handed += len(found)
             for stored in found:
-                self._sort(stored)
+                if stored.token not in self._handed_over:
+                    self._sort(stored)
         if handed:
             context.batch.after.append(lambda: context.scheduler.soon(self._pump))
             context.flush()
@@ -101,31 +116,53 @@ class FromOthers:
             waiting = self._waiting.get(client)
             if waiting is not None or self.moves.waits(forwarded, self.context.sessions.get(client)):
                 if waiting is None:
-                    waiting = self._waiting[client] = _Waiting(self.context.scheduler.monotonic(), {})
+                    waiting = self._waiting[client] = _Waiting(self.context.scheduler.monotonic() + _PATIENCE)
                 self._number_waiting += stored.token not in waiting.rows
                 waiting.rows[stored.token] = stored, forwarded
                 return
         self._record(stored, partial(self._hand_over, stored, forwarded))
 
     def _record(self, stored: Stored, call: Callable[[], object]) -> None:
-        self.context.set_aside.record("queue_message", FORWARD, self.key, stored, call)
+        if self.context.set_aside.record("queue_message", FORWARD, self.key, stored, call):
+            self._handed_over[stored.token] = None
+            if len(self._handed_over) > _REMEMBERED:
+                del self._handed_over[next(iter(self._handed_over))]
 
     def _hand_over_late(self) -> int:
-        """What has waited and need not any more. How much that was."""
+        """Some of what has waited and need not any more. How much that was."""
         now, handed = self.context.scheduler.monotonic(), 0
-        for client, (since, rows) in list(self._waiting.items()):
+        for client, waiting in list(self._waiting.items()):
             session = self.context.sessions.get(client)
-            lost = session is None and now - since > _PATIENCE  # it has ended meanwhile
-            for token, (stored, forwarded) in list(rows.items()):
-                if not lost and self.moves.waits(forwarded, session):
+            lost = session is None and waiting.looks >= _MOST_LOOKS  # it has ended meanwhile, or is elsewhere
+            for token, (stored, forwarded) in list(waiting.rows.items()):
+                if handed == _BATCH or (not lost and self.moves.waits(forwarded, session)):
                     break
-                del rows[token]
+                del waiting.rows[token]
                 handed += 1
                 self._record(stored, partial(self._hand_over, stored, forwarded))
-            if not rows:
+            if not waiting.rows:
                 del self._waiting[client]
+            elif session is None and not lost and now >= waiting.look_at:
+                self._look_for(client, waiting)
         self._number_waiting -= handed
         return handed
+
+    def _look_for(self, client: str, waiting: _Waiting) -> None:
+        """However long it takes, a session whose record names this gateway comes."""
+        context = self.context
+        waiting.look_at = inf
+
+        def found(records: list[Stored] | MQError) -> None:
+            again = _LOOK_AGAIN
+            if isinstance(records, MQError):
+                pass
+            elif any(_owner_of(stored) == self.instance for stored in records):
+                again, waiting.looks = _PATIENCE, 0
+            else:
+                waiting.looks += 1
+            waiting.look_at = context.scheduler.monotonic() + again
+
+        context.ask(lambda: context.queue_manager.fetch(SESSIONS, key_of(client), 1), found)
 
     def _hand_over(self, stored: Stored, forwarded: Forwarded) -> None:
         self.context.batch.take(FORWARD, self.key, stored.token)
@@ -183,11 +220,11 @@ class FromOthers:
         """For a session that was elsewhere when it was published, or whose gateway did not know."""
         client, moves = forwarded.client, self.moves
         if moves.has_moved(client):
-            if not forwarded.held or moves.has(client, forwarded.epoch, forwarded) is Has.NO:
+            if moves.is_for(client, forwarded.epoch, forwarded):
                 moves.send_on(client, forwarded)
             return
         session = self.context.sessions.get(client)
-        if session is not None and moves.is_for(session, forwarded):
+        if session is not None and moves.is_for(client, session.epoch, forwarded):
             self._give(route, forwarded, [one for one in route.receivers if one.session is session])
 
     def _give(self, route: Route, forwarded: Forwarded, receivers: Collection[Receiver]) -> None:
@@ -236,11 +273,23 @@ class FromOthers:
             mine = forwarded._replace(left=owner)
             receivers = tuple(
                 one for one in route.receivers
-                if (one.session.client_id in clients and not self.moves.gave(one.session, forwarded))
-                or self.moves.had_left(one.session, mine)
+                if self._is_of(one.session, clients, forwarded) or self.moves.had_left(one.session, mine)
             )  # fmt: skip
             if peers:
                 self.moves.to_others.put(sorted(peers), mine._replace(groups=[]))
         groups = groups_of(route, forwarded)
         self._give_on(groups, forwarded)
         self.fan_out.deliver_to(route, receivers, groups, forwarded.publication)
+
+    def _is_of(self, session: Session, clients: Collection[str], forwarded: Forwarded) -> bool:
+        """Whether it was a session of that gateway, and has not got it where it is now."""
+        client = session.client_id
+        return client in clients and not self.moves.gave(client, session.epoch, forwarded)
+
+
+def _owner_of(stored: Stored) -> object:
+    """Whose the stored session is; None: its record cannot be read."""
+    try:
+        return decode_json(stored.data).get("owner", "")
+    except (ValueError, TypeError):
+        return None

@@ -266,34 +266,37 @@ class Moves:
 
     def waits(self, forwarded: Forwarded, session: Session | None) -> bool:
         """Whether what was held, or sent on, cannot be handed over yet."""
-        if forwarded.client in self._moved:
-            return False
+        moved = self._moved.get(forwarded.client)
+        if moved is not None:
+            return forwarded.epoch > moved.epoch  # the session is on its way back
         if session is None:
             return True
         return forwarded.held and self.is_unsettled(session)
 
-    def is_for(self, session: Session, forwarded: Forwarded) -> bool:
-        """Whether a session gets what was sent on to it or held for it."""
-        if session.epoch < forwarded.epoch:
+    def is_for(self, client: str, epoch: int, forwarded: Forwarded) -> bool:
+        """Whether a session that is here, or was until it moved on, gets what was sent on to it or held for it."""
+        if epoch < forwarded.epoch:
             return False  # begun anew since then
         if forwarded.held:
-            return self.has(session.client_id, session.epoch, forwarded) is Has.NO
-        came = self._of(session.client_id, session.epoch)
+            return self.has(client, epoch, forwarded) is Has.NO
+        came = self._of(client, epoch)
         if came is None:
             return True
         came.sent_on[forwarded.origin] = max(forwarded.number, came.sent_on.get(forwarded.origin, 0))
-        return not self.gave(session, forwarded)
+        return not self.gave(client, epoch, forwarded)
 
-    def gave(self, session: Session, forwarded: Forwarded) -> bool:
+    def gave(self, client: str, epoch: int, forwarded: Forwarded) -> bool:
         """Whether it was published here when the session had come, so that it has got it."""
-        came = self._of(session.client_id, session.epoch)
+        came = self._of(client, epoch)
         return came is not None and forwarded.origin == self.instance and forwarded.number > came.own
 
     def had_left(self, session: Session, forwarded: Forwarded) -> bool:
         """Whether a session gets what lay for a gateway that is no more: it had just moved on from there, and has not
         been handed what was put for this gateway."""
         came = self._of(session.client_id, session.epoch)
-        if came is None or not came.dead or came.stays[0].gateway != forwarded.left or self.gave(session, forwarded):
+        if came is None or not came.dead or came.stays[0].gateway != forwarded.left:
+            return False
+        if self.gave(session.client_id, session.epoch, forwarded):
             return False
         return self.instance not in forwarded.to or forwarded.number <= came.read.get(forwarded.origin, 0)
 

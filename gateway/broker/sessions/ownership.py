@@ -22,18 +22,17 @@ from gateway.broker.gateways.moves import Moves, stays_from
 from gateway.broker.gateways.to_others import ToOthers
 from gateway.broker.publish.router import Router
 from gateway.broker.refused.set_aside import Aside, aside_of
-from gateway.broker.sessions.connack import ANOTHERS, Connacks
+from gateway.broker.sessions.claims import Claims, Standing
+from gateway.broker.sessions.connack import Connacks
 from gateway.broker.sessions.endings import Endings
 from gateway.broker.sessions.recovery import Recovery, restore_staged
 from gateway.broker.sessions.retained_elsewhere import RetainedElsewhere
 from gateway.broker.sessions.wills import Wills
 from gateway.errors import MQError, Refused
-from gateway.mqtt import reasons
 from gateway.ports.batch import Stored
 from gateway.ports.counters import UnitKind
 from gateway.ports.ownership import Message, Owners, message_key
 from gateway.ports.state_queues import GATEWAYS, SESSIONS, STAGED, WILLS, stored_for
-from gateway.session.connection import AUTHENTICATING
 from gateway.session.record import decode_json, encode_json, key_of
 from gateway.session.registry import Waiter
 from gateway.session.session import Session, will_from_record, will_record
@@ -41,38 +40,6 @@ from gateway.session.session import Session, will_from_record, will_record
 _SLICE = 50
 """So many sessions are taken over before others get their turn."""
 _AGAIN_SECONDS, _RETRY_SECONDS = 0.05, 1.0
-_AGAIN = reasons.SERVER_BUSY, "the same client connected again"
-_THERE = reasons.SERVER_BUSY, "the same client is connecting to another gateway"
-_ELSEWHERE = reasons.SERVER_BUSY, "the same client connected to another gateway"
-
-
-class Claim:
-    """A CONNECT that waits until no other gateway has the client's session."""
-
-    __slots__ = ("number", "unanswered", "waiter")
-
-    def __init__(self, waiter: Waiter, number: int) -> None:
-        self.waiter = waiter
-        self.number = number
-        self.unanswered: set[str] = set()
-        """Gateways that have not answered."""
-
-    @property
-    def waits(self) -> bool:
-        """Whether its client still waits for CONNACK."""
-        return self.waiter.connection is not None and self.waiter.connection.state == AUTHENTICATING
-
-
-def _user(claim: Claim) -> str | None:
-    """Who connects."""
-    connection = claim.waiter.connection
-    return None if connection is None else connection.user
-
-
-def _who(claim: Claim) -> dict[str, Any]:
-    """What the owner of a session is told of who asks for it."""
-    connection = claim.waiter.connection
-    return {} if connection is None else {"user": connection.user, "listener": connection.link.listener}
 
 
 class _Unread(NamedTuple):
@@ -134,8 +101,7 @@ class Ownership:
         endings.fan_out.forward, endings.give_elsewhere = self.to_others.send, self.to_others.give
         self._former: dict[str, list[str]] = {}
         """The clients whose sessions were another gateway's, by gateway, until what was put for it is handed over."""
-        self._claims: dict[str, Claim] = {}
-        self._number = 0
+        self.claims = Claims(connacks, self.instance, owners.peers, self._write)
         self._loading: _Loading | None = None
         self._deferred: list[Message] = []
         """Questions that cannot be answered yet."""
@@ -220,35 +186,17 @@ class Ownership:
 
     def holds_up(self, client_id: str, waiter: Waiter) -> bool:
         """Whether a CONNECT has to wait for the answers of other gateways; the waiter is called when they are there."""
-        if self.context.sessions.get(client_id) is not None and client_id not in self._claims:
+        if self.context.sessions.get(client_id) is not None and client_id not in self.claims:
             return False
         if not self._busy and not self.owners.peers() and client_id not in self._receiving:
             return False
-        older = self._claims.get(client_id)
-        if older is not None and older.waits and _user(older) != getattr(waiter.connection, "user", None):
-            self._refuse(Claim(waiter, 0), *ANOTHERS)
-            return True
-        if older is not None and older.waiter.connection is not waiter.connection:
-            self._refuse(older, *_AGAIN)
-        self._number += 1
-        claim = self._claims[client_id] = Claim(waiter, self._number)
-        if not self._busy:
-            self._ask(client_id, claim)
+        if self.claims.add(client_id, waiter) and not self._busy and client_id not in self._receiving:
+            self.claims.ask(client_id)
         return True
-
-    def _ask(self, client_id: str, claim: Claim) -> None:
-        claim.unanswered = {*self.owners.peers()}
-        for peer in claim.unanswered:
-            self._write(peer, {"kind": "ask", "client": client_id, "number": claim.number, **_who(claim)})
 
     def _go_on(self, client_id: str) -> None:
         if client_id not in self._receiving:  # else when its session has been read
-            self._claims.pop(client_id).waiter.call()
-
-    def _refuse(self, claim: Claim, reason: int, text: str) -> None:
-        connection = claim.waiter.connection
-        if connection is not None and claim.waits:
-            self.connacks.refuse(connection, reason, text)
+            self.claims.go_on(client_id)
 
     # -- messages between gateways --
 
@@ -269,9 +217,14 @@ class Ownership:
             self._asked(message)
         elif kind == "yours":
             self._receiving.add(client_id)
+            self.claims.given(message)
             self._receive(message)
+        elif kind == "withdraw":
+            asked = client_id, message["from"]
+            self._deferred = [one for one in self._deferred if (one["client"], one["from"]) != asked]
         elif kind in {"none", "wait", "anothers"}:
-            self._answered(message, kind)
+            if self.claims.answered(message):
+                self._go_on(client_id)
         elif kind == "gone":
             self.interests.forget(message["gateway"])
             self.moves.forget(message["gateway"])
@@ -285,19 +238,6 @@ class Ownership:
             self.interests.on_message(message)
             self.retained.on_message(message)
 
-    def _answered(self, message: Message, kind: str) -> None:
-        client_id = message["client"]
-        claim = self._claims.get(client_id)
-        if claim is None or claim.number != message["number"]:
-            return
-        if kind != "none":  # the same client is connecting there too, or has a session of another user there
-            del self._claims[client_id]
-            self._refuse(claim, *(ANOTHERS if kind == "anothers" else _THERE))
-            return
-        claim.unanswered.discard(message["from"])
-        if not claim.unanswered:
-            self._go_on(client_id)
-
     def _asked(self, message: Message) -> None:
         client_id, sender = message["client"], message["from"]
         session = self.context.sessions.get(client_id)
@@ -309,22 +249,22 @@ class Ownership:
                 self.endings.take_over(session.connection)  # and so it ends
         reading = client_id in self._receiving or session in self.context.sessions.ending
         reading = reading or (session is not None and self.moves.is_unsettled(session))
-        if self._busy or reading or (session is not None and session.releasing):
+        earlier = any(one["client"] == client_id for one in self._deferred)  # who asked first is answered first
+        if self._busy or earlier or reading or (session is not None and session.releasing):
             self._defer(message)
             return
+        standing = Standing.NOTHING
+        if session is None:
+            standing = self.claims.standing(client_id, sender)
+            if standing is Standing.UNKNOWN:
+                self._defer(message)
+                return
         self.owners.reached("asked")
         answer = {"kind": "none", "client": client_id, "number": message["number"]}
-        claim = self._claims.get(client_id)
-        if claim is not None and not claim.waits:
-            del self._claims[client_id]
-            claim = None
         if anothers:
             answer["kind"] = "anothers"
-        elif claim is not None and self.instance < sender:
+        elif standing is Standing.GOES_ON:
             answer["kind"] = "wait"
-        elif claim is not None:
-            del self._claims[client_id]
-            self._refuse(claim, *_ELSEWHERE)
         elif session is not None:
             stays = self.moves.stays_of(session)
             if self._give(session, sender):
@@ -416,7 +356,7 @@ class Ownership:
             if set_aside.record("session", SESSIONS, key, left.stored, restore):
                 self.context.counters.mqtt_sessions_taken_over += 1
         self.owners.reached("received")
-        if client_id in self._claims:
+        if client_id in self.claims:
             self._go_on(client_id)
         self._awaited.discard(client_id)
         if self._until_received and not self._awaited:
@@ -562,15 +502,8 @@ class Ownership:
             return {}
 
     def _resume(self) -> None:
-        for client_id, claim in list(self._claims.items()):
-            if not claim.waits:
-                del self._claims[client_id]
-            elif self.context.sessions.get(client_id) is not None or not self.owners.peers():
-                self._go_on(client_id)
-            else:
-                self._number += 1
-                claim.number = self._number
-                self._ask(client_id, claim)
+        for client_id in self.claims.ask_again(lambda client_id: self.context.sessions.get(client_id) is not None):
+            self._go_on(client_id)
         self._ask_again()
 
 

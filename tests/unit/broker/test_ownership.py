@@ -117,7 +117,7 @@ def test_a_session_that_comes_damaged_holds_up_no_client(bench: Harness) -> None
     queues.others = {THIRD}
     device = bench.device(5, "second").connect(clean=False)
     assert not device.take()
-    number = next(iter(bench.engine.ownership._claims.values())).number
+    number = bench.engine.ownership.claims.number("second")
     queues.on_message({"kind": "yours", "from": THIRD, "client": "second", "number": number})
     answered(bench, queues)
     ((first, connack),) = device.take()

@@ -1,0 +1,170 @@
+"""CONNECTs that wait until no other gateway has the client's session. Pure.
+
+Two gateways may ask for the same session at the same time. Who is asked first gives it, and the other one must not
+conclude that there is none: so a gateway whose own questions have not been answered yet does not say that it has
+nothing. Of two that wait for each other the one with the smaller name goes on, and the other refuses its client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from enum import Enum, auto
+from typing import Any
+
+from gateway.broker.sessions.connack import ANOTHERS, Connacks
+from gateway.mqtt import reasons
+from gateway.ports.ownership import Message
+from gateway.session.connection import AUTHENTICATING
+from gateway.session.registry import Waiter
+
+_AGAIN = reasons.SERVER_BUSY, "the same client connected again"
+_THERE = reasons.SERVER_BUSY, "the same client is connecting to another gateway"
+_ELSEWHERE = reasons.SERVER_BUSY, "the same client connected to another gateway"
+
+
+class Claim:
+    """A CONNECT that waits, or whose client has gone while other gateways have still to answer."""
+
+    __slots__ = ("number", "unanswered", "waiter")
+
+    def __init__(self, waiter: Waiter, number: int) -> None:
+        self.waiter = waiter
+        self.number = number
+        self.unanswered: set[str] = set()
+        """Gateways that have not answered."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether its client still waits for CONNACK."""
+        return self.waiter.connection is not None and self.waiter.connection.state == AUTHENTICATING
+
+    @property
+    def user(self) -> str | None:
+        """Who connects."""
+        connection = self.waiter.connection
+        return None if connection is None else connection.user
+
+    @property
+    def who(self) -> dict[str, Any]:
+        """What the owner of a session is told of who asks for it."""
+        connection = self.waiter.connection
+        return {} if connection is None else {"user": connection.user, "listener": connection.link.listener}
+
+
+class Standing(Enum):
+    """How this gateway stands to a client that another one asks for."""
+
+    NOTHING = auto()
+    """It wants nothing of it."""
+    GOES_ON = auto()
+    """It is asking itself, and goes on."""
+    UNKNOWN = auto()
+    """It is asking itself and gives way, but somebody may have given it the session already."""
+
+
+class Claims:
+    """The CONNECTs that wait, by client."""
+
+    def __init__(
+        self, connacks: Connacks, instance: str, peers: Callable[[], Collection[str]],
+        write: Callable[[str, Message], None],
+    ) -> None:  # fmt: skip
+        self.connacks = connacks
+        self.instance = instance
+        self.peers = peers
+        self.write = write
+        self._claims: dict[str, Claim] = {}
+        self._number = 0
+
+    def __contains__(self, client_id: str) -> bool:
+        return client_id in self._claims
+
+    def number(self, client_id: str) -> int:
+        """Of its question to the others."""
+        return self._claims[client_id].number
+
+    def add(self, client_id: str, waiter: Waiter) -> bool:
+        """A client connects. False: it is refused, because another user is connecting under its name."""
+        older = self._claims.get(client_id)
+        if older is not None and older.waits and older.user != getattr(waiter.connection, "user", None):
+            self._refuse(Claim(waiter, 0), *ANOTHERS)
+            return False
+        if older is not None and older.waiter.connection is not waiter.connection:
+            self._refuse(older, *_AGAIN)
+        self._number += 1
+        self._claims[client_id] = Claim(waiter, self._number)
+        return True
+
+    def ask(self, client_id: str) -> None:
+        """Ask all others for its session."""
+        claim = self._claims[client_id]
+        claim.unanswered = {*self.peers()}
+        for peer in claim.unanswered:
+            self.write(peer, {"kind": "ask", "client": client_id, "number": claim.number, **claim.who})
+
+    def answered(self, message: Message) -> bool:
+        """One has answered. True: nobody has its session, and the client may go on."""
+        client_id, kind = message["client"], message["kind"]
+        claim = self._claims.get(client_id)
+        if claim is None or claim.number != message["number"]:
+            return False
+        if kind != "none":  # the same client is connecting there too, or has a session of another user there
+            self._refuse(claim, *(ANOTHERS if kind == "anothers" else _THERE))
+        claim.unanswered.discard(message["from"])
+        if claim.unanswered:
+            return False
+        if not claim.waits:
+            del self._claims[client_id]
+        return claim.waits
+
+    def given(self, message: Message) -> None:
+        """One has given it the session."""
+        claim = self._claims.get(message["client"])
+        if claim is not None:
+            if claim.number == message["number"]:
+                claim.unanswered.discard(message["from"])
+            self._withdraw(message["client"], claim)
+
+    def go_on(self, client_id: str) -> None:
+        """No other gateway has its session now."""
+        claim = self._claims.pop(client_id)
+        self._withdraw(client_id, claim)
+        claim.waiter.call()
+
+    def _withdraw(self, client_id: str, claim: Claim) -> None:
+        """What has not been answered is not to be answered any more, or others would give the session away again when
+        it has gone on to them."""
+        for peer in claim.unanswered:
+            self.write(peer, {"kind": "withdraw", "client": client_id})
+        claim.unanswered.clear()
+
+    def standing(self, client_id: str, sender: str) -> Standing:
+        """Another gateway asks for a client whose session is not here."""
+        claim = self._claims.get(client_id)
+        if claim is None:
+            return Standing.NOTHING
+        if self.instance < sender and (claim.waits or claim.unanswered):
+            return Standing.GOES_ON
+        self._refuse(claim, *_ELSEWHERE)
+        if claim.unanswered:
+            return Standing.UNKNOWN
+        del self._claims[client_id]
+        return Standing.NOTHING
+
+    def ask_again(self, is_here: Callable[[str], bool]) -> list[str]:
+        """Other gateways have come or gone: those that wait are asked for anew. Returns the clients that need not wait
+        any more."""
+        ready = []
+        for client_id, claim in list(self._claims.items()):
+            if is_here(client_id) or not self.peers():
+                ready.append(client_id)
+            else:
+                self._number += 1
+                claim.number = self._number
+                self.ask(client_id)
+        return ready
+
+    def _refuse(self, claim: Claim, reason: int, text: str) -> None:
+        connection = claim.waiter.connection
+        if connection is not None and claim.waits:
+            self.connacks.refuse(connection, reason, text)

@@ -1,0 +1,255 @@
+"""Devices that go from gateway to gateway while gateways end, with everything between them in any order: what was
+acknowledged arrives at every subscriber, at QoS 2 once.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+
+import pytest
+from broker_harness import Device
+from several_brokers import Estate, Node
+
+from gateway.mqtt import packets as p
+
+
+class Client:
+    """Stays in its session, through whichever gateway."""
+
+    def __init__(self, estate: Estate, name: str) -> None:
+        self.estate, self.name = estate, name
+        self.node: Node | None = None
+        self.device: Device | None = None
+        self.online = False
+
+    def connect(self, node: Node, *, drop: bool) -> None:
+        if drop:
+            self.leave()
+        self.node, self.online = node, False
+        self.device = node.bench.device(5, self.name)
+        self.device.connect(clean=False)
+
+    def leave(self) -> None:
+        if self.device is not None and self.node is not None and not self.node.dead:
+            self.device.drop()
+        self.device, self.online = None, False
+
+    @property
+    def away(self) -> bool:
+        return self.device is None or self.node is None or self.node.dead or self.device.wire.closed
+
+    def read(self) -> None:
+        """Take what has come and answer it."""
+        if self.device is None:
+            return
+        for packet in self.device.take():
+            if packet[0] >> 4 == p.CONNACK:
+                self.online = packet[1].reason == 0
+                if self.online:
+                    self.begin()
+            else:
+                self.take(packet)
+
+    def begin(self) -> None:
+        pass
+
+    def take(self, packet: tuple) -> None:
+        raise NotImplementedError
+
+    def ack(self, kind: int, packet_id: int) -> None:
+        if self.node is not None and not self.node.dead and self.device is not None:
+            self.device.ack(kind, packet_id)
+
+
+class Subscriber(Client):
+    def __init__(self, estate: Estate, name: str) -> None:
+        super().__init__(estate, name)
+        self.found: Counter[bytes] = Counter()
+        self.open: set[int] = set()
+        self.known = False
+
+    def begin(self) -> None:
+        if not self.known:
+            self.device.subscribe("news/#", 2)
+
+    def take(self, packet: tuple) -> None:
+        kind, qos = packet[0] >> 4, packet[0] >> 1 & 3
+        if kind == p.SUBACK:
+            self.known = True
+        elif kind == p.PUBREL:
+            self.open.discard(packet[1])
+            self.ack(p.PUBCOMP, packet[1])
+        elif kind == p.PUBLISH and qos == 1:
+            self.found[bytes(packet[4])] += 1
+            self.ack(p.PUBACK, packet[2])
+        elif kind == p.PUBLISH:
+            if packet[2] not in self.open:
+                self.open.add(packet[2])
+                self.found[bytes(packet[4])] += 1
+            self.ack(p.PUBREC, packet[2])
+
+
+class Publisher(Client):
+    def __init__(self, estate: Estate, name: str) -> None:
+        super().__init__(estate, name)
+        self.done: list[bytes] = []
+        self.released = self.sent = False
+
+    def body(self) -> bytes:
+        return b"%s:%d:%d" % (self.name.encode(), self.qos, len(self.done))
+
+    @property
+    def qos(self) -> int:
+        return 1 + len(self.done) % 2
+
+    @property
+    def packet_id(self) -> int:
+        return 1 + len(self.done) % 1000
+
+    def begin(self) -> None:
+        if self.released:
+            self.ack(p.PUBREL, self.packet_id)
+        elif self.sent:
+            self.publish()
+
+    def publish(self) -> None:
+        if self.online and not self.away:
+            self.device.publish("news/a", self.body(), self.qos, self.packet_id, dup=self.sent)
+            self.sent = True
+
+    def take(self, packet: tuple) -> None:
+        kind = packet[0] >> 4
+        if kind == p.PUBREC and packet[1] == self.packet_id:
+            assert packet[2] < 0x80
+            self.released = True
+            self.ack(p.PUBREL, self.packet_id)
+        elif kind in {p.PUBACK, p.PUBCOMP} and packet[1] == self.packet_id:
+            assert kind == p.PUBCOMP or packet[2] < 0x80
+            self.done.append(self.body())
+            self.sent = self.released = False
+
+
+class World:
+    """Three gateways, three publishers, three subscribers, and dice."""
+
+    def __init__(self, seed: int, **more: float) -> None:
+        self.dice = random.Random(seed)
+        self.weights = WEIGHTS | more
+        self.estate = Estate()
+        for _ in range(3):
+            self.estate.start()
+        self.subscribers = [Subscriber(self.estate, f"hears-{number}") for number in range(3)]
+        self.publishers = [Publisher(self.estate, f"tells-{number}") for number in range(3)]
+        self.clients: list[Client] = [*self.subscribers, *self.publishers]
+        for one in self.clients:
+            one.connect(self.any_node(), drop=True)
+            self.quiet()
+
+    @property
+    def nodes(self) -> list[Node]:
+        return list(self.estate.nodes.values())
+
+    def any_node(self) -> Node:
+        return self.dice.choice(self.nodes)
+
+    def quiet(self) -> None:
+        """All are connected, and nothing is under way."""
+        for _ in range(60):
+            for one in self.clients:
+                if one.away:
+                    one.connect(self.any_node(), drop=True)
+                one.read()
+            self.condemn()
+            self.estate.settle(0.3)
+
+    def step(self) -> None:
+        """Something happens."""
+        (kind,) = self.dice.choices([*self.weights], [*self.weights.values()])
+        getattr(self, kind)(self.any_node())
+        if len(self.nodes) < 3 and not self.estate.dead and self.dice.random() < 0.02:
+            self.estate.start()
+        for one in self.clients:
+            if one.away and self.dice.random() < 0.1:
+                one.connect(self.any_node(), drop=True)
+
+    def commit(self, node: Node) -> None:
+        node.commit()
+
+    def hear(self, node: Node) -> None:
+        node.hear()
+
+    def answer(self, node: Node) -> None:
+        node.answer()
+
+    def look_ahead(self, node: Node) -> None:
+        node.look_ahead(self.dice.choice([1, 3, 1000]))
+
+    def turn(self, node: Node) -> None:
+        node.turn()
+
+    def wait(self, node: Node) -> None:
+        node.bench.advance(self.dice.choice([0.25, 0.25, 0.5]))
+
+    def wait_long(self, node: Node) -> None:
+        node.bench.advance(12.0)
+
+    def lose_marks(self, node: Node) -> None:
+        node.queues.lose_marks()
+
+    def read(self, _node: Node) -> None:
+        self.dice.choice(self.clients).read()
+
+    def publish(self, _node: Node) -> None:
+        one = self.dice.choice(self.publishers)
+        if not one.sent:
+            one.publish()
+
+    def move(self, node: Node) -> None:
+        self.dice.choice(self.clients).connect(node, drop=self.dice.random() < 0.7)
+
+    def kill(self, node: Node) -> None:
+        if len(self.nodes) > 2 and not self.estate.dead:
+            self.estate.kill(node, landed=self.dice.random() < 0.5)
+            if self.dice.random() < 0.5:
+                self.condemn()
+
+    def condemn(self, _node: Node | None = None) -> None:
+        for dead in list(self.estate.dead):
+            self.estate.condemn(dead, self.any_node())
+
+    def check(self) -> None:
+        """Nothing that was acknowledged is missing, and of QoS 2 nothing came twice."""
+        for _ in range(4):
+            self.quiet()
+        assert not any(one.sent for one in self.publishers)
+        wanted = [body for one in self.publishers for body in one.done]
+        nothing: dict[str, list[bytes]] = {one.name: [] for one in self.subscribers}
+        assert {one.name: [body for body in wanted if not one.found[body]] for one in self.subscribers} == nothing
+        twice = {one.name: [b for b, n in one.found.items() if n > 1 and b":2:" in b] for one in self.subscribers}
+        assert twice == nothing
+
+
+WEIGHTS = {
+    "commit": 30, "hear": 30, "answer": 20, "look_ahead": 20, "turn": 40, "wait": 10, "read": 40, "publish": 20,
+    "move": 1, "condemn": 2, "kill": 0, "lose_marks": 0, "wait_long": 0,
+}  # fmt: skip
+FEW = [1, 5, 11, 28, 40, 58]
+SEEDS = range(300) if os.environ.get("MQGATE_LONG") else FEW
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_sessions_that_move_all_the_time_get_everything_once(seed: int) -> None:
+    world = World(seed, move=2)
+    for _ in range(1500):
+        world.step()
+    world.check()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_read_late_and_a_second_time_is_handed_over_once(seed: int) -> None:
+    world = World(seed, lose_marks=2, wait_long=1)
+    for _ in range(1500):
+        world.step()
+    world.check()

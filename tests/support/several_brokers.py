@@ -1,0 +1,165 @@
+"""Several brokers over the same queues in one process, and everything between them one step at a time: commits, what
+one tells another, publications for another, reads, time. A test, or dice, says what happens next; nothing happens by
+itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from broker_harness import FarQueues, Harness
+
+from gateway.ports.batch import Stored, Token
+from gateway.ports.ownership import message_key
+from gateway.ports.state_queues import FORWARD, GATEWAYS
+from gateway.session.record import decode_json
+
+
+class Estate:
+    """What the brokers share: rows, and who lives."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[int, tuple[int, bytes, bytes, bytes]]] = {}
+        self.tokens = itertools.count(1)
+        self.priorities: dict[int, int] = {}
+        self.nodes: dict[str, Node] = {}
+        """Living ones, by instance."""
+        self.dead: dict[str, str | None] = {}
+        """Those that are not taken over yet, and their heirs."""
+        self._names = itertools.count(1)
+
+    def start(self, **limits: Any) -> Node:
+        """One more; it takes connections when all that is written has been read."""
+        node = Node(self, f"{next(self._names):024x}", limits)
+        self.changed()
+        self.settle()
+        return node
+
+    def kill(self, node: Node, *, landed: bool = False) -> None:
+        """It is no more; `landed`: the commit that was under way had happened."""
+        if landed:
+            node.queues.land()
+        node.dead = True
+        node.queues.waiting.clear()
+        node.queues.forget()
+        node.bench.clock.forget()
+        del self.nodes[node.instance]
+        self.dead[node.instance] = None
+        for owner, heir in self.dead.items():
+            if heir == node.instance:
+                self.dead[owner] = None
+
+    def condemn(self, instance: str, heir: Node) -> None:
+        """Its lease has ended, and this one takes over from it."""
+        if self.dead.get(instance, "") is None:
+            self.dead[instance] = heir.instance
+            heir.queues.on_change()
+
+    def changed(self) -> None:
+        for node in list(self.nodes.values()):
+            node.queues.on_change()
+
+    def settle(self, seconds: float = 3.0) -> None:
+        """Everything that is under way arrives, and some time passes."""
+        for _ in range(int(seconds * 20)):
+            for node in list(self.nodes.values()):
+                while any([node.commit(), node.hear(), node.answer(), node.look_ahead()]):
+                    node.turn()
+                node.bench.clock.advance(0.05)
+        for node in self.nodes.values():
+            node.bench.engine.tick()
+
+
+class SharedQueues(FarQueues):
+    """The queue manager as one broker has it."""
+
+    def __init__(self, estate: Estate, instance: str) -> None:
+        super().__init__()
+        self.estate, self.instance = estate, instance
+        self.rows, self._tokens, self._priorities = estate.rows, estate.tokens, estate.priorities
+        self.automatic = False
+        self.on_message: Callable[[dict[str, Any]], None] = lambda _message: None
+        self.on_change: Callable[[], None] = lambda: None
+        self.arrived: Callable[[], None] = lambda: None
+        self._key = b""
+        self._ahead: list[Stored] = []
+        self._marked: set[Token] = set()
+        self._handed_out: set[Token] = set()
+
+    def peers(self) -> frozenset[str]:
+        return frozenset(self.estate.nodes.keys() | self.estate.dead.keys()) - {self.instance}
+
+    def expired_owners(self) -> list[str]:
+        return [owner for owner, heir in self.estate.dead.items() if heir == self.instance]
+
+    def taken_over(self, owner: str) -> None:
+        self.estate.dead.pop(owner, None)
+        self.estate.changed()
+
+    def listen(self, on_message: Callable[[dict[str, Any]], None], on_change: Callable[[], None]) -> None:
+        self.on_message, self.on_change = on_message, on_change
+
+    def reached(self, place: str) -> None:
+        pass
+
+    def receive(self, key: bytes, arrived: Callable[[], None]) -> None:
+        self._key, self.arrived = key, arrived
+
+    def claim(self, queue: str, key: bytes, limit: int) -> list[Stored]:
+        """What was read ahead; what was handed out last is dealt with."""
+        assert (queue, key) == (FORWARD, self._key)
+        page, self._ahead = self._ahead[:limit], self._ahead[limit:]
+        self._handed_out = {stored.token for stored in page}
+        return page
+
+    def look_ahead(self, limit: int = 1000) -> bool:
+        """Read what is on the queue and not marked."""
+        known = self._handed_out | {stored.token for stored in self._ahead} | self._marked
+        found = [stored for stored in self.fetch(FORWARD, self._key, 1000) if stored.token not in known][:limit]
+        self._ahead += found
+        self._marked.update(stored.token for stored in found)
+        if found:
+            self.arrived()
+        return bool(found)
+
+    def lose_marks(self) -> None:
+        """The marks have run out, or went with a connection: what is still there is read again."""
+        self._marked.clear()
+
+
+class Node:
+    """One broker."""
+
+    def __init__(self, estate: Estate, instance: str, limits: dict[str, Any]) -> None:
+        self.estate, self.instance = estate, instance
+        self.dead = False
+        self.queues = SharedQueues(estate, instance)
+        estate.nodes[instance] = self
+        self.bench = Harness(queues=self.queues, **limits)
+
+    def commit(self) -> bool:
+        """The oldest commit returns."""
+        return self.queues.commit()
+
+    def answer(self) -> bool:
+        """A read is told."""
+        return bool(self.queues.questions or self.queues.answers) and self.queues.answer()
+
+    def look_ahead(self, limit: int = 1000) -> bool:
+        """Some publications for it are read."""
+        return self.queues.look_ahead(limit)
+
+    def hear(self) -> bool:
+        """It reads what another one has told it."""
+        found = self.queues.fetch(GATEWAYS, message_key(self.instance), 1)
+        if not found:
+            return False
+        del self.estate.rows[GATEWAYS][found[0].token]  # type: ignore[arg-type]
+        self.queues.on_message(decode_json(found[0].data))
+        return True
+
+    def turn(self) -> None:
+        """Calls that wait are made."""
+        self.bench.clock.run()
