@@ -264,7 +264,9 @@ class FromOthers:
         if forwarded.client:
             session = self.context.sessions.get(forwarded.client)
             if session is not None and session.epoch >= forwarded.epoch:
-                self._give(route, forwarded, [one for one in route.receivers if one.session is session])
+                gave = self.moves.gave(session.client_id, session.epoch, forwarded)
+                if self._lacks(session, forwarded) if forwarded.held else not gave:
+                    self._give(route, forwarded, [one for one in route.receivers if one.session is session])
             elif session is None and peers:
                 self.moves.to_others.put(sorted(peers), forwarded._replace(held=False))
             return
@@ -273,7 +275,8 @@ class FromOthers:
             mine = forwarded._replace(left=owner)
             receivers = tuple(
                 one for one in route.receivers
-                if self._is_of(one.session, clients, forwarded) or self.moves.had_left(one.session, mine)
+                if (one.session.client_id in clients and self._lacks(one.session, forwarded))
+                or self.moves.had_left(one.session, mine)
             )  # fmt: skip
             if peers:
                 self.moves.to_others.put(sorted(peers), mine._replace(groups=[]))
@@ -281,10 +284,16 @@ class FromOthers:
         self._give_on(groups, forwarded)
         self.fan_out.deliver_to(route, receivers, groups, forwarded.publication)
 
-    def _is_of(self, session: Session, clients: Collection[str], forwarded: Forwarded) -> bool:
-        """Whether it was a session of that gateway, and has not got it where it is now."""
-        client = session.client_id
-        return client in clients and not self.moves.gave(client, session.epoch, forwarded)
+    def _lacks(self, session: Session, forwarded: Forwarded) -> bool:
+        """Whether a session of that gateway has got it neither here nor from one where it was before; if that is not
+        known yet, it is put aside."""
+        moves, client = self.moves, session.client_id
+        if moves.gave(client, session.epoch, forwarded):
+            return False
+        has = moves.sent_on_before(client, session.epoch, forwarded)
+        if has is Has.UNKNOWN:
+            moves.hold(session, forwarded)
+        return has is Has.NO
 
 
 def _owner_of(stored: Stored) -> object:

@@ -100,8 +100,12 @@ class Interests:
     def say_gone(self, owner: str) -> None:
         """This gateway has taken over from another: nothing is to be put for that any more."""
         self.forget(owner)
+        self.say("gone", owner)
+
+    def say(self, kind: str, gateway: str) -> None:
+        """Tell all others something about one of them."""
         for peer in self._told:
-            self.write(peer, {"kind": "gone", "gateway": owner})
+            self.write(peer, {"kind": kind, "gateway": gateway})
 
     # -- others' --
 
@@ -134,16 +138,17 @@ class Interests:
         that it is gone: its sessions want it."""
         peers = self.peers()
         for ended in self._told.difference(peers):
-            self._expect_nothing_of(ended)
+            self.expect_nothing_of(ended)
         for peer in peers:
             self.introduce(peer)
 
     def forget(self, gone: str) -> None:
         """This gateway is no more, and its sessions are another's."""
         self.router.forget_elsewhere(gone)
-        self._expect_nothing_of(gone)
+        self.expect_nothing_of(gone)
 
-    def _expect_nothing_of(self, ended: str) -> None:
+    def expect_nothing_of(self, ended: str) -> None:
+        """It does not answer any more."""
         self._told.discard(ended)
         for number in list(self._waiting):
             self._heard(number, ended)

@@ -46,7 +46,7 @@ class Stay(NamedTuple):
 class _Came:
     """A session that has come here."""
 
-    __slots__ = ("at", "dead", "epoch", "move", "own", "read", "sent_on", "settled", "stays")
+    __slots__ = ("at", "dead", "epoch", "left", "move", "own", "read", "sent_on", "settled", "stays", "unclear")
 
     def __init__(self, move: int, epoch: int, own: int, read: dict[str, int], stays: list[Stay], at: float) -> None:
         self.move = move
@@ -62,6 +62,10 @@ class _Came:
         """Whether all that the former gateway had to say is known."""
         self.dead = False
         """The former gateway was no more before it had told the last number."""
+        self.left = ""
+        """The gateway that is no more and whose session it was: what lies there is handed over by its successor."""
+        self.unclear = False
+        """Whether others have still to say what they have sent on to that gateway."""
         self.sent_on: dict[str, int] = {}
         """The last publication of each gateway that the former one has sent on."""
 
@@ -73,6 +77,14 @@ class _Moved(NamedTuple):
     """Its number there."""
     fence: int = 0
     """The number of this gateway's message to itself."""
+
+
+class _Departure(NamedTuple):
+    """A session that has gone to another gateway, where all that had to be sent on is."""
+
+    to: str
+    last: dict[str, int]
+    at: float
 
 
 class Moves:
@@ -98,6 +110,8 @@ class Moves:
         self._departed: Subscriptions[str] = Subscriptions()
         """What clients whose sessions have moved on subscribe to: those get what is still put for this gateway."""
         self._moved: dict[str, _Moved] = {}
+        self._departures: dict[str, _Departure] = {}
+        """Of late, in their order."""
         self._number = 0
 
     # -- a session goes --
@@ -162,10 +176,22 @@ class Moves:
         moved = self._moved.get(client)
         if moved is None or moved.fence != number:
             return
-        last = self.last | {self.instance: self.to_others.number}
+        last = self._last()
         self.write(moved.to, {"kind": "departed", "client": client, "move": moved.move, "last": last})
         self._stop_sending(client)
         self._came.pop(client, None)
+        self._departed_to(client, moved.to, last)
+
+    def _last(self) -> dict[str, int]:
+        """The last publication of each gateway that has been handed over or sent on."""
+        return self.last | {self.instance: self.to_others.number}
+
+    def _departed_to(self, client: str, to: str, last: dict[str, int]) -> None:
+        now = self.context.scheduler.monotonic()
+        self._departures.pop(client, None)
+        self._departures[client] = _Departure(to, last, now)
+        while now - next(iter(self._departures.values())).at > _REMEMBERED:
+            del self._departures[next(iter(self._departures))]
 
     def _stop_sending(self, client: str) -> None:
         for filter_ in list(self._departed.of(client)):
@@ -185,9 +211,42 @@ class Moves:
         return self._number
 
     def inherits(self, session: Session, owner: str) -> None:
-        """A session of a gateway that is no more is this one's: it gets what lies there."""
-        self._remember(session, [Stay(owner, None)])
-        self._came[session.client_id].settled = True
+        """A session of a gateway that is no more is this one's: it gets what lies there. What others had sent on to it
+        there is not known before they have said so."""
+        client, stays = session.client_id, list[Stay]()
+        moved, departure = self._moved.get(client), self._departures.get(client)
+        if moved is not None and moved.to == owner:  # it comes back
+            stays = [Stay(self.instance, self._last())]
+            self._stop_sending(client)
+        elif departure is not None and departure.to == owner:
+            stays = [Stay(self.instance, departure.last)]
+        self._number += 1
+        self._remember(session, stays)
+        came = self._came[client]
+        came.left, came.unclear = owner, True
+
+    def follows(self, client: str, sender: str, last: dict[str, int] | None) -> None:
+        """Another gateway had sent on what was for a session to one that is no more; it has done so up to `last`, or
+        does it still, and from now on to this one."""
+        came = self._came.get(client)
+        if came is not None and came.unclear:
+            came.stays.insert(0, Stay(sender, last)) if last is None else came.stays.append(Stay(sender, last))
+        elif last is None:  # that session has ended
+            self.write(sender, {"kind": "settled", "client": client, "move": 0})
+
+    def all_follow(self, owner: str) -> list[tuple[str, int]]:
+        """All others have said what they had sent on to the gateway that is no more. Returns the sessions of which one
+        of them goes on sending, with the number of the move."""
+        found = []
+        for client, came in self._came.items():
+            if came.left == owner and came.unclear:
+                came.unclear = False
+                if came.stays and came.stays[0].last is None:
+                    found.append((client, came.move))
+                else:
+                    came.settled = True
+        self.arrived()
+        return found
 
     def _remember(self, session: Session, stays: list[Stay]) -> None:
         now = self.context.scheduler.monotonic()
@@ -219,13 +278,20 @@ class Moves:
             came.settled = True
             self.arrived()
 
-    def forget(self, gateway: str) -> None:
-        """This gateway is no more: nothing is sent on to it. What it has sent on before lies behind nothing else
-        than this gateway's message to itself."""
-        for client in [client for client, moved in self._moved.items() if moved.to == gateway]:
-            self._stop_sending(client)
+    def forget(self, gateway: str, heir: str) -> None:
+        """This gateway is no more: what was sent on to it is sent on to its successor. What it has sent on before lies
+        behind nothing else than this gateway's message to itself."""
+        for client, moved in list(self._moved.items()):
+            if moved.to == gateway and heir == self.instance:
+                self._stop_sending(client)
+            elif moved.to == gateway:
+                self._moved[client] = _Moved(heir, moved.epoch + 1)
+                self.write(heir, {"kind": "follows", "client": client, "last": None})
+        for client, departure in self._departures.items():
+            if departure.to == gateway and heir != self.instance:
+                self.write(heir, {"kind": "follows", "client": client, "last": departure.last})
         for client, came in self._came.items():
-            if not came.settled and came.stays[0].gateway == gateway and not came.dead:
+            if not came.settled and came.stays and came.stays[0].gateway == gateway and not came.dead:
                 came.dead = True
                 self._fence(client, -came.move)
 
@@ -250,11 +316,18 @@ class Moves:
         came = self._of(client, epoch)
         if came is None:
             return Has.NO
-        for gateway, last in came.stays:
+        if came.left and (came.left in forwarded.to or forwarded.origin == came.left):
+            return Has.YES
+        return Has.UNKNOWN if came.unclear else self.sent_on_before(client, epoch, forwarded)
+
+    def sent_on_before(self, client: str, epoch: int, forwarded: Forwarded) -> Has:
+        """The same, leaving aside what lies where the session was when its gateway ended."""
+        came = self._of(client, epoch)
+        for gateway, last in () if came is None else came.stays:
             if gateway not in forwarded.to and forwarded.origin != gateway:
                 continue
             if last is None:
-                return Has.YES if came.settled else Has.UNKNOWN
+                return Has.YES if came is None or came.settled else Has.UNKNOWN
             if forwarded.number <= last.get(forwarded.origin, 0):
                 return Has.YES
         return Has.NO
@@ -294,7 +367,7 @@ class Moves:
         """Whether a session gets what lay for a gateway that is no more: it had just moved on from there, and has not
         been handed what was put for this gateway."""
         came = self._of(session.client_id, session.epoch)
-        if came is None or not came.dead or came.stays[0].gateway != forwarded.left:
+        if came is None or not came.dead or not came.stays or came.stays[0].gateway != forwarded.left:
             return False
         if self.gave(session.client_id, session.epoch, forwarded):
             return False

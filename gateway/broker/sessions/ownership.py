@@ -139,6 +139,7 @@ class Ownership:
             self._loading = self._finish(expired, gone)
         else:
             for owner in gone:
+                self._all_follow(owner)
                 left, last = self.from_others.left(owner), None
                 while found := left(last):
                     last = self._inherited(owner, found)
@@ -225,9 +226,14 @@ class Ownership:
         elif kind in {"none", "wait", "anothers"}:
             if self.claims.answered(message):
                 self._go_on(client_id)
+        elif kind == "ended":
+            self.interests.expect_nothing_of(message["gateway"])
+            self._deferred = [one for one in self._deferred if one["from"] != message["gateway"]]
         elif kind == "gone":
             self.interests.forget(message["gateway"])
-            self.moves.forget(message["gateway"])
+            self.moves.forget(message["gateway"], message["from"])
+        elif kind == "follows":
+            self.moves.follows(client_id, message["from"], message["last"])
         elif kind == "settled":
             self.moves.settled(client_id, message["move"], message["from"])
         elif kind == "census":
@@ -434,6 +440,10 @@ class Ownership:
         """Take over the sessions and wills of these owners. Yields what is to be read at each step, or None where
         others get their turn."""
         context = self.context
+        for owner in expired:
+            self.interests.expect_nothing_of(owner)
+            self.interests.say("ended", owner)
+        yield from self._heard_by_all()  # whoever it had asked for a session has given it now, or does not any more
         kept = yield lambda: list(context.queue_manager.load(WILLS))
         sessions = iter(context.queue_manager.load(SESSIONS))
         while some := (yield lambda: list(islice(sessions, _SLICE))):
@@ -461,6 +471,22 @@ class Ownership:
     def _forwarded_to(self, gone: list[str]) -> _Loading:
         """Publications that others have put for these gateways are for the sessions that were theirs. First all others
         hear that nothing is to be put for them any more, and this gateway has read all that they have written to it."""
+        for owner in gone:
+            self.interests.say_gone(owner)
+        yield from self._heard_by_all()
+        while self._receiving:  # what these gave last: who gets what they have left is known when it is here
+            yield lambda: None
+        for owner in gone:
+            self.moves.forget(owner, self.instance)  # a session that has come from it waits for nothing any more
+            self._all_follow(owner)
+        for owner in gone:
+            left, last = self.from_others.left(owner), None
+            while found := (yield partial(left, last)):
+                last = self._inherited(owner, found)
+            self._former.pop(owner, None)
+
+    def _heard_by_all(self) -> _Loading:
+        """All others, and this gateway, have read what has been written to them so far."""
         heard: list[bool] = []
         waits: list[bool] = []
 
@@ -469,21 +495,14 @@ class Ownership:
             if waits:
                 self.context.scheduler.later(0.0, self._load)
 
-        for owner in gone:
-            self.interests.say_gone(owner)
         self.interests.ask_all(go_on, oneself=True)
         if not heard:
             waits.append(True)
             yield _WAIT
-        while self._receiving:  # what these gave last: who gets what they have left is known when it is here
-            yield lambda: None
-        for owner in gone:
-            self.moves.forget(owner)  # a session that has come from it waits for nothing any more
-        for owner in gone:
-            left, last = self.from_others.left(owner), None
-            while found := (yield partial(left, last)):
-                last = self._inherited(owner, found)
-            self._former.pop(owner, None)
+
+    def _all_follow(self, owner: str) -> None:
+        for client, move in self.moves.all_follow(owner):
+            self.interests.ask_all(partial(self.moves.known, client, move))
 
     def _inherited(self, owner: str, found: list[Stored]) -> Stored:
         clients, peers = self._former.get(owner, ()), self.owners.peers() - {owner, *self.owners.expired_owners()}
