@@ -126,7 +126,7 @@ class Api(Bounded):
             later.begin(answered)
         except Exception as error:  # noqa: BLE001 -- as in `render`: it has not begun
             status, answer = self._outcome(request, error, asked)
-            return _written(request, status, answer)
+            return _written(request, status, answer, asked)
         return int(NOT_DONE_YET)
 
     def _dispatch(self, request: Request, asked: _Asked) -> tuple[int, object]:
