@@ -171,8 +171,8 @@ def test_expired_retained_messages_leave_the_queue():
     assert len(bench.queues.rows["MQGATE.RETAINED"]) == 1
     bench.kill()
     bench.advance(1)
-    assert bench.engine.retained._find("b") is not None
-    assert bench.engine.retained._find("a") is None
+    assert bench.engine.retained.find("b") is not None
+    assert bench.engine.retained.find("a") is None
 
 
 def test_ending_a_session_leaves_nothing():
