@@ -229,7 +229,7 @@ def test_sections_are_reached_by_keyboard(opened: Any, well: Any) -> None:
     opened.keyboard.press("/")
     assert opened.evaluate("document.activeElement.type") == "search"
     visit(opened, well, "overview")
-    opened.focus("nav a:nth-child(4)")
+    opened.focus("nav a[data-name=queues]")
     opened.keyboard.press("Enter")
     opened.wait_for_selector("h1:has-text('Queues')")
     assert opened.get_attribute("nav a[aria-current]", "data-name") == "queues"
