@@ -7,22 +7,24 @@ Rows are not read this way. Readers of the tables use whatever file system they 
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from functools import lru_cache
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
 from gateway.pipeline.errors import TableDiffers
-from gateway.pipeline.land.objects import ObjectStore, StoreSettings, open_store
+from gateway.pipeline.land.objects import ObjectStore, StoreSettings, endpoint_of, open_store
 
 IMPLEMENTATION, PLACE, SETTINGS = "py-io-impl", "mqgate.place", "mqgate.storage"
 
 
 def io_properties(store: ObjectStore) -> dict[str, str]:
     """The properties of a catalog whose files go through a store."""
+    endpoint = endpoint_of(store.settings) if store.url.startswith("s3://") else store.settings.endpoint
     return {
         IMPLEMENTATION: f"{__name__}.{StoreIO.__name__}",
         PLACE: store.url.replace("file://", "folder://", 1),
-        SETTINGS: store.settings.as_text(),
+        SETTINGS: replace(store.settings, endpoint=endpoint).as_text(),  # a store is kept by what it is opened with
     }
 
 
