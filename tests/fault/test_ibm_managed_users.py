@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from gateways import RunningGateway
-from ibm_fleet import SETTINGS, Fleet, fleet_in, until
+from ibm_fleet import LEASE, SETTINGS, Fleet, fleet_in, until
 
 from gateway.errors import ProtocolError
 from gateway.net.device import Device
@@ -21,7 +21,8 @@ pytestmark = [pytest.mark.mqi, pytest.mark.timeout(240)]
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     with fleet_in(tmp_path) as made:
-        made.settings = SETTINGS.replace("security: {", "security: {managed: true, anonymous: false, ")
+        calm = SETTINGS.replace(f"lease: {LEASE}s", "lease: 60s")  # nobody is taken for dead on a busy machine
+        made.settings = calm.replace("security: {", "security: {managed: true, anonymous: false, ")
         yield made
 
 
