@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from gateways import RunningGateway
-from ibm_fleet import LEASE, SETTINGS, Fleet, fleet_in, until
+from ibm_fleet import LEASE, SETTINGS, fleet_in, until
 
 from gateway.errors import ProtocolError
 from gateway.net.device import Device
@@ -18,12 +17,12 @@ from gateway.net.device import Device
 pytestmark = [pytest.mark.mqi, pytest.mark.timeout(240)]
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    with fleet_in(tmp_path) as made:
+@pytest.fixture(scope="module")
+def gateways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RunningGateway]]:
+    with fleet_in(tmp_path_factory.mktemp("managed")) as made:
         calm = SETTINGS.replace(f"lease: {LEASE}s", "lease: 60s")  # nobody is taken for dead on a busy machine
         made.settings = calm.replace("security: {", "security: {managed: true, anonymous: false, ")
-        yield made
+        yield [made.start(), made.start()]
 
 
 def ask(gateway: RunningGateway, method: str, path: str, body: object = None) -> Any:
@@ -58,8 +57,8 @@ def publishes(one: Device, topic: str) -> bool:
     return True
 
 
-def test_changes_hold_at_the_other_gateway_for_clients_that_are_connected_there(fleet: Fleet) -> None:
-    here, there = fleet.start(), fleet.start()
+def test_changes_hold_at_the_other_gateway_for_clients_that_are_connected_there(gateways: list[RunningGateway]) -> None:
+    here, there = gateways
     ask(here, "PUT", "/device-roles/lines", {"publish": ["up/#"]})
     password = change(here, "add", user="line7", role="lines")["password"]
     until(lambda: lets_in(there, "line7", password))
@@ -76,20 +75,19 @@ def test_changes_hold_at_the_other_gateway_for_clients_that_are_connected_there(
     assert not lets_in(there, "line7", password)
 
 
-def test_changes_made_at_both_at_the_same_time_are_known_at_both(fleet: Fleet) -> None:
+def test_changes_made_at_both_at_the_same_time_are_known_at_both(gateways: list[RunningGateway]) -> None:
     """Each has its own last change, and the other's before it."""
-    gateways = [fleet.start(), fleet.start()]
     for number in range(4):
         change(gateways[number % 2], "add", user=f"u{number}")
 
     def known(gateway: RunningGateway) -> list[str]:
-        return [one["user"] for one in ask(gateway, "GET", "/device-users")["items"]]
+        return [one["user"] for one in ask(gateway, "GET", "/device-users?search=u")["items"]]
 
     until(lambda: known(gateways[0]) == known(gateways[1]) == ["u0", "u1", "u2", "u3"])
     change(gateways[0], "change", user="u0", enabled=False)
     change(gateways[1], "change", user="u1", enabled=False)
 
     def disabled(gateway: RunningGateway) -> list[str]:
-        return [one["user"] for one in ask(gateway, "GET", "/device-users")["items"] if not one["enabled"]]
+        return [one["user"] for one in ask(gateway, "GET", "/device-users?search=u")["items"] if not one["enabled"]]
 
     until(lambda: disabled(gateways[0]) == disabled(gateways[1]) == ["u0", "u1"])
