@@ -1,7 +1,7 @@
 """Alerts on a real Prometheus that scrapes a running gateway: each fires by the fault that it is for, and none before.
 
-`for:` and the windows of the rules are shortened in a rendered copy; the expressions are those that ship. What needs an
-IBM MQ that goes away, a full disk or a pipeline is tested with data (deploy/prometheus/tests.yaml).
+`for:` and the windows of the rules are shortened in a rendered copy; the expressions are those that ship. What needs a
+queue manager that goes away, a full disk or a pipeline is in test_alerts_of_storage_live.py.
 """
 
 from __future__ import annotations

@@ -69,6 +69,25 @@ def test_each_alert_has_a_firing_and_a_quiet_case() -> None:
         assert {f"{rule['alert']} fires", f"{rule['alert']} stays quiet"} <= cases
 
 
+def test_cases_use_series_that_are_really_shown() -> None:
+    """A case with a label or a value that nobody shows would prove nothing."""
+    shown = {metric.exposed_name: {label.name: label for label in metric.labels} for metric in CATALOGUE}
+    target = {"job", "instance", "namespace", "le"}
+    wrong = []
+    for case in yaml.safe_load((RULES / "tests.yaml").read_text())["tests"]:
+        for one in case["input_series"]:
+            name, _, rest = one["series"].partition("{")
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', rest))
+            known = shown.get(re.sub("_(bucket|count|sum)$", "", name), shown.get(name))
+            if known is None:
+                wrong += [one["series"]] if name != "up" and name not in of_the_pipeline() else []
+                continue
+            values = {key: known[key].values for key in labels.keys() & known.keys()}
+            wrong += [one["series"]] if labels.keys() - known.keys() - target else []
+            wrong += [one["series"] for key, closed in values.items() if closed and labels[key] not in map(str, closed)]
+    assert wrong == []
+
+
 def test_rules_use_metrics_and_labels_the_gateway_has() -> None:
     recorded = {rule["record"] for rule in rules("slo.yaml")}
     labels = {label.name for metric in CATALOGUE for label in metric.labels} | {"namespace", "job", "instance", "le"}
