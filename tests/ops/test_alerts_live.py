@@ -26,6 +26,7 @@ from ops_machine import DEPLOY, program
 from running_gateway import TOKEN, Running, running
 from test_certificates_live import write_certificate
 from test_dashboard_live import query
+from test_generated import GRAFANA
 
 from gateway.errors import ProtocolError
 from gateway.mqtt import client
@@ -102,6 +103,12 @@ def firing(address: str) -> set[str]:
     return {each["metric"]["alertname"] for each in query(address, 'ALERTS{alertstate="firing"}')}
 
 
+def panel(address: str, name: str) -> list[dict[str, Any]]:
+    """What a panel of the dashboard shows."""
+    (query_of,) = [expr for title, expr in GRAFANA.expressions() if title == name]
+    return query(address, query_of.replace("$job", ".*").replace("$instance", ".*"))
+
+
 def wait_for(address: str, wanted: set[str], seen: set[str]) -> None:
     deadline = time.monotonic() + 90
     while not wanted <= seen:
@@ -172,6 +179,7 @@ def test_each_alert_fires_by_the_fault_it_is_for(gateway: Running, prometheus: s
         (gateway.folder / "plant.yaml").write_text("to_mq: oops\n")
         post(gateway, "/reload", {})
         wait_for(prometheus, FAULTS - {"MqgateEventLoopLag"}, seen)
+        assert panel(prometheus, "Held"), "the panel of the dashboard is empty while a queue refuses"
     finally:
         over.set()
         for worker in workers:

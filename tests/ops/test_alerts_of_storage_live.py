@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ import pytest
 from free_ports import free_port
 from ops_machine import ROOT, program
 from running_gateway import Running, running
-from test_alerts_live import firing, post, rendered
+from test_alerts_live import firing, panel, post, rendered
 
 from gateway.errors import ProtocolError
 from gateway.net.device import Device
@@ -108,9 +109,7 @@ def pipeline(state: str, landed: float, lag: int) -> str:
 def pipelines() -> Iterator[list[int]]:
     ports = [free_port(), free_port()]
     texts = [pipeline("failed", time.time(), 0), pipeline("running", time.time() - 1000, 7)]
-    servers = [
-        serve_metrics("127.0.0.1", port, lambda text=text: text) for port, text in zip(ports, texts, strict=True)
-    ]  # type: ignore[misc]
+    servers = [serve_metrics("127.0.0.1", port, partial(str, text)) for port, text in zip(ports, texts, strict=True)]
     yield ports
     for server in servers:
         server.shutdown()
@@ -186,6 +185,7 @@ def test_alerts_of_storage_latency_and_pipeline_fire_and_are_told(
                 if "MqgateReactorStall" not in seen:
                     stall(gateway)
                 time.sleep(0.3)
+            assert panel(address, "Pipeline lag"), "the panel of the dashboard is empty where there is a pipeline"
             while {"MqgateDiskFull", "MqgatePipelineStopped"} - {one["labels"]["alertname"] for one in heard}:
                 assert time.monotonic() < deadline, heard
                 time.sleep(0.3)

@@ -177,3 +177,39 @@ def test_the_whole_release(tmp_path: Path) -> None:
     python = [str(root / "opt/mqgate/bin/python3"), "-m", "gateway"]
     done = subprocess.run([*python, "version"], check=True, capture_output=True, text=True, env=left, cwd=root)
     assert "mqgate" in done.stdout
+
+
+def others() -> list[str]:
+    """Interpreters of other versions that are to be had here, with their headers."""
+    found = []
+    for version in ("3.12", "3.13", "3.14"):
+        there = [
+            shutil.which(f"python{version}"),
+            *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")),
+        ]
+        for python in filter(None, there):
+            code = "import sysconfig, pathlib; print(pathlib.Path(sysconfig.get_path('include'), 'Python.h').exists())"
+            if "True" in subprocess.run([python, "-c", code], capture_output=True, text=True, check=False).stdout:
+                found.append(python)
+                break
+    return found
+
+
+@LONG
+@pytest.mark.timeout(900)
+def test_the_wheel_of_each_other_python_that_is_here_takes_a_message(tmp_path: Path) -> None:
+    pythons = others()
+    if not pythons or not (ROOT / ".git").exists():
+        pytest.skip("no CPython 3.12 to 3.14 with headers on this machine, or no clone")
+    left = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [sys.executable, str(DEPLOY / "release.py"), "--no-deb", "--output", str(tmp_path / "dist")]
+    subprocess.run([*command, *(f"--python={one}" for one in pythons)], check=True, env=left, timeout=800)
+    for python in pythons:
+        version = Path(python).name.removeprefix("python").replace(".", "")
+        (wheel,) = (tmp_path / "dist").glob(f"mqgate-*-cp{version}-*.whl")
+        folder = tmp_path / version
+        subprocess.run([python, "-m", "venv", str(folder)], check=True, env=left)
+        subprocess.run([str(folder / "bin" / "pip"), "install", "-q", str(wheel)], check=True, env=left, cwd=tmp_path)
+        test_the_wheel_runs_in_a_bare_environment_with_its_extensions(folder)
+        (tmp_path / f"gateway {version}").mkdir()
+        test_a_message_goes_through_the_gateway_of_the_wheel(folder, tmp_path / f"gateway {version}")
