@@ -30,6 +30,10 @@ class Examples:
         if client_id not in kept and len(kept) < MAX_CLIENTS:
             kept[client_id] = {"client_id": client_id or None, **fields}
 
+    def has(self, metric: str, series: object) -> bool:
+        """Whether there is one already."""
+        return (metric, series) in self._kept
+
     def take(self, metric: str, series: object) -> list[Fields]:
         """Those of a series, the first of each client; they are kept no longer."""
         return list(self._kept.pop((metric, series), {}).values())

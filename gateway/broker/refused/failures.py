@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.bridge import deadletter, reports
+from gateway.bridge.message import read_message
 from gateway.bridge.segments import segments
 from gateway.broker import books
 from gateway.broker.batch import Batch, Row
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from gateway.session.session import Session
 
 _AGAIN_SECONDS = 1.0
+
+LOOKED_AT = 65_536
+"""Bytes behind a head that are read to name a message in the log."""
 
 
 class Failures:
@@ -324,7 +328,10 @@ class Failures:
             )  # fmt: skip
             cause = Cause(destination.policy(row).rule, why.dead_letter, books.qos_of((destination, row)))
             elsewhere[row] = batch.put(address, DEAD_LETTER_POLICY, dead.head, dead.body)
-            context.counters.examples.note("dlq_messages", (cause.rule, cause.reason), queue=puts.queue)
+            series = (cause.rule, cause.reason)
+            if not context.counters.examples.has("dlq_messages", series):
+                client_id, topic = _origin(head, body)
+                context.counters.examples.note("dlq_messages", series, client_id, topic=topic, queue=puts.queue)
             elsewhere[row][0].mark(elsewhere[row][1], Mark(cause=cause))
         batch.without(destination, rows, elsewhere)
         if elsewhere:
@@ -339,3 +346,13 @@ class Failures:
         longest = self.context.queue_manager.max_length(puts.queue)
         long = {row for row in rows if len(puts.heads[row]) - MQMD_LENGTH + len(puts.bodies[row]) > longest}
         return long or rows
+
+
+def _origin(head: bytes, body: bytes) -> tuple[str, str | None]:
+    """Client and topic of a publication, as far as its headers say; they may end in what was put as the body."""
+    try:
+        message = read_message(head[:MQMD_LENGTH], head[MQMD_LENGTH:] + body[:LOOKED_AT])
+    except Refused:
+        return "", None
+    client_id, topic = message.property("mqtt", "clientId"), message.property("mqps", "Top")
+    return str(client_id or ""), None if topic is None else str(topic)

@@ -377,3 +377,18 @@ def test_a_dead_letter_is_counted_by_its_reason(bench: Harness, reason: int, lab
     device.publish("first", b"refused", 1, 1)
     bench.advance(60)
     assert +Counter(bench.engine.counters.dlq_messages) == {("first", label): 1}
+
+
+def test_of_dead_letters_one_is_named_with_client_topic_and_queue() -> None:
+    bench = Harness(
+        "version: 1\nto_mq: [{name: lost, topic: 'lost/#', queue: LOST.Q, on_failure: {then: dead_letter}}]\n"
+    )
+    bench.queues.refusing["LOST.Q"] = 2085
+    device = bench.device(4, "line-7")
+    device.connect()
+    device.publish("lost/x", b"1", 1, 1)
+    bench.advance(0)
+    (series,) = [one for one, count in bench.engine.context.counters.dlq_messages.items() if count]
+    assert bench.engine.context.counters.examples.take("dlq_messages", series) == [
+        {"client_id": "line-7", "topic": "lost/x", "queue": "LOST.Q"}
+    ]
