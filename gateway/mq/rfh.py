@@ -14,7 +14,10 @@ FIXED_LENGTH = 32
 _FIXED = {order: layout.codec("MQRFH", 1, order) for order in "<>"}
 MAX_WORDS = 10_000
 """Names and values of one header that are read."""
-_TOKEN = re.compile(r'[ \0]*(?:"((?:[^"]|"")*)"|([^ \0]+))')
+_SHOWN = 40
+"""Characters of a word that an error says: the word may be as long as the message."""
+_TOKEN = re.compile(r'[ \0]*(?:"((?:[^"]++|"")*+)"|([^ \0]+))')
+"""Possessive: what could be tried again is not remembered, which would take 150 bytes for each character of a value."""
 
 
 class Rfh(NamedTuple):
@@ -50,5 +53,9 @@ def parse_pairs(text: str, at: int = 0) -> tuple[tuple[str, str], ...]:
     if len(words) > MAX_WORDS:
         raise HeaderError("MQRFH", "NameValueString", at, f"more than {MAX_WORDS} words in one header")
     if len(words) % 2:
-        raise HeaderError("MQRFH", "NameValueString", at, f"{words[-1]!r} has no value: the words do not pair")
+        raise HeaderError("MQRFH", "NameValueString", at, f"{_short(words[-1])} has no value: the words do not pair")
     return tuple(zip(words[::2], words[1::2], strict=True))
+
+
+def _short(word: str) -> str:
+    return repr(word) if len(word) <= _SHOWN else f"{word[:_SHOWN]!r}... ({len(word)} characters)"

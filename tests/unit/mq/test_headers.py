@@ -1,6 +1,7 @@
 """Every header structure built, walked and described, in both byte orders and in EBCDIC; editing chains."""
 
 import json
+import tracemalloc
 
 import mq_builders
 import pytest
@@ -93,6 +94,25 @@ def test_rules_and_formatting_header(order, encoding, ccsid, codec):
 def test_a_name_without_a_value():
     with pytest.raises(HeaderError, match="has no value"):
         rfh.parse_pairs("a b c")
+
+
+def test_an_error_repeats_no_more_than_the_beginning_of_a_word():
+    with pytest.raises(HeaderError, match=r"'x{40}'\.\.\. \(100000 characters\) has no value") as refused:
+        rfh.parse_pairs(f'"{"x" * 100_000}"')
+    assert len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize("value", ["x" * 500_000, '"' * 500_000, 'x"' * 250_000])
+def test_a_quoted_value_costs_a_few_bytes_for_each_of_its_own(value):
+    doubled = value.replace('"', '""')
+    text = f'a "{doubled}"'
+    tracemalloc.start()
+    try:
+        pairs = rfh.parse_pairs(text)
+        assert tracemalloc.get_traced_memory()[1] < 8 * len(value)
+    finally:
+        tracemalloc.stop()
+    assert pairs == (("a", value),)
 
 
 def test_the_version_tells_the_two_formatting_headers_apart():

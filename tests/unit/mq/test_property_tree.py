@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import MQError
+from gateway.mq import mqmd
+from gateway.mq.properties import folder_texts, new, with_properties
 from gateway.mq.property_tree import PropertyTree
 from gateway.mq.rfh2_folder import Element, render
 
@@ -62,3 +70,40 @@ def test_it_gives_what_a_search_would(children: list[Element], puts: list[tuple[
                 outcomes.append(False)
         assert outcomes[0] == outcomes[1]
         assert render(slow) == render(quick)
+
+
+def lines_executed(call: Callable[[], object]) -> int:
+    """How many lines of Python it takes: a measure that no other load on the machine changes."""
+    count = 0
+
+    def trace(_frame: FrameType, event: str, _argument: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def in_folders(many: int) -> object:
+    return folder_texts([new(f"name{number}", number) for number in range(many)])
+
+
+def in_groups(many: int) -> object:
+    return folder_texts([new(f"mine.group{number}.name", number) for number in range(many)])
+
+
+def in_a_message(many: int) -> object:
+    message = with_properties(mqmd.DEFAULT, b"body", [new(f"old{number}", number) for number in range(many)])
+    return with_properties(*message, [new(f"new{number}", number) for number in range(many)])
+
+
+@pytest.mark.parametrize("put", [in_folders, in_groups, in_a_message])
+def test_four_times_as_many_properties_take_four_times_as_long(put: Callable[[int], object]) -> None:
+    few, many = (lines_executed(lambda number=number: put(number)) for number in (100, 400))  # type: ignore[misc]
+    assert many < 6 * few
