@@ -114,5 +114,9 @@ class StoreUnavailable(StoreError):
     """The disk is full, read-only or failing; nothing of the frame was acknowledged."""
 
 
+class NewerState(MqgateError, ValueError):
+    """A record of the gateway's state that a newer release has written."""
+
+
 class DriverUnavailable(MqgateError):
     """Neither ibmmq nor pymqi can be imported here; the text says what is missing."""

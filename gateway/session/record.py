@@ -20,6 +20,7 @@ import struct
 from itertools import islice
 from typing import Any
 
+from gateway.errors import NewerState
 from gateway.session.publication import Publication
 
 VERSION = 1
@@ -29,6 +30,11 @@ REPORTS = 0x20
 """The MQ message asked for reports that are not made yet: its descriptor is in the record."""
 HANDED_OVER = 0x40
 """A staged publication that local subscribers have had, while its queue refused it."""
+_NO_VERSION = 0x20
+"""From here on the first byte is a character: what stands there is no record."""
+_FORMAT = "format"
+"""Says in a JSON record that its version is not 1. No release has written that yet; this one refuses it."""
+_NEWER = "a newer release has written it (version {}, this one reads {})"
 _FIXED = struct.Struct("<BBd")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -149,6 +155,8 @@ class Decoding:
         """Everything before the packet identifier; where that is."""
         self._begins = b""
         version, self._flags, self._expires = _FIXED.unpack_from(data)
+        if VERSION < version < _NO_VERSION:
+            raise NewerState(_NEWER.format(version, VERSION))
         if version != VERSION:
             raise ValueError(f"state record of version {version}; this gateway reads version {VERSION}")
         client, at = _take(data, _FIXED.size, _U16)
@@ -187,4 +195,7 @@ def decode_json(data: bytes) -> dict[str, Any]:
     value = json.loads(data)
     if not isinstance(value, dict):
         raise TypeError("a state record that is no object")
+    version = value.get(_FORMAT, VERSION)
+    if isinstance(version, int) and version > VERSION:
+        raise NewerState(_NEWER.format(version, VERSION))
     return value

@@ -77,7 +77,7 @@ class Inside:
         self.engine.recover()
         self.engine.flush()
         gc.freeze()
-        gc.set_threshold(100_000, 50, 100)  # as the gateway does when it starts
+        gc.set_threshold(10_000, 5, 1_000)  # as the gateway does when it starts
 
     def close(self) -> None:
         """End the journal's threads."""

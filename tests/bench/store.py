@@ -260,7 +260,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 10, 100, 400, 1000], help="batch sizes")
     arguments = parser.parse_args()
     gc.freeze()
-    gc.set_threshold(100_000, 50, 100)  # as the gateway does when it starts
+    gc.set_threshold(10_000, 5, 1_000)  # as the gateway does when it starts
     place = Path(tempfile.mkdtemp(prefix="store-bench-", dir=arguments.dir or Path.cwd()))
     try:
         if arguments.only in {None, "rates"}:

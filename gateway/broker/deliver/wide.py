@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 from gateway.broker.deliver.fan_out import Prefixes
 from gateway.broker.deliver.promise import Promise, place_of_group, place_of_session, restored_promise, stored_promises
 from gateway.broker.publish.route import Receiver, Route
-from gateway.broker.refused.set_aside import Aside, Record
+from gateway.broker.refused.set_aside import AWAY, Aside, Record, aside_of
 from gateway.broker.undo import Undo
+from gateway.errors import NewerState
 from gateway.ports.ownership import Owners
 from gateway.ports.state_queues import FAN_OUT, OUT
 from gateway.routing.filters import Interest, Members, merged
@@ -119,9 +120,9 @@ class Wide:
         if not self.promises:
             return
         for key, stored, place in stored_promises(self.context.queue_manager):
-            self.context.set_aside.record(
-                "publication", FAN_OUT, key, stored, partial(self._restore, key, stored, place)
-            )
+            restore = partial(self._restore, key, stored, place)
+            aside = partial(aside_of, FAN_OUT, key, stored)
+            self.context.set_aside.run("publication", key.hex(), restore, aside, (*AWAY, NewerState))
             count["publications"] = count.get("publications", 0) + 1
 
     def _restore(self, key: bytes, stored: Stored, place: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -14,12 +14,15 @@ from gateway.broker.publish.retained import Retained
 from gateway.broker.refused.set_aside import AWAY, Aside, aside_of
 from gateway.broker.sessions.subscriptions import SubscribeHandler
 from gateway.broker.sessions.wills import Wills
-from gateway.errors import Refused
+from gateway.errors import NewerState, Refused, StoreError
 from gateway.ports.batch import Stored
+from gateway.ports.counters import UnitKind
 from gateway.ports.state_queues import OUT, RETAINED, SESSIONS, STAGED, TOGETHER, WILLS, stored_for
 from gateway.session.outflow import restored
 from gateway.session.record import HANDED_OVER, decode_json, decode_publication, key_of
 from gateway.session.session import NEVER, Session
+
+_PASSING = (*AWAY, NewerState)
 
 
 class Owned(Protocol):
@@ -66,7 +69,16 @@ class Recovery:
 
     def recover(self, owned: Owned | None) -> dict[str, int]:
         """Bring everything back that is this gateway's; how much there was, for the log. Queues wills of connections
-        that a kill had ended."""
+        that a kill had ended. StoreError: a newer gateway has left something."""
+        try:
+            return self._recover(owned)
+        except NewerState as error:
+            raise StoreError(
+                f"what is stored is not for this release: {error}. Start that release again, or restore a backup that "
+                "this one has made (`mqgate restore`). Nothing was changed"
+            ) from error
+
+    def _recover(self, owned: Owned | None) -> dict[str, int]:
         context, load = self.context, self.context.queue_manager.load
         expired = owned.expired_owners() if owned is not None else []
         found = Found({}, {"sessions": 0, "retained": 0, "staged": 0, "wills": 0, "orphans": 0})
@@ -74,22 +86,27 @@ class Recovery:
         lost: dict[bytes, list[tuple[bytes, Stored]]] = {}
         for key, stored in load(SESSIONS):
             call, aside = partial(self._session, owned, found, stored), partial(_aside, owned, SESSIONS, key, stored)
-            if not units.run("session", key.hex(), call, aside, AWAY):
+            if not units.run("session", key.hex(), call, aside, _PASSING):
                 lost[key] = []
         for key, stored in load(RETAINED):
-            units.record("retained", RETAINED, key, stored, partial(self._retained, found, stored))
+            self._record("retained", RETAINED, key, stored, partial(self._retained, found, stored))
         for key, stored in load(STAGED):
-            units.record("staged", STAGED, key, stored, partial(self._staged, found, lost, alone, key, stored))
+            self._record("staged", STAGED, key, stored, partial(self._staged, found, lost, alone, key, stored))
         self.wide.recover(found.number)  # before the wills, which come behind it
         for key, stored in load(WILLS):
             call, aside = partial(self._will, owned, found, key, stored), partial(_aside, owned, WILLS, key, stored)
-            units.run("will", key.hex(), call, aside, AWAY)
+            units.run("will", key.hex(), call, aside, _PASSING)
         for key, staged in lost.items():
             self._set_aside_with_session(key, staged)
         if owned is not None:
             owned.recovered(expired)
         context.counters.spool_recovered_messages += sum(found.number.values())
         return found.number
+
+    def _record(self, what: UnitKind, queue: str, key: bytes, stored: Stored, call: Callable[[], object]) -> bool:
+        """A record as a unit: what nobody can read is set aside; what a newer gateway can read is not."""
+        aside = partial(aside_of, queue, key, stored)
+        return self.context.set_aside.run(what, key.hex(), call, aside, _PASSING)
 
     def _session(self, owned: Owned | None, found: Found, stored: Stored) -> None:
         record = decode_json(stored.data)
@@ -187,7 +204,7 @@ class Recovery:
             self.context.stored.added(session, len(item.publication.payload), 0)
 
         for stored in rows:
-            if not self.context.set_aside.record("stored", OUT, session.key, stored, partial(look, stored)):
+            if not self._record("stored", OUT, session.key, stored, partial(look, stored)):
                 self.context.stored.added(session, 0, -1)
         return end_of_ids(used) if used else 0
 

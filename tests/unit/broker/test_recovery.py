@@ -6,10 +6,13 @@ import pytest
 from broker_harness import Harness
 
 from gateway.broker.sessions.recovery import end_of_ids
+from gateway.errors import StoreError
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
-from gateway.ports.state_queues import TOGETHER
-from gateway.session.record import key_of
+from gateway.mqtt.packets import Will
+from gateway.ports.state_queues import FAN_OUT, OUT, RETAINED, SESSIONS, STAGED, TOGETHER, WILLS
+from gateway.session.publication import Publication
+from gateway.session.record import decode_json, encode_json, encode_publication, key_of
 from gateway.session.registry import Registry
 from gateway.session.session import Session
 
@@ -261,3 +264,22 @@ def test_a_delayed_will_whose_device_came_back_is_gone_for_good():
     bench.kill()
     bench.advance(120)
     assert not bench.queues.rows.get("W.Q")
+
+
+@pytest.mark.parametrize("queue", [SESSIONS, RETAINED, STAGED, OUT, WILLS, FAN_OUT])
+def test_what_a_newer_gateway_has_left_keeps_this_one_from_starting(queue: str) -> None:
+    bench = Harness()
+    reader = bench.device(5, "reader").connect(clean=False, will=Will("w", b"will", 1, retain=False))
+    reader.subscribe("a", 1)
+    sender = bench.device(5, "sender").connect(clean=False)
+    sender.publish("a", b"kept", 1, 1, retain=True)
+    sender.publish("a", b"staged", 2, 2)
+    kept = encode_publication(Publication(b"a", b"x", 2, retain=False), 0)
+    bench.queues.rows[FAN_OUT] = {1_000_000: (0, bytes(7) + b"\1".ljust(17, b"\0"), bytes(364), kept)}
+    for token, (priority, key, md, data) in list(bench.queues.rows[queue].items()):
+        newer = encode_json(decode_json(data) | {"format": 2}) if data[:1] == b"{" else b"\2" + data[1:]
+        bench.queues.rows[queue][token] = (priority, key, md, newer)
+    before = {name: dict(rows) for name, rows in bench.queues.rows.items()}
+    with pytest.raises(StoreError, match=r"newer release.*version 2.*Start that release"):
+        bench.kill()
+    assert bench.queues.rows == before
