@@ -4,13 +4,18 @@ came with, and are there once however often it is submitted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import mqi_clients
 import pytest
 from ibm_rig import HEAD, OBJECTS, BatchRig, Rig, over, served
 
+from gateway.backends.ibm import client
+from gateway.backends.ibm.driver import ConnectSettings
 from gateway.mq import mqmd
 from gateway.ports.batch import Puts, Takes, Unit
 
@@ -140,13 +145,46 @@ def test_what_is_too_long_is_told_though_nobody_could_know_it(ibm: Rig, named: s
         assert on(ibm, "SHORT.Q") == ([b"1", b"1", b"2", b"3"] if puts.placed > 1 else [b"1", b"1", b"2"])
 
 
+def wait(met: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not met():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_how_long_messages_may_be_is_not_waited_for_twice(ibm: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device can choose queues by its topics: a queue manager that answers late must not keep everybody waiting at
+    each of them."""
+    settings = ConnectSettings("QM1", "localhost(1414)", "GATEWAY.SVRCONN", "app", "pw")
+    driver = ibm.queue_manager.driver
+    manager = client.IbmQueueManager(settings, ibm.scheduler, driver=driver, connections=1, patient=True)
+    manager.start()
+    released, waited, briefly = threading.Event(), list[str](), manager.briefly
+
+    def counted(read: Callable[[], Any]) -> Any:
+        waited.append("once")
+        return briefly(read)
+
+    monkeypatch.setattr(manager, "briefly", counted)
+    monkeypatch.setattr(client, "_UNHEARD_SECONDS", 600.0)
+    manager.ask(lambda: released.wait(60), lambda _found: None)
+    try:
+        assert [manager.max_length(queue) for queue in ("OTHER.Q", "SHORT.Q", "APP.Q")] == [4_194_304] * 3
+        assert waited == ["once"]
+    finally:
+        released.set()
+    wait(lambda: manager.knows_length("SHORT.Q"))
+    assert manager.max_length("SHORT.Q") == 100
+    manager.close()
+
+
 @pytest.mark.parametrize(("queue", "before", "after"), [("SHORT.Q", 100, 50), ("ALIAS.Q", 100, 50), ("FAR.Q", 100, 60)])
 def test_how_long_messages_may_be_is_learned_from_a_refusal(ibm: Rig, queue: str, before: int, after: int) -> None:
     """Of an alias what its queue takes, of a remote queue what is left beside the headers."""
     ibm.mqsc("DEFINE QALIAS(ALIAS.Q) TARGET(SHORT.Q) REPLACE\nDEFINE QLOCAL(X.Q) USAGE(XMITQ) MAXMSGL(600) REPLACE")
     ibm.mqsc("DEFINE QREMOTE(FAR.Q) RNAME(T) RQMNAME(QM2) XMITQ(X.Q) REPLACE")
     manager = ibm.queue_manager
-    assert manager.max_length(queue) == before
+    wait(lambda: manager.max_length(queue) == before)
     ibm.mqsc("ALTER QLOCAL(SHORT.Q) MAXMSGL(50)\nALTER QLOCAL(X.Q) MAXMSGL(560)")
     outcome = ibm.commit(Unit([within(queue, b"1", b"x" * 200, b"2")]))
     assert [(one.puts, one.reason, one.longest) for one in outcome.failures] == [(0, 2030, after)]

@@ -17,7 +17,7 @@ from gateway.ports.asking import found_or_raised
 from gateway.ports.batch import Scheduler, Stored, Token
 from gateway.ports.sources import Backout, Incomplete, Subscribed
 
-BRIEF_SECONDS = 0.5
+BRIEF_SECONDS = 0.05
 LATE_SECONDS = 60.0
 """For so long a late answer is used; callers ask again after 10 seconds."""
 _T = TypeVar("_T")

@@ -39,8 +39,11 @@ from gateway.ports.state_queues import DEAD_LETTERS, FORWARD, OUT, SUBSCRIPTIONS
 from gateway.queue_manager.journal import failpoint
 
 _STOP_SECONDS = 10.0
-_BRIEF_SECONDS = 0.5
+_BRIEF_SECONDS = 0.05
+"""So long the reactor waits for an answer; what comes later is known the next time."""
 _UNHEARD_SECONDS = 1.0
+_MOST_LENGTHS = 10_000
+"""Devices may choose queues by their topics."""
 _USUAL_LENGTH = 4_194_304
 _MAXUMSGS = 10_000
 """A queue manager's default."""
@@ -97,6 +100,8 @@ class IbmQueueManager:
         """Consumed queues whose groups are wanted whole."""
         self._lengths: dict[str, int] = {}
         self._unheard: dict[str, float] = {}
+        self._slow_until = 0.0
+        """Nothing is waited for: an answer took too long just now."""
         """Until when a queue's length is not asked for again: each question may take its time."""
         self.dead_letter_queue = DEAD_LETTERS
         self._membership = self._member(connections, lease) if lease else None
@@ -386,13 +391,32 @@ class IbmQueueManager:
         known = self._lengths.get(queue)
         if known is not None:
             return known
-        if time.monotonic() < self._unheard.get(queue, 0.0):
+        now = time.monotonic()
+        if now < self._unheard.get(queue, 0.0):
             return _USUAL_LENGTH
+        read = partial(self._read_length, queue)
         try:
-            found = self.briefly(partial(longest_on, self._reader.inquire, queue))
+            if now < self._slow_until:
+                self._hear_later(queue)
+                self.ask(read, lambda _found: None)
+                return _USUAL_LENGTH
+            return self.briefly(read)  # type: ignore[no-any-return]
         except MQError as error:
             if action_for(error.reason) is Action.RECONNECT:
-                self._unheard[queue] = time.monotonic() + _UNHEARD_SECONDS
+                self._hear_later(queue)
+                self._slow_until = time.monotonic() + _UNHEARD_SECONDS
             return _USUAL_LENGTH
-        self._lengths[queue] = _USUAL_LENGTH if found is None else found
-        return self._lengths[queue]
+
+    def _hear_later(self, queue: str) -> None:
+        """A queue is not asked about for a moment."""
+        if len(self._unheard) >= _MOST_LENGTHS:
+            self._unheard.clear()
+        self._unheard[queue] = time.monotonic() + _UNHEARD_SECONDS
+
+    def _read_length(self, queue: str) -> int:
+        """Ask, in whatever thread, and remember."""
+        found = longest_on(self._reader.inquire, queue)
+        if len(self._lengths) >= _MOST_LENGTHS:
+            self._lengths.clear()
+        length = self._lengths[queue] = _USUAL_LENGTH if found is None else found
+        return length

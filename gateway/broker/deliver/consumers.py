@@ -26,6 +26,8 @@ from gateway.session.session import Session
 
 PATIENCE = 5.0
 """Seconds a device that is full may let the others wait without acknowledging anything; then it loses its own."""
+_AT_ONCE_SECONDS = 0.05
+"""For so long queues of new rules are asked about at once; the others are when there is time."""
 _REOPEN = 10.0
 """Seconds until a queue or topic is tried again that could not be consumed."""
 
@@ -36,6 +38,8 @@ class Consumers:
     def __init__(self, context: Context, handover: Handover) -> None:
         self.context = context
         self.handover = handover
+        self._until = 0.0
+        """Until when queues are opened at once."""
         self._full: dict[Session, tuple[int, float]] = {}
         """Connected sessions that are full: what they had acknowledged, and since when it is no more."""
         self._room = BATCH
@@ -55,6 +59,7 @@ class Consumers:
         self.handover.apart = frozenset(
             rule.name for rule in table.outbound if "{gateway}" in (rule.spec.subscription or "")
         )
+        self._until = self.context.scheduler.monotonic() + _AT_ONCE_SECONDS
         wanted: dict[str, list[OutboundRule]] = {}
         for rule in table.outbound:
             wanted.setdefault(self._key(rule), []).append(rule)
@@ -85,9 +90,9 @@ class Consumers:
     def _open_at_once(self, source: Source) -> None:
         """So that it is there when the rules are; one that does not answer is asked."""
         remote, rule = self.context.remote_reads, source.rules[0]
-        found = (
-            MQError(0) if remote is None else found_or_raised(lambda: remote.briefly(lambda: self._look(source, rule)))
-        )
+        found: tuple[Subscribed, Backout] | MQError = MQError(0)
+        if remote is not None and self.context.scheduler.monotonic() < self._until:
+            found = found_or_raised(lambda: remote.briefly(lambda: self._look(source, rule)))
         if isinstance(found, MQError):
             self._open(source)
         else:
