@@ -226,7 +226,9 @@ class Context:
     def owner_of(self, session: Session) -> dict[str, Any]:
         """What the records of a session and its will say of its owner, where several gateways share the state
         queues."""
-        return {"owner": self.instance, "epoch": session.epoch} if self.instance else {}
+        if not self.instance:
+            return {}
+        return {"owner": self.instance, "epoch": session.epoch, "after": session.came_after}
 
     def persist(self, session: Session) -> None:
         """The session's record, as it is now, with the open batch."""

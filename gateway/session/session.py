@@ -36,6 +36,7 @@ class Session:
     """State of one client identifier."""
 
     __slots__ = (
+        "came_after",
         "client_id",
         "connection",
         "delivered",
@@ -99,6 +100,8 @@ class Session:
         """Publications of its client since then."""
         self.epoch = 0
         """How often it has changed its owner, where several gateways share the state queues."""
+        self.came_after = 0
+        """The number of the last publication of this gateway's clients that other gateways wanted, when it came."""
         self.connection: Connection | None = None
         self.will: Will | None = None
         self.will_at = 0.0

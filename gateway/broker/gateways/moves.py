@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum, auto
+from math import inf
 from typing import Any, NamedTuple
 
 from gateway.broker.context import Context
@@ -46,7 +47,20 @@ class Stay(NamedTuple):
 class _Came:
     """A session that has come here."""
 
-    __slots__ = ("at", "dead", "epoch", "left", "move", "own", "read", "sent_on", "settled", "stays", "unclear")
+    __slots__ = (
+        "at",
+        "dead",
+        "epoch",
+        "left",
+        "left_after",
+        "move",
+        "own",
+        "read",
+        "sent_on",
+        "settled",
+        "stays",
+        "unclear",
+    )
 
     def __init__(self, move: int, epoch: int, own: int, read: dict[str, int], stays: list[Stay], at: float) -> None:
         self.move = move
@@ -64,6 +78,8 @@ class _Came:
         """The former gateway was no more before it had told the last number."""
         self.left = ""
         """The gateway that is no more and whose session it was: what lies there is handed over by its successor."""
+        self.left_after: float = inf
+        """What that one's own clients had published after this number it has got there."""
         self.unclear = False
         """Whether others have still to say what they have sent on to that gateway."""
         self.sent_on: dict[str, int] = {}
@@ -210,9 +226,10 @@ class Moves:
         self.arrived()
         return self._number
 
-    def inherits(self, session: Session, owner: str) -> None:
+    def inherits(self, session: Session, owner: str, after: float) -> None:
         """A session of a gateway that is no more is this one's: it gets what lies there. What others had sent on to it
-        there is not known before they have said so."""
+        there is not known before they have said so. `after`: it has got there what that one's clients published after
+        this number."""
         client, stays = session.client_id, list[Stay]()
         moved, departure = self._moved.get(client), self._departures.get(client)
         if moved is not None and moved.to == owner:  # it comes back
@@ -223,7 +240,7 @@ class Moves:
         self._number += 1
         self._remember(session, stays)
         came = self._came[client]
-        came.left, came.unclear = owner, True
+        came.left, came.left_after, came.unclear = owner, after, True
 
     def follows(self, client: str, sender: str, last: dict[str, int] | None) -> None:
         """Another gateway had sent on what was for a session to one that is no more; it has done so up to `last`, or
@@ -252,6 +269,7 @@ class Moves:
         now = self.context.scheduler.monotonic()
         self._came.pop(session.client_id, None)
         read, own = dict(self.last), self.to_others.number
+        session.came_after = own
         self._came[session.client_id] = _Came(self._number, session.epoch, own, read, stays, now)
         for client, came in list(self._came.items()):
             if now - came.at <= _REMEMBERED:
@@ -279,8 +297,8 @@ class Moves:
             self.arrived()
 
     def forget(self, gateway: str, heir: str) -> None:
-        """This gateway is no more: what was sent on to it is sent on to its successor. What it has sent on before lies
-        behind nothing else than this gateway's message to itself."""
+        """This gateway is no more: what was sent on to it is sent on to its successor, and sessions that have come
+        from there wait for what it has left."""
         for client, moved in list(self._moved.items()):
             if moved.to == gateway and heir == self.instance:
                 self._stop_sending(client)
@@ -290,9 +308,15 @@ class Moves:
         for client, departure in self._departures.items():
             if departure.to == gateway and heir != self.instance:
                 self.write(heir, {"kind": "follows", "client": client, "last": departure.last})
-        for client, came in self._came.items():
-            if not came.settled and came.stays and came.stays[0].gateway == gateway and not came.dead:
+        for came in self._came.values():
+            if not came.settled and came.stays and came.stays[0].gateway == gateway:
                 came.dead = True
+
+    def handed_over(self, gateway: str) -> None:
+        """The successor of a gateway has put for others what that one had not sent on: it lies before this gateway's
+        message to itself."""
+        for client, came in self._came.items():
+            if came.dead and not came.settled and came.stays[0].gateway == gateway:
                 self._fence(client, -came.move)
 
     def _nothing_more(self, client: str, move: int) -> None:
@@ -359,9 +383,14 @@ class Moves:
         return not self.gave(client, epoch, forwarded)
 
     def gave(self, client: str, epoch: int, forwarded: Forwarded) -> bool:
-        """Whether it was published here when the session had come, so that it has got it."""
+        """Whether it was published where the session was then, here or at the gateway that is no more, so that it has
+        got it."""
         came = self._of(client, epoch)
-        return came is not None and forwarded.origin == self.instance and forwarded.number > came.own
+        if came is None:
+            return False
+        if came.left and forwarded.origin == came.left:
+            return forwarded.number > came.left_after
+        return forwarded.origin == self.instance and forwarded.number > came.own
 
     def had_left(self, session: Session, forwarded: Forwarded) -> bool:
         """Whether a session gets what lay for a gateway that is no more: it had just moved on from there, and has not

@@ -8,9 +8,10 @@ are orphaned; one other gateway, its successor, takes them over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from functools import partial
 from itertools import islice
+from math import inf
 from typing import Any, NamedTuple
 
 from gateway.broker.context import Context
@@ -164,7 +165,7 @@ class Ownership:
             self._former.setdefault(former, []).append(session.client_id)
         session.epoch = record.get("epoch", 0) + 1
         if former and former in self.owners.expired_owners():
-            self.moves.inherits(session, former)
+            self.moves.inherits(session, former, record.get("after", inf))
         record = record | self.context.owner_of(session)
         if record["connected"]:
             record |= {"connected": False, "since": self.context.now, "sent": session.outflow.redelivered}
@@ -226,12 +227,8 @@ class Ownership:
         elif kind in {"none", "wait", "anothers"}:
             if self.claims.answered(message):
                 self._go_on(client_id)
-        elif kind == "ended":
-            self.interests.expect_nothing_of(message["gateway"])
-            self._deferred = [one for one in self._deferred if one["from"] != message["gateway"]]
-        elif kind == "gone":
-            self.interests.forget(message["gateway"])
-            self.moves.forget(message["gateway"], message["from"])
+        elif kind in {"ended", "gone", "handed over"}:
+            self._taken_over_elsewhere(kind, message["gateway"], message["from"])
         elif kind == "follows":
             self.moves.follows(client_id, message["from"], message["last"])
         elif kind == "settled":
@@ -243,6 +240,17 @@ class Ownership:
         else:
             self.interests.on_message(message)
             self.retained.on_message(message)
+
+    def _taken_over_elsewhere(self, kind: str, gateway: str, heir: str) -> None:
+        """Another gateway takes over from one that has ended; first, when it knows the sessions, and in the end."""
+        if kind == "ended":
+            self.interests.expect_nothing_of(gateway)
+            self._answer_no_more([gateway])
+        elif kind == "gone":
+            self.interests.forget(gateway)
+            self.moves.forget(gateway, heir)
+        else:
+            self.moves.handed_over(gateway)
 
     def _asked(self, message: Message) -> None:
         client_id, sender = message["client"], message["from"]
@@ -286,6 +294,10 @@ class Ownership:
         if not self._deferred and not self._busy:
             self.context.scheduler.later(_AGAIN_SECONDS, self._ask_again)
         self._deferred.append(message)
+
+    def _answer_no_more(self, ended: Collection[str]) -> None:
+        """What these have asked is not answered: a session that they are given now would be nobody's."""
+        self._deferred = [one for one in self._deferred if one["from"] not in ended]
 
     def _ask_again(self) -> None:
         messages, self._deferred = self._deferred, []
@@ -444,6 +456,7 @@ class Ownership:
             self.interests.expect_nothing_of(owner)
             self.interests.say("ended", owner)
         yield from self._heard_by_all()  # whoever it had asked for a session has given it now, or does not any more
+        self._answer_no_more(expired)
         kept = yield lambda: list(context.queue_manager.load(WILLS))
         sessions = iter(context.queue_manager.load(SESSIONS))
         while some := (yield lambda: list(islice(sessions, _SLICE))):
@@ -483,6 +496,8 @@ class Ownership:
             left, last = self.from_others.left(owner), None
             while found := (yield partial(left, last)):
                 last = self._inherited(owner, found)
+            self.interests.say("handed over", owner)
+            self.moves.handed_over(owner)
             self._former.pop(owner, None)
 
     def _heard_by_all(self) -> _Loading:
