@@ -119,6 +119,7 @@ class FromOthers:
                     waiting = self._waiting[client] = _Waiting(self.context.scheduler.monotonic() + _PATIENCE)
                 self._number_waiting += stored.token not in waiting.rows
                 waiting.rows[stored.token] = stored, forwarded
+                self.moves.was_sent_on(client, forwarded)
                 return
         self._record(stored, partial(self._hand_over, stored, forwarded))
 

@@ -379,8 +379,14 @@ class Moves:
         came = self._of(client, epoch)
         if came is None:
             return True
-        came.sent_on[forwarded.origin] = max(forwarded.number, came.sent_on.get(forwarded.origin, 0))
+        self.was_sent_on(client, forwarded)
         return not self.gave(client, epoch, forwarded)
+
+    def was_sent_on(self, client: str, forwarded: Forwarded) -> None:
+        """It has been read here, though it may have to wait behind what was held."""
+        came = self._of(client, forwarded.epoch)
+        if came is not None and not forwarded.held:
+            came.sent_on[forwarded.origin] = max(forwarded.number, came.sent_on.get(forwarded.origin, 0))
 
     def gave(self, client: str, epoch: int, forwarded: Forwarded) -> bool:
         """Whether it was published where the session was then, here or at the gateway that is no more, so that it has

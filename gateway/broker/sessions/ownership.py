@@ -385,6 +385,7 @@ class Ownership:
     def _restore_received(self, left: _Left, message: Message) -> None:
         session = self._restore(left)
         move = self.moves.comes(session, message["from"], stays_from(message))
+        self.context.batch.replace(SESSIONS, session.key, encode_json(left.record | self.context.owner_of(session)))
         self._restore_will(session, left)
         self.interests.ask_all(lambda: self.moves.known(session.client_id, move))
 
