@@ -235,21 +235,26 @@ WEIGHTS = {
     "commit": 30, "hear": 30, "answer": 20, "look_ahead": 20, "turn": 40, "wait": 10, "read": 40, "publish": 20,
     "move": 1, "condemn": 2, "kill": 0, "lose_marks": 0, "wait_long": 0,
 }  # fmt: skip
-FEW = [1, 5, 11, 28, 40, 58]
-SEEDS = range(300) if os.environ.get("MQGATE_LONG") else FEW
+LONG = bool(os.environ.get("MQGATE_LONG"))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+def play(seed: int, steps: int, **more: float) -> None:
+    world = World(seed, **more)
+    for _ in range(steps):
+        world.step()
+    world.check()
+
+
+@pytest.mark.parametrize("seed", range(300) if LONG else [5, 11, 40, 58])
 def test_sessions_that_move_all_the_time_get_everything_once(seed: int) -> None:
-    world = World(seed, move=2)
-    for _ in range(1500):
-        world.step()
-    world.check()
+    play(seed, 1500, move=2)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(300) if LONG else [5, 28, 58])
 def test_what_is_read_late_and_a_second_time_is_handed_over_once(seed: int) -> None:
-    world = World(seed, lose_marks=2, wait_long=1)
-    for _ in range(1500):
-        world.step()
-    world.check()
+    play(seed, 1500, lose_marks=2, wait_long=1)
+
+
+@pytest.mark.parametrize("seed", range(61) if LONG else [0, 17, 34, 42, 43, 48])
+def test_what_is_under_way_to_gateways_that_end_arrives_once(seed: int) -> None:
+    play(seed, 2000, kill=0.3)

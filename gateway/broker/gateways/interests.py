@@ -67,7 +67,7 @@ class Interests:
             self._tell_all("drop", filter_)
 
     def _tell_all(self, what: str, filter_: str) -> None:
-        for peer in self._told:
+        for peer in sorted(self._told):
             self.write(peer, {"kind": "interest", what: [filter_]})
 
     def introduce(self, peer: str) -> None:
@@ -94,7 +94,7 @@ class Interests:
             call()
             return
         self._waiting[self._number] = _Waiting(call, unheard)
-        for peer in unheard:
+        for peer in sorted(unheard):
             self.write(peer, {"kind": "heard?", "number": self._number})
 
     def say_gone(self, owner: str) -> None:
@@ -104,7 +104,7 @@ class Interests:
 
     def say(self, kind: str, gateway: str) -> None:
         """Tell all others something about one of them."""
-        for peer in self._told:
+        for peer in sorted(self._told):
             self.write(peer, {"kind": kind, "gateway": gateway})
 
     # -- others' --
@@ -137,9 +137,9 @@ class Interests:
         """Other gateways have started or ended. What one that has ended wanted is put for it until its successor says
         that it is gone: its sessions want it."""
         peers = self.peers()
-        for ended in self._told.difference(peers):
+        for ended in sorted(self._told.difference(peers)):
             self.expect_nothing_of(ended)
-        for peer in peers:
+        for peer in sorted(peers):
             self.introduce(peer)
 
     def forget(self, gone: str) -> None:

@@ -99,7 +99,7 @@ class Claims:
         """Ask all others for its session."""
         claim = self._claims[client_id]
         claim.unanswered = {*self.peers()}
-        for peer in claim.unanswered:
+        for peer in sorted(claim.unanswered):
             self.write(peer, {"kind": "ask", "client": client_id, "number": claim.number, **claim.who})
 
     def answered(self, message: Message) -> bool:
@@ -134,7 +134,7 @@ class Claims:
     def _withdraw(self, client_id: str, claim: Claim) -> None:
         """What has not been answered is not to be answered any more, or others would give the session away again when
         it has gone on to them."""
-        for peer in claim.unanswered:
+        for peer in sorted(claim.unanswered):
             self.write(peer, {"kind": "withdraw", "client": client_id})
         claim.unanswered.clear()
 
