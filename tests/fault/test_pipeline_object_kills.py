@@ -47,7 +47,6 @@ from gateway.pipeline.jobs.job import read_job
 from gateway.pipeline.jobs.run import run_job
 run_job(read_job(Path(sys.argv[1])), once=True)
 """
-GOLD = "gold: [{table: gaps, kind: gaps, sequence: n}]"
 JOB = """
 version: 1
 name: kills
@@ -61,7 +60,8 @@ silver:
     key: [device]
     event_time: ts
     columns: [{{name: device, required: true}}, {{name: n, type: bigint}}, {{name: ts, type: timestamp, unit: ms}}]
-{gold}
+gold:
+  - {{table: gaps, kind: gaps, sequence: n}}
 restart: {{from: 100ms, times: 3}}
 spark:
   spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -89,9 +89,8 @@ class Rig:
         self.proxy, self.folder = proxy, folder
         self.journal = folder / "journal"
         self.fleet = Fleet(devices=20)
-        gold = GOLD if LONG else ""  # on a folder the short form has it
         text = JOB.format(
-            gold=gold, journal=self.journal, bucket=BUCKET, prefix=prefix, endpoint=proxy.url, format=table_format
+            journal=self.journal, bucket=BUCKET, prefix=prefix, endpoint=proxy.url, format=table_format
         )  # fmt: skip
         if table_format == "iceberg":
             text += f"catalog: {{uri: 'sqlite:///{folder}/catalog.db'}}\n"
