@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -171,7 +172,7 @@ def test_without_a_gateway_the_command_does_not_hang_either(site: Estate) -> Non
     with site.silence():
         done = site.command("queue", "list")
     assert done.returncode == 3
-    assert "the queue manager has not answered for 1 s" in done.stderr
+    assert re.search(r"the queue manager has not answered for \d+ s", done.stderr)
 
 
 def test_it_ends_while_nothing_is_answered(site: Estate) -> None:
