@@ -32,9 +32,8 @@ def retained_at(gateway: RunningGateway) -> dict[bytes, bytes]:
         talker.socket.sendall(client.encode_subscribe(5, p.Subscribe(1, filters)))
         found = {}
         while b"end" not in found:
-            packet = talker.next(p.PUBLISH)
-            found[bytes(packet[1])] = bytes(packet[4])
-            talker.socket.sendall(writer.encode_acks(p.PUBACK, [packet[2]]))
+            topic, payload, *_ = talker.receive()
+            found[topic.encode()] = payload
         del found[b"end"]
         return found
 
