@@ -18,9 +18,15 @@ from gateway.rules.model import When
 from gateway.rules.payload_schema import Differs, compile_schema
 from gateway.rules.templates import Value
 
-UNREAD, _NO_JSON = object(), object()
+UNREAD, _NO_JSON, _TOO_MANY = object(), object(), object()
 MAX_JSON_BYTES = 16 * 2**20
 """Longer payloads are not parsed: they are no JSON for any rule."""
+MAX_STRUCTURES = 100_000
+"""Arrays and objects: a megabyte of empty ones is 40 MB of objects, and keeps everybody waiting while they are made."""
+_FEW = 2 * MAX_STRUCTURES
+"""Bytes that cannot hold more of them."""
+NAMED = 256 << 10
+"""Bytes of a payload of which is said where it differs from a schema: the validator writes it out whole for that."""
 
 Check = Callable[["Body"], None]
 """Refuses a payload."""
@@ -38,7 +44,9 @@ class Body(msgspec.Struct, eq=False, gc=False):
     def read(self) -> Any:
         """Read it; what is no JSON has no fields."""
         raw, known = self.raw, _NO_JSON
-        if len(raw) <= MAX_JSON_BYTES:
+        if len(raw) > _FEW and _structures(raw) > MAX_STRUCTURES:
+            known = _TOO_MANY
+        elif len(raw) <= MAX_JSON_BYTES:
             try:
                 known = DECODE(raw)
             except (ValueError, RecursionError):  # or in another encoding
@@ -52,6 +60,8 @@ class Body(msgspec.Struct, eq=False, gc=False):
         known = self.read() if self.known is UNREAD else self.known
         if known is _NO_JSON:
             raise Refused("the payload is not JSON", Feedback.SCHEMA)
+        if known is _TOO_MANY:
+            raise Refused(f"the payload has more than {MAX_STRUCTURES} arrays and objects", Feedback.SCHEMA)
         return known
 
     def field(self, path: str) -> Value:
@@ -77,6 +87,15 @@ class Body(msgspec.Struct, eq=False, gc=False):
 def steps_of(path: str) -> tuple[str, ...]:
     """The names of a path."""
     return tuple(path.split("."))
+
+
+def _structures(raw: bytes) -> int:
+    """How many arrays and objects JSON text has, without making them."""
+    found = raw.count(b"[") + raw.count(b"{")
+    if found <= MAX_STRUCTURES:
+        return found
+    outside = raw.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]  # of text
+    return sum(one.count(b"[") + one.count(b"{") for one in outside)
 
 
 def _item(values: list[Any], step: str) -> Any:
@@ -149,7 +168,7 @@ def check_json(body: Body) -> None:
 
 def _check_schema(differs: Differs, body: Body) -> None:
     """Refuse a payload that is not JSON or not what the schema describes. The text names places, not values."""
-    text = differs(body.document)
+    text = differs(body.document, len(body.raw) <= NAMED)
     if text:
         raise Refused(text[:300], Feedback.SCHEMA)
 

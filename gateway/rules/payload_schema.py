@@ -12,8 +12,9 @@ from typing import Any
 
 from gateway.config.units import Wrong
 
-Differs = Callable[[object], str]
-"""What in a document is not as a schema describes, with its place; empty: all is."""
+Differs = Callable[[object, bool], str]
+"""What in a document is not as a schema describes; empty: all is. The flag: whether to look for the place, for which
+the validator writes out all of the document."""
 
 
 def _refuse(uri: str) -> Any:
@@ -34,9 +35,11 @@ def compile_schema(text: str) -> Differs:
     except (ValueError, RecursionError) as error:
         raise Wrong(f"not JSON: {error}"[:200], "correct that file") from None
 
-    def differs(document: object) -> str:
+    def differs(document: object, place: bool) -> str:
         try:
             if not validator.is_valid(document):  # a third of what it takes to be told what is wrong
+                if not place:
+                    return "the document is not as the schema describes it"
                 validator.validate(document)
         except invalid as error:
             return f"{'/'.join(map(str, error.instance_path)) or 'the document'}: {error.message}"
