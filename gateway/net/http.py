@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import weakref
 from collections import deque
@@ -11,6 +12,7 @@ from time import monotonic
 from typing import Any
 
 from twisted.internet.interfaces import IListeningPort
+from twisted.web.http import HTTPChannel
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
@@ -25,9 +27,12 @@ TURN_SECONDS = 0.02
 """For the requests of all connections, in one turn of the reactor."""
 LONG_SECONDS = 0.02
 """A request that took longer is named if the turn becomes a stall."""
-_TOO_LONG = (
-    b"HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"  # nothing of it was kept
-)
+MAX_HEAD = 32 << 10
+"""Of a request, with its address."""
+LINGER_SECONDS = 2
+"""Of silence, until which what a refused client still sends is read and thrown away: a connection that is closed with
+something unread is reset, and the answer is lost with it."""
+MAX_THROWN_AWAY = 16 << 20
 
 
 class Page(Resource):
@@ -99,22 +104,85 @@ class BoundedRequest(Request):
     def process(self) -> None:
         """The whole request is here."""
         channel: Any = self.channel
-        channel.site.take(self)
+        if self.uri == b"*":  # Twisted would answer by itself, and say which server this is
+            channel.refuse(400, "there is nothing at *")
+        else:
+            channel.site.take(self)
 
     def answer(self) -> None:
         """It is this request's turn."""
         super().process()
 
     def _refuse(self) -> None:
+        self.requestHeaders.removeHeader(b"expect")  # it is not told to go on
         channel: Any = self.channel
-        if not channel.transport.disconnecting:
-            channel.transport.write(_TOO_LONG)
-            channel.transport.loseConnection()
+        channel.refuse(413, f"a request like this one has at most {self._longest} bytes")
+
+
+class Connection(HTTPChannel):
+    """One client. What is not even a request is answered before its connection ends."""
+
+    MAX_LENGTH = MAX_HEAD
+    totalHeadersSize = 2 * MAX_HEAD  # never reached: `_head` is counted
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._head = 0
+        """Bytes of the lines of a request so far."""
+        self._refused = False
+        self._thrown_away = 0
+
+    def refuse(self, status: int, detail: str) -> None:
+        """Answer, and be done with this client: nothing more of what it sends is looked at."""
+        if self._refused:
+            return
+        self._refused = True
+        title = HTTPStatus(status).phrase
+        body = json.dumps({"title": title, "status": status, "detail": detail}).encode()
+        head = f"HTTP/1.1 {status} {title}\r\nconnection: close\r\ncontent-type: application/problem+json\r\n"
+        transport: Any = self.transport
+        transport.write(head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
+        self.setTimeout(LINGER_SECONDS)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Bytes of the client."""
+        if not self._refused:
+            super().dataReceived(data)
+            return
+        self.resetTimeout()
+        self._thrown_away += len(data)
+        if self._thrown_away > MAX_THROWN_AWAY:
+            self.loseConnection()
+
+    def lineReceived(self, line: bytes) -> bool:
+        """A line of a request's head; whether that was the last one that is looked at."""
+        self._head += len(line)
+        if self._head > MAX_HEAD:
+            self.lineLengthExceeded(line)
+        else:
+            super().lineReceived(line)
+        if not line:
+            self._head = 0
+        return self._refused
+
+    def rawDataReceived(self, data: bytes) -> None:
+        """A part of a body."""
+        if not self._refused:
+            super().rawDataReceived(data)
+
+    def lineLengthExceeded(self, line: bytes) -> None:
+        """The address of the request is too long, or all of its head."""
+        del line
+        self.refuse(431 if self._head else 414, f"address and headers have at most {MAX_HEAD} bytes")
+
+    def _respondToBadRequestAndDisconnect(self) -> None:
+        self.refuse(400, "this is no HTTP request")
 
 
 class AdminSite(Site):
     """HTTP without an access log, with bounds on how many connections there are and how long a silent one is kept."""
 
+    protocol: Any = Connection
     displayTracebacks = False
     noisy = False
 

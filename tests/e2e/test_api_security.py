@@ -160,6 +160,30 @@ def test_bodies_are_bounded_before_they_are_kept(admin: Admin) -> None:
 
 
 @pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /api/v1/topics?under=" + b"a" * 40_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 40_000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: 123\r\n" * 8000 + b"\r\n", 400),
+        (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nno header\r\nX: y\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (
+            b"PUT /api/v1/log HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 9999999\r\n\r\n" + b"a" * 9_999_999,
+            413,
+        ),
+    ],
+    ids=["address", "header", "headers", "star", "no header", "body"],
+)
+def test_what_is_refused_unread_is_answered_once(admin: Admin, request_: bytes, status: int) -> None:
+    """The connection is not closed with something unread: that would be a reset, and the answer would be lost."""
+    answer = admin.raw(request_)
+    assert answer.startswith(b"HTTP/1.1 %d " % status), answer[:200]
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"content-length: %d" % len(body) in head
+    assert json.loads(body)["status"] == status
+
+
+@pytest.mark.parametrize(
     "body", [b"[]", b"{", b'"x"', b"\xff\xfe", b"[" * 60_000, b'{"level": {"a": 1}}', b'{"level": null}']
 )
 def test_bodies_that_are_no_request_are_refused(admin: Admin, body: bytes) -> None:
