@@ -1,6 +1,7 @@
-"""Writes docs/reference/settings.md, mapping.md and reason-codes.md from the code that decides.
+"""Writes docs/reference/settings.md, mapping.md, pipeline.md and reason-codes.md from the code that decides.
 
-What stands before the tables is in settings.head.md, mapping.head.md and reason-codes.head.md beside them.
+What stands before the tables is in settings.head.md, mapping.head.md, pipeline.head.md and reason-codes.head.md beside
+them.
 
 python docs/make_reference.py           write them
 python docs/make_reference.py --check   exit 1 if they are not what would be written
@@ -34,6 +35,7 @@ from gateway.errors import Refused
 from gateway.mq import reason_policy
 from gateway.mq.constants import name_of_reason
 from gateway.mq.reason_policy import Action
+from gateway.pipeline.jobs.job import Job
 from gateway.routing.table import Table, compile_mappings
 from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import Mappings
@@ -72,7 +74,7 @@ def models_in(annotation: Any, suffix: str) -> Iterator[tuple[type[BaseModel], s
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         yield annotation, suffix
     origin = typing.get_origin(annotation)
-    more = "[]" if origin is list else ".NAME" if origin is dict else ""
+    more = "[]" if origin in (list, tuple) else ".NAME" if origin is dict else ""
     for argument in typing.get_args(annotation):
         yield from models_in(argument, suffix + more)
 
@@ -119,7 +121,7 @@ def type_words(annotation: Any, metadata: list[Any]) -> str:
     if origin is dict:
         return f"mapping of {type_words(arguments[1], [])}"
     if origin is tuple:
-        return "pair"
+        return f"list of {type_words(arguments[0], [])}" if arguments[1:] == (...,) else "pair"
     if arguments:
         return " or ".join(dict.fromkeys(filter(None, (type_words(one, metadata) for one in arguments))))
     return "mapping"
@@ -132,7 +134,7 @@ def default(field: FieldInfo) -> str:
         return "see there" if field.default_factory else "**needed**"
     if isinstance(value, BaseModel):
         return "see there"
-    if value is None or value in ("", [], {}):
+    if value is None or value in ("", [], {}, ()):
         return ""
     if _DURATION in field.metadata:
         return f"`{show_duration(value)}`"
@@ -150,6 +152,11 @@ def introduction(name: str) -> str:
 def settings_page() -> str:
     """The reference of settings."""
     return "\n".join([introduction("settings"), *tables(Settings, "", set())]) + "\n"
+
+
+def pipeline_page() -> str:
+    """The reference of the pipeline, with the keys of job files."""
+    return "\n".join([introduction("pipeline"), *tables(Job, "", set())]) + "\n"
 
 
 def mapping_page() -> str:
@@ -266,7 +273,10 @@ def published(found: Outgoing) -> str:
 def main(arguments: list[str]) -> int:
     """Write or compare the pages."""
     stale = []
-    pages = {"settings.md": settings_page, "mapping.md": mapping_page, "reason-codes.md": reason_codes_page}
+    pages = {
+        "settings.md": settings_page, "mapping.md": mapping_page, "pipeline.md": pipeline_page,
+        "reason-codes.md": reason_codes_page,
+    }  # fmt: skip
     for name, make in pages.items():
         text = make()
         path = REFERENCE / name

@@ -24,9 +24,10 @@ LONGEST = 500
 
 
 def first_cause(text: str) -> str:
-    """The line of Spark's report that tells the cause: the last error of ours, or else the last that names an error."""
+    """The line of Spark's report that tells the cause: the text of the last error of ours, or else the last line that
+    names an error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith("gateway.")]
+    ours = [found[2] for line in lines if (found := OURS.match(line))]
     named = [line for line in lines if NAMED.match(line)]
     return next(reversed(ours or named or lines[:1]), "")[:LONGEST]
 

@@ -242,7 +242,7 @@ class Job(Part):
     catalog: Catalog | None = Field(default=None, description="of Iceberg tables")
     checkpoint: Folder = Field(
         default="",
-        description="folder of Spark's checkpoint; <warehouse>/_checkpoint/<name> when left out. Not with object "
+        description="folder of Spark's checkpoint; `<warehouse>/_checkpoint/<name>` when left out. Not with object "
         "storage, where the manifest says where to go on",
     )
     trigger: Duration = Field(
@@ -253,6 +253,10 @@ class Job(Part):
     gold: tuple[Gold, ...] = ()
     retention: Retention = Retention()
     restart: Restart = Restart()
+    nice: int = Field(
+        default=10, ge=0, le=19, description="how far the job steps back behind other processes of this machine, such "
+        "as the gateway, when all want the processor (0: not at all). Where Spark runs elsewhere it has no meaning",
+    )  # fmt: skip
     spark: dict[str, str] = Field(default_factory=dict, description="Spark settings, as spark-submit --conf")
 
     @model_validator(mode="after")

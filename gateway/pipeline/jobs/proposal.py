@@ -23,6 +23,7 @@ from gateway.pipeline.jobs.job import CARRIED
 from gateway.pipeline.source.http_access import HttpAccess
 from gateway.pipeline.source.options import Options
 from gateway.pipeline.source.queue_access import JournalAccess
+from gateway.pipeline.source.running_gateway import running_gateway
 
 LOOKED_AT = ("queue", "client_id", "properties", "payload", "dlq_reason")
 DECODERS = ("json", "cbor", "sparkplug_b")
@@ -215,11 +216,13 @@ def quoted(text: str) -> str:
 
 
 def job_text(found: Proposal, options: Options, warehouse: str) -> str:
-    """The job."""
+    """The job. Where a gateway runs on the folder, it is to keep the cursors."""
     name = plain_name(options.queue)
     source = [f"queue: {quoted(options.queue)}", f"group: {name}"]
     source += [f"path: {quoted(os.path.abspath(options.path))}"] if options.path else []  # noqa: PTH100 - links stay
-    for key, value in (("url", options.url), ("token_file", options.token_file), ("ca_file", options.ca_file)):
+    there = running_gateway(Path(options.path)) if options.path and not options.url else None
+    url, token = there or (options.url, options.token_file)
+    for key, value in (("url", url), ("token_file", token), ("ca_file", options.ca_file)):
         source += [f"{key}: {quoted(os.path.abspath(value) if key != 'url' else value)}"] if value else []  # noqa: PTH100
     lines = [
         f"# Proposed from {counted(found.messages, 'message')}; {found.decoded:,} of them decoded as {found.decode}.",

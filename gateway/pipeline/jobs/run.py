@@ -22,6 +22,7 @@ from gateway.pipeline.jobs.followers import by_day, follower_of
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.micro_batch import MicroBatchWriter, includes_raw
 from gateway.pipeline.jobs.object_tables import ObjectTables
+from gateway.pipeline.jobs.priority import step_back, steps_back_here
 from gateway.pipeline.jobs.progress import JobProgress, Watch
 from gateway.pipeline.jobs.sources import Input
 from gateway.pipeline.jobs.spark_session import make_session
@@ -35,6 +36,7 @@ from gateway.pipeline.land.object_landing import ObjectLanding
 from gateway.pipeline.land.objects import open_store
 from gateway.pipeline.land.ranges import STREAM, Ranges
 from gateway.pipeline.sentences import first_cause
+from gateway.pipeline.source.running_gateway import in_use, running_gateway
 
 FATAL = ("LeaseLost", "DataLost", "WrongOption", "ConfigurationError", "StoreRefuses", "TableDiffers")
 """Errors that starting again does not repair, as Spark's report names them."""
@@ -237,9 +239,20 @@ def is_fatal(error: Exception) -> bool:
     return any(name in f"{type(error).__name__}: {error}" for name in FATAL)
 
 
+def check_sources(job: Job) -> None:
+    """QueueUnreachable where cursors would have to be kept in a store that a gateway has open."""
+    for each in job.inputs:
+        if each.source.path and not each.source.url and running_gateway(Path(each.source.path)):
+            raise in_use(Path(each.source.path))
+
+
 def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> JobProgress:
-    """Run a job in a session of its own, which takes seconds to start: a warehouse that refuses is found out before."""
+    """Run a job in a session of its own, which takes seconds to start: a warehouse that refuses, or a store that a
+    gateway has open, is found out before."""
+    check_sources(job)
     warehouse_of(job).check()
+    if steps_back_here(job.spark):
+        step_back(job.nice)
     spark = make_session(job.name, job.spark)
     try:
         return JobRun(spark, job, watch).run(once=once)

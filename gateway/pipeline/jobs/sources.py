@@ -75,7 +75,7 @@ class NamedSource(Source):
     """One of several sources. Its name is what the manifest knows it by: another name is another source."""
 
     name: Name = Field(description="what the source is called: in the column `source`, in status and in metrics")
-    group: Name = Field("", description="consumer group; <job>_<name> when left out")
+    group: Name = Field("", description="consumer group; `<job>_<name>` when left out")
 
 
 class Input(NamedTuple):

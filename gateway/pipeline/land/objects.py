@@ -24,6 +24,8 @@ from gateway.pipeline.errors import PipelineError, SparkMissing, StoreRefuses, S
 from gateway.pipeline.source.places import at_scheme, is_object_place
 
 PROBES = "_manifest/probe"
+IDENTITY = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
+"""Where a client asks for the identity of its host, which is when it has found no credentials."""
 CREATE_TRIES = 3
 """A conditional put is tried so often, with the library's own repetitions each time, until its outcome is unknown."""
 PAUSE = 0.2
@@ -237,6 +239,11 @@ class ObjectStore:
             self._refuse_missing_bucket(error)
             raise StoreUnreachable(f"{self.url}: cannot {what}: {summary(error)}") from error
         except (wrong.BaseError, OSError, ValueError) as error:
+            if any(part in str(error) for part in IDENTITY):
+                raise StoreUnreachable(
+                    f"{self.url}: cannot {what}: there are no credentials in the environment (for S3 AWS_ACCESS_KEY_ID "
+                    "and AWS_SECRET_ACCESS_KEY), and the identity of this host cannot be had"
+                ) from error
             raise StoreUnreachable(
                 f"{self.url}: cannot {what}: {summary(error)}: is the endpoint right (AWS_ENDPOINT_URL, or "
                 "`storage.endpoint`), and the region (AWS_REGION)?"

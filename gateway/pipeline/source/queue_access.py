@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from gateway.errors import StoreInUse
-from gateway.pipeline.errors import QueueUnreachable
 from gateway.pipeline.journal.groups import ConsumerGroup
 from gateway.pipeline.journal.lookup import Follower, MessageRun, first_since
 from gateway.pipeline.journal.owner import Owner, opened
 from gateway.pipeline.journal.pieces import JournalPiece, shares
 from gateway.pipeline.journal.puts import PutTarget, read_parts
+from gateway.pipeline.source.running_gateway import in_use
 from gateway.queue_manager.store.head_numbers import HeadNumbers
 
 ACKNOWLEDGE_EVERY = 5.0
@@ -80,10 +80,7 @@ class JournalAccess:
             with opened(self.folder, self.clock) as owner:
                 return call(owner)
         except StoreInUse as error:
-            raise QueueUnreachable(
-                f"a gateway is running on {self.folder}: give its administration address too (options url and "
-                "tokenFile), so that cursors are kept by it; messages are still read from the files"
-            ) from error
+            raise in_use(self.folder) from error
 
     def acquire(self, wanted: ConsumerGroup, owner: str, ttl: float) -> ConsumerGroup:
         """Take the group's lease."""

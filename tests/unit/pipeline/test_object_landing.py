@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from s3_server import BUCKET, MANIFEST, Fault, Proxy, environment, s3_server
+from s3_server import BUCKET, CREDENTIALS, MANIFEST, Fault, Proxy, environment, s3_server
 
 from gateway.pipeline.errors import Overtaken, PipelineError, StoreRefuses, StoreUnreachable
 from gateway.pipeline.jobs.compaction import compact, expire
@@ -315,9 +315,20 @@ def test_credentials_that_are_refused(proxy: Proxy, job: Job) -> None:
         store_of(job).check()
 
 
-def test_nobody_at_the_endpoint() -> None:
+def test_nobody_at_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
     settings = StoreSettings("http://127.0.0.1:9", "us-east-1", timeout=1, patience=1)
     with pytest.raises(StoreUnreachable, match="is the endpoint right"):
+        ObjectStore("s3://lake/x", settings).get("y")
+
+
+def test_no_credentials_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
+    settings = StoreSettings("http://127.0.0.1:9", "us-east-1", timeout=1, patience=1)
+    with pytest.raises(StoreUnreachable, match="there are no credentials in the environment"):
         ObjectStore("s3://lake/x", settings).get("y")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from gateway.pipeline.jobs.job import Job, parse_job
 from gateway.pipeline.jobs.proposal import job_text, propose
 from gateway.pipeline.journal.owner import Owner
 from gateway.pipeline.journal.service import PipelineService
-from gateway.pipeline.sentences import sentence
+from gateway.pipeline.sentences import first_cause, sentence
 from gateway.pipeline.source.options import Options
+from gateway.pipeline.source.running_gateway import running_gateway
 from gateway.queue_manager.journal.store import Store
 
 JOB = "version: 1\nname: plant\nsource: {{queue: Q, {source}}}\nwarehouse: {warehouse}\n{more}"
@@ -57,6 +59,23 @@ def test_a_job_for_a_fleet(tmp_path: Path) -> None:
     assert columns_of(job)["temperature"] == "double iso"
     assert [gold.kind for gold in job.gold] == ["last", "window", "gaps"]
     assert "is there already" in asked("init", "TELEMETRY.*", "--path", tmp_path / "journal", "-o", file, code=1)
+
+
+def test_a_gateway_that_runs_on_the_folder_keeps_the_cursors(tmp_path: Path) -> None:
+    """Its address is proposed; a job without it is refused before Spark starts, with what to add."""
+    folder, file = tmp_path / "journal", tmp_path / "job.yaml"
+    write_journal(folder, 100, Fleet(devices=20))
+    there = {"pid": os.getpid(), "admin": "http://127.0.0.1:1", "token_file": f"{folder}/admin.token"}
+    (folder / "gateway.json").write_text(json.dumps(there))
+    asked("init", "TELEMETRY.*", "--path", folder, "--warehouse", tmp_path / "lake", "-o", file)
+    source = parse_job("job.yaml", file.read_text()).source
+    assert source is not None
+    assert (source.path, source.url, source.token_file) == (str(folder), there["admin"], there["token_file"])
+    file.write_text(JOB.format(source=f"path: {folder}", warehouse=tmp_path / "lake", more=""))
+    said = asked("run", file, "--once", code=3)
+    assert f"add `url: http://127.0.0.1:1` and `token_file: {folder}/admin.token` to the job's source" in said
+    (folder / "gateway.json").write_text(json.dumps(there | {"pid": 2**22 + 1}))  # no process has such a number
+    assert running_gateway(folder) is None
 
 
 def test_an_empty_queue(tmp_path: Path) -> None:
@@ -171,3 +190,9 @@ gateway.pipeline.errors.WrongOption: consumer group 'a' reads 'Q', not 'R': choo
 def test_sentences(error: Exception, says: str) -> None:
     assert sentence(error).startswith(says)
     assert "\n" not in sentence(error)
+
+
+def test_the_cause_of_a_restart_is_a_text_of_ours() -> None:
+    spark = "Job aborted.\n  at org.apache.X\ngateway.pipeline.errors.LeaseHeld: group 'g' is read by h:1\nFrame\n"
+    assert first_cause(spark) == "group 'g' is read by h:1"
+    assert first_cause("java.io.IOException: no room\n at x") == "java.io.IOException: no room"
