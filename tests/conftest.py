@@ -1,10 +1,11 @@
-"""Shared test set-up: Hypothesis has a CI and a long profile."""
+"""Shared test set-up: Hypothesis has a CI and a long profile, and there is one Spark session for all that want one."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,3 +30,34 @@ def _folders_go_with_the_module(
     if request.session.testsfailed == failed:
         for folder in set(base.iterdir()) - before:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+SHORT_LIVED = {
+    # A session that lives for minutes never gets its money back from the optimising compiler, Spark's or Java's.
+    "spark.driver.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false "
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The session of this process. Without pyspark, pyarrow or Java its tests are skipped and say why."""
+    for module in ("pyspark", "pyarrow", "numpy"):
+        pytest.importorskip(module, reason=f"{module} is not installed: pip install '.[spark]'")
+    from s3_server import CREDENTIALS
+
+    from gateway.pipeline.errors import JavaMissing
+    from gateway.pipeline.jobs.spark_session import make_session
+
+    os.environ["TZ"] = "UTC"
+    os.environ |= CREDENTIALS  # workers have the environment in which Java was started
+    try:
+        session = make_session("tests", SHORT_LIVED | {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("w"))})
+    except JavaMissing as missing:
+        pytest.skip(str(missing))
+    yield session
+    session.stop()

@@ -1,6 +1,7 @@
 """SIGKILL of a whole Spark job that lands on object storage, while requests to the store fail: nothing lost or doubled.
 
-Counted by the files that the manifest names, and by the Delta log.
+Counted by the files that the manifest names, by the Delta log, and by the catalog. In the short form the run that takes
+over is in the session that the tests share.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from device_fleet import Fleet, write_journal
@@ -39,7 +41,7 @@ FAULTS = [
     ("PUT", "_delta_log/", "answer lost"), ("PUT", "/metadata/", "answer lost"), ("GET", "/metadata/", "503"),
     ("GET", "list-type", "503"),
 ]  # fmt: skip
-STEP = 240 if LONG else 120
+STEP = 240 if LONG else 100
 RUN = """
 import sys
 from pathlib import Path
@@ -63,6 +65,7 @@ silver:
 gold:
   - {{table: gaps, kind: gaps, sequence: n}}
 restart: {{from: 100ms, times: 3}}
+nice: 0
 spark:
   spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
   spark.sql.codegen.wholeStage: "false"
@@ -116,6 +119,15 @@ class Rig:
 
     def run(self, point: str = "", after: threading.Event | None = None) -> int:
         """One run of the job, killed with all its processes at its point, or when an event comes."""
+        process = self.started(point)
+        if after is not None:
+            threading.Thread(target=self._kill_after, args=(after, process), daemon=True).start()
+        code = self.ended(process)
+        self.killed += code == -signal.SIGKILL
+        return code
+
+    def started(self, point: str = "") -> subprocess.Popen[bytes]:
+        """A run that goes on."""
         number = next(self.runs)
         group, log = self.folder / f"group-{number}", self.folder / "log"
         settings = {"MQGATE_FAILPOINT": point, "MQGATE_FAILPOINT_FILE": str(self.folder / f"fired-{number}")}
@@ -126,16 +138,16 @@ class Rig:
                 stdout=output, stderr=output, start_new_session=True, cwd=self.folder,
             )  # fmt: skip
         group.write_text(str(process.pid))
+        return process
+
+    def ended(self, process: subprocess.Popen[bytes]) -> int:
+        """Its end; a run that does not end is ended, so that it takes nothing from the tests after it."""
         try:
-            if after is not None:
-                threading.Thread(target=self._kill_after, args=(after, process), daemon=True).start()
-            code = process.wait(900)
+            return process.wait(900)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        self.killed += code == -signal.SIGKILL
-        return code
 
     @staticmethod
     def _kill_after(event: threading.Event, process: subprocess.Popen[bytes]) -> None:
@@ -148,9 +160,13 @@ class Rig:
         self.proxy.faults.append(Fault("PUT", MANIFEST, "answer lost", then=arrived.set))
         return self.run(after=arrived)
 
-    def finish(self) -> None:
+    def finish(self, spark: Any = None) -> None:
+        """The last run: of a process, or in a session that is there."""
         self.proxy.faults.clear()
-        assert self.run() == 0, (self.folder / "log").read_text()[-4000:]
+        if spark is None:
+            assert self.run() == 0, (self.folder / "log").read_text()[-4000:]
+        else:
+            run_in(spark, self.job)
 
     def expect_exact(self) -> None:
         for table in ("bronze", "readings"):
@@ -175,15 +191,21 @@ class Rig:
         return len(seqs), len(set(seqs))
 
 
+def run_in(spark: Any, job: Job) -> None:
+    from gateway.pipeline.jobs.run import JobRun
+
+    assert JobRun(spark, job).run(once=True).state == "done"
+
+
 @pytest.mark.timeout(1800)
-def test_killed_around_the_commit(proxy: Proxy, tmp_path: Path) -> None:
+def test_killed_around_the_commit(spark: Any, proxy: Proxy, tmp_path: Path) -> None:
     rig = Rig(proxy, tmp_path, "short", "delta")
     rig.grow()
     assert rig.killed_with_its_answer_lost() == -signal.SIGKILL
     if LONG:  # the same entry is there, and this driver would know
         rig.grow()
         assert rig.run("land.manifest.after:2") == -signal.SIGKILL
-    rig.finish()
+    rig.finish(None if LONG else spark)
     rig.expect_exact()
 
 
@@ -193,6 +215,30 @@ def test_killed_between_the_manifest_and_the_snapshot(proxy: Proxy, tmp_path: Pa
     rig = Rig(proxy, tmp_path, "short-iceberg", "iceberg")
     rig.grow()
     assert rig.run("land.manifest.after:2") == -signal.SIGKILL
+    rig.finish()
+    rig.expect_exact()
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(not LONG, reason="the long form: tests/run --long")
+@pytest.mark.parametrize("table_format", ["parquet", "delta", "iceberg"])
+def test_a_driver_that_was_thought_dead(proxy: Proxy, tmp_path: Path, table_format: str) -> None:
+    """It stands still with its entry on the way, and wakes when its lease has run out and another has landed all."""
+    rig, standing = Rig(proxy, tmp_path, f"slept-{table_format}", table_format), threading.Event()
+    rig.grow()
+    proxy.faults[:] = [Fault("PUT", MANIFEST, "lost", then=standing.set)]
+    first = rig.started()
+    try:
+        assert standing.wait(600), (tmp_path / "log").read_text()[-4000:]
+        os.killpg(first.pid, signal.SIGSTOP)
+        rig.finish()
+        rig.expect_exact()
+        os.killpg(first.pid, signal.SIGCONT)
+    finally:
+        code = rig.ended(first)
+    assert code != -signal.SIGKILL, "it finds out and ends by itself"
+    rig.grow()
     rig.finish()
     rig.expect_exact()
 

@@ -29,6 +29,7 @@ class Fault:
     """`lost` before the server sees it, `answer lost` after it, or a status code."""
     times: int = 1
     then: Callable[[], None] | None = None
+    """Called where the request, or its answer, is lost."""
 
     def takes(self, method: str, path: str) -> bool:
         return self.times > 0 and method == self.method and re.search(self.path, path) is not None
@@ -69,6 +70,8 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             fault = proxy.fault(self.command, self.path)
             if fault is not None and fault.does == "lost":
+                if fault.then is not None:
+                    fault.then()
                 self._hang_up()
                 return
             if fault is not None and fault.does.isdigit():
