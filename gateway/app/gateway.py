@@ -141,6 +141,7 @@ class Gateway:
         self.guard.on_defect = log_lines.defect
         site = admin_root(parts, endpoints(parts, self.tracer, self.reload, self.drain), self.guard)
         self.admin_port = http.listen(parts.reactor, site, self._admin_socket, parts.hub.turns.took, self._secured)
+        self._tell_page()
         log.info("listening", f"admin on {admin.bind}:{self.admin_number}", listener="admin")
         warning = warning_about_admin(admin)
         if warning:
@@ -158,6 +159,19 @@ class Gateway:
         """The admin port's number (0: switched off)."""
         port: Any = self.admin_port
         return 0 if port is None else int(port.getHost().port)
+
+    def _tell_page(self) -> None:
+        """Where the other gateways say that the page is."""
+        self.parts.engine.census.page = self.parts.settings.admin.page or self.page(socket.gethostname())
+
+    def page(self, host: str) -> str:
+        """Address of the administration page; `host` is this machine where the port listens on every address."""
+        admin = self.parts.settings.admin
+        if not self.admin_number:
+            return ""
+        name = host if admin.bind in {"0.0.0.0", "::"} else admin.bind
+        name = f"[{name}]" if ":" in name else name
+        return f"{admin.scheme}://{name}:{self.admin_number}/admin/"
 
     def drain(self) -> None:
         """Accept no more connections, tell clients, let the open batch be committed, then stop."""
@@ -220,6 +234,7 @@ class Gateway:
         use_people()
         self.audit.keep = settings.admin.audit_keep
         self.guard.use(guard)
+        self._tell_page()
         parts.listeners.admission.certificate_user = settings.security.certificate_user
         self._use_limits(changed)
         parts.engine.in_flight.check_rights()

@@ -9,7 +9,6 @@ import os
 import secrets
 import time
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway.app import log_lines
@@ -17,6 +16,7 @@ from gateway.app.access import access_of
 from gateway.app.client_log import ClientLog
 from gateway.app.data_directory import make_private, own_secret
 from gateway.app.device_events import DeviceEventQueue
+from gateway.app.directories import data_directory
 from gateway.app.embedded import open_embedded
 from gateway.app.incomplete_messages import IncompleteMessages
 from gateway.app.inspection import inspection_of, questions_of
@@ -67,6 +67,8 @@ class Parts:
         self.settings = self.started_with = settings
         self.reactor = reactor
         self.scheduler = ReactorScheduler(reactor)
+        self.directory = data_directory(settings)
+        """Where this process keeps its files."""
         make_private(self.directory)
         self.table = read_table(settings)
         self.counters, self.clients = Counters(), ClientLog()
@@ -223,16 +225,6 @@ class Parts:
         return {parked.address.queue for parked in self.engine.parking.waiting.values()}
 
     # -- the process --
-
-    @property
-    def directory(self) -> Path:
-        """Where this process keeps its files: the journal's directory, or the buffer's."""
-        embedded = self.settings.queue_manager.embedded
-        if embedded is not None:
-            return Path(self.settings.resolve(embedded.path, "queue_manager.embedded.path"))
-        buffer = self.settings.queue_manager.buffer
-        name = buffer.path if buffer is not None else "./mqgate-data"
-        return Path(self.settings.resolve(name, "queue_manager.buffer.path"))
 
     @property
     def storage_full(self) -> StorageFull | None:

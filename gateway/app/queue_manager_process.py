@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from twisted.internet.interfaces import IListeningPort
@@ -18,6 +17,7 @@ from twisted.web.server import Request
 
 from gateway.app import log_lines
 from gateway.app.data_directory import make_private
+from gateway.app.directories import data_directory
 from gateway.app.embedded import mqi_socket, open_embedded
 from gateway.app.listener_settings import bind_admin
 from gateway.app.mappings import gateway_name
@@ -51,7 +51,7 @@ class QueueManagerProcess:
         self._settings = settings
         self._embedded = embedded
         self._reactor = reactor
-        self.directory = Path(settings.resolve(embedded.path, "queue_manager.embedded.path"))
+        self.directory = data_directory(settings)
         self.socket = mqi_socket(settings, embedded, self.directory)
         self._scheduler = ThreadScheduler()
         self._queue_manager: EmbeddedQueueManager | None = None

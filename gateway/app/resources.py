@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from gateway.app.directories import data_directory
 from gateway.config.model import Settings
 from gateway.config.tls import Tls
 
@@ -33,7 +34,7 @@ def room_of(settings: Settings) -> Room | None:
     embedded = settings.queue_manager.embedded
     if embedded is None:
         return None
-    folder = Path(settings.resolve(embedded.path, "queue_manager.embedded.path"))
+    folder = data_directory(settings)
     try:
         used = sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
     except OSError:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
+from gateway.app.directories import data_directory
 from gateway.cli.journal import options, progress_of, refusals
-from gateway.cli.reach import data_directory, read_settings, show_json
+from gateway.cli.reach import read_settings, show_json
 from gateway.config.counting import counted
 from gateway.queue_manager.journal import diagnosis, snapshot
 

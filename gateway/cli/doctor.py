@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import click
 
+from gateway.app.directories import data_directory
 from gateway.cli.extensions import EXTENSIONS, missing
 from gateway.cli.reach import show_json
 from gateway.config.counting import counted
@@ -122,10 +123,10 @@ def _configured(settings: Settings) -> Iterator[Found]:
     yield from (_target(settings, name) for name in settings.targets)
     buffer = settings.queue_manager.buffer
     if buffer is not None:
-        yield _buffer(Path(settings.resolve(buffer.path, "queue_manager.buffer.path")).absolute(), buffer.max_bytes)
+        yield _buffer(data_directory(settings).absolute(), buffer.max_bytes)
     embedded = settings.queue_manager.embedded
     if embedded is not None:
-        path = Path(settings.resolve(embedded.path, "queue_manager.embedded.path")).absolute()
+        path = data_directory(settings).absolute()
         there = path
         while not there.exists():
             there = there.parent

@@ -10,7 +10,10 @@ import click
 from gateway.cli.reach import common, running_gateway, show_json
 from gateway.cli.tables import show_table
 
-COLUMNS = ("gateway", "version", "connections", "sessions", "subscriptions", "received", "sent", "runs for", "heard")
+COLUMNS = (
+    "gateway", "version", "connections", "sessions", "subscriptions", "in/s", "out/s", "lease",
+    "runs for", "heard", "page",
+)  # fmt: skip
 
 
 @click.group()
@@ -21,7 +24,8 @@ def gateway() -> None:
 @gateway.command("list")
 @common
 def list_(config: str | None, data: str | None, as_json: bool) -> None:
-    """All of them, as the running gateway knows them; its own line has a star. Figures are some seconds old."""
+    """All of them, as the running gateway knows them; its own line has a star. Figures are some seconds old. `lease` is
+    for how long the lease of each has lain there unrenewed."""
     items = running_gateway(config, data).get("/gateways")["items"]
     if as_json:
         show_json(items)
@@ -30,10 +34,12 @@ def list_(config: str | None, data: str | None, as_json: bool) -> None:
 
 
 def _row(one: dict[str, Any], now: float) -> tuple[str, ...]:
-    names = ("connections", "sessions", "subscriptions", "received", "sent")
-    figures = ("-" if one[name] is None else str(one[name]) for name in names)
+    figures = ("-" if one[name] is None else str(one[name]) for name in ("connections", "sessions", "subscriptions"))
+    rates = ("-" if one[name] is None else f"{one[name]:.1f}" for name in ("received_rate", "sent_rate"))
+    lease = "-" if one["lease_age"] is None else f"{one['lease_age']:.0f} of {one['lease_seconds']:.0f} s"
     heard = "*" if one["own"] else _ago(one["heard"], now)
-    return one["name"], one["version"], *figures, _ago(one["started"], now), heard
+    runs = _ago(one["started"], now)
+    return one["name"], one["version"] or "-", *figures, *rates, lease, runs, heard, one["page"] or "-"
 
 
 def _ago(then: float | None, now: float) -> str:

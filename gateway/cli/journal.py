@@ -14,7 +14,8 @@ from typing import Any
 import click
 from rich.progress import Progress
 
-from gateway.cli.reach import LocalClock, Refused, data_directory, read_settings, show_json
+from gateway.app.directories import data_directory
+from gateway.cli.reach import LocalClock, Refused, read_settings, show_json
 from gateway.config.counting import counted
 from gateway.config.model import Settings
 from gateway.errors import MQError, StoreError

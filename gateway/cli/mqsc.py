@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from gateway.cli.reach import LocalClock, Reach, Refused, authority_option, data_directory, read_settings, remote
+from gateway.app.directories import data_directory
+from gateway.cli.reach import LocalClock, Reach, Refused, authority_option, read_settings, remote
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, DriverUnavailable, MQError, StoreError, StoreInUse
 

@@ -19,6 +19,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
+from gateway.app.directories import data_directory
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, DriverUnavailable, Finding, MQError, StoreError, StoreInUse
@@ -98,15 +99,6 @@ def read_settings(config: str | None, data: str | None) -> Settings:
         for finding in error.findings:
             click.echo(str(finding), err=True)
         sys.exit(1)
-
-
-def data_directory(settings: Settings) -> Path:
-    """The data directory of these settings."""
-    embedded, buffer = settings.queue_manager.embedded, settings.queue_manager.buffer
-    if embedded is None:
-        name = buffer.path if buffer is not None else "./mqgate-data"
-        return Path(settings.resolve(name, "queue_manager.buffer.path"))
-    return Path(settings.resolve(embedded.path, "queue_manager.embedded.path"))
 
 
 @contextmanager

@@ -107,10 +107,9 @@ def banner(gateway: Gateway) -> str:
     lines += [f"  devices   {one.address}  ({name})" for name, one in parts.listeners.all.items()]
     if gateway.admin_number:
         admin = parts.settings.admin
-        host = "127.0.0.1" if admin.bind in {"0.0.0.0", "::"} else admin.bind
         named = admin.token_file
         file = parts.settings.resolve(named, "admin.token_file") if named else parts.directory / "admin.token"
-        lines += [f"  page      {admin.scheme}://{host}:{gateway.admin_number}/admin/", f"  token     in {file}"]
+        lines += [f"  page      {gateway.page('127.0.0.1')}", f"  token     in {file}"]
         if named is None:
             with contextlib.suppress(OSError):
                 lines[-1] = f"  token     {Path(file).read_text(encoding='utf-8').strip()}"

@@ -5,13 +5,23 @@ A part of the field list in `gateway.config.model`. Opens no file and knows no e
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
 
 from gateway.config.findings import Part
 from gateway.config.limits import Port
 from gateway.config.people import Oidc, PeopleLdap
 from gateway.config.tls import Tls
 from gateway.config.units import Duration, Wrong
+
+
+def _address(text: str | None) -> str | None:
+    """An address of a browser's."""
+    if text is not None and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text):
+        raise Wrong(f"{text!r} is no address of a page", "write it as https://gate1.example:9160/admin/")
+    return text
 
 
 class Admin(Part):
@@ -30,6 +40,11 @@ class Admin(Part):
     users_file: str | None = Field(
         default=None,
         description="File of users, which `mqgate admin user` writes. Without it `admin.users` in the data directory.",
+    )
+    page: Annotated[str | None, AfterValidator(_address)] = Field(
+        default=None,
+        description="Address at which browsers reach this gateway's page, as https://gate1.example:9160/admin/: the "
+        "pages of the other gateways on its queue manager link to it. Without it, made from `bind` or the host's name.",
     )
     audit_keep: Duration = Field(
         default=7776000.0,

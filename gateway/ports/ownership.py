@@ -61,6 +61,12 @@ class Owners(Forwards, Protocol):
     def peers(self) -> frozenset[str]:
         """Every other gateway that may own a session, living or not taken over yet."""
 
+    lease_seconds: float
+    """How long a gateway may leave its lease unrenewed."""
+
+    def leases(self) -> dict[str, float]:
+        """For how many seconds the lease of each other gateway has lain there as it is."""
+
     def expired_owners(self) -> list[str]:
         """Gateways whose lease has expired and whose successor this one is: sessions and wills that name them are this
         gateway's now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import mqi_clients
 import pytest
@@ -158,6 +160,14 @@ class Estate:
         except OSError:
             return False
 
+    def gateways(self) -> list[dict[str, Any]]:
+        """As the first one knows them, by the command."""
+        command = [sys.executable, "-m", "gateway", "gateway", "list", "-c", "../gateway.yaml", "--json"]
+        done = subprocess.run(
+            command, cwd=self.folder / "g1", env=self.environment, capture_output=True, check=True, timeout=60
+        )
+        return list(json.loads(done.stdout))
+
     def said(self) -> str:
         return "\n".join(log.read_text() for log in sorted(self.folder.glob("shell.*")))
 
@@ -187,6 +197,11 @@ def test_the_guide_makes_one_broker_of_two_gateways(tmp_path: Path) -> None:
         here.subscribe("plant/#", 1)
         assert there.publish("plant/a", b"1", 1) == 0
         assert bytes(here.next(p.PUBLISH)[4]) == b"1"
+        estate.until(lambda: all(one["heard"] for one in estate.gateways()))
+        listed = estate.gateways()
+        assert [one["own"] for one in listed] == [True, False]
+        assert listed[1]["page"] == f"http://127.0.0.1:{estate.ports['9161']}/admin/"
+        assert 0 <= listed[1]["lease_age"] <= listed[1]["lease_seconds"]
         estate.end(first)
         estate.run(serve)
         estate.until(lambda: estate.up("9170") and estate.up("9160") and estate.up("9161"))

@@ -67,6 +67,9 @@ def answers(*, well: bool = True) -> dict[str, tuple[str, Any]]:
     found = {request: (each["schema"], each["body"]) for request, each in RECORDED.items()}
     state = found.pop("GET /overview (troubled)") if not well else found["GET /overview"]
     found["GET /overview"] = ("Overview", overview(state[1]))
+    for one in found["GET /gateways"][1]["items"]:
+        if one["started"]:
+            one |= {"started": STARTED, "heard": time.time() - 3}
     found["GET /history"] = ("History", history())
     found["GET /history/queues/TELEMETRY.LIMA"] = ("QueueHistory", series("put", "got", "depth"))
     found["GET /history/rules/commands"] = ("RuleHistory", series("matched", "failed"))

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("chromium")]
 TOKENS = [each["token"] for each in page_answers.RECORDED["GET /dlq"]["body"]["items"]]
 SECTIONS = ["overview", "rules", "rules/commands", "rules/edit%20mapping", "clients", "clients/line-001",
             "retained", "queues", "queues/TELEMETRY.LIMA", "dead-letters", "try", "trace", "test-client",
-            "pipeline", "settings", "users", "audit"]  # fmt: skip
+            "pipeline", "gateways", "settings", "users", "audit"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -461,6 +461,16 @@ def test_a_trace_shows_what_happens_and_what_it_left_out(opened: Any, well: Any)
     opened.fill("input[name=packet_id]", "12")
     opened.click("button:text-is('Find')")
     opened.wait_for_selector(f"td:has-text('{page_answers.MSG_ID}')")
+
+
+def test_gateways_are_listed_with_their_leases_and_lead_to_their_pages(opened: Any, well: Any) -> None:
+    visit(opened, well, "gateways")
+    opened.wait_for_selector("p:has-text('3 gateways, 1,429 connections, 1,772 sessions')")
+    assert opened.get_attribute("a:text-is('gate-2')", "href") == "https://gate-2.plant.example:9160/admin/"
+    assert opened.locator("a:text-is('gate-1')").count() == 0, "one is there already"
+    row = opened.locator("tr", has_text="c1b2c3d4e5f60718293a4b5c")
+    assert "lease is not renewed" in row.inner_text()
+    assert "9 s of 10 s" in row.inner_text()
 
 
 def test_a_client_is_disconnected_and_purged(opened: Any, well: Any) -> None:

@@ -70,7 +70,7 @@ def test_the_address_of_the_admin_port_leads_to_the_page(page: Any, gateway: Run
 @pytest.mark.parametrize(
     "section",
     ["overview", "rules", "clients", "retained", "queues", "queues/MQGATE.DEFAULT", "dead-letters", "try", "trace",
-     "test-client", "pipeline", "settings"],
+     "test-client", "pipeline", "gateways", "settings"],
 )  # fmt: skip
 def test_each_section_shows_what_the_gateway_says(page: Any, gateway: Running, section: str) -> None:
     visit(page, gateway, section)

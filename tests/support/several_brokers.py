@@ -91,6 +91,11 @@ class SharedQueues(FarQueues):
     def peers(self) -> frozenset[str]:
         return frozenset(self.estate.nodes.keys() | self.estate.dead.keys()) - {self.instance}
 
+    lease_seconds = 10.0
+
+    def leases(self) -> dict[str, float]:
+        return {}
+
     def expired_owners(self) -> list[str]:
         return [owner for owner, heir in self.estate.dead.items() if heir == self.instance]
 

@@ -15,6 +15,7 @@ def gateway_endpoints(engine: Engine) -> list[Endpoint]:
     def listing(call: Call) -> tuple[int, object]:
         """GET /gateways."""
         del call
-        return 200, {"items": [as_answer(one) for one in engine.census.gateways(time.time())]}
+        census = engine.census
+        return 200, {"items": [as_answer(one, census.lease_seconds) for one in census.gateways(time.time())]}
 
     return [endpoint("GET", "/gateways", VIEWER, listing)]

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.bridge.message import read_message
 from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import chain, mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
@@ -310,6 +309,8 @@ def decoded(seen: Seen, *, whole: bool = False) -> dict[str, object]:
         text = None
     properties: dict[str, object] = {}
     try:
+        from gateway.bridge.message import read_message  # a list of queues does without
+
         message = read_message(seen.md, seen.data)
         properties = {f"{name}.{key}": value for name, one in message.folders.items() for key, value in one.pairs}
     except Refused:
@@ -346,6 +347,8 @@ def _has(seen: Seen, text: str, property_: str) -> bool:
         return False
     if not property_:
         return True
+    from gateway.bridge.message import read_message
+
     name, _, value = property_.partition("=")
     try:
         folders = read_message(seen.md, seen.data).folders

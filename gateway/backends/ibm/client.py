@@ -205,6 +205,15 @@ class IbmQueueManager:
         """Every other gateway that may own a session, living or not taken over yet."""
         return self._membership.peers() if self._membership is not None else frozenset()
 
+    @property
+    def lease_seconds(self) -> float:
+        """How long a gateway may leave its lease unrenewed; 0: nobody else is there."""
+        return self._membership.seconds if self._membership is not None else 0.0
+
+    def leases(self) -> dict[str, float]:
+        """For how many seconds the lease of each other gateway has lain there as it is."""
+        return self._membership.leases() if self._membership is not None else {}
+
     def expired_owners(self) -> list[str]:
         """Gateways whose successor this one is: sessions and wills that name them are this gateway's now."""
         return self._membership.expired_owners() if self._membership is not None else []

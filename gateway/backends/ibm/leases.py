@@ -100,6 +100,10 @@ class Roster:
         """This gateway has removed the entry itself."""
         self._entries.pop(instance, None)
 
+    def ages(self, now: float) -> dict[str, float]:
+        """For how long the lease of each other gateway has been seen as it is."""
+        return {instance: now - since for instance, (_, since) in self._leases.items()}
+
     def expired(self, entries: Iterable[Entry], leases: dict[str, Lease], now: float) -> list[Entry]:
         """The entries of gateways whose lease has expired and that have no successor yet."""
         attentive = now - self._looked <= self.seconds * _ATTENTIVE

@@ -96,6 +96,10 @@ class Membership:
         with self._lock:
             return self._peers | self._strangers
 
+    def leases(self) -> dict[str, float]:
+        """For how many seconds each other gateway's lease has lain there as it is."""
+        return self._roster.ages(time.monotonic())
+
     def expired_owners(self) -> list[str]:
         """Gateways whose successor this one is and that are still named as owners."""
         with self._lock:

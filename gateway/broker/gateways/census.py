@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from gateway.ports.ownership import Message
@@ -26,53 +26,87 @@ class Gateway(NamedTuple):
     """When it was last heard of, by this gateway's clock; None: never, its lease alone is known."""
     figures: dict[str, int]
     """What it counts."""
+    rates: dict[str, float] = {}  # noqa: RUF012 -- of a tuple, and never changed
+    """How many a second of what it counts, between its last two reports."""
+    page: str = ""
+    """Address of its administration page, as it says itself."""
+    lease: float | None = None
+    """For how many seconds its lease has lain there as it is; None: it has none, or it is this gateway's own."""
     own: bool = False
 
 
 class Census:
     """All gateways as this one knows them."""
 
-    def __init__(self, instance: str = "", peers: Callable[[], Collection[str]] = frozenset) -> None:
+    def __init__(
+        self,
+        instance: str = "",
+        peers: Callable[[], Collection[str]] = frozenset,
+        leases: Callable[[], Mapping[str, float]] = dict,
+        lease_seconds: float = 0.0,
+    ) -> None:
         self.instance = instance
+        self.lease_seconds = lease_seconds
         self.name = ""
         self.version = ""
         self.started = 0.0
         """Of this gateway; set by whoever runs it."""
+        self.page = ""
         self.write: Callable[[str, Message], None] = lambda _to, _message: None
         self._peers = peers
+        self._leases = leases
         self._others: dict[str, Gateway] = {}
-        self._own: dict[str, int] = {}
+        self._own = Gateway(instance, "", "", 0.0, None, {}, own=True)
+        self._told: set[str] = set()
         self._due = 0.0
 
     def report(self, now: float, figures: Callable[[], dict[str, int]]) -> bool:
-        """Called once a second: look at what this gateway counts, and tell the others. Whether it was time to."""
+        """Called once a second: look at what this gateway counts, and tell the others. Whether it was time to. One that
+        has just come is told at once."""
+        peers = set(self._peers())
+        strange, self._told = peers - self._told, peers
         if now < self._due:
+            self._tell(strange)
             return False
         self._due = now + INTERVAL
-        self._own = figures()
-        for peer in self._peers():
-            self.write(peer, {"kind": "census", "name": self.name, "version": self.version, "started": self.started,
-                              "figures": self._own})  # fmt: skip
+        counted = figures()
+        rates = _rates(self._own, counted, now)
+        self._own = Gateway(
+            self.instance, self.name, self.version, self.started, now, counted, rates, self.page, own=True
+        )
+        self._tell(peers)
         return True
+
+    def _tell(self, peers: Collection[str]) -> None:
+        own = self._own
+        for peer in peers:
+            self.write(peer, {"kind": "census", "name": own.name, "version": own.version, "started": own.started,
+                              "figures": own.figures, "page": own.page})  # fmt: skip
 
     def heard(self, message: Message, now: float) -> None:
         """Another gateway tells what it is and does."""
         sender = message["from"]
         figures = {str(name): int(value) for name, value in message["figures"].items()}
-        name, version = str(message["name"]), str(message["version"])
-        self._others[sender] = Gateway(sender, name, version, float(message["started"]), now, figures)
+        name, version, started = str(message["name"]), str(message["version"]), float(message["started"])
+        page = str(message.get("page", ""))  # earlier releases say none
+        page = page if page.startswith(("http://", "https://")) else ""
+        before = self._others.get(sender)
+        rates = _rates(before, figures, now) if before is not None and before.started == started else {}
+        self._others[sender] = Gateway(sender, name, version, started, now, figures, rates, page)
 
     def gateways(self, now: float) -> list[Gateway]:
         """This one first, then the others by name."""
-        own = Gateway(self.instance, self.name, self.version, self.started, now, self._own, own=True)
+        own = self._own._replace(name=self.name, version=self.version, started=self.started, heard=now, page=self.page)
         return [own, *sorted(self._known(), key=lambda one: (one.name, one.instance))]
 
     def _known(self) -> Iterator[Gateway]:
         peers = self._peers()
         for gone in self._others.keys() - peers:
             del self._others[gone]
+        leases = self._leases()
         for peer in peers:
-            yield self._others.get(peer) or Gateway(peer, "", "", 0.0, None, {})
+            known = self._others.get(peer) or Gateway(peer, "", "", 0.0, None, {})
+            yield known._replace(lease=leases.get(peer))
 
     def others(self, name: str, now: float) -> int:
         """The sum of what the other gateways count under a name."""
@@ -84,7 +118,15 @@ class Census:
         return 1 + sum(1 for _ in self._known())
 
 
-def as_answer(one: Gateway) -> dict[str, Any]:
+def _rates(before: Gateway | None, figures: Mapping[str, int], now: float) -> dict[str, float]:
+    """How many a second of what a gateway counts, since what it said before."""
+    if before is None or before.heard is None or now <= before.heard:
+        return {}
+    past = before.figures
+    return {name: max(0, value - past[name]) / (now - before.heard) for name, value in figures.items() if name in past}
+
+
+def as_answer(one: Gateway, lease_seconds: float) -> dict[str, Any]:
     """As the API shows it."""
     return {
         "name": one.name or one.instance,
@@ -98,4 +140,9 @@ def as_answer(one: Gateway) -> dict[str, Any]:
         "subscriptions": one.figures.get("subscriptions/count"),
         "received": one.figures.get("publish/messages/received"),
         "sent": one.figures.get("publish/messages/sent"),
+        "received_rate": one.rates.get("publish/messages/received"),
+        "sent_rate": one.rates.get("publish/messages/sent"),
+        "lease_seconds": lease_seconds or None,
+        "lease_age": one.lease,
+        "page": one.page or None,
     }

@@ -93,7 +93,7 @@ class Ownership:
         self.instance = owners.instance
         self.retained = RetainedElsewhere(context, recovery.retained, self.instance, owners.peers, self._write)
         self.interests = Interests(context, router, self.instance, owners.peers, self._write)
-        self.census = Census(self.instance, owners.peers)
+        self.census = Census(self.instance, owners.peers, owners.leases, owners.lease_seconds)
         self.census.write = self._write
         self.to_others = ToOthers(context, router, self.instance)
         self.from_others = FromOthers(context, router, endings.fan_out, owners)

@@ -7,6 +7,7 @@ import { signIn, signOut } from "./sign_in.js";
 import audit from "./views/audit.js";
 import clients from "./views/clients.js";
 import deadLetters from "./views/dead_letters.js";
+import gateways from "./views/gateways.js";
 import overview from "./views/overview.js";
 import pipeline from "./views/pipeline.js";
 import queues from "./views/queues.js";
@@ -29,6 +30,7 @@ const SECTIONS = [
   ["trace", "Trace", trace],
   ["test-client", "Test client", testClient],
   ["pipeline", "Pipeline", pipeline],
+  ["gateways", "Gateways", gateways],
   ["settings", "Settings", settings],
   ["users", "Users", users],
   ["audit", "Audit", audit],

@@ -12,6 +12,7 @@ const DRAWN = {
   trace: "M10.5 4a6.5 6.5 0 1 1 0 13 6.5 6.5 0 0 1 0-13zM15.5 15.5L21 21",
   "test-client": "M8 4h8v16H8zM11 17h2",
   pipeline: "M4 5h16l-6 7v7l-4-2v-5z",
+  gateways: "M12 3v5M12 8l-7 5M12 8l7 5M2 13h6v7H2zM16 13h6v7h-6zM9 13h6v7H9zM12 8v5",
   audit: "M6 3h9l4 4v14H6zM9 11h7M9 15h7",
   users: "M12 4a4 4 0 1 1 0 8 4 4 0 0 1 0-8zM4 21c0-4 3-7 8-7s8 3 8 7",
   settings: "M4 7h8M18 7h2M4 17h2M12 17h8M15 4v6M9 14v6",

@@ -5,7 +5,11 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+import pytest
+
 from gateway.app.data_directory import own_secret
+from gateway.app.directories import data_directory
+from gateway.config.load import load_settings
 
 
 def test_the_secret_of_salts_is_kept_and_private(tmp_path: Path) -> None:
@@ -19,3 +23,37 @@ def test_one_that_cannot_be_kept_or_read_is_replaced_for_this_time(tmp_path: Pat
     assert len(own_secret(tmp_path / "missing")) == 32
     (tmp_path / "salt.secret").write_bytes(b"short")
     assert len(own_secret(tmp_path)) == 32
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("log: {format: json}", "mqgate-data"),
+        ("queue_manager: {embedded: {name: QM}}", "mqgate-data"),
+        ("queue_manager: {ibm: {name: QM, connection: 'mq(1414)', channel: C}}", "mqgate-data"),
+        (
+            "queue_manager: {ibm: {connection: 'mq(1414)', channel: C}, buffer: {max_bytes: 1GiB}}",
+            "mqgate-buffer",
+        ),
+        ("queue_manager: {embedded: {path: ./mqgate-data}}", "etc/mqgate-data"),
+    ],
+)
+def test_what_the_file_does_not_write_is_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "mqgate.yaml").write_text(f"{text}\n")
+    assert data_directory(load_settings("etc/mqgate.yaml")) == Path(expected)
+
+
+def test_a_store_that_an_earlier_release_made_beside_the_file_is_used_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "etc" / "mqgate-data").mkdir(parents=True)
+    (tmp_path / "etc" / "mqgate.yaml").write_text("queue_manager: {embedded: {name: QM}}\n")
+    settings = load_settings("etc/mqgate.yaml")
+    assert data_directory(settings) == Path("etc/mqgate-data")
+    (tmp_path / "mqgate-data").mkdir()
+    assert data_directory(settings) == Path("mqgate-data")

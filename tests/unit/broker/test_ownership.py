@@ -32,6 +32,11 @@ class SharedQueues(FarQueues):
     def peers(self) -> frozenset[str]:
         return frozenset(self.others)
 
+    lease_seconds = 10.0
+
+    def leases(self) -> dict[str, float]:
+        return {}
+
     def expired_owners(self) -> list[str]:
         return list(self.expired)
 

@@ -35,6 +35,15 @@ def test_a_lease_that_is_not_renewed_ends() -> None:
     assert dead == [[], [], [], [B], [B]]
 
 
+def test_how_long_a_lease_has_lain_there_is_known() -> None:
+    roster = Roster(A, SECONDS)
+    for number in range(3):
+        roster.expired(
+            [Entry(A, b"a"), Entry(B, b"b"), Entry(C, b"c")], _leases(number, A, C) | _leases(0, B), number * 3.0
+        )
+    assert roster.ages(7.0) == {B: 7.0, C: 1.0}
+
+
 def test_a_lease_that_cannot_be_seen_is_not_renewed_either() -> None:
     roster = Roster(A, SECONDS)
     dead = [roster.expired([Entry(B, b"b")], _leases(0, B) if number == 0 else {}, number * 3.0) for number in range(4)]

@@ -1,0 +1,28 @@
+"""Where a gateway keeps its files: as its settings say, or in the working directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gateway.config.model import Settings
+
+_OTHERWISE = "./mqgate-data"
+
+
+def data_directory(settings: Settings) -> Path:
+    """The directory of the journal or of the buffer, and of what commands find the gateway by."""
+    embedded, buffer = settings.queue_manager.embedded, settings.queue_manager.buffer
+    if embedded is not None:
+        return _directory(settings, embedded.path, "queue_manager.embedded.path")
+    if buffer is not None:
+        return _directory(settings, buffer.path, "queue_manager.buffer.path")
+    return _directory(settings, _OTHERWISE, "queue_manager.buffer.path")
+
+
+def _directory(settings: Settings, name: str, key: str) -> Path:
+    """What is not written is in the working directory, whatever else the file says about the queue manager. Releases
+    before had it beside the file then: one that is there, and none here, is used on, so that no message is left."""
+    if settings.said_by(key) != "default":
+        return Path(settings.resolve(name, key))
+    before = Path(settings.resolve(name))
+    return before if before.is_dir() and not Path(name).is_dir() else Path(name)
