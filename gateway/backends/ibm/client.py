@@ -100,9 +100,9 @@ class IbmQueueManager:
         """Consumed queues whose groups are wanted whole."""
         self._lengths: dict[str, int] = {}
         self._unheard: dict[str, float] = {}
-        self._slow_until = 0.0
-        """Nothing is waited for: an answer took too long just now."""
         """Until when a queue's length is not asked for again: each question may take its time."""
+        self._slow_until = 0.0
+        """Until then nothing is waited for: an answer took too long just now."""
         self.dead_letter_queue = DEAD_LETTERS
         self._membership = self._member(connections, lease) if lease else None
         self._unread: list[Message] = []
