@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 
 from gateway.mq import constants as mq
-from gateway.mqi.wire import FieldReader, FieldWriter, Verb, decode_properties, encode_properties
+from gateway.mqi.wire import OUTCOME, FieldReader, Verb, decode_properties, encode_properties
 from gateway.ports.mqi import Got, ObjectDescriptor, PutOptions, PutResult
 
 MD_LENGTH = 364
@@ -19,6 +19,14 @@ _PUT_MD = _PUT_SAME.size
 _PUT_PROPERTIES = _PUT_MD + MD_LENGTH
 _PUT_DATA = _PUT_PROPERTIES + 8
 """In a put: the offsets of the descriptor, of the lengths of properties and data, and of the data."""
+_PUT_ANSWER = struct.Struct(OUTCOME.format + "364si")
+"""Of the answer to a put: its outcome, the descriptor, and the length of the name that follows."""
+_GET_ANSWER = struct.Struct(OUTCOME.format + "364sii")
+"""Of the answer to a get: its outcome, the descriptor, the message's length, and that of the data that follow."""
+_GET_END = struct.Struct("<4c16sii")
+"""Behind the data and the queue's name: states of group and segment, token, whether there are properties, their
+length."""
+_LENGTH = struct.Struct("<i")
 _CHARACTER_LENGTHS = {mq.MQCA_Q_DESC: 64, mq.MQCA_Q_MGR_DESC: 64, 2023: 64}
 """Lengths of the character attributes that MQSET may change (2023: trigger data); every other has 48."""
 
@@ -78,19 +86,27 @@ def read_put(reader: FieldReader) -> tuple[bytes, PutOptions, bytes]:
     return md, PutOptions(flags, context, properties, publication_level=level), data
 
 
-def put_reply(verb: int, tag: int, put: PutResult) -> FieldWriter:
+def put_reply(verb: int, tag: int, put: PutResult) -> bytes:
     """The answer to MQPUT and MQPUT1."""
-    reply = FieldWriter(verb, tag, put.comp_code, put.reason)
-    return reply.fixed(put.md).text(put.resolved_name, put.resolved_queue_manager)
+    name, queue_manager = put.resolved_name.encode(), put.resolved_queue_manager.encode()
+    length = _PUT_ANSWER.size + len(name) + 4 + len(queue_manager)
+    start = _PUT_ANSWER.pack(length - 4, verb, 0, tag, put.comp_code, put.reason, put.md, len(name))
+    return b"".join((start, name, _LENGTH.pack(len(queue_manager)), queue_manager))
 
 
-def get_reply(tag: int, got: Got) -> FieldWriter:
+def get_reply(tag: int, got: Got) -> bytes:
     """The answer to MQGET."""
-    reply = FieldWriter(Verb.GET, tag, got.comp_code, got.reason)
-    reply.fixed(got.md).numbers(got.length).blob(got.data).text(got.resolved_name)
-    reply.fixed(got.group_status + got.segment_status + got.segmentation + b" ").fixed(got.token)
-    reply.numbers(got.properties is not None)
-    return reply.blob(encode_properties(got.properties) if got.properties else b"")
+    name, data = got.resolved_name.encode(), got.data
+    properties = encode_properties(got.properties) if got.properties else b""
+    length = _GET_ANSWER.size + len(data) + 4 + len(name) + _GET_END.size + len(properties)
+    start = _GET_ANSWER.pack(
+        length - 4, Verb.GET, 0, tag, got.comp_code, got.reason, got.md, got.length, len(data)
+    )  # fmt: skip
+    end = _GET_END.pack(
+        got.group_status, got.segment_status, got.segmentation, b" ", got.token, got.properties is not None,
+        len(properties),
+    )  # fmt: skip
+    return b"".join((start, data, _LENGTH.pack(len(name)), name, end, properties))
 
 
 def cut_characters(selectors: list[int], characters: bytes) -> list[bytes]:

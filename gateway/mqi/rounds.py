@@ -50,12 +50,14 @@ class Rounds:
     def receive(self, program: FrameHandler, chunk: bytes) -> None:
         """What a program has sent."""
         self._chunks.append((program, chunk))
-        self._have_run()
+        if not (self._running or self._planned):
+            self._have_run()
 
     def soon(self, call: Callable[[], None]) -> None:
         """Call in the thread that owns the sockets: in the round that runs, or in one of its own."""
         self._calls.append(call)
-        self._have_run()
+        if not (self._running or self._planned):
+            self._have_run()
 
     def lost(self, program: FrameHandler) -> None:
         """The program has disconnected: what it has sent counts, and then its unit of work is backed out."""
@@ -66,9 +68,8 @@ class Rounds:
         program.connection_lost()
 
     def _have_run(self) -> None:
-        if not self._running and not self._planned:
-            self._planned = True
-            self._plan()
+        self._planned = True
+        self._plan()
 
     def run(self) -> None:
         """Make the calls that have come in, and what follows from them."""

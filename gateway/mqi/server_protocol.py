@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import ClassVar
 
 from gateway.errors import MQError, StoreError
@@ -37,6 +38,7 @@ from gateway.mqi.wire import (
     Frames,
     Verb,
     decode_properties,
+    outcome,
 )
 from gateway.ports.mqi import (
     Cancel,
@@ -98,6 +100,13 @@ class ServerProtocol:
     def receive(self, chunk: bytes) -> None:
         """Take what arrived and answer every frame that is complete."""
         if self._ended:
+            return
+        only = None if self._waiting else self._frames.only(chunk)
+        if only is not None:
+            try:
+                self._answer(only[0], 0, only[1], only[2])
+            except FrameError:
+                self._disconnect_program()
             return
         self._frames.add(chunk)
         if self._waiting:
@@ -165,20 +174,19 @@ class ServerProtocol:
         self._close()
 
     def _answer(self, verb: int, flags: int, tag: int, body: bytes) -> None:
-        reader, connection = FieldReader(body), self._connection
-        reply: FieldWriter | None
+        connection, settlement = self._connection, None
         try:
-            reply = self._call(verb, tag, reader)
-            self._settlement = connection.unsettled() if connection is not None else None
+            answer = self._call(connection, verb, tag, FieldReader(body))
+            settlement = self._settlement = connection.unsettled() if connection is not None else None
         except MQError as error:
-            reply = FieldWriter(verb, tag, error.comp_code, error.reason)
+            answer = outcome(verb, tag, error.comp_code, error.reason)
         except StoreError:
-            reply = FieldWriter(verb, tag, mq.MQCC_FAILED, mq.MQRC_STORAGE_MEDIUM_FULL)
-        answer = b"" if reply is None or flags & NO_REPLY else reply.frame()
-        settlement = self._settlement
+            answer = outcome(verb, tag, mq.MQCC_FAILED, mq.MQRC_STORAGE_MEDIUM_FULL)
+        if flags & NO_REPLY:
+            answer = b""
         if settlement is not None:
             self._waiting = True
-            settlement.then(lambda error: self._soon(lambda: self._settled(verb, tag, answer, error)))
+            settlement.then(lambda error: self._soon(partial(self._settled, verb, tag, answer, error)))
         elif answer:
             self._write(answer)
 
@@ -189,28 +197,34 @@ class ServerProtocol:
             return
         self._waiting = False
         if answer:
-            failed = error and FieldWriter(verb, tag, error.comp_code, error.reason)
-            self._write(failed.frame() if failed else answer)
-        self._answer_frames()
+            self._write(answer if error is None else outcome(verb, tag, error.comp_code, error.reason))
+        self._go_on()
 
-    def _call(self, verb: int, tag: int, reader: FieldReader) -> FieldWriter | None:
+    def _go_on(self) -> None:
+        """Answer what the program has sent meanwhile."""
+        if self._frames.waiting():
+            self._answer_frames()
+
+    def _call(self, connection: QueueManagerConnection | None, verb: int, tag: int, reader: FieldReader) -> bytes:
+        """The answer; nothing where it comes later."""
         if verb == Verb.CONNECT:
             return self._connect(tag, reader)
-        if self._connection is None:
+        if connection is None:
             raise FrameError("a call before the connection was made")
         handler = self._HANDLERS.get(verb)
         if handler is None:
             raise FrameError(f"no verb {verb}")
-        return handler(self, self._connection, tag, reader)
+        return handler(self, connection, tag, reader)
 
     # Connecting
 
-    def _connect(self, tag: int, reader: FieldReader) -> FieldWriter:
+    def _connect(self, tag: int, reader: FieldReader) -> bytes:
         if self._connection is not None or reader.fixed(4) != MAGIC:
             raise FrameError("not a greeting of the MQI library")
         version, options, given = reader.numbers(_GREETING)
         if version != PROTOCOL_VERSION:
-            return FieldWriter(Verb.CONNECT, tag, mq.MQCC_FAILED, mq.MQRC_Q_MGR_NOT_AVAILABLE).numbers(PROTOCOL_VERSION)
+            refused = FieldWriter(Verb.CONNECT, tag, mq.MQCC_FAILED, mq.MQRC_Q_MGR_NOT_AVAILABLE)
+            return refused.numbers(PROTOCOL_VERSION).frame()
         asked, user = reader.text().removeprefix("*"), reader.text()
         password, application, channel, address = reader.text(), reader.text(), reader.text(), reader.text()
         reader.end()
@@ -225,17 +239,17 @@ class ServerProtocol:
             options=options,
         )
         reply = FieldWriter(Verb.CONNECT, tag).numbers(PROTOCOL_VERSION).text(self._connection.queue_manager)
-        return reply.fixed(self._connection.connection_id.ljust(24, b"\0")[:24])
+        return reply.fixed(self._connection.connection_id.ljust(24, b"\0")[:24]).frame()
 
-    def _disconnect(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
+    def _disconnect(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> bytes:
         reader.end()
         self._connection = None
         connection.disconnect()
-        return FieldWriter(Verb.DISCONNECT, tag)
+        return outcome(Verb.DISCONNECT, tag)
 
     # Objects
 
-    def _open(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
+    def _open(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> bytes:
         descriptor = read_descriptor(reader)
         options = reader.number()
         reader.end()
@@ -243,32 +257,33 @@ class ServerProtocol:
         reply = FieldWriter(Verb.OPEN, tag, opened.comp_code, opened.reason).numbers(opened.handle)
         reply.text(descriptor.name, descriptor.queue_manager)
         reply.text(descriptor.resolved_name, descriptor.resolved_queue_manager, descriptor.resolved_string)
-        return reply.numbers(descriptor.resolved_type)
+        return reply.numbers(descriptor.resolved_type).frame()
 
-    def _close_object(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
+    def _close_object(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> bytes:
         handle, options = reader.numbers(OPEN_PAIR)
         reader.end()
         connection.close(handle, options)
-        return FieldWriter(Verb.CLOSE, tag)
+        return outcome(Verb.CLOSE, tag)
 
-    def _inquire(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
+    def _inquire(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> bytes:
         handle, selectors = reader.number(), read_numbers(reader)
         reader.end()
         found = connection.inquire(handle, selectors)
         reply = FieldWriter(Verb.INQUIRE, tag, found.comp_code, found.reason)
-        return reply.blob(struct.pack(f"<{len(found.integers)}i", *found.integers)).blob(b"".join(found.characters))
+        reply.blob(struct.pack(f"<{len(found.integers)}i", *found.integers)).blob(b"".join(found.characters))
+        return reply.frame()
 
-    def _set(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
+    def _set(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> bytes:
         handle, selectors = reader.number(), read_numbers(reader)
         integers, characters = reader.blob(), reader.blob()
         reader.end()
         numbers = list(struct.unpack(f"<{len(integers) // 4}i", integers[: len(integers) // 4 * 4]))
         connection.set(handle, selectors, numbers, cut_characters(selectors, characters))
-        return FieldWriter(Verb.SET, tag)
+        return outcome(Verb.SET, tag)
 
     # Messages
 
-    def _put(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
+    def _put(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> bytes:
         handle, flags, context, level, md, packed = reader.values(_PUT_START)
         properties = decode_properties(reader.fixed(packed)) if packed else ()
         data = reader.blob()
@@ -276,12 +291,12 @@ class ServerProtocol:
         options = PutOptions(flags, context, properties, publication_level=level)
         return put_reply(Verb.PUT, tag, connection.put(handle, md, options, data))
 
-    def _put1(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
+    def _put1(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> bytes:
         descriptor = read_descriptor(reader)
         md, options, data = read_put(reader)
         return put_reply(Verb.PUT1, tag, connection.put1(descriptor, md, options, data))
 
-    def _get(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter | None:
+    def _get(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> bytes:
         handle, flags, wait, match, has_handle, _version, size = reader.numbers(_GET_FIELDS)
         token, md = reader.fixed(16), reader.fixed(MD_LENGTH)
         reader.end()
@@ -292,7 +307,7 @@ class ServerProtocol:
             return get_reply(tag, connection.get(handle, md, options, size))
         deadline = None if wait == mq.MQWI_UNLIMITED else self._monotonic() + wait / 1000
         self._wait(connection, tag, handle, md, options, size, deadline)
-        return None
+        return b""
 
     def _wait(
         self,
@@ -305,7 +320,7 @@ class ServerProtocol:
         deadline: float | None,
     ) -> None:
         def arrived(result: Got | MQError) -> None:
-            self._soon(lambda: self._answer_get(tag, result))
+            self._soon(partial(self._answer_get, tag, result))
 
         self._waiting = True
         try:
@@ -319,38 +334,38 @@ class ServerProtocol:
             return
         self._waiting, self._cancel = False, None
         if isinstance(result, MQError):
-            self._write(FieldWriter(Verb.GET, tag, result.comp_code, result.reason).frame())
+            self._write(outcome(Verb.GET, tag, result.comp_code, result.reason))
         else:
-            self._write(get_reply(tag, result).frame())
-        self._answer_frames()
+            self._write(get_reply(tag, result))
+        self._go_on()
 
     # Units of work, status, subscriptions
 
-    def _begin(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
+    def _begin(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> bytes:
         reader.end()
         connection.begin()
-        return FieldWriter(Verb.BEGIN, tag, mq.MQCC_WARNING, mq.MQRC_NO_EXTERNAL_PARTICIPANTS)
+        return outcome(Verb.BEGIN, tag, mq.MQCC_WARNING, mq.MQRC_NO_EXTERNAL_PARTICIPANTS)
 
-    def _commit(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
+    def _commit(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> bytes:
         reader.end()
         connection.commit()
-        return FieldWriter(Verb.COMMIT, tag)
+        return outcome(Verb.COMMIT, tag)
 
-    def _back_out(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
+    def _back_out(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> bytes:
         reader.end()
         connection.back()
-        return FieldWriter(Verb.BACK_OUT, tag)
+        return outcome(Verb.BACK_OUT, tag)
 
-    def _status(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
+    def _status(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> bytes:
         kind = reader.number()
         reader.end()
         found = connection.status(kind)
         reply = FieldWriter(Verb.STATUS, tag).numbers(found.comp_code, found.reason, found.successes, found.warnings)
         reply.numbers(found.failures, found.object_type)
         reply.text(found.object_name, found.object_queue_manager)
-        return reply.text(found.resolved_name, found.resolved_queue_manager)
+        return reply.text(found.resolved_name, found.resolved_queue_manager).frame()
 
-    def _subscribe(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
+    def _subscribe(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> bytes:
         options, expiry, level, priority, handle = reader.numbers(_SUBSCRIBE_FIELDS)
         descriptor = SubscriptionDescriptor(
             options, expiry=expiry, level=level, publication_priority=priority, correl_id=reader.fixed(24)
@@ -362,16 +377,15 @@ class ServerProtocol:
         made = connection.subscribe(descriptor, max(handle, 0))
         reply = FieldWriter(Verb.SUBSCRIBE, tag, made.comp_code, made.reason)
         reply.numbers(made.queue_handle, made.subscription_handle).fixed(descriptor.correl_id)
-        return reply.text(descriptor.resolved_string).numbers(descriptor.options)
+        return reply.text(descriptor.resolved_string).numbers(descriptor.options).frame()
 
-    def _subscription_request(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
+    def _subscription_request(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> bytes:
         handle, action = reader.numbers(OPEN_PAIR)
         reader.end()
-        return FieldWriter(Verb.SUBSCRIPTION_REQUEST, tag).numbers(connection.subscription_request(handle, action))
+        sent = connection.subscription_request(handle, action)
+        return FieldWriter(Verb.SUBSCRIPTION_REQUEST, tag).numbers(sent).frame()
 
-    _HANDLERS: ClassVar[
-        dict[int, Callable[[ServerProtocol, QueueManagerConnection, int, FieldReader], FieldWriter | None]]
-    ] = {
+    _HANDLERS: ClassVar[dict[int, Callable[[ServerProtocol, QueueManagerConnection, int, FieldReader], bytes]]] = {
         Verb.DISCONNECT: _disconnect,
         Verb.OPEN: _open,
         Verb.CLOSE: _close_object,

@@ -57,12 +57,19 @@ class Frames:
         """Complete frames; those before `_at` have been taken."""
         self._at = 0
 
+    def only(self, chunk: bytes) -> tuple[int, int, bytes] | None:
+        """Verb, tag and body of a chunk that is one whole frame without flags, as nearly always: a program waits for
+        each answer. None: there is more to it, and it is to be added.
+        """
+        if self._pending or self._at < len(self._whole) or len(chunk) < HEADER.size:
+            return None
+        length, verb, flags, tag = HEADER.unpack_from(chunk)
+        if flags or length + 4 != len(chunk) or length > LONGEST_FRAME:
+            return None
+        return verb, tag, chunk[HEADER.size :]
+
     def add(self, chunk: bytes) -> None:
         """Keep `chunk` until frames are taken."""
-        everything_taken = not self._pending and self._at == len(self._whole)
-        if everything_taken and len(chunk) >= HEADER.size and _U4.unpack_from(chunk)[0] + 4 == len(chunk):
-            self._whole, self._at = chunk, 0  # one frame, as nearly always: a program waits for each answer
-            return
         self._pending += chunk
 
     def waiting(self) -> int:
@@ -195,6 +202,14 @@ class FieldWriter:
 
 
 _PAIR = struct.Struct("<ii")
+OUTCOME = struct.Struct("<IBBHii")
+"""The beginning of every answer: the header, completion code and reason."""
+
+
+def outcome(verb: int, tag: int, comp_code: int = 0, reason: int = 0) -> bytes:
+    """An answer that says no more than how the call has ended."""
+    return OUTCOME.pack(OUTCOME.size - 4, verb, 0, tag, comp_code, reason)
+
 
 # Properties: length of the name, name, type, support, context, copy, length of the value, value (as in c/handles.c).
 

@@ -1,7 +1,7 @@
 """What every part of the embedded queue manager shares: objects, queues, store, clock and lock. One instance for each
 queue manager.
 
-Between `enter` and `leave` a thread holds the lock; callbacks (waiting gets, consumers) run after it has been released.
+Within `entered` a thread holds the lock; callbacks (waiting gets, consumers) run after it has been released.
 """
 
 from __future__ import annotations
@@ -32,20 +32,30 @@ OBJECT_STATE = b"object/"
 
 
 class _Entry:
-    """The context manager of `with core.entered()`. It has no state of its own, so that one serves all."""
+    """The context manager of `with core.entered()`: it holds the lock. One serves all."""
 
-    __slots__ = ("_core",)
+    __slots__ = ("_acquire", "_call_afterwards", "_release", "afterwards", "depth")
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, lock: threading.RLock, call_afterwards: Callable[[], None]) -> None:
+        self._acquire, self._release = lock.acquire, lock.release
+        self._call_afterwards = call_afterwards
+        self.afterwards: deque[Callable[[], None]] = deque()
+        """What is called when the lock has been released."""
+        self.depth = 0
+        """How often the thread that holds the lock has taken it."""
 
     def __enter__(self) -> None:
-        self._core.enter()
+        self._acquire()
+        self.depth += 1
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._core.leave()
+        self.depth -= 1
+        last = self.depth == 0
+        self._release()
+        if last and self.afterwards:
+            self._call_afterwards()
 
 
 class Core:
@@ -56,7 +66,7 @@ class Core:
         self.store = store
         self.scheduler = scheduler
         self.lock = threading.RLock()
-        self._entry = _Entry(self)
+        self._entry = _Entry(self.lock, self._call_afterwards)
         self.catalogue = Catalogue()
         self.queues: dict[str, LocalQueue] = {}
         self.committer = Committer(store, scheduler, self.entered, self.settled)
@@ -81,8 +91,6 @@ class Core:
         """The commits of calls that are made together."""
         self._serial = int(scheduler.now() * 1_000_000) & ((1 << 62) - 1)
         self._last_caller, self._last_call, self._crowd_until = 0, 0.0, 0.0
-        self._depth_of_lock = 0
-        self._afterwards: deque[Callable[[], None]] = deque()
         self._restore()
 
     # Entering and leaving
@@ -93,32 +101,21 @@ class Core:
 
     def afterwards(self, call: Callable[[], None]) -> None:
         """Make this call on this thread when the lock has been released."""
-        self._afterwards.append(call)
-
-    def enter(self) -> None:
-        """Take the lock."""
-        self.lock.acquire()
-        self._depth_of_lock += 1
-
-    def leave(self) -> None:
-        """Release the lock."""
-        self._depth_of_lock -= 1
-        last = self._depth_of_lock == 0
-        self.lock.release()
-        if last and self._afterwards:
-            self._call_afterwards()
+        self._entry.afterwards.append(call)
 
     def _call_afterwards(self) -> None:
-        while self._afterwards:
+        afterwards = self._entry.afterwards
+        while afterwards:
             try:
-                call = self._afterwards.popleft()
+                call = afterwards.popleft()
             except IndexError:  # another thread has taken the last one
                 return
             call()
 
     def without_lock(self, wait: Callable[[], object]) -> None:
         """Release the lock while this call waits for another thread."""
-        depth, self._depth_of_lock = self._depth_of_lock, 0
+        entry = self._entry
+        depth, entry.depth = entry.depth, 0
         for _ in range(depth):
             self.lock.release()
         try:
@@ -126,7 +123,7 @@ class Core:
         finally:
             for _ in range(depth):
                 self.lock.acquire()
-            self._depth_of_lock = depth
+            entry.depth = depth
 
     # Time and identity
 
@@ -203,7 +200,8 @@ class Core:
 
     def attribute(self, keyword: str) -> int:
         """A number of the queue manager's own attributes."""
-        return self.catalogue.queue_manager.number(keyword)
+        value = self.catalogue.queue_manager.attributes[keyword]
+        return value if isinstance(value, int) else 0
 
     # Committing
 
@@ -237,13 +235,16 @@ class Core:
                 self._round = None
                 self.committer.share(batches)
 
-    def commit_call(self, unit: StoreUnit, *, together: bool = True) -> Settlement | None:
+    def commit_call(
+        self, unit: StoreUnit, *, together: bool = True, failed: Callable[[MQError], MQError] | None = None
+    ) -> Settlement | None:
         """Commit a unit of a program's call; where calls are gathered (and this one may be) the settlement says when
-        that is done. Otherwise, while other threads commit too or the disk is slow, the lock is released and calls
-        share frames. Until then messages that the unit takes are hidden, and those it puts are counted.
+        that is done, and `failed` makes of its error what the call comes to. Otherwise, while other threads commit too
+        or the disk is slow, the lock is released and calls share frames. Until then messages that the unit takes are
+        hidden, and those it puts are counted.
         """
         if self._round is not None and together and unit:
-            settlement = Settlement()
+            settlement = Settlement(failed)
             self._round.append(self._hidden(unit, settlement.end))
             return settlement
         if not unit or (not self._crowded() and not self.committer.slow):
@@ -258,12 +259,19 @@ class Core:
     def _hidden(self, unit: StoreUnit, ended: Callable[[MQError | None], None]) -> Batch:
         """A unit that waits for its commit: what it takes is hidden, what it puts is counted. `ended` is called with
         the error, or None."""
-        hidden = [(queue, tokens) for queue, tokens in self._takes(unit) if tokens]
-        counted = [(self.queues[puts.queue], len(puts.heads)) for puts in unit.puts if puts.queue in self.queues]
-        for queue, tokens in hidden:
-            self.lock_messages(queue, tokens, LEAVING)
-        for queue, rows in counted:
-            queue.uncommitted_puts += rows
+        hidden: list[tuple[LocalQueue, list[int]]] = []
+        counted: list[tuple[LocalQueue, int]] = []
+        for takes in unit.takes:
+            queue = self.queues.get(takes.queue)
+            free = [] if queue is None else [token for token in takes.tokens if token not in queue.locked]
+            if queue is not None and free:
+                self.lock_messages(queue, free, LEAVING)
+                hidden.append((queue, free))
+        for puts in unit.puts:
+            queue = self.queues.get(puts.queue)
+            if queue is not None:
+                queue.uncommitted_puts += len(puts.heads)
+                counted.append((queue, len(puts.heads)))
 
         def finished(failure: StoreError | None) -> None:
             for queue, rows in counted:
@@ -279,13 +287,6 @@ class Core:
             ended(error)
 
         return Batch(unit, finished)
-
-    def _takes(self, unit: StoreUnit) -> Iterator[tuple[LocalQueue, list[int]]]:
-        """The messages a unit takes that are not locked already."""
-        for takes in unit.takes:
-            queue = self.queues.get(takes.queue)
-            if queue is not None:
-                yield queue, [token for token in takes.tokens if token not in queue.locked]
 
     def _crowded(self) -> bool:
         """Whether calls of several threads are committing at about the same time."""

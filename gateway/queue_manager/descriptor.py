@@ -11,9 +11,11 @@ from functools import lru_cache
 
 LENGTH = 364
 NO_ID = bytes(24)
+NO_REPORT = bytes(4)
 BLANK_DATE = b" " * 8
 NATIVE = 546
 
+REPORT = slice(8, 12)
 PERSISTENCE = slice(44, 48)
 MSG_ID = slice(48, 72)
 CORREL_ID = slice(72, 96)

@@ -122,9 +122,8 @@ class Inspection:
         """Messages by identifier."""
         with self._core.entered():
             local = self._local(name)
-            tokens = self._core.store.find(local.name, b"", msg_id, correl_id)
-            found = [self._core.store.read(local.name, b"", token) for token in tokens]
-            return [self._seen(local, message) for message in found if message is not None]
+            found = self._core.store.find(local.name, b"", msg_id, correl_id)
+            return [self._seen(local, message) for message in found]
 
     def remove(self, name: str, tokens: list[int]) -> int:
         """Remove messages, except those in a unit of work; how many were removed."""

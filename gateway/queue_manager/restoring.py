@@ -152,7 +152,7 @@ class Restoration:
         store = self._core.store
         if queue.startswith(PREFIX) and key and queue not in _SEVERAL:
             return store.depth(queue, key) > 0
-        return len(store.find(queue, key, msg_id, None)) > 0
+        return any(True for _ in store.find(queue, key, msg_id, None))
 
     def _commit(self, unit: StoreUnit, done: bytes, at: int) -> None:
         """Put what was gathered, and note that the file has been restored up to here."""

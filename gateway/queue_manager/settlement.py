@@ -12,9 +12,11 @@ Settled = Callable[[MQError | None], None]
 class Settlement:
     """Implements `ports.mqi.Settlement`."""
 
-    __slots__ = ("_calls", "_ended", "_error")
+    __slots__ = ("_calls", "_ended", "_error", "_failed")
 
-    def __init__(self) -> None:
+    def __init__(self, failed: Callable[[MQError], MQError] | None = None) -> None:
+        """`failed` makes of the error of the commit what the call comes to."""
+        self._failed = failed
         self._calls: list[Settled] = []
         self._ended = False
         self._error: MQError | None = None
@@ -28,6 +30,8 @@ class Settlement:
 
     def end(self, error: MQError | None) -> None:
         """It is made, or has failed."""
+        if error is not None and self._failed is not None:
+            error = self._failed(error)
         self._ended, self._error = True, error
         calls, self._calls = self._calls, []
         for call in calls:

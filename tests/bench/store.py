@@ -233,7 +233,7 @@ def memory(place: Path) -> None:
             store.write(prepared)
             store.apply(prepared)
         if correlated:
-            store.find(queue, correl_id=b"?" * 24)
+            list(store.find(queue, correl_id=b"?" * 24))
         gc.collect()
         kind = "with an index of CorrelIds" if correlated else f"in batches of {rows}"
         print(f"memory, {count:,} messages {kind}: {(resident() - before) / count:.1f} bytes a message")

@@ -195,7 +195,7 @@ class LogicalMessages:
         """All parts in logical order; None while one is missing or locked by someone else."""
         group, sequence = name
         there = self._core.store.find(queue.name, b"", None, None, group)
-        tokens = tuple(token for token in there if queue.locked.get(token, BROKER) is BROKER)
+        tokens = tuple(one.token for one in there if queue.locked.get(one.token, BROKER) is BROKER)
         if not sequence and self._is_rest(queue, group, tokens):
             return sorted(self._read(queue, tokens, 0), key=lambda part: physical_key(part.head)) or None
         waiting = self._waiting.setdefault(queue.name, {})

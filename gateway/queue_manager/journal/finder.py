@@ -4,7 +4,7 @@ message's number; other identifiers are indexed when they are first asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from gateway.queue_manager.journal.decode import Rows
 from gateway.queue_manager.journal.reader import Reader
@@ -32,21 +32,25 @@ class Finder:
         msg_id: bytes | None = None,
         correl_id: bytes | None = None,
         group_id: bytes | None = None,
-    ) -> list[int]:
-        """Tokens of the messages that have all the identifiers given (None: any), by priority and arrival; locked
-        messages too.
-        """
+    ) -> Iterable[Message]:
+        """The messages that have all the identifiers given (None: any), by priority and arrival; locked ones too. They
+        are read one by one: the store must not change meanwhile."""
         wanted = {"msg_id": msg_id, "correl_id": correl_id, "group_id": group_id}
         given = {field: identifier for field, identifier in wanted.items() if identifier is not None}
         if not given:
-            return self._all_tokens(queue, key)
+            return self._reader.read_all(queue, key, self._all_tokens(queue, key))
         field = next(iter(given))
-        numbers = set(self._index_of(queue, key, field).find(given[field]))
+        numbers = self._index_of(queue, key, field).find(given[field])
         made_here = self._number_in(msg_id) if msg_id is not None else None
         if made_here is not None:
-            numbers.add(made_here)
-        tokens = sorted(self._tokens(queue, key, numbers))
-        return [message.token for message in self._reader.read_all(queue, key, tokens) if self._has(message, given)]
+            numbers = (*numbers, made_here)
+        if not numbers:
+            return ()
+        if len(numbers) > 1:
+            numbers = sorted(set(numbers))
+        read = self._reader.message
+        found = (read(lane, number) for lane in self._index.chain(queue, key) for number in numbers)
+        return (message for message in found if message is not None and self._has(message, given))
 
     def _all_tokens(self, queue: str, key: bytes) -> list[int]:
         tokens: list[int] = []
@@ -72,12 +76,6 @@ class Finder:
             elif stored != identifier:
                 return False
         return True
-
-    def _tokens(self, queue: str, key: bytes, numbers: set[int]) -> Iterator[int]:
-        for lane in self._index.chain(queue, key):
-            for number in numbers:
-                if lane.holds(number):
-                    yield lane.rank << NUMBER_BITS | number
 
     # ---- indexes
 

@@ -11,7 +11,7 @@ from gateway.queue_manager.journal.read_ahead import ReadAhead
 from gateway.queue_manager.journal.ring import Ring
 from gateway.queue_manager.journal.volatile import VolatileRows
 from gateway.queue_manager.store.index import Index, neighbours, visible
-from gateway.queue_manager.store.lanes import Run
+from gateway.queue_manager.store.lanes import Lane, Run
 from gateway.queue_manager.store.place import NUMBER_BITS, NUMBER_MASK, ROW_BITS, ROW_MASK, VOLATILE, block_of, slot_of
 from gateway.queue_manager.store.rows import make_messages
 from gateway.queue_manager.store.unit import Message
@@ -80,7 +80,16 @@ class Reader:
 
     def read(self, queue: str, key: bytes, token: int) -> Message | None:
         """One message by its token, if it is still there."""
-        return next(iter(self.read_all(queue, key, [token])), None)
+        lane = self.index.find((queue, key, token >> NUMBER_BITS))
+        return self.message(lane, token & NUMBER_MASK) if lane is not None else None
+
+    def message(self, lane: Lane, number: int) -> Message | None:
+        """One message of a lane, if it is there."""
+        place = lane.place(number)
+        if place < 0:
+            return None
+        rows, backouts = self.rows(place >> ROW_BITS), self.index.backouts
+        return rows.message(place & ROW_MASK, lane.rank << NUMBER_BITS | number, backouts.get(number, 0))
 
     def read_all(self, queue: str, key: bytes, tokens: Sequence[int]) -> list[Message]:
         """Messages in the order of their tokens, without those that are not there."""

@@ -85,6 +85,9 @@ def family(kind: str) -> str:
 class Catalogue:
     """All definitions."""
 
+    queue_manager: Definition
+    """The queue manager's own attributes; there are none until it has been defined."""
+
     def __init__(self) -> None:
         self._objects: dict[Key, Definition] = {}
         self.version = 0
@@ -97,6 +100,8 @@ class Catalogue:
     def add(self, definition: Definition) -> None:
         """Define or replace."""
         self._objects[family(definition.kind), definition.name] = definition
+        if definition.kind == "QMGR":
+            self.queue_manager = definition
         self.version += 1
 
     def remove(self, definition: Definition) -> None:
@@ -111,11 +116,6 @@ class Catalogue:
             definition = self._objects.get(key)  # whoever asks may take time
             if definition is not None and definition.kind in wanted and matches(pattern, definition.name):
                 yield definition
-
-    @property
-    def queue_manager(self) -> Definition:
-        """The queue manager's own attributes."""
-        return self._objects["QMGR", ""]
 
 
 def matches(pattern: str, name: str) -> bool:

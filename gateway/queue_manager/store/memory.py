@@ -175,8 +175,8 @@ class MemoryStore:
 
     def find(
         self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None, group_id: bytes | None = None
-    ) -> Sequence[int]:
-        """Tokens of the messages with these identifiers."""
+    ) -> list[Message]:
+        """The messages with these identifiers."""
         shelf = self._shelves.get(queue, {}).get(key)
         if shelf is None:
             return []
@@ -185,12 +185,13 @@ class MemoryStore:
             tokens = shelf.by_msg_id.get(msg_id, ())
         elif correl_id is not None:
             tokens = shelf.by_correl_id.get(correl_id, ())
-        heads = ((token, shelf.entries[token][0].head) for token in tokens)
-        return sorted(
-            token
-            for token, head in heads
-            if (correl_id is None or head[CORREL_ID] == correl_id) and (group_id is None or head[GROUP_ID] == group_id)
-        )
+        found = (shelf.entries[token][0] for token in sorted(tokens))
+        return [
+            message
+            for message in found
+            if (correl_id is None or message.head[CORREL_ID] == correl_id)
+            and (group_id is None or message.head[GROUP_ID] == group_id)
+        ]
 
     def depth(self, queue: str, key: bytes = b"", least: int = 0) -> int:
         """How many messages there are."""

@@ -65,8 +65,9 @@ class MessageStore(Protocol):
 
     def find(
         self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None, group_id: bytes | None = None
-    ) -> Sequence[int]:
-        """The messages with this MsgId, CorrelId and GroupId (None: any), by priority and arrival; locked ones too."""
+    ) -> Iterable[Message]:
+        """The messages with this MsgId, CorrelId and GroupId (None: any), by priority and arrival; locked ones too.
+        Nothing may be put or taken while they are looked at."""
 
     def depth(self, queue: str, key: bytes = b"", least: int = 0) -> int:
         """How many messages there are of at least this priority."""

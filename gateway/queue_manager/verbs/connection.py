@@ -173,8 +173,10 @@ class MqiConnection:
             return status
 
     def unsettled(self) -> Settlement | None:
-        """The commit that the last call waits for."""
-        return self.state.unsettled()
+        """The commit that the last call waits for; asked once."""
+        state = self.state
+        settlement, state.settlement = state.settlement, None
+        return settlement
 
     def disconnect(self, *, commit: bool = True) -> None:
         """MQDISC; without `commit` the connection was lost."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from gateway.errors import MQError
 from gateway.mq import constants as mq
+from gateway.queue_manager import descriptor
 from gateway.queue_manager.objects.local_queue import LocalQueue
-from gateway.queue_manager.settlement import Settlement
 from gateway.queue_manager.store.unit import Backout, LaneTakes, StoreUnit
 from gateway.queue_manager.verbs.connection_state import ConnectionState, UnitOfWork
 
@@ -22,18 +24,16 @@ def commit(connection: ConnectionState) -> None:
     for queue, tokens in _by_queue(work).items():
         unit.takes.append(LaneTakes(queue.name, b"", tokens))
     for taken in work.taken:
-        connection.placer.confirm_delivery(taken.md, taken.data, unit)
+        if taken.md[descriptor.REPORT] != descriptor.NO_REPORT:
+            connection.placer.confirm_delivery(taken.md, taken.data, unit)
     for queue, rows in work.puts.items():
         queue.uncommitted_puts -= rows
     connection.work = UnitOfWork()
+    failed = partial(_backed_out, connection, work)
     try:
-        settlement = connection.core.commit_call(unit)
+        connection.settlement = connection.core.commit_call(unit, failed=failed)
     except MQError as error:
-        raise _backed_out(connection, work, error) from error
-    if settlement is not None:
-        connection.settlement = Settlement()
-        told = connection.settlement.end
-        settlement.then(lambda error: told(error and _backed_out(connection, work, error)))
+        raise failed(error) from error
 
 
 def _backed_out(connection: ConnectionState, work: UnitOfWork, error: MQError) -> MQError:

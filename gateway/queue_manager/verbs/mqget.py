@@ -6,6 +6,7 @@ Section 7 of the MQI reference, MQGET. Messages got under syncpoint are kept in 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
@@ -35,11 +36,11 @@ KNOWN_OPTIONS = (
     mq.MQGMO_PROPERTIES_COMPATIBILITY )  # fmt: skip
 
 
-def check_options(options: GetOptions) -> None:
-    """2046 for options that clash, 2460 when properties are to be returned in a message handle and none is given."""
-    value = options.options
+@lru_cache(maxsize=256)
+def _clash(value: int) -> bool:
+    """Whether options clash or are unknown."""
     under = value & mq.MQGMO_MSG_UNDER_CURSOR
-    clash = (
+    return bool(
         value & ~KNOWN_OPTIONS
         or (value & SYNCPOINTS).bit_count() > 1
         or (value & BROWSE).bit_count() > 1
@@ -49,7 +50,12 @@ def check_options(options: GetOptions) -> None:
         or (value & mq.MQGMO_UNLOCK and value & (BROWSE | mq.MQGMO_LOCK | mq.MQGMO_WAIT))
         or (value & MARKS and not value & BROWSE)
     )
-    if clash:
+
+
+def check_options(options: GetOptions) -> None:
+    """2046 for options that clash, 2460 when properties are to be returned in a message handle and none is given."""
+    value = options.options
+    if _clash(value):
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQGMO.Options 0x{value:X} holds options that clash or are unknown")
     if value & mq.MQGMO_PROPERTIES_IN_HANDLE and not options.handle_given:
         raise MQError(mq.MQRC_HMSG_ERROR, "MQGMO_PROPERTIES_IN_HANDLE needs a message handle in MQGMO.MsgHandle")
@@ -368,7 +374,8 @@ def _take(
     else:
         unit = StoreUnit(takes=[LaneTakes(queue.name, b"", [part.token for part in parts])])
         for md, data in _as_delivered(parts):
-            connection.placer.confirm_delivery(md, data, unit)
+            if md[descriptor.REPORT] != descriptor.NO_REPORT:
+                connection.placer.confirm_delivery(md, data, unit)
         connection.settlement = core.commit_call(unit)
     if handle.cursor in {part.token for part in parts}:
         handle.cursor_locked = False

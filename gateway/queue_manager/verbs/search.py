@@ -21,6 +21,8 @@ from gateway.queue_manager.verbs.connection_state import Handle
 
 CHUNK = 64
 NO_TOKEN = bytes(16)
+_Ids = tuple[bytes | None, bytes | None, bytes | None]
+_NO_IDS = (None, None, None)
 _WHOLE = mq.MQGMO_ALL_MSGS_AVAILABLE | mq.MQGMO_ALL_SEGMENTS_AVAILABLE | mq.MQGMO_COMPLETE_MSG
 """Each of them keeps back a message of which a segment is missing. In logical order they have no effect once the first
 segment has been got, and MQGMO_ALL_MSGS_AVAILABLE none once the first message of a group has: the rest was there then,
@@ -52,7 +54,10 @@ class Wanted:
     @property
     def any_message(self) -> bool:
         """Whether any message will do."""
-        return self == Wanted()
+        return (
+            self.msg_id is None and self.correl_id is None and self.group_id is None
+            and self.sequence is None and self.offset is None and self.token is None
+        )  # fmt: skip
 
 
 def wanted(md: bytes, options: GetOptions) -> Wanted:
@@ -97,10 +102,14 @@ class Search:
 
     def at(self, token: int) -> Candidate | None:
         """The message of this token, if it is on the queue and not locked by another owner."""
-        if self.queue.locked.get(token, self.handle) is not self.handle:
-            return None
         message = self.core.store.read(self.queue.name, b"", token)
-        return None if message is None else self._unexpired(message)
+        return None if message is None else self._free(message)
+
+    def _free(self, message: Message) -> Candidate | None:
+        """The message, if it is not locked by another owner and has not expired."""
+        if self.queue.locked.get(message.token, self.handle) is not self.handle:
+            return None
+        return self._unexpired(message)
 
     def first(self, criteria: Wanted, options: GetOptions, after: int | None = None) -> Candidate | None:
         """The first message in the order of delivery that is selected."""
@@ -110,11 +119,14 @@ class Search:
             after = None  # the next of a group may lie before the last
             if criteria.group_id is None:
                 criteria = replace(criteria, group_id=self.order.group_id)
-        return next((one for one in self._candidates(criteria, after) if self._fits(one, criteria, options)), None)
+        for one in self._candidates(criteria, after):
+            if self._fits(one, criteria, options):
+                return one
+        return None
 
     def group(self, group_id: bytes) -> list[Candidate]:
         """The messages of a group that are on the queue, in logical order."""
-        found = (self.at(token) for token in self.core.store.find(self.queue.name, b"", None, None, group_id))
+        found = map(self._free, self.core.store.find(self.queue.name, b"", None, None, group_id))
         return sorted((one for one in found if one is not None), key=lambda one: physical_key(one.md))
 
     def segments(self, first: Candidate) -> list[Candidate]:
@@ -125,13 +137,13 @@ class Search:
         ]
 
     def _candidates(self, criteria: Wanted, after: int | None) -> Iterator[Candidate]:
-        if criteria.msg_id is None and criteria.correl_id is None and criteria.group_id is None:
-            yield from self._scan(after)
-            return
         ids = criteria.msg_id, criteria.correl_id, criteria.group_id
-        for token in self.core.store.find(self.queue.name, b"", *ids):
-            if after is None or token > after:
-                candidate = self.at(token)
+        return self._scan(after) if ids == _NO_IDS else self._found(ids, after)
+
+    def _found(self, ids: _Ids, after: int | None) -> Iterator[Candidate]:
+        for message in self.core.store.find(self.queue.name, b"", *ids):
+            if after is None or message.token > after:
+                candidate = self._free(message)
                 if candidate is not None:
                     yield candidate
 

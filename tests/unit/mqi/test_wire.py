@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.mq import constants as mq
+from gateway.mqi.fields import get_reply, put_reply
 from gateway.mqi.wire import (
     HEADER,
     LONGEST_FRAME,
@@ -19,8 +20,9 @@ from gateway.mqi.wire import (
     Verb,
     decode_properties,
     encode_properties,
+    outcome,
 )
-from gateway.ports.mqi import Property
+from gateway.ports.mqi import Got, Property, PutResult
 
 TYPES = {
     mq.MQTYPE_BOOLEAN: st.booleans(),
@@ -51,11 +53,50 @@ def test_frames_come_out_as_they_went_in_whatever_the_chunks(
     frames, got = Frames(), []
     while stream:
         size = data.draw(st.integers(1, len(stream)))
-        frames.add(stream[:size])
-        stream = stream[size:]
+        only, rest = frames.only(stream[:size]), stream[size:]
+        if only is not None:
+            got.append((only[0], only[2]))
+        else:
+            frames.add(stream[:size])
+        stream = rest
         got += [(verb, body) for verb, _flags, _tag, body in frames.take()]
     assert got == sent
     assert frames.waiting() == 0
+
+
+def test_a_frame_by_itself_needs_no_keeping() -> None:
+    frames, frame = Frames(), HEADER.pack(7, Verb.GET, 0, 5) + b"abc"
+    assert frames.only(frame) == (Verb.GET, 5, b"abc")
+    assert frames.only(frame + frame) is None
+    assert frames.only(frame[:-1]) is None
+    assert frames.only(HEADER.pack(7, Verb.PUT, 1, 5) + b"abc") is None  # with a flag
+    frames.add(frame[:4])
+    assert frames.only(frame) is None  # it is the rest of another
+    assert frames.waiting() == 4
+
+
+def test_answers_hold_what_a_reader_of_fields_finds() -> None:
+    got = Got(b"m" * 364, b"data", 9, "QUEUE", 1, 2079, [], b"G", b"S", b"A", b"t" * 16)
+    [(verb, flags, tag, body)] = taken(get_reply(3, got))
+    reader = FieldReader(body)
+    assert (verb, flags, tag) == (Verb.GET, 0, 3)
+    assert (reader.number(), reader.number(), reader.fixed(364)) == (1, 2079, b"m" * 364)
+    assert (reader.number(), reader.blob(), reader.text(), reader.fixed(4)) == (9, b"data", "QUEUE", b"GSA ")
+    assert (reader.fixed(16), reader.number(), reader.blob()) == (b"t" * 16, 1, b"")
+    reader.end()
+    [(verb, _, tag, body)] = taken(put_reply(Verb.PUT1, 4, PutResult(b"m" * 364, "QUEUE", "QM1", 1, 2104)))
+    reader = FieldReader(body)
+    assert (verb, tag, reader.number(), reader.number()) == (Verb.PUT1, 4, 1, 2104)
+    assert (reader.fixed(364), reader.text(), reader.text()) == (b"m" * 364, "QUEUE", "QM1")
+    reader.end()
+    assert taken(outcome(Verb.COMMIT, 5, 2, 2003)) == [(Verb.COMMIT, 0, 5, struct.pack("<ii", 2, 2003))]
+
+
+def taken(answer: bytes) -> list[tuple[int, int, int, bytes]]:
+    """The frames of an answer."""
+    frames = Frames()
+    frames.add(answer)
+    return list(frames.take())
 
 
 @pytest.mark.parametrize("length", [0, 3, LONGEST_FRAME + 1, 0xFFFFFFFF])

@@ -24,6 +24,11 @@ def commit(store: Store, unit: StoreUnit) -> None:
     store.apply(prepared)
 
 
+def matching(store: Store, queue: str, **identifiers: bytes) -> list[int]:
+    """The tokens of what is found."""
+    return [message.token for message in store.find(queue, **identifiers)]
+
+
 def head(msg_id: bytes = bytes(24), correl_id: bytes = bytes(24), group_id: bytes = bytes(24)) -> bytes:
     return BLANK[:48] + msg_id + correl_id + BLANK[96:324] + group_id + BLANK[348:]
 
@@ -34,14 +39,14 @@ def test_an_id_made_here_names_its_message(tmp_path: Path) -> None:
     commit(store, StoreUnit(puts=[puts]))
     token = puts.tokens[1]
     identifier = message_id("QM1", number_of(token))
-    assert store.find("Q", msg_id=identifier) == [token]
-    assert store.find("Q", msg_id=message_id("OTHER", number_of(token))) == []
-    assert store.find("Q", msg_id=b"x" * 24) == []
-    assert store.find("NOWHERE", msg_id=identifier) == []
+    assert matching(store, "Q", msg_id=identifier) == [token]
+    assert matching(store, "Q", msg_id=message_id("OTHER", number_of(token))) == []
+    assert matching(store, "Q", msg_id=b"x" * 24) == []
+    assert matching(store, "NOWHERE", msg_id=identifier) == []
     store.lock("Q", b"", [token])
-    assert store.find("Q", msg_id=identifier) == [token]
+    assert matching(store, "Q", msg_id=identifier) == [token]
     commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=[token])]))
-    assert store.find("Q", msg_id=identifier) == []
+    assert matching(store, "Q", msg_id=identifier) == []
     store.close()
 
 
@@ -50,7 +55,7 @@ def test_given_ids_are_found_in_order_of_delivery_whenever_they_came(tmp_path: P
     correlation = b"c" * 24
     before = LanePuts("Q", heads=[head(correl_id=correlation), head()], bodies=[b"1", b"2"])
     commit(store, StoreUnit(puts=[before]))
-    assert store.find("Q", correl_id=correlation) == [before.tokens[0]]
+    assert matching(store, "Q", correl_id=correlation) == [before.tokens[0]]
     high = LanePuts("Q", priority=9, heads=[BLANK] * 2, bodies=[b"3", b"4"], correl_ids=[bytes(24), correlation])
     staged = LanePuts("S", heads=[head(correl_id=correlation, group_id=b"g" * 24)], bodies=[b"5"])
     loose = LanePuts("Q", persistent=False, heads=[head(msg_id=b"m" * 24, correl_id=correlation)], bodies=[b"6"])
@@ -58,31 +63,43 @@ def test_given_ids_are_found_in_order_of_delivery_whenever_they_came(tmp_path: P
     move = LaneMoves("S", b"", staged.tokens, "Q")
     commit(store, StoreUnit(moves=[move]))
     expected = [high.tokens[1], before.tokens[0], loose.tokens[0], move.new_tokens[0]]
-    assert store.find("Q", correl_id=correlation) == expected
-    assert store.find("Q", correl_id=correlation, group_id=b"g" * 24) == [move.new_tokens[0]]
-    assert store.find("Q", group_id=b"g" * 24) == [move.new_tokens[0]]
-    assert store.find("Q", msg_id=b"m" * 24, correl_id=correlation) == [loose.tokens[0]]
-    assert store.find("Q", msg_id=b"m" * 24, correl_id=b"d" * 24) == []
+    assert matching(store, "Q", correl_id=correlation) == expected
+    assert matching(store, "Q", correl_id=correlation, group_id=b"g" * 24) == [move.new_tokens[0]]
+    assert matching(store, "Q", group_id=b"g" * 24) == [move.new_tokens[0]]
+    assert matching(store, "Q", msg_id=b"m" * 24, correl_id=correlation) == [loose.tokens[0]]
+    assert matching(store, "Q", msg_id=b"m" * 24, correl_id=b"d" * 24) == []
     store.close()
     store = opened(tmp_path)
-    assert store.find("Q", correl_id=correlation) == [token for token in expected if token != loose.tokens[0]]
+    assert matching(store, "Q", correl_id=correlation) == [token for token in expected if token != loose.tokens[0]]
     store.close()
 
 
 def test_a_busy_request_and_reply_queue_does_not_grow(tmp_path: Path) -> None:
     store = opened(tmp_path)
-    store.find("REPLY", correl_id=b"?" * 24)
+    matching(store, "REPLY", correl_id=b"?" * 24)
     dice = random.Random(1)
     for _ in range(60):
         ids = [dice.randbytes(24) for _ in range(100)]
         puts = LanePuts("REPLY", heads=[BLANK] * 100, bodies=[identifier[:4] for identifier in ids], correl_ids=ids)
         commit(store, StoreUnit(puts=[puts]))
         for identifier in ids[::20]:
-            (token,) = store.find("REPLY", correl_id=identifier)
+            (token,) = matching(store, "REPLY", correl_id=identifier)
             found = store.read("REPLY", b"", token)
             assert found is not None
             assert found.body == identifier[:4]
         commit(store, StoreUnit(takes=[LaneTakes("REPLY", tokens=puts.tokens)]))
     index = store.finder.searched["REPLY", b""].fields["correl_id"]
     assert index.entries < 2_000
+    store.close()
+
+
+def test_what_is_found_is_read_one_by_one(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    puts = LanePuts("Q", heads=[head(correl_id=b"c" * 24)] * 5, bodies=[b"1", b"2", b"3", b"4", b"5"])
+    commit(store, StoreUnit(puts=[puts]))
+    read: list[int] = []
+    message = store.reader.message
+    store.reader.message = lambda lane, number: read.append(number) or message(lane, number)  # type: ignore[method-assign, func-returns-value]
+    first = next(iter(store.find("Q", correl_id=b"c" * 24)))
+    assert (first.body, len(read)) == (b"1", 1)
     store.close()
