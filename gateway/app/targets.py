@@ -39,6 +39,7 @@ def open_targets(settings: Settings, scheduler: Scheduler, context: Context) -> 
                 scheduler,
                 load(_driver(settings)),
                 marker_key_of(context.queue_manager.name),
+                instance=context.instance,
                 backoff=Backoff(target.reconnect_from, target.reconnect_to),
                 told=partial(log.warning, "connection", target=name),
                 attempted=partial(count_attempt, context.counters, name),

@@ -78,6 +78,8 @@ class Context:
         """Commits a unit of work; by way of the targets where there are some (`broker.targets`)."""
         self.target_names: frozenset[str] = frozenset()
         """Queue managers that messages are put to directly."""
+        self.on_succession: Callable[[list[str]], None] = lambda _gateways: None
+        """Told of gateways that have ended, before sessions that were theirs come here."""
         self.remote_reads = queue_manager if isinstance(queue_manager, Asks) else None
         """Set where the queue manager may not answer: what is read of it while devices are served is asked for."""
         self.instance = queue_manager.instance if isinstance(queue_manager, Owners) else ""

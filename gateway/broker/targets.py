@@ -6,7 +6,8 @@ message is on its queue before its PUBACK; if the gateway dies between the two c
 
 QoS 2 messages are taken off the queue of staged messages in that second commit. What a target has of them stands in a
 marker, a message that is put in the unit of work that puts them. After a death between the commits the PUBREL comes
-again, and the marker says that nothing is to be put again. The next unit takes the marker away.
+again, to this gateway or to the one that has taken its sessions over, and the marker says that nothing is to be put
+again. The next unit takes the marker away.
 """
 
 from __future__ import annotations
@@ -83,6 +84,12 @@ class Targets:
             side.target.on_ready(side.found)
         self.key = marker_key_of(context.queue_manager.name)
         context.submit, context.target_names = self.submit, frozenset(self.sides)
+        context.on_succession = self.succeed
+
+    def succeed(self, gateways: list[str]) -> None:
+        """What gateways that have ended have put on targets counts as put, before a PUBREL comes for it again."""
+        for side in self.sides.values():
+            side.target.fence_off(gateways)
 
     def submit(self, unit: Unit, done: Done) -> None:
         """See `BatchQueueManager.submit`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from gateway.ports.batch import Done, Stored, Unit
@@ -24,4 +24,8 @@ class Target(Protocol):
         the target takes anything again."""
 
     def on_ready(self, call: Callable[[list[Stored]], None]) -> None:
-        """Have `call` told each time it takes messages again, with the markers that lie there (`CROSSED`)."""
+        """Have `call` told each time it takes messages again, with the markers that lie there (`broker.targets`)."""
+
+    def fence_off(self, gateways: Iterable[str]) -> None:
+        """These gateways have ended, and sessions that were theirs may come here: it counts as away until nothing of
+        theirs can be committed there any more, and then tells its markers again."""

@@ -67,8 +67,13 @@ class Manager:
             )  # fmt: skip
         wait(lambda: '"started"' in log.read_text(), 90)
 
-    def signal(self, number: int) -> None:
-        self._process.send_signal(number)
+    def stop(self) -> None:
+        """It stands still from now on."""
+        self._process.send_signal(signal.SIGSTOP)
+        os.waitpid(self._process.pid, os.WUNTRACED)
+
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         self._process.kill()
@@ -88,17 +93,23 @@ class Manager:
 class Estate:
     """A gateway with a target."""
 
-    def __init__(self, place: Path, manager: str) -> None:
+    def __init__(self, place: Path, manager: str, more: str = "") -> None:
+        """`more`: settings of the queue manager of the state."""
         self.place = place
         self.there = Manager(place, "QM2")
         self.here = Manager(place, "QM1") if manager == "ibm" else None
-        edge = place / "edge"
+        said = MANAGERS[manager].replace("PLACE", str(place)).replace("name: QM1", f"{more}name: QM1")
+        self.settings = SETTINGS.format(place=place, manager=said)
+        self.gateway = self.add_gateway("edge")
+
+    def add_gateway(self, name: str) -> RunningGateway:
+        """One that is not started yet."""
+        edge = self.place / name
         edge.mkdir()
         (edge / "map.yaml").write_text(MAPPING)
         (edge / "objects.mqsc").write_text(OBJECTS)
-        settings = SETTINGS.format(place=place, manager=MANAGERS[manager].replace("PLACE", str(place)))
         environ = {"PYTHONPATH": str(mqi_clients.packages(*mqi_clients.BINDINGS))}
-        self.gateway = RunningGateway(edge, settings=settings, environ=environ)
+        return RunningGateway(edge, settings=self.settings, environ=environ)
 
     def start(self, dies_at: str = "") -> None:
         self.gateway.environ["MQGATE_FAILPOINT"] = dies_at
@@ -174,7 +185,8 @@ def test_a_target_that_is_away_holds_back_only_what_goes_to_it(embedded: Estate)
     assert estate.there.bodies("THERE")[:3] == [b"0", b"1", b"2"]
 
 
-def test_a_gateway_killed_between_the_two_commits_puts_a_qos_2_message_once(estate: Estate) -> None:
+def test_a_gateway_killed_between_the_two_commits_puts_a_qos_2_message_once(embedded: Estate) -> None:
+    estate = embedded
     estate.start("target.committed")
     device = talker(estate)
     send(device, "there/a", b"once", 2, 7)
@@ -188,6 +200,30 @@ def test_a_gateway_killed_between_the_two_commits_puts_a_qos_2_message_once(esta
     back.next(p.PUBCOMP)
     assert back.publish("there/a", b"next", 2) == 0
     assert estate.there.bodies("THERE") == [b"once", b"next"]
+
+
+def test_a_gateway_that_takes_over_puts_no_qos_2_message_again(tmp_path: Path) -> None:
+    """It has been connected to the target all the time: it reads the marker of the one that died."""
+    estate = Estate(tmp_path, "ibm", "lease: 1s, ")
+    try:
+        heir = estate.add_gateway("heir")
+        estate.start("target.committed")
+        heir.start()
+        wait(lambda: "target QM2\n" in heir.get("/readyz"), 60)
+        device = talker(estate)
+        send(device, "there/a", b"once", 2, 7)
+        device.next(p.PUBREC)
+        device.socket.sendall(writer.encode_acks(p.PUBREL, [7]))
+        estate.gateway.wait_killed()
+        assert estate.there.bodies("THERE") == [b"once"]
+        with Talker(heir.port, "device", clean=False) as back:
+            back.socket.sendall(writer.encode_acks(p.PUBREL, [7]))
+            back.next(p.PUBCOMP, 60)
+            assert back.publish("there/a", b"next", 2) == 0
+        assert estate.there.bodies("THERE") == [b"once", b"next"]
+    finally:
+        heir.kill()
+        estate.end()
 
 
 def test_kills_of_both_double_no_qos_2_message_and_lose_none(embedded: Estate) -> None:
@@ -227,11 +263,11 @@ def test_a_target_that_stands_still_is_given_up_and_what_it_did_counts(embedded:
     estate = embedded
     estate.start()
     with talker(estate) as held, talker(estate, "other") as other:
-        estate.there.signal(signal.SIGSTOP)
+        estate.there.stop()
         send(held, "there/a", b"1", 1, 1)
         assert other.publish("here/a", b"x", 1) == 0
         wait(lambda: "target QM2: away" in estate.ready(), 60)
-        estate.there.signal(signal.SIGCONT)
+        estate.there.go_on()
         held.next(p.PUBACK, 60)
     assert estate.there.bodies("THERE") == [b"1"]
 

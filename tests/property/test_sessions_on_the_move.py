@@ -92,6 +92,8 @@ class Subscriber(Client):
 
 
 class Publisher(Client):
+    topic = "news/a"
+
     def __init__(self, estate: Estate, name: str) -> None:
         super().__init__(estate, name)
         self.done: list[bytes] = []
@@ -116,7 +118,7 @@ class Publisher(Client):
 
     def publish(self) -> None:
         if self.online and not self.away:
-            self.device.publish("news/a", self.body(), self.qos, self.packet_id, dup=self.sent)
+            self.device.publish(self.topic, self.body(), self.qos, self.packet_id, dup=self.sent)
             self.sent = True
 
     def take(self, packet: tuple) -> None:
@@ -139,13 +141,17 @@ class World:
         self.weights = WEIGHTS | more
         self.estate = Estate()
         for _ in range(3):
-            self.estate.start()
+            self.start()
         self.subscribers = [Subscriber(self.estate, f"hears-{number}") for number in range(3)]
         self.publishers = [Publisher(self.estate, f"tells-{number}") for number in range(3)]
         self.clients: list[Client] = [*self.subscribers, *self.publishers]
         for one in self.clients:
             one.connect(self.any_node(), drop=True)
             self.quiet()
+
+    def start(self) -> None:
+        """One more gateway."""
+        self.estate.start()
 
     @property
     def nodes(self) -> list[Node]:
@@ -169,7 +175,7 @@ class World:
         (kind,) = self.dice.choices([*self.weights], [*self.weights.values()])
         getattr(self, kind)(self.any_node())
         if len(self.nodes) < 3 and not self.estate.dead and self.dice.random() < 0.02:
-            self.estate.start()
+            self.start()
         for one in self.clients:
             if one.away and self.dice.random() < 0.1:
                 one.connect(self.any_node(), drop=True)

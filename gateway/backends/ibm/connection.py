@@ -331,9 +331,13 @@ class Connection:
                 for msg_id in ids_of(token):
                     self._drop(handle, _as_id(msg_id), NO_ID, self._drop_one(), takes.queue)
 
+    def remove(self, queue: str, key: bytes) -> bool:
+        """Remove the message with this key; whether one could be seen."""
+        return self._drop(self.input(queue), NO_ID, key, self._drop_keyed(), queue)
+
     def replace(self, replace: Replace) -> None:
         """Replace the message with this key."""
-        self._drop(self.input(replace.queue), NO_ID, replace.key, self._drop_keyed(), replace.queue)
+        self.remove(replace.queue, replace.key)
         if replace.body is not None:
             self.put_run(state_put(replace.queue, replace.key, replace.body), asynchronous=True)
 

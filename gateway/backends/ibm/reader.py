@@ -58,6 +58,13 @@ class Reader:
             yield from ((key_of(stored.md), stored) for stored in page)
             after = page[-1].token
 
+    def rows(self, queue: str, key: bytes) -> Iterator[Stored]:
+        """All messages with this key, in order."""
+        after: Token | None = None
+        while page := self.fetch(queue, key, 500, after):
+            yield from page
+            after = page[-1].token
+
     def depth(self, queue: str, key: bytes) -> int:
         """How many messages are there; with a key they are counted."""
         if not key:

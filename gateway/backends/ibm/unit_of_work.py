@@ -75,7 +75,7 @@ class Marker:
             return  # it is on the queue, or this gateway is superseded
         self.settled = self.offered = None
         try:
-            while (found := _first(connection, self.key)) is not None:
+            while (found := find_marker(connection, self.key)) is not None:
                 connection.take(Takes(MARKERS, self.key, [found]))
                 connection.session.commit()
             self.advance(connection)
@@ -99,7 +99,7 @@ class Marker:
         return False if self.settled is not None and _is_there(connection, self.settled) else None
 
 
-def _first(connection: Connection, key: bytes) -> bytes | None:
+def find_marker(connection: Connection, key: bytes) -> bytes | None:
     """The MsgId of a marker with this key that can be seen."""
     answer = _look(connection, match_md(correl_id=key), _BY_KEY())
     return None if answer is None else msg_id_of(answer)

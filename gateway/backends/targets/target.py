@@ -2,6 +2,8 @@
 
 The worker goes on with a unit that was given up: it finds out what its commit has done, or makes its calls again when
 the queue manager is back. Until that is known the target counts as away.
+
+Where several gateways share their state, the worker's marker is a fence (`fences`).
 """
 
 from __future__ import annotations
@@ -9,14 +11,16 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
+from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import MessageIds
 from gateway.backends.ibm.reader import Reader
-from gateway.backends.ibm.unit_of_work import Marker, marker_key
+from gateway.backends.ibm.unit_of_work import Marker
 from gateway.backends.ibm.worker import Backoff, Worker
+from gateway.backends.targets import fences
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import Done, Failure, Outcome, Scheduler, Stored, Unit
@@ -27,7 +31,6 @@ ANSWER_SECONDS = 5.0
 """A unit that has no outcome after so long is given up: others are not to wait for it."""
 _AGAIN_SECONDS = 1.0
 _STOP_SECONDS = 5.0
-_AT_ONCE = 500
 
 
 class IbmTarget:
@@ -40,12 +43,13 @@ class IbmTarget:
         driver: Driver,
         markers: bytes,
         *,
+        instance: str = "",
         backoff: Backoff | None = None,
         told: Callable[[str], None] = lambda _text: None,
         attempted: Callable[[int], None] = lambda _reason: None,
     ) -> None:
-        """`markers`: the key of those that are shown when it is connected. `told` gets a line for the operator at each
-        loss and return, in the reactor's thread."""
+        """`markers`: the key of those that are shown when it is connected. `instance`: this gateway's name among those
+        that share its state. `told` gets a line for the operator at each loss and return, in the reactor's thread."""
         self.name = settings.name
         self.away = "it is being connected"
         self._settings, self._scheduler, self._driver = settings, scheduler, driver
@@ -59,12 +63,17 @@ class IbmTarget:
         self._settled: Done = lambda _unit, _outcome: None
         self._cancel: Callable[[], None] = lambda: None
         self._stopping = False
+        self._ended: set[str] = set()
+        """Gateways that are still to be fenced off."""
+        self._fenced: set[str] = set()
+        """Those that have been."""
+        marker = Marker(fences.key_of(instance or os.urandom(12).hex()), fence=bool(instance))
         self._worker = Worker(
-            driver, settings, Marker(marker_key(0, os.urandom(12).hex())), self._new_id,
+            driver, settings, marker, self._new_id,
             lambda unit, outcome: scheduler.soon(partial(self._finished, unit, outcome)),
             backoff=backoff, told=lambda text: scheduler.soon(partial(self._hear, text)),
             attempted=lambda reason: scheduler.soon(partial(attempted, reason)),
-            superseded=lambda text: scheduler.soon(partial(self._ended, text)),
+            superseded=lambda text: scheduler.soon(partial(self._over, text)),
         )  # fmt: skip
 
     def start(self) -> None:
@@ -82,6 +91,13 @@ class IbmTarget:
     def on_ready(self, call: Callable[[list[Stored]], None]) -> None:
         """See `ports.targets.Target`."""
         self._on_ready = call
+
+    def fence_off(self, gateways: Iterable[str]) -> None:
+        """See `ports.targets.Target`."""
+        self._ended |= {*gateways} - self._fenced
+        if self._ended and not self.away:  # else it looks when it is back
+            self.away = "what a gateway has left there that has ended is being looked at"
+            self._begin_to_look()
 
     def submit(self, unit: Unit, done: Done, settled: Done) -> None:
         """See `ports.targets.Target`."""
@@ -108,7 +124,7 @@ class IbmTarget:
             if unit:
                 self._settled(unit, outcome)
             if unit or not outcome.failures:
-                threading.Thread(target=self._look, name="mq-target", daemon=True).start()
+                self._begin_to_look()
             else:
                 self._scheduler.later(_AGAIN_SECONDS, self._connect)
 
@@ -141,34 +157,53 @@ class IbmTarget:
             self.away = why
             self._connect()
 
-    def _ended(self, text: str) -> None:
-        """A defect has stopped its thread."""
+    def _over(self, text: str) -> None:
+        """A defect has stopped its thread, or another gateway has taken over."""
         self._give_up(text)
         self.away = f"{text}; it takes nothing until the gateway is started again"
 
     # -- what lies there --
 
-    def _look(self) -> None:
-        """In a thread of its own: what other processes have left."""
+    def _begin_to_look(self) -> None:
+        look = partial(self._look, frozenset(self._ended))
+        threading.Thread(target=look, name="mq-target", daemon=True).start()
+
+    def _look(self, ended: frozenset[str]) -> None:
+        """In a thread of its own: what other processes have left, when these can add nothing to it any more."""
         reader = Reader(self._driver, self._settings, self._new_id)
         try:
-            found = reader.fetch(MARKERS, self._markers, _AT_ONCE, None)
+            self._take_markers_of(ended)
+            found = list(reader.rows(MARKERS, self._markers))
         except MQError as error:
             self._scheduler.soon(partial(self._hear_again, str(error)))
         else:
-            self._scheduler.soon(partial(self._ready, found))
+            self._scheduler.soon(partial(self._ready, found, ended))
         finally:
             reader.close()
+
+    def _take_markers_of(self, ended: frozenset[str]) -> None:
+        if not ended:
+            return
+        connection = Connection(self._driver.connect(self._settings), self._new_id)
+        try:
+            fences.take(connection, sorted(ended))
+        finally:
+            connection.session.disconnect()
 
     def _hear_again(self, why: str) -> None:
         self.away = why
         self._scheduler.later(_AGAIN_SECONDS, self._connect)
 
-    def _ready(self, markers: list[Stored]) -> None:
-        if self._stopping:
-            return
+    def _ready(self, markers: list[Stored], ended: frozenset[str]) -> None:
+        self._ended -= ended
+        self._fenced |= ended
+        if self._stopping or (self._worker.outstanding and self._running is None):
+            return  # what was given up meanwhile is settled first
         if not self._worker.connected:
             self._connect()
+            return
+        if self._ended:
+            self._begin_to_look()
             return
         self._on_ready(markers)
         self.away = ""

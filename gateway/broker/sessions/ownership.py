@@ -135,6 +135,7 @@ class Ownership:
         """All that is this gateway's has been recovered, with what these others left: from now on messages of other
         gateways are answered."""
         gone = [owner for owner in expired if owner]
+        self.context.on_succession(gone)
         self.interests.changed()
         if gone and self.owners.peers():  # those have to hear of it first
             self._loading = self._finish(expired, gone)
@@ -243,6 +244,8 @@ class Ownership:
 
     def _taken_over_elsewhere(self, kind: str, gateway: str, heir: str) -> None:
         """Another gateway takes over from one that has ended; first, when it knows the sessions, and in the end."""
+        if kind != "handed over":  # a session that was its own may come here next
+            self.context.on_succession([gateway])
         if kind == "ended":
             self.interests.expect_nothing_of(gateway)
             self._answer_no_more([gateway])
@@ -264,7 +267,7 @@ class Ownership:
         reading = client_id in self._receiving or session in self.context.sessions.ending
         reading = reading or (session is not None and self.moves.is_unsettled(session))
         earlier = any(one["client"] == client_id for one in self._deferred)  # who asked first is answered first
-        if self._busy or earlier or reading or (session is not None and session.releasing):
+        if self._busy or earlier or reading or (session is not None and self._releases(session)):
             self._defer(message)
             return
         standing = Standing.NOTHING
@@ -285,6 +288,15 @@ class Ownership:
                 answer |= {"kind": "yours", "stays": stays}
         self._write(sender, answer)
         self.owners.reached("answered")
+
+    def _releases(self, session: Session) -> bool:
+        """Whether a PUBREL of it is not committed yet. What it releases may still be parked, and is put from here
+        then: it must not be released elsewhere as well. Its client is elsewhere now, and releases nothing more here."""
+        if not self.context.being_taken(STAGED, session.staged_key):
+            return bool(session.releasing)
+        if session.connection is not None:
+            self.endings.take_over(session.connection)
+        return True
 
     def _is_anothers(self, session: Session | None, message: Message) -> bool:
         """Whether somebody asks for a session of another user. Gateways of earlier versions do not say who asks."""
@@ -453,6 +465,7 @@ class Ownership:
         """Take over the sessions and wills of these owners. Yields what is to be read at each step, or None where
         others get their turn."""
         context = self.context
+        context.on_succession([owner for owner in expired if owner])
         for owner in expired:
             self.interests.expect_nothing_of(owner)
             self.interests.say("ended", owner)
