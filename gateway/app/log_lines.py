@@ -54,6 +54,11 @@ def defect(error: Exception, peer: str) -> None:
     log.exception("defect", "a defect of the gateway cost this connection", error, peer=peer)  # noqa: LOG004 -- passed in
 
 
+def rebalanced(text: str) -> None:
+    """Connections are handed back so that all gateways have as many, or have been."""
+    log.info("rebalance", text)
+
+
 def stalled(stall: Stall) -> None:
     """All clients have waited while the reactor did one thing."""
     log.warning(

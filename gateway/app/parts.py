@@ -123,6 +123,8 @@ class Parts:
         self.access.granted.on_changed = engine.in_flight.check_rights_of
         engine.context.set_aside.on_defect = log_lines.set_aside
         engine.context.stored.on_full = self.clients.full
+        if engine.ownership is not None:
+            engine.ownership.rebalance.told = log_lines.rebalanced
         self.device_events = DeviceEventQueue(
             self.queue_manager, self.scheduler, self.counters, engine.context.problems, census.name
         )

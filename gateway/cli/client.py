@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.reach import Refused, common, reach, segment, show_json
+from gateway.cli.reach import Refused, common, reach, running_gateway, segment, show_json
 from gateway.cli.tables import everything, show_table
 
 
@@ -109,3 +109,44 @@ def purge(client_id: str, yes: bool, config: str | None, data: str | None, as_js
     with reach(config, data) as there:
         there.delete(f"/clients/{segment(client_id)}")
     click.echo(f"{client_id} is forgotten")
+
+
+@client.command()
+@click.option(
+    "--rate", type=click.IntRange(1, 10_000), default=10, show_default=True,
+    help="Connections that each gateway hands back in a second.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Say what each gateway would hand back, and change nothing.")
+@click.option("--stop", is_flag=True, help="Hand nothing back any more.")
+@common
+def rebalance(rate: int, dry_run: bool, stop: bool, config: str | None, data: str | None, as_json: bool) -> None:
+    """Even out connections over the gateways of one queue manager, after an update or when one was added.
+
+    Each gateway that has more than its share disconnects devices, a few at a time, which come back through the load
+    balancer. Only those whose sessions go along are asked, each at most once.
+    """
+    there = running_gateway(config, data)
+    if stop:
+        there.delete("/gateways/rebalance")
+        click.echo("nothing is handed back any more")
+        return
+    answer = there.post("/gateways/rebalance", {"rate": rate, "dry_run": dry_run})
+    if as_json:
+        show_json(answer)
+        return
+    columns = ("gateway", "connections", "can move", "hands back")
+    show_table(columns, map(_share, answer["items"]))
+    click.echo(_outcome(answer, dry_run=dry_run), err=True)
+
+
+def _share(one: dict[str, Any]) -> tuple[str, ...]:
+    movable = "-" if one["movable"] is None else str(one["movable"])
+    return one["name"], str(one["connections"]), movable, str(one["hands_back"])
+
+
+def _outcome(answer: dict[str, Any], *, dry_run: bool) -> str:
+    if not any(one["hands_back"] for one in answer["items"]):
+        return f"nothing to do: no gateway has more than {answer['keep']}"
+    if dry_run:
+        return f"it would take {answer['seconds']:g} s or more at {answer['rate']} a second; nothing was changed"
+    return f"begun, for {answer['seconds']:g} s or more; look with mqgate gateway list, end it with --stop"

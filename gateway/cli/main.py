@@ -26,7 +26,7 @@ COMMANDS = {
     "restore": ("gateway.cli.backup", "A backup becomes the store of a stopped gateway."),
     "mqsc": ("gateway.cli.mqsc", "Define, alter, delete, display objects."),
     "dlq": ("gateway.cli.dlq", "Dead letters: list, show, replay, export, purge."),
-    "client": ("gateway.cli.client", "Devices: list, show, kick, purge."),
+    "client": ("gateway.cli.client", "Devices: list, show, kick, purge, rebalance."),
     "admin": ("gateway.cli.admin", "Users of the admin port, their roles and tokens."),
     "audit": ("gateway.cli.audit", "Who has done what at the admin port."),
     "gateway": ("gateway.cli.gateway", "The gateways on one queue manager: list."),

@@ -336,6 +336,16 @@ def test_mqsc_is_run(gateway: Running) -> None:
     assert call(gateway, "POST /mqsc", {"text": "DISPLAY QLOCAL(MQGATE.DEFAULT) MAXDEPTH"}).body["ok"] is True
 
 
+def test_connections_are_evened_out_over_the_gateways(gateway: Running) -> None:
+    name = "POST /gateways/rebalance"
+    until(lambda: call(gateway, name, {"dry_run": True}).status == 200)  # not before it has told what it has
+    answer = call(gateway, name, {"rate": 5}).body
+    assert [(one["own"], one["hands_back"]) for one in answer["items"]] == [(True, 0)]
+    for wrong in ({"rate": 0}, {"rate": "5"}, {"rate": True}, {"dry_run": 1}):
+        assert call(gateway, name, wrong).status == 400
+    assert call(gateway, "DELETE /gateways/rebalance").status == 204
+
+
 def test_the_log_level_is_changed_while_it_runs(gateway: Running) -> None:
     assert call(gateway, "PUT /log", {"level": "debug"}).body == {"level": "debug"}
     assert call(gateway, "GET /log").body == {"level": "debug"}

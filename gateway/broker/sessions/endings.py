@@ -108,16 +108,18 @@ class Endings:
         self.context.batch.after.append(connection.link.close)
 
     def leave(self, connection: Connection) -> None:
-        """The gateway stops: 5.0 clients are told to come back elsewhere; what they published is still acknowledged."""
+        """The gateway stops."""
+        self.hand_back(connection, "draining", "the gateway is stopping")
+
+    def hand_back(self, connection: Connection, why: DisconnectReason, text: str) -> None:
+        """5.0 clients are told to come back elsewhere; what they published is still acknowledged."""
         context = self.context
         moved = context.limits.server_reference
         reason = reasons.USE_ANOTHER_SERVER if moved else reasons.SERVER_SHUTTING_DOWN
         if connection in context.batch.replies or connection in context.running.replies:
-            context.batch.after.append(
-                lambda: context.refuse(connection, reason, "draining", "the gateway is stopping")
-            )
+            context.batch.after.append(lambda: context.refuse(connection, reason, why, text))
         else:
-            context.refuse(connection, reason, "draining", "the gateway is stopping")
+            context.refuse(connection, reason, why, text)
 
     def take_over(self, older: Connection) -> None:
         """[MQTT5-3.1.4-3]: the same client connects again, the older connection is closed."""

@@ -20,6 +20,7 @@ from gateway.broker.gateways.census import Census
 from gateway.broker.gateways.from_others import FromOthers
 from gateway.broker.gateways.interests import Interests
 from gateway.broker.gateways.moves import Moves, stays_from
+from gateway.broker.gateways.rebalance import Rebalance
 from gateway.broker.gateways.to_others import ToOthers
 from gateway.broker.publish.router import Router
 from gateway.broker.refused.set_aside import Aside, aside_of
@@ -100,6 +101,7 @@ class Ownership:
         self.moves = Moves(context, router, self.to_others, self._write, self.from_others.arrived)
         self.from_others.moves = self.moves
         endings.fan_out.forward, endings.give_elsewhere = self.to_others.send, self.to_others.give
+        self.rebalance = Rebalance(context, endings, self.moves, owners.peers, self._write)
         self._former: dict[str, list[str]] = {}
         """The clients whose sessions were another gateway's, by gateway, until what was put for it is handed over."""
         self.claims = Claims(connacks, self.instance, owners.peers, self._write)
@@ -236,6 +238,8 @@ class Ownership:
             self.moves.settled(client_id, message["move"], message["from"])
         elif kind == "census":
             self.census.heard(message, self.context.now)
+        elif kind == "rebalance":
+            self.rebalance.on_message(message)
         elif kind == "departed":
             self.moves.departed(client_id, message["move"], message["last"])
         else:
