@@ -130,6 +130,4 @@ def test_topics_by_the_thousand_with_rules_that_look_into_them(attacked: Attacke
                         for number in range(500)
                     )
                 )
-                answered = 0
-                while answered < 4 * 500:
-                    answered += drain(sock, 0.05)
+                read(sock, 4 * 500)  # of each a PUBACK

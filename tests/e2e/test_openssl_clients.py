@@ -60,8 +60,9 @@ listeners:
         command = ["openssl", "s_client", "-connect", f"127.0.0.1:{self.ports[listener]}", "-verify_return_error",
                    "-CAfile", str(trusted or self.authority.path), "-ign_eof", *options]  # fmt: skip
         with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        ) as process:
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            bufsize=0,  # nothing is left to be written at the end to one that has ended
+        ) as process:  # fmt: skip
             assert process.stdin is not None
             assert process.stdout is not None
             output = b""

@@ -26,7 +26,7 @@ from ops_machine import DEPLOY, ROOT, program
 from gateway.cli.main import COMMANDS
 from gateway.net.device import Device
 
-pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("release")]
+pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("release"), pytest.mark.timeout(400)]  # it compiles
 LONG = pytest.mark.skipif(not os.environ.get("MQGATE_LONG"), reason="fetches every wheel; with tests/run --long")
 
 
