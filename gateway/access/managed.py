@@ -13,6 +13,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, NamedTuple
 
 from gateway.access.logins import Answer, Credentials, Login
@@ -24,6 +25,15 @@ TOKEN_SECONDS = 7 * 86400.0
 LEAST_OWN = 20
 """Characters of a password that a device chooses for itself: it is no word, but made by a machine."""
 _HASHES = threading.BoundedSemaphore(2)
+_KINDS: dict[str, Any] = {"enabled": bool, "token_ends": int | float, "changed": int | float}
+"""Types of a user's fields that are no text."""
+
+
+@cache
+def _of_nobody() -> str:
+    """A hash that takes as long as that of a chosen password; made when it is first needed, as it takes 64 MiB and
+    a fifth of a second."""
+    return hash_password(secrets.token_bytes(16))
 
 
 class User(NamedTuple):
@@ -65,7 +75,6 @@ class ManagedUsers:
         self.roles: dict[str, Role] = {}
         self._fingerprints: dict[str, str] = {}
         self._claims = threading.Lock()
-        self._dummy = hash_password(secrets.token_bytes(16))
 
     # -- what is known --
 
@@ -127,7 +136,7 @@ class ManagedUsers:
         """Takes as long for one that is not known as for a chosen password."""
         user, password = self.users.get(who.username or ""), who.password or b""
         if user is None or not user.enabled:
-            self._verify(self._dummy, password)
+            self._verify(_of_nobody(), password)
             return None
         if user.password and self._verify(user.password, password):
             return Login(user.name, self.name)
@@ -176,9 +185,19 @@ def made_secret() -> str:
 
 def user_of(record: dict[str, Any]) -> User:
     """A user as it is stored (TypeError, ValueError: it is none)."""
-    return User(**record)
+    found = User(**record)
+    for name, value in zip(User._fields, found, strict=True):
+        wanted = _KINDS.get(name, str)
+        if not isinstance(value, wanted) or isinstance(value, bool) != (wanted is bool):
+            raise TypeError(f"{name} is {type(value).__name__}")
+    return found
 
 
 def role_of(record: dict[str, Any]) -> Role:
-    """A role as it is stored."""
-    return Role(record["name"], tuple(record["publish"]), tuple(record["subscribe"]))
+    """A role as it is stored (TypeError, ValueError, KeyError: it is none)."""
+    lists = record["publish"], record["subscribe"]
+    if not isinstance(record["name"], str) or not all(
+        isinstance(one, list) and all(isinstance(filter_, str) for filter_ in one) for one in lists
+    ):
+        raise TypeError("a role has a name and lists of filters")
+    return Role(record["name"], *map(tuple, lists))

@@ -18,6 +18,7 @@ from gateway.access.managed import ManagedUsers, Role, User, role_of, user_of
 from gateway.broker.engine import Engine
 from gateway.errors import MQError
 from gateway.mqtt import reasons
+from gateway.mqtt.json_text import read_object
 from gateway.observe import logs
 from gateway.ports.state_queues import USERS
 
@@ -108,10 +109,10 @@ class UserStore:
                 version = bytes(stored.data)
                 continue
             try:
-                record = json.loads(stored.data)
+                record = read_object(bytes(stored.data))
                 kind = record.pop("kind")
                 found[kind + record["name"]] = user_of(record) if kind == "user" else role_of(record)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, KeyError, TypeError) as error:
                 log.warning("user.unreadable", f"a record of {USERS} is none of a user or role: {error}", key=key.hex())
         return found, version
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from msgspec import DecodeError
 from msgspec.json import Decoder
@@ -22,6 +23,17 @@ def read_json(raw: bytes) -> object:
         if encoding == "utf-8":
             raise ValueError(str(error)) from None
         return _read_text(raw.decode(encoding))
+
+
+def read_object(raw: bytes) -> dict[str, Any]:
+    """A JSON object from where others may put what they like. ValueError: it is none."""
+    try:
+        found = read_json(raw)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(found, dict):
+        raise ValueError("no JSON object")  # noqa: TRY004 -- as whatever else is none
+    return found
 
 
 def _read_text(text: str) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from contextlib import suppress
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from strategies_json import documents, texts, values
 
+from gateway.access.managed import ManagedUsers
+from gateway.app.managed_users import UserStore
 from gateway.backends.buffer import progress
 from gateway.backends.ibm import leases
 from gateway.bridge import set_aside
@@ -21,7 +24,8 @@ from gateway.bridge.request import Request
 from gateway.errors import ConfigurationError, StoreCorrupt
 from gateway.mq import mqmd
 from gateway.mqtt import packets as p
-from gateway.ports.state_queues import OUT, REQUESTS, RETAINED, SESSIONS, STAGED, WILLS
+from gateway.ports.state_queues import OUT, REQUESTS, RETAINED, SESSIONS, STAGED, USERS, WILLS
+from gateway.routing.acl import Lists
 from gateway.rules.parse import parse_mappings
 from gateway.session.record import key_of
 
@@ -124,6 +128,53 @@ def test_records_of_state(records: dict[str, bytes]) -> None:
     good_client_works(bench)
 
 
+USER = {"kind": "user", "name": "u", "password": "x", "role": "r", "enabled": True, "client_id": "", "fingerprint": "",
+        "token": "", "token_ends": 0.0, "changed": 1}  # fmt: skip
+ROLE = {"kind": "role", "name": "r", "publish": ["a/#"], "subscribe": []}
+
+
+shared_bench = cache(bench_of)
+"""For what leaves nothing behind in a broker."""
+
+
+def users_of(*records: bytes) -> ManagedUsers:
+    """What a gateway knows after its start with these on its queue, beside a good user and its role."""
+    bench = shared_bench()
+    bench.queues.rows[USERS] = {}
+    good = [json.dumps(USER | {"name": "good"}).encode(), json.dumps(ROLE).encode()]
+    for number, data in enumerate([*records, *good], 1000):
+        bench.queues.rows[USERS][number] = (0, key_of(str(number)), bytes(364), data)
+        bench.queues._priorities[number] = 0
+    managed = ManagedUsers()
+    UserStore(bench.engine, managed).start()
+    assert managed.lists("good") == Lists(("a/#",), ())
+    for name in managed.users:
+        managed.refuses(name, "c")
+        managed.certified(name, "00")
+        managed.version(name)
+    return managed
+
+
+@given(documents(st.sampled_from([*USER, *ROLE])))
+@example(b"[" * 100_000)
+@example(b'{"kind": "user", "name": "\\ud800"}')
+def test_records_of_managed_users(record: bytes) -> None:
+    """A start survives them, and everybody else is known."""
+    users_of(record)
+
+
+@given(st.sampled_from(sorted(USER)), values())
+def test_a_managed_user_with_one_wrong_value(name: str, value: object) -> None:
+    users_of(json.dumps(USER | {name: value}).encode("utf-8", "surrogatepass"))
+
+
+@given(st.sampled_from(sorted(ROLE)), values())
+def test_a_role_with_one_wrong_value(name: str, value: object) -> None:
+    users_of(
+        json.dumps(ROLE | {"name": "other", name: value}).encode("utf-8", "surrogatepass"), json.dumps(USER).encode()
+    )
+
+
 RECORD = {
     "client": "d", "version": 5, "user": None, "listener": "bench", "expiry": 3600, "since": 1.0, "connected": True,
     "sent": 0, "subscriptions": [["a/#", 1, False, False, 0, 0]], "topic": "plain/a", "payload": "00", "qos": 1,
@@ -147,6 +198,9 @@ def test_records_with_one_wrong_value(name: str, value: object, queue: str) -> N
         st.sampled_from(["instance", "workers", "heir", "host", "from", "kind", "client", "main", "aside", "owner"])
     )
 )
+@example(b"[" * 100_000)
+@example(b'{"instance": "aa", "workers": 1e999}')
+@example(b'{"main": 1e999, "aside": [], "owner": ""}')
 def test_messages_between_gateways_and_the_progress_of_the_buffer(raw: bytes) -> None:
     leases.decode(b"t", raw)
     leases.decode_message(raw)

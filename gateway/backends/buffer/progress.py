@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass, field, replace
 
 from gateway.errors import StoreCorrupt
+from gateway.mqtt.json_text import read_object
 
 Destination = tuple[str, str]
 """Queue and queue manager."""
@@ -45,7 +46,7 @@ class Progress:
 def decode(body: bytes) -> Progress:
     """Read the message. StoreCorrupt when it is not a buffer's."""
     try:
-        found = json.loads(body)
+        found = read_object(body)
         aside = {(str(queue), str(manager)): int(number) for queue, manager, number in found["aside"]}
         return Progress(int(found["main"]), aside, str(found["owner"]))
     except (ValueError, KeyError, TypeError) as error:

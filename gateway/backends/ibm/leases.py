@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from gateway.mqtt.json_text import read_object
 from gateway.ports.ownership import Message
 
 LEASE_SECONDS = 10.0
@@ -57,17 +58,17 @@ def encode(entry: Entry, host: str = "") -> bytes:
 def decode(token: bytes, data: bytes) -> Entry | None:
     """None: somebody else's message."""
     try:
-        body = json.loads(data)
+        body = read_object(data)
         bytes.fromhex(body["instance"] + body.get("heir", ""))
         return Entry(body["instance"], token, int(body["workers"]), body.get("heir", ""))
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError):
         return None
 
 
 def decode_message(data: bytes) -> Message | None:
     """None: somebody else's message."""
     try:
-        message = json.loads(data)
+        message: Message = read_object(data)
         bytes.fromhex(message["from"])
         return message if isinstance(message["kind"], str) else None
     except (ValueError, TypeError, KeyError):

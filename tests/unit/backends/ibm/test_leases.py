@@ -15,13 +15,15 @@ def _leases(number: int, *instances: str) -> dict[str, Lease]:
 def test_an_entry_comes_back_as_it_was_written() -> None:
     for entry in (Entry(A, b"token", 5), Entry(A, b"token", 5, B)):
         assert decode(b"token", encode(entry, "host")) == entry
-    for data in (b"", b"[]", b"{}", b"null", b'{"instance":"zz","workers":1}', b'{"instance":"aa","workers":"x"}'):
+    for data in (b"", b"[]", b"{}", b"null", b'{"instance":"zz","workers":1}', b'{"instance":"aa","workers":"x"}',
+                 b'{"instance":"aa","workers":1e999}', b"[" * 100_000):  # fmt: skip
         assert decode(b"token", data) is None
 
 
 def test_a_message_that_is_none() -> None:
     assert decode_message(b'{"kind":"hello","from":"aa"}') == {"kind": "hello", "from": "aa"}
-    for data in (b"", b"[]", b'{"kind":"hello"}', b'{"kind":1,"from":"aa"}', b'{"kind":"hello","from":"xx"}', b"\xff"):
+    for data in (b"", b"[]", b'{"kind":"hello"}', b'{"kind":1,"from":"aa"}', b'{"kind":"hello","from":"xx"}', b"\xff",
+                 b"[" * 100_000):  # fmt: skip
         assert decode_message(data) is None
 
 
