@@ -140,7 +140,8 @@ class MqiServer:
                 self._accept()
 
     def _send(self) -> None:
-        answered, self._answered = self._answered, {}
+        answered = list(self._answered)
+        self._answered.clear()
         for program in answered:
             if program.fd in self._programs:
                 program.send()
@@ -153,11 +154,8 @@ class MqiServer:
                 if len(self._programs) >= self._max_connections:
                     peer.close()
                     continue
-                program = _Program(peer, self._queue_manager, self._rounds, self._poll, self._programs, self._to_send)
+                program = _Program(peer, self._queue_manager, self._rounds, self._poll, self._programs, self._answered)
                 self._programs[program.fd] = program
-
-    def _to_send(self, program: _Program) -> None:
-        self._answered[program] = None
 
 
 def _clear_stale(path: Path) -> None:
@@ -185,8 +183,9 @@ class _Program:
 
     def __init__(
         self, peer: socket.socket, queue_manager: QueueManager, rounds: Rounds, poll: select.epoll,
-        programs: dict[int, _Program], answered: Callable[[_Program], None],
+        programs: dict[int, _Program], answered: dict[_Program, None],
     ) -> None:  # fmt: skip
+        """`answered`: where those are noted that something is to be sent to."""
         peer.settimeout(0)
         self.fd = peer.fileno()
         self._unsent: list[bytes] = []
@@ -205,18 +204,19 @@ class _Program:
 
     def _write(self, answer: bytes) -> None:
         self._unsent.append(answer)
-        self._answered(self)
+        self._answered[self] = None
 
     def _close(self) -> None:
         self._closing = True
-        self._answered(self)
+        self._answered[self] = None
 
     def ready(self, events: int) -> None:
         """It has sent something, takes something, or is gone."""
-        if events & select.EPOLLOUT:
-            self.send()
-        if not events & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR) or self.fd not in self._programs:
-            return
+        if events != select.EPOLLIN:
+            if events & select.EPOLLOUT:
+                self.send()
+            if not events & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR) or self.fd not in self._programs:
+                return
         try:
             chunk = bytes(_ROOM[: self._peer.recv_into(_ROOM)])
         except BlockingIOError:
@@ -230,8 +230,9 @@ class _Program:
 
     def send(self) -> None:
         """Send its answers. While it does not take them nothing more of it is read."""
-        data = b"".join(self._unsent)
-        self._unsent.clear()
+        unsent = self._unsent
+        data = unsent[0] if len(unsent) == 1 else b"".join(unsent)
+        unsent.clear()
         try:
             sent = self._peer.send(data) if data else 0
         except BlockingIOError:

@@ -17,7 +17,6 @@ from typing import ClassVar
 from gateway.errors import MQError, StoreError
 from gateway.mq import constants as mq
 from gateway.mqi.fields import (
-    MD_LENGTH,
     OPEN_PAIR,
     PutRun,
     cut_characters,
@@ -54,7 +53,9 @@ from gateway.ports.mqi import (
 _GREETING = struct.Struct("<3i")
 _PUT_START = struct.Struct("<4i364si")
 """Of a put: handle, options, context, level, MQMD, and the length of the properties."""
-_GET_FIELDS = struct.Struct("<7i")
+_GET_FIELDS = struct.Struct("<7i16s364s")
+"""Of a get: handle, options, WaitInterval, MatchOptions, whether there is a message handle, version, length of the
+buffer, MsgToken, MQMD."""
 _SUBSCRIBE_FIELDS = struct.Struct("<5i")
 
 Write = Callable[[bytes], None]
@@ -297,9 +298,7 @@ class ServerProtocol:
         return put_reply(Verb.PUT1, tag, connection.put1(descriptor, md, options, data))
 
     def _get(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> bytes:
-        handle, flags, wait, match, has_handle, _version, size = reader.numbers(_GET_FIELDS)
-        token, md = reader.fixed(16), reader.fixed(MD_LENGTH)
-        reader.end()
+        handle, flags, wait, match, has_handle, _version, size, token, md = reader.everything(_GET_FIELDS)
         if size < 0:
             raise FrameError("a negative buffer length")
         options = GetOptions(flags, wait, match, token, bool(has_handle))

@@ -130,6 +130,13 @@ class FieldReader:
         """Several numbers at once."""
         return self.values(fields)
 
+    def everything(self, fields: struct.Struct) -> tuple[Any, ...]:
+        """These fields, which are all there are."""
+        if self._at or len(self._body) != fields.size:
+            raise FrameError(f"a frame of {len(self._body)} bytes where its fields take {fields.size}")
+        self._at = fields.size
+        return fields.unpack(self._body)
+
     def number(self) -> int:
         """One MQLONG."""
         return self.numbers(_I4)[0]
@@ -144,7 +151,12 @@ class FieldReader:
 
     def blob(self) -> bytes:
         """A counted field."""
-        return self.fixed(self.number())
+        begin = self._at + _I4.size
+        if begin > len(self._body):
+            raise FrameError("a frame ends inside its fixed fields")
+        length: int = _I4.unpack_from(self._body, self._at)[0]
+        self._at = begin
+        return self.fixed(length)
 
     def text(self) -> str:
         """A counted field of characters. What is not UTF-8 is read as Latin-1: names are checked later."""

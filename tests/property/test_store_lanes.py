@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.queue_manager.store import lanes
-from gateway.queue_manager.store.index import consecutive, neighbours, spans, visible
+from gateway.queue_manager.store.index import consecutive, first_visible, neighbours, spans, visible
 from gateway.queue_manager.store.lanes import Lane, Queue, Released, cut_run
 from gateway.queue_manager.store.numbers import Numbers
 
@@ -126,8 +126,22 @@ def test_what_is_locked_is_skipped_however_locks_change(taken: set[int], locks: 
         freed = hidden - wanted
         hidden = wanted
         lane.skip = min(lane.skip, min(freed, default=lane.skip))  # what Index.show does
+        there = [number for number in range(1, 61) if number not in taken and number not in hidden]
+        one = first_visible(lane, -1, Numbers(hidden))
+        assert one == ((there[0], 1, there[0]) if there else None)
         seen = [first + at for first, count, _place in visible(lane, -1, Numbers(hidden)) for at in range(count)]
-        assert seen == [number for number in range(1, 61) if number not in taken and number not in hidden]
+        assert seen == there
+        after = first_visible(lane, 30, Numbers(hidden))
+        assert (after[0] if after else None) == next((number for number in there if number > 30), None)
+
+
+def test_what_becomes_visible_late_is_before_what_was_seen() -> None:
+    lane = Lane(Queue("Q"), b"", 0)
+    lane.append(5, 2, 105)
+    assert first_visible(lane, -1, Numbers({5})) == (6, 1, 106)
+    lane.append(3, 1, 103)
+    assert first_visible(lane, -1, Numbers({5})) == (3, 1, 103)
+    assert list(visible(lane, -1, Numbers({5}))) == [(3, 1, 103), (6, 1, 106)]
 
 
 STRETCHES = st.one_of(
@@ -159,6 +173,7 @@ def test_numbers_are_a_set(steps: list[tuple[bool, range | list[int]]], first: i
         assert bool(numbers) == bool(model)
         assert [number for number in range(261) if number in numbers] == sorted(model)
         assert numbers.isdisjoint(stretch) == model.isdisjoint(stretch)
+    assert numbers.first_outside(first, count) == next((n for n in range(first, first + count) if n not in model), -1)
     parts = list(numbers.cut((first, count, 1000 + first)))
     left = [begin + at for begin, length, _place in parts for at in range(length)]
     assert left == [number for number in range(first, first + count) if number not in model]

@@ -80,8 +80,11 @@ class Finder:
     # ---- indexes
 
     def _index_of(self, queue: str, key: bytes, field: str) -> FieldIndex:
-        identifiers = self.searched.setdefault((queue, key), QueueIdentifiers())
-        return identifiers.get(field, lambda: self._everything(queue, key, field))
+        identifiers = self.searched.get((queue, key))
+        if identifiers is None:
+            identifiers = self.searched[queue, key] = QueueIdentifiers()
+        index = identifiers.fields.get(field)
+        return index or identifiers.build(field, self._everything(queue, key, field))
 
     def _everything(self, queue: str, key: bytes, field: str) -> Iterator[Batch]:
         for lane in self._index.chain(queue, key):

@@ -87,13 +87,11 @@ class QueueIdentifiers:
     def __init__(self) -> None:
         self.fields: dict[str, FieldIndex] = {}
 
-    def get(self, field: str, build: Callable[[], Iterable[Batch]]) -> FieldIndex:
-        """The index of a field; if there is none yet, one over the messages that `build` gives."""
-        index = self.fields.get(field)
-        if index is None:
-            index = self.fields[field] = FieldIndex(field)
-            for first, heads, own in build():
-                index.add(first, heads, own)
+    def build(self, field: str, batches: Iterable[Batch]) -> FieldIndex:
+        """The index of a field over the messages that are there."""
+        index = self.fields[field] = FieldIndex(field)
+        for first, heads, own in batches:
+            index.add(first, heads, own)
         return index
 
     def __iter__(self) -> Iterator[FieldIndex]:

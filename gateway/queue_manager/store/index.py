@@ -24,6 +24,7 @@ __all__ = [
     "MoveRun",
     "TokenRun",
     "consecutive",
+    "first_visible",
     "neighbours",
     "spans",
     "visible",
@@ -288,6 +289,11 @@ class Index:
         for lane in self.chain(queue, key):
             if lane.rank < rank:
                 continue
+            if limit == 1 and not locked:  # as a get asks
+                found = first_visible(lane, number if lane.rank == rank else -1, self.hidden)
+                if found is not None:
+                    return [*runs, (lane.rank, found)]
+                continue
             for run in visible(lane, number if lane.rank == rank else -1, None if locked else self.hidden):
                 first, count, place = run
                 runs.append((lane.rank, (first, min(count, limit), place)))
@@ -369,6 +375,17 @@ def spans(lane: Lane, first: int, count: int) -> Iterator[Run]:
         if begin >= end:
             return
         yield begin, min(length, end - begin), place
+
+
+def first_visible(lane: Lane, after: int, hidden: Numbers) -> Run | None:
+    """The first message of a lane that is not hidden; remembers how far its front is hidden, as `visible` does."""
+    for first, count, place in lane.live(max(after, lane.skip - 1)):
+        number = hidden.first_outside(first, count)
+        if number >= 0:
+            if after < lane.skip:
+                lane.skip = number
+            return number, 1, place + number - first
+    return None
 
 
 def visible(lane: Lane, after: int, hidden: Numbers | None) -> Iterator[Run]:

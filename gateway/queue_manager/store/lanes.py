@@ -82,6 +82,7 @@ class Lane:
         if not self.runs:
             self.runs = array("Q")
         self.runs[at:at] = array("Q", (first, count, place))
+        self.skip = min(self.skip, first)
         self.depth += count
         self.queue.depth += count
 

@@ -94,6 +94,18 @@ class Numbers:
         close = [run for run in self._runs if run.start <= high and low < run.stop]
         return self._single.isdisjoint(asked) and all(asked.isdisjoint(run) for run in close)
 
+    def first_outside(self, first: int, count: int) -> int:
+        """The first of these numbers that is not in the set; -1: all are."""
+        single, runs, end = self._single, self._runs, first + count
+        while first < end:
+            if first not in single:
+                over = next((run for run in runs if first in run), None) if runs else None
+                if over is None:
+                    return first
+                first = over.stop - 1
+            first += 1
+        return -1
+
     def cut(self, run: Run) -> Iterator[Run]:
         """The parts of a run of messages that are not in the set."""
         parts = [run]
