@@ -58,6 +58,38 @@ class _Entry:
             self._call_afterwards()
 
 
+class _Gathering:
+    """The context manager of `with core.gathered()`. One serves all: its state is that of the lock's holder."""
+
+    __slots__ = ("_core", "_depth", "_entry")
+
+    def __init__(self, core: Core, entry: _Entry) -> None:
+        self._core = core
+        self._entry = entry
+        self._depth = 0
+        """How often the round that is gathered has been entered."""
+
+    def __enter__(self) -> None:
+        self._entry.__enter__()
+        try:
+            if self._core.begin_round():
+                self._depth = 0
+        except BaseException:
+            self._entry.__exit__(None, None, None)
+            raise
+        self._depth += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        try:
+            if self._depth == 0:
+                self._core.end_round()
+        finally:
+            self._entry.__exit__(None, None, None)
+
+
 class Core:
     """Objects, queues, store, clock and lock of one queue manager."""
 
@@ -67,6 +99,7 @@ class Core:
         self.scheduler = scheduler
         self.lock = threading.RLock()
         self._entry = _Entry(self.lock, self._call_afterwards)
+        self._gathering = _Gathering(self, self._entry)
         self.catalogue = Catalogue()
         self.queues: dict[str, LocalQueue] = {}
         self.committer = Committer(store, scheduler, self.entered, self.settled)
@@ -220,20 +253,23 @@ class Core:
             raise MQError(reason_of(failures[0]), str(failures[0])) from failures[0]
         self.settled(unit)
 
-    @contextmanager
-    def gathered(self) -> Iterator[None]:
+    def gathered(self) -> AbstractContextManager[None]:
         """Calls made within share one commit; each is told by its settlement. The lock is held meanwhile."""
-        with self.entered():
-            if self._round is not None:
-                yield
-                return
-            self.committer.collect()
-            batches = self._round = []
-            try:
-                yield
-            finally:
-                self._round = None
-                self.committer.share(batches)
+        return self._gathering
+
+    def begin_round(self) -> bool:
+        """Gather the commits of calls from now on; False: that is so already."""
+        if self._round is not None:
+            return False
+        self.committer.collect()
+        self._round = []
+        return True
+
+    def end_round(self) -> None:
+        """Commit what was gathered."""
+        batches, self._round = self._round, None
+        if batches:
+            self.committer.share(batches)
 
     def commit_call(
         self, unit: StoreUnit, *, together: bool = True, failed: Callable[[MQError], MQError] | None = None
