@@ -137,10 +137,10 @@ def _held(parts: Parts) -> Values:
 
 def _routes(parts: Parts) -> Values:
     name = parts.queue_manager.name
-    into = [route.rule.spec for route in parts.table.routes]
+    into = [(route.rule.spec, route.rule.queue_manager.text) for route in parts.table.routes]
     out = [rule.spec for rule in parts.table.outbound]
     return {
-        **{(one.name, one.queue_manager or name, one.queue or one.mq_topic or "", "in"): 1.0 for one in into},
+        **{(one.name, manager or name, one.queue or one.mq_topic or "", "in"): 1.0 for one, manager in into},
         **{(one.name, name, one.queue or one.transmission_queue or "", "out"): 1.0 for one in out},
     }
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gateway.app.mappings import gateway_name, mapping_files
+from gateway.app.mappings import checked_with, gateway_name, mapping_files
 from gateway.bridge.rehearsal import run_tests
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding
@@ -46,7 +46,7 @@ def parsed_with(settings: Settings, file: str, text: str) -> Mappings:
     if file not in texts:
         known = ", ".join(texts) or "none: `mappings` in the settings names them"
         raise ConfigurationError([Finding(file, 1, 1, "is no mapping file of this gateway", f"files: {known}")])
-    return parse_mappings(list({**texts, file: text}.items()))
+    return checked_with(settings, parse_mappings(list({**texts, file: text}.items())))
 
 
 def table_with(settings: Settings, file: str, text: str) -> Table:

@@ -7,6 +7,7 @@ import socket
 from importlib.resources import files
 from pathlib import Path
 
+from gateway.app.target_names import unknown_targets
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding
 from gateway.routing.table import Table, compile_mappings
@@ -35,9 +36,17 @@ def read_mappings(settings: Settings) -> Mappings:
     """The rules of this process; without any file the shipped default mapping."""
     names = mapping_files(settings)
     if names:
-        return load_mappings(names)
+        return checked_with(settings, load_mappings(names))
     text = files("gateway.rules").joinpath(DEFAULT).read_text(encoding="utf-8")
     return parse_mappings([(DEFAULT, text)])
+
+
+def checked_with(settings: Settings, mappings: Mappings) -> Mappings:
+    """The same, if the settings have all targets that they name."""
+    unknown = unknown_targets(mappings, settings)
+    if unknown:
+        raise ConfigurationError(unknown)
+    return mappings
 
 
 def read_table(settings: Settings) -> Table:

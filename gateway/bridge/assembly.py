@@ -28,12 +28,14 @@ from gateway.errors import HeaderError, Refused
 from gateway.mq import rfh2
 from gateway.mq.rfh2_folder import PropertyValue, element, folder
 from gateway.mqtt.packets import Properties
+from gateway.ports import spread
 from gateway.routing.table import Match
 from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import InboundRule, PropertyRule
 from gateway.rules.templates import Slot, Template, Value, render, render_queue, render_value
 
 Scope = Callable[[Slot], Value]
+_CLIENT = Slot("client")
 Pair = tuple[str, PropertyValue]
 MAX_TOPIC_STRING = 10240
 _PACK = struct.Struct("<i").pack
@@ -184,11 +186,20 @@ def destination_of(rule: InboundRule, scope: Scope) -> Destination:
     """Where the rule sends a message with these values."""
     if rule.queue is not None:
         queue = render_queue(rule.queue, scope, rule.spec.allowed_queues or ())
-        return Destination(queue, render_queue(rule.queue_manager, scope), "")
+        return Destination(queue, manager_of(rule, scope), "")
     if rule.mq_topic is None:
         return Destination("", "", "")
     topic = topic_string(render(rule.mq_topic, scope))
     return Destination(f"topic://{topic}", "", topic)
+
+
+def manager_of(rule: InboundRule, scope: Scope) -> str:
+    """The queue manager; `ports.spread` says what stands for several."""
+    if not rule.targets:
+        return render_queue(rule.queue_manager, scope)
+    if len(rule.targets) == 1:
+        return rule.targets[0]
+    return spread.in_turn(rule.targets) if rule.in_turn else spread.first_of(rule.targets, str(scope(_CLIENT)))
 
 
 def topic_string(text: str) -> str:

@@ -152,6 +152,7 @@ class Prepared:
         it cannot be built: what the header of its dead letter says."""
         rule, scope = self.rule, _per_message(self.scope or (lambda _slot: None), body, packet_id, now)
         manager = as_far_as_known(rule.queue_manager, scope, names=True) if rule.queue_manager else ""
+        manager = rule.targets[0] if rule.targets else manager
         if rule.queue is not None:
             return as_far_as_known(rule.queue, scope, names=True), manager
         return as_far_as_known(rule.mq_topic, scope, names=False) if rule.mq_topic is not None else "", manager

@@ -24,6 +24,7 @@ from gateway.mq import mqmd, rfh2, xqh
 from gateway.mq.rfh2_folder import PropertyValue, folder
 from gateway.mqtt.packets import Properties
 from gateway.mqtt.topics import name_error
+from gateway.ports.spread import is_in_turn, names_of
 from gateway.routing.table import Table, compile_mappings
 from gateway.rules.mappings import Mappings, PlacedTest
 from gateway.rules.trials import ExpectedPublication, ExpectedPut, QueueMessage, Test
@@ -128,7 +129,7 @@ def _put_difference(expected: Expected, would: Would) -> Iterator[str]:
         "rule": would.rule,
         "queue": "" if would.queue.startswith("topic://") else would.queue,
         "mq_topic": would.queue.removeprefix("topic://") if would.queue.startswith("topic://") else "",
-        "queue_manager": would.queue_manager,
+        "queue_manager": _taker(would.queue_manager, expected.queue_manager),
         "persistence": "persistent" if would.persistent else "not_persistent",
         "priority": would.priority,
         "format": would.format,
@@ -167,6 +168,12 @@ def message_of(put: QueueMessage) -> tuple[bytes, bytes]:
         data = xqh.build(put.remote_queue, put.remote_queue_manager, md) + data
         md = mqmd.with_format(md, xqh.FORMAT)
     return md, data
+
+
+def _taker(queue_manager: str, expected: str | None) -> str:
+    """The queue manager that takes a message when none is away; of several that do in turn, the expected one."""
+    names = names_of(queue_manager)
+    return expected if is_in_turn(queue_manager) and expected in names else names[0]
 
 
 def publications(mappings: Mappings, put: QueueMessage) -> Iterator[outbound.Outgoing | Refused]:

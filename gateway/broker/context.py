@@ -21,6 +21,7 @@ from gateway.ports.asking import Asks, found_or_raised
 from gateway.ports.batch import BatchQueueManager, Clock, Done, Scheduler, StorageFull, Token, Unit
 from gateway.ports.counters import Counters, DisconnectReason
 from gateway.ports.ownership import Owners
+from gateway.ports.spread import is_spread
 from gateway.ports.state_queues import SESSIONS, TOGETHER
 from gateway.session.connection import AUTHENTICATING, CLOSED, NEW, ONLINE, Connection
 from gateway.session.record import encode_json
@@ -29,6 +30,7 @@ from gateway.session.session import Session
 
 if TYPE_CHECKING:
     from gateway.broker.books import Hop
+    from gateway.broker.marks import Released
     from gateway.broker.slices import Slices
 
 _T = TypeVar("_T")
@@ -80,6 +82,8 @@ class Context:
         """Queue managers that messages are put to directly."""
         self.on_succession: Callable[[list[str]], None] = lambda _gateways: None
         """Told of gateways that have ended, before sessions that were theirs come here."""
+        self.on_restaged: Callable[[Released, Released], None] = lambda _before, _after: None
+        """Told that a staged message is stored under another token."""
         self.remote_reads = queue_manager if isinstance(queue_manager, Asks) else None
         """Set where the queue manager may not answer: what is read of it while devices are served is asked for."""
         self.instance = queue_manager.instance if isinstance(queue_manager, Owners) else ""
@@ -236,6 +240,10 @@ class Context:
         """The session's record, as it is now, with the open batch."""
         record = session.to_record(self.now) | self.owner_of(session)
         self.batch.replace(SESSIONS, session.key, encode_json(record))
+
+    def is_elsewhere(self, queue_manager: str) -> bool:
+        """Whether this queue manager of an address is a target, or several are."""
+        return queue_manager in self.target_names or is_spread(queue_manager)
 
     # -- what is under way --
 

@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING
 from gateway.mq import constants as mq
 from gateway.mq import mqmd
 from gateway.ports.batch import Address, Done, Failure, Outcome, Puts, Stored, Takes, Token, Unit
+from gateway.ports.spread import after_all, chosen_from, is_in_turn, is_spread, names_of, waits_for_all
 from gateway.ports.state_queues import MARKERS
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import Batch
+    from gateway.broker.batch import Batch, Destination, Row
     from gateway.broker.context import Context
+    from gateway.broker.marks import Released
     from gateway.ports.targets import Target
 
 _EXPIRY = 30 * 24 * 36_000
@@ -50,28 +52,38 @@ class _Side:
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.seen = False
+        """What others have left there has been looked at: all that is there of staged messages is known."""
         self.there: Counter[_Row] = Counter()
         """Messages that a unit has put that had been given up: they come again, and are not put again."""
         self.crossed: set[bytes] = set()
         """QoS 2 messages that are there although they are still staged."""
+        self.doubtful: set[bytes] = set()
+        """Those that may be there: of a unit that was given up."""
         self.old: list[Token] = []
         """Markers that are not needed any more."""
 
     def found(self, markers: list[Stored]) -> None:
         """It takes messages again: what earlier processes have left there counts."""
+        self.seen = True
         for stored in markers:
             data = stored.data
             self.crossed.update(data[at : at + _NAME] for at in range(0, len(data), _NAME))
 
-    def settled(self, names: list[bytes], unit: Unit, outcome: Outcome) -> None:
-        """What has become of a unit that was given up."""
+    def settled(self, names: list[bytes], gone: set[int], unit: Unit, outcome: Outcome) -> None:
+        """What has become of a unit that was given up. `gone`: those of its puts that do not come here again."""
+        self.doubtful.difference_update(names)
         if outcome.failures:
             return
         self.old = [] if unit.takes else self.old
         self.crossed.update(names)
-        for puts in unit.puts:
-            if puts.queue != MARKERS:
+        for index, puts in enumerate(unit.puts):
+            if puts.queue != MARKERS and index not in gone:
                 self.there.update(zip((puts.queue,) * len(puts.heads), puts.heads, puts.bodies, strict=True))
+
+    def has(self, name: bytes) -> bool:
+        """Whether a staged message is there, or may be."""
+        return name in self.crossed or name in self.doubtful
 
 
 class Targets:
@@ -83,20 +95,108 @@ class Targets:
         for side in self.sides.values():
             side.target.on_ready(side.found)
         self.key = marker_key_of(context.queue_manager.name)
+        self._renamed: dict[bytes, bytes] = {}
+        self._turn = 0
         context.submit, context.target_names = self.submit, frozenset(self.sides)
-        context.on_succession = self.succeed
+        context.on_succession, context.on_restaged = self.succeed, self._restaged
 
     def succeed(self, gateways: list[str]) -> None:
         """What gateways that have ended have put on targets counts as put, before a PUBREL comes for it again."""
         for side in self.sides.values():
             side.target.fence_off(gateways)
+            side.seen = side.seen and not side.target.away
+
+    # -- staged messages --
+
+    def name_of(self, released: Released) -> bytes:
+        """What markers call a staged message."""
+        name = _name(released[0].staged_key, released[2])
+        return self._renamed.get(name, name)
+
+    def _restaged(self, before: Released, after: Released) -> None:
+        """It is stored anew, and markers call it what they have called it."""
+        name = self.name_of(before)
+        if any(side.has(name) for side in self.sides.values()):
+            self._renamed[_name(after[0].staged_key, after[2])] = name
+
+    def _where_to(self, released: Released, manager: str) -> str:
+        """Where a staged message has to go that is addressed to several targets: to the one that has it, or may have
+        it. What was staged before this process, or elsewhere, any of them may have that has not been looked at."""
+        name, session = self.name_of(released), released[0]
+        sides = [self.sides[one] for one in names_of(manager) if one in self.sides]
+        holder = next((side.target.name for side in sides if side.has(name)), "")
+        if holder:
+            return holder
+        restored = session.restored is not None and released[2] in session.restored
+        chosen = chosen_from(manager)
+        return after_all(chosen) if restored and not all(side.seen for side in sides) else chosen
+
+    def _bind(self, batch: Batch) -> bool:
+        """Address staged messages that one of several targets has, or may have, to that alone; whether there are
+        any."""
+        bound = False
+        for destination in list(batch.destinations.values()):
+            manager = destination.address.queue_manager
+            if not (is_spread(manager) and destination.releases):
+                continue
+            released = {row: mark.released for row, mark in destination.marks.items() if mark.released is not None}
+            places = {row: self._where_to(one, manager) for row, one in released.items()}
+            places = {row: place for row, place in places.items() if place != manager}
+            bound = self.readdress(batch, destination, places) or bound
+        return bound
+
+    @staticmethod
+    def readdress(batch: Batch, destination: Destination, rows: dict[int, str]) -> bool:
+        """Address rows to another queue manager each."""
+        elsewhere: dict[int, Row] = {}
+        for row, manager in sorted(rows.items()):
+            address = destination.address._replace(queue_manager=manager)
+            head, body = destination.puts.heads[row], destination.puts.bodies[row]
+            elsewhere[row] = batch.put(address, destination.policy(row), head, body)
+            elsewhere[row][0].contributors |= destination.contributors
+            elsewhere[row][0].segmented |= destination.segmented
+        if elsewhere:
+            batch.without(destination, set(elsewhere), elsewhere)
+        return bool(elsewhere)
+
+    # -- units --
+
+    def _side_of(self, queue_manager: str) -> str:
+        """The target that takes what is addressed so; of several the first that is not away. Empty: it is none."""
+        if not is_spread(queue_manager):
+            return queue_manager if queue_manager in self.sides else ""
+        names = [one for one in names_of(queue_manager) if one in self.sides]
+        if waits_for_all(queue_manager):
+            return next((one for one in names if not self.sides[one].seen), names[0] if names else "")
+        at = self._turn % len(names) if names and is_in_turn(queue_manager) else 0
+        names = names[at:] + names[:at]
+        return next((one for one in names if not self.sides[one].target.away), names[0] if names else "")
+
+    def is_there(self, queue_manager: str) -> bool:
+        """Whether an address names several targets, and one of them is not away."""
+        name = self._side_of(queue_manager) if is_spread(queue_manager) else ""
+        return bool(name) and not self.sides[name].target.away
 
     def submit(self, unit: Unit, done: Done) -> None:
         """See `BatchQueueManager.submit`."""
+        batch = self.context.running
+        if any(is_spread(puts.queue_manager) for puts in unit.puts):
+            self._turn += 1
+            if self._bind(batch):
+                unit = batch.unit()
         by_target: dict[str, list[int]] = {}
+        unknown: list[int] = []
         for index, puts in enumerate(unit.puts):
-            if puts.queue_manager in self.sides:
-                by_target.setdefault(puts.queue_manager, []).append(index)
+            if not puts.queue_manager:
+                continue
+            if name := self._side_of(puts.queue_manager):
+                by_target.setdefault(name, []).append(index)
+            elif is_spread(puts.queue_manager):  # rules were read again, and the settings name them since
+                unknown.append(index)
+        if unknown:
+            text = "start the gateway again: it is not connected to these targets"
+            done(unit, Outcome([Failure(at, mq.MQRC_Q_MGR_NOT_AVAILABLE, text, away=True) for at in unknown]))
+            return
         if not by_target:
             self.context.queue_manager.submit(unit, done)
             return
@@ -109,7 +209,7 @@ class Targets:
         if away:
             done(unit, Outcome(away))
             return
-        _Crossing(self, self.context.running, unit, done, by_target).begin()
+        _Crossing(self, batch, unit, done, by_target).begin()
 
 
 class _Crossing:
@@ -123,6 +223,7 @@ class _Crossing:
         self._unit = unit
         self._done = done
         self._by_target = by_target
+        self._far = {index for indexes in by_target.values() for index in indexes}
         self._open = len(by_target)
         self._failures: list[Failure] = []
         self._markers: list[tuple[_Side, Puts]] = []
@@ -132,9 +233,10 @@ class _Crossing:
         for name, indexes in self._by_target.items():
             side = self._targets.sides[name]
             part, places, names = self._part(side, indexes)
-            put = partial(self._put, side, indexes, places)
+            gone = set[int]()
+            put = partial(self._put, side, indexes, places, names, gone)
             if places:
-                side.target.submit(part, put, partial(side.settled, names))
+                side.target.submit(part, put, partial(side.settled, names, gone))
             else:
                 put(part, Outcome())
 
@@ -151,6 +253,7 @@ class _Crossing:
             if origins or side.there:
                 there = {row for row in range(len(puts.heads)) if self._is_there(side, puts, row, origins)}
             puts = _without(puts, there)
+            puts.queue_manager = side.target.name
             if puts.heads:
                 part.puts.append(puts)
                 places.append(index)
@@ -169,7 +272,7 @@ class _Crossing:
         if destination is None or not destination.releases:
             return {}
         released = {row: mark.released for row, mark in destination.marks.items() if mark.released is not None}
-        return {row: _name(session.staged_key, token) for row, (session, _, token) in released.items()}
+        return {row: self._targets.name_of(one) for row, one in released.items()}
 
     @staticmethod
     def _is_there(side: _Side, puts: Puts, row: int, origins: dict[int, bytes]) -> bool:
@@ -182,10 +285,16 @@ class _Crossing:
         side.there[message] -= 1
         return True
 
-    def _put(self, side: _Side, indexes: list[int], places: list[int], part: Unit, outcome: Outcome) -> None:
-        """A target has answered."""
+    def _put(
+        self, side: _Side, indexes: list[int], places: list[int], names: list[bytes], gone: set[int], part: Unit,
+        outcome: Outcome,
+    ) -> None:  # fmt: skip
+        """A target has answered, or is given up: `gone` gets the puts that others take then."""
         if outcome.failures:
-            self._refused(indexes, places, outcome.failures)
+            if any(one.away for one in outcome.failures):
+                side.doubtful.update(names)
+                gone.update(at for at, index in enumerate(places) if is_spread(self._unit.puts[index].queue_manager))
+            self._refused(side, indexes, places, outcome.failures)
             for index, puts in zip(places, part.puts, strict=False):  # the marker has no place
                 _note_placed(self._unit.puts[index], puts)
         else:
@@ -201,7 +310,7 @@ class _Crossing:
             return
         unit = self._unit
         rest = Unit(
-            [puts for puts in unit.puts if puts.queue_manager not in self._by_target],
+            [puts for index, puts in enumerate(unit.puts) if index not in self._far],
             unit.takes, unit.moves, unit.replaces,
         )  # fmt: skip
         if rest:
@@ -209,18 +318,30 @@ class _Crossing:
         else:
             self._committed(rest, Outcome())
 
-    def _refused(self, indexes: list[int], places: list[int], failures: list[Failure]) -> None:
+    def _refused(self, side: _Side, indexes: list[int], places: list[int], failures: list[Failure]) -> None:
         """A refusal that names no queue of an application is one of all of them."""
+        name = side.target.name
         for failure in failures:
             if 0 <= failure.puts < len(places):
-                self._failures.append(failure._replace(puts=places[failure.puts]))
+                self._failures.append(failure._replace(puts=places[failure.puts], queue_manager=name))
             else:
-                self._failures += [failure._replace(puts=index, away=True) for index in indexes]
+                self._failures += [self._away(side, failure, index) for index in indexes]
+
+    def _away(self, side: _Side, failure: Failure, index: int) -> Failure:
+        """What is for this target waits; or goes to another one, but for staged messages that may be there."""
+        puts = self._unit.puts[index]
+        destination = self._batch.destinations.get(Address.of(puts))
+        if destination is not None and is_spread(puts.queue_manager) and side.doubtful:
+            origins = self._origins(puts)
+            held = {row: side.target.name for row, name in origins.items() if side.has(name)}
+            self._targets.readdress(self._batch, destination, held)
+        elsewhere = failure.away and self._targets.is_there(puts.queue_manager)
+        return failure._replace(puts=index, away=not elsewhere, elsewhere=elsewhere)
 
     def _committed(self, _rest: Unit, outcome: Outcome) -> None:
         """The rest of the unit is committed, or refused: then it comes again, without what is on targets."""
         if outcome.failures:
-            places = [i for i, puts in enumerate(self._unit.puts) if puts.queue_manager not in self._by_target]
+            places = [index for index in range(len(self._unit.puts)) if index not in self._far]
             failures = [one._replace(puts=places[one.puts]) if one.puts >= 0 else one for one in outcome.failures]
             self._done(self._unit, Outcome(failures))
             return

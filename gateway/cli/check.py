@@ -15,6 +15,7 @@ from gateway.config.counting import counted
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding
+from gateway.rules.mappings import Mappings
 from gateway.rules.parse import load_mappings
 
 
@@ -36,7 +37,7 @@ def check(files: tuple[str, ...], user: str | None, password_file: IO[bytes] | N
     findings: list[Finding] = []
     warnings: list[Finding] = []
     tests = 0
-    mappings, logins = [], list[tuple[str, str, bool]]()
+    mappings, given, logins = [], list[Settings](), list[tuple[str, str, bool]]()
     password = _password(user, password_file)
     for name in files:
         try:
@@ -47,6 +48,7 @@ def check(files: tuple[str, ...], user: str | None, password_file: IO[bytes] | N
                 from gateway.app.named_files import wrong_files
 
                 settings = load_settings(name, os.environ, {})
+                given.append(settings)
                 findings += wrong_files(settings)
                 mappings += mapping_files(settings)
                 if user is not None and not findings:
@@ -56,9 +58,10 @@ def check(files: tuple[str, ...], user: str | None, password_file: IO[bytes] | N
     if mappings:
         try:
             made = load_mappings(dict.fromkeys(mappings))
-            warnings += made.warnings
             tests = len(made.tests)
-            findings += run_tests(made)
+            wrong, doubtful = _looked_at(made, given)
+            findings += wrong
+            warnings += doubtful
         except ConfigurationError as error:
             findings += error.findings
     if as_json:
@@ -77,6 +80,15 @@ def check(files: tuple[str, ...], user: str | None, password_file: IO[bytes] | N
             click.echo(f"all is well: {counted(len(files), 'file')}, {counted(tests, 'test')} passed")
     refused = user is not None and not any(let for _, _, let in logins)
     sys.exit(1 if findings or refused else 0)
+
+
+def _looked_at(made: Mappings, given: list[Settings]) -> tuple[list[Finding], list[Finding]]:
+    """What is wrong with rules that can be read, and what is probably not meant."""
+    from gateway.app.target_names import doubtful_targets, unknown_targets
+
+    wrong = [finding for settings in given for finding in unknown_targets(made, settings)]
+    doubtful = [finding for settings in given for finding in doubtful_targets(made, settings)]
+    return wrong + run_tests(made), [*made.warnings, *doubtful]
 
 
 def _show_logins(logins: list[tuple[str, str, bool]]) -> None:

@@ -16,6 +16,7 @@ from gateway.errors import ConfigurationError
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
 from gateway.mqtt.topics import filter_error, name_error
+from gateway.ports.spread import in_words
 from gateway.routing.table import compile_mappings
 from gateway.rules.parse import load_mappings
 
@@ -113,7 +114,7 @@ def show(answer: Explanation) -> None:
 def show_put(put: Would) -> None:
     """One message that would be put."""
     kept = "persistent" if put.persistent else "not persistent"
-    where = f"queue {put.queue} at {put.queue_manager}" if put.queue_manager else f"queue {put.queue}"
+    where = f"queue {put.queue} at {in_words(put.queue_manager)}" if put.queue_manager else f"queue {put.queue}"
     if put.queue.startswith("topic://"):
         where = f"MQ topic {put.queue.removeprefix('topic://')}"
     click.secho(f"rule {put.rule}: to {where}", bold=True)

@@ -15,6 +15,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from gateway.ports.spread import in_words
+
 MQMD_LENGTH = 364
 
 Token = Hashable
@@ -71,7 +73,7 @@ class Address(NamedTuple):
     @property
     def name(self) -> str:
         """The queue, in words."""
-        return f"{self.queue} at {self.queue_manager}" if self.queue_manager else self.queue
+        return f"{self.queue} at {in_words(self.queue_manager)}" if self.queue_manager else self.queue
 
 
 @dataclass(slots=True)
@@ -135,6 +137,10 @@ class Failure(NamedTuple):
     away: bool = False
     """Of a target (`ports.targets`): it is away or its answer is unknown. What is for it waits, however often it was
     tried."""
+    elsewhere: bool = False
+    """Another target takes it: it is submitted again at once."""
+    queue_manager: str = ""
+    """Which one has refused, where the address names several."""
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from gateway.rules.templates import (
     OUTBOUND_FOLDERS,
     OUTBOUND_PLAIN,
     RESERVED,
+    Slot,
     Template,
     check_name,
     parse_pattern,
@@ -25,6 +26,8 @@ T = TypeVar("T")
 Problems = list[tuple[Path, Wrong]]
 
 MAX_TOPIC_STRING = 10240
+MAX_TARGETS = 16
+"""Among which a rule may choose."""
 _HEX = "0123456789abcdefABCDEF"
 _RESERVED_WORDS = {"NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"}
 
@@ -59,7 +62,7 @@ class _Checker:
 
 
 def check_inbound(
-    spec: ToMq, position: int, file: str, line: int, schema: str | None
+    spec: ToMq, position: int, file: str, line: int, schema: str | None, manager_at: tuple[int, int] = (1, 1)
 ) -> tuple[InboundRule | None, Problems]:
     """The rule with its templates parsed, and what is wrong with it."""
     checker = _Checker()
@@ -72,7 +75,8 @@ def check_inbound(
         position, file, line, spec, levels, names,
         queue=_name_template(checker, ("queue",), spec.queue, spec),
         mq_topic=checker.inbound(("mq_topic",), spec.mq_topic),
-        queue_manager=_name_template(checker, ("queue_manager",), spec.queue_manager, spec) or Template("", ()),
+        queue_manager=_queue_manager(checker, spec),
+        targets=tuple(spec.queue_manager) if isinstance(spec.queue_manager, list) else (),
         properties=tuple(_properties(checker, spec)),
         group_by=checker.inbound(("group_by",), spec.group_by),
         group_sequence=checker.inbound(("group_sequence",), spec.group_sequence),
@@ -81,6 +85,7 @@ def check_inbound(
         user=checker.inbound(("descriptor", "user"), spec.descriptor.user),
         application_data=checker.inbound(("descriptor", "application_data"), spec.descriptor.application_data),
         schema=schema,
+        manager_at=manager_at,
     )  # fmt: skip
     return (None if checker.problems else rule), checker.problems
 
@@ -98,6 +103,28 @@ def _destination(checker: _Checker, spec: ToMq) -> None:
         checker.wrong(("queue_manager",), "`queue_manager` goes with `queue` only", "remove it")
     if spec.mq_topic is not None and spec.too_long == "segment":
         checker.wrong(("too_long",), "a publication to an MQ topic cannot be segmented", "use dead_letter or reject")
+
+
+def _queue_manager(checker: _Checker, spec: ToMq) -> Template:
+    names = spec.queue_manager
+    if isinstance(names, str):
+        if "spread" in spec.model_fields_set:
+            checker.wrong(("spread",), "`spread` says how messages are spread over several targets",
+                          "give `queue_manager` a list of them, or remove it")  # fmt: skip
+        return _name_template(checker, ("queue_manager",), names, spec) or Template("", ())
+    if not 0 < len(names) <= MAX_TARGETS:
+        checker.wrong(("queue_manager",), f"a list of {len(names)} targets", f"name from 1 to {MAX_TARGETS} of them")
+    for index, name in enumerate(names):
+        here: Path = ("queue_manager", index)
+        if "{" in name:
+            checker.wrong(here, f"`{name}` has a placeholder: a list names its targets",
+                          "write the names, or a template instead of the list")  # fmt: skip
+        elif name in names[:index]:
+            checker.wrong(here, f"`{name}` is in the list already", "remove it")
+        else:
+            checker.attempt(here, partial(check_name, name, "queue manager"))
+    text = ", ".join(names)
+    return Template(text, (text,) if spec.spread == "round_robin" else (Slot("client"),))
 
 
 def _name_template(checker: _Checker, path: Path, text: str | None, spec: ToMq) -> Template | None:

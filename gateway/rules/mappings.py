@@ -29,6 +29,9 @@ class InboundRule:
     queue: Template | None
     mq_topic: Template | None
     queue_manager: Template
+    """What it depends on, and what it says for people; where it is a list, `targets` says what is meant."""
+    targets: tuple[str, ...] = ()
+    """One of these queue managers takes each message."""
     properties: tuple[PropertyRule, ...] = ()
     group_by: Template | None = None
     group_sequence: Template | None = None
@@ -38,10 +41,17 @@ class InboundRule:
     application_data: Template | None = None
     schema: str | None = None
     """Text of the JSON Schema."""
+    manager_at: tuple[int, int] = (1, 1)
+    """Line and column of `queue_manager`."""
 
     @property
     def name(self) -> str:
         return self.spec.name
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether each of the targets takes a message in turn."""
+        return self.spec.spread == "round_robin"
 
     @property
     def filter(self) -> str:

@@ -169,10 +169,17 @@ class ToMq(Part):
         default=None,
         description="Template for an MQ topic string, instead of a queue. A retained publication is retained there.",
     )
-    queue_manager: str = Field(
+    queue_manager: str | list[str] = Field(
         default="",
         description="Template for another queue manager: one of `targets` in the settings is put to directly; any "
-        "other is a remote one, which the gateway's own sends to.",
+        "other is a remote one, which the gateway's own sends to. A list of targets: each message goes to one of them, "
+        "as `spread` says; one that is away is passed over.",
+    )
+    spread: Literal["by_client", "round_robin"] = Field(
+        default="by_client",
+        description="With a list of targets. `by_client`: all messages of a client go to the same one, in their order, "
+        "as long as it is there; while it is away they go to the next. `round_robin`: what is committed together goes "
+        "to each in turn.",
     )
     allowed_queues: Names | None = Field(
         default=None,

@@ -99,7 +99,8 @@ class _Reading:
         self._name(document, path, spec.name)
         line = document.values[path][0]
         schema = self._schema(document, path, spec)
-        rule, problems = check_inbound(spec, len(self.inbound), document.name, line, schema)
+        manager_at = document.values.get((*path, "queue_manager"), (line, 1))
+        rule, problems = check_inbound(spec, len(self.inbound), document.name, line, schema, manager_at)
         self._report(document, path, problems if whole else [one for one in problems if one[0]])
         if rule is not None:
             self.inbound.append(rule)

@@ -37,6 +37,10 @@ to_mq:
   - {name: both, topic: "both/#", queue: HERE, headers: [], continue: true}
   - {name: both there, topic: "both/#", queue: THERE, queue_manager: QM2, headers: []}
 """
+SPREAD = """
+  - {name: turns, topic: "turns/#", queue: THERE, queue_manager: [QM2, QM3], spread: round_robin, headers: []}
+"""
+THIRD = ', QM3: {{connection: "unix:{place}/qm3/mqi.sock", reconnect_from: 100ms, reconnect_to: 300ms}}}}'
 SETTINGS = """
 targets: {{QM2: {{connection: "unix:{place}/qm2/mqi.sock", reconnect_from: 100ms, reconnect_to: 300ms}}}}
 mappings: [map.yaml]
@@ -93,20 +97,22 @@ class Manager:
 class Estate:
     """A gateway with a target."""
 
-    def __init__(self, place: Path, manager: str, more: str = "") -> None:
-        """`more`: settings of the queue manager of the state."""
+    def __init__(self, place: Path, manager: str, more: str = "", *, third: bool = False) -> None:
+        """`more`: settings of the queue manager of the state; `third`: there is a second target."""
         self.place = place
+        self.third = Manager(place, "QM3") if third else None
         self.there = Manager(place, "QM2")
         self.here = Manager(place, "QM1") if manager == "ibm" else None
         said = MANAGERS[manager].replace("PLACE", str(place)).replace("name: QM1", f"{more}name: QM1")
-        self.settings = SETTINGS.format(place=place, manager=said)
+        text = SETTINGS.replace("}}}}\n", "}}" + THIRD + "\n", 1) if third else SETTINGS
+        self.settings = text.format(place=place, manager=said)
         self.gateway = self.add_gateway("edge")
 
     def add_gateway(self, name: str) -> RunningGateway:
         """One that is not started yet."""
         edge = self.place / name
         edge.mkdir()
-        (edge / "map.yaml").write_text(MAPPING)
+        (edge / "map.yaml").write_text(MAPPING + SPREAD if self.third else MAPPING)
         (edge / "objects.mqsc").write_text(OBJECTS)
         environ = {"PYTHONPATH": str(mqi_clients.packages(*mqi_clients.BINDINGS))}
         return RunningGateway(edge, settings=self.settings, environ=environ)
@@ -121,9 +127,10 @@ class Estate:
 
     def until_connected(self) -> None:
         wait(lambda: "target QM2\n" in self.ready(), 60)
+        wait(lambda: self.third is None or "target QM3\n" in self.ready(), 60)
 
     def end(self) -> None:
-        for one in (self.gateway, self.here, self.there):
+        for one in (self.gateway, self.here, self.there, self.third):
             if one is not None and (one is not self.gateway or self.gateway.process is not None):
                 one.kill()
 
@@ -231,8 +238,7 @@ def test_kills_of_both_double_no_qos_2_message_and_lose_none(embedded: Estate) -
     estate = embedded
     estate.start()
     expected = []
-    rounds = 12 if os.environ.get("MQGATE_LONG") else 3
-    for turn in range(rounds):
+    for turn in range(12) if os.environ.get("MQGATE_LONG") else (1, 2):
         device = talker(estate)
         bodies = [b"%d:%d" % (turn, number) for number in range(20)]
         for number, body in enumerate(bodies):
@@ -256,6 +262,36 @@ def test_kills_of_both_double_no_qos_2_message_and_lose_none(embedded: Estate) -
         back.close()
         expected += bodies
     assert sorted(estate.there.bodies("THERE")) == sorted(expected)
+
+
+def test_of_several_targets_one_that_is_killed_keeps_only_what_it_may_have(tmp_path: Path) -> None:
+    estate = Estate(tmp_path, "embedded", third=True)
+    try:
+        estate.start()
+        expected: list[bytes] = []
+        for turn in range(8 if os.environ.get("MQGATE_LONG") else 1):
+            killed = estate.there if turn % 2 else estate.third
+            bodies = [b"%d:%d" % (turn, number) for number in range(20)]
+            with talker(estate) as device, talker(estate, "other") as other:
+                for number, body in enumerate(bodies):
+                    send(device, "turns/a", body, 2, 1 + number)
+                for _ in bodies:
+                    device.next(p.PUBREC, 60)
+                for number in range(1, 21):
+                    device.socket.sendall(writer.encode_acks(p.PUBREL, [number]))
+                killed.kill()
+                for number in range(10):
+                    assert other.publish("turns/a", b"other %d %d" % (turn, number), 1) == 0
+                killed.start()
+                for _ in bodies:
+                    device.next(p.PUBCOMP, 60)
+            expected += bodies
+            estate.until_connected()
+        found = estate.there.bodies("THERE") + estate.third.bodies("THERE")
+        assert sorted(body for body in found if b"other" not in body) == sorted(expected)
+        assert len({body for body in found if b"other" in body}) == len(expected) // 2
+    finally:
+        estate.end()
 
 
 @LONG
@@ -310,3 +346,21 @@ def test_mistakes_are_told_with_their_place(check: Checked) -> None:
     code, said = check('targets: {A: {connection: "unix:/a"}, B: {connection: "b(1)", channel: C}}\n')
     assert code == 1
     assert "give connections of one kind" in said
+
+
+def test_names_that_are_no_targets_are_told_without_connecting(check: Checked, tmp_path: Path) -> None:
+    target = '{connection: "mq(1414)", channel: C}'
+    rules = tmp_path / "map.yaml"
+    rules.write_text(
+        'version: 1\nto_mq:\n  - {name: a, topic: "a/#", queue: A, queue_manager: [QM2, QM22]}\n'
+        '  - {name: b, topic: "b/#", queue: B, queue_manager: qm2}\n'
+    )
+    settings = f"targets:\n  QM2: {target}\n  QM4: {target}\nmappings: [map.yaml]\n"
+    code, said = check(settings)
+    assert code == 1
+    assert "map.yaml:3:54: rule 'a': `QM22` is no target: the settings have `QM2`, `QM4`: did you mean" in said
+    assert "map.yaml:4:54: rule 'b': `qm2` is no target: its messages go by way of the gateway's own" in said
+    rules.write_text('version: 1\nto_mq:\n  - {name: a, topic: "a/#", queue: A, queue_manager: [QM2]}\n')
+    code, said = check(settings)
+    assert code == 0
+    assert "no rule puts to the target `QM4`: name it in a rule's `queue_manager`, or remove it (warning)" in said

@@ -46,6 +46,10 @@ to_mq:
   - {name: text, topic: 'f/text', queue: Q2, payload: {format: string}, properties: {o: '{json.o}', n: '{packet_id}'}}
   - {name: expiry, topic: 'f/expiry', queue: Q2, descriptor: {expiry: 5m}, properties: {a: '{property.a}'}}
   - {name: alone, topic: 'f/alone', queue: Q1, headers: [mcd], properties: {client: '{client}'}, user_properties: false}
+  - {name: targets, topic: 'q/spread', queue: Q3, queue_manager: [A, B, C]}
+  - {name: turns, topic: 'f/spread', queue: Q3, queue_manager: [A, B], spread: round_robin,
+     properties: {at: '{received_at}'}}
+  - {name: choice, topic: 'f/chosen', queue: Q3, queue_manager: [A, B], properties: {v: '{json.a}'}}
   - {name: all, topic: 'q/#', queue: Q2, properties: {topic: '{topic}'}}
 """
 VERSIONS = (3, 4, 5, 5)
@@ -63,6 +67,9 @@ TOPICS += [
     b"f/text",
     b"f/expiry",
     b"f/alone",
+    b"q/spread",
+    b"f/spread",
+    b"f/chosen",
 ]
 PAYLOADS = [
     b'{"a": 1}',
@@ -197,6 +204,7 @@ class Side:
             "told": [device.take() for device in self.devices],
             "closed": [(device.wire.closed, device.connection.close_reason) for device in self.devices],
             "pending": [(one.inbound_pending, one.published, one.session.received) for one in connections],
+            "put to": self.bench.queues.put_to,
             "rows": {
                 name: by_client((row[2] + row[3], row[0]) for row in rows.values())
                 for name, rows in self.bench.queues.rows.items()

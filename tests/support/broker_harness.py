@@ -5,6 +5,7 @@ links that remember. Commits return when the test says so; `kill` forgets everyt
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -54,6 +55,8 @@ class Queues:
         self.consumed: dict[str, Callable[[], None]] = {}
         self.backouts: dict[str, Backout] = {}
         self.subscribed: dict[str, str] = {}
+        self.put_to: Counter[tuple[str, str]] = Counter()
+        """Messages by queue and queue manager."""
 
     def submit(self, unit: Unit, done: Callable[[Unit, Outcome], None]) -> None:
         self.waiting.append((unit, done))
@@ -95,6 +98,7 @@ class Queues:
                 del self.rows[takes.queue][token]  # a KeyError is a message taken twice
         for puts in unit.puts:
             queue = self.rows.setdefault(puts.queue, {})
+            self.put_to[puts.queue, puts.queue_manager] += len(puts.heads)
             puts.tokens = [next(self._tokens) for _ in puts.heads]
             for token, head, body in zip(puts.tokens, puts.heads, puts.bodies, strict=True):
                 queue[token] = (puts.priority, puts.key, head[:364], head[364:] + body)

@@ -19,6 +19,7 @@ from gateway.mqtt.packets import Properties
 from gateway.mqtt.topics import name_error
 from gateway.net.calls import VIEWER, Call, Endpoint, Problem, endpoint
 from gateway.ports.counters import NO_ROUTE, Counters
+from gateway.ports.spread import in_words
 from gateway.routing.table import Table, compile_mappings
 from gateway.rules.mappings import InboundRule, OutboundRule
 from gateway.rules.parse import parse_mappings
@@ -72,7 +73,7 @@ def _inbound(parts: Parts, rule: InboundRule) -> dict[str, object]:
         "line": rule.line,
         "topic": rule.spec.topic,
         "queue": rule.spec.queue or f"topic {rule.spec.mq_topic}",
-        "queue_manager": rule.spec.queue_manager,
+        "queue_manager": rule.queue_manager.text,
         "continue": rule.spec.goes_on,
         "on_failure": rule.spec.on_failure.then,
         "matched": received,
@@ -183,7 +184,7 @@ def _would(one: Would, table: Table) -> dict[str, object]:
         "file": rule.file if rule else "",
         "line": rule.line if rule else 0,
         "queue": one.queue,
-        "queue_manager": one.queue_manager,
+        "queue_manager": in_words(one.queue_manager),
         "mq_topic": None,
         "descriptor": one.descriptor,
         "properties": one.properties,

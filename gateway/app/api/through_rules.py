@@ -12,6 +12,7 @@ from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
 from gateway.ports.batch import Puts
+from gateway.ports.spread import names_of
 from gateway.routing.table import Table
 
 DLH_ERROR = 2141
@@ -37,9 +38,8 @@ def puts_of(table: Table, md: bytes, data: bytes, now: float) -> list[Puts]:
         except Refused as refused:
             raise MQError(DLH_ERROR, f"rule {one.rule.name!r} refuses it still: {refused}") from refused
         queue = built.queue or f"topic://{built.mq_topic}"
-        found.append(
-            Puts(queue, built.queue_manager, b"", built.priority, built.persistent, [built.head], [built.body])
-        )
+        manager = names_of(built.queue_manager)[0]
+        found.append(Puts(queue, manager, b"", built.priority, built.persistent, [built.head], [built.body]))
     return found
 
 

@@ -193,7 +193,7 @@ class StagedRuns:
         if self._moving is None or self.parking.waiting:
             return False
         if not route.movable:  # if the queue is changed afterwards, a move is refused
-            here = route.address.queue_manager not in self.context.target_names
+            here = not self.context.is_elsewhere(route.address.queue_manager)
             movable = (
                 here
                 and _can_be_staged_as_message(route, session.client_id)

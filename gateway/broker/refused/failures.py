@@ -151,6 +151,8 @@ class Failures:
         destination = batch.destinations.get(Address.of(puts))
         if destination is None:
             return 0.0  # its rows went with those of another one
+        if failure.elsewhere:
+            return 0.0
         if failure.away:
             self.parking.park(batch, destination)
             return 0.0
@@ -182,6 +184,10 @@ class Failures:
     def parked_failed(self, batch: Batch, parked: Parked, unit: Unit, outcome: Outcome) -> None:
         """Handle the refusal of a parked destination's next attempt: try again later, or do what its rule says."""
         context, failure = self.context, outcome.failures[0]
+        if all(one.elsewhere for one in outcome.failures):
+            context.resubmit(batch)
+            return
+        failure = next(one for one in outcome.failures if not one.elsewhere)
         if not failure.away:  # that was counted when it was parked, and nothing has been tried
             self._count(unit, failure)
         self.last_text = f"{name_of_reason(failure.reason)}: {failure.text}"
@@ -324,7 +330,7 @@ class Failures:
                 continue
             dead = deadletter.build(
                 head, body, reason=failure.reason, queue=puts.queue, now=now, max_length=room,
-                queue_manager=puts.queue_manager or manager.name,
+                queue_manager=failure.queue_manager or puts.queue_manager or manager.name,
             )  # fmt: skip
             cause = Cause(destination.policy(row).rule, why.dead_letter, books.qos_of((destination, row)))
             elsewhere[row] = batch.put(address, DEAD_LETTER_POLICY, dead.head, dead.body)

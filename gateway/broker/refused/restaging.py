@@ -33,6 +33,8 @@ def wait_for_queue(router: Router, batch: Batch, released: Released, parked: Par
         parked.batch.take(STAGED, session.staged_key, anew[2])
         parked.released[parked.released.index(released)] = anew
         parked.batch.rename_released(released, anew)
+        if router.context is not None:
+            router.context.on_restaged(released, anew)
 
     _stage(router, batch, released)
     batch.after.append(committed)

@@ -230,3 +230,5 @@ def restore_staged(session: Session, stored: Stored) -> None:
     publication, packet_id = qos2.read_staged(stored)
     session.inbound[packet_id] = publication
     session.staged_tokens[packet_id] = stored.token
+    session.restored = session.restored or set()
+    session.restored.add(stored.token)
