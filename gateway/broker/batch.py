@@ -67,7 +67,8 @@ class Destination:
     """What a batch puts to one address."""
 
     __slots__ = (
-        "_marks", "_open", "address", "contributors", "policies", "puts", "released_rows", "segmented", "unanswered",
+        "_marks", "_open", "address", "contributors", "policies", "puts", "released_rows", "segmented", "taker",
+        "unanswered",
     )  # fmt: skip
 
     def __init__(self, address: Address, policy: Policy) -> None:
@@ -84,6 +85,8 @@ class Destination:
         self.released_rows: list[ReleasedRows] = []
         """Rows that release staged messages, as they were noted; `marks` has them one by one."""
         self._marks: dict[int, Mark] = {}
+        self.taker = ""
+        """The target that takes it; empty: the gateway's own queue manager does."""
         self.segmented = False
         """Whether messages were cut into segments here: not every row is a message then."""
         self._open: list[Columns] = []

@@ -113,7 +113,7 @@ def refused(
 def committed(counters: Counters, queue_manager: str, batch: Batch) -> int:
     """Count what a batch has put; how many messages of rules that is."""
     bridged = 0
-    plain: dict[tuple[str, int], list[int]] = {}
+    plain: dict[tuple[str, str, int], list[int]] = {}
     for destination in batch.destinations.values():
         puts = destination.puts
         rows = len(puts.heads)
@@ -121,7 +121,7 @@ def committed(counters: Counters, queue_manager: str, batch: Batch) -> int:
             continue
         bridged += rows
         if destination.plain and not puts.lost and batch.parked is None:  # nearly always
-            name = destination.policies[0][1].rule, int(puts.persistent)
+            name = destination.taker or queue_manager, destination.policies[0][1].rule, int(puts.persistent)
             known = plain.get(name)
             if known is None:
                 known = plain[name] = [0, 0]
@@ -135,12 +135,13 @@ def committed(counters: Counters, queue_manager: str, batch: Batch) -> int:
         if dead_letters:
             received(counters, batch, ((destination, row) for row in dead_letters))
             _count_dead_letters(counters, destination, dead_letters)
-        _count_puts(counters, queue_manager, batch, destination, NO_RULE if dead_letters else "")
+        taker = destination.taker or queue_manager
+        _count_puts(counters, taker, batch, destination, NO_RULE if dead_letters else "")
         if puts.lost:
-            _lost(counters, queue_manager, destination)
-    for (rule, qos), (rows, size) in plain.items():
-        counters.mq_put_messages[queue_manager, rule] += rows
-        counters.mq_put_bytes[queue_manager, rule] += size
+            _lost(counters, taker, destination)
+    for (taker, rule, qos), (rows, size) in plain.items():
+        counters.mq_put_messages[taker, rule] += rows
+        counters.mq_put_bytes[taker, rule] += size
         _received(counters, rule, qos, rows)
     for moves in batch.moves.values():
         for move in moves:
@@ -169,12 +170,13 @@ def placed(counters: Counters, queue_manager: str, batch: Batch) -> None:
         rows = [row for row in range(puts.placed) if row not in left]
         received(counters, batch, ((destination, row) for row in rows))
         whole = messages((destination, row) for row in rows)
+        taker = destination.taker or queue_manager
         for policy, count in Counter(destination.policy(row) for _, row in whole).items():
-            counters.mq_put_messages[queue_manager, policy.rule] += count
-        counters.mq_put_bytes[queue_manager, destination.policies[0][1].rule] += sum(
+            counters.mq_put_messages[taker, policy.rule] += count
+        counters.mq_put_bytes[taker, destination.policies[0][1].rule] += sum(
             len(puts.heads[row]) + len(puts.bodies[row]) for row in rows
         )
-        _lost(counters, queue_manager, destination)
+        _lost(counters, taker, destination)
         puts.placed, puts.tokens, puts.too_long = 0, (), ()
         batch.without(destination, rows)
 

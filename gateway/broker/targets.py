@@ -247,6 +247,9 @@ class _Crossing:
         part, places, names = Unit(), list[int](), list[bytes]()
         for index in indexes:
             puts = self._unit.puts[index]
+            destination = self._batch.destinations.get(Address.of(puts))
+            if destination is not None:
+                destination.taker = side.target.name
             origins = self._origins(puts)
             names += [name for name in origins.values() if name not in side.crossed]
             there = set[int]()

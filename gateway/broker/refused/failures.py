@@ -176,7 +176,8 @@ class Failures:
 
     def _count(self, unit: Unit, failure: Failure) -> None:
         """Count a failure, with the queue it was for."""
-        counters, name, reason = self.context.counters, self.context.queue_manager.name, mqrc_label(failure.reason)
+        counters, reason = self.context.counters, mqrc_label(failure.reason)
+        name = failure.queue_manager or self.context.queue_manager.name
         counters.mq_errors[name, "put", reason] += 1
         queue = unit.puts[failure.puts].queue if failure.puts >= 0 else None
         counters.examples.note("mq_errors", (name, "put", reason), queue=queue)

@@ -248,6 +248,8 @@ def test_the_messages_of_a_client_go_to_one_of_several_and_to_the_next_while_it_
     assert not {body[:1] for body in first} & {body[:1] for body in second}
     assert len(first) + len(second) == 24
     assert first == sorted(first), "in their order"
+    counted = bench.engine.counters.mq_put_messages
+    assert (counted["QM2", "clients"], counted["QM3", "clients"]) == (len(first), len(second))
     bench.far.go()
     for device in devices:
         device.publish("clients/a", b"away", 1, 9)
