@@ -16,7 +16,7 @@ from schedulers import ManualScheduler
 from gateway.backends.ibm.driver import ConnectSettings, load
 from gateway.backends.ibm.worker import Backoff
 from gateway.backends.targets import fences
-from gateway.backends.targets.target import IbmTarget
+from gateway.backends.targets.target import ANSWER_SECONDS, IbmTarget
 from gateway.ports.batch import Outcome, Puts, Stored, Unit
 from gateway.ports.state_queues import MARKERS
 from gateway.queue_manager.embedded import EmbeddedQueueManager
@@ -111,3 +111,20 @@ def test_a_gateway_that_was_never_there_is_not_waited_for_long(
     assert second.target.away
     assert second.until(lambda: not second.target.away)
     second.target.close()
+
+
+def test_one_that_stands_still_is_given_up_and_what_it_did_is_told_later(queue_manager: EmbeddedQueueManager) -> None:
+    gateway, told, settled = Gateway(FIRST), list[Outcome](), list[Outcome]()
+    unit = Unit([Puts("APP.Q", heads=[HEAD], bodies=[b"slow"])])
+    with queue_manager.core.entered():  # it answers nothing as long as this is held
+        gateway.target.submit(
+            unit, lambda _unit, outcome: told.append(outcome), lambda _unit, outcome: settled.append(outcome)
+        )
+        assert not told
+        gateway.scheduler.advance(ANSWER_SECONDS)
+        assert told[0].failures[0].away
+        assert gateway.target.away == "it has not answered for 5 seconds"
+    assert gateway.until(lambda: not gateway.target.away)
+    assert settled == [Outcome()]
+    assert bodies(queue_manager, "APP.Q") == [b"slow"]
+    gateway.target.close()
