@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from gateway.errors import MQError
 from gateway.mq import constants as mq
@@ -247,18 +248,17 @@ class WaitingGet:
         self,
         connection: ConnectionState,
         handle: Handle,
-        get: Callable[[], Got],
+        get: Callable[[], Got | MQError | None],
         arrived: Arrived,
         *,
         any_message: bool,
         correl_id: bytes | None,
-        fail_if_quiescing: bool,
     ) -> None:
+        """`get` is what it comes to now; None: it waits on."""
         self.handle = handle
         self._connection = connection
         self._get = get
         self._arrived = arrived
-        self._fail_if_quiescing = fail_if_quiescing
         self._waiter = Waiter(self.attempt, any_message, correl_id)
         self._queue: LocalQueue | None = None
         self._timer: Cancel | None = None
@@ -274,20 +274,11 @@ class WaitingGet:
 
     def attempt(self) -> bool:
         """Try to get a message; True when the get has been answered."""
-        connection = self._connection
-        if connection.ended:
-            return self.end(MQError(mq.MQRC_CONNECTION_BROKEN, "the connection has ended"))
-        if connection.core.quiescing and self._fail_if_quiescing:
-            return self.end(MQError(mq.MQRC_Q_MGR_QUIESCING, "the queue manager is being stopped"))
-        try:
-            got = self._get()
-        except MQError as error:
-            return error.reason != mq.MQRC_NO_MSG_AVAILABLE and self.end(error)
-        settlement = connection.unsettled()
-        if settlement is None:
-            return self.end(got)
+        outcome = self._get()
+        if outcome is None:
+            return False
         self._finish()
-        settlement.then(lambda error: self._answer(error or got))
+        tell(self._connection, outcome, self._arrived)
         return True
 
     def cancel(self) -> None:
@@ -299,11 +290,8 @@ class WaitingGet:
         """Answer, once. Always True."""
         if not self._waiter.ended:
             self._finish()
-            self._answer(outcome)
+            self._connection.core.afterwards(partial(self._arrived, outcome))
         return True
-
-    def _answer(self, outcome: Got | MQError) -> None:
-        self._connection.core.afterwards(lambda: self._arrived(outcome))
 
     def _expire(self) -> None:
         with self._connection.core.entered():
@@ -319,3 +307,12 @@ class WaitingGet:
         if self._timer is not None:
             self._timer()
             self._timer = None
+
+
+def tell(connection: ConnectionState, outcome: Got | MQError, arrived: Arrived) -> None:
+    """Call `arrived` with what a get comes to, when its commit is made."""
+    settlement, afterwards = connection.unsettled(), connection.core.afterwards
+    if settlement is None:
+        afterwards(partial(arrived, outcome))
+    else:
+        settlement.then(lambda error: afterwards(partial(arrived, error or outcome)))

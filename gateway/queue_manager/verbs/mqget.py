@@ -6,7 +6,7 @@ Section 7 of the MQI reference, MQGET. Messages got under syncpoint are kept in 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
@@ -17,7 +17,7 @@ from gateway.queue_manager.groups import LogicalOrder, advance_logical, agreeing
 from gateway.queue_manager.objects.local_queue import INPUT, LocalQueue
 from gateway.queue_manager.objects.name_resolution import refreshed
 from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
-from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle, Taken, WaitingGet
+from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle, Taken, WaitingGet, tell
 from gateway.queue_manager.verbs.search import Candidate, Search, Wanted, message_token, wanted
 
 BROWSE = mq.MQGMO_BROWSE_FIRST | mq.MQGMO_BROWSE_NEXT | mq.MQGMO_BROWSE_MSG_UNDER_CURSOR
@@ -95,22 +95,41 @@ def wait(
     """Try, and wait on the queue until `deadline` if no message is there yet. Returns what cancels the wait."""
     check_options(options)
     asked = wanted(md, options)
+    outcome = _outcome(connection, handle, md, options, buffer_length, asked)
+    if outcome is not None:
+        tell(connection, outcome, arrived)
+        return _nothing
     waiting = WaitingGet(
         connection,
         handle,
-        lambda: _attempt(connection, handle, md, options, buffer_length, asked),
+        partial(_outcome, connection, handle, md, options, buffer_length, asked),
         arrived,
         any_message=asked.any_message and handle.selector is None,
         correl_id=asked.correl_id,
-        fail_if_quiescing=bool(options.options & mq.MQGMO_FAIL_IF_QUIESCING),
     )
-    if waiting.attempt():
-        return lambda: None
     queue = handle.queue
     if queue is None:
         raise MQError(mq.MQRC_NOT_OPEN_FOR_INPUT, "the object is not a queue messages can be got from")
     waiting.start(queue, deadline)
     return waiting.cancel
+
+
+def _outcome(
+    connection: ConnectionState, handle: Handle, md: bytes, options: GetOptions, buffer_length: int, asked: Wanted
+) -> Got | MQError | None:
+    """What a get that may wait comes to now; None: it waits on."""
+    if connection.ended:
+        return MQError(mq.MQRC_CONNECTION_BROKEN, "the connection has ended")
+    if connection.core.quiescing and options.options & mq.MQGMO_FAIL_IF_QUIESCING:
+        return MQError(mq.MQRC_Q_MGR_QUIESCING, "the queue manager is being stopped")
+    try:
+        return _attempt(connection, handle, md, options, buffer_length, asked)
+    except MQError as error:
+        return None if error.reason == mq.MQRC_NO_MSG_AVAILABLE else error
+
+
+def _nothing() -> None:
+    """Cancels a get that has been answered."""
 
 
 def _queue_of(connection: ConnectionState, handle: Handle, options: GetOptions) -> LocalQueue:
