@@ -355,16 +355,23 @@ class Core:
             if source is not None:
                 source.taken(moves.tokens)
             arrived[moves.to_queue] = arrived.get(moves.to_queue, 0) + len(moves.tokens)
+        self._note_arrivals(arrived, unit)
+
+    def _note_arrivals(self, arrived: dict[str, int], unit: StoreUnit) -> None:
+        """So many messages have arrived on each of these queues."""
+        queues, now, depth_of = self.queues, self.scheduler.now(), self.store.depth
         for name, messages in arrived.items():
             queue = queues.get(name)
             if queue is not None:
                 queue.puts += messages
                 queue.last_put = now
-                self._announce_arrivals(queue, unit)
+                depth = depth_of(name)
+                if depth > queue.high_depth:  # noqa: PLR1730 -- one call less
+                    queue.high_depth = depth
+                if queue.triggers or queue.waiters.count or queue.consumers or queue.served is not None:
+                    self._announce_arrivals(queue, unit)
 
     def _announce_arrivals(self, queue: LocalQueue, unit: StoreUnit) -> None:
-        depth = self.store.depth(queue.name)
-        queue.high_depth = max(queue.high_depth, depth)
         if queue.triggers:
             for arrived in self.on_arrivals:
                 arrived(queue, unit)

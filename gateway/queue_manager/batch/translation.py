@@ -47,6 +47,19 @@ class _Resolved(NamedTuple):
     """MAXMSGL of the queue or of the queue manager, whichever is less."""
 
 
+class _Way(NamedTuple):
+    """Messages with one head that go onto a local queue as they are. It holds until an object changes."""
+
+    queue: LocalQueue
+    priority: int
+    longest: int
+    """How long a body may be."""
+
+
+_Name = tuple[str, str, int, bool, bytes]
+"""Queue, queue manager, priority and persistence of what is put, and its one head."""
+
+
 class _Heads(NamedTuple):
     """What some heads have in common."""
 
@@ -68,6 +81,7 @@ class Translator:
         self._confirmations: dict[tuple[str, int], Message] = {}
         """Messages that were fetched and ask for a confirmation of delivery when they are taken."""
         self._names: dict[tuple[str, str], _Resolved] = {}
+        self._ways: dict[_Name, _Way] = {}
         self._filled: dict[tuple[bytes, int], bytes] = {}
         """Heads by what they were put as, and the priority of their queue; until an object changes."""
         self._alike: dict[bytes, _Heads] = {}
@@ -85,13 +99,17 @@ class Translator:
         return self._resolve(queue, queue_manager).target
 
     def _resolve(self, queue: str, queue_manager: str) -> _Resolved:
+        self._forget_if_changed()
+        resolved = self._names.get((queue, queue_manager))
+        return self._resolve_anew(queue, queue_manager) if resolved is None else resolved
+
+    def _forget_if_changed(self) -> None:
         catalogue, names = self._core.catalogue, self._names
         if self._version != catalogue.version or len(names) > TARGETS_REMEMBERED:
             names.clear()
+            self._ways.clear()
             self._filled.clear()
             self._version = catalogue.version
-        resolved = names.get((queue, queue_manager))
-        return self._resolve_anew(queue, queue_manager) if resolved is None else resolved
 
     def _resolve_anew(self, queue: str, queue_manager: str) -> _Resolved:
         core = self._core
@@ -110,6 +128,7 @@ class Translator:
 
     def begin(self) -> None:
         """A frame begins."""
+        self._forget_if_changed()
         self._depths.clear()
         self._states.clear()
 
@@ -190,28 +209,40 @@ class Translator:
         heads, bodies = puts.heads, puts.bodies
         if not heads:
             return 0
-        if puts.queue.startswith(TOPIC_PREFIX):
-            self._placer.publish_columns(puts.queue.removeprefix(TOPIC_PREFIX), puts, own)
-            return sum(map(len, bodies))
-        target, queue, limit = self._resolve(puts.queue, puts.queue_manager)
         if len(heads) == 1:
-            length, longest, is_alike = len(bodies[0]), len(bodies[0]), True
+            length = longest = len(bodies[0])
+            is_alike = True
         else:
             length, longest = extent(bodies)
             is_alike = same(heads)
-        known = self._about(heads[0]) if is_alike else _about(heads)
+        name = puts.queue, puts.queue_manager, puts.priority, puts.persistent, heads[0]
+        way = self._ways.get(name) if is_alike else None
+        if way is None or longest > way.longest:
+            return length + self._put_anew(puts, own, submission, longest, name if is_alike else None)
+        self._claim(way.queue, len(heads))
+        lane = LanePuts(way.queue.name, puts.key, way.priority, puts.persistent, heads, bodies)
+        own.puts.append(lane)
+        submission.puts.append((puts, lane))
+        return length + len(heads[0])
+
+    def _put_anew(self, puts: Puts, own: StoreUnit, submission: Submission, longest: int, name: _Name | None) -> int:
+        """Put messages of which this was not done before, whose bodies are no longer than this; how long their heads
+        are. They have a name if all heads are one."""
+        heads, bodies = puts.heads, puts.bodies
+        if puts.queue.startswith(TOPIC_PREFIX):
+            self._placer.publish_columns(puts.queue.removeprefix(TOPIC_PREFIX), puts, own)
+            return 0
+        target, queue, limit = self._resolve(puts.queue, puts.queue_manager)
+        known = _about(heads) if name is None else self._about(heads[0])
         if puts.priority < 0 or not known.plain_reply:
             heads = self._as_put(puts, target, known)
         if queue is None or not known.quiet:
             target.check_put()
             self._placer.place_columns(target, replace(puts, heads=heads), own)
-            return length
+            return 0
         if puts.persistent and queue.temporary:
             raise MQError(mq.MQRC_PERSISTENT_NOT_ALLOWED, f"{queue.name} is a temporary dynamic queue")
-        if is_alike:
-            heads_length = longest_head = len(heads[0])
-        else:
-            heads_length, longest_head = extent(heads)
+        heads_length, longest_head = extent(heads) if name is None else (len(heads[0]), len(heads[0]))
         if longest_head + longest - MQMD_LENGTH > limit:
             check_lengths(self._core, queue, heads, bodies)
         self._claim(queue, len(heads))
@@ -221,9 +252,13 @@ class Translator:
         lane = LanePuts(queue.name, puts.key, priority, puts.persistent, heads, bodies)
         if not known.unlimited:
             lane.expiries = tuple(expiries(heads, self._core.now()))
+        elif name is not None and heads is puts.heads:
+            if len(self._ways) >= HEADS_REMEMBERED:
+                self._ways.clear()
+            self._ways[name] = _Way(queue, priority, limit - longest_head + MQMD_LENGTH)
         own.puts.append(lane)
         submission.puts.append((puts, lane))
-        return length + heads_length
+        return heads_length
 
     def _about(self, head: bytes) -> _Heads:
         """What can be said of messages with this head."""

@@ -147,22 +147,23 @@ class LaneNumbers:
 
     def __init__(self, defined: Sequence[LaneName] = ()) -> None:
         self.next = len(defined)
-        self._numbers: dict[LaneName, int] = {name: number for number, name in enumerate(defined)}
+        self.known: dict[LaneName, int] = {name: number for number, name in enumerate(defined)}
+        """Their numbers; `number` defines a lane that is not among them."""
         self.fresh: list[LaneName] = []
         """The lanes that the frame being made defines."""
 
     def begin(self) -> int:
         """Begin a frame; the first number it may define."""
-        if len(self._numbers) > self.REMEMBERED:
-            self._numbers = {}
+        if len(self.known) > self.REMEMBERED:
+            self.known = {}
         self.fresh = []
         return self.next
 
     def number(self, name: LaneName) -> int:
         """The lane's number within the segment."""
-        number = self._numbers.get(name)
+        number = self.known.get(name)
         if number is None:
-            number = self._numbers[name] = self.next
+            number = self.known[name] = self.next
             self.fresh.append(name)
             self.next += 1
         return number
@@ -170,7 +171,7 @@ class LaneNumbers:
     def take_back(self) -> None:
         """The frame is not written: its definitions do not count."""
         for name in self.fresh:
-            del self._numbers[name]
+            del self.known[name]
         self.next -= len(self.fresh)
         self.fresh = []
 
@@ -180,12 +181,14 @@ def encode_links(links: Links, lanes: LaneNumbers) -> tuple[list[Section], int]:
     length of a frame.
     """
     first = lanes.begin()
-    number = lanes.number
+    known, number = lanes.known.get, lanes.number
     sections: list[Section] = []
     if links.groups:
-        sections.append((Kind.GROUPS, 0, b"".join([GROUP.pack(number(name), rows) for name, rows in links.groups])))
+        sections.append(
+            (Kind.GROUPS, 0, b"".join([GROUP.pack(known(name) or number(name), rows) for name, rows in links.groups]))
+        )
     if links.takes:
-        takes = [TAKE.pack(number(name), count, at) for name, at, count in links.takes]
+        takes = [TAKE.pack(known(name) or number(name), count, at) for name, at, count in links.takes]
         sections.append((Kind.TAKES, 0, b"".join(takes)))
     if links.moves:
         moves = [MOVE.pack(number(m.lane), number(m.to_lane), m.first, m.to_first, m.length, 0) for m in links.moves]

@@ -95,11 +95,6 @@ def padded(length: int) -> int:
     return -(-length // BLOCK) * BLOCK
 
 
-def aligned(length: int) -> int:
-    """Rounded up to 8 bytes, where sections begin."""
-    return -(-length // 8) * 8
-
-
 def header_area(segment_size: int) -> int:
     """How many bytes each of the two header copies of a segment may take: a thousandth, at least one block."""
     return max(BLOCK, segment_size // 1024 // BLOCK * BLOCK)

@@ -6,7 +6,7 @@ Numbers go to new persistent rows first, then to moved messages, then to non-per
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TypeVar
@@ -79,8 +79,8 @@ def plan_unit(reader: Reader, under_way: UnderWay, unit: StoreUnit, number: int,
         puts += groups
         takes.append((move.queue, move.key, move.tokens))
     _plan_puts(plan, [group for group in puts if group.persistent])
-    for queue, key, tokens in takes:
-        _plan_takes(reader, under_way, plan, queue, key, tokens)
+    if takes:
+        _plan_takes(reader, under_way, plan, takes)
     if unit.moves:
         _plan_moves(reader, under_way, plan, [move for move in unit.moves if move.heads is None])
     _plan_volatile(plan, [group for group in puts if not group.persistent], time)
@@ -194,16 +194,20 @@ def _staying(under_way: UnderWay, plan: Plan, tokens: Sequence[int]) -> Sequence
     return [token for token in tokens if token & NUMBER_MASK not in leaving]
 
 
-def _plan_takes(reader: Reader, under_way: UnderWay, plan: Plan, queue: str, key: bytes, tokens: Sequence[int]) -> None:
-    if len(tokens) == 1 and not under_way.leaving:
-        found = reader.index.run_of(queue, key, tokens[0])
-        if found is not None:
-            (plan.volatile_takes if found[1] else plan.links.takes).append(found[0])
-            return
-    lookup = reader.index.runs_of(queue, key, consecutive(_staying(under_way, plan, tokens)))
-    for run, volatile in lookup.runs:
-        (plan.volatile_takes if volatile else plan.links.takes).append(run)
-    plan.missing += lookup.missing
+def _plan_takes(
+    reader: Reader, under_way: UnderWay, plan: Plan, takes: Iterable[tuple[str, bytes, Sequence[int]]]
+) -> None:
+    index, all_stay = reader.index, not under_way.leaving
+    for queue, key, tokens in takes:
+        if all_stay and len(tokens) == 1:
+            found = index.run_of(queue, key, tokens[0])
+            if found is not None:
+                (plan.volatile_takes if found[1] else plan.links.takes).append(found[0])
+                continue
+        lookup = index.runs_of(queue, key, consecutive(_staying(under_way, plan, tokens)))
+        for run, volatile in lookup.runs:
+            (plan.volatile_takes if volatile else plan.links.takes).append(run)
+        plan.missing += lookup.missing
 
 
 def _plan_moves(reader: Reader, under_way: UnderWay, plan: Plan, moves: list[LaneMoves]) -> None:

@@ -147,11 +147,19 @@ class Index:
         """Remove messages. Unknown ones are ignored: their segment was recycled, or they were moved."""
         released: Released = []
         gone: list[range] = []
+        queues = self.queues
         for name, first, count in runs:
-            lane = self.find(name)
+            queue = queues.get(name[0])
+            lane = queue.lanes.get(name[1]) if queue is not None else None
+            if lane is None or lane.rank != name[2]:
+                lane = self.find(name)
             if lane is None:
                 continue
-            lane.take(first, count, released)
+            place = lane.shift(first, count)
+            if place >= 0:  # as nearly always
+                released.append((place, count))
+            else:
+                lane.take(first, count, released)
             if not lane.depth and lane.key:
                 self._forget_if_empty(lane)
             gone.append(range(first, first + count))
@@ -248,8 +256,15 @@ class Index:
     def run_of(self, queue: str, key: bytes, token: int) -> tuple[TokenRun, bool] | None:
         """One message, and whether it is non-persistent; None if it is not there."""
         name, number = (queue, key, token >> NUMBER_BITS), token & NUMBER_MASK
-        lane = self.find(name)
-        place = lane.place(number) if lane is not None else -1
+        entry = self.queues.get(queue)
+        lane = entry.lanes.get(key) if entry is not None else None
+        if lane is None or lane.rank != name[2]:
+            lane = self.find(name)
+        place = -1
+        if lane is not None:
+            runs, at = lane.runs, lane.start
+            first = not lane.removed and at < len(runs) and runs[at] == number  # as nearly always
+            place = runs[at + 2] if first else lane.place(number)
         return (TokenRun(name, number, 1), bool(place >> ROW_BITS & VOLATILE)) if place >= 0 else None
 
     def runs_of(self, queue: str, key: bytes, wanted: Iterable[tuple[int, int]]) -> Found:
@@ -311,6 +326,8 @@ class Index:
         """How many messages a key has of at least this priority, locked ones included, as CURDEPTH counts them."""
         entry = self.queues.get(queue)
         lane = entry.lanes.get(key) if entry is not None else None
+        if lane is not None and lane.lower is None and not least:  # as nearly always
+            return lane.depth
         depth, lowest = 0, PRIORITIES - 1 - least
         while lane is not None and lane.rank <= lowest:
             depth += lane.depth

@@ -132,11 +132,7 @@ class Lane:
         return 3 * low
 
     def take(self, first: int, count: int, released: Released) -> int:
-        """Remove those of `count` numbers from `first` that are in the lane; how many they were."""
-        place = self.shift(first, count)
-        if place >= 0:  # as nearly always
-            released.append((place, count))
-            return count
+        """Remove those of `count` numbers from `first` that are in the lane, wherever they are; how many they were."""
         end, taken = first + count, 0
         while first < end:
             at = self.locate(first)

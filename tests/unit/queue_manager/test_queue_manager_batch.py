@@ -62,6 +62,29 @@ def test_a_refused_put_refuses_its_unit_alone(rig):
     assert rig.commit(Unit(puts=[puts("B", "1", "2", "3")])) == Outcome()
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [("PUT(DISABLED)", 2051), ("MAXMSGL(2)", 2030), ("MAXDEPTH(3)", 2053), ("MAXDEPTH(4)", 0), ("DEFPRTY(7)", 0)],
+)
+def test_a_change_holds_for_what_is_put_again_and_again(rig, change, reason):
+    for _ in range(3):
+        assert rig.commit(Unit(puts=[puts("A", "123")])) == Outcome()
+    rig.queue_manager.mqsc(f"ALTER QLOCAL(A) {change}")
+    outcome = rig.commit(Unit(puts=[puts("A", "123")]))
+    assert [one.reason for one in outcome.failures] == [reason] * bool(reason)
+    assert rig.queue_manager.depth("A") == (3 if reason else 4)
+
+
+def test_of_several_alike_the_longest_counts(rig):
+    rig.queue_manager.mqsc("ALTER QLOCAL(A) MAXMSGL(3)")
+    for texts, reasons in (("12",), []), (("123", "1"), []), (("1", "1234"), [2030]), (("1234",), [2030]):
+        outcome = rig.commit(Unit(puts=[puts("A", *texts)]))
+        assert [one.reason for one in outcome.failures] == reasons
+    assert rig.queue_manager.depth("A") == 3
+    outcome = rig.commit(Unit(puts=[puts("B", "1", "2"), puts("B", "3", "4")]))
+    assert [(one.puts, one.reason) for one in outcome.failures] == [(1, 2053)]
+
+
 def test_inhibited_and_too_big(rig):
     rig.queue_manager.mqsc("ALTER QLOCAL(A) PUT(DISABLED)\nALTER QLOCAL(B) MAXMSGL(4)")
     outcome = rig.commit(Unit(puts=[puts("A", "1"), puts("B", "12345")]))
