@@ -74,7 +74,8 @@ class Destination:
     def __init__(self, address: Address, policy: Policy) -> None:
         self.address = address
         queue, queue_manager, priority, persistent, syncpoint, retain = address
-        self.puts = Puts(queue, queue_manager, b"", priority, persistent, syncpoint=syncpoint, retain=retain)
+        # by position, which is faster: there may be one of these for each message
+        self.puts = Puts(queue, queue_manager, b"", priority, persistent, [], [], (), syncpoint, 0, 0, 0, (), retain)
         """The fast and the plain lane append to its columns directly."""
         self.policies = [(0, policy)]
         """The policies of the rules that put here, each with its first row."""

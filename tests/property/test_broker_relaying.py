@@ -70,6 +70,13 @@ class Side:
             else:
                 device.send(chunk)
 
+    def release(self, at):
+        """PUBRELs of all that is staged once it is, beginning with one of them."""
+        while self.bench.queues.commit():
+            pass
+        ids = list(self.devices[0].connection.session.inbound)
+        self.do(0, b"".join(writer.encode_acks(p.PUBREL, [number]) for number in ids[at:] + ids[:at]))
+
     def state(self):
         counters = self.bench.engine.counters
         sessions = [device.connection.session for device in self.devices]
@@ -80,6 +87,7 @@ class Side:
             [list(one.outflow.inflight) for one in sessions],
             [one.outflow.unfetched for one in sessions],
             self.devices[0].connection.inbound_pending,
+            sorted(sessions[0].inbound), sorted(sessions[0].staged_tokens),
             {name: [row[1:] for row in rows.values()] for name, rows in self.bench.queues.rows.items()},
             counters.packets_in, counters.packets_out, counters.bytes_in, counters.bytes_out,
             dict(counters.mqtt_publish_sent), dict(counters.messages_dropped), counters.messages_unrouted,
@@ -92,7 +100,7 @@ def publications(draw, version):
     """What a publisher sends at once."""
     made = b""
     for _ in range(draw(st.integers(1, 8))):
-        qos = draw(st.sampled_from([1, 1, 1, 0, 2]))
+        qos = draw(st.sampled_from([1, 1, 1, 0, 2, 2]))
         made += writer.encode_publish(
             version, draw(TOPICS), draw(st.binary(max_size=3) | st.binary(min_size=38, max_size=42)), qos,
             retain=draw(st.integers(0, 9)) == 9, packet_id=draw(st.integers(1, 30)) if qos else 0,
@@ -120,6 +128,7 @@ def stories(draw):
         st.tuples(subscribers, acks),
         st.tuples(subscribers, st.sampled_from(["drop", b"\xc0\x00"])),
         st.tuples(st.just(-1), st.just(b"")),
+        st.tuples(st.just(-2), st.integers(0, 9)),
     )
     return version, draw(st.lists(step, max_size=12))
 
@@ -136,8 +145,10 @@ def compare(version, steps):
     sides = [Side(version, in_runs=True), Side(version, in_runs=False)]
     for who, chunk in steps:
         for side in sides:
-            if who < 0:
+            if who == -1:
                 side.bench.queues.commit()
+            elif who < 0:
+                side.release(chunk)
             else:
                 side.do(who, chunk)
         assert sides[0].state() == sides[1].state()
@@ -149,6 +160,26 @@ def compare(version, steps):
 
 def slow_way(_connection, packet):
     raise AssertionError(f"{packet} was looked at alone")
+
+
+@pytest.mark.parametrize("form", [form for form in lanes.FORMS if "few" not in form])
+@pytest.mark.parametrize("version", [4, 5])
+def test_pubrels_of_one_topic_are_taken_at_once(form, version):
+    with lanes.lane(form):
+        side = Side(version, in_runs=True)
+        sent = [writer.encode_publish(version, b"a/1", b"%d" % at, 2, packet_id=at) for at in range(1, 6)]
+        side.do(0, b"".join(sent))
+        side.bench.queues.commit()
+        side.bench.engine.plain_lane.handlers[6] = slow_way
+        assert [packet[:2] for packet in side.devices[0].take()] == [(0x50, at) for at in range(1, 6)]
+        side.do(0, b"".join(writer.encode_acks(p.PUBREL, [at]) for at in range(1, 6)))
+        side.bench.queues.commit()
+        assert [packet[:2] for packet in side.devices[0].take()] == [(0x70, at) for at in range(1, 6)]
+        for device in (side.devices[1], side.devices[3]):
+            assert [packet[4] for packet in device.take()] == [b"1", b"2", b"3", b"4", b"5"]
+        session = side.devices[0].connection.session
+        assert not session.inbound
+        assert not session.staged_tokens
 
 
 @pytest.mark.parametrize("qos", [0, 1])

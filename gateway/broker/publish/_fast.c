@@ -49,7 +49,7 @@ static int take_packets(taking *of, PyObject *chunk)
     while (more == 1 && of->at + 4 <= of->end) { /* no packet that is taken is shorter */
         unsigned first = of->data[of->at];
         if ((first & 0xF0) == PUBLISH) more = first & QOS_2 ? take_staged(of, first) : take_publications(of, first);
-        else if (first == PUBREL) more = take_released(of);
+        else if (first == PUBREL) more = take_released(of, chunk);
         else more = first == PUBACK || first == PUBREC || first == PUBCOMP ? take_answers(of, chunk) : 0;
     }
     return more < 0 ? -1 : 0;
@@ -326,7 +326,7 @@ PyMODINIT_FUNC PyInit__fast(void)
     static const struct { PyObject **where; const char *name; } names[] = {
         {&s_close, "close"}, {&s_width, "width"}, {&s_open, "open"}, {&s_route, "route"}, {&s_aliased, "aliased"}, {&s_form, "form"}, {&s_head, "head"}, {&s_time, "time"}, {&s_escaped, "escaped"}, {&s_write, "write"}, {&s_unrouted, "unrouted"}, {&s_most, "most"}, {&s_relay, "relay"},
         {&s_admits, "admits"}, {&s_records, "records"}, {&s_staged_head, "staged_head"}, {&s_new_run, "new_run"}, {&s_stage, "stage"},
-        {&s_may_move, "may_move"}, {&s_move, "move"}, {&s_taken_records, "taken_records"}, {&s_ids, "ids"},
+        {&s_may_move, "may_move"}, {&s_move, "move"}, {&s_taken_records, "taken_records"}, {&s_release, "release"}, {&s_ids, "ids"},
         {&s_bodies, "bodies"}, {&s_size, "size"}, {&s_longest, "longest"}, {&s_joined, "joined"}, {&s_renew, "renew"},
         {&s_settle, "settle"}, {&s_keep, "keep"}, {&s_released, "released"}, {&s_failed, "failed"}, {&s_link, "link"}, {&s_can_keep, "can_keep"}, {&s_start, "start"}, {&s_step, "step"}, {&s_join, "join"},
     };

@@ -13,7 +13,7 @@ BUILT_FROM_THIS_FILE;
 enum { STAGED_ID = 2 }; /* bytes of the packet identifier before the payload in a staged record */
 enum { MOST = 512 }; /* publications in a run */
 
-static PyObject *s_admits, *s_records, *s_staged_head, *s_new_run, *s_stage, *s_may_move, *s_move, *s_taken_records, *s_ids, *s_bodies, *s_size,
+static PyObject *s_admits, *s_records, *s_staged_head, *s_new_run, *s_stage, *s_may_move, *s_move, *s_taken_records, *s_release, *s_ids, *s_bodies, *s_size,
     *s_longest;
 
 /* A list that an object has as attribute; NULL, with an error, where it is none. A new reference. */
@@ -470,7 +470,26 @@ static int release_records(taking *of)
     return more < 0 ? -1 : count > 0;
 }
 
-static int take_released(taking *of)
+/* PUBRELs of publications that have subscribers. */
+static int release_promised(taking *of, PyObject *chunk)
+{
+    PyObject *at = PyLong_FromSsize_t(of->at), *said = NULL;
+    if (at != NULL) said = PyObject_CallMethodObjArgs(of->turn->lane, s_release, of->connection, chunk, at, NULL);
+    Py_XDECREF(at);
+    Py_ssize_t count = said == NULL ? -1 : PyLong_AsSsize_t(said);
+    Py_XDECREF(said);
+    if (count < 0 || count > (of->end - of->at) / 4) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "more was released than was asked for");
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++, of->at += 4)
+        if (answer(of, PUBCOMP, (unsigned)(of->data[of->at + 2] << 8 | of->data[of->at + 3])) < 0) return -1;
+    of->completed += count;
+    if (of->is_5) of->in_flight += count;
+    return count > 0;
+}
+
+static int take_released(taking *of, PyObject *chunk)
 {
     unsigned packet_id = read_pubrel(of, of->at);
     PyObject *id = packet_id != 0 ? PyLong_FromLong((long)packet_id) : NULL;
@@ -480,6 +499,7 @@ static int take_released(taking *of)
     if (found == NULL) return PyErr_Occurred() ? -1 : 0;
     int is_run = PyObject_HasAttr(found, s_ids);
     int done = PyTuple_CheckExact(found) ? release_records(of) : is_run ? release_run(of, found) : 0;
+    if (done == 0 && PyTuple_CheckExact(found)) done = release_promised(of, chunk);
     Py_DECREF(found);
     return done;
 }

@@ -16,7 +16,7 @@ from gateway.bridge.form import Form, JsonCell, PacketIdCell, TimeCell, UserCell
 from gateway.bridge.inbound import timestamp
 from gateway.bridge.mqtt5 import escape_name
 from gateway.bridge.payload import Body
-from gateway.broker.batch import Columns, LinkedRuns, Move
+from gateway.broker.batch import Columns, Destination, LinkedRuns, Move
 from gateway.broker.deliver.fan_out import most_of
 from gateway.broker.limits import Limits
 from gateway.broker.publish.columns import length_of
@@ -31,7 +31,8 @@ from gateway.mqtt.properties import decode_publish
 from gateway.mqtt.reader import Reader
 from gateway.ports.state_queues import STAGED
 from gateway.session.connection import CLOSED, ONLINE, Connection
-from gateway.session.session import Session
+from gateway.session.publication import Publication
+from gateway.session.session import STAGED_ID, Session
 from gateway.session.staged_run import LEAST, StagedRun
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from gateway.broker.publish.qos2 import StagedRuns, Staging
     from gateway.broker.put_off import PutOff
 
+PUBREL_BEGINS = b"\x62\x02"
 NOBODYS = -2
 """The generation of no connection's routes."""
 SHORTEST = 5
@@ -109,7 +111,12 @@ class FastLane:
 
     def open(self, columns: Columns) -> None:
         """Open these columns."""
-        self.context.batch.destination(columns.address, columns.policy).open(columns)
+        batch, address = self.context.batch, columns.address
+        if batch.undo is None and address not in batch.destinations:  # as nearly always
+            batch.destinations[address] = destination = Destination(address, columns.policy)
+            destination.open(columns)
+        else:
+            batch.destination(address, columns.policy).open(columns)
 
     def head(
         self, form: Form, users: list[tuple[bytes, bytes]], expiry: int | None, payload: bytes | Body, packet_id: int
@@ -275,6 +282,56 @@ class FastLane:
         """Move messages of a staged run with the open batch."""
         route = connection.caches[run.first & 7][run.topic]
         self.staged_runs.move(connection.session, Move(run, first, rows, route.policies[0], connection))
+
+    def release(self, connection: Connection, data: bytes, at: int) -> int:
+        """Release publications of one topic, which has subscribers and at most one queue, from the PUBREL at `at` on,
+        as long as these follow one another; returns how many PUBRELs that were."""
+        tokens = connection.session.staged_tokens
+        inbound: dict[int, Any] = connection.session.inbound
+        topic, _, first, *rest = inbound[data[at + 2] << 8 | data[at + 3]]
+        route: Route | None = connection.caches[first & 7].get(topic)
+        if route is None or route.version != route.changes[0]:
+            route = self.route(connection, first, topic)
+        if route is None or rest or route.fast_path is not FastPath.PROMISED:
+            return 0
+        most, payloads = self.most(route), dict[int, bytes]()
+        for place in range(at, len(data) - 3, 4):
+            packet_id = data[place + 2] << 8 | data[place + 3]
+            one = inbound.get(packet_id)
+            if data[place : place + 2] != PUBREL_BEGINS or len(payloads) >= most or packet_id in payloads:
+                break
+            if not (type(one) is tuple and (one[0], *one[2:]) == (topic, first) and packet_id in tokens):
+                break
+            payloads[packet_id] = one[1][STAGED_ID:]
+        return len(payloads) if payloads and self._release_all(connection, route, payloads) else 0
+
+    def _release_all(self, connection: Connection, route: Route, payloads: dict[int, bytes]) -> bool:
+        """Release staged publications; whether that was done."""
+        fan_out, batch, session = self.fan_out, self.context.batch, connection.session
+        ids, columns, tails = list(payloads), list(payloads.values()), route.tails
+        tokens = [session.staged_tokens[packet_id] for packet_id in ids]
+        size, undo = length_of(columns), Undo(batch)
+        try:
+            if not fan_out.admits(route, len(ids), size):
+                return False
+            self.taken_records(session).extend(tokens)
+            if route.head:
+                destination = batch.destination(route.address, route.policies[0])
+                destination.released_rows.append((destination.rows, session, ids, tokens))
+            bodies = [tails[packet_id] + payload for packet_id, payload in payloads.items()] if route.head else []
+            fan_out.put(connection, route, bodies, [route.head] * len(ids))
+            fan_out.relay(route, session.client_id, columns, size)
+        except Exception:  # noqa: BLE001 -- as in `relay`
+            undo.take_back(batch)
+            return False
+        finally:
+            undo.keep()
+        for packet_id, token in zip(ids, tokens, strict=True):
+            del session.inbound[packet_id], session.staged_tokens[packet_id]
+            if route.head:  # they have had it, should the queue have to be waited for
+                like = Publication(route.wire_topic, payloads[packet_id], 2, retain=False, client_id=session.client_id)
+                batch.fanned[session, packet_id, token] = like
+        return True
 
     def taken_records(self, session: Session) -> list[Any]:
         """The tokens of the records of a session that the open batch takes; they go in the order of their PUBRELs."""

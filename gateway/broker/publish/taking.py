@@ -170,11 +170,7 @@ class Taking:
     def answer(self) -> None:
         """Add to the answers that the connection gets with the commit."""
         if self.answers:
-            known = self.replies.get(self.connection)
-            if known is None:
-                self.replies[self.connection] = self.answers
-            else:
-                known += self.answers
+            self.replies.setdefault(self.connection, []).extend(self.answers)
             self.answers = []
 
     # -- packets --
@@ -531,7 +527,16 @@ class Taking:
         staged = self.session.inbound.get(self._pubrel(self.at))
         if isinstance(staged, StagedRun):
             return self._release_run(staged)
-        return isinstance(staged, tuple) and self._release_records()
+        return isinstance(staged, tuple) and (self._release_records() or self._release_promised())
+
+    def _release_promised(self) -> bool:
+        """PUBRELs of publications that have subscribers."""
+        count, begin = self.lane.release(self.connection, self.data, self.at), self.at
+        self.at += 4 * count
+        self.answers += [b"\x70\x02" + self.data[at + 2 : at + 4] for at in range(begin, self.at, 4)]
+        self.completed += count
+        self.in_flight += count if self.version_5 else 0
+        return count > 0
 
     def _release_run(self, run: StagedRun) -> bool:
         """PUBRELs of a staged run, in its order."""
@@ -556,11 +561,9 @@ class Taking:
         session, begin, route = self.session, self.at, None
         inbound, tokens, taken = session.inbound, session.staged_tokens, self.lane.taken_records(session)
         last: tuple[bytes, int] | None = None
-        ids: list[int] = []
-        of_rows: list[Any] = []
+        ids, of_rows, tails = list[int](), list[Any](), dict[int, bytes]()
         heads: Any = None
         bodies: Any = None
-        tails: dict[int, bytes] = {}
         while packet_id := self._pubrel(self.at):
             staged = inbound.get(packet_id)
             if not isinstance(staged, tuple) or packet_id not in tokens:
