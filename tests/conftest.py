@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +17,20 @@ settings.register_profile(
     derandomize="MQGATE_EXPLORE" not in os.environ,
 )  # fmt: skip
 settings.register_profile("long", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
+WITH_SPARK = re.compile(r"tests/(spark/|fault/test_pipeline_(object_)?kills\.py)")
 settings.load_profile("long" if os.environ.get("MQGATE_LONG") else "ci")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files are shared out one by one, and those that want the Spark session go together: one Java, warmed up once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return "spark" if WITH_SPARK.match(nodeid) else super()._split_scope(nodeid)
+
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -92,8 +92,8 @@ def show(title: str, found: Found, base: str) -> None:
 class Bench:
     """A journal, the same rows as Parquet, and a session."""
 
-    def __init__(self, rows: int, times: int, work: Path, core: int | None = None) -> None:
-        self.rows, self.times, self.work, self.core = rows, times, work, core
+    def __init__(self, rows: int, times: int, work: Path, core: int | None = None, nice: int = 0) -> None:
+        self.rows, self.times, self.work, self.core, self.nice = rows, times, work, core, nice
         self.found: Found = {}
         write_journal(work / "j", rows, Fleet(devices=1000), frame=200)
         write_journal(work / "v", rows, Fleet(devices=1000, varying=True), frame=200)
@@ -247,7 +247,10 @@ class Bench:
         print(f"\nPut to readable at 1,000/s: median {middle:.2f} s, 99th percentile {late:.2f} s, {len(waits):,} rows")
 
     def ingestion(self) -> None:
-        """Acknowledged publications a second with and without a stream that reads what comes."""
+        """Acknowledged publications a second with and without a stream that reads what comes and steps back."""
+        for pid in cpu_seconds().keys() - {os.getpid()}:  # Spark's, as if it had been started by a job
+            for thread in Path(f"/proc/{pid}/task").glob("*"):
+                os.setpriority(os.PRIO_PROCESS, int(thread.name), self.nice)
         with Ingesting(self.work / "gateway", self.core) as gateway:
             alone, beside = gateway.rates(self.spark, self.work / "i")
         self.found |= {"ingestion alone": (alone, 0.0), "ingestion beside": (beside, 0.0)}
@@ -261,11 +264,12 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--core", type=int, help="the core that case `ingestion` gives the gateway; keep Spark off it")
+    parser.add_argument("--nice", type=int, default=10, help="Spark's nice value in case `ingestion`, as a job has it")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(names))
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=os.environ.get("MQGATE_BENCH_DIR")) as work:
-        bench = Bench(given.rows, given.times, Path(work), given.core)
+        bench = Bench(given.rows, given.times, Path(work), given.core, given.nice)
         for name in given.cases or names:
             getattr(bench, name)()
             sys.stdout.flush()

@@ -62,8 +62,7 @@ silver:
     key: [device]
     event_time: ts
     columns: [{{name: device, required: true}}, {{name: n, type: bigint}}, {{name: ts, type: timestamp, unit: ms}}]
-gold:
-  - {{table: gaps, kind: gaps, sequence: n}}
+{gold}
 restart: {{from: 100ms, times: 3}}
 nice: 0
 spark:
@@ -73,6 +72,8 @@ spark:
   spark.sql.adaptive.enabled: "false"
   spark.sql.shuffle.partitions: "1"
 """
+GOLD = "gold: [{table: gaps, kind: gaps, sequence: n}]" if LONG else ""
+"""What a gold table costs a cold session is a quarter of a short form."""
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +94,7 @@ class Rig:
         self.journal = folder / "journal"
         self.fleet = Fleet(devices=20)
         text = JOB.format(
-            journal=self.journal, bucket=BUCKET, prefix=prefix, endpoint=proxy.url, format=table_format
+            journal=self.journal, bucket=BUCKET, prefix=prefix, endpoint=proxy.url, format=table_format, gold=GOLD
         )  # fmt: skip
         if table_format == "iceberg":
             text += f"catalog: {{uri: 'sqlite:///{folder}/catalog.db'}}\n"
@@ -171,7 +172,8 @@ class Rig:
     def expect_exact(self) -> None:
         for table in ("bronze", "readings"):
             assert self._counted(table) == (self.fleet.sent, self.fleet.sent)
-        assert warehouse_of(self.job).rows("gaps") == [], "a gap that was none"
+        if self.job.gold:
+            assert warehouse_of(self.job).rows("gaps") == [], "a gap that was none"
 
     def _counted(self, table: str) -> tuple[int, int]:
         if self.job.format == "delta":

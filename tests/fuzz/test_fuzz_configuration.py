@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gateway.bridge.rehearsal import run_tests
-from gateway.config import load_settings
+from gateway.config.load import load_settings
 from gateway.config.model import Settings
 from gateway.config.schema import settings_schema
 from gateway.errors import ConfigurationError

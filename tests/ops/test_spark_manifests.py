@@ -51,6 +51,12 @@ def test_volumes_are_those_that_are_mounted(documents: dict[str, Any]) -> None:
     assert spec["arguments"] == [f"{at['job']}/job.yaml"]
 
 
+def test_both_sides_have_the_variables_of_object_storage(documents: dict[str, Any]) -> None:
+    spec = documents["SparkApplication"]["spec"]
+    for side in ("driver", "executor"):
+        assert spec[side]["envFrom"] == [{"secretRef": {"name": "mqgate-lake-storage", "optional": True}}]
+
+
 def test_the_application_is_restarted_and_new_enough(documents: dict[str, Any]) -> None:
     spec = documents["SparkApplication"]["spec"]
     assert documents["SparkApplication"]["apiVersion"] == "sparkoperator.k8s.io/v1beta2"
@@ -149,6 +155,8 @@ def test_spark_submit_makes_the_drivers_pod(tmp_path: Path, api: tuple[str, list
     (tmp_path / "spark-submit").chmod(0o755)
     environment = {**os.environ, "MASTER": address, "NAMESPACE": "plant", "JAVA_HOME": str(java), "EXECUTORS": "3"}
     environment |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", "KUBECONFIG": "/dev/null", "HOME": str(tmp_path)}
+    environment |= {"STORAGE_SECRET": "lake-storage", "AWS_REGION": "eu-south-2"}
+    environment.pop("AWS_ENDPOINT_URL", None)
     command = ["sh", str(SPARK / "submit.sh"), "/lake/jobs/telemetry.yaml", "--once"]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=280, check=False
@@ -168,5 +176,16 @@ def test_spark_submit_makes_the_drivers_pod(tmp_path: Path, api: tuple[str, list
     properties = next(
         each["data"]["spark.properties"] for each in created if each["kind"] == "ConfigMap" and "data" in each
     )
-    for line in ("spark.executor.instances=3", "spark.task.maxFailures=8", "secrets.mqgate-admin-token"):
+    variables = {each["name"]: each for each in container["env"]}
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        assert variables[name]["valueFrom"]["secretKeyRef"] == {"name": "lake-storage", "key": name}
+        assert f"spark.kubernetes.executor.secretKeyRef.{name}=lake-storage\\:{name}" in properties
+    assert variables["AWS_REGION"]["value"] == "eu-south-2"
+    assert "AWS_ENDPOINT_URL" not in variables
+    for line in (
+        "spark.executorEnv.AWS_REGION=eu-south-2",
+        "spark.executor.instances=3",
+        "spark.task.maxFailures=8",
+        "secrets.mqgate-admin-token",
+    ):
         assert line in properties

@@ -16,6 +16,7 @@ import pytest
 from free_ports import free_port
 
 from gateway.pipeline.jobs.job import parse_job
+from gateway.pipeline.jobs.status import job_status, status_lines
 
 DEVICES, READINGS = 10, 25
 JOB = """
@@ -26,6 +27,7 @@ source:
   path: {data}
   url: http://127.0.0.1:{admin}
   token_file: {data}/admin.token
+  max_messages: 150
   purge_delay: 0s
 warehouse: {lake}
 trigger: 0s
@@ -92,7 +94,9 @@ def test_gold_is_what_the_devices_sent(spark: Any, gateway: tuple[Path, int, int
         for device in range(DEVICES):
             messages = [(f"plant/dev{device}", payload(device, n), 1, False) for n in part]
             publish.multiple(messages, hostname="127.0.0.1", port=mqtt, client_id=f"dev{device}")
-        JobRun(spark, job).run(once=True)
+    assert JobRun(spark, job).run(once=True).batches == 2, "the second begins with the state of the first"
+    (line,) = [line for line in status_lines(job_status(job)) if "group spark" in line]
+    assert line.endswith("0 behind, nobody reads"), "the lease is given back to the gateway"
     rows = spark.read.parquet(str(tmp_path / "lake/readings")).where("status = 'ok'").collect()
     assert sorted((row.device, row.n) for row in rows) == sorted((f"dev{d}", n) for d in range(DEVICES) for n in sent)
     assert {row.topic for row in rows} == {f"plant/dev{device}" for device in range(DEVICES)}

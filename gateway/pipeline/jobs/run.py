@@ -20,6 +20,7 @@ from gateway.pipeline.errors import PipelineError
 from gateway.pipeline.jobs.folder_tables import FolderTables, rows_in
 from gateway.pipeline.jobs.followers import by_day, follower_of
 from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.jobs.leases import give_back
 from gateway.pipeline.jobs.micro_batch import MicroBatchWriter, includes_raw
 from gateway.pipeline.jobs.object_tables import ObjectTables
 from gateway.pipeline.jobs.priority import step_back, steps_back_here
@@ -183,6 +184,7 @@ class JobRun:
             return self._run(once=once, wait=wait)
         finally:
             self.close()
+            give_back(self.inputs)
 
     def _run(self, *, once: bool, wait: Callable[[float], None]) -> JobProgress:
         failures = 0

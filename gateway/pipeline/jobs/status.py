@@ -50,11 +50,11 @@ def group_status(job: Job) -> list[dict[str, Any]]:
     """The groups of a job's queue manager; of several sources the group of each, and what is wrong where one of them
     cannot be asked."""
     if not job.sources:
-        return _groups(job.inputs[0])
+        return groups_of(job.inputs[0])
     found = []
     for each in job.inputs:
         try:
-            mine = [group for group in _groups(each) if group["name"] == each.group]
+            mine = [group for group in groups_of(each) if group["name"] == each.group]
         except (PipelineError, OSError) as error:
             found.append({"source": each.name, "name": each.group, "queues": each.source.queue, "trouble": str(error)})
         else:
@@ -62,7 +62,7 @@ def group_status(job: Job) -> list[dict[str, Any]]:
     return found
 
 
-def _groups(each: Input) -> list[dict[str, Any]]:
+def groups_of(each: Input) -> list[dict[str, Any]]:
     """All groups of the queue manager: asked of the gateway if it has an address, otherwise read from the journal's
     files without a lock."""
     source = each.source

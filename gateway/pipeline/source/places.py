@@ -11,6 +11,7 @@ SCHEMES = ("s3", "gs", "abfss")
 """Object storage, by the names that most programs use."""
 FOLDER = "folder://"
 """Before the path of a folder whose files are treated as objects: a warehouse of Iceberg tables on a file system."""
+OF_HADOOP = ("hdfs", "webhdfs", "swebhdfs", "viewfs")
 OTHER_NAMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}
 """What Hadoop and others call the same."""
 
@@ -42,6 +43,14 @@ def staging_place(given: str) -> str:
 
 def warehouse_place(given: str) -> str:
     """A folder or an address of object storage; Wrong for anything else."""
+    found = SCHEME.match(given)
+    if found is not None and found[1].lower() in OF_HADOOP:
+        raise Wrong(
+            f"{given!r}: a warehouse on HDFS is refused, because what a commit relies on there could not be tried",
+            "mount it on all hosts (Hadoop's NFS gateway, or FUSE) and give the folder's path with format parquet or "
+            "delta; or use its S3 gateway (s3://) where it has one; or land elsewhere and copy the committed files, "
+            "which `mqgate pipeline files` names",
+        )
     if not is_object_place(given):
         return plain_folder(given)
     place = at_scheme(given).rstrip("/")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.config import load_settings
 from gateway.config.changes import changes
+from gateway.config.load import load_settings
 
 
 def test_equal_settings_have_no_changes():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.config import display, load_settings
+from gateway.config.load import display, load_settings
 from gateway.errors import ConfigurationError
 
 DESIGN = """

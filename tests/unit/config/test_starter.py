@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gateway.config import load_settings
+from gateway.config.load import load_settings
 from gateway.config.model import Settings
 from gateway.config.source import read_yaml
 from gateway.config.starter import starter_settings

@@ -46,7 +46,7 @@ def test_a_job_says_where(table_format: str) -> None:
     assert "a warehouse may also be on object storage (s3://, gs://, abfss://)" in told[1]
 
 
-@pytest.mark.parametrize(("name", "place"), [("path", "s3a://b/x"), ("staging", "hdfs://b/x")])
+@pytest.mark.parametrize(("name", "place"), [("path", "s3a://b/x"), ("staging", "ftp://b/x")])
 def test_an_option_is_named(name: str, place: str) -> None:
     with pytest.raises(WrongOption, match=f"option '{name}': '{place}' is not a folder"):
         Options.read({"queue": "Q", name: place})
@@ -61,6 +61,12 @@ def test_an_option_is_named(name: str, place: str) -> None:
 )  # fmt: skip
 def test_a_warehouse_may_be_on_object_storage(given: str, place: str) -> None:
     assert warehouse_place(given) == place
+
+
+@pytest.mark.parametrize("place", ["hdfs://names:8020/lake", "HDFS:///lake", "webhdfs://names/lake", "viewfs://all/x"])
+def test_hdfs_is_refused_with_three_ways_out(place: str) -> None:
+    with pytest.raises(Wrong, match=r"on HDFS is refused.*mount it on all hosts.*s3://.*mqgate pipeline files"):
+        warehouse_place(place)
 
 
 def test_object_storage_has_a_bucket_and_no_checkpoint() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.config import load_acl, load_settings
+from gateway.config.load import load_acl, load_settings
 from gateway.config.security import AclEntry
 from gateway.errors import ConfigurationError
 from gateway.routing import acl

@@ -1,0 +1,49 @@
+"""Gives back the leases of a run that has ended. Spark ends the process that plans without a word to it, and the next
+driver on another host would have to wait until the lease has run out."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from gateway.errors import MqgateError
+from gateway.pipeline.jobs.sources import Input
+from gateway.pipeline.jobs.status import groups_of
+from gateway.pipeline.journal.groups import is_dead
+from gateway.pipeline.source.http_access import HttpAccess
+from gateway.pipeline.source.options import Options
+from gateway.pipeline.source.queue_access import JournalAccess, QueueAccess
+
+PATIENCE = 2.0
+"""Seconds until the process that planned is gone; what is not given back runs out."""
+PAUSE = 0.05
+
+
+def give_back(inputs: Sequence[Input], pause: Callable[[float], None] = time.sleep) -> None:
+    """Give back what ended processes of this host hold. What cannot be asked is left to run out."""
+    for each in inputs:
+        with suppress(MqgateError, OSError, ValueError):
+            _give_back(each, pause)
+
+
+def _give_back(each: Input, pause: Callable[[float], None]) -> None:
+    held = next((one for one in groups_of(each) if one["name"] == each.group and one["owner"]), None)
+    if held is None or held["expires"] < time.time():
+        return
+    until = time.monotonic() + PATIENCE
+    while not is_dead(held["owner"], socket.gethostname()):
+        if time.monotonic() > until:
+            return
+        pause(PAUSE)
+    access_to(each).release(each.group, held["epoch"])
+
+
+def access_to(each: Input) -> QueueAccess:
+    """Where the source's cursors are kept."""
+    source = each.source
+    if source.url:
+        return HttpAccess(Options(url=source.url, token_file=source.token_file, ca_file=source.ca_file))
+    return JournalAccess(Path(source.path))
