@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from device_fleet import EPOCH_MS, SMALL, Fleet, descriptor, put, reading, write_journal
+from spark_queries import ended
 
 from gateway.mq import dlh, mqmd
 from gateway.pipeline.jobs.job import parse_job
@@ -261,9 +262,8 @@ def test_a_running_gateway_over_http(spark: Any, tmp_path: Path) -> None:
         stream = reader.options(maxMessagesPerTrigger="600").load()
         for _ in range(2):
             writer = stream.writeStream.format("parquet").option("path", str(tmp_path / "out"))
-            writer.option("checkpointLocation", str(tmp_path / "c")).trigger(
-                availableNow=True
-            ).start().awaitTermination()
+            writer = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+            ended(writer.start)
             put(served.store, "TELEMETRY.B", *fleet.batch(50))
         assert spark.read.parquet(str(tmp_path / "out")).selectExpr("count(*)", "count(DISTINCT seq)").first() == (
             1050,

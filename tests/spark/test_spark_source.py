@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from device_fleet import SMALL, Fleet, descriptor, put, reading, write_journal
+from spark_queries import ended
 
 from gateway.mq import mqmd
 from gateway.pipeline.journal.owner import opened
@@ -104,17 +105,20 @@ def stream(spark: Any, path: Path, work: Path, **options: str) -> Any:
     return writer.trigger(availableNow=True).start()
 
 
+def landed(spark: Any, path: Path, work: Path, **options: str) -> Any:
+    return ended(lambda: stream(spark, path, work, **options))
+
+
 def test_a_stream_reads_all_and_depth_reaches_zero(spark: Any, tmp_path: Path) -> None:
     journal, work = tmp_path / "j", tmp_path / "w"
     fleet = write_journal(journal, 3000)
-    query = stream(spark, journal, work, maxMessagesPerTrigger="1000")
-    query.awaitTermination()
+    query = landed(spark, journal, work, maxMessagesPerTrigger="1000")
     assert [progress.numInputRows for progress in query.recentProgress if progress.numInputRows] == [1000, 1000, 1000]
     behind = [progress.sources[0] for progress in query.recentProgress if progress.numInputRows]
     told = [(json.loads(each.endOffset)["messages"], json.loads(each.latestOffset)["messages"]) for each in behind]
     assert told == [(1000, 3000), (2000, 3000), (3000, 3000)], "the backlog, as the query's progress has it"
     write_journal(journal, 500, fleet)
-    stream(spark, journal, work).awaitTermination()
+    landed(spark, journal, work)
     assert spark.read.parquet(str(work / "out")).selectExpr("count(*)", "count(DISTINCT seq)").first() == (3500, 3500)
     with opened(journal) as owner:
         group = owner.group("test")
@@ -163,7 +167,7 @@ def test_a_stream_begins_at_a_time_and_has_no_end(spark: Any, tmp_path: Path) ->
     time.sleep(0.01)
     since = time.time()
     write_journal(journal, 200, fleet)
-    stream(spark, journal, tmp_path / "w", startingTimestamp=f"{since:.6f}").awaitTermination()
+    landed(spark, journal, tmp_path / "w", startingTimestamp=f"{since:.6f}")
     assert spark.read.parquet(str(tmp_path / "w/out")).count() == 200
     from gateway.pipeline.errors import WrongOption
     from gateway.pipeline.source.options import Options
@@ -194,7 +198,7 @@ def test_a_second_driver_is_refused(spark: Any, tmp_path: Path) -> None:
     with opened(journal) as owner:
         owner.acquire(ConsumerGroup("test", "TELEMETRY.*"), "elsewhere:1", 60.0)
     with pytest.raises(Exception, match="is read by elsewhere:1"):
-        stream(spark, journal, tmp_path / "w").awaitTermination()
+        landed(spark, journal, tmp_path / "w")
 
 
 def test_messages_taken_by_somebody_else_are_noticed(spark: Any, tmp_path: Path) -> None:
