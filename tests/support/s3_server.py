@@ -1,5 +1,5 @@
 """An S3 server on loopback, and a proxy in front of it that lets chosen requests fail: refused, lost before they
-arrive, or carried out with their answer lost."""
+arrive, carried out with their answer lost, or not answered at all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class Fault:
     path: str
     """A regular expression that is found in the path."""
     does: str
-    """`lost` before the server sees it, `answer lost` after it, or a status code."""
+    """`lost` before the server sees it, `answer lost` after it, `no answer` until the client gives up (the server has
+    carried it out), or a status code."""
     times: int = 1
     then: Callable[[], None] | None = None
     """Called where the request, or its answer, is lost."""
@@ -83,6 +84,9 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
             if fault is not None:
                 if fault.then is not None:
                     fault.then()
+                if fault.does == "no answer":
+                    with suppress(OSError):
+                        self.connection.recv(1)  # nothing, when the client closes
                 self._hang_up()
                 return
             with suppress(BrokenPipeError, ConnectionResetError):  # a client that was killed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from s3_server import BUCKET, CREDENTIALS, MANIFEST, Fault, Proxy, environment, s3_server
@@ -110,6 +111,16 @@ def test_a_commit_whose_request_fails(proxy: Proxy, job: Job, does: str) -> None
     staged(landing, 1).land()
     assert seqs(job) == list(range(20))
     assert ObjectManifest(store_of(job)).state.number == 2
+
+
+def test_a_commit_that_is_not_answered(proxy: Proxy, job: Job) -> None:
+    """The entry is there; the client hears nothing until its time is over, and recognises it."""
+    landing = ObjectLanding(ObjectStore(job.warehouse, replace(job.storage.settings, timeout=0.5)), job.name)
+    batch = staged(landing, 0)
+    proxy.faults.append(Fault("PUT", MANIFEST, "no answer"))
+    batch.land()
+    assert seqs(job) == list(range(10))
+    assert ObjectManifest(store_of(job)).state.number == 1
 
 
 def test_a_commit_that_arrives_though_its_driver_gave_up(proxy: Proxy, job: Job) -> None:
