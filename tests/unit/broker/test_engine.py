@@ -215,6 +215,7 @@ def test_long_client_identifiers_of_mqisdp(version, strict, accepted):
     device = bench.device(version, "d" * 24).connect()
     assert device.take()[0][1].reason == (0 if accepted else 2)
     assert device.wire.closed is not accepted
+    assert bench.engine.counters.mqtt_connects["bench", "3.1", "bad_client_id"] == (not accepted)
 
 
 def test_response_information_begins_as_the_settings_say():
