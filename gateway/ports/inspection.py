@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 from gateway.ports.batch import Outcome, Unit
@@ -70,8 +71,8 @@ class Inspects(Protocol):
     def remove(self, name: str, tokens: list[Any]) -> int:
         """Take messages away for good; how many."""
 
-    def clear(self, name: str) -> int:
-        """Remove every message; how many."""
+    def clear(self, name: str) -> Iterator[int]:
+        """Remove every message that is in no unit of work, some at a time; how many each time."""
 
     def commit(self, unit: Unit) -> Outcome:
         """Commit puts and takes in one unit of work and wait for it."""

@@ -16,6 +16,7 @@ from gateway.ports.inspection import PAGE_BYTES, QueueRow, Seen
 from gateway.queue_manager.batch.stored_messages import complete
 from gateway.queue_manager.commands.display_rows import describe
 from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.objects.administration import CLEARED_AT_ONCE
 from gateway.queue_manager.objects.catalogue import Definition
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.store.unit import LaneTakes, Message, StoreUnit
@@ -134,15 +135,12 @@ class Inspection:
             self._core.commit(StoreUnit(takes=[LaneTakes(local.name, b"", free)]))
             return before - self._core.depth(local)
 
-    def clear(self, name: str) -> int:
-        """Remove every message that is not in a unit of work; how many."""
-        removed = 0
-        while page := [seen.token for seen in self.browse(name, 1000) if not seen.locked]:
-            count = self.remove(name, page)
-            removed += count
-            if not count:
-                break
-        return removed
+    def clear(self, name: str) -> Iterator[int]:
+        """Remove every message that is in no unit of work, some at a time; how many each time. They are not read."""
+        with self._core.entered():
+            tokens = self._core.store.tokens(self._local(name).name, b"")
+        for begin in range(0, len(tokens), CLEARED_AT_ONCE):
+            yield self.remove(name, list(tokens[begin : begin + CLEARED_AT_ONCE]))
 
     def commit(self, unit: Unit) -> Outcome:
         """Commit a unit of the batch port and wait for it. On a full disk nothing is put that takes nothing away."""

@@ -42,12 +42,25 @@ def test_a_listing_of_all(filled: Attacked) -> None:
         assert filled.running.api("GET", "/dlq?destination=ELSEWHERE")["total"] == 0
 
 
+def test_a_thousand_are_moved_and_moved_back(filled: Attacked) -> None:
+    api = filled.running.api
+    places = (api("GET", "/dlq?limit=1")["items"][0]["queue"], "MQGATE.DEFAULT")
+    for name, to in (places, places[::-1]):
+        first = api("GET", f"/queues/{name}/messages?limit=500")
+        items = first["items"] + api("GET", f"/queues/{name}/messages?limit=500&after={first['next']}")["items"]
+        with filled.budget():
+            moved = api("POST", f"/queues/{name}/move", {"to": to, "tokens": [one["token"] for one in items]})
+        assert (moved["done"], moved["failed"]) == (1000, [])
+
+
 def test_a_replay_and_a_purge_of_all(filled: Attacked) -> None:
     with filled.budget():
         found = filled.running.api("POST", "/dlq/replay", {"limit": 300, "to": "MQGATE.DEFAULT"})
         assert found["done"] == 300
         assert filled.running.api("POST", "/dlq/replay", {"dry_run": True})["matched"] == COUNT - 300
         assert filled.running.api("POST", "/dlq/purge", {"limit": 1_000_000})["done"] == COUNT - 300
+        cleared = filled.running.api("DELETE", "/queues/MQGATE.DEFAULT/messages?confirm=MQGATE.DEFAULT")
+        assert cleared["removed"] == 300
 
 
 def test_a_browse_of_long_messages(filled: Attacked) -> None:

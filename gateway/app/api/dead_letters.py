@@ -6,18 +6,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from itertools import count
 from typing import Any
 
 from gateway.app.api import set_aside, through_rules
-from gateway.app.api.queues import QueueViews, problem_of, summary
+from gateway.app.api.queues import InSlices, QueueViews, Work, problem_of, summary
 from gateway.bridge import deadletter
 from gateway.bridge.explain import reason_name
 from gateway.bridge.message import read_message
 from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import chain, dlh, mqmd
 from gateway.mq.constants import name_of_reason
-from gateway.net.calls import OPERATOR, VIEWER, Answered, Call, Endpoint, Later, Problem, endpoint
+from gateway.net.calls import OPERATOR, VIEWER, Call, Endpoint, Problem, endpoint
 from gateway.ports.batch import Puts, Takes, Unit
 from gateway.ports.inspection import Inspects, Seen, is_last
 from gateway.ports.state_queues import SET_ASIDE
@@ -27,10 +26,6 @@ PAGE = 500
 REPLAY_AT_ONCE = 100
 
 
-InSlices = Callable[[str, Callable[[], Iterator[None]]], None]
-"""Has named work done a little at a time, so that devices are served in between."""
-Work = Generator[None, None, tuple[int, object]]
-"""What an answer takes: a step for each message, in the end status and answer."""
 RuleOf = Callable[[str, str | None], str | None]
 """The rule of a dead letter by its destination and topic, as the rules are now."""
 
@@ -58,6 +53,8 @@ def dead_letter_endpoints(
 class DeadLetterViews(QueueViews):
     """What the API says of dead letters."""
 
+    what = "dead letters"
+
     def __init__(
         self,
         inspection: Inspects | None,
@@ -68,38 +65,12 @@ class DeadLetterViews(QueueViews):
         in_slices: InSlices | None = None,
         table: Callable[[], Table] | None = None,
     ) -> None:
-        super().__init__(inspection)
+        super().__init__(inspection, in_slices=in_slices)
         self._table = table
-        self._in_slices = in_slices
-        self._numbers = count(1)
         self._queue = queue
         self._rule_of = rule_of
         self._replayed = replayed
         self._replays = replays
-
-    def _answered(self, work: Work) -> tuple[int, object]:
-        """The answer, now or when it is there: a queue may hold a hundred thousand."""
-        in_slices = self._in_slices
-        if in_slices is None:
-            try:
-                while True:
-                    next(work)
-            except StopIteration as over:
-                found: tuple[int, object] = over.value
-                return found
-
-        def begin(answered: Answered) -> None:
-            def steps() -> Iterator[None]:
-                try:
-                    found = yield from work
-                except Exception as error:  # noqa: BLE001 -- told apart where it is answered
-                    answered(error)
-                else:
-                    answered(found)
-
-            in_slices(f"dead letters {next(self._numbers)}", steps)
-
-        return 200, Later(begin)
 
     def _name(self, selection: dict[str, Any]) -> str:
         """The queue that a call is about: the dead-letter queue, or that of what is set aside."""

@@ -28,12 +28,14 @@ from gateway.session.record import key_of
 
 def endpoints(parts: Parts, tracer: Tracer, reload: Callable[[], None], drain: Callable[[], None]) -> list[Endpoint]:
     """Everything below /api/v1, as openapi.json describes it."""
+    in_slices = parts.engine.context.slices.run if parts.inquiries is None else None
     of_queues = [
         *audit_endpoints(parts.inspection),
         *queue_endpoints(
             parts.inspection,
             lambda: rules_by_queue(parts.table),
             parts.history.queue_rates if parts.inquiries is None else lambda _queue: None,
+            in_slices,
         ),
         *dead_letter_endpoints(
             parts.inspection,
@@ -41,7 +43,7 @@ def endpoints(parts: Parts, tracer: Tracer, reload: Callable[[], None], drain: C
             lambda destination, topic: rule_of(parts.table, destination, topic),
             lambda rule, ok: _count(parts, rule, ok=ok),
             Replays(lambda queue, key: _refusal(parts, queue, key), lambda key, record: _publish(parts, key, record)),
-            parts.engine.context.slices.run if parts.inquiries is None else None,
+            in_slices,
             lambda: parts.table,
         ),
     ]

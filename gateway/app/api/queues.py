@@ -7,14 +7,15 @@ import binascii
 import re
 import time
 from codecs import getincrementaldecoder
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import chain, mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
-from gateway.net.calls import MAX_BODY, OPERATOR, VIEWER, Call, Endpoint, Problem, endpoint
+from gateway.net.calls import MAX_BODY, OPERATOR, VIEWER, Answered, Call, Endpoint, Later, Problem, endpoint
 from gateway.ports.batch import Puts, Takes, Unit
 from gateway.ports.inspection import Inspects, QueueRow, Seen, is_last
 from gateway.ports.state_queues import AUDIT, DEFAULT, PREFIX
@@ -46,13 +47,21 @@ def _no_rules(_queue: str) -> list[str]:
 
 RatesOf = Callable[[str], tuple[float, float] | None]
 """Messages a second put to a queue and got from it."""
+InSlices = Callable[[str, Callable[[], Iterator[None]]], None]
+"""Has named work done a little at a time, so that devices are served in between."""
+Work = Generator[None, None, tuple[int, object]]
+"""What an answer takes, step by step; in the end status and answer."""
 
 
 def queue_endpoints(
-    inspection: Inspects | None, rules: RulesNow = lambda: _no_rules, rates: RatesOf = lambda _queue: None
+    inspection: Inspects | None,
+    rules: RulesNow = lambda: _no_rules,
+    rates: RatesOf = lambda _queue: None,
+    in_slices: InSlices | None = None,
 ) -> list[Endpoint]:
-    """The endpoints of this module. `rules`: asked at each request which rules name a queue."""
-    views = QueueViews(inspection, rules, rates)
+    """The endpoints of this module. `rules`: asked at each request which rules name a queue. `in_slices`: set where
+    devices are served by the same thread."""
+    views = QueueViews(inspection, rules, rates, in_slices)
     return [
         endpoint("GET", "/queues", VIEWER, views.listing),
         endpoint("GET", "/queues/{queue}", VIEWER, views.show),
@@ -68,12 +77,45 @@ def queue_endpoints(
 class QueueViews:
     """What the API says of queues, over an inspection of the queue manager."""
 
+    what = "queues"
+    """For the log, where it takes long."""
+
     def __init__(
-        self, inspection: Inspects | None, rules: RulesNow = lambda: _no_rules, rates: RatesOf = lambda _queue: None
+        self,
+        inspection: Inspects | None,
+        rules: RulesNow = lambda: _no_rules,
+        rates: RatesOf = lambda _queue: None,
+        in_slices: InSlices | None = None,
     ) -> None:
         self._inspection = inspection
         self._rules = rules
         self._rates = rates
+        self._in_slices = in_slices
+        self._numbers = count(1)
+
+    def _answered(self, work: Work) -> tuple[int, object]:
+        """The answer, now or when it is there: a queue may hold a hundred thousand."""
+        in_slices = self._in_slices
+        if in_slices is None:
+            try:
+                while True:
+                    next(work)
+            except StopIteration as over:
+                found: tuple[int, object] = over.value
+                return found
+
+        def begin(answered: Answered) -> None:
+            def steps() -> Iterator[None]:
+                try:
+                    found = yield from work
+                except Exception as error:  # noqa: BLE001 -- told apart where it is answered
+                    answered(error)
+                else:
+                    answered(found)
+
+            in_slices(f"{self.what} {next(self._numbers)}", steps)
+
+        return 200, Later(begin)
 
     @property
     def inspection(self) -> Inspects:
@@ -159,17 +201,25 @@ class QueueViews:
                 raise Problem(409, "Not allowed", f"{queue} holds the gateway's own state")
         if name == to:
             raise Problem(400, "Bad request", "`to` is another queue")
-        tokens, done, failed = [str(token) for token in call.body.get("tokens", ())], 0, list[dict[str, object]]()
+        return self._answered(self._move(name, to, [str(token) for token in call.body.get("tokens", ())]))
+
+    def _move(self, name: str, to: str, tokens: list[str]) -> Work:
+        done, failed = 0, list[dict[str, object]]()
         try:
-            page = [self.inspection.message(name, self.token(one)) for one in tokens] if tokens else None
-            for seen in self.inspection.browse(name, MOVED_AT_ONCE) if page is None else page:
+            for seen in self._chosen(name, tokens) if tokens else self.inspection.browse(name, MOVED_AT_ONCE):
                 problem = self._moved(name, to, seen)
                 done += problem is None
                 if problem is not None:
                     failed.append({"token": str(seen.token), "reason": problem.reason, "text": str(problem)})
+                yield
         except MQError as error:
             raise problem_of(error) from error
         return 200, {"matched": done + len(failed), "done": done, "failed": failed}
+
+    def _chosen(self, name: str, tokens: list[str]) -> Iterator[Seen]:
+        """One at a time: together they may be long."""
+        for one in tokens:
+            yield self.inspection.message(name, self.token(one))
 
     def _moved(self, name: str, to: str, seen: Seen) -> MQError | None:
         if seen.locked:
@@ -219,10 +269,17 @@ class QueueViews:
             raise Problem(400, "Not confirmed", "repeat the queue's name in `confirm`")
         if name.startswith(PREFIX) and name != DEFAULT:
             raise Problem(409, "Not allowed", "this queue holds the gateway's own state; purge clients instead")
+        return self._answered(self._clear(name))
+
+    def _clear(self, name: str) -> Work:
+        removed = 0
         try:
-            return 200, {"removed": self.inspection.clear(name)}
+            for some in self.inspection.clear(name):
+                removed += some
+                yield
         except MQError as error:
             raise problem_of(error) from error
+        return 200, {"removed": removed}
 
 
 def _not_the_trail(call: Call) -> None:

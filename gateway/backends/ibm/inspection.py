@@ -10,7 +10,7 @@ import calendar
 import fnmatch
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -161,15 +161,13 @@ class IbmInspection:
 
         return self._act(act)
 
-    def clear(self, name: str) -> int:
-        """Remove every message that is in no unit of work; returns how many."""
-        removed = 0
+    def clear(self, name: str) -> Iterator[int]:
+        """Remove every message that is in no unit of work, some at a time; how many each time."""
         while page := self.browse(name, PAGE):
             count = self.remove(name, [seen.token for seen in page])
-            removed += count
+            yield count
             if not count:
                 break
-        return removed
 
     def commit(self, unit: Unit) -> Outcome:
         """Puts with the context they have and takes, in one unit of work."""
