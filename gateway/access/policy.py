@@ -209,8 +209,14 @@ def authenticator_of(settings: Settings) -> Authenticator | None:
         found: Authenticator = getattr(importlib.import_module(module), function)
     except ModuleNotFoundError as error:
         fix = f"put {module}.py into {beside}, or its directory into PYTHONPATH"
-        raise ConfigurationError([Finding("security.authenticator", 1, 1, f"{name}: {error}", fix)]) from error
+        raise ConfigurationError([_of_authenticator(settings, error, fix)]) from error
     except (ImportError, AttributeError, ValueError) as error:
-        finding = Finding("security.authenticator", 1, 1, f"{name}: {error}", "write `module:function`")
-        raise ConfigurationError([finding]) from error
+        raise ConfigurationError([_of_authenticator(settings, error, "write `module:function`")]) from error
     return found
+
+
+def _of_authenticator(settings: Settings, error: Exception, fix: str) -> Finding:
+    key = "security.authenticator"
+    file, _, line = settings.origin(key).rpartition(":")
+    what = f"`{key}`: {settings.security.authenticator}: {error}"
+    return Finding(file, int(line), 1, what, fix) if file and line.isdigit() else Finding(key, 1, 1, what, fix)

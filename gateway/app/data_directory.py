@@ -25,14 +25,15 @@ def make_private(directory: Path) -> None:
             log.warning("data_directory", f"{directory} can be read by others and cannot be changed: {error}")
 
 
-def write_address(directory: Path, settings: Settings, number: int) -> bool:
-    """Write gateway.json, by which commands find this process. Where that fails, as on a full disk, the log says so and
-    the gateway goes on; it is tried again. `number`: the admin port, or 0."""
+def write_address(directory: Path, settings: Settings, number: int, *, again: bool = False) -> bool:
+    """Write gateway.json, by which commands find this process. Where that fails, as on a full disk, the log says so,
+    once, and the gateway goes on; it is tried again. `number`: the admin port, or 0."""
     try:
         _write_address(directory, settings, number)
     except OSError as error:
         text = f"{directory / 'gateway.json'}: {error.strerror}: commands may not find this gateway until it is written"
-        log.warning("data_directory", text)
+        if not again:
+            log.warning("data_directory", text)
         return False
     return True
 

@@ -288,7 +288,7 @@ class Gateway:
         self._ticks += 1
         self.disk_reports.look(parts.storage_full)
         if not self._findable and parts.storage_full is None:
-            self._findable = write_address(parts.directory, parts.settings, self.admin_number)
+            self._findable = write_address(parts.directory, parts.settings, self.admin_number, again=True)
         if self._ticks % COLLECT_TICKS == 0:
             gc.collect(1)
         interval = parts.settings.process.watch_interval

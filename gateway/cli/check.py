@@ -30,8 +30,15 @@ from gateway.rules.parse import load_mappings
     help="File whose first line is the password, or the token, for --ask; "
     "`-` is the standard input. Without it the password is asked for.",
 )
+@click.option(
+    "--queues",
+    is_flag=True,
+    help="Also ask the queue manager whether it has the queues that the rules of settings name.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Output as JSON.")
-def check(files: tuple[str, ...], user: str | None, password_file: IO[bytes] | None, as_json: bool) -> None:
+def check(
+    files: tuple[str, ...], user: str | None, password_file: IO[bytes] | None, queues: bool, as_json: bool
+) -> None:
     """Validate settings and mapping FILES, look at every file that settings name, and run the mappings' own tests. Exit
     code 1 when something is wrong, or when nothing lets the user of --ask in."""
     findings: list[Finding] = []
@@ -44,15 +51,12 @@ def check(files: tuple[str, ...], user: str | None, password_file: IO[bytes] | N
             if is_mapping(name):
                 mappings.append(name)
             else:
-                from gateway.app.mappings import mapping_files
-                from gateway.app.named_files import wrong_files
-
                 settings = load_settings(name, os.environ, {})
                 given.append(settings)
-                findings += wrong_files(settings)
-                mappings += mapping_files(settings)
-                if user is not None and not findings:
-                    logins += _ask(settings, user, password)
+                wrong, named, asked = _settings(name, settings, queues, user, password)
+                findings += wrong
+                mappings += named
+                logins += asked
         except ConfigurationError as error:
             findings += error.findings
     if mappings:
@@ -89,6 +93,23 @@ def _looked_at(made: Mappings, given: list[Settings]) -> tuple[list[Finding], li
     wrong = [finding for settings in given for finding in unknown_targets(made, settings)]
     doubtful = [finding for settings in given for finding in doubtful_targets(made, settings)]
     return wrong + run_tests(made), [*made.warnings, *doubtful]
+
+
+def _settings(
+    name: str, settings: Settings, queues: bool, user: str | None, password: bytes
+) -> tuple[list[Finding], list[str], list[tuple[str, str, bool]]]:
+    """What is wrong with a file of settings and what it names, its mapping files, and which methods let the user in."""
+    from gateway.app.mappings import mapping_files
+    from gateway.app.named_files import wrong_files
+
+    findings = wrong_files(settings)
+    mappings = mapping_files(settings)
+    logins = _ask(settings, user, password) if user is not None and not findings else []
+    if queues and not findings:
+        from gateway.cli.rule_queues import missing_queues
+
+        findings += missing_queues(name)
+    return findings, mappings, logins
 
 
 def _show_logins(logins: list[tuple[str, str, bool]]) -> None:

@@ -14,7 +14,11 @@ export function h(tag, attributes = {}, ...children) {
 export const panel = (title, ...children) => h("section", { class: "panel" }, title && h("h2", {}, title), ...children);
 export const badge = (text, kind = "") => h("span", { class: `badge ${kind}` }, text);
 export const button = (text, onclick, kind = "", more = {}) => h("button", { type: "button", class: kind, onclick, ...more }, text);
+export const two = (first, second) => h("span", { class: "stack" }, first, second && h("small", {}, second));
 export const link = (text, href) => h("a", { href }, text);
+
+// The rules of a queue, each a way to its page.
+export const ruleLinks = (rules) => rules.flatMap((name, at) => [at ? ", " : "", link(name, `#/rules/${encodeURIComponent(name)}`)]);
 
 export function put(target, ...children) {
   target.replaceChildren(...children.flat(9).filter((child) => child !== null && child !== undefined && child !== false));
@@ -54,7 +58,7 @@ export function shown(value) {
 
 // A table whose rows stay the same elements while their values change, so that focus and position are kept.
 export class Table {
-  // columns: {title, value(row), cell(row) -> text | node, number, mono}; a node cell is built once for a row
+  // columns: {title, value(row), cell(row) -> text | node, number, mono, short, wide}; a node cell is built once for a row
   constructor(caption, columns, { key, empty = "Nothing here.", sort = null, descending = false } = {}) {
     Object.assign(this, { columns, key, sort, descending, rows: new Map(), items: [], known: false });
     this.body = h("tbody");
@@ -108,7 +112,7 @@ export class Table {
     const key = this.key(item);
     let row = this.rows.get(key);
     if (!row) {
-      const cells = this.columns.map((column) => h("td", { class: [column.number && "number", column.mono && "mono", column.short && "short"].filter(Boolean).join(" "), "data-label": column.title }));
+      const cells = this.columns.map((column) => h("td", { class: [column.number && "number", column.mono && "mono", column.short && "short", column.wide && "wide"].filter(Boolean).join(" "), "data-label": column.title }));
       row = h("tr", {}, cells);
       this.rows.set(key, row);
     }
@@ -200,7 +204,7 @@ export const format = {
     if (value === null || value === undefined) return "–";
     if (Math.abs(value) < 10000) return Number.isInteger(value) || value >= 10 ? Math.round(value).toLocaleString("en") : value.toFixed(1);
     const [scale, unit] = Math.abs(value) < 1e6 ? [1e3, "k"] : Math.abs(value) < 1e9 ? [1e6, "M"] : [1e9, "G"];
-    return `${(value / scale).toFixed(value / scale < 100 ? 1 : 0)} ${unit}`;
+    return `${(value / scale).toFixed(value / scale < 100 ? 1 : 0)}\u00a0${unit}`;
   },
   many: (value, one, more = `${one}s`) => `${format.count(value)} ${value === 1 ? one : more}`,
   messages: (value) => format.many(value, "message"),

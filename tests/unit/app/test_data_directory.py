@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.data_directory import own_secret
+from gateway.app.data_directory import own_secret, write_address
 from gateway.app.directories import data_directory
 from gateway.config.load import load_settings
 
@@ -57,3 +57,12 @@ def test_a_store_that_an_earlier_release_made_beside_the_file_is_used_on(
     assert data_directory(settings) == Path("etc/mqgate-data")
     (tmp_path / "mqgate-data").mkdir()
     assert data_directory(settings) == Path("mqgate-data")
+
+
+def test_an_address_that_cannot_be_written_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = load_settings(None)
+    (tmp_path / "gateway.new").mkdir()
+    assert [write_address(tmp_path, settings, 9160, again=again) for again in (False, True)] == [False, False]
+    assert caplog.text.count("commands may not find this gateway") == 1
+    (tmp_path / "gateway.new").rmdir()
+    assert write_address(tmp_path, settings, 9160, again=True)

@@ -75,6 +75,7 @@ def test_an_authenticator_beside_the_settings_is_found(tmp_path: Path) -> None:
     settings = "security: {authenticator: 'check_beside_settings:check'}"
     (missing,) = said(tmp_path, settings)
     assert f"put check_beside_settings.py into {tmp_path}" in missing
+    assert f"{tmp_path}/mqgate.yaml:1:1: `security.authenticator`: check_beside_settings:check: " in missing
     (tmp_path / "check_beside_settings.py").write_text("def check(client, user, password):\n    return user\n")
     assert said(tmp_path, settings) == []
     (unknown,) = said(tmp_path, settings.replace(":check'", ":chek'"))

@@ -7,6 +7,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from gateway.cli.check import check
+from gateway.cli.mqsc import mqsc
 
 ONE = """
 version: 1
@@ -21,3 +22,31 @@ def test_check_counts_as_a_person_does(tmp_path: Path) -> None:
     file = tmp_path / "map.yaml"
     file.write_text(ONE)
     assert CliRunner().invoke(check, [str(file)]).output == "all is well: 1 file, 1 test passed\n"
+
+
+def test_check_asks_the_queue_manager_for_the_queues_of_rules(tmp_path: Path) -> None:
+    (tmp_path / "map.yaml").write_text("""
+version: 1
+to_mq:
+  - {name: there, topic: there, queue: Q}
+  - {name: gone, topic: gone, queue: NONE}
+  - {name: named, topic: "named/{site}", queue: "SITE.{site}"}
+to_mqtt:
+  - {name: back, queue: COMMANDS, topic: back}
+""")
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(f"mappings: [map.yaml]\nqueue_manager: {{embedded: {{path: {tmp_path}/store}}}}\n")
+    run = CliRunner()
+    assert run.invoke(check, ["--queues", str(settings)]).exit_code == 3, "nothing is there that could be asked"
+    assert run.invoke(mqsc, ["-c", str(settings)], input="DEFINE QLOCAL(Q)\n").exit_code == 0
+    done = run.invoke(check, ["--queues", str(settings)])
+    assert done.exit_code == 1
+    found = [line.partition(": ")[2].partition(": define")[0] for line in done.output.splitlines()]
+    assert found == [
+        "rule 'gone': there is no queue 'NONE': what it takes is dead-lettered",
+        "rule 'back': there is no queue 'COMMANDS': nothing comes from it",
+    ]
+    assert (
+        run.invoke(mqsc, ["-c", str(settings)], input="DEFINE QLOCAL(NONE)\nDEFINE QLOCAL(COMMANDS)\n").exit_code == 0
+    )
+    assert run.invoke(check, ["--queues", str(settings)]).exit_code == 0

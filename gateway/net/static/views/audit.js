@@ -1,7 +1,7 @@
 // What people have done here: the audit trail. For administrators.
 
 import { call } from "../api.js";
-import { badge, field, format, h, panel, put, Table } from "../dom.js";
+import { badge, breakable, field, format, h, panel, put, Table, two } from "../dom.js";
 
 const words = (pairs) => Object.entries(pairs).map(([key, value]) => `${key}=${typeof value === "object" ? JSON.stringify(value) : value}`).join(" ") || "–";
 
@@ -11,13 +11,12 @@ export default function audit(target, _rest, page, every) {
   let items = [];
   let after;
   const table = new Table("The last ones first. Passwords, tokens and payloads are never kept.", [
-    { title: "When", cell: (each) => format.time(Date.parse(each.time) / 1000) },
-    { title: "User", cell: (each) => (each.user ? `${each.user} (${each.method})` : "–") },
-    { title: "From", cell: (each) => each.address, mono: true },
-    { title: "Action", cell: (each) => each.action, mono: true },
-    { title: "On", cell: (each) => words(each.on) },
-    { title: "With", cell: (each) => words(each.arguments) },
-    { title: "Result", cell: (each) => badge(each.succeeded ? words(each.count ?? {}).replace("–", "done") : `${each.status}${each.why ? ` ${each.why}` : ""}`, each.succeeded ? "good" : "warn") },
+    { title: "When", cell: (each) => format.time(Date.parse(each.time) / 1000), short: true },
+    { title: "User", cell: (each) => (each.user ? two(each.user, each.method) : "–"), value: (each) => each.user },
+    { title: "From", cell: (each) => each.address, mono: true, short: true },
+    { title: "Action", cell: (each) => each.action.replace("/api/v1", ""), mono: true, wide: true },
+    { title: "On, with", node: (each) => h("span", {}, breakable(words({ ...each.on, ...each.arguments }))), value: (each) => words({ ...each.on, ...each.arguments }), wide: true },
+    { title: "Result", node: (each) => two(badge(each.succeeded ? "done" : each.status, each.succeeded ? "good" : "warn"), each.succeeded ? words(each.count ?? {}).replace("–", "") : each.why), value: (each) => each.status },
   ], { key: (each) => each.token, empty: "Nobody has done anything that matches." });
   const show = () => {
     const fits = (each) => [each.user, each.action, each.address].some((text) => text.includes(search.value)) && !(refused.checked && each.succeeded);

@@ -2,11 +2,9 @@
 
 import { call, part } from "../api.js";
 import { Chart, charts } from "../chart.js";
-import { badge, button, choice, confirmed, field, format, h, link, notice, pairs, panel, put, Table } from "../dom.js";
+import { badge, button, choice, confirmed, field, format, h, link, notice, pairs, panel, put, Table, two } from "../dom.js";
 
 const shownState = (client) => badge(client.connected ? (client.paused ? "held back" : "connected") : "away", client.connected ? (client.paused ? "warn" : "good") : "");
-
-const two = (first, second) => h("span", { class: "stack" }, first, second && h("small", {}, second));
 
 export default function clients(target, [id], page, every) {
   if (id !== undefined && id !== "") return one(target, id, page, every);
@@ -31,7 +29,7 @@ export default function clients(target, [id], page, every) {
     { title: "Queued", cell: (client) => format.count(client.queued), value: (client) => client.queued, number: true },
     { title: "Received", cell: (client) => flowing(client.received, client, "received"), value: (client) => client.received, number: true },
     { title: "Sent", cell: (client) => flowing(client.sent, client, "sent"), value: (client) => client.sent, number: true },
-  ], { key: (client) => client.client_id, empty: "No device matches." });
+  ], { key: (client) => client.client_id, empty: "No device: none has connected, or none matches." });
   const more = button("More", () => load(true), "quiet", { hidden: true });
   const kick = page.action("Disconnect chosen", async () => {
     if (!(await confirmed(`Disconnect ${format.many(picked.size, "device")}?`, "Their sessions stay; a device comes back when it wants to.", "Disconnect"))) return;

@@ -1,7 +1,7 @@
 // The gateways on one queue manager: what each does, whether its lease is renewed, and the way to its page.
 
 import { call } from "../api.js";
-import { badge, format, h, link, panel, put, Table } from "../dom.js";
+import { badge, format, h, link, panel, put, Table, two } from "../dom.js";
 
 const LOOPBACK = /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
 
@@ -13,13 +13,19 @@ function reachable(page) {
 
 function stateOf(one) {
   if (one.own) return badge("this one", "good");
-  if (one.lease_age !== null && one.lease_seconds && one.lease_age > one.lease_seconds / 2) return badge("lease is not renewed", "bad");
-  if (one.heard === null) return badge("not heard of yet", "warn");
+  if (one.lease_age !== null && one.lease_seconds && one.lease_age > one.lease_seconds / 2) return badge("lease not renewed", "bad");
+  if (one.heard === null) return badge("has not told yet", "warn");
   return Date.now() / 1000 - one.heard > 60 ? badge("silent", "warn") : badge("running", "good");
 }
 
-// Two seconds either way: a lease is renewed three times in its length, and seen as seldom.
-const lease = (one) => (one.own || one.lease_age === null ? "–" : `${format.seconds(one.lease_age)} of ${format.seconds(one.lease_seconds)}`);
+function named(one) {
+  if (!one.version) return two("not known yet", one.instance);
+  return two(!one.own && reachable(one.page) ? link(one.name, one.page) : one.name, `version ${one.version}`);
+}
+
+const heard = (one) => (one.own || one.heard === null ? null : `heard of ${format.ago(one.heard)}`);
+
+const lease = (one) => (one.own || one.lease_age === null ? "–" : `${Math.round(one.lease_age)} of ${Math.round(one.lease_seconds)}\u00a0s`);
 
 const counted = (name) => ({ cell: (one) => format.count(one[name]), value: (one) => one[name] ?? -1, number: true });
 
@@ -27,18 +33,15 @@ export default function gateways(target, _rest, _page, every) {
   const sums = h("p", { class: "soft" });
   const versions = h("div");
   const table = new Table("", [
-    { title: "Gateway", cell: (one) => (!one.own && reachable(one.page) ? link(one.name, one.page) : h("span", {}, one.name)), value: (one) => one.name },
-    { title: "State", cell: stateOf, value: (one) => (one.own ? 0 : one.heard ?? -1) },
+    { title: "Gateway", node: named, value: (one) => one.name, short: true },
+    { title: "State", cell: (one) => two(stateOf(one), heard(one)), value: (one) => (one.own ? 0 : one.heard ?? -1), short: true },
     { title: "Connections", ...counted("connections") },
     { title: "Sessions", ...counted("sessions") },
     { title: "Subscriptions", ...counted("subscriptions") },
-    { title: "From devices", cell: (one) => format.rate(one.received_rate), value: (one) => one.received_rate ?? -1, number: true },
-    { title: "To devices", cell: (one) => format.rate(one.sent_rate), value: (one) => one.sent_rate ?? -1, number: true },
+    { title: "Messages", cell: (one) => (one.received_rate === null ? "–" : two(`${format.rate(one.received_rate)} in`, `${format.rate(one.sent_rate)} out`)), value: (one) => one.received_rate ?? -1, number: true },
     { title: "Lease seen for", cell: lease, value: (one) => one.lease_age ?? -1, number: true },
-    { title: "Version", cell: (one) => one.version || "–", value: (one) => one.version },
     { title: "Runs for", cell: (one) => (one.started ? format.seconds(Date.now() / 1000 - one.started) : "–"), value: (one) => (one.started ? Date.now() / 1000 - one.started : -1), number: true },
-    { title: "Heard of", cell: (one) => (one.own ? "–" : one.heard === null ? "never" : format.ago(one.heard)), value: (one) => one.heard ?? -1, number: true },
-  ], { key: (one) => one.instance || one.name });
+  ], { key: (one) => `${one.instance} ${one.name} ${one.version} ${one.page}` });
   put(target, h("h1", {}, "Gateways"), versions, panel("", sums, table.element,
     h("p", { class: "soft" }, "Each tells the others every ten seconds what it does. One whose lease stays as it is for its whole length is taken for dead: another takes its sessions over. A name leads to the page of that gateway, where one signs in anew.")));
   every(4, async () => {

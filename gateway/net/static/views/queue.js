@@ -2,7 +2,7 @@
 
 import { call, part } from "../api.js";
 import { Chart, charts } from "../chart.js";
-import { badge, button, check, choice, confirmed, download, field, format, h, inSteps, link, messageView, notice, open, pairs, panel, put, Table } from "../dom.js";
+import { badge, button, check, choice, confirmed, download, field, format, h, inSteps, link, messageView, notice, open, pairs, panel, put, ruleLinks, Table } from "../dom.js";
 import { mqsc, quoted } from "../mqsc.js";
 
 const ALTERABLE = [["DESCR", "Description"], ["MAXDEPTH", "Most messages", true], ["MAXMSGL", "Longest message, bytes", true], ["BOTHRESH", "Backout threshold", true], ["BOQNAME", "Backout queue"], ["TARGET", "Base queue"], ["RNAME", "Remote queue"], ["RQMNAME", "Remote queue manager"]];
@@ -175,7 +175,7 @@ export function one(target, name, page, every) {
       Depth: queue.depth === null ? "–" : `${format.count(queue.depth)}${queue.max_depth ? ` of ${format.count(queue.max_depth)}` : ""}`, Oldest: format.seconds(queue.oldest_seconds),
       Open: `${queue.open_input ?? "–"} for input, ${queue.open_output ?? "–"} for output`,
       Allowed: h("span", {}, badge(queue.put_allowed ? "put" : "put inhibited", queue.put_allowed ? "good" : "bad"), " ", badge(queue.get_allowed ? "get" : "get inhibited", queue.get_allowed ? "good" : "bad")),
-      Rules: queue.rules.join(", ") || "–", Description: queue.description || "–",
+      Rules: queue.rules.length ? h("span", {}, ruleLinks(queue.rules)) : "–", Description: queue.description || "–",
     }, "facts"));
     put(attributes, h("summary", {}, "All attributes"), pairs(queue.attributes));
   };

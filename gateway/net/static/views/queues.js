@@ -1,7 +1,7 @@
 // Queues with depth and age, and new ones. One queue is in queue.js.
 
 import { call, part } from "../api.js";
-import { badge, choice, field, format, h, link, notice, panel, put, Table } from "../dom.js";
+import { badge, choice, field, format, h, link, notice, panel, put, ruleLinks, Table } from "../dom.js";
 import { definitions } from "./definitions.js";
 import { one } from "./queue.js";
 import { mqsc, quoted } from "../mqsc.js";
@@ -38,7 +38,7 @@ export default function queues(target, [name], page, every) {
     { title: "In, out", cell: (queue) => (queue.put_rate || queue.got_rate ? h("span", { class: "stack" }, `${format.rate(queue.put_rate)} in`, h("small", {}, `${format.rate(queue.got_rate)} out`)) : "–"), value: (queue) => queue.put_rate ?? -1, number: true },
     { title: "Open in, out", cell: (queue) => `${queue.open_input ?? "–"}, ${queue.open_output ?? "–"}`, value: (queue) => queue.open_input ?? -1, number: true },
     { title: "State", cell: inhibited, value: (queue) => inhibited(queue).textContent },
-    { title: "Rules", cell: (queue) => queue.rules.join(", ") || "–" },
+    { title: "Rules", node: (queue) => (queue.rules.length ? h("span", {}, ruleLinks(queue.rules)) : "–"), value: (queue) => queue.rules.join(", ") },
   ], { key: (queue) => queue.name, empty: "No queue matches." });
   const load = async () => table.update((await call("/queues", { query: { search: search.value, all: all.checked || undefined, limit: 500 } })).items);
   put(target, h("h1", {}, "Queues"), panel("", h("div", { class: "bar" }, field("Search", search, "grow"), h("label", { class: "check" }, all, "system and state queues too")), table.element), page.administrator() ? panel("", h("details", {}, h("summary", {}, "Define a queue"), defining(load))) : null, definitions(page, load));
