@@ -46,6 +46,8 @@ def audit(
              one["action"], _words(one["on"]), _words(one["arguments"]), _result(one))
             for one in found
         ],
+        first_to_go=("from", "arguments"),
+        cut="arguments",
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ def list_(search: str, state: str | None, config: str | None, data: str | None, 
         show_json(items)
         return
     columns = ("client", "connected", "protocol", "user", "peer", "in doubt in", "out", "queued", "held back")
-    show_table(columns, map(_row, items))
+    show_table(columns, map(_row, items), first_to_go=("protocol", "out", "user"))
     click.echo(f"{len(items)} in all", err=True)
 
 

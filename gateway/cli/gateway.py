@@ -30,7 +30,7 @@ def list_(config: str | None, data: str | None, as_json: bool) -> None:
     if as_json:
         show_json(items)
         return
-    show_table(COLUMNS, (_row(one, time.time()) for one in items))
+    show_table(COLUMNS, (_row(one, time.time()) for one in items), first_to_go=("page", "subscriptions", "version"))
 
 
 def _row(one: dict[str, Any], now: float) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from gateway.cli.tables import PAGE, pages, show_table
 from gateway.cli.tables import everything as all_of
 from gateway.config.counting import counted
 
+COLUMNS = ("queue", "type", "depth", "limit", "oldest", "in/s", "out/s", "put", "get")
+
 
 @click.group()
 def queue() -> None:
@@ -30,7 +32,7 @@ def list_(pattern: str, everything: bool, config: str | None, data: str | None, 
     if as_json:
         show_json(items)
         return
-    show_table(("queue", "type", "depth", "limit", "oldest", "in/s", "out/s", "put", "get"), map(_row, items))
+    show_table(COLUMNS, map(_row, items), first_to_go=("type", "limit", "oldest"))
 
 
 def _row(one: dict[str, Any]) -> tuple[str, ...]:

@@ -30,4 +30,5 @@ def list_(config: str | None, data: str | None, as_json: bool) -> None:
              f"{one['file']}:{one['line']}")
             for one in items
         ],
+        first_to_go=("place", "done"),
     )  # fmt: skip

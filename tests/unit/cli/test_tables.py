@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from click import unstyle
 from click.testing import CliRunner
 
 from gateway.cli.main import main
@@ -35,11 +36,36 @@ def test_a_pipe_gets_tabs_and_whole_names(tmp_path: Path) -> None:
     assert [LONG, "local", "0", "5000", "", "", "", "yes", "yes"] in [row.split("\t") for row in rows]
 
 
-def test_a_terminal_shows_whole_names(monkeypatch: Any, capsys: Any) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+def on_a_terminal(monkeypatch: Any, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+
+
+def test_a_terminal_shows_whole_names(monkeypatch: Any, capsys: Any) -> None:
+    on_a_terminal(monkeypatch, 40)
     show_table(("client", "user", "peer"), [(LONG, "a-user-with-a-long-name", "192.168.100.200:53229 (tls)")])
-    assert LONG in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert unstyle(said.out) == f"client\n{LONG}\n"
+    assert unstyle(said.err) == "not shown in 40 columns: user, peer\n"
+
+
+def test_what_is_least_important_goes_first_and_numbers_stand_under_each_other(monkeypatch: Any, capsys: Any) -> None:
+    on_a_terminal(monkeypatch, 22)
+    show_table(
+        ("queue", "type", "depth", "put"), [("A.B", "local", "5", "yes"), ("C", "local", "1200", "yes")], ("type",)
+    )
+    said = capsys.readouterr()
+    assert unstyle(said.out) == "queue  depth  put\nA.B        5  yes\nC       1200  yes\n"
+    assert unstyle(said.err) == "not shown in 22 columns: type\n"
+
+
+def test_a_text_that_may_be_cut_makes_room_and_wide_letters_count_twice(monkeypatch: Any, capsys: Any) -> None:
+    on_a_terminal(monkeypatch, 30)
+    show_table(("user", "with", "result"), [("\u65e5\u672c", "a long text of arguments", "done")], cut="with")
+    assert unstyle(capsys.readouterr().out).splitlines() == [
+        "user  with              result",
+        "\u65e5\u672c  a long text of \u2026  done",
+    ]
 
 
 def test_an_identifier_cannot_imitate_a_row(capsys: Any) -> None:
