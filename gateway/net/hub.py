@@ -335,6 +335,8 @@ class Hub:
         """The peer is gone. What that leads to, its will first of all, may meet a defect: the others go on."""
         connection, begun = link.connection, monotonic()
         try:
+            if link.wrapping is not None:
+                link.wrapping.lost()
             link.abort()
             if connection is not None:
                 self.engine.closed(connection)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from gateway.net.hub_socket import HubSocket
 
 
+BROKEN_OFF_BY_CLIENT = "the client broke the handshake off; it may not know the authority"
+
+
 class Wrapping(Protocol):
     """One connection's."""
 
@@ -32,6 +35,9 @@ class Wrapping(Protocol):
 
     def goodbye(self) -> bytes:
         """What is sent before the connection is closed."""
+
+    def lost(self) -> None:
+        """The peer has gone without a word."""
 
 
 class ProxyWrapping:
@@ -72,6 +78,9 @@ class ProxyWrapping:
         """As `wrap`."""
         return b""
 
+    def lost(self) -> None:
+        """Nothing: whoever looks whether a port is open does so."""
+
 
 class WebSocketWrapping:
     """WebSocket frames, and the handshake before them; `session` is that of TLS around it."""
@@ -105,6 +114,9 @@ class WebSocketWrapping:
     def goodbye(self) -> bytes:
         """A Close frame."""
         return self.server.close()
+
+    def lost(self) -> None:
+        """Nothing: the broker says what a lost connection was."""
 
 
 class TlsWrapping:
@@ -166,6 +178,12 @@ class TlsWrapping:
             link.inward, link.outward = self.session.whole, self.session.encrypt
         link.stop(Stop.WRAPPING, stopped=False)
         return self._decrypted(plain, b"", None if failed else end)
+
+    def lost(self) -> None:
+        """In a handshake that had begun: many clients say no word about a certificate that they do not accept."""
+        shaken, self.shaken = self.shaken, None
+        if self._begun and shaken is not None:
+            shaken(self.link, BROKEN_OFF_BY_CLIENT)
 
     def wrap(self, data: bytes) -> bytes:
         """Records."""

@@ -22,6 +22,7 @@ from gateways import RunningGateway
 from gateway.mqtt import client, writer
 from gateway.mqtt.packets import Subscribe, Subscription
 from gateway.net.device import Device
+from gateway.net.wrapping import BROKEN_OFF_BY_CLIENT
 
 CONNACK = b"\x20\x02\x00\x00"
 MAPPING = "version: 1\nto_mq:\n  - {name: all, topic: 'dev/#', queue: DEV}\n"
@@ -191,6 +192,29 @@ def test_handshakes_that_stall_at_each_flight_end_in_time(world: World) -> None:
     assert time.monotonic() - begun < 12
     timed_out = 'mqgate_mqtt_connects_total{listener="tls",protocol="3.1.1",result="timeout"}'
     assert world.gateway.metric(timed_out) >= 6
+
+
+def test_a_client_that_goes_without_a_word_on_the_certificate_is_said(world: World) -> None:
+    """As many do that do not know the authority; who has sent nothing has only looked whether the port is open."""
+    failed = 'mqgate_tls_handshakes_total{listener="tls",result="failed"}'
+    before = world.gateway.metric(failed)
+    socket.create_connection(("127.0.0.1", world.ports["tls"]), 20).close()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    hello = world.trust.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        hello.do_handshake()
+    with socket.create_connection(("127.0.0.1", world.ports["tls"]), 20) as sock:
+        sock.sendall(outgoing.read())
+        assert sock.recv(65_536)
+        peer = f"127.0.0.1:{sock.getsockname()[1]}"
+    until = time.monotonic() + 60
+    while world.gateway.metric(failed) < before + 1:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert world.gateway.metric(failed) == before + 1
+    while not any(BROKEN_OFF_BY_CLIENT in line and peer in line for line in world.gateway.log.splitlines()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
