@@ -144,6 +144,8 @@ class Engine:
         ownership = Ownership(
             context, owners, self.router, self.expiry, self.wills, self.connacks, self.endings, self.recovery
         )
+        ownership.addressed.handover = self.handover
+        self.handover.pass_on = ownership.addressed.pass_on
         self.subscribe.when_current = ownership.retained.when_current
         self.subscribe.when_known = ownership.interests.when_known
         return ownership

@@ -1,5 +1,5 @@
 """Devices that go from gateway to gateway while gateways end, with everything between them in any order: what was
-acknowledged arrives at every subscriber, at QoS 2 once.
+acknowledged arrives at every subscriber, at QoS 2 once. So does what a rule addresses to one of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,23 @@ import pytest
 from broker_harness import Device
 from several_brokers import Estate, Node
 
+from gateway.mq import mqmd, rfh2
+from gateway.mq.rfh2_folder import folder
 from gateway.mqtt import packets as p
+
+MAPPING = """
+version: 1
+to_mqtt:
+  - {name: direct, queue: COMMANDS, topic: cmd, client: "{usr.device}", qos: 2}
+"""
+
+
+def command(device: str, body: bytes) -> tuple[bytes, bytes]:
+    """Descriptor and data of a message for one device."""
+    header = rfh2.build(
+        [folder("usr", [("device", device)])], encoding=546, coded_char_set_id=1208, format_name=b"MQSTR   "
+    )
+    return mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQHRF2  "), header + body
 
 
 class Client:
@@ -142,6 +158,7 @@ class World:
         self.estate = Estate()
         for _ in range(3):
             self.start()
+        self.commands: list[tuple[str, bytes]] = []
         self.subscribers = [Subscriber(self.estate, f"hears-{number}") for number in range(3)]
         self.publishers = [Publisher(self.estate, f"tells-{number}") for number in range(3)]
         self.clients: list[Client] = [*self.subscribers, *self.publishers]
@@ -151,7 +168,7 @@ class World:
 
     def start(self) -> None:
         """One more gateway."""
-        self.estate.start()
+        self.estate.start(mapping=MAPPING)
 
     @property
     def nodes(self) -> list[Node]:
@@ -168,6 +185,7 @@ class World:
                     one.connect(self.any_node(), drop=True)
                 one.read()
             self.condemn()
+            self.estate.look_again()
             self.estate.settle(0.3)
 
     def step(self) -> None:
@@ -212,6 +230,11 @@ class World:
         if not one.sent:
             one.publish()
 
+    def address(self, _node: Node) -> None:
+        one, body = self.dice.choice(self.subscribers), b"cmd:2:%d" % len(self.commands)
+        self.commands.append((one.name, body))
+        self.estate.arrive("COMMANDS", *command(one.name, body))
+
     def move(self, node: Node) -> None:
         self.dice.choice(self.clients).connect(node, drop=self.dice.random() < 0.7)
 
@@ -233,6 +256,9 @@ class World:
         wanted = [body for one in self.publishers for body in one.done]
         nothing: dict[str, list[bytes]] = {one.name: [] for one in self.subscribers}
         assert {one.name: [body for body in wanted if not one.found[body]] for one in self.subscribers} == nothing
+        addressed = [(one.name, body) for one in self.subscribers for body in one.found if body.startswith(b"cmd:")]
+        assert sorted(addressed) == sorted(self.commands)
+        assert not self.estate.rows.get("DEAD.Q")
         twice = {one.name: [b for b, n in one.found.items() if n > 1 and b":2:" in b] for one in self.subscribers}
         assert twice == nothing
 
@@ -240,6 +266,7 @@ class World:
 WEIGHTS = {
     "commit": 30, "hear": 30, "answer": 20, "look_ahead": 20, "turn": 40, "wait": 10, "read": 40, "publish": 20,
     "move": 1, "condemn": 2, "kill": 0, "lose_marks": 0, "wait_long": 0,
+    "address": 0,
 }  # fmt: skip
 LONG = bool(os.environ.get("MQGATE_LONG"))
 
@@ -264,3 +291,13 @@ def test_what_is_read_late_and_a_second_time_is_handed_over_once(seed: int) -> N
 @pytest.mark.parametrize("seed", range(61) if LONG else [0, 17, 34, 42, 43, 48])
 def test_what_is_under_way_to_gateways_that_end_arrives_once(seed: int) -> None:
     play(seed, 2000, kill=0.3)
+
+
+@pytest.mark.parametrize("seed", range(300) if LONG else [0, 1])
+def test_what_is_for_one_device_finds_it_wherever_it_is(seed: int) -> None:
+    play(seed, 1500, move=2, address=10)
+
+
+@pytest.mark.parametrize("seed", range(300) if LONG else [0, 1])
+def test_what_is_for_one_device_finds_it_also_while_gateways_end(seed: int) -> None:
+    play(seed, 1500, kill=0.3, address=10, lose_marks=1)

@@ -127,8 +127,12 @@ class Application:
 class Talker:
     """An MQTT 5 device that shows its packets."""
 
-    def __init__(self, port: int, client_id: str, *, clean: bool = True, version: int = 5, **connect: Any) -> None:
-        self.version = version
+    def __init__(
+        self, port: int, client_id: str, *, clean: bool = True, version: int = 5, patience: float = SECONDS,
+        **connect: Any,
+    ) -> None:  # fmt: skip
+        """`patience`: seconds for which it waits for a packet."""
+        self.version, self.patience = version, patience
         self.socket = socket.create_connection(("127.0.0.1", port), SECONDS)
         self.reader = server_reader(version)
         self.packets: list[Any] = []
@@ -136,7 +140,7 @@ class Talker:
         if version == 5 and not clean:
             asked.properties[0x11] = 3600
         self.socket.sendall(client.encode_connect(asked))
-        self.next(p.CONNACK)
+        self.connack: p.Connack = self.next(p.CONNACK)[1]
         self._ids = 0
 
     def __enter__(self) -> Self:
@@ -154,9 +158,9 @@ class Talker:
         """No DISCONNECT: the will is published."""
         self.socket.close()
 
-    def next(self, kind: int, seconds: float = SECONDS) -> Any:
+    def next(self, kind: int, seconds: float = 0.0) -> Any:
         """The next packet of a kind."""
-        until = time.monotonic() + seconds
+        until = time.monotonic() + (seconds or self.patience)
         while True:
             for at, packet in enumerate(self.packets):
                 if packet[0] >> 4 == kind:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import mqi_clients
+from frame_proxy import CUT_BEFORE, FORWARD, FrameProxy
 from gateways import RunningGateway
 from ibm_rig import ServingProcess
 from load_balancer import LoadBalancer
@@ -23,8 +24,14 @@ queue_manager:
 class GatewaysBehindBalancer:
     """Has of `RunningGateway` what tests use that do not look inside: `port`, `connect`, `start`, `stop`, `kill`."""
 
-    def __init__(self, directory: Path, *, settings: str = "", count: int = 3, lease: int = 30) -> None:
+    def __init__(
+        self, directory: Path, *, settings: str = "", count: int = 3, lease: int = 30, may_be_cut_off: bool = False
+    ) -> None:
         self.lease = lease
+        self._may_be_cut_off = may_be_cut_off
+        self._proxies: dict[RunningGateway, FrameProxy] = {}
+        """Between a gateway and the queue manager."""
+        self._cut_off: set[RunningGateway] = set()
         mqi_clients.load_bindings()
         self.directory = directory
         (directory / "broker").mkdir()
@@ -40,10 +47,26 @@ class GatewaysBehindBalancer:
         for path in self.directory.iterdir():
             if path.is_file():
                 (edge / path.name).symlink_to(path)
-        environ = mqi_clients.program_environment(str(self.queue_manager.socket), *mqi_clients.BINDINGS)
+        where = edge / "mqi.sock" if self._may_be_cut_off else self.queue_manager.socket
+        environ = mqi_clients.program_environment(str(where), *mqi_clients.BINDINGS)
         made = RunningGateway(edge, settings=QUEUE_MANAGER % self.lease + settings, environ=environ)
         made.start_seconds = 240.0
+        if self._may_be_cut_off:
+
+            def decide(_verb: int) -> str:
+                return CUT_BEFORE if made in self._cut_off else FORWARD
+
+            self._proxies[made] = FrameProxy(where, self.queue_manager.socket, decide)
         return made
+
+    def cut_off(self, gateway: RunningGateway) -> None:
+        """It does not reach the queue manager until `join` is called."""
+        self._cut_off.add(gateway)
+        self._proxies[gateway].cut()
+
+    def join(self, gateway: RunningGateway) -> None:
+        """It reaches the queue manager again."""
+        self._cut_off.discard(gateway)
 
     @property
     def port(self) -> int:
@@ -82,4 +105,6 @@ class GatewaysBehindBalancer:
         for gateway in self.gateways:
             with suppress(AssertionError):
                 gateway.kill()
+        for proxy in self._proxies.values():
+            proxy.close()
         self.queue_manager.kill()

@@ -61,6 +61,19 @@ class Estate:
         for node in list(self.nodes.values()):
             node.queues.on_change()
 
+    def arrive(self, queue: str, md: bytes, data: bytes) -> None:
+        """An application puts a message."""
+        first, *others = self.nodes.values()
+        first.queues.arrive(queue, (md, data))
+        for node in others:
+            node.queues.consumed[queue]()
+
+    def look_again(self) -> None:
+        """What a broker had got that is no more is on its queue again."""
+        for node in list(self.nodes.values()):
+            for arrived in node.queues.consumed.values():
+                arrived()
+
     def settle(self, seconds: float = 3.0) -> None:
         """Everything that is under way arrives, and some time passes."""
         for _ in range(int(seconds * 20)):
@@ -87,6 +100,8 @@ class SharedQueues(FarQueues):
         self._ahead: list[Stored] = []
         self._marked: set[Token] = set()
         self._handed_out: set[Token] = set()
+        self._claimed: set[Token] = set()
+        """Messages of applications that this broker has got, or is about to."""
 
     def peers(self) -> frozenset[str]:
         return frozenset(self.estate.nodes.keys() | self.estate.dead.keys()) - {self.instance}
@@ -114,6 +129,11 @@ class SharedQueues(FarQueues):
 
     def claim(self, queue: str, key: bytes, limit: int) -> list[Stored]:
         """What was read ahead; what was handed out last is dealt with."""
+        if queue != FORWARD:
+            claimed = set[Token]().union(*(node.queues._claimed for node in self.estate.nodes.values()))
+            found = [stored for stored in self.fetch(queue, key, 1000) if stored.token not in claimed][:limit]
+            self._claimed.update(stored.token for stored in found)
+            return found
         assert (queue, key) == (FORWARD, self._key)
         page, self._ahead = self._ahead[:limit], self._ahead[limit:]
         self._handed_out = {stored.token for stored in page}

@@ -6,9 +6,9 @@ reports, a dead letter. What a device gets at QoS 0 goes to the wire when the ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.bridge import deadletter, outbound, trace
 from gateway.bridge.repeated import Known, Repeated
@@ -17,7 +17,7 @@ from gateway.broker import books
 from gateway.broker.context import Context
 from gateway.broker.deliver.fan_out import FanOut, Prefixes
 from gateway.broker.deliver.reports import Reports
-from gateway.broker.marks import Cause, Mark
+from gateway.broker.marks import Cause, Mark, SourceQueue
 from gateway.broker.publish.retained import Retained
 from gateway.broker.publish.route import DEAD_LETTER_POLICY, Receiver, Route
 from gateway.broker.publish.router import Router
@@ -38,6 +38,7 @@ from gateway.session.publication import Publication
 
 if TYPE_CHECKING:
     from gateway.broker.deliver.wide import Wide
+    from gateway.session.session import Session
 
 _REQUEST_PREFIX = b"MQGR"
 _MAX_ROUTES = 4096
@@ -68,12 +69,23 @@ def _nothing() -> None:
     pass
 
 
+class Passed(NamedTuple):
+    """How a message has come that another gateway has got from its queue."""
+
+    lies_on: SourceQueue | None = None
+    """Where it is now."""
+    tried: Collection[str] = ()
+    """Gateways where its device is not."""
+    redirects: int = 0
+    """How often it was sent after a session that moves."""
+
+
 class Source:
     """One queue or MQ topic that is consumed, and the rules for what comes from it."""
 
     __slots__ = (
-        "active", "backout", "batch", "claimed", "key", "over", "paused", "queue", "rules", "running", "stayed",
-        "under_way", "waiting",
+        "active", "backout", "batch", "claimed", "key", "over", "passed", "paused", "queue", "rules", "running",
+        "stayed", "under_way", "waiting",
     )  # fmt: skip
 
     def __init__(self, queue: str, rules: list[OutboundRule]) -> None:
@@ -86,6 +98,8 @@ class Source:
         """How many messages are asked for next."""
         self.claimed = BATCH
         """The same where what was asked for has to be handed over in one turn."""
+        self.passed: Passed | None = None
+        """For one message that another gateway has got from there."""
         self.running = False
         self.waiting = False
         """Held back: a session that would get the next message is full."""
@@ -150,6 +164,11 @@ class Handover:
         self.retained = retained
         self.apart: frozenset[str] = frozenset()
         """Rules whose messages every gateway gets itself, because the subscription is named after it."""
+        self.rules: dict[str, list[OutboundRule]] = {}
+        """By name of a rule, all that apply to what comes from the same place."""
+        self.pass_on: Callable[[str, str, Source, Stored, bytes], bool] = lambda *_: False
+        """Puts a message for a device (the first argument) that has no session here for another gateway; False: there
+        is none."""
         self.gateway = ""
         """The name this gateway gives to what its devices publish; empty: nothing is recognised."""
         self.wide: Wide
@@ -189,6 +208,26 @@ class Handover:
 
     def message(self, source: Source, stored: Stored) -> str:
         """Hand over one message; the name of the rule that took it."""
+        rule = self._message(source, stored)
+        self.context.counters.route_matched[rule] += 1
+        return rule
+
+    def passed(self, rule: str, queue: str, stored: Stored, request: bytes, how: Passed) -> None:
+        """The same for one that another gateway has got from its queue; it has been counted there. `request`: what it
+        answers."""
+        source = Source(queue, self.rules.get(rule, []))
+        source.passed = how
+        if not source.rules:  # of rules that are not the same everywhere, while they are being replaced
+            self._dead_letter(source, rule, stored, Feedback.DEVICE_UNKNOWN, "other")
+            return
+        if request:
+            self._requests = {stored.md[mqmd.CORREL_ID]: [Stored(stored.token, b"", request)]}
+        try:
+            self._message(source, stored)
+        finally:
+            self._requests = {}
+
+    def _message(self, source: Source, stored: Stored) -> str:
         rule, context = source.rules[0], self.context
         counters = context.counters
         try:
@@ -198,6 +237,8 @@ class Handover:
             rule, made = self._made(source, rule, stored) if known is None else (rule, known.made)
             if made.gateway and made.gateway == self.gateway:
                 counters.messages_dropped[rule.name, "loop"] += 1
+            elif self._is_passed_on(source, rule.name, stored, made):
+                pass
             elif known is None:
                 self._publish(source, rule.name, stored, made)
             else:
@@ -206,13 +247,29 @@ class Handover:
             label = _DEAD_LETTER_REASON.get(refused.feedback, "transform")
             if label == "transform":
                 books.not_built(counters, rule.name, refused, queue=source.queue)
-            self._dead_letter(source, rule, stored, refused.feedback, label)
+            self._dead_letter(source, rule.name, stored, refused.feedback, label)
         except HeaderError:
             counters.transform_errors[rule.name, "header"] += 1
             counters.examples.note("transform_errors", (rule.name, "header"), queue=source.queue)
-            self._dead_letter(source, rule, stored, _RFH_ERROR, "transform")
-        counters.route_matched[rule.name] += 1
+            self._dead_letter(source, rule.name, stored, _RFH_ERROR, "transform")
         return rule.name
+
+    def _is_passed_on(self, source: Source, rule: str, stored: Stored, made: outbound.Outgoing) -> bool:
+        """Whether its device may be at another gateway, and the message goes there."""
+        if not made.client or rule in self.apart or self._session(made.client) is not None:
+            return False
+        if len(stored.data) + _RECORD > self._room():
+            return False
+        return self.pass_on(made.client, rule, source, stored, self._request(stored))
+
+    def _session(self, client_id: str) -> Session | None:
+        session = self.context.sessions.get(client_id)
+        return None if session is None or session.ended else session
+
+    def _request(self, stored: Stored) -> bytes:
+        """The record of the request that it answers."""
+        found = self._requests.get(stored.md[mqmd.CORREL_ID])
+        return found[0].data if found else b""
 
     def _made(self, source: Source, rule: OutboundRule, stored: Stored) -> tuple[OutboundRule, outbound.Outgoing]:
         """What the rules make of a message that is like none before it."""
@@ -330,8 +387,8 @@ class Handover:
         if not made.client:
             route = self._route(made.topic)
             return route.receivers, bool(route.shared)
-        session = self.context.sessions.get(made.client)
-        if session is None or session.ended:
+        session = self._session(made.client)
+        if session is None:
             raise Refused(f"no device {made.client!r} is known here", Feedback.DEVICE_UNKNOWN)
         return (Receiver(session, 2, True, ()),), False  # noqa: FBT003 -- the message's own RETAIN
 
@@ -367,13 +424,11 @@ class Handover:
 
     # -- aside --
 
-    def _dead_letter(
-        self, source: Source, rule: OutboundRule, stored: Stored, reason: int, label: DeadLetterReason
-    ) -> None:
+    def _dead_letter(self, source: Source, rule: str, stored: Stored, reason: int, label: DeadLetterReason) -> None:
         context, batch = self.context, self.context.batch
         queue = source.backout.queue if reason == _BACKOUT_THRESHOLD_REACHED else ""
         if self.reports.undeliverable(stored.md, stored.data, reason) and not queue:
-            context.counters.messages_dropped[rule.name, "other"] += 1
+            context.counters.messages_dropped[rule, "other"] += 1
             return
         persistent = mqmd.number(stored.md, mqmd.AT_PERSISTENCE) == 1
         priority = max(0, mqmd.number(stored.md, mqmd.AT_PRIORITY))
@@ -385,7 +440,8 @@ class Handover:
                 max_length=manager.max_length(context.dead_letter_queue),
             )  # fmt: skip
             head, body = dead.head, dead.body
-        context.counters.examples.note("dlq_messages", (rule.name, label), queue=source.queue)
+        context.counters.examples.note("dlq_messages", (rule, label), queue=source.queue)
         address = Address(queue or context.dead_letter_queue, "", priority, persistent)
         destination, row = batch.put(address, DEAD_LETTER_POLICY, head, body)
-        destination.mark(row, Mark(cause=Cause(rule.name, label, -1), source=(source, stored.token)))
+        lies_on = source.passed.lies_on if source.passed is not None else None
+        destination.mark(row, Mark(cause=Cause(rule, label, -1), source=(lies_on or source, stored.token)))

@@ -37,6 +37,15 @@ class Forwarded(NamedTuple):
     fence: int = 0
     """No publication: a gateway's message to itself, behind all that was put for it before; its number. It concerns
     the session of `client`."""
+    device: str = ""
+    """A message from a queue for the session of this client, wherever it is, as it lay on its queue: that is the topic
+    of `publication`, its descriptor the report. `to` are the gateways where the session is not."""
+    rule: str = ""
+    """The rule that addresses it."""
+    request: str = ""
+    """The record of the request that it answers, in hexadecimal."""
+    redirects: int = 0
+    """How often it was sent after a session that moves."""
 
 
 def encode_forwarded(forwarded: Forwarded) -> tuple[bytes, bytes]:
@@ -56,7 +65,7 @@ def decode_forwarded(data: bytes) -> Forwarded:
     return Forwarded(publication, **{_FULL[name]: value for name, value in about.items()})
 
 
-_FULL = dict(zip("ontdgcehlf", Forwarded._fields[1:], strict=True))
+_FULL = dict(zip("ontdgcehlfarqm", Forwarded._fields[1:], strict=True))
 
 
 def groups_of(route: Route, forwarded: Forwarded) -> list[Shared]:

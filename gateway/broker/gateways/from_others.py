@@ -9,6 +9,7 @@ from math import inf
 
 from gateway.broker.context import Context
 from gateway.broker.deliver.fan_out import FanOut
+from gateway.broker.gateways.addressed import Addressed
 from gateway.broker.gateways.forwarded import Forwarded, decode_forwarded, groups_of
 from gateway.broker.gateways.moves import Has, Moves
 from gateway.broker.publish.route import Receiver, Route, Shared
@@ -57,6 +58,8 @@ class FromOthers:
         self.forwards = forwards
         self.moves: Moves
         """Set by whoever makes both."""
+        self.addressed: Addressed
+        """Likewise."""
         self.instance = forwards.instance
         self.key = forward_key(self.instance)
         self._waiting: dict[str, _Waiting] = {}
@@ -119,7 +122,8 @@ class FromOthers:
                     waiting = self._waiting[client] = _Waiting(self.context.scheduler.monotonic() + _PATIENCE)
                 self._number_waiting += stored.token not in waiting.rows
                 waiting.rows[stored.token] = stored, forwarded
-                self.moves.was_sent_on(client, forwarded)
+                if not forwarded.device:
+                    self.moves.was_sent_on(client, forwarded)
                 return
         self._record(stored, partial(self._hand_over, stored, forwarded))
 
@@ -170,6 +174,9 @@ class FromOthers:
         if forwarded.fence:
             self.moves.fence_is_back(forwarded.client, forwarded.fence)
             return
+        if forwarded.device:
+            self.addressed.arrived(forwarded, self.key, stored.token, self._again)
+            return
         route = self._route(forwarded.publication.topic.decode())
         if forwarded.left:
             self._give(
@@ -189,6 +196,11 @@ class FromOthers:
                 self.context.batch.after.append(partial(self._at_most_once, route, receivers, groups, publication))
             if forwarded.direct:
                 self.moves.send_all_on(forwarded)
+
+    def _again(self, token: Token) -> None:
+        """What could not be handed over is to be read once more."""
+        self._handed_over.pop(token, None)
+        self.arrived()
 
     def _give_on(self, groups: list[Shared], forwarded: Forwarded) -> None:
         """The last member here of a shared subscription has gone meanwhile."""
@@ -260,6 +272,10 @@ class FromOthers:
         self.context.batch.take(FORWARD, forward_key(owner), stored.token)
         forwarded = decode_forwarded(stored.data)
         if forwarded.fence or forwarded.left:
+            return
+        if forwarded.device:
+            again = forwarded._replace(client="", to=[])  # that one could have said where the session has gone
+            self.moves.to_others.put([self.instance], again)
             return
         route = self._route(forwarded.publication.topic.decode())
         if forwarded.client:

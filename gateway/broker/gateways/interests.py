@@ -40,7 +40,7 @@ class Interests:
         self.write = write
         self._own: dict[str, int] = {}
         """How many of this gateway's clients subscribe to each filter."""
-        self._told: set[str] = set()
+        self.told: set[str] = set()
         """Gateways that know all of `_own`."""
         self._unconfirmed: dict[str, int] = {}
         """Filters that some gateway may not know yet: the number of the question whose answers say that all do."""
@@ -61,20 +61,20 @@ class Interests:
             self._unconfirmed.pop(filter_, None)
         if before <= 0 < after:
             self._tell_all("add", filter_)
-            if self._told:
+            if self.told:
                 self._unconfirmed[filter_] = self._number + 1
         elif after <= 0 < before:
             self._tell_all("drop", filter_)
 
     def _tell_all(self, what: str, filter_: str) -> None:
-        for peer in sorted(self._told):
+        for peer in sorted(self.told):
             self.write(peer, {"kind": "interest", what: [filter_]})
 
     def introduce(self, peer: str) -> None:
         """Tell a gateway all filters, the first time it is heard of."""
-        if peer == self.instance or peer in self._told:
+        if peer == self.instance or peer in self.told:
             return
-        self._told.add(peer)
+        self.told.add(peer)
         for page in _pages(self._own):
             self.write(peer, {"kind": "interest", "add": page})
 
@@ -89,7 +89,7 @@ class Interests:
         """Call it when all others have read what has been written to them so far; at once if there are none. `oneself`:
         and this gateway what has been written to it."""
         self._number += 1
-        unheard = {*self._told, self.instance} if oneself else set(self._told)
+        unheard = {*self.told, self.instance} if oneself else set(self.told)
         if not unheard:
             call()
             return
@@ -104,7 +104,7 @@ class Interests:
 
     def say(self, kind: str, gateway: str) -> None:
         """Tell all others something about one of them."""
-        for peer in sorted(self._told):
+        for peer in sorted(self.told):
             self.write(peer, {"kind": kind, "gateway": gateway})
 
     # -- others' --
@@ -137,7 +137,7 @@ class Interests:
         """Other gateways have started or ended. What one that has ended wanted is put for it until its successor says
         that it is gone: its sessions want it."""
         peers = self.peers()
-        for ended in sorted(self._told.difference(peers)):
+        for ended in sorted(self.told.difference(peers)):
             self.expect_nothing_of(ended)
         for peer in sorted(peers):
             self.introduce(peer)
@@ -149,7 +149,7 @@ class Interests:
 
     def expect_nothing_of(self, ended: str) -> None:
         """It does not answer any more."""
-        self._told.discard(ended)
+        self.told.discard(ended)
         for number in list(self._waiting):
             self._heard(number, ended)
 

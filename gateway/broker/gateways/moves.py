@@ -99,6 +99,7 @@ class _Departure(NamedTuple):
     """A session that has gone to another gateway, where all that had to be sent on is."""
 
     to: str
+    epoch: int
     last: dict[str, int]
     at: float
 
@@ -154,6 +155,14 @@ class Moves:
         """Whether it is to be sent on what comes for this client."""
         return client in self._moved
 
+    def went(self, client: str) -> tuple[str, int] | None:
+        """The gateway to which its session has moved from here, and how often it has moved then; None: it has not, or
+        long ago."""
+        moved, departure = self._moved.get(client), self._departures.get(client)
+        if moved is not None:
+            return moved.to, moved.epoch
+        return None if departure is None else (departure.to, departure.epoch)
+
     def _is_sent_on(self, topic: str) -> bool:
         return bool(len(self._departed) and self._departed.match(topic).direct)
 
@@ -196,16 +205,16 @@ class Moves:
         self.write(moved.to, {"kind": "departed", "client": client, "move": moved.move, "last": last})
         self._stop_sending(client)
         self._came.pop(client, None)
-        self._departed_to(client, moved.to, last)
+        self._departed_to(client, moved, last)
 
     def _last(self) -> dict[str, int]:
         """The last publication of each gateway that has been handed over or sent on."""
         return self.last | {self.instance: self.to_others.number}
 
-    def _departed_to(self, client: str, to: str, last: dict[str, int]) -> None:
+    def _departed_to(self, client: str, moved: _Moved, last: dict[str, int]) -> None:
         now = self.context.scheduler.monotonic()
         self._departures.pop(client, None)
-        self._departures[client] = _Departure(to, last, now)
+        self._departures[client] = _Departure(moved.to, moved.epoch, last, now)
         while now - next(iter(self._departures.values())).at > _REMEMBERED:
             del self._departures[next(iter(self._departures))]
 
@@ -221,6 +230,7 @@ class Moves:
     def comes(self, session: Session, gateway: str, stays: list[Stay]) -> int:
         """It has moved here from another gateway. The number of the move."""
         self._stop_sending(session.client_id)
+        self._departures.pop(session.client_id, None)
         self._number += 1
         self._remember(session, [Stay(gateway, None), *stays])
         self.arrived()

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from gateway.broker.context import Context
 from gateway.broker.deliver.expiry import Expiry
+from gateway.broker.gateways.addressed import Addressed
 from gateway.broker.gateways.census import Census
 from gateway.broker.gateways.from_others import FromOthers
 from gateway.broker.gateways.interests import Interests
@@ -100,6 +101,8 @@ class Ownership:
         self.from_others = FromOthers(context, router, endings.fan_out, owners)
         self.moves = Moves(context, router, self.to_others, self._write, self.from_others.arrived)
         self.from_others.moves = self.moves
+        self.addressed = Addressed(context, self.to_others, self.moves, self._takers, self._may_come)
+        self.from_others.addressed = self.addressed
         endings.fan_out.forward, endings.give_elsewhere = self.to_others.send, self.to_others.give
         self.rebalance = Rebalance(context, endings, self.moves, owners.peers, self._write)
         self._former: dict[str, list[str]] = {}
@@ -115,6 +118,8 @@ class Ownership:
         takes over from it goes on when it is known here who gets what it has left."""
         self._awaited: set[str] = set()
         """The clients of those sessions."""
+        self._over: set[str] = set()
+        """Gateways that are no more, while others may still be heard of them."""
         self._settling: set[str] = set()
         """Owners whose sessions all name this gateway once a batch is committed: not to be looked through again."""
 
@@ -203,6 +208,15 @@ class Ownership:
         if client_id not in self._receiving:  # else when its session has been read
             self.claims.go_on(client_id)
 
+    def _may_come(self, client_id: str) -> bool:
+        """Whether a session that is not here may be on its way."""
+        return self._busy or client_id in self._receiving or client_id in self.claims
+
+    def _takers(self) -> set[str]:
+        """The gateways that take what is put for them; those that are no more are forgotten."""
+        self._over &= self.owners.peers()
+        return self.interests.told - self._over
+
     # -- messages between gateways --
 
     def on_message(self, message: Message) -> None:
@@ -250,6 +264,8 @@ class Ownership:
         """Another gateway takes over from one that has ended; first, when it knows the sessions, and in the end."""
         if kind != "handed over":  # a session that was its own may come here next
             self.context.on_succession([gateway])
+        self._over.add(gateway)
+        self.addressed.over(gateway, heir)
         if kind == "ended":
             self.interests.expect_nothing_of(gateway)
             self._answer_no_more([gateway])
@@ -470,7 +486,9 @@ class Ownership:
         others get their turn."""
         context = self.context
         context.on_succession([owner for owner in expired if owner])
+        self._over.update(expired)
         for owner in expired:
+            self.addressed.over(owner, self.instance)
             self.interests.expect_nothing_of(owner)
             self.interests.say("ended", owner)
         yield from self._heard_by_all()  # whoever it had asked for a session has given it now, or does not any more
