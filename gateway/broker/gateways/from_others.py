@@ -122,7 +122,7 @@ class FromOthers:
                     waiting = self._waiting[client] = _Waiting(self.context.scheduler.monotonic() + _PATIENCE)
                 self._number_waiting += stored.token not in waiting.rows
                 waiting.rows[stored.token] = stored, forwarded
-                if not forwarded.device:
+                if not forwarded.device and not forwarded.groups:
                     self.moves.was_sent_on(client, forwarded)
                 return
         self._record(stored, partial(self._hand_over, stored, forwarded))
@@ -182,6 +182,8 @@ class FromOthers:
             self._give(
                 route, forwarded, [one for one in route.receivers if self.moves.had_left(one.session, forwarded)]
             )
+        elif forwarded.groups and forwarded.client:
+            self._for_groups(route, forwarded)
         elif forwarded.client:
             self._for_one(route, forwarded)
         else:
@@ -196,6 +198,12 @@ class FromOthers:
                 self.context.batch.after.append(partial(self._at_most_once, route, receivers, groups, publication))
             if forwarded.direct:
                 self.moves.send_all_on(forwarded)
+
+    def _for_groups(self, route: Route, forwarded: Forwarded) -> None:
+        """For a member of a shared subscription that has moved here, or for another one."""
+        groups = groups_of(route, forwarded)
+        self._give_on(groups, forwarded)
+        self.fan_out.deliver_to(route, (), groups, forwarded.publication)
 
     def _again(self, token: Token) -> None:
         """What could not be handed over is to be read once more."""
@@ -278,6 +286,9 @@ class FromOthers:
             self.moves.to_others.put([self.instance], again)
             return
         route = self._route(forwarded.publication.topic.decode())
+        if forwarded.client and forwarded.groups:
+            self._for_groups(route, forwarded)
+            return
         if forwarded.client:
             session = self.context.sessions.get(forwarded.client)
             if session is not None and session.epoch >= forwarded.epoch:

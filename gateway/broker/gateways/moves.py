@@ -8,7 +8,7 @@ then the new one puts aside, on its own key, and gives it to the session if the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum, auto
 from math import inf
 from typing import Any, NamedTuple
@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from gateway.broker.context import Context
 from gateway.broker.gateways.forwarded import Forwarded
 from gateway.broker.gateways.to_others import ToOthers
-from gateway.broker.publish.router import Router
-from gateway.mqtt.topics import is_shared
+from gateway.broker.publish.router import Router, name_of
 from gateway.ports.ownership import Message
 from gateway.routing.filters import Interest, Subscriptions
 from gateway.session.publication import Publication
@@ -119,6 +118,7 @@ class Moves:
         self.arrived = arrived
         self.instance = to_others.instance
         to_others.on_sent = self.send_all_on
+        to_others.departed_groups, to_others.give_departed = self._departed_groups, self._give_departed
         router.sent_on = self._is_sent_on
         self.last: dict[str, int] = {}
         """The number of the last publication of each gateway that was handed over here."""
@@ -139,10 +139,9 @@ class Moves:
         self._stop_sending(client)
         self._moved[client] = _Moved(to, session.epoch + 1)
         for filter_, subscribed in session.subscriptions.items():
-            if not is_shared(filter_):
-                self._departed.add(client, filter_, Interest(subscribed.options.qos))
-                self.router.on_interest(filter_, 1)
-                self.router.touch_topics(filter_)
+            self._departed.add(client, filter_, Interest(subscribed.options.qos))
+            self.router.on_interest(filter_, 1)
+            self.router.touch_topics(filter_)
 
     def stays_of(self, session: Session) -> list[Stay]:
         """Where it was, of late, before it came here."""
@@ -164,7 +163,10 @@ class Moves:
         return None if departure is None else (departure.to, departure.epoch)
 
     def _is_sent_on(self, topic: str) -> bool:
-        return bool(len(self._departed) and self._departed.match(topic).direct)
+        if not len(self._departed):
+            return False
+        matched = self._departed.match(topic)
+        return bool(matched.direct or matched.groups)
 
     def send_all_on(self, forwarded: Forwarded) -> None:
         """To sessions that have moved on from here and want it."""
@@ -173,6 +175,20 @@ class Moves:
         for client in self._departed.match(forwarded.publication.topic.decode()).direct:
             if self.has(client, self._moved[client].epoch, forwarded) is Has.NO:
                 self.send_on(client, forwarded)
+
+    def _departed_groups(self, topic: str) -> list[str]:
+        """The shared subscriptions with a member that has moved on from here and that not all know elsewhere yet."""
+        return [name_of(group) for group in self._departed.match(topic).groups] if len(self._departed) else []
+
+    def _give_departed(self, name: str, publication: Publication, tried: Collection[str]) -> bool:
+        """To such a member; it is given to one at its gateway when that has the session. False: there is none."""
+        group = self._departed.group(name)
+        for client in () if group is None else group.members:
+            moved = self._moved[client]
+            member = Forwarded(publication, to=sorted(tried), client=client, epoch=moved.epoch, groups=[name])
+            self.to_others.put([moved.to], member)
+            return True
+        return False
 
     def send_on(self, client: str, forwarded: Forwarded) -> None:
         """To the gateway where it has moved."""

@@ -29,6 +29,10 @@ class ToOthers:
         """The last one given to a publication that was put for others; a later life of this gateway goes on higher."""
         self.on_sent: Callable[[Forwarded], None] = lambda _forwarded: None
         """Told of each publication of this gateway's clients that others want, or sessions that have moved on."""
+        self.departed_groups: Callable[[str], Collection[str]] = lambda _topic: ()
+        """The shared subscriptions for a topic with members that have just moved on from here."""
+        self.give_departed: Callable[[str, Publication, Collection[str]], bool] = lambda *_: False
+        """Gives a publication to such a member; False: there is none. The last argument: gateways where nobody is."""
         self._turn = 0
 
     def send(self, route: Route, publication: Publication) -> Collection[str]:
@@ -45,6 +49,9 @@ class ToOthers:
             if turn < len(peers):
                 wanted.setdefault(peers[turn], (False, []))[1].append(name)
                 given.add(name)
+        for name in self.departed_groups(route.topic):
+            if name not in here and name not in route.shared_elsewhere:
+                self.give_departed(name, publication, [self.instance])
         self.number += 1
         forwarded = Forwarded(publication, self.instance, self.number, sorted(wanted), direct=True)
         self.on_sent(forwarded)
@@ -68,6 +75,8 @@ class ToOthers:
             self._turn += 1
             peer = peers[self._turn % len(peers)]
             self.put([peer], Forwarded(publication, to=sorted({*tried, peer}), groups=[name]))
+        else:
+            self.give_departed(name, publication, tried)
 
     def put(self, gateways: Collection[str], forwarded: Forwarded) -> None:
         """For these gateways, in the open batch."""

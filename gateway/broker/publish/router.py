@@ -216,7 +216,7 @@ class Router:
             return
         matched = self.elsewhere.match(route.topic)
         route.elsewhere = tuple(matched.direct)
-        route.shared_elsewhere = {_name_of(group): tuple(group.members) for group in matched.groups}
+        route.shared_elsewhere = {name_of(group): tuple(group.members) for group in matched.groups}
 
     def _path_to_queues(self, route: Route) -> FastPath:
         if route.first & 1:  # what MQ retains, too, is looked at
@@ -240,7 +240,7 @@ class Router:
             allowed = interest is not None and self.may_receive(session, topic)
             return _receiver(session, interest) if interest is not None and allowed else None
 
-        return Shared(_name_of(group), members, receiver)
+        return Shared(name_of(group), members, receiver)
 
     def may_receive(self, session: Session, topic: str) -> bool:
         """Whether the access list lets a session receive a topic; asked again when the list changes."""
@@ -341,7 +341,7 @@ class Router:
         return head
 
 
-def _name_of(group: Group[Any]) -> str:
+def name_of(group: Group[Any]) -> str:
     """A shared subscription as it is subscribed to."""
     return f"{SHARE_PREFIX}{group.name}/{group.filter}"
 
