@@ -172,7 +172,9 @@ class Mqtt(Part):
     topic_aliases: Annotated[int, Field(ge=0, le=65535)] = Field(default=10, description="Topic aliases (5.0).")
     max_connections: Positive = Field(default=20000, description="Connections of the process.")
     max_sessions: Positive = Field(
-        default=100_000, description="Sessions, connected or not. Beyond it CONNECT is refused (0x97)."
+        default=100_000,
+        description="Sessions, connected or not, of all gateways on the queue manager. Beyond it CONNECT is refused "
+        "(0x97).",
     )
     connect_timeout: Duration = Field(
         default=10.0,

@@ -38,6 +38,8 @@ _NEWER = "a newer release has written it (version {}, this one reads {})"
 _FIXED = struct.Struct("<BBd")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
+_JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+"""Made once: `json.dumps` would make one for each record."""
 
 
 class _StoredIds(dict[int, bytes]):
@@ -187,7 +189,7 @@ def _take(data: bytes, at: int, length: struct.Struct) -> tuple[bytes, int]:
 
 def encode_json(value: dict[str, Any]) -> bytes:
     """A state record in JSON."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    return _JSON.encode(value).encode()
 
 
 def decode_json(data: bytes) -> dict[str, Any]:

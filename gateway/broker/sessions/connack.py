@@ -194,12 +194,15 @@ def _will(connect: Connect, limits: Limits) -> Refusal | None:
     return None
 
 
+TOO_MANY: Refusal = reasons.QUOTA_EXCEEDED, "there are as many sessions as may be (mqtt.max_sessions)"
+
+
 def no_room(limits: Limits, sessions: Registry, client_id: str, listener: str) -> Refusal | None:
     """(reason, text) when there are as many sessions as may be, of all clients or of those of a listener. Whoever has a
     session comes in; from another listener he is one more here."""
     session, most = sessions.get(client_id), limits.at(listener).max_listener_sessions
     if session is None and len(sessions) >= limits.max_sessions:
-        return reasons.QUOTA_EXCEEDED, "this gateway holds as many sessions as it may"
+        return TOO_MANY
     known = session is not None and session.listener == listener
     if most and not known and sessions.by_listener[listener] >= most:
         return reasons.QUOTA_EXCEEDED, "this listener holds as many sessions as it may"

@@ -14,6 +14,7 @@ from gateway.broker.sessions.connack import (
     ANOTHERS,
     LEAST_SECONDS,
     PROTOCOLS,
+    TOO_MANY,
     Connacks,
     connack_properties,
     earlier,
@@ -164,7 +165,18 @@ class ConnectHandler:
             return
         if self.endings.must_end_first(client_id, connect.clean_start, waiter):
             return
+        if self.context.sessions.get(client_id) is None and self._all_are_full():
+            self.connacks.refuse(connection, *TOO_MANY)
+            return
         self._give_session(connection, connect, verdict, client_id, assigned=not connect.client_id)
+
+    def _all_are_full(self) -> bool:
+        """Whether the gateways together hold as many sessions as may be; only now is it known that this one is new."""
+        if self.ownership is None:
+            return False
+        context = self.context
+        elsewhere = self.ownership.census.others("clients/total", context.now)
+        return len(context.sessions) + elsewhere >= context.limits.max_sessions
 
     def _go_on(self, connection: Connection, connect: Connect, verdict: Verdict) -> None:
         """What a CONNECT had to wait for has happened."""

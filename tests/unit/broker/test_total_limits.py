@@ -6,9 +6,11 @@ import dataclasses
 
 import pytest
 from broker_harness import Harness
+from several_brokers import Estate
 
 from gateway.broker.deliver.consumers import PATIENCE
 from gateway.broker.deliver.handover import BATCH
+from gateway.broker.gateways.census import INTERVAL
 from gateway.mq import mqmd
 
 MAPPING = """
@@ -141,3 +143,23 @@ def test_sessions_of_all_clients(version, refused):
     again.disconnect()
     assert bench.device(version, "late").connect().take()[0][1].reason == 0
     assert len(list(bench.engine.sessions)) == 2
+
+
+def test_sessions_of_all_gateways():
+    """Whoever has a session comes back, at whichever gateway; whoever has none is one more for all of them."""
+    estate = Estate()
+    first, second = estate.start(max_sessions=2), estate.start(max_sessions=2)
+
+    def connect(node, name):
+        device = node.bench.device(5, name)
+        device.connect(clean=False)
+        estate.settle(0.3)
+        return device.take()[0][1]
+
+    assert [connect(first, "a").reason, connect(second, "b").reason] == [0, 0]
+    for node in (first, second):
+        node.bench.advance(INTERVAL + 1)
+    estate.settle(0.2)
+    assert [connect(node, "c").reason for node in (first, second)] == [0x97, 0x97]
+    back = connect(second, "a")
+    assert (back.reason, back.session_present) == (0, True)
