@@ -7,28 +7,30 @@ each connection that was let in leaves one.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
-from bridge_estate import Talker
-from gateways import RunningGateway
+from bridge_estate import Talker, wait
+from gateways import TREE, RunningGateway
 from gateways_behind_balancer import GatewaysBehindBalancer
 
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 
-pytestmark = [
-    pytest.mark.mqi, pytest.mark.timeout(7200),
-    pytest.mark.skipif(not os.environ.get("MQGATE_LONG"), reason="the long form: tests/run --long"),
-]  # fmt: skip
+pytestmark = [pytest.mark.mqi, pytest.mark.timeout(7200)]
 ROUNDS = int(os.environ.get("MQGATE_ROUNDS", "200"))
 LEASE = 5
 PATIENCE = 120
@@ -263,6 +265,7 @@ class Counted:
         return {one.name_: one.found for one in self.subscribers} | {"shared": shared}
 
 
+@pytest.mark.skipif(not os.environ.get("MQGATE_LONG"), reason="the long form: tests/run --long")
 def test_what_is_acknowledged_arrives_everywhere_and_once_at_qos_2(broker: GatewaysBehindBalancer) -> None:
     counted = Counted(broker)
     dice = random.Random(os.environ.get("MQGATE_SEED", "24"))
@@ -273,7 +276,28 @@ def test_what_is_acknowledged_arrives_everywhere_and_once_at_qos_2(broker: Gatew
     counted.end()
 
 
-def test_gateways_that_are_replaced_one_after_the_other_cost_each_device_one_connection(
+def rebalance(gateway: RunningGateway) -> dict[str, Any]:
+    """What `mqgate client rebalance` says beside it."""
+    command = [sys.executable, "-m", "gateway", "client", "rebalance", "--json", "-c", "settings.yaml", "--rate", "100"]
+    environ = {**os.environ, "PYTHONPATH": TREE}
+    done = subprocess.run(command, cwd=gateway.directory, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def all_have_told(gateway: RunningGateway) -> bool:
+    """Whether it knows how many connections each of the three has."""
+    (token,) = gateway.directory.rglob("admin.token")
+    url, headers = (
+        f"http://127.0.0.1:{gateway.admin}/api/v1/gateways",
+        {"Authorization": f"Bearer {token.read_text().strip()}"},
+    )
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=30) as answer:
+        items = json.loads(answer.read())["items"]
+    return [one["connections"] is not None for one in items] == 3 * [True]
+
+
+def test_gateways_that_are_replaced_and_evened_out_cost_each_device_one_connection_at_a_time(
     broker: GatewaysBehindBalancer,
 ) -> None:
     counted = Counted(broker)
@@ -283,6 +307,13 @@ def test_gateways_that_are_replaced_one_after_the_other_cost_each_device_one_con
         gateway.port = 0
         counted.go_on()
         gateway.start()
+    wait(lambda: all_have_told(broker.gateways[0]), PATIENCE)
+    before = [one.connects for one in counted.devices]
+    found = rebalance(broker.gateways[0])
+    assert any(one["hands_back"] for one in found["items"]), found
+    lasting = [*counted.subscribers, *counted.members, *counted.publishers]
+    wait(lambda: any(one.connects > then for one, then in zip(lasting, before, strict=False)), PATIENCE)
+    counted.go_on()
     counted.end()
-    most = 1 + len(broker.gateways)  # at most once to each that stops
-    assert [one.name_ for one in counted.devices if one.connects > most] == []
+    most = 2 + len(broker.gateways)  # at most once to each that stops, and once more
+    assert [one.name_ for one in lasting if one.connects > most] == []

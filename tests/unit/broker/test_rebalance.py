@@ -140,3 +140,15 @@ def test_a_device_that_comes_back_to_the_same_gateway_is_not_asked_again() -> No
             fleet.connect(name, fleet.nodes[0])
     assert sorted(asked) == sorted(set(asked))
     assert not fleet.nodes[0].bench.engine.ownership.rebalance.is_running
+
+
+def test_gateways_that_meet_tell_each_other_at_once_what_they_have() -> None:
+    estate = Estate()
+    first = estate.start()
+    first.bench.advance(2)
+    second = estate.start()
+    for node in (first, second):
+        node.bench.advance(1)
+    estate.settle(0.2)
+    for node in (first, second):
+        assert plan_for(node.bench.engine.census.gateways(node.bench.clock.now())).unheard == []
