@@ -75,7 +75,7 @@ def fleet_in(directory: Path) -> Iterator[Fleet]:
 
 
 def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 150
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
