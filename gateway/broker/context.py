@@ -82,8 +82,8 @@ class Context:
         """Queue managers that messages are put to directly."""
         self.on_succession: Callable[[list[str]], None] = lambda _gateways: None
         """Told of gateways that have ended, before sessions that were theirs come here."""
-        self.on_restaged: Callable[[Released, Released], None] = lambda _before, _after: None
-        """Told that a staged message is stored under another token."""
+        self.name_in_markers: Callable[[Released], bytes] = lambda _released: b""
+        """What markers on targets may call a staged message, which has to be kept if it is staged once more."""
         self.remote_reads = queue_manager if isinstance(queue_manager, Asks) else None
         """Set where the queue manager may not answer: what is read of it while devices are served is asked for."""
         self.instance = queue_manager.instance if isinstance(queue_manager, Owners) else ""

@@ -95,10 +95,9 @@ class Targets:
         for side in self.sides.values():
             side.target.on_ready(side.found)
         self.key = marker_key_of(context.queue_manager.name)
-        self._renamed: dict[bytes, bytes] = {}
         self._turn = 0
         context.submit, context.target_names = self.submit, frozenset(self.sides)
-        context.on_succession, context.on_restaged = self.succeed, self._restaged
+        context.on_succession, context.name_in_markers = self.succeed, self._name_kept
 
     def succeed(self, gateways: list[str]) -> None:
         """What gateways that have ended have put on targets counts as put, before a PUBREL comes for it again."""
@@ -110,14 +109,15 @@ class Targets:
 
     def name_of(self, released: Released) -> bytes:
         """What markers call a staged message."""
-        name = _name(released[0].staged_key, released[2])
-        return self._renamed.get(name, name)
+        session, _, token = released
+        known = session.restored.get(token) if session.restored is not None else None
+        return known or _name(session.staged_key, token)
 
-    def _restaged(self, before: Released, after: Released) -> None:
-        """It is stored anew, and markers call it what they have called it."""
-        name = self.name_of(before)
-        if any(side.has(name) for side in self.sides.values()):
-            self._renamed[_name(after[0].staged_key, after[2])] = name
+    def _name_kept(self, released: Released) -> bytes:
+        """The same if there may be such a marker, because it was released before."""
+        name, restored = self.name_of(released), released[0].restored
+        may_be = (restored is not None and released[2] in restored) or any(one.has(name) for one in self.sides.values())
+        return name if may_be else b""
 
     def _where_to(self, released: Released, manager: str) -> str:
         """Where a staged message has to go that is addressed to several targets: to the one that has it, or may have

@@ -67,8 +67,9 @@ class Session:
     def __init__(self, client_id: str, version: int) -> None:
         self.client_id = client_id
         self.key = key_of(client_id)
-        self.restored: set[Token] | None = None
-        """Those of its staged messages that were staged by a process before this one, or by another gateway."""
+        self.restored: dict[Token, bytes] | None = None
+        """Those of its staged messages that were staged by a process before this one, or by another gateway, or once
+        more; with what markers on targets call them, if it is not what their token says."""
         self.staged_key = self.key
         """The key under which its client's QoS 2 publications are staged."""
         self.version = version

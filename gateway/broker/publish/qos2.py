@@ -9,6 +9,7 @@ as long as all goes well: `write_out` turns moves into puts and takes, whose fai
 from __future__ import annotations
 
 from itertools import repeat
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from gateway.bridge.message import read_message
@@ -47,6 +48,7 @@ _NEVER = b"\xff\xff\xff\xff"
 """Where an MQMD says whether reports are wanted and when the message expires."""
 _MESSAGE = b"RFH "
 """What the data of a staged message begin with; those of a record begin with its version."""
+_NAME = Struct("<4I")
 _SAMPLE = 54_321, b"\x00RFH \xff"
 
 
@@ -260,27 +262,34 @@ class StagedRuns:
 
 
 def put_record(
-    router: Router, batch: Batch, session: Session, packet_id: int, publication: Publication, flags: int = 0
-) -> None:
-    """Stage a publication as a record with a batch."""
+    router: Router, batch: Batch, session: Session, packet_id: int, publication: Publication, flags: int = 0,
+    name: bytes = b"",
+) -> None:  # fmt: skip
+    """Stage a publication as a record with a batch. `name`: what markers call it, if it was staged before."""
     puts, ids = batch.staging(session)
     ids.append(packet_id)
-    puts.heads.append(router.state_head(encode_prefix(publication, 2, publication.retain, (), flags)))
+    numbers = _NAME.unpack(name) if name else ()  # where others have subscription identifiers
+    puts.heads.append(router.state_head(encode_prefix(publication, 2, publication.retain, numbers, flags)))
     puts.bodies.append(STORED_IDS[packet_id] + publication.payload)
     batch.rows += 1
 
 
 def read_staged(stored: Stored) -> tuple[Publication, int]:
     """The publication that a staged message stands for, and its packet identifier."""
+    return read_named(stored)[:2]
+
+
+def read_named(stored: Stored) -> tuple[Publication, int, bytes]:
+    """The same, and what markers call it, if it was staged before."""
     data = stored.data
     if not data.startswith(_MESSAGE):
-        publication, packet_id, _, _ = decode_publication(data)
-        return publication, packet_id
+        publication, packet_id, numbers, _ = decode_publication(data)
+        return publication, packet_id, _NAME.pack(*numbers) if len(numbers) == 4 else b""
     message = read_message(stored.md, data)
     topic, client_id = message.property("mqps", "Top"), message.property("mqtt", "clientId") or ""
     packet_id = int(message.property("mqtt", "msgId") or 0)
     payload = data[message.body_at :]
-    return Publication(str(topic).encode(), payload, 2, retain=False, client_id=str(client_id)), packet_id
+    return Publication(str(topic).encode(), payload, 2, retain=False, client_id=str(client_id)), packet_id, b""
 
 
 def _can_be_staged_as_message(route: Route, client_id: str) -> bool:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 from gateway.broker.batch import Batch
 from gateway.broker.publish.qos2 import put_record
 from gateway.broker.publish.router import Router
+from gateway.ports.batch import Token
 from gateway.ports.state_queues import STAGED
 from gateway.session.record import HANDED_OVER
 
 if TYPE_CHECKING:
     from gateway.broker.batch import Parked
     from gateway.broker.marks import Released
+    from gateway.session.session import Session
 
 
 def wait_for_queue(router: Router, batch: Batch, released: Released, parked: Parked) -> None:
@@ -33,10 +35,9 @@ def wait_for_queue(router: Router, batch: Batch, released: Released, parked: Par
         parked.batch.take(STAGED, session.staged_key, anew[2])
         parked.released[parked.released.index(released)] = anew
         parked.batch.rename_released(released, anew)
-        if router.context is not None:
-            router.context.on_restaged(released, anew)
+        _keep_name(session, anew[2], name)
 
-    _stage(router, batch, released)
+    name = _stage(router, batch, released)
     batch.after.append(committed)
 
 
@@ -48,15 +49,25 @@ def stage_again(router: Router, batch: Batch, released: Released) -> bool:
     publication = batch.fanned[released]
     if publication is None:
         return True  # done already: it has several destinations
-    _stage(router, batch, released)
+    name = _stage(router, batch, released)
+    batch.after.append(lambda: _keep_name(session, session.staged_tokens.get(packet_id), name))
     publication.handed_over = True
     session.inbound[packet_id] = publication
     session.releasing.discard(packet_id)
     return True
 
 
-def _stage(router: Router, batch: Batch, released: Released) -> None:
+def _stage(router: Router, batch: Batch, released: Released) -> bytes:
+    """Returns what markers may call it."""
     session, packet_id, _ = released
     publication, batch.fanned[released] = batch.fanned[released], None
     assert publication is not None  # noqa: S101 -- both callers have looked
-    put_record(router, batch, session, packet_id, publication, HANDED_OVER)
+    name = router.context.name_in_markers(released) if router.context is not None else b""
+    put_record(router, batch, session, packet_id, publication, HANDED_OVER, name)
+    return name
+
+
+def _keep_name(session: Session, token: Token, name: bytes) -> None:
+    if name and token is not None:
+        session.restored = session.restored or {}
+        session.restored[token] = name

@@ -227,8 +227,8 @@ def end_of_ids(used: set[int]) -> int:
 
 def restore_staged(session: Session, stored: Stored) -> None:
     """A QoS 2 publication between PUBREC and PUBREL."""
-    publication, packet_id = qos2.read_staged(stored)
+    publication, packet_id, name = qos2.read_named(stored)
     session.inbound[packet_id] = publication
     session.staged_tokens[packet_id] = stored.token
-    session.restored = session.restored or set()
-    session.restored.add(stored.token)
+    session.restored = session.restored or {}
+    session.restored[stored.token] = name

@@ -184,6 +184,13 @@ def test_qos_2_is_there_once_whatever_happens(bench: Bench, seed: int, topic: st
     """Random steps; a device that sends again what was not answered, and counting."""
     random = Random(seed)
     device = connected(bench)
+
+    def listen() -> None:
+        """Every other time somebody here hears of it too."""
+        if seed % 2:
+            bench.device(5, "reader").connect().subscribe(topic, 1)
+
+    listen()
     bench.queues.automatic = False
     received, completed = set[int](), set[int]()
     sent: list[int] = []
@@ -206,6 +213,7 @@ def test_qos_2_is_there_once_whatever_happens(bench: Bench, seed: int, topic: st
         bench.queues.automatic = True
         bench.late = {name for name in ("QM2", "QM3") if random.random() < 0.3}
         bench.kill()
+        listen()
         device = bench.device(5, "device").connect(clean=False, keep_alive=0)
         device.take()
         for number in sent:
@@ -318,8 +326,9 @@ def test_what_was_released_before_a_restart_waits_until_all_that_may_have_it_hav
     assert bench.everywhere("THERE") == Counter([b"two"])
 
 
-def test_what_a_subscriber_has_had_is_put_once_when_its_target_is_lost_meanwhile(bench: Bench) -> None:
-    """Its staged record is replaced then, and the marker there names the first one."""
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_a_subscriber_has_had_is_put_once_when_its_target_is_lost_meanwhile(bench: Bench, killed: bool) -> None:
+    """Its staged record is replaced then, and the marker there has the name of the first one."""
     reader = bench.device(5, "reader").connect()
     reader.subscribe("there/#", 2)
     device = connected(bench)
@@ -328,6 +337,10 @@ def test_what_a_subscriber_has_had_is_put_once_when_its_target_is_lost_meanwhile
     device.ack(p.PUBREL, 1)
     bench.there.land()
     bench.far.give_up()
+    if killed:
+        bench.kill()
+        device = connected(bench)
+        device.ack(p.PUBREL, 1)
     bench.run()
     assert device.take()[-1][0] >> 4 == p.PUBCOMP
     assert bench.bodies("THERE") == [b"two"]
