@@ -52,7 +52,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def describe(error: ValidationError, document: Document, model: type[BaseModel]) -> list[Finding]:
     """Every error of a validation as a finding, one per place, in the order of the text."""
-    items = [(_path_in(document.value, item["loc"]), item) for item in error.errors(include_url=False)]
+    items = [(_place_of(document.value, item), item) for item in error.errors(include_url=False)]
     above = {path[:length] for path, item in items for length in range(len(path))}
     above |= {path for path, item in items if item["type"] in _ABOUT_KEYS}
     places: dict[tuple[Path, str], tuple[str, list[str]]] = {}
@@ -90,6 +90,11 @@ def _joined(fixes: list[str]) -> str:
 def wrong_paths(error: ValidationError, value: Any) -> list[Path]:
     """The paths of the errors, the deepest last; a missing key has none."""
     return [_path_in(value, item["loc"]) for item in error.errors(include_url=False) if item["type"] != "missing"]
+
+
+def _place_of(value: Any, item: Any) -> Path:
+    wrong = item.get("ctx", {}).get("error")
+    return _path_in(value, (*item["loc"], *wrong.at) if isinstance(wrong, Wrong) else item["loc"])
 
 
 def _path_in(value: Any, loc: Iterable[str | int]) -> Path:

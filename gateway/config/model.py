@@ -338,14 +338,16 @@ class Settings(Part):
             raise Wrong(
                 f"target `{own}` is the queue manager of the gateway itself",
                 "remove it: rules without `queue_manager` put there",
+                ("targets", own),
             )
         if self.targets and manager.buffer is not None:
-            raise Wrong("`targets` and `queue_manager.buffer` cannot be used together", "remove one of them")
+            what = "`targets` and `queue_manager.buffer` cannot be used together"
+            raise Wrong(what, "remove one of them", ("targets",))
         used = [manager.ibm.connection or ""] if manager.ibm is not None else []
         used += [target.connection for target in self.targets.values()]
         if len({connection.startswith(SOCKET) for connection in used}) > 1:
             what = "a process loads one MQ library: IBM's for hosts, or its own for MQI sockets (`unix:`)"
-            raise Wrong(what, "give connections of one kind")
+            raise Wrong(what, "give connections of one kind", ("targets",))
         return self
 
     def anonymous_on(self, listener: Listener) -> bool:

@@ -342,7 +342,7 @@ def test_mistakes_are_told_with_their_place(check: Checked) -> None:
     assert "connection" in said
     code, said = check('queue_manager: {embedded: {name: QM2}}\ntargets: {QM2: {connection: "unix:/a"}}\n')
     assert code == 1
-    assert "target `QM2` is the queue manager of the gateway itself" in said
+    assert "settings.yaml:2:16: target `QM2` is the queue manager of the gateway itself" in said
     code, said = check('targets: {A: {connection: "unix:/a"}, B: {connection: "b(1)", channel: C}}\n')
     assert code == 1
     assert "give connections of one kind" in said
