@@ -182,6 +182,20 @@ def test_pubrels_of_one_topic_are_taken_at_once(form, version):
         assert not session.staged_tokens
 
 
+@pytest.mark.parametrize("form", [form for form in lanes.FORMS if "few" not in form])
+def test_pubrels_of_a_run_that_meets_a_defect_are_taken_one_by_one(form):
+    with lanes.lane(form):
+        sides = [Side(5, in_runs=True), Side(5, in_runs=False)]
+        for side in sides:
+            sent = [writer.encode_publish(5, b"a/1", b"%d" % at, 2, packet_id=at) for at in range(1, 6)]
+            side.do(0, b"".join(sent))
+            with mock.patch.object(side.bench.engine.fan_out, "relay", side_effect=ZeroDivisionError):
+                side.release(0)
+            while side.bench.queues.commit():
+                pass
+        assert sides[0].state() == sides[1].state()
+
+
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_run_is_taken_in_at_once_and_settled_at_once(qos):
     side = Side(4, in_runs=True)

@@ -8,6 +8,8 @@ import pytest
 from broker_harness import Device, Harness
 from refused_queues import FULL, MAPPING, PUBACK, PUBCOMP, PUBREC, PUBREL, balance, bodies
 
+from gateway.mqtt import writer
+
 
 def received(device: Device) -> list[bytes]:
     """Payloads of new publications, each acknowledged; resent ones (DUP) are not new."""
@@ -88,6 +90,30 @@ def test_a_kill_before_the_copies_are_committed_hands_them_over_afterwards() -> 
     publisher.ack(PUBREL, 7)
     assert everything(subscriber) == [b"once"]
     assert bodies(bench, "FIRST.Q") == [b"once"]
+
+
+@pytest.mark.parametrize("then", ["hold", "disconnect"])
+def test_several_that_are_released_at_once(then: str) -> None:
+    bench, subscriber, publisher = scene(then, 2)
+    numbers = (7, 8, 9)
+    for number in numbers:
+        publisher.publish("first", b"%d" % number, 2, number)
+    bench.queues.refusing["FIRST.Q"] = FULL
+    publisher.send(b"".join(writer.encode_acks(PUBREL, [number]) for number in numbers))
+    assert everything(subscriber) == [b"7", b"8", b"9"]
+    bench.advance(2 if then == "hold" else 30)
+    if then == "hold":
+        bench.kill()
+        subscriber = bench.device(4, "subscriber").connect(clean=False)
+    bench.queues.refusing.clear()
+    publisher = bench.device(4, "publisher").connect(clean=False)
+    for number in numbers:
+        publisher.ack(PUBREL, number)
+    bench.advance(20)
+    assert bodies(bench, "FIRST.Q") == [b"7", b"8", b"9"]
+    assert everything(subscriber) == []
+    assert not bench.queues.rows["MQGATE.STAGED"]
+    balance(bench)
 
 
 @pytest.mark.parametrize("topic", ["first", "both/x"])
