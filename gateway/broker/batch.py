@@ -533,8 +533,10 @@ class Batch:
 
     def replace(self, queue: str, key: bytes, body: bytes | None) -> None:
         """Replace one state message; the last replacement in a batch counts."""
-        self.noting(self.replaces, (queue, key))
-        self.replaces[queue, key] = Replace(queue, key, body)
+        name = queue, key
+        if self.undo is not None:
+            self.undo.key(self.replaces, name)
+        self.replaces[name] = Replace(queue, key, body)
 
     def reply(self, connection: Connection, data: bytes) -> None:
         """Add a packet that may exist only when the commit has returned (design decision 1)."""

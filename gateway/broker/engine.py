@@ -405,6 +405,9 @@ class Engine:
             out[:] = map(add, out, answered)
         accepted = self._step(batch, partial(self.answers.acknowledge, batch)) or ()
         for owner, staged, first, ids, run in batch.staged:
+            if len(ids) == 1 and run is None and not owner.ended:  # as where one message is in flight
+                owner.staged_tokens[ids[0]] = staged.tokens[first]
+                continue
             tokens = staged.tokens[first : first + len(ids)]
             if owner.ended:  # it ended while this was being committed
                 self.context.batch.taken(STAGED, owner.staged_key).extend(tokens)

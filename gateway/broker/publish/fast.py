@@ -222,7 +222,7 @@ class FastLane:
 
     def staged_head(self, route: Route, session: Session) -> bytes:
         """The head of the records that stage publications on a route."""
-        return self.staging.head(route, session.client_id)
+        return route.staged_head or self.staging.head(route, session.client_id)
 
     def records(self, session: Session) -> tuple[list[int], list[bytes], list[bytes]]:
         """Packet identifiers, heads and bodies of the records that a session stages with the open batch."""
@@ -336,7 +336,7 @@ class FastLane:
     def taken_records(self, session: Session) -> list[Any]:
         """The tokens of the records of a session that the open batch takes; they go in the order of their PUBRELs."""
         batch = self.context.batch
-        if session in batch.moves:
+        if batch.moves and session in batch.moves:
             self.staged_runs.write_out(batch, session)
         return batch.taken(STAGED, session.staged_key)
 
