@@ -169,12 +169,13 @@ def test_a_stream_begins_at_a_time_and_has_no_end(spark: Any, tmp_path: Path) ->
     write_journal(journal, 200, fleet)
     landed(spark, journal, tmp_path / "w", startingTimestamp=f"{since:.6f}")
     assert spark.read.parquet(str(tmp_path / "w/out")).count() == 200
+    from gateway.pipeline.decode.columns import COLUMNS, spark_schema
     from gateway.pipeline.errors import WrongOption
     from gateway.pipeline.source.options import Options
     from gateway.pipeline.source.source import QueueStreamReader
 
     with pytest.raises(WrongOption, match="a stream has no end"):
-        QueueStreamReader(Options.read({"path": str(journal), "queue": "A", "endingSeq": "5"}), None)
+        QueueStreamReader(Options.read({"path": str(journal), "queue": "A", "endingSeq": "5"}), spark_schema(COLUMNS))
 
 
 def test_messages_restored_byte_for_byte(spark: Any, tmp_path: Path) -> None:
