@@ -214,6 +214,10 @@ class Parts:
     def _queues_to_count(self) -> set[str]:
         return {*self.named_queues(), self.engine.context.dead_letter_queue, SET_ASIDE} - {""}
 
+    def messages_kept(self) -> int:
+        """Messages on the queues of rules and for dead letters, as the queues are counted."""
+        return sum(self.queue_status.depth(name) or 0 for name in self._queues_to_count())
+
     def set_aside(self) -> str:
         """How much is set aside, and what met a defect last, in words; nothing: nothing is."""
         depth, last = self.queue_status.depth(SET_ASIDE), self.engine.context.set_aside.last

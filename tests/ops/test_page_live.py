@@ -64,6 +64,7 @@ def picture(page: Any, name: str) -> None:
 def test_the_address_of_the_admin_port_leads_to_the_page(page: Any, gateway: Running) -> None:
     page.goto(f"http://127.0.0.1:{gateway.admin}/")
     page.wait_for_selector("header .badge.good:has-text('ready')")
+    page.wait_for_selector(".tile:has-text('On disk'):has-text('43 messages, ')")
     assert "administrator" in page.inner_text("header .identity")
 
 

@@ -259,8 +259,8 @@ def _spool(parts: Parts) -> dict[str, object] | None:
     if room is None:
         return None
     return {
-        "messages": 0, "bytes": room.used, "limit_bytes": room.limit, "oldest_seconds": None, "state": None,
-        "detail": "",
+        "messages": parts.messages_kept(), "bytes": room.used, "limit_bytes": room.limit, "oldest_seconds": None,
+        "state": None, "detail": "",
     }  # fmt: skip
 
 

@@ -91,7 +91,7 @@ export default function overview(target, _rest, page, every) {
     const full = now.spool && now.spool.limit_bytes ? now.spool.bytes / now.spool.limit_bytes : 0;
     const share = now.spool ? `${Math.round(full * 100)} % of ${format.bytes(now.spool.limit_bytes)}` : "nothing is kept here";
     const owed = now.spool && now.spool.state && now.spool.state !== "connected";
-    spool.set(now.spool ? format.bytes(now.spool.bytes) : "–", owed ? `${now.spool.state}: ${format.messages(now.spool.messages)}, ${share}` : share, full > 0.9 ? "bad" : full > 0.7 || owed ? "warn" : "");
+    spool.set(now.spool ? format.bytes(now.spool.bytes) : "–", now.spool ? `${owed ? `${now.spool.state}: ` : ""}${format.messages(now.spool.messages)}, ${share}` : share, full > 0.9 ? "bad" : full > 0.7 || owed ? "warn" : "");
     managers.update(now.queue_managers);
     listeners.update(now.listeners);
     const list = now.attention.map((each) => h("li", {}, marked(each.text), each.section && [" ", link("Look", `#/${each.section}`)]));
