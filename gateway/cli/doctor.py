@@ -22,7 +22,10 @@ from gateway.config.extras import how_to_install
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
 from gateway.config.queue_manager import Ibm
-from gateway.errors import ConfigurationError, DriverUnavailable, MQError, MqgateError, StoreInUse
+from gateway.errors import ConfigurationError, DriverUnavailable, MQError, MqgateError, StoreError, StoreInUse
+
+_READ_AT_MOST = 1 << 30
+"""A larger store takes its time to be read, and has a command for it."""
 
 
 class Found(NamedTuple):
@@ -134,11 +137,40 @@ def _configured(settings: Settings) -> Iterator[Found]:
         free = shutil.disk_usage(there).free
         text = f"{path}, {free // 2**20:,} MiB free" if writable else f"{there} cannot be written"
         yield Found("data directory", "ok" if writable and free > 512 << 20 else "wrong", text)
+        yield from _store(path)
     for listener in settings.listeners:
         if listener.tls is not None:
             yield _certificate(settings, listener.name, listener.tls.certificate)
         elif listener.bind not in {"127.0.0.1", "::1", "localhost"} and listener.unix is None:
             yield Found(f"listener {listener.name}", "note", "it is plain and not on loopback: consider `tls`")
+
+
+def _store(path: Path) -> Iterator[Found]:
+    """Whether the store of a gateway that is stopped is whole."""
+    from gateway.queue_manager.journal import diagnosis
+
+    size = sum(file.stat().st_size for file in path.glob("*.segment"))
+    if not size:
+        return
+    if size > _READ_AT_MOST:
+        yield Found("store", "note", f"it takes {size // 2**30} GiB: `mqgate journal check` reads it all")
+        return
+    try:
+        found = list(diagnosis.check(path))
+    except StoreInUse:
+        yield Found("store", "ok", "the running gateway has it open")
+        return
+    except (StoreError, OSError) as error:
+        yield Found("store", "wrong", str(error))
+        return
+    problems = [one for one in found if isinstance(one, diagnosis.Problem)]
+    messages = sum(one.messages for one in found if isinstance(one, diagnosis.Verdict))
+    if problems:
+        first = f"{problems[0].path}, byte {problems[0].offset}: {problems[0].what}"
+        fix = "`mqgate journal salvage` saves what can be read, docs/runbooks/damaged-frame.md says how to go on"
+        yield Found("store", "wrong", f"{first}: {fix}")
+    else:
+        yield Found("store", "ok", f"whole, {counted(messages, 'message')}")
 
 
 def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:

@@ -36,3 +36,28 @@ def test_flags_of_frames_have_names(tmp_path: Path) -> None:
     lines = CliRunner().invoke(main, ["journal", "dump", "--data", data, "--json"]).output.splitlines()
     assert json.loads(lines[-1])["flags"] == ["close"]
     assert json.loads(lines[0])["flags"] == []
+
+
+def test_doctor_looks_whether_the_store_is_whole(tmp_path: Path) -> None:
+    data, settings = tmp_path / "data", tmp_path / "settings.yaml"
+    settings.write_text(f"queue_manager: {{embedded: {{path: {data}}}}}\n")
+    run = CliRunner()
+    for name in "AB":
+        assert run.invoke(main, ["mqsc", "-c", str(settings)], input=f"DEFINE QLOCAL({name})").exit_code == 0
+    assert store_of(run, settings) == ("ok", "whole, 0 messages")
+    segment, at = next(
+        (file, file.read_bytes().find(b"QLOCAL")) for file in data.glob("*.segment") if b"QLOCAL" in file.read_bytes()
+    )
+    with segment.open("r+b") as file:
+        file.seek(at)
+        file.write(b"XYZ")
+    state, text = store_of(run, settings)
+    assert state == "wrong"
+    assert f"{segment}, byte " in text
+    assert "docs/runbooks/damaged-frame.md" in text
+
+
+def store_of(run: CliRunner, settings: Path) -> tuple[str, str]:
+    """What doctor says of the store."""
+    found = json.loads(run.invoke(main, ["doctor", "--json", "-c", str(settings)]).output)
+    return next((one["state"], one["text"]) for one in found if one["what"] == "store")
