@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from gateway.ports.batch import Outcome, Unit
@@ -53,7 +53,7 @@ class Inspects(Protocol):
     def token(self, text: str) -> Any:
         """A token as a listing showed it; ValueError when it is none."""
 
-    def queues(self, pattern: str = "*") -> list[QueueRow]:
+    def queues(self, pattern: str = "*") -> Iterable[QueueRow]:
         """The queues whose name is like `pattern`, by name."""
 
     def queue(self, name: str) -> QueueRow:

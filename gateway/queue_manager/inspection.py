@@ -30,6 +30,8 @@ class Inspection:
     def __init__(self, queue_manager: EmbeddedQueueManager) -> None:
         self._queue_manager = queue_manager
         self._core = queue_manager.core
+        self._put_times: dict[str, tuple[int, float]] = {}
+        """When the first message of each queue was put: for that its frame is read, once for each message."""
 
     def close(self) -> None:
         """Nothing to close."""
@@ -39,11 +41,13 @@ class Inspection:
         """The number of a message in its store."""
         return int(text)
 
-    def queues(self, pattern: str = "*") -> list[QueueRow]:
+    def queues(self, pattern: str = "*") -> Iterator[QueueRow]:
         """Every queue whose name is like `pattern`, by name."""
         with self._core.entered():
             found = [one for one in self._definitions() if fnmatch.fnmatchcase(one.name, pattern)]
-            return [self._row(one) for one in sorted(found, key=lambda one: one.name)]
+        for definition in sorted(found, key=lambda one: one.name):
+            with self._core.entered():
+                yield self._row(definition)
 
     def queue(self, name: str) -> QueueRow:
         """One queue; MQError 2085 if there is none."""
@@ -57,8 +61,7 @@ class Inspection:
         """When the oldest message of a local queue was put; None if there is no message or no such queue."""
         with self._core.entered():
             local = self._core.queues.get(name)
-            first = self._core.store.fetch(local.name, b"", 1, None, locked=True) if local is not None else ()
-            return first[0].put_time / 1e6 if first else None
+            return None if local is None else self._oldest(local)
 
     def _definitions(self) -> Iterator[Definition]:
         for kind in KINDS:
@@ -69,10 +72,19 @@ class Inspection:
         local = self._core.queues.get(definition.name)
         if definition.kind != "QLOCAL" or local is None:
             return QueueRow(definition.name, KINDS[definition.kind], None, None, None, attributes)
-        first = self._core.store.fetch(local.name, b"", 1, None, locked=True)
-        oldest = first[0].put_time / 1e6 if first else None
         depth = self._core.depth(local)
-        return QueueRow(definition.name, "local", depth, local.max_depth, oldest, attributes)
+        return QueueRow(definition.name, "local", depth, local.max_depth, self._oldest(local), attributes)
+
+    def _oldest(self, local: LocalQueue) -> float | None:
+        token = self._core.store.first(local.name, b"")
+        known, put_time = self._put_times.get(local.name, (None, 0.0))
+        if token is None:
+            self._put_times.pop(local.name, None)
+            return None
+        if token != known:
+            put_time = self._core.store.fetch(local.name, b"", 1, None, locked=True)[0].put_time / 1e6
+            self._put_times[local.name] = token, put_time
+        return put_time
 
     def _local(self, name: str) -> LocalQueue:
         local = self._core.queues.get(name)

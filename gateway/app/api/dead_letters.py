@@ -81,9 +81,9 @@ class DeadLetterViews(QueueViews):
 
     def listing(self, call: Call) -> tuple[int, object]:
         """GET /dlq."""
-        return self._answered(self._list(call))
+        return self._answered(self._listed(call))
 
-    def _list(self, call: Call) -> Work:
+    def _listed(self, call: Call) -> Work:
         selection: dict[str, Any] = {
             name: call.query[name] for name in ("queue", "destination", "text") if name in call.query
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from gateway.app.api.queues import Work, answered
 from gateway.app.api.rules import rule_of
 from gateway.app.api.trace import Tracer
 from gateway.app.parts import Parts
@@ -35,24 +36,21 @@ def journey_endpoints(parts: Parts, tracer: Tracer) -> list[Endpoint]:
 
 
 def _asked(parts: Parts, inspection: Inspects, msg_id: str) -> tuple[int, object]:
-    """Search the queues; IBM MQ is asked in its own thread."""
-
-    def question() -> tuple[int, object]:
-        return 200, {"items": on_queues(parts, inspection, msg_id)[:MOST]}
-
-    inquiries = parts.inquiries
-    return question() if inquiries is None else (200, Later(lambda answered: inquiries.ask(question, answered)))
+    """Search the queues, between devices; IBM MQ is asked in its own thread."""
+    inquiries, work = parts.inquiries, _on_queues(parts, inspection, msg_id)
+    if inquiries is None:
+        return answered(work, parts.engine.context.slices.run, f"journey of {msg_id}")
+    return 200, Later(lambda told: inquiries.ask(lambda: answered(work, None, ""), told))
 
 
-def on_queues(parts: Parts, inspection: Inspects, msg_id: str) -> list[dict[str, object]]:
+def _on_queues(parts: Parts, inspection: Inspects, msg_id: str) -> Work:
     """Messages with this identifier that are still on a queue: their headers say where they came from."""
-    wanted = bytes.fromhex(msg_id)
-    rows = [
-        row.name
-        for row in inspection.queues()
-        if row.depth and (not row.name.startswith(_STATE) or row.name in {DEFAULT, _dead_letters(parts)})
-    ]
-    return [_journey(parts, name, seen) for name in rows for seen in inspection.find(name, msg_id=wanted)]
+    wanted, items = bytes.fromhex(msg_id), list[dict[str, object]]()
+    for row in inspection.queues():
+        yield
+        if row.depth and (not row.name.startswith(_STATE) or row.name in {DEFAULT, _dead_letters(parts)}):
+            items += [_journey(parts, row.name, seen) for seen in inspection.find(row.name, msg_id=wanted)]
+    return 200, {"items": items[:MOST]}
 
 
 def _dead_letters(parts: Parts) -> str:

@@ -74,6 +74,30 @@ def queue_endpoints(
     ]
 
 
+def answered(work: Work, in_slices: InSlices | None, name: str) -> tuple[int, object]:
+    """The answer, now or when it is there: a queue may hold a hundred thousand, and there may be as many queues."""
+    if in_slices is None:
+        try:
+            while True:
+                next(work)
+        except StopIteration as over:
+            found: tuple[int, object] = over.value
+            return found
+
+    def begin(told: Answered) -> None:
+        def steps() -> Iterator[None]:
+            try:
+                found = yield from work
+            except Exception as error:  # noqa: BLE001 -- told apart where it is answered
+                told(error)
+            else:
+                told(found)
+
+        in_slices(name, steps)
+
+    return 200, Later(begin)
+
+
 class QueueViews:
     """What the API says of queues, over an inspection of the queue manager."""
 
@@ -94,28 +118,7 @@ class QueueViews:
         self._numbers = count(1)
 
     def _answered(self, work: Work) -> tuple[int, object]:
-        """The answer, now or when it is there: a queue may hold a hundred thousand."""
-        in_slices = self._in_slices
-        if in_slices is None:
-            try:
-                while True:
-                    next(work)
-            except StopIteration as over:
-                found: tuple[int, object] = over.value
-                return found
-
-        def begin(answered: Answered) -> None:
-            def steps() -> Iterator[None]:
-                try:
-                    found = yield from work
-                except Exception as error:  # noqa: BLE001 -- told apart where it is answered
-                    answered(error)
-                else:
-                    answered(found)
-
-            in_slices(f"{self.what} {next(self._numbers)}", steps)
-
-        return 200, Later(begin)
+        return answered(work, self._in_slices, f"{self.what} {next(self._numbers)}")
 
     @property
     def inspection(self) -> Inspects:
@@ -135,14 +138,17 @@ class QueueViews:
 
     def listing(self, call: Call) -> tuple[int, object]:
         """GET /queues."""
+        return self._answered(self._list(call))
+
+    def _list(self, call: Call) -> Work:
         wanted = call.query.get("search", "").lower()
         everything = call.query.get("all", "") in {"true", "1"}
         after, limit = call.query.get("after", ""), call.number("limit", 50, 500)
-        rows = [
-            row
-            for row in self.inspection.queues()
-            if wanted in row.name.lower() and (everything or role_of(row) not in {"state", "system"})
-        ]
+        rows = list[QueueRow]()
+        for row in self.inspection.queues():
+            if wanted in row.name.lower() and (everything or role_of(row) not in {"state", "system"}):
+                rows.append(row)
+            yield
         page = [row for row in rows if row.name > after][:limit]
         following = page[-1].name if page and page[-1] is not rows[-1] else None
         rules_of = self._rules()

@@ -66,6 +66,12 @@ class Reader:
             self._read_run(rank, run, messages)
         return messages
 
+    def first(self, queue: str, key: bytes) -> int | None:
+        """The token of the next message, be it locked or not, which is not read for it."""
+        for rank, (number, _, _) in self.index.browse(queue, key, None, 1, locked=True):
+            return rank << NUMBER_BITS | number
+        return None
+
     def tokens(self, queue: str, key: bytes) -> list[int]:
         """Those of all messages that `fetch` returns, which are not read for it."""
         only = self.index.only(queue, key)

@@ -103,7 +103,7 @@ class Store:
         self.finder = Finder(reader, options.queue_manager)
         self.under_way = UnderWay()
         self.fetch, self.read, self.load, self.oldest = reader.fetch, reader.read, reader.load, reader.oldest
-        self.tokens = reader.tokens
+        self.first, self.tokens = reader.first, reader.tokens
         self.find = self.finder.find
         self.depth = index.depth
         self.path = path

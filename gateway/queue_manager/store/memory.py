@@ -155,6 +155,11 @@ class MemoryStore:
         hidden = self._hidden
         return list(islice((one for one in shelf.after(after) if locked or one.token not in hidden), limit))
 
+    def first(self, queue: str, key: bytes) -> int | None:
+        """The token of the next message, be it locked or not."""
+        found = self.fetch(queue, key, 1, locked=True)
+        return found[0].token if found else None
+
     def tokens(self, queue: str, key: bytes) -> list[int]:
         """Those of all messages that `fetch` returns."""
         return [message.token for message in self.fetch(queue, key, maxsize)]

@@ -51,6 +51,9 @@ class MessageStore(Protocol):
     ) -> list[Message]:
         """The next messages by priority and arrival; those that are locked only on request."""
 
+    def first(self, queue: str, key: bytes) -> int | None:
+        """The token of the next message, be it locked or not."""
+
     def tokens(self, queue: str, key: bytes) -> Sequence[int]:
         """Those of all messages that `fetch` returns."""
 
