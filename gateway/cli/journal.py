@@ -170,10 +170,11 @@ def restore(file: Path, unnamed: str, config: str | None, data: str | None, as_j
             target.close()
     if as_json:
         show_json({"messages": done.messages, "present": done.present, "unnamed": done.unnamed,
-                   "records": done.records, "queues": dict(done.queues)})  # fmt: skip
+                   "records": done.records, "before": done.before, "queues": dict(done.queues)})  # fmt: skip
     else:
         for queue, count in sorted(done.queues.items()):
             click.echo(f"{queue}: {counted(count, 'message')}")
+        before = f"; {counted(done.before, 'byte')} of the file had been restored before" if done.before else ""
         left = (
             f"; {counted(done.unnamed, 'message')} without a queue: --unnamed QUEUE restores them"
             if done.unnamed
@@ -181,6 +182,6 @@ def restore(file: Path, unnamed: str, config: str | None, data: str | None, as_j
         )
         click.echo(
             f"{counted(done.messages, 'message')} and {counted(done.records, 'record')} restored; "
-            f"{done.present} were there already{left}"
+            f"{done.present} were there already{left}{before}"
         )
     sys.exit(1 if done.unnamed else 0)

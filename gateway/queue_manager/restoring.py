@@ -46,6 +46,8 @@ class Sum:
     unnamed: int = 0
     """Messages whose queue is not known, and for which none was given."""
     records: int = 0
+    before: int = 0
+    """Bytes of the file that an earlier run has restored."""
     queues: Counter[str] = field(default_factory=Counter)
     """Messages by queue."""
 
@@ -74,6 +76,7 @@ class Restoration:
     def _pass(self, done: bytes, wanted: Callable[[str], bool], progress: Progress | None) -> None:
         """Restore the messages of some queues, from where the record `done` says that it was interrupted."""
         at = int(self._core.store.state().get(done, b"0"))
+        self.sum.before = max(self.sum.before, at)
         unit, size = StoreUnit(), 0
         for line, end in self._lines(at):
             if wanted(line.get("queue", "")) and "queue" in line:
