@@ -341,7 +341,8 @@ def test_connections_are_evened_out_over_the_gateways(gateway: Running) -> None:
     until(lambda: call(gateway, name, {"dry_run": True}).status == 200)  # not before it has told what it has
     answer = call(gateway, name, {"rate": 5}).body
     assert [(one["own"], one["hands_back"]) for one in answer["items"]] == [(True, 0)]
-    for wrong in ({"rate": 0}, {"rate": "5"}, {"rate": True}, {"dry_run": 1}):
+    assert call(gateway, name, {"rate": 5.0, "dry_run": True}).status == 200  # an integer, to JSON Schema
+    for wrong in ({"rate": 0}, {"rate": "5"}, {"rate": True}, {"dry_run": 1}, {"other": 1}):
         assert call(gateway, name, wrong).status == 400
     assert call(gateway, "DELETE /gateways/rebalance").status == 204
 

@@ -38,6 +38,7 @@ class GatewayViews:
     def rebalance(self, call: Call) -> tuple[int, object]:
         """POST /gateways/rebalance."""
         rate, dry_run = call.body.get("rate", DEFAULT_RATE), call.body.get("dry_run", False)
+        rate = int(rate) if isinstance(rate, float) and rate.is_integer() else rate  # as JSON Schema counts integers
         if isinstance(rate, bool) or not isinstance(rate, int) or not 1 <= rate <= MOST_RATE:
             raise Problem(400, "Bad request", f"rate is a whole number of connections a second, 1 to {MOST_RATE}")
         if not isinstance(dry_run, bool):
