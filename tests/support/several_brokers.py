@@ -6,14 +6,14 @@ itself.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from broker_harness import FarQueues, Harness
 
-from gateway.ports.batch import Stored, Token
+from gateway.ports.batch import Replace, Stored, Token, Unit
 from gateway.ports.ownership import message_key
-from gateway.ports.state_queues import FORWARD, GATEWAYS
+from gateway.ports.state_queues import FORWARD, GATEWAYS, RETAINED
 from gateway.session.record import decode_json
 
 
@@ -28,6 +28,8 @@ class Estate:
         """Living ones, by instance."""
         self.dead: dict[str, str | None] = {}
         """Those that are not taken over yet, and their heirs."""
+        self.locked: set[int] = set()
+        """Records that a unit of work has got which is not committed."""
         self._names = itertools.count(1)
 
     def start(self, **limits: Any) -> Node:
@@ -42,7 +44,7 @@ class Estate:
         if landed:
             node.queues.land()
         node.dead = True
-        node.queues.waiting.clear()
+        node.queues.back_out()
         node.queues.forget()
         node.bench.clock.forget()
         del self.nodes[node.instance]
@@ -102,6 +104,50 @@ class SharedQueues(FarQueues):
         self._handed_out: set[Token] = set()
         self._claimed: set[Token] = set()
         """Messages of applications that this broker has got, or is about to."""
+        self._called: tuple[list[int], list[tuple[int, Replace]]] | None = None
+        """What the calls of the oldest commit have got and put of retained messages."""
+
+    def begin(self) -> None:
+        """The calls of the oldest commit are made for retained messages: before it returns, nobody sees what it has put
+        nor gets what it has got."""
+        if self.waiting and not self.landed and self._called is None:
+            self._called = self._call(self.waiting[0][0])
+
+    def back_out(self) -> None:
+        self.waiting.clear()
+        if self._called is not None:
+            self.estate.locked.difference_update(self._called[0])
+            self._called = None
+
+    def _call(self, unit: Unit) -> tuple[list[int], list[tuple[int, Replace]]]:
+        rows, locked = self.rows.setdefault(RETAINED, {}), self.estate.locked
+        got: list[int] = []
+        put: list[tuple[int, Replace]] = []
+
+        def get(wanted: Iterable[int]) -> None:
+            free = next((token for token in wanted if token not in locked), None)
+            if free is not None:
+                got.append(free)
+                locked.add(free)
+
+        for token in [token for takes in unit.takes if takes.queue == RETAINED for token in takes.tokens]:
+            get({token} & rows.keys())  # type: ignore[arg-type]
+        for one in unit.replaces:
+            if one.queue == RETAINED:
+                get(sorted(token for token, row in rows.items() if row[1] == one.key))
+                put += [] if one.body is None else [(next(self._tokens), one)]
+        return got, put
+
+    def _apply(self, unit: Unit) -> None:
+        (got, put), self._called = self._called or self._call(unit), None
+        takes = [one for one in unit.takes if one.queue != RETAINED]
+        super()._apply(Unit(unit.puts, takes, unit.moves, [one for one in unit.replaces if one.queue != RETAINED]))
+        rows = self.rows.setdefault(RETAINED, {})
+        for token in got:
+            del rows[token]
+        for token, one in put:
+            rows[token], self._priorities[token] = (0, one.key, bytes(364), one.body or b""), 0
+        self.estate.locked.difference_update(got)
 
     def peers(self) -> frozenset[str]:
         return frozenset(self.estate.nodes.keys() | self.estate.dead.keys()) - {self.instance}

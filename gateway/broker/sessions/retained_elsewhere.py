@@ -8,8 +8,10 @@ acknowledged to any publisher before.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection
 from itertools import islice
+from math import inf
 from typing import NamedTuple
 
 from gateway.broker.context import Context
@@ -26,7 +28,7 @@ LONGEST_TOPIC = 8192
 _AT_ONCE = 100
 """Records that are read in one question to the queue manager."""
 _SEVERAL = 4
-"""So many records of one topic are looked at: two gateways that retain on it at the same moment leave two."""
+"""Records of one topic that are read in one question: gateways that retain on it at the same moment leave one each."""
 _AGAIN_SECONDS, _RETRY_SECONDS = 0.05, 1.0
 
 
@@ -52,17 +54,18 @@ class RetainedElsewhere:
         self.instance = instance
         self.peers = peers
         self.write = write
-        self._stale: dict[str, None] = {}
-        """Topics whose record has to be read."""
-        self._reading: set[str] = set()
+        self._stale: dict[str, int] = {}
+        """Topics whose record has to be read, in this order, and which look that is."""
+        self._looks = 0
+        self._reading: dict[str, int] = {}
         """Those that are being read now."""
         self._changed: set[str] = set()
-        """Those among them that were retained or cleared here in the meantime."""
+        """Those among them that are retained or cleared here in the meantime."""
         self._number = 0
         self._waiting: dict[int, Callable[[], None]] = {}
         """What waits until this gateway's message to itself has come back."""
-        self._then: list[Callable[[], None]] = []
-        """What waits until all that is stale has been read."""
+        self._then: deque[tuple[int, Callable[[], None]]] = deque()
+        """What waits until everything has been read up to a look."""
 
     # -- what happens here --
 
@@ -104,53 +107,57 @@ class RetainedElsewhere:
     def _came_back(self, call: Callable[[], None] | None) -> None:
         if call is None:
             return
-        if self._stale or self._reading:
-            self._then.append(call)
-        else:
-            call()
+        self._then.append((self._looks, call))
+        self._go_on()
 
     # -- reading --
 
     def _look(self, topic: str) -> None:
-        self._stale[topic] = None
+        self._note(topic)
         self._read()
+
+    def _note(self, topic: str) -> None:
+        self._looks += 1
+        self._stale.setdefault(topic, self._looks)
 
     def _read(self) -> None:
         if self._reading or not self._stale:
             return
-        topics = list(islice(self._stale, _AT_ONCE))
+        self._reading = topics = dict(islice(self._stale.items(), _AT_ONCE))
         for topic in topics:
             del self._stale[topic]
-        self._reading = set(topics)
-        self._changed.clear()
-        self.context.ask(lambda: [self._record(topic) for topic in topics], lambda found: self._found(topics, found))
+        # a commit that is under way may have returned when the answer comes, and what was read is older all the same
+        self._changed = set(filter(self._is_under_way, topics))
+        self.context.ask(lambda: [self._record(topic) for topic in topics], self._found)
 
     def _record(self, topic: str) -> _Record:
-        rows = self.context.queue_manager.fetch(RETAINED, key_of(topic), _SEVERAL)
+        fetch, key = self.context.queue_manager.fetch, key_of(topic)
+        rows = page = fetch(RETAINED, key, _SEVERAL)
+        while len(page) == _SEVERAL:
+            page = fetch(RETAINED, key, _SEVERAL, page[-1].token)
+            rows = rows + page
         return _Record(topic, rows[-1] if rows else None, [row.token for row in rows[:-1]])
 
-    def _found(self, topics: list[str], found: list[_Record] | MQError) -> None:
-        self._reading = set()
+    def _found(self, found: list[_Record] | MQError) -> None:
+        topics, self._reading = self._reading, {}
         if isinstance(found, MQError):  # it is away for the moment
-            self._stale = dict.fromkeys([*topics, *self._stale])
+            self._stale = topics | {topic: look for topic, look in self._stale.items() if topic not in topics}
             self.context.scheduler.later(_RETRY_SECONDS, self._read)
             return
-        again = [record.topic for record in found if self._is_under_way(record.topic)]
+        again = {topic for topic in topics if topic in self._changed or self._is_under_way(topic)}
         for record in found:
             if record.topic not in again:
                 self.context.set_aside.run("retained", record.topic, lambda record=record: self._know(record))  # type: ignore[misc]
+        for topic in again:
+            self._note(topic)
         if again:
-            self._stale |= dict.fromkeys(again)
             self.context.scheduler.later(_AGAIN_SECONDS, self._read)
-        elif self._stale:
-            self._read()
         else:
-            self._go_on()
+            self._read()
+        self._go_on()
 
     def _is_under_way(self, topic: str) -> bool:
-        """Whether it was retained or cleared here while its record was read, or is going to be."""
-        if topic in self._changed:
-            return True
+        """Whether it is being retained or cleared here."""
         context, lane = self.context, (RETAINED, key_of(topic))
         batches = [context.batch, *context.attempts, *([context.running] if context.committing else [])]
         return any(lane in batch.replaces for batch in batches)
@@ -170,6 +177,9 @@ class RetainedElsewhere:
             self.retained.restore(publication)
 
     def _go_on(self) -> None:
-        waiting, self._then = self._then, []
-        for call in waiting:
+        """Let those go on for whom enough has been read. A topic that is looked at again, because it is being retained
+        here, keeps nobody waiting: what is known of it is newer than what was asked for."""
+        oldest = min([*islice(self._reading.values(), 1), *islice(self._stale.values(), 1)], default=inf)
+        while self._then and self._then[0][0] < oldest:
+            _, call = self._then.popleft()
             self.context.set_aside.run("call", "retained messages of a subscription", call)
