@@ -197,7 +197,9 @@ def test_the_guide_makes_one_broker_of_two_gateways(tmp_path: Path) -> None:
         here.subscribe("plant/#", 1)
         assert there.publish("plant/a", b"1", 1) == 0
         assert bytes(here.next(p.PUBLISH)[4]) == b"1"
-        estate.until(lambda: all(one["heard"] for one in estate.gateways()))
+        estate.until(
+            lambda: all(one["heard"] and (one["own"] or one["lease_age"] is not None) for one in estate.gateways())
+        )
         listed = estate.gateways()
         assert [one["own"] for one in listed] == [True, False]
         assert listed[1]["page"] == f"http://127.0.0.1:{estate.ports['9161']}/admin/"

@@ -67,7 +67,7 @@ class Consumers:
         for key, source in self.sources.items():
             source.active = key in wanted
             source.rules = wanted.get(key, [])
-        self.handover.rules = {rule.name: rules for rules in wanted.values() for rule in rules}
+        self.handover.rules = {rule.spec.name: rules for rules in wanted.values() for rule in rules}
         for key, rules in wanted.items():
             if key not in self.sources:
                 spec = rules[0].spec
