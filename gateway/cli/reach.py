@@ -111,7 +111,10 @@ def reach(config: str | None, data: str | None) -> Iterator[Reach]:
             yield opened
         return
     if not directory.is_dir():
-        raise Refused(f"{directory} does not exist: name the settings (-c FILE) or the data directory (--data)", 3)
+        remedy = "name the settings (-c FILE) or the data directory (--data)"
+        if config:
+            remedy = "a gateway with these settings makes it when it starts (mqgate run -c FILE)"
+        raise Refused(f"{directory} does not exist: {remedy}", 3)
     with _opened(settings, directory) as opened:
         yield opened
 

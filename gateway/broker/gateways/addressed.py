@@ -94,7 +94,9 @@ class Addressed:
 
     def _living(self, gateway: str) -> str:
         """Who has what this gateway had."""
-        while gateway in self._heirs:
+        for _ in self._heirs:  # what others say of heirs may be old, and go in a circle
+            if gateway not in self._heirs:
+                break
             gateway = self._heirs[gateway][0]
         return gateway
 

@@ -109,6 +109,26 @@ def test_it_follows_a_session_that_has_just_moved(estate: Estate) -> None:
     assert got(connected_again(estate, third)) == [b"go"]
 
 
+@pytest.mark.timeout(20)
+def test_heirs_that_name_each_other_hold_up_nothing(estate: Estate) -> None:
+    first, second, third = estate.nodes.values()
+    connected(estate, first).drop()
+    device = second.bench.device(5, "lamp")
+    device.connect(clean=False)
+    for _ in range(20):
+        for node in (first, second):  # the third has not heard of it: the first still sends on
+            while any([node.commit(), node.hear(), node.answer()]):
+                node.turn()
+    ownership = first.bench.engine.ownership
+    assert ownership is not None
+    assert ownership.moves.went("lamp") is not None
+    ownership.addressed.over(second.instance, third.instance)
+    ownership.addressed.over(third.instance, second.instance)
+    estate.arrive("CMD.Q", *message("lamp"))
+    estate.settle(0.5)
+    assert got(device) == [b"go"]
+
+
 def test_what_is_on_its_way_to_a_gateway_that_is_killed_arrives(estate: Estate) -> None:
     first, second, third = estate.nodes.values()
     connected(estate, second)

@@ -37,7 +37,9 @@ to_mqtt:
     settings = tmp_path / "settings.yaml"
     settings.write_text(f"mappings: [map.yaml]\nqueue_manager: {{embedded: {{path: {tmp_path}/store}}}}\n")
     run = CliRunner()
-    assert run.invoke(check, ["--queues", str(settings)]).exit_code == 3, "nothing is there that could be asked"
+    nothing = run.invoke(check, ["--queues", str(settings)])
+    assert nothing.exit_code == 3, "nothing is there that could be asked"
+    assert "makes it when it starts (mqgate run" in nothing.output
     assert run.invoke(mqsc, ["-c", str(settings)], input="DEFINE QLOCAL(Q)\n").exit_code == 0
     done = run.invoke(check, ["--queues", str(settings)])
     assert done.exit_code == 1
