@@ -44,6 +44,10 @@ class Context:
 
     until: float = inf
     """Until when, by the clock that never jumps, packets are worked off in this turn; what is left is put off."""
+    until_strangers: float = inf
+    """The same for whoever is not connected yet: what clients that are have sent waits for less of that."""
+    until_late: float = inf
+    """Until when those are served in this turn who come or go, and what was put off before."""
 
     on_slow: Callable[[Connection, float, int], None]
     """Told when a packet among so many bytes of a connection has taken so many seconds."""
@@ -256,6 +260,10 @@ class Context:
     def is_time_up(self) -> bool:
         """Whether what is left of the packets that are being taken in is put off."""
         return self.is_full or self.clock.monotonic() > self.until
+
+    def is_time_of_strangers_up(self) -> bool:
+        """The same for the packets of those that are not connected yet."""
+        return self.is_full or self.clock.monotonic() > self.until_strangers
 
     @property
     def idle(self) -> bool:

@@ -64,6 +64,8 @@ from gateway.session.connection import CLOSED, ONLINE, Connection
 
 _T = TypeVar("_T")
 SLOW_SECONDS = 0.02
+MANY_STRANGERS = 16
+"""If more than so many who are not connected yet send something at once, the others do not wait for them."""
 MAX_ROWS = 20_000
 """With so many rows in the open batch while a commit runs nothing more is read."""
 
@@ -212,7 +214,13 @@ class Engine:
         context.now = context.clock.now()
         if not context.batch.opened:
             context.batch.opened = context.clock.monotonic()
-        self._take_rest(self._take_ordinary(arrived))
+        rest = self._take_ordinary(arrived)
+        strangers = [one for one in rest if one[0].state != ONLINE]
+        if len(strangers) > MANY_STRANGERS:
+            self._take_rest([one for one in rest if one[0].state == ONLINE])
+            self.flush()  # what clients have sent is committed while those who come are looked at
+            rest = strangers
+        self._take_rest(rest)
 
     def _received_late(self, connection: Connection, data: bytes) -> None:
         """Bytes that were put off."""
@@ -275,7 +283,8 @@ class Engine:
         context, end = self.context, len(data)
         if connection.state == CLOSED:
             return end
-        if connection in self.put_off or context.is_time_up():
+        over = context.is_time_up() if connection.state == ONLINE else context.is_time_of_strangers_up()
+        if over or connection in self.put_off:
             self.put_off.add_data(connection, data[at:], slow=at > 0)
             return end
         reader = connection.reader

@@ -17,10 +17,11 @@ from gateway.session.connection import CLOSED, Connection
 if TYPE_CHECKING:
     from gateway.broker.context import Context
 
-TURN_SECONDS = 0.015
-"""For what was read in one turn."""
-LATER_SECONDS, SLICE_SECONDS = 0.02, 0.005
-"""In one turn for all that was put off, and for one client of them."""
+TURN_SECONDS, STRANGERS_SECONDS = 0.015, 0.002
+"""For what was read in one turn, and after how much of it those that are not connected yet have to wait."""
+LATER_SECONDS, SLICE_SECONDS = 0.006, 0.002
+"""In one turn for all that was put off, and for one client of them; what is read in the same turn counts towards the
+first, for everybody else waits for both."""
 FULL_SECONDS = 0.002
 """Until it is looked again whether a full batch has gone."""
 
@@ -122,13 +123,15 @@ class PutOff:
         context.now = context.scheduler.now()
         self._planned = False
         begun = monotonic()
-        while (self._first or self._others) and not context.is_full and monotonic() - begun <= LATER_SECONDS:
+        until = max(min(context.until_late, begun + LATER_SECONDS), begun + SLICE_SECONDS)
+        while (self._first or self._others) and not context.is_full and monotonic() <= until:
             connection = (self._first or self._others).popleft()
             late = self._waiting.pop(connection)
             connection.generation = late.generation
             if connection.state == CLOSED:
                 continue
-            self._now, context.until = connection, monotonic() + SLICE_SECONDS
+            self._now = connection
+            context.until = context.until_strangers = monotonic() + SLICE_SECONDS
             try:
                 self._take(connection, late)
                 if connection not in self._waiting and connection.state != CLOSED:

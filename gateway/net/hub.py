@@ -20,7 +20,7 @@ from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
 from zope.interface import implementer
 
 from gateway.broker.engine import Engine
-from gateway.broker.put_off import TURN_SECONDS
+from gateway.broker.put_off import LATER_SECONDS, SLICE_SECONDS, STRANGERS_SECONDS, TURN_SECONDS
 from gateway.net.hub_socket import AGAIN, READ, WRITE, Acceptor, HubSocket
 from gateway.net.rates import SendRates, take
 from gateway.net.reactor import HubReactor
@@ -48,7 +48,8 @@ class Hub:
         self.engine = engine
         self._epoll = select.epoll()
         self._sockets: dict[int, HubSocket] = {}
-        self._acceptors: dict[int, Acceptor | Waker] = {}
+        self._acceptors: dict[int, Acceptor] = {}
+        self._waker: Waker | None = None
         self._lost: list[HubSocket] = []
         self._over: list[HubSocket] = []
         """Links whose wrapping has ended in this round."""
@@ -56,7 +57,7 @@ class Hub:
         engine.put_off.on_busy = self._busy
         engine.context.on_slow = self._slow
         self._late: dict[int, None] = {}
-        """Descriptors whose events the last turn had no time for: they are first in the next."""
+        """Descriptors whose events the last turn had no time for: in the next they come before others of their kind."""
         self.rates = SendRates({}, reactor.seconds)
         """What clients may send in a second."""
         self.on_fatal: Callable[[Exception], None] = lambda _error: None
@@ -67,9 +68,8 @@ class Hub:
         """Told of a connection whose first bytes are not what its listener takes: listener, peer, what is wrong."""
         self._reactor_fd = -1
         if isinstance(engine.scheduler, ReactorScheduler):
-            waker = engine.scheduler.waker = Waker()
-            self._acceptors[waker.fd] = waker
-            self._epoll.register(waker.fd, READ)
+            self._waker = engine.scheduler.waker = Waker()
+            self._epoll.register(self._waker.fd, READ)
         if isinstance(reactor, HubReactor):
             reactor.serve_first(self)
         else:
@@ -114,40 +114,52 @@ class Hub:
         self._epoll.register(fd, READ)
 
     def _round(self, events: list[tuple[int, int]]) -> bool:
-        """Serve what is ready. True: the reactor has events too."""
-        until = self.engine.context.until = monotonic() + TURN_SECONDS
-        if self._late:
-            events = self._late_first(events, until)
-        ask = False
+        """Serve what is ready: commits that are done, then what clients have sent, then those who come and go. True:
+        the reactor has events too."""
+        begun, context = monotonic(), self.engine.context
+        context.until = begun + TURN_SECONDS
+        context.until_strangers, context.until_late = begun + STRANGERS_SECONDS, begun + LATER_SECONDS
+        late, events = self._late_of(events) if self._late else ([], events)
         arrived, wrapped, others, full = read_sockets(events, self._sockets)
+        ask, others = self._woken(late + others)
         for link, chunk in wrapped:
             data = self._ordinary(link, chunk)
             if data and link.connection is not None:
                 arrived.append((link.connection, data))
+        if arrived:
+            self._hand_in_all(arrived, full)
+        if others:
+            self._serve(others)
+        self.engine.flush()
+        self._end_lost(context.until_late)
+        return ask
+
+    def _late_of(self, events: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """What is ready of those that the last turn had no time for, and the others."""
+        late, self._late = self._late, {}
+        ready = dict(events)
+        return [(fd, ready.pop(fd)) for fd in late if fd in ready], list(ready.items())
+
+    def _woken(self, others: list[tuple[int, int]]) -> tuple[bool, list[tuple[int, int]]]:
+        """Make the calls of other threads. Whether the reactor has events too, and what else is ready."""
+        ask, left = False, []
         for fd, event in others:
             if fd == self._reactor_fd:
                 ask = True
-            elif monotonic() > until and fd in self._sockets:
+            elif self._waker is not None and fd == self._waker.fd:
+                self._waker.accept()
+            else:
+                left.append((fd, event))
+        return ask, left
+
+    def _serve(self, others: list[tuple[int, int]]) -> None:
+        """Sockets to be written to, ends of connections and new ones, as far as there is time."""
+        until = max(self.engine.context.until_late, monotonic() + SLICE_SECONDS)
+        for fd, event in others:
+            if monotonic() > until and fd in self._sockets:
                 self._late[fd] = None  # the next poll says so again
             else:
                 self._event(fd, event)
-        if arrived:
-            self._hand_in_all(arrived, full)
-        self.engine.flush()
-        self._end_lost(until)
-        return ask
-
-    def _late_first(self, events: list[tuple[int, int]], until: float) -> list[tuple[int, int]]:
-        """Serve those that the last turn had no time for, as far as they are still ready. Returns the others."""
-        ready = dict(events)
-        late, self._late = self._late, {}
-        for fd in late:
-            event = ready.pop(fd, 0)
-            if event and monotonic() > until:
-                self._late[fd] = None
-            elif event:
-                self._event(fd, event)
-        return list(ready.items())
 
     def _event(self, fd: int, event: int) -> None:
         """Serve one socket."""
@@ -369,7 +381,7 @@ class Hub:
     def _lose(self) -> None:
         """Many may be gone at once: a few in each turn."""
         self._losing = False
-        self._end_lost(monotonic() + TURN_SECONDS)
+        self._end_lost(monotonic() + LATER_SECONDS)
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         """A timer."""

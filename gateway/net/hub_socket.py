@@ -8,8 +8,10 @@ import select
 import socket
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import Protocol
 
+from gateway.broker.put_off import STRANGERS_SECONDS
 from gateway.net.rates import Buckets
 from gateway.net.stops import Stop
 from gateway.net.wrapping import Wrapping
@@ -222,8 +224,9 @@ class Acceptor:
         """Whether those who come now had better wait in the kernel's queue."""
 
     def accept(self) -> None:
-        """Accept what is waiting, up to a bound, so that a flood of connections does not starve the open ones."""
-        for _ in range(256):
+        """Accept what is waiting, for a moment only, so that a flood of connections does not starve the open ones."""
+        until = monotonic() + STRANGERS_SECONDS
+        while monotonic() <= until:
             if self.busy():
                 self.hub.rest(self, BUSY_SECONDS)
                 return

@@ -43,6 +43,7 @@ def heard(many: list[Any], published: list[str], *, kill: bool) -> list[Any]:
     sender = devices[0] if many[0][1] else bench.device(5, "sender").connect()
     for number, kind in enumerate(published, 1):
         payload, bench.engine.context.until = b"%d" % number, inf
+        bench.engine.context.until_strangers = inf
         if kind == "queue":
             bench.queues.arrive("OUT.Q", (mqmd.build(), payload))
             bench.advance(0.25)

@@ -80,7 +80,7 @@ def nothing_is_left(bench: Slow) -> bool:
 def test_qos_2_reaches_everybody_in_order_while_others_go_on(bench: Slow, granted: int) -> None:
     readers = subscribed(bench, granted)
     sender, other = bench.device(5, "sender").connect(), bench.device(5, "other").connect()
-    bench.engine.context.until = float("inf")
+    bench.engine.context.until = bench.engine.context.until_strangers = float("inf")
     for number in (1, 2):
         sender.publish("news/a", b"%d" % number, 2, number)
     for number in (1, 2):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import socket
 import time
+from math import inf
 from typing import Any
 
 import pytest
@@ -38,7 +39,8 @@ class Slow(Harness):
 
     def turn(self) -> None:
         """A turn begins with time for a few packets."""
-        self.engine.context.until = self.clock.monotonic() + SLICE_SECONDS
+        context = self.engine.context
+        context.until = context.until_strangers = self.clock.monotonic() + SLICE_SECONDS
 
     def later(self) -> bool:
         """What was put off comes, as far as there is time in a turn; False when there is nothing."""
@@ -283,3 +285,32 @@ def test_what_is_kept_from_before_comes_before_what_is_put_off() -> None:
     assert rest == list(range(10, 31))
     assert done.index(9) < done.index(30)
     assert [one for one in done if one < 10] == list(range(1, 10))
+
+
+def test_strangers_wait_when_their_part_of_the_turn_is_over_and_clients_do_not() -> None:
+    bench = Slow()
+    known, stranger = bench.device(5, "known").connect(), bench.device(5, "stranger")
+    bench.turn()
+    bench.engine.context.until_strangers = 0.0
+    stranger.send(client.encode_connect(client.connect(5, "stranger")))
+    known.send(packets(1))
+    assert acknowledged(known) == [1]
+    assert stranger.take() == []
+    assert bench.later()
+    assert [packet[0] >> 4 for packet in stranger.take()] == [p.CONNACK]
+
+
+def test_what_is_put_off_has_what_reading_has_left_of_the_turn() -> None:
+    bench = Slow()
+    devices = [bench.device(5, f"slow-{one}").connect() for one in range(3)]
+    bench.turn()
+    for one, device in enumerate(devices):
+        device.send(packets(*range(1, 41), topic=f"retained/{one}"))
+    for device in devices:
+        device.take()
+    bench.engine.context.until_late = 0.0  # reading has taken all of it
+    bench.later()
+    assert sum(bool(acknowledged(device)) for device in devices) == 1, "one slice"
+    bench.engine.context.until_late = inf
+    bench.later()
+    assert sum(bool(acknowledged(device)) for device in devices) > 1

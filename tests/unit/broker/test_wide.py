@@ -55,7 +55,7 @@ def test_everybody_gets_it_once_and_in_order_and_others_go_on(bench: Slow, qos: 
     sender, other = bench.device(5, "sender").connect(), bench.device(5, "other").connect()
     sender.take()
     other.take()
-    bench.engine.context.until = float("inf")
+    bench.engine.context.until = bench.engine.context.until_strangers = float("inf")
     for number in (1, 2):
         sender.publish("news/a", b"%d" % number, qos, number if qos else 0)
     sender.publish("narrow", b"", 1, 3)

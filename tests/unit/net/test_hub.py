@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from broker_harness import Harness
 
-from gateway.broker.put_off import TURN_SECONDS
+from gateway.broker.put_off import STRANGERS_SECONDS, TURN_SECONDS
 from gateway.mqtt import client, writer
 from gateway.net.hub import CHUNK, LEAST_CHUNK, Hub
 from gateway.net.hub_socket import FIRST_CHUNK, READ, HubSocket
@@ -150,3 +150,54 @@ def test_those_who_are_found_gone_together_are_ended_a_few_in_each_turn(
     assert set(ended) == set(gone)
     for link in gone:
         link.sock.close()
+
+
+class Coming:
+    """Strangers who connect through an acceptor, each of whom takes so long."""
+
+    def __init__(self, rig: Rig, count: int, seconds: float) -> None:
+        self.hub, self.seconds = rig.hub, seconds
+        listening = socket.create_server(("127.0.0.1", 0), backlog=count)
+        self.acceptor = rig.hub.listen(listening, self.accepted, "plain")
+        self.accepted_links: list[HubSocket] = []
+        self.theirs = [socket.create_connection(listening.getsockname()) for _ in range(count)]
+
+    def accepted(self, link: HubSocket) -> None:
+        self.accepted_links.append(link)
+        until = time.monotonic() + self.seconds
+        while time.monotonic() < until:
+            pass
+
+    def close(self) -> None:
+        self.hub.unlisten(self.acceptor)
+        for sock in self.theirs:
+            sock.close()
+        for link in self.accepted_links:
+            link.sock.close()
+
+
+def test_those_who_come_together_are_accepted_a_few_in_each_turn(rig: Rig) -> None:
+    coming = Coming(rig, 12, STRANGERS_SECONDS)
+    for turn in range(1, 13):
+        rig.hub.wait(5)
+        assert len(coming.accepted_links) <= 2 * turn
+    while len(coming.accepted_links) < 12:
+        rig.hub.wait(5)
+    coming.close()
+
+
+def test_what_clients_have_sent_is_taken_before_those_who_come(rig: Rig) -> None:
+    coming = Coming(rig, 1, 0.0)
+    taken = rig.harness.engine.context.counters.packets_in
+    before, seen = taken[3], list[int]()
+
+    def accepted(link: HubSocket) -> None:
+        seen.append(taken[3])
+        coming.accepted(link)
+
+    coming.acceptor.accepted = accepted
+    rig.theirs.sendall(rig.publications(1))
+    while not seen:
+        rig.hub.wait(5)
+    assert seen == [before + 1]
+    coming.close()
