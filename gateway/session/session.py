@@ -156,7 +156,7 @@ class Session:
         return session
 
 
-def will_record(session: Session, will: Will, delay: int) -> dict[str, Any]:
+def will_record(session: Session, will: Will, delay: float) -> dict[str, Any]:
     """A will as it is stored while its connection lives, so that it is published even after this process was killed."""
     return {
         "client": session.client_id,

@@ -355,7 +355,7 @@ class Ownership:
             record["since"] = session.ends_at - session.expiry
         context.batch.replace(SESSIONS, session.key, encode_json(record))
         if session.will is not None:
-            delay = max(0, int(session.will_at - context.now))
+            delay = max(0.0, session.will_at - context.now)
             will = will_record(session, session.will, delay) | owner
             context.batch.replace(WILLS, session.key, encode_json(will))
         self.moves.goes(session, to)

@@ -179,11 +179,8 @@ class Recovery:
         if session.stored:
             found = stored_for(context.queue_manager, session.key) if rows is None else rows
             session.outflow.resume_ids(self._last_id(session, found))
-        remaining = session.ends_at - context.now if session.ends_at else 0.0
         if session.ends_at:
-            session_expiry, session.expiry = session.expiry, max(0, int(remaining))
-            context.sessions.watch(session, context.now)
-            session.expiry = session_expiry
+            context.sessions.watch_until(session, session.ends_at)
         return session
 
     def _forget(self, session: Session) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from broker_harness import Harness
+from several_brokers import Estate
 
 from gateway.broker.sessions.recovery import end_of_ids
 from gateway.errors import StoreError
@@ -283,3 +284,41 @@ def test_what_a_newer_gateway_has_left_keeps_this_one_from_starting(queue: str) 
     with pytest.raises(StoreError, match=r"newer release.*version 2.*Start that release"):
         bench.kill()
     assert bench.queues.rows == before
+
+
+def leaves_for_a_second(bench):
+    device = bench.device(5, "s").connect(properties={0x11: 1})
+    device.drop()
+
+
+def test_a_session_lasts_to_the_end_of_its_expiry_through_a_restart_mqtt_3_1_2_23():
+    bench = Harness()
+    leaves_for_a_second(bench)
+    bench.advance(0.25)
+    bench.kill()
+    bench.engine.tick()
+    bench.advance(0.5)
+    ((_, connack),) = bench.device(5, "s").connect(clean=False).take()
+    assert connack.session_present
+
+
+def test_a_session_that_was_not_taken_up_again_ends_with_its_expiry_after_a_restart():
+    bench = Harness()
+    leaves_for_a_second(bench)
+    bench.kill()
+    bench.advance(1.25)
+    assert not bench.queues.rows[SESSIONS]
+
+
+def test_a_session_lasts_to_the_end_of_its_expiry_when_it_moves_to_another_gateway_mqtt_3_1_2_23():
+    estate = Estate()
+    first, second = estate.start(), estate.start()
+    second.bench.clock.advance(first.bench.clock.now() - second.bench.clock.now())
+    device = first.bench.device(5, "s").connect(properties={0x11: 1})
+    estate.settle(0.25)
+    device.drop()
+    estate.settle(0.25)
+    device = second.bench.device(5, "s").connect(clean=False)
+    estate.settle(0.25)
+    ((_, connack),) = device.take()
+    assert connack.session_present
