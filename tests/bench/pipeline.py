@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from device_fleet import Fleet, write_journal
 from pipeline_figures import Found, as_json, shown
+from pipeline_landing import Landed, Server, landed, landed_by
 from pipeline_live import Ingesting, Serving
+from s3_server import BUCKET
 
 from gateway.pipeline.decode.columns import COLUMNS
 from gateway.pipeline.decode.row_decoder import RowDecoder
-from gateway.pipeline.jobs.job import parse_job
-from gateway.pipeline.jobs.listener import messages_of
-from gateway.pipeline.jobs.run import JobRun
 from gateway.pipeline.jobs.spark_session import make_session
 from gateway.pipeline.journal.chunks import read_stream, stream_bytes
 from gateway.pipeline.source.queue_access import JournalAccess
@@ -37,14 +37,10 @@ from gateway.pipeline.source.queue_access import JournalAccess
 TICKS = os.sysconf("SC_CLK_TCK")
 Case = Callable[[], object]
 LATENCY_SECONDS = 45.0
-JOB = """
-version: 1
-name: landing
-source: {{queue: "TELEMETRY.*", path: {path}, purge_delay: 1h, group: {group}}}
-warehouse: {lake}
-format: {format}
-trigger: 0s
-"""
+STEADY_RATE, STEADY_SECONDS = 50_000, 60.0
+TABLE_FORMATS = ("parquet", *(["delta"] if find_spec("deltalake") else []))
+ON_S3 = ("objects", "latency")
+"""Cases that need an S3 server."""
 
 
 def cpu_seconds() -> dict[int, float]:
@@ -92,11 +88,12 @@ def show(title: str, found: Found, base: str) -> None:
 class Bench:
     """A journal, the same rows as Parquet, and a session."""
 
-    def __init__(self, rows: int, times: int, work: Path, core: int | None = None, nice: int = 0) -> None:
-        self.rows, self.times, self.work, self.core, self.nice = rows, times, work, core, nice
+    def __init__(self, given: Any, work: Path, server: Server | None) -> None:
+        self.rows, self.times, self.core, self.nice = given.rows, given.times, given.core, given.nice
+        self.work, self.server = work, server
         self.found: Found = {}
-        write_journal(work / "j", rows, Fleet(devices=1000), frame=200)
-        write_journal(work / "v", rows, Fleet(devices=1000, varying=True), frame=200)
+        write_journal(work / "j", self.rows, Fleet(devices=1000), frame=200)
+        write_journal(work / "v", self.rows, Fleet(devices=1000, varying=True), frame=200)
         self.spark = make_session("bench")
         self.load().write.mode("overwrite").parquet(str(work / "parquet"))
 
@@ -154,21 +151,36 @@ class Bench:
             self._sinks()
             self._jobs()
 
-    def _told(self, sink: str, query: Any) -> None:
-        done = [each for each in query.recentProgress if each.numInputRows]
-        rates = [messages_of(each.sources) / each.durationMs["triggerExecution"] * 1000 for each in done]
-        self.found[f"stream to {sink}"] = max(rates), 0.0
-        print(f"\nStream to {sink}: best batch {max(rates):,.0f} rows/s, all {[round(rate) for rate in rates]}")
+    def _told(self, sink: str, done: Landed) -> None:
+        self.found[f"stream to {sink}"] = max(done.rates), 0.0
+        print(
+            f"\nStream to {sink}: best batch {max(done.rates):,.0f} rows/s, all {[round(rate) for rate in done.rates]}"
+        )
 
     def _jobs(self) -> None:
-        for format_ in ("parquet", *(["delta"] if find_spec("deltalake") else [])):
-            shutil.rmtree(self.work / "s", ignore_errors=True)
-            text = JOB.format(path=self.work / "j", lake=self.work / "s", format=format_, group=f"job{time.time_ns()}")
-            job = JobRun(self.spark, parse_job("job.yaml", text))
-            query = job.start(once=True)
-            query.awaitTermination()
-            job.close()
-            self._told(f"landed {format_}", query)
+        for format_ in TABLE_FORMATS:
+            self._told(f"landed {format_}", landed(self.spark, self.work / "j", self.work / "s", format_))
+
+    def objects(self) -> None:
+        """The same jobs onto S3 and onto the folder in turns. The first round is for the compilers."""
+        for format_ in TABLE_FORMATS:
+            places = {"folder": self.work / "s", "S3": f"s3://{BUCKET}/{format_}"}
+            best = dict.fromkeys(places, (0.0, 0.0))
+            served = 0.0
+            for turn in range(self.times + 1):
+                for name, lake in places.items():
+                    began = self.server.cpu
+                    done = landed(self.spark, self.work / "j", f"{lake}/{turn}" if name == "S3" else lake, format_)
+                    best[name] = (max(best[name][0], *done.rates), max(best[name][1], done.rate)) if turn else (0, 0)
+                    served = (self.server.cpu - began) / self.rows * 1e6
+                    print(
+                        f"  {format_} {name}: {done.rate:,.0f} rows/s, batches {[round(each) for each in done.rates]}"
+                    )
+            for name, (batch, stream) in best.items():
+                self.found[f"{format_} on {name}, best batch"] = batch, 0.0
+                self.found[f"{format_} on {name}, stream"] = stream, 0.0
+                print(f"{format_} on {name}: best batch {batch:,.0f} rows/s, best stream {stream:,.0f} rows/s")
+            print(f"the S3 server itself: {served:.2f} us of processor a row in the last round")
 
     def _sinks(self) -> None:
         for sink in ("noop", "parquet"):
@@ -180,7 +192,7 @@ class Bench:
             writer = writer.option("path", str(self.work / "s/out")) if sink == "parquet" else writer
             query = writer.trigger(availableNow=True).start()
             query.awaitTermination()
-            self._told(sink, query)
+            self._told(sink, landed_by(query))
 
     def sink(self) -> None:
         rows = self.parquet().select("payload")
@@ -239,26 +251,55 @@ class Bench:
             self.keep("HTTP", measure(cases, self.rows, self.times), "local")
 
     def latency(self) -> None:
-        """A job that lands bronze while 1,000 messages a second are put."""
-        with Serving(self.work / "live") as there:
-            waits = there.landed(self.spark, self.work / "lake", LATENCY_SECONDS)
-        middle, late = waits[len(waits) // 2], waits[int(len(waits) * 0.99)]
-        self.found["put to readable"] = middle, late
-        print(f"\nPut to readable at 1,000/s: median {middle:.2f} s, 99th percentile {late:.2f} s, {len(waits):,} rows")
+        """A job that lands bronze while 1,000 messages a second are put, in a folder and on S3."""
+        for name, lake in (("readable", str(self.work / "lake")), ("readable on S3", f"s3://{BUCKET}/live")):
+            with Serving(self.work / name) as there:
+                waits = there.landed(self.spark, lake, LATENCY_SECONDS)
+            middle, late = waits[len(waits) // 2], waits[int(len(waits) * 0.99)]
+            self.found[f"put to {name}"] = middle, late
+            print(f"\nPut to {name} at 1,000/s: median {middle:.2f} s, 99 of 100 {late:.2f} s, {len(waits):,} rows")
 
     def ingestion(self) -> None:
         """Acknowledged publications a second with and without a stream that reads what comes and steps back."""
-        for pid in cpu_seconds().keys() - {os.getpid()}:  # Spark's, as if it had been started by a job
-            for thread in Path(f"/proc/{pid}/task").glob("*"):
-                os.setpriority(os.PRIO_PROCESS, int(thread.name), self.nice)
+        self._step_back()
         with Ingesting(self.work / "gateway", self.core) as gateway:
             alone, beside = gateway.rates(self.spark, self.work / "i")
         self.found |= {"ingestion alone": (alone, 0.0), "ingestion beside": (beside, 0.0)}
         print(f"\nIngestion: alone {alone:,.0f}/s, beside a stream {beside:,.0f}/s ({beside / alone:.2f})")
 
+    def steady(self) -> None:
+        """A job that steps back and lands what publishers put at a steady rate: it must not fall behind."""
+        self._step_back()
+        with Ingesting(self.work / "steady", self.core) as gateway:
+            kept = gateway.kept_up(self.spark, self.work / "kept", STEADY_RATE, STEADY_SECONDS)
+        middle, late = kept.waits[len(kept.waits) // 2], kept.waits[int(len(kept.waits) * 0.99)]
+        self.found["kept up"] = kept.piled_up, kept.behind[-1][1] / kept.rate
+        lags = [lag for _, lag in kept.behind]
+        print(f"\nBeside publishers at {kept.rate:,.0f}/s, messages behind every half second: {lags}")
+        print(f"put to readable: median {middle:.2f} s, 99 of 100 {late:.2f} s, {len(kept.waits):,} rows")
+
+    def _step_back(self) -> None:
+        """Spark's processes, as if they had been started by a job with this nice value."""
+        for pid in cpu_seconds().keys() - {os.getpid()}:
+            for thread in Path(f"/proc/{pid}/task").glob("*"):
+                os.setpriority(os.PRIO_PROCESS, int(thread.name), self.nice)
+
 
 def main() -> None:
-    names = ("python", "read", "tuples", "copy", "http", "stream", "sink", "gaps", "latency", "ingestion")
+    names = (
+        "python",
+        "read",
+        "tuples",
+        "copy",
+        "http",
+        "stream",
+        "objects",
+        "sink",
+        "gaps",
+        "latency",
+        "ingestion",
+        "steady",
+    )
     load = os.getloadavg()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=300_000)
@@ -268,9 +309,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(names))
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=os.environ.get("MQGATE_BENCH_DIR")) as work:
-        bench = Bench(given.rows, given.times, Path(work), given.core, given.nice)
-        for name in given.cases or names:
+    cases = given.cases or names
+    with tempfile.TemporaryDirectory(dir=os.environ.get("MQGATE_BENCH_DIR")) as work, ExitStack() as started:
+        server = started.enter_context(Server()) if set(cases) & set(ON_S3) else None
+        bench = Bench(given, Path(work), server)
+        for name in cases:
             getattr(bench, name)()
             sys.stdout.flush()
         print(f"\nLoad of the machine at the start: {load[0]:.1f}\n\n{shown(bench.found)}")

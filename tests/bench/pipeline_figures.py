@@ -70,7 +70,34 @@ FIGURES = (
     Figure("gap detection, all in, CPU", 30, True, "us/row", lambda found: found["gap detection"][1]),
     Figure("put to readable at 1,000/s, median", 1.5, True, "s", lambda found: found["put to readable"][0]),
     Figure("put to readable at 1,000/s, 99th percentile", 3.0, True, "s", lambda found: found["put to readable"][1]),
+    *(
+        Figure(
+            f"{table_format} on S3, {what}, of the folder",
+            0.7,
+            False,
+            "x",
+            speed(f"{table_format} on S3, {what}", f"{table_format} on folder, {what}"),
+        )
+        for table_format in ("parquet", "delta")
+        for what in ("best batch", "stream")
+    ),
+    Figure(
+        "put to readable on S3, median, of the folder",
+        2.0,
+        True,
+        "x",
+        speed("put to readable on S3", "put to readable"),
+    ),
+    Figure(
+        "put to readable on S3, 99th percentile, of the folder",
+        2.0,
+        True,
+        "x",
+        cpu("put to readable on S3", "put to readable"),
+    ),
     Figure("ingestion beside a stream at full speed", 0.85, False, "x", speed("ingestion beside", "ingestion alone")),
+    Figure("share of 50,000/s that piles up beside a stream", 0.02, True, "x", lambda found: found["kept up"][0]),
+    Figure("the same, behind at the end", 3.0, True, "s", lambda found: found["kept up"][1]),
 )
 
 

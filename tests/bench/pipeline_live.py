@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
@@ -10,24 +11,27 @@ import sys
 import threading
 import time
 from pathlib import Path
+from statistics import median
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from device_fleet import Fleet
 from free_ports import free_port
 
 from gateway.pipeline.drain.journal_server import LockedJournal, open_journal, serve
-from gateway.pipeline.jobs.job import parse_job
+from gateway.pipeline.jobs.job import Job, parse_job
+from gateway.pipeline.jobs.status import groups_of
+from gateway.pipeline.jobs.warehouse import warehouse_of
 from gateway.pipeline.journal.owner import Owner
 from gateway.pipeline.journal.service import PipelineService
-from gateway.pipeline.land.manifest import Manifest
+from gateway.pipeline.land.objects import open_store
 from gateway.queue_manager.store.unit import LanePuts, StoreUnit
 
 TOKEN = "bench"
 TICK = 0.05
 LOAD = """
 import sys, python_load
-print(python_load.run(int(sys.argv[1]), 10, 100, 64, float(sys.argv[2]))["acked_per_s"])
+print(python_load.run(int(sys.argv[1]), 10, 100, 64, float(sys.argv[2]), float(sys.argv[3]))["acked_per_s"])
 """
 JOB = """
 version: 1
@@ -36,6 +40,9 @@ source: {{queue: "TELEMETRY.*", path: {path}, url: "{url}", token_file: {token},
 warehouse: {lake}
 trigger: 500ms
 """
+
+
+STEADY = JOB.replace("TELEMETRY.*", "MQGATE.DEFAULT").replace("purge_delay: 1h", "purge_delay: 0s, group: {group}")
 
 
 class Serving:
@@ -59,14 +66,15 @@ class Serving:
         self.server.server_close()
         self.journal.store.close()
 
-    def landed(self, spark: Any, lake: Path, seconds: float) -> list[float]:
+    def landed(self, spark: Any, lake: str, seconds: float) -> list[float]:
         """How long each message took from its put to a file that can be read; the first quarter warms up."""
         from gateway.pipeline.jobs.run import JobRun
 
         token = self.folder.parent / "token"
         token.write_text(TOKEN)
         text = JOB.format(path=self.folder, url=self.options["url"], token=token, lake=lake)
-        job = JobRun(spark, parse_job("job.yaml", text))
+        parsed = parse_job("job.yaml", text)
+        job = JobRun(spark, parsed)
         stopping = threading.Event()
         putting = threading.Thread(target=self._put, args=(stopping,))
         putting.start()
@@ -76,7 +84,7 @@ class Serving:
         putting.join()
         query.stop()
         job.close()
-        return waits(lake, seconds / 4)
+        return waits(parsed, seconds / 4)
 
     def _put(self, stopping: threading.Event) -> None:
         fleet, due = Fleet(devices=1000), time.monotonic()
@@ -86,19 +94,28 @@ class Serving:
             due += TICK
 
 
-def waits(lake: Path, after: float) -> list[float]:
+def waits(job: Job, after: float) -> list[float]:
     """From each record's time and its rows' put times, without the batches of the first `after` seconds."""
     import pyarrow.parquet as pq
 
-    records = Manifest(lake).records()
+    records = warehouse_of(job).manifest().records(10_000)
+    store = open_store(job.place, job.storage.settings)
     found: list[float] = []
     for record in records:
         if record.landed < records[0].landed + after:
             continue
-        for file in (lake / record.tables["bronze"].folder).glob("*.parquet"):
-            put = pq.ParquetFile(file).read(columns=["put_ts"]).column(0).cast("int64").to_pylist()
+        table = record.tables["bronze"]
+        for name in [f"{table.folder}/{file}" for file, _ in table.files] or in_folder(job, table.folder):
+            file = pq.ParquetFile(io.BytesIO(store.get(name) or b""))
+            put = file.read(columns=["put_ts"]).column(0).cast("int64").to_pylist()
             found += [record.landed - micros / 1_000_000 for micros in put]
     return sorted(found)
+
+
+def in_folder(job: Job, folder: str) -> list[str]:
+    """The files of a batch in a folder, whose manifest names the folder alone."""
+    lake = Path(job.warehouse)
+    return [str(file.relative_to(lake)) for file in (lake / folder).glob("*.parquet")]
 
 
 class Ingesting:
@@ -131,18 +148,24 @@ class Ingesting:
         self.process.terminate()
         self.process.wait(60)
 
-    def load(self, seconds: float) -> float:
+    def load(self, seconds: float, rate: float = 0) -> float:
+        """Acknowledged publications a second, of as many as can be or of so many."""
+        process = self.loading(seconds, rate)
+        told, _ = process.communicate()
+        assert process.returncode == 0
+        return float(json.loads(told)["pub_rate"]) if os.environ.get("MQTTLOAD") else float(told)
+
+    def loading(self, seconds: float, rate: float = 0) -> subprocess.Popen[str]:
         """In a process of its own, as devices are: the generator in C where MQTTLOAD names it."""
         if tool := os.environ.get("MQTTLOAD"):
             options = f"pub --qos 1 --pubs 10 --window 100 --size 64 --seconds {seconds} --warmup 0.5"
-            told = subprocess.run([tool, *options.split(), "--port", str(self.port)], capture_output=True, check=True)
-            return float(json.loads(told.stdout)["pub_rate"])
-        done = subprocess.run(
-            [sys.executable, "-c", LOAD, str(self.port), str(seconds)],
-            cwd=Path(__file__).parent, capture_output=True, text=True, check=True,
-            env={**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parents[1] / 'support'}"},
-        )  # fmt: skip
-        return float(done.stdout)
+            options += f" --rate {rate}" if rate else ""
+            command = [tool, *options.split(), "--port", str(self.port)]
+        else:
+            command = [sys.executable, "-c", LOAD, str(self.port), str(seconds), str(rate)]
+        here = Path(__file__).parent
+        found = {**os.environ, "PYTHONPATH": f"{here}:{here.parent / 'support'}"}
+        return subprocess.Popen(command, cwd=here, env=found, stdout=subprocess.PIPE, text=True)
 
     def rates(self, spark: Any, work: Path, seconds: float = 8.0) -> tuple[float, float]:
         """Best of three each, in turn; the stream reads and discards whatever is there."""
@@ -161,3 +184,47 @@ class Ingesting:
             beside.append(self.load(seconds))
             query.stop()
         return max(alone), max(beside)
+
+    def kept_up(self, spark: Any, lake: Path, rate: float, seconds: float) -> Kept:
+        """A job lands what publishers put at a steady rate. The first third of the time is for the compilers."""
+        from gateway.pipeline.jobs.run import JobRun
+
+        data = self.folder / "data"
+        text = STEADY.format(
+            path=data, url=f"http://127.0.0.1:{self.admin}", token=data / "admin.token", lake=lake, group="steady"
+        )
+        parsed = parse_job("job.yaml", text)
+        job = JobRun(spark, parsed)
+        query = job.start(once=False)
+        process = self.loading(seconds, rate)
+        behind: list[tuple[float, int]] = []
+        began = time.monotonic()
+        while process.poll() is None:
+            time.sleep(0.5)
+            lags = [group["lag"] for group in groups_of(parsed.inputs[0]) if group["name"] == "steady"]
+            if time.monotonic() - began > seconds / 3 and lags:
+                behind.append((time.monotonic() - began, lags[0]))
+        told, _ = process.communicate()
+        query.stop()
+        job.close()
+        put = float(json.loads(told)["pub_rate"]) if os.environ.get("MQTTLOAD") else float(told)
+        return Kept(put, behind, waits(parsed, seconds / 3))
+
+
+class Kept(NamedTuple):
+    """How a stream followed publishers."""
+
+    rate: float
+    """Acknowledged publications a second."""
+    behind: list[tuple[float, int]]
+    """When, and how many messages were acknowledged and not yet landed."""
+    waits: list[float]
+    """Seconds from put to readable."""
+
+    @property
+    def piled_up(self) -> float:
+        """How much the lag grew from the first half to the second, of what was put meanwhile."""
+        half = len(self.behind) // 2
+        first, second = ([lag for _, lag in some] for some in (self.behind[:half], self.behind[half:]))
+        between = self.behind[half + half // 2][0] - self.behind[half // 2][0]
+        return (median(second) - median(first)) / (between * self.rate)

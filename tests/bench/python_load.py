@@ -26,10 +26,12 @@ def publisher(port: int, number: int) -> socket.socket:
     return sock
 
 
-def run(port: int, publishers: int, window: int, size: int, seconds: float) -> dict[str, float]:
-    """QoS 1, `window` messages in flight each: acknowledged a second, and the time of a whole window."""
+def run(port: int, publishers: int, window: int, size: int, seconds: float, rate: float = 0) -> dict[str, float]:
+    """QoS 1, `window` messages in flight each: acknowledged a second, and the time of a whole window. With a rate, that
+    many a second of all together at most."""
     chooser = selectors.DefaultSelector()
-    batches, waiting, sent_at = {}, {}, {}
+    pause = publishers * window / rate if rate else 0.0
+    batches, waiting, sent_at, due, resting = {}, {}, {}, {}, {}
     for number in range(publishers):
         sock = publisher(port, number)
         topic = f"dev/{number}/temp".encode()
@@ -37,25 +39,23 @@ def run(port: int, publishers: int, window: int, size: int, seconds: float) -> d
             writer.encode_publish(4, topic, bytes(size), 1, packet_id=packet_id) for packet_id in range(1, window + 1)
         )
         waiting[sock] = 0
+        due[sock] = time.perf_counter() + pause * number / publishers
         chooser.register(sock, selectors.EVENT_READ)
     acknowledged, times, until = 0, [], time.perf_counter() + seconds
-    for sock, batch in batches.items():
-        sock.setblocking(True)
-        sock.sendall(batch)
-        sock.setblocking(False)
-        waiting[sock], sent_at[sock] = 4 * window, time.perf_counter()
-    while time.perf_counter() < until:
-        for key, _ in chooser.select(1):
+    while (now := time.perf_counter()) < until:
+        for sock in [each for each, when in due.items() if when <= now]:
+            sock.setblocking(True)
+            sock.sendall(batches[sock])
+            sock.setblocking(False)
+            waiting[sock], sent_at[sock] = 4 * window, now
+            resting[sock] = due.pop(sock) + pause if pause else now
+        for key, _ in chooser.select(max(0.0, min(due.values(), default=now + 1) - now)):
             sock = key.fileobj
             waiting[sock] -= len(sock.recv(1 << 16))
             if waiting[sock] == 0:
-                now = time.perf_counter()
-                times.append(now - sent_at[sock])
+                times.append(time.perf_counter() - sent_at[sock])
                 acknowledged += window
-                sock.setblocking(True)
-                sock.sendall(batches[sock])
-                sock.setblocking(False)
-                waiting[sock], sent_at[sock] = 4 * window, now
+                due[sock] = resting.pop(sock)
     for sock in batches:
         sock.close()
     times.sort()

@@ -11,8 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,23 +96,30 @@ def master(tmp_path: Path) -> Iterator[str]:
         process.wait()
 
 
-@pytest.fixture(params=[False])
-def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The journal over HTTP, or over TLS, as a gateway's administration port or a drainer serves it."""
+@contextmanager
+def serving(folder: Path, pair: Any = None) -> Iterator[tuple[str, Any]]:
+    """The journal over HTTP, or TLS, as a gateway's administration port or a drainer serves it; and the journal."""
     from gateway.pipeline.drain.journal_server import open_journal, serve
     from gateway.pipeline.journal.owner import Owner
     from gateway.pipeline.journal.service import PipelineService
 
-    write_journal(tmp_path / "j", MESSAGES, Fleet(devices=20))
-    (tmp_path / "token").write_text("secret\n")
-    journal = open_journal(tmp_path / "j")
-    service = PipelineService(Owner(journal), tmp_path / "j")
-    pair = Authority(tmp_path, "ca").issue("localhost") if request.param else None
+    (folder / "token").write_text("secret\n")
+    journal = open_journal(folder / "j")
+    service = PipelineService(Owner(journal), folder / "j")
     server = serve("127.0.0.1", free_port(), journal.guarded(service.handle), "secret", lambda: "", pair)
-    yield f"{'https' if pair else 'http'}://127.0.0.1:{server.server_port}"
+    yield f"{'https' if pair else 'http'}://127.0.0.1:{server.server_port}", journal
     server.shutdown()
     server.server_close()
     journal.store.close()
+
+
+@pytest.fixture(params=[False])
+def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A journal with messages; over TLS where the parameter says so."""
+    write_journal(tmp_path / "j", MESSAGES, Fleet(devices=20))
+    pair = Authority(tmp_path, "ca").issue("localhost") if request.param else None
+    with serving(tmp_path, pair) as (url, _):
+        yield url
 
 
 def executors(folder: Path) -> list[int]:
@@ -225,6 +232,82 @@ def test_a_worker_is_killed_on_the_way_to_object_storage(tmp_path: Path, s3: Pro
     for table in ("bronze", "readings"):
         found = [row["seq"] for row in warehouse.rows(table)]
         assert (len(found), len(set(found))) == (MESSAGES, MESSAGES), table
+
+
+COMING_AND_GOING = """
+  spark.dynamicAllocation.enabled: "true"
+  spark.dynamicAllocation.minExecutors: "0"
+  spark.dynamicAllocation.initialExecutors: "0"
+  spark.dynamicAllocation.maxExecutors: "2"
+  spark.dynamicAllocation.executorIdleTimeout: 1s
+  spark.dynamicAllocation.schedulerBacklogTimeout: 1s
+"""
+BURSTS = 3
+UNTIL_TOLD = """
+import sys
+from pathlib import Path
+from gateway.pipeline.jobs.job import read_job
+from gateway.pipeline.jobs.run import JobRun
+from gateway.pipeline.jobs.spark_session import make_session
+
+job = read_job(Path(sys.argv[1]))
+spark = make_session("cluster", job.spark)
+query = JobRun(spark, job).start(once=False)
+while not Path(sys.argv[2]).exists() and not query.awaitTermination(1):
+    pass
+query.stop()
+spark.stop()
+"""
+
+
+def test_executors_come_and_go_while_a_stream_lands(tmp_path: Path, s3: Proxy, master: str) -> None:
+    """Dynamic allocation: none while there is nothing to do, new ones for each burst."""
+    from gateway.pipeline.jobs.job import read_job
+    from gateway.pipeline.jobs.spark_session import write_package
+    from gateway.pipeline.jobs.warehouse import warehouse_of
+    from gateway.queue_manager.store.unit import LanePuts, StoreUnit
+
+    package, file, told = tmp_path / "mqgate-pipeline.zip", tmp_path / "job.yaml", tmp_path / "told"
+    write_package(package)
+    fleet, seen, counts = Fleet(devices=20), set(), []
+    write_journal(tmp_path / "j", 1, fleet)
+    with serving(tmp_path) as (url, journal):
+        given: dict[str, Any] = {"url": url, "token": tmp_path / "token", "master": master, "package": package}
+        text = JOB.format(**given, lake=f"s3://{BUCKET}/elastic", marker=tmp_path / "fired")
+        kept = "".join(f"{line}\n" for line in text.splitlines() if "FAILPOINT" not in line)
+        file.write_text(kept.replace("max_messages: 500", "max_messages: 4000") + COMING_AND_GOING.lstrip("\n"))
+        (tmp_path / "driver.py").write_text(UNTIL_TOLD)
+        warehouse = warehouse_of(read_job(file))
+        with (tmp_path / "log").open("wb") as log:
+            driver = subprocess.Popen(
+                [sys.executable, str(tmp_path / "driver.py"), str(file), str(told)],
+                stdout=log, stderr=log, cwd=tmp_path, env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            )  # fmt: skip
+
+        def wait_until(done: Callable[[], bool]) -> None:
+            until = time.monotonic() + 240
+            while not done():
+                seen.update(executors(tmp_path))
+                assert driver.poll() is None, (tmp_path / "log").read_text()[-6000:]
+                assert time.monotonic() < until, (seen, (tmp_path / "log").read_text()[-6000:])
+                time.sleep(0.2)
+
+        try:
+            for _ in range(BURSTS):
+                heads, bodies = fleet.batch(MESSAGES)
+                journal.commit(StoreUnit(puts=[LanePuts("TELEMETRY.A", heads=heads, bodies=bodies)]))
+                wait_until(lambda: sum(record.figures["rows"] for record in warehouse.records()) == fleet.sent)
+                wait_until(lambda: not executors(tmp_path))
+                counts.append(len(seen))
+            told.touch()
+            assert driver.wait(120) == 0, (tmp_path / "log").read_text()[-6000:]
+        finally:
+            driver.kill()
+            driver.wait()
+    assert counts == sorted(set(counts)), "each burst had executors of its own"
+    for table in ("bronze", "readings"):
+        found = [row["seq"] for row in warehouse.rows(table)]
+        assert (len(found), len(set(found))) == (fleet.sent, fleet.sent), table
 
 
 SUBMISSIONS = 4

@@ -31,6 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.f
 
 LONG = bool(os.environ.get("MQGATE_LONG"))
 KILLS = int(os.environ.get("MQGATE_KILLS", "60"))
+SEED = os.environ.get("MQGATE_SEED", "")
 POINTS = [
     "plan.before", "offsets.before", "offsets.after", "read.middle", "land.stage.before", "land.stage.after",
     "land.manifest.before", "land.manifest.after", "commitlog.after", "acknowledge.before", "acknowledge.after",
@@ -251,7 +252,7 @@ def test_a_driver_that_was_thought_dead(proxy: Proxy, tmp_path: Path, table_form
 @pytest.mark.parametrize("table_format", ["parquet", "delta", "iceberg"])
 def test_killed_many_times(proxy: Proxy, tmp_path: Path, table_format: str) -> None:
     rig = Rig(proxy, tmp_path, f"long-{table_format}", table_format)
-    chance = random.Random(table_format)
+    chance = random.Random(table_format + SEED)
     while rig.killed < KILLS // 3:
         rig.grow()
         rig.proxy.faults[:] = [Fault(*chance.choice(FAULTS), times=chance.randint(1, 3)) for _ in range(3)]

@@ -132,6 +132,8 @@ def test_the_same_rows_as_on_a_folder_though_requests_fail(
         assert rows(job, table) == rows(on_a_folder, table), table
     assert [record.figures["rows"] for record in warehouse_of(job).records()] == [700, 501]
     _read_by_others(job)
+    if table_format == "delta":
+        _read_as_delta(spark, job)
     if table_format == "iceberg":
         _read_as_iceberg(spark, job, proxy)
     if table_format == "parquet":
@@ -170,6 +172,20 @@ def _read_by_others(job: Job) -> None:
         table = DeltaTable(f"{job.warehouse}/readings", storage_options=delta_options(settings)).to_pyarrow_table()
         assert table.num_rows == 1201
         assert sorted(set(table["status"].to_pylist())) == ["ok", "quarantine"]
+
+
+def _read_as_delta(spark: Any, job: Job) -> None:
+    """Spark over the files that the log names, as delta-rs reads it."""
+    from deltalake import DeltaTable
+
+    from gateway.pipeline.jobs.object_tables import rows_of, schema_of
+    from gateway.pipeline.land.object_delta import delta_options
+
+    table = DeltaTable(f"{job.warehouse}/readings", storage_options=delta_options(job.storage.settings))
+    names = [uri.removeprefix(f"{job.warehouse}/") for uri in table.file_uris() if "/status=ok/" in uri]
+    store = open_store(job.place, job.storage.settings)
+    found = rows_of(spark, store, names, schema_of(store, names[0])).selectExpr("count(*)", "count(DISTINCT seq)")
+    assert tuple(found.first()) == (1198, 1198)
 
 
 def _read_as_iceberg(spark: Any, job: Job, proxy: Proxy) -> None:

@@ -82,6 +82,7 @@ FILES = (
     MessageColumn("file", "string", "place", "name of a Parquet file in the folder of option staging"),
     MessageColumn("rows", "bigint", "place", "messages in it"),
     MessageColumn("bytes", "bigint", "place", "its size"),
+    MessageColumn("put_times", "binary", "place", "put times of its hundredths, little-endian microseconds"),
 )
 """The columns with option staging: files of messages instead of messages."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,10 @@ class FolderTables:
         if target is None:
             return
         folder = self.landing.warehouse / TASKS
-        files = [(row.asDict().get(STREAM), folder / row.file) for row in messages.collect()]
+        told = messages.collect()
+        files = [(row.asDict().get(STREAM), folder / row.file) for row in told]
         if not batch.trimmed:
+            batch.put_times = [(bytes(row.put_times), row.rows) for row in told]
             take_files([file for _, file in files], target)
             return
         target.mkdir(parents=True)
@@ -61,14 +62,6 @@ class FolderTables:
         """How many rows of this batch a table has, from the files' footers."""
         return sum(rows_in(file) for file in (batch.current(table) / part).rglob("*.parquet"))
 
-    @staticmethod
-    def waits(batch: MicroBatch, table: str) -> dict[str, float]:
-        """The time from put to table of the batch's rows."""
-        import pyarrow.parquet as pq
-
-        files = batch.current(table).rglob("*.parquet")
-        return wait_figures([pq.ParquetFile(file).read(columns=["put_ts"]).column(0) for file in files], time.time())
-
 
 def take_files(files: list[Path], target: Path) -> None:
     """Move the files that tasks have reported, and no others, to the folder of a table's part."""
@@ -81,18 +74,6 @@ def take_files(files: list[Path], target: Path) -> None:
                 f"a task has written {file.name}, but {file.parent} here does not have it: driver and executors must "
                 "share the warehouse, and one driver may land in it at a time"
             ) from error
-
-
-def wait_figures(columns: list[Any], now: float) -> dict[str, float]:
-    """The time since the put times in some columns: median and 99th percentile, in seconds."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    micros = pa.chunked_array([chunk for column in columns for chunk in column.cast("int64").chunks], pa.int64())
-    late, median = pc.quantile(micros, q=[0.01, 0.5]).to_pylist()  # the oldest have waited longest
-    if median is None:
-        return {}
-    return {name: max(0.0, now - at / 1_000_000) for name, at in (("wait.p50", median), ("wait.p99", late))}
 
 
 def rows_in(file: Path) -> int:

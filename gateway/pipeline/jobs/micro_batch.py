@@ -18,6 +18,7 @@ from gateway.pipeline.jobs.silver import OK, QUARANTINE, silver_rows
 from gateway.pipeline.land.landing import STATE
 from gateway.pipeline.land.manifest import ManifestRecord
 from gateway.pipeline.land.ranges import Ranges
+from gateway.pipeline.source.put_times import waited
 
 
 class MicroBatchWriter:
@@ -136,7 +137,8 @@ class MicroBatchWriter:
             figures[f"rows.{silver.table}"] = self.tables.rows(batch, silver.table)
             figures |= self._failed(batch, silver, figures[f"quarantined.{silver.table}"])
         figures["rows"] = self.tables.rows(batch, self.job.bronze_table)
-        figures |= self.tables.waits(batch, self.job.bronze_table)
+        if (waits := waited(batch.put_times, time.time())) is not None:
+            figures["wait.p50"], figures["wait.p99"] = waits
         return figures
 
     def _failed(self, batch: Any, silver: Silver, quarantined: float) -> dict[str, float]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
-from gateway.pipeline.jobs.folder_tables import wait_figures
 from gateway.pipeline.land.object_landing import ObjectBatch, ObjectLanding, WrittenFile
 from gateway.pipeline.land.objects import ObjectStore
 from gateway.pipeline.land.ranges import STREAM, by_stream
@@ -26,8 +24,10 @@ class ObjectTables:
 
     def take(self, batch: ObjectBatch, table: str, messages: Any, schema: Any) -> None:
         """Bronze. Collecting `messages` runs the tasks, which put the files; the rows stay out of Spark."""
-        files = [(row.asDict().get(STREAM), WrittenFile(row.file, row.rows, row.bytes)) for row in messages.collect()]
+        told = messages.collect()
+        files = [(row.asDict().get(STREAM), WrittenFile(row.file, row.rows, row.bytes)) for row in told]
         if not batch.trimmed:
+            batch.put_times = [(bytes(row.put_times), row.rows) for row in told]
             batch.add(table, [file for _, file in files])
             return
         parts = [
@@ -63,19 +63,6 @@ class ObjectTables:
     def rows(batch: ObjectBatch, table: str, part: str = "") -> int:
         """How many rows of this batch a table has, as the tasks counted."""
         return batch.rows(table, part)
-
-    def waits(self, batch: ObjectBatch, table: str) -> dict[str, float]:
-        """The time from put to table of the first rows of each file: the driver reads one column of one row group."""
-        import pyarrow.parquet as pq
-
-        store = self.landing.store
-        columns = []
-        for name in batch.names(table):
-            with store.reader(name) as source:
-                file = pq.ParquetFile(source)
-                if file.num_row_groups:
-                    columns.append(file.read_row_group(0, columns=["put_ts"]).column(0))
-        return wait_figures(columns, time.time())
 
     def _rows_of(self, names: Sequence[str], schema: Any) -> Any:
         return rows_of(self.spark, self.landing.store, names, schema)

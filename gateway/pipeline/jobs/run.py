@@ -142,7 +142,7 @@ class JobRun:
         if record is not None:
             self.progress.add(record)
         self.progress.state = "running"
-        self._report()
+        self._report(keep=not self.job.on_objects)  # Spark's figures of the batch follow at once, and each is a request
 
     def query_id(self) -> str:
         """Spark's name of the checkpoint."""
@@ -169,10 +169,10 @@ class JobRun:
             return None
         return [None if line.strip() == NOT_BEGUN else json.loads(line) for line in lines[-len(self.inputs) :]]
 
-    def _report(self) -> None:
+    def _report(self, *, keep: bool = True) -> None:
         with self._reporting:  # Spark's listener has a thread of its own
-            shown = {name: getattr(self.progress, name) for name in JobProgress.__slots__}
-            self.warehouse.write_status(shown)
+            if keep:
+                self.warehouse.write_status({name: getattr(self.progress, name) for name in JobProgress.__slots__})
             self.reports.tell(self.progress, lambda: shown_upkeep(self.job, self.landing.manifest))
             self.watch(self.progress)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from gateway.pipeline.land.objects import open_store
 
 STATUS = "_status"
 """Where a running job writes its progress."""
+STATUS_EVERY = 2.0
+"""Seconds between statuses that are put while nothing but figures changes: a request each, as many as for a batch."""
 STATUS_PATIENCE = 5.0
 """A status that cannot be put in time is left out: the next one follows."""
 
@@ -123,6 +126,8 @@ class ObjectWarehouse:
         self.job = job
         self.store = open_store(job.place, job.storage.settings)
         self._hasty = open_store(job.place, replace(self.store.settings, patience=STATUS_PATIENCE))
+        self._told: tuple[Any, ...] = ()
+        self._told_at = -STATUS_EVERY
 
     def check(self) -> None:
         """By trying: the store takes conditional puts, and refuses the second; a catalog answers."""
@@ -174,7 +179,12 @@ class ObjectWarehouse:
         return found
 
     def write_status(self, value: dict[str, Any]) -> None:
-        """Keep the progress of a run, if the store takes it in time."""
+        """Keep the progress of a run, if the store takes it in time. Of batches that follow one another at once the
+        figures of some are left out."""
+        told, now = (value.get("state"), value.get("error"), value.get("restarts")), time.monotonic()
+        if told == self._told and now - self._told_at < STATUS_EVERY:
+            return
+        self._told, self._told_at = told, now
         with suppress(StoreUnreachable):
             self._hasty.put(f"{STATUS}/{self.job.name}.json", json.dumps(value).encode())
 

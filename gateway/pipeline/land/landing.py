@@ -56,6 +56,8 @@ class MicroBatch:
     trimmed: bool
     """Whether a part of the planned range had landed before."""
     figures: dict[str, float] = field(default_factory=dict)
+    put_times: list[tuple[bytes, int]] = field(default_factory=list)
+    """As the tasks told of their files, with the rows of each; none where files were written anew."""
     tables: list[str] = field(default_factory=list)
 
     @property

@@ -32,6 +32,11 @@ class ObjectDelta:
         self.replaced = replaced
         self.options = delta_options(store.settings)
         self._schemas: dict[str, Any] = {}
+        self._tables: dict[str, Any] = {}
+        """As their logs were last read. A table that is opened anew has every entry since the last checkpoint fetched,
+        several times: in the hundredth batch five hundred requests."""
+        self._done: dict[str, tuple[int, int]] = {}
+        """The version of the log that this process wrote last, and the entry up to which it has come."""
 
     def __call__(self, manifest: ObjectManifest) -> None:
         """Add what has been committed since."""
@@ -57,14 +62,24 @@ class ObjectDelta:
                 files = {f"{table}/{name}": (size, record.landed) for name, size in landed.files}
                 self._commit(table, number, files, mode="append")
 
-    def _version(self, table: str) -> int | None:
-        """The entry up to which the log has come; None where there is no log."""
+    def _opened(self, table: str) -> Any:
+        """The table as its log is now; None where there is no log."""
         from deltalake import DeltaTable
 
-        root = f"{self.store.url}/{table}"
-        if not has_log(self.store, table):
+        found = self._tables.get(table)
+        if found is not None:
+            found.update_incremental()
+        elif has_log(self.store, table):
+            found = self._tables[table] = DeltaTable(f"{self.store.url}/{table}", storage_options=self.options)
+        return found
+
+    def _version(self, table: str) -> int | None:
+        """The entry up to which the log has come; None where there is no log."""
+        found = self._opened(table)
+        if found is None:
             return None
-        return DeltaTable(root, storage_options=self.options).transaction_version(self.app) or 0
+        version, done = self._done.get(table, (-1, 0))
+        return done if found.version() == version else found.transaction_version(self.app) or 0
 
     def _commit(self, table: str, number: int, files: dict[str, tuple[int, float]], mode: str) -> None:
         """Add files under a number. Whatever delta-rs answers, the log says whether it did."""
@@ -75,16 +90,16 @@ class ObjectDelta:
                 self._write(table, number, files, mode)
                 return
             except Exception as error:
+                self._tables.pop(table, None)
                 if (self._version(table) or 0) >= number:
                     return
                 if tried == TRIES:
                     raise StoreUnreachable(f"{self.store.url}/{table}: no Delta commit: {summary(error)}") from error
 
     def _write(self, table: str, number: int, files: dict[str, tuple[int, float]], mode: str) -> None:
-        from deltalake import CommitProperties, DeltaTable, Transaction
+        from deltalake import CommitProperties, Transaction
         from deltalake.transaction import AddAction, create_table_with_add_actions
 
-        root = f"{self.store.url}/{table}"
         actions = []
         for name, (size, landed) in files.items():
             path = name.removeprefix(f"{table}/")
@@ -92,14 +107,16 @@ class ObjectDelta:
         keys = list(actions[0].partition_values)
         schema = self._schema(table, next(iter(files)), keys)
         properties = CommitProperties(app_transactions=[Transaction(self.app, number)])
-        if has_log(self.store, table):
-            DeltaTable(root, storage_options=self.options).create_write_transaction(
+        there = self._tables.get(table)
+        if there is not None:
+            there.create_write_transaction(
                 actions, mode=mode, schema=schema, partition_by=keys, commit_properties=properties
             )
+            self._done[table] = there.version() + 1, number  # the object stays at the version before, until it is read
         else:
             create_table_with_add_actions(
-                root, schema, actions, mode="error", partition_by=keys, commit_properties=properties,
-                storage_options=self.options,
+                f"{self.store.url}/{table}", schema, actions, mode="error", partition_by=keys,
+                commit_properties=properties, storage_options=self.options,
             )  # fmt: skip
 
     def _schema(self, table: str, name: str, keys: list[str]) -> Any:

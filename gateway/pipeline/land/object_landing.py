@@ -20,6 +20,9 @@ from gateway.pipeline.land.object_manifest import ObjectManifest
 from gateway.pipeline.land.objects import ObjectStore
 from gateway.pipeline.land.ranges import Ranges, range_id
 
+REREAD_AFTER = 10.0
+"""Seconds after which a driver that has landed nothing looks at the log before it begins a batch."""
+
 
 class WrittenFile(NamedTuple):
     """A file that a task has put."""
@@ -55,6 +58,8 @@ class ObjectBatch:
     began: int
     """The last entry of any kind when this batch began."""
     figures: dict[str, float] = field(default_factory=dict)
+    put_times: list[tuple[bytes, int]] = field(default_factory=list)
+    """As the tasks told of their files, with the rows of each; none where files were written anew."""
     tables: dict[str, list[WrittenFile]] = field(default_factory=dict)
 
     @property
@@ -91,15 +96,22 @@ class ObjectLanding:
         self.replaced: set[str] = set()
         """Tables that each batch replaces: last values, totals."""
         self._behind = True
+        self._read_at = time.monotonic()
 
     def restart(self) -> None:
         """A query begins."""
         self._behind = True
+        self._refresh()
+
+    def _refresh(self) -> None:
         self.manifest.refresh()
+        self._read_at = time.monotonic()
 
     def begin(self, query: str, number: int, pieces: Ranges) -> ObjectBatch | None:
-        """The batch to land; None when all of it has landed before."""
-        self.manifest.refresh()
+        """The batch to land; None when all of it has landed before. What others put since the batch before is found
+        out by its commit."""
+        if time.monotonic() - self._read_at >= REREAD_AFTER:
+            self._refresh()
         if self._behind and self.after_commit is not None:
             self.after_commit(self.manifest)
         self._behind = False
@@ -127,9 +139,11 @@ class ObjectLanding:
                 if files and not table.startswith(f"{STATE}/"):
                     self.after_commit.check(table, f"{table}/{files[0].name}", files[0].size)
         failpoint("land.manifest.before")
+        self._read_at = -REREAD_AFTER  # where this fails the log is read again
         self.manifest.commit(
             "batch", {"record": asdict(record), "replaces": replaces}, lambda: self._check_current(batch)
         )
+        self._read_at = time.monotonic()
         failpoint("land.manifest.after")
         if self.after_commit is not None:
             self.after_commit(self.manifest)

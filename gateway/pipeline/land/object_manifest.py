@@ -23,6 +23,8 @@ from gateway.pipeline.land.ranges import Landed
 LOG, STATE_OBJECTS = f"{FOLDER}/log", f"{FOLDER}/state"
 STATE_EVERY = 64
 """So many entries after the last one the state is put."""
+RECENT = 4
+"""So many batches are kept as they were put."""
 CONFLICTS = 20
 """A name that is refused and yet holds nothing is tried again so often: a put of it was under way."""
 
@@ -110,7 +112,12 @@ class ObjectManifest:
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
         self.state = LakeState()
+        self._recent: list[tuple[int, ManifestRecord]] = []
+        """The batches of the newest entries, so that what follows each commit need not read it back."""
+        self._recent_after = 0
+        """They are those of all entries after this one."""
         self.refresh()
+        self._recent, self._recent_after = [], self.state.number
 
     @property
     def landed(self) -> Landed:
@@ -144,8 +151,15 @@ class ObjectManifest:
                     f"{self.store.url}/{entry_name(self.state.number + 1)} is missing: restore it from a backup or an "
                     "older version of the object, or land again into another warehouse"
                 )
-            self.state.apply(entry)
+            self._apply(entry)
         return entries
+
+    def _apply(self, entry: Entry) -> None:
+        self.state.apply(entry)
+        if entry["kind"] == "batch" and self.state.last is not None:
+            self._recent.append((entry["number"], self.state.last))
+            if len(self._recent) > RECENT:
+                self._recent_after = self._recent.pop(0)[0]
 
     def commit(self, kind: str, body: Entry, allowed: Callable[[], None]) -> int:
         """Put the next entry; its number. `allowed` is asked after each entry of others that came before this one, and
@@ -160,7 +174,7 @@ class ObjectManifest:
             created = self.store.create(entry_name(number), encoded(entry))
             found = entry if created else self._read(number)
             if found is not None and found["token"] == token:
-                self.state.apply(found)
+                self._apply(found)
                 self._keep_state()
                 return number
             if found is None:
@@ -175,6 +189,8 @@ class ObjectManifest:
 
     def numbered(self, after: int) -> list[tuple[int, ManifestRecord]]:
         """The batches of the entries after a number, with their entries' numbers."""
+        if self._recent_after <= after:
+            return [one for one in self._recent if one[0] > after]
         entries = self._after(after)
         return [(one["number"], ManifestRecord.from_json(one["record"])) for one in entries if one["kind"] == "batch"]
 
@@ -214,6 +230,7 @@ class ObjectManifest:
         data = self.store.get(f"{STATE_OBJECTS}/{newest:012d}.json") if newest else None
         if data is not None:
             self.state = LakeState.from_json(json.loads(data))
+            self._recent, self._recent_after = [], self.state.number
 
     def _keep_state(self) -> None:
         """Put the state now and then, and delete those that two newer ones have replaced."""

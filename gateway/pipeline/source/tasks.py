@@ -17,6 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -29,6 +30,7 @@ from gateway.pipeline.land.objects import ObjectStore, StoreSettings, open_store
 from gateway.pipeline.source.bounds import Bounds
 from gateway.pipeline.source.options import Options
 from gateway.pipeline.source.places import is_staging_object_place
+from gateway.pipeline.source.put_times import PutTimes, Times
 from gateway.pipeline.source.queue_access import Piece
 
 COMPRESSION, LEVEL = "zstd", 1
@@ -109,12 +111,12 @@ def write_rows(folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{secrets.token_hex(8)}.parquet"
     try:
-        rows = _write(target, first, batches)
+        rows, times = _write(target, first, batches)
     except BaseException:
         target.unlink(missing_ok=True)
         raise
     sync_file(target)
-    written = {"file": target.name, "rows": rows, "bytes": target.stat().st_size}
+    written = {"file": target.name, "rows": rows, "bytes": target.stat().st_size, "put_times": times}
     yield pa.RecordBatch.from_pylist([written], schema=arrow_schema(FILES))
 
 
@@ -125,9 +127,10 @@ def put_rows(store: ObjectStore, batches: Iterator[pa.RecordBatch]) -> Iterator[
         rows_of_day = (batch for _, batch in some)
         with tempfile.TemporaryDirectory(prefix="mqgate-") as folder:
             file = Path(folder) / f"{secrets.token_hex(8)}.parquet"
-            rows = _write(file, next(rows_of_day), rows_of_day)
+            rows, times = _write(file, next(rows_of_day), rows_of_day)
             store.upload(f"{day}{file.name}", file)
-            written = {"file": f"{day}{file.name}", "rows": rows, "bytes": file.stat().st_size}
+            size = file.stat().st_size
+            written = {"file": f"{day}{file.name}", "rows": rows, "bytes": size, "put_times": times}
         yield pa.RecordBatch.from_pylist([written], schema=arrow_schema(FILES))
 
 
@@ -151,8 +154,10 @@ def folder_of_day(day: int | None) -> str:
     return f"{date.fromordinal(EPOCH + day)}/" if 0 < EPOCH + day <= date.max.toordinal() else f"day-{day}/"
 
 
-def _write(target: Path, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> int:
-    rows, group, size = 0, [first], first.nbytes
+def _write(target: Path, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> tuple[int, bytes]:
+    """The rows written, and when they were put."""
+    rows, group, size, times = 0, [first], first.nbytes, PutTimes()
+    times.add(put_micros(first))
     with pq.ParquetWriter(target, first.schema, **layout(first.schema)) as writer:
         for batch in others:
             if size > GROUP_BYTES:
@@ -160,7 +165,15 @@ def _write(target: Path, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]
                 group, size = [], 0
             group.append(batch)
             size += batch.nbytes
-        return rows + _write_group(writer, group)
+            times.add(put_micros(batch))
+        return rows + _write_group(writer, group), times.as_bytes()
+
+
+def put_micros(batch: pa.RecordBatch) -> Times:
+    """The put times of the rows; none where they are not among the columns."""
+    if "put_ts" not in batch.schema.names:
+        return np.empty(0, dtype=np.int64)
+    return batch.column("put_ts").cast(pa.int64()).drop_null().to_numpy()
 
 
 def _write_group(writer: pq.ParquetWriter, group: list[pa.RecordBatch]) -> int:

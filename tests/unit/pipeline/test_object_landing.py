@@ -11,6 +11,7 @@ import pytest
 from s3_server import BUCKET, CREDENTIALS, MANIFEST, Fault, Proxy, environment, s3_server
 
 from gateway.pipeline.errors import Overtaken, PipelineError, StoreRefuses, StoreUnreachable
+from gateway.pipeline.jobs import warehouse as warehouse_module
 from gateway.pipeline.jobs.compaction import compact, expire
 from gateway.pipeline.jobs.job import Job, parse_job
 from gateway.pipeline.jobs.object_compaction import remove_leftovers
@@ -147,6 +148,40 @@ def test_a_put_that_arrives_after_its_driver_has_gone_on(job: Job) -> None:
     second.restart()
     assert second.begin("q", 0, [("s", 0, 10)]) is None
     assert seqs(job) == list(range(10))
+
+
+def test_a_batch_is_two_requests_of_the_driver(proxy: Proxy, job: Job) -> None:
+    """Beside those of its tasks: a look at the log, and the entry."""
+    landing = landing_of(job)
+    staged(landing, 0).land()
+    before = len(proxy.seen)
+    staged(landing, 1).land()
+    asked = [(method, path.partition("?")[0].rpartition("/")[2]) for method, path in proxy.seen[before:]]
+    assert [one for one in asked if not one[1].endswith(".parquet")] == [("GET", BUCKET), ("PUT", "000000000002.json")]
+
+
+def test_what_a_delta_log_costs_a_batch_does_not_grow_with_it(proxy: Proxy, job: Job) -> None:
+    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install '.[delta]'")
+    store = store_of(job)
+    landing, costs = ObjectLanding(store, job.name, ObjectDelta(store, job.name, set())), []
+    for number in range(8):
+        before = len(proxy.seen)
+        staged(landing, number).land()
+        costs.append(len(proxy.seen) - before)
+    assert costs[3] == costs[7] <= 12
+    found = deltalake.DeltaTable(f"{job.warehouse}/bronze", storage_options=delta_options(job.storage.settings))
+    assert sorted(found.to_pyarrow_table()["seq"].to_pylist()) == list(range(80))
+
+
+def test_a_status_whose_figures_alone_are_new_is_put_now_and_then(
+    proxy: Proxy, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse, found = ObjectWarehouse(job), []
+    for number, (when, state) in enumerate([(100.0, "running"), (101.0, "running"), (101.5, "done"), (103.5, "done")]):
+        monkeypatch.setattr(warehouse_module.time, "monotonic", lambda when=when: when)
+        warehouse.write_status({"state": state, "batch": number})
+        found.append((warehouse.read_status() or {})["batch"])
+    assert found == [0, 0, 2, 3]
 
 
 def test_two_drivers_cannot_both_win(proxy: Proxy, job: Job) -> None:
