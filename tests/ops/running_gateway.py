@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 import urllib.error
@@ -12,8 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import mqi_clients
 from free_ports import free_port
 from gateways import RunningGateway
+from ops_machine import ROOT
+
+from gateway.net.device import Device
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,17 @@ to_mq:
   - {name: lost, topic: "lost/#", queue: NO.SUCH.QUEUE, on_failure: {then: dead_letter}}
 """
 TOKEN = "operator-token-of-the-tests"
+AWAY = """
+queue_manager:
+  ibm: {{name: QM1, connection: "unix:{folder}/nobody.sock", driver: ibmmq}}
+  buffer: {{path: buffer}}
+mappings: [map.yaml]
+"""
+BUFFERED = """
+version: 1
+to_mq:
+  - {name: buffered, topic: "plant/#", queue: PLANT}
+"""
 
 
 @contextmanager
@@ -76,6 +92,22 @@ def running(
         yield gateway
     finally:
         process.stop()
+
+
+@contextmanager
+def buffering(folder: Path) -> Iterator[RunningGateway]:
+    """A gateway whose queue manager is away, with a message that waits in its buffer."""
+    (folder / "map.yaml").write_text(BUFFERED)
+    path = os.pathsep.join([str(mqi_clients.packages(*mqi_clients.BINDINGS)), str(ROOT)])
+    gateway = RunningGateway(folder, settings=AWAY.format(folder=folder), environ={"PYTHONPATH": path})
+    try:
+        gateway.start()
+        with Device("127.0.0.1", gateway.port, "waits", timeout=30) as device:
+            device.connect()
+            device.publish("plant/x", b"x", 1)
+        yield gateway
+    finally:
+        gateway.stop()
 
 
 def until_ready(gateway: Running) -> None:

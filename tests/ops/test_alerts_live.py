@@ -1,7 +1,7 @@
 """Alerts on a real Prometheus that scrapes a running gateway: each fires by the fault that it is for, and none before.
 
-`for:` and the windows of the rules are shortened in a rendered copy; the expressions are those that ship. What needs a
-queue manager that goes away, a full disk or a pipeline is in test_alerts_of_storage_live.py.
+`for:`, the windows of the rules and the five minutes after which a message is stale are shortened in a rendered copy;
+otherwise the expressions are those that ship. A full disk and a pipeline are in test_alerts_of_storage_live.py.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from typing import Any
 
 import pytest
 from free_ports import free_port
+from gateways import RunningGateway
 from ops_machine import DEPLOY, program
-from running_gateway import TOKEN, Running, running
+from running_gateway import TOKEN, Running, buffering, running
 from test_certificates_live import write_certificate
 from test_dashboard_live import query
 from test_generated import GRAFANA
@@ -40,6 +41,7 @@ rule_files: [alerts.yaml, slo.yaml]
 scrape_configs:
   - {{job_name: mqgate, static_configs: [{{targets: ["127.0.0.1:{admin}"]}}]}}
   - {{job_name: mqgate-gone, static_configs: [{{targets: ["127.0.0.1:{nobody}"]}}]}}
+  - {{job_name: mqgate-buffering, file_sd_configs: [{{files: [later.yaml], refresh_interval: 1s}}]}}
 """
 MAPPING = """
 version: 1
@@ -61,7 +63,7 @@ OF_LOAD = {"MqgateEventLoopLag", "MqgateReactorStall", "MqgateBridgeLatencyHigh"
 FAULTS = {
     "MqgateAuthFailures", "MqgateConfigReloadFailed", "MqgateDeadLettering", "MqgateDisconnectStorm",
     "MqgateErrorBudgetBurnFast", "MqgateEventLoopLag", "MqgateMessagesDropped", "MqgateMessagesHeld",
-    "MqgatePutErrorsHigh", "MqgateSetAside",
+    "MqgateOldestMessageStale", "MqgatePutErrorsHigh", "MqgateQueueManagerDisconnected", "MqgateSetAside",
 }  # fmt: skip
 
 
@@ -80,12 +82,26 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def rendered(name: str) -> str:
     """A file of rules with everything that takes minutes made to take seconds."""
     text = (DEPLOY / "prometheus" / name).read_text()
+    text = text.replace(
+        "(mqgate_spool_oldest_message_age_seconds) > 300", "(mqgate_spool_oldest_message_age_seconds) > 3"
+    )
     return re.sub(r"\[\d+[mh]\]", "[10s]", re.sub(r"for: \d+[mh]\b", "for: 1s", text))
 
 
 @pytest.fixture(scope="module")
-def prometheus(gateway: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("prometheus")
+def behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
+    with buffering(tmp_path_factory.mktemp("buffering")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Prometheus has its files."""
+    return tmp_path_factory.mktemp("prometheus")
+
+
+@pytest.fixture(scope="module")
+def prometheus(gateway: Running, folder: Path) -> Iterator[str]:
     for name in ("alerts.yaml", "slo.yaml"):
         (folder / name).write_text(rendered(name))
     (folder / "prometheus.yml").write_text(CONFIGURATION.format(admin=gateway.admin, nobody=free_port()))
@@ -165,11 +181,14 @@ def leave(gateway: Running, over: threading.Event) -> None:
             device._socket.close()
 
 
-def test_each_alert_fires_by_the_fault_it_is_for(gateway: Running, prometheus: str) -> None:
+def test_each_alert_fires_by_the_fault_it_is_for(
+    gateway: Running, behind: RunningGateway, folder: Path, prometheus: str
+) -> None:
     seen: set[str] = set()
     publish(gateway, "plant/x", 1)
     wait_for(prometheus, STANDING, seen)
     assert firing(prometheus) <= STANDING | OF_LOAD, "something fires on a gateway that is well"
+    (folder / "later.yaml").write_text(f'[{{targets: ["127.0.0.1:{behind.admin}"]}}]')
     over = threading.Event()
     workers = [threading.Thread(target=one, args=(gateway, over), daemon=True) for one in (refuse, guess, leave, leave)]
     for worker in workers:

@@ -1,9 +1,9 @@
-"""Alerts that need a full disk, a slow commit or a pipeline, on a real Prometheus, and one of them at a real
+"""Alerts that need a full disk, a slow commit or a pipeline, on a real Prometheus, and three of them at a real
 Alertmanager. In the long form.
 
-The gateway's journal is small and is filled, and its target is away; the pipeline's figures are those that its own
-exporter writes, for a job that has failed and for one that has landed nothing for long. `MqgateOldestMessageStale`
-waits for five minutes of a buffer, and stays with deploy/prometheus/tests.yaml.
+The gateway's journal is small and is filled, and its target is away; another has a message in its buffer for longer
+than the rendered copy of the rule allows (three seconds of five minutes); the pipeline's figures are those that its
+own exporter writes, for a job that has failed and for one that has landed nothing for long.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from typing import Any
 import mqi_clients
 import pytest
 from free_ports import free_port
+from gateways import RunningGateway
 from ops_machine import ROOT, program
-from running_gateway import Running, running
+from running_gateway import Running, buffering, running
 from test_alerts_live import firing, panel, post, rendered
 
 from gateway.errors import ProtocolError
@@ -44,7 +45,7 @@ global: {{scrape_interval: 1s, evaluation_interval: 1s}}
 rule_files: [alerts.yaml, slo.yaml]
 alerting: {{alertmanagers: [{{static_configs: [{{targets: ["{manager}"]}}]}}]}}
 scrape_configs:
-  - {{job_name: mqgate, static_configs: [{{targets: ["127.0.0.1:{admin}"]}}]}}
+  - {{job_name: mqgate, static_configs: [{{targets: ["127.0.0.1:{admin}", "127.0.0.1:{behind}"]}}]}}
   - {{job_name: pipeline, static_configs: [{{targets: [{pipelines}]}}]}}
 """
 RECEIVER = """
@@ -58,7 +59,8 @@ to_mq:
   - {name: shut, topic: "shut/#", queue: SHUT, on_failure: {retry: {from: 100ms, to: 500ms}, then: hold}}
 """
 WANTED = {
-    "MqgateBridgeLatencyHigh", "MqgateDiskFull", "MqgatePipelineBehind", "MqgatePipelineStopped",
+    "MqgateBridgeLatencyHigh", "MqgateDiskFull", "MqgateOldestMessageStale", "MqgatePipelineBehind",
+    "MqgatePipelineStopped",
     "MqgateQueueManagerDisconnected", "MqgateReactorStall", "MqgateSpoolFilling", "MqgateSpoolFullSoon",
 }  # fmt: skip
 
@@ -72,6 +74,13 @@ def gateway(tmp_path: Path) -> Iterator[Running]:
     }
     more = f'targets: {{QM2: {{connection: "unix:{tmp_path}/nobody.sock"}}}}\n'
     with running(tmp_path, environment=small, mapping=MAPPING, more=more) as found:
+        yield found
+
+
+@pytest.fixture
+def behind(tmp_path: Path) -> Iterator[RunningGateway]:
+    (tmp_path / "behind").mkdir()
+    with buffering(tmp_path / "behind") as found:
         yield found
 
 
@@ -152,14 +161,14 @@ def stall(gateway: Running) -> None:
 
 
 def test_alerts_of_storage_latency_and_pipeline_fire_and_are_told(
-    gateway: Running, pipelines: list[int], tmp_path: Path
+    gateway: Running, behind: RunningGateway, pipelines: list[int], tmp_path: Path
 ) -> None:
     for name in ("alerts.yaml", "slo.yaml"):
         (tmp_path / name).write_text(rendered(name))
     manager, address = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     targets = ", ".join(f'"127.0.0.1:{port}"' for port in pipelines)
     (tmp_path / "prometheus.yml").write_text(
-        CONFIGURATION.format(admin=gateway.admin, manager=manager, pipelines=targets)
+        CONFIGURATION.format(admin=gateway.admin, behind=behind.admin, manager=manager, pipelines=targets)
     )
     with told() as (port, heard):
         (tmp_path / "alertmanager.yml").write_text(RECEIVER.format(port=port))
@@ -186,7 +195,8 @@ def test_alerts_of_storage_latency_and_pipeline_fire_and_are_told(
                     stall(gateway)
                 time.sleep(0.3)
             assert panel(address, "Pipeline lag"), "the panel of the dashboard is empty where there is a pipeline"
-            while {"MqgateDiskFull", "MqgatePipelineStopped"} - {one["labels"]["alertname"] for one in heard}:
+            wanted = {"MqgateDiskFull", "MqgateOldestMessageStale", "MqgatePipelineStopped"}
+            while wanted - {one["labels"]["alertname"] for one in heard}:
                 assert time.monotonic() < deadline, heard
                 time.sleep(0.3)
         finally:
