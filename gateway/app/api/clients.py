@@ -103,9 +103,9 @@ class ClientViews:
             for packet_id, one in session.inbound.items()
         ]  # fmt: skip
         incoming += [
-            {"direction": "in", "packet_id": packet_id, "qos": qos, "state": "held back", "topic": None,
-             "queue": queue, "msg_id": None, "since": None}
-            for packet_id, qos, queue in waiting_for(self._engine, session.connection)
+            {"direction": "in", "packet_id": one.packet_id, "qos": one.qos, "state": "held back", "topic": one.topic,
+             "queue": one.queue, "msg_id": None, "since": None}
+            for one in waiting_for(self._engine, session.connection)
         ]  # fmt: skip
         outgoing = [
             {"direction": "out", "packet_id": item.packet_id, "qos": item.qos,

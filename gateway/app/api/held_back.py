@@ -1,14 +1,22 @@
-"""Why a device gets no acknowledgement: the publications of it that wait, the queue each waits for, and what that queue
-refuses for."""
+"""Why a device gets no acknowledgement: the publications of it that wait, the topic of each, the queue that it waits
+for, and what that queue refuses for.
+
+An acknowledgement that waits has a packet identifier and nothing else; the topic is in the headers of the message that
+waits with it. A rule without the folders `mqtt` and `mqps` (`headers: []`) writes none: the topic is not known then.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
+from gateway.bridge.message import read_message
 from gateway.config.counting import counted
+from gateway.errors import Refused
+from gateway.mq import mqmd
 
 if TYPE_CHECKING:
+    from gateway.broker.batch import Batch
     from gateway.broker.engine import Engine
     from gateway.session.connection import Connection
 
@@ -17,15 +25,59 @@ QOS_OF = {0x40: 1, 0x50: 2, 0x70: 2}
 MAX_ROWS = 200
 
 
-def waiting_for(engine: Engine, connection: Connection | None) -> list[tuple[int, int, str]]:
-    """(packet identifier, QoS, queue) of the publications whose acknowledgements wait, in their order."""
+class HeldBack(NamedTuple):
+    """A publication whose acknowledgement waits."""
+
+    packet_id: int
+    qos: int
+    topic: str | None
+    queue: str
+
+
+def waiting_for(engine: Engine, connection: Connection | None) -> list[HeldBack]:
+    """The publications whose acknowledgements wait, in their order."""
+    entries = engine.parking.deferred.get(connection, ()) if connection is not None else ()
     found: list[tuple[int, int, str]] = []
-    for parked, replies in engine.parking.deferred.get(connection, ()) if connection is not None else ():
+    for parked, replies in entries:
         queue = parked[0].address.queue if parked else ""
         for kind, packet_id in _acknowledgements(replies):
             if kind in QOS_OF and len(found) < MAX_ROWS:
                 found.append((packet_id, QOS_OF[kind], queue))
-    return found
+    if connection is None or not found:
+        return []
+    batches = dict.fromkeys(one.batch for parked, _ in entries for one in parked if not one.done)
+    topics = _topics(batches, connection, {packet_id for packet_id, _, _ in found})
+    return [HeldBack(packet_id, qos, topics.get(packet_id), queue) for packet_id, qos, queue in found]
+
+
+def _topics(batches: Iterable[Batch], connection: Connection, wanted: set[int]) -> dict[int, str]:
+    """The topics of these packet identifiers, by what is in the messages that wait."""
+    client = connection.session.client_id
+    hint = client.encode()
+    topics: dict[int, str] = {}
+    for destination in (one for batch in batches for one in batch.destinations.values()):
+        if connection not in destination.contributors:
+            continue
+        for head, body in zip(destination.puts.heads, destination.puts.bodies, strict=True):
+            if len(topics) == len(wanted):
+                return topics
+            if hint in head:  # thousands of other devices may wait for the same queue
+                packet_id, topic = _origin(client, head, body)
+                if topic is not None and packet_id in wanted:
+                    topics[packet_id] = topic
+    return topics
+
+
+def _origin(client: str, head: bytes, body: bytes) -> tuple[int, str | None]:
+    """(packet identifier, topic) of a message, if this client published it and its headers say so."""
+    try:
+        message = read_message(head[: mqmd.LENGTH], head[mqmd.LENGTH :] + body)
+    except Refused:
+        return 0, None
+    topic, packet_id = message.property("mqps", "Top"), message.property("mqtt", "msgId")
+    if topic is None or packet_id is None or message.property("mqtt", "clientId") != client:
+        return 0, None
+    return int(packet_id), str(topic)
 
 
 def _acknowledgements(replies: bytes) -> Iterator[tuple[int, int]]:
@@ -48,12 +100,20 @@ def explained(engine: Engine, connection: Connection | None, why: Callable[[str]
     if connection is None or not engine.parking.withholds(connection):
         return None
     counts: dict[str, int] = {}
-    for _, _, queue in waiting_for(engine, connection):
-        counts[queue] = counts.get(queue, 0) + 1
+    topics: dict[str, str | None] = {}
+    for one in waiting_for(engine, connection):
+        counts[one.queue] = counts.get(one.queue, 0) + 1
+        topics[one.queue] = topics.get(one.queue) or one.topic
     for parked in (one for some, _ in engine.parking.deferred[connection] for one in some):
         counts.setdefault(parked.address.queue, 0)
     return "; ".join(
         f"{counted(count, 'publication waits', 'publications wait') if count else 'what it published waits'} for "
-        f"queue {queue}: {why(queue)}"
+        f"queue {queue}{_example(count, topics.get(queue))}: {why(queue)}"
         for queue, count in counts.items()
     )
+
+
+def _example(count: int, topic: str | None) -> str:
+    if topic is None:
+        return ""
+    return f" (topic {topic})" if count == 1 else f" (the first has topic {topic})"
