@@ -29,13 +29,16 @@ class Finding:
     """One thing wrong in a configuration file, where it is, and what to write instead."""
 
     file: str
+    """Or an environment variable, or an option."""
     line: int
+    """From 1; 0: all of it is meant, as it cannot be read."""
     column: int
     what: str
     fix: str = ""
 
     def __str__(self) -> str:
-        text = f"{self.file}:{self.line}:{self.column}: {self.what}"
+        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        text = f"{place}: {self.what}"
         return f"{text}: {self.fix}" if self.fix else text
 
 

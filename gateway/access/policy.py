@@ -96,7 +96,7 @@ def policy_of(
     empty = [name for name, password in plain.items() if not password]
     if empty:
         what = f"the password of user `{empty[0]}` is empty"
-        raise ConfigurationError([Finding(f"security.users.{empty[0]}", 1, 1, what, "write one into its file")])
+        raise ConfigurationError([settings.finding(f"security.users.{empty[0]}", what, "write one into its file")])
     hashed = {}
     if security.password_file is not None:
         hashed = read_password_file(Path(settings.resolve(security.password_file, "security.password_file")))
@@ -217,6 +217,4 @@ def authenticator_of(settings: Settings) -> Authenticator | None:
 
 def _of_authenticator(settings: Settings, error: Exception, fix: str) -> Finding:
     key = "security.authenticator"
-    file, _, line = settings.origin(key).rpartition(":")
-    what = f"`{key}`: {settings.security.authenticator}: {error}"
-    return Finding(file, int(line), 1, what, fix) if file and line.isdigit() else Finding(key, 1, 1, what, fix)
+    return settings.finding(key, f"`{key}`: {settings.security.authenticator}: {error}", fix)

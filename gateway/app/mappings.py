@@ -22,10 +22,11 @@ def mapping_files(settings: Settings) -> list[str]:
     found: list[str] = []
     findings: list[Finding] = []
     for index, name in enumerate(settings.mappings):
-        path = Path(settings.resolve(name, f"mappings.{index}"))
+        key = f"mappings.{index}"
+        path = Path(settings.resolve(name, key))
         matches = sorted(map(str, path.parent.glob(path.name)))
         if not matches:
-            findings.append(Finding(str(path), 1, 1, "no such mapping file", "check `mappings` in the settings"))
+            findings.append(settings.finding(key, f"there is no mapping file {path}", "write it, or correct the name"))
         found += matches
     if findings:
         raise ConfigurationError(findings)

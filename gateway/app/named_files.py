@@ -33,12 +33,14 @@ def _unreadable(settings: Settings) -> Iterator[Finding]:
             why = _why_unreadable(path)
             if why:
                 fix = "write the file, or correct the name"
-                yield _at(settings, key, f"`{key}`: {path} {why}", fix)
+                yield settings.finding(key, f"`{key}`: {path} {why}", fix)
     if isinstance(settings.security.acl, str):
         path = Path(settings.resolve(settings.security.acl, "security.acl"))
         why = _why_unreadable(path)
         if why:
-            yield _at(settings, "security.acl", f"`security.acl`: {path} {why}", "write the file, or correct the name")
+            yield settings.finding(
+                "security.acl", f"`security.acl`: {path} {why}", "write the file, or correct the name"
+            )
 
 
 def _why_unreadable(path: Path) -> str:
@@ -67,7 +69,7 @@ def _unfit_certificates(settings: Settings) -> Iterator[Finding]:
             TlsContext(tls, browsers=False)
         except OSError as error:
             fix = "write a certificate in PEM form with its chain, and the key that belongs to it"
-            yield _at(settings, f"{where}.tls.certificate", f"{name}: {error}", fix)
+            yield settings.finding(f"{where}.tls.certificate", f"{name}: {error}", fix)
 
 
 def _unfit_access(settings: Settings) -> Iterator[Finding]:
@@ -89,10 +91,3 @@ def _findings(read: Callable[[], object]) -> list[Finding]:
     except ConfigurationError as error:
         return error.findings
     return []
-
-
-def _at(settings: Settings, key: str, what: str, fix: str) -> Finding:
-    """At the line of the settings that names it, as far as it is one of a file."""
-    origin = settings.origin(key)
-    file, _, line = origin.rpartition(":")
-    return Finding(file, int(line), 1, what, fix) if file and line.isdigit() else Finding(origin, 1, 1, what, fix)

@@ -24,7 +24,7 @@ from gateway.app.mappings import gateway_name
 from gateway.app.memory import collect_seldom, keep_what_is_freed
 from gateway.app.resources import room_of
 from gateway.config.model import Settings
-from gateway.errors import ConfigurationError, Finding
+from gateway.errors import ConfigurationError
 from gateway.mqi.serve import MqiServer
 from gateway.net import http
 from gateway.net.http import Answer, Page
@@ -47,7 +47,7 @@ class QueueManagerProcess:
         embedded = settings.queue_manager.embedded
         if embedded is None:
             what = "`queue_manager.ibm` names IBM MQ, and this command serves the embedded queue manager"
-            raise ConfigurationError([Finding(settings.source or "settings", 1, 1, what, "give `embedded` instead")])
+            raise ConfigurationError([settings.finding("queue_manager.ibm", what, "give `embedded` instead")])
         self._settings = settings
         self._embedded = embedded
         self._reactor = reactor

@@ -24,7 +24,7 @@ def read_password(settings: Settings, password: Password, key: str) -> str:
         return password.password.get_secret_value()
     if password.password_file is None:
         raise ConfigurationError(
-            [Finding("settings", 1, 1, f"{key} has no password", "name its file in password_file")]
+            [settings.finding(key, f"`{key}` has no password", "name its file in `password_file`")]
         )
     path = Path(settings.resolve(password.password_file, f"{key}.password_file"))
     try:

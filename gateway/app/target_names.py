@@ -40,7 +40,7 @@ def doubtful_targets(mappings: Mappings, settings: Settings) -> Iterator[Finding
         return
     for name in sorted(settings.targets.keys() - used):
         what = f"no rule puts to the target `{name}`"
-        yield Finding(settings.source or "settings", 1, 1, what, "name it in a rule's `queue_manager`, or remove it")
+        yield settings.finding(f"targets.{name}", what, "name it in a rule's `queue_manager`, or remove it")
 
 
 def _finding(rule: InboundRule, what: str, fix: str) -> Finding:

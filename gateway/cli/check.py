@@ -33,7 +33,8 @@ from gateway.rules.parse import load_mappings
 @click.option(
     "--queues",
     is_flag=True,
-    help="Also ask the queue manager whether it has the queues that the rules of settings name.",
+    help="Also ask the queue manager, running or stopped, and the MQSC file of the settings for the queues that the "
+    "rules of settings name.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Output as JSON.")
 def check(

@@ -192,6 +192,19 @@ def _opened(settings: Settings, directory: Path) -> Iterator[Reach]:
         queue_manager.close()
 
 
+@contextmanager
+def before_first_start(settings: Settings) -> Iterator[Reach]:
+    """What a gateway with these settings finds when it has made its data directory. ConfigurationError: its objects
+    keep it from starting."""
+    from gateway.app.embedded import first_start
+
+    queue_manager = first_start(settings, LocalClock())
+    try:
+        yield Reach(_local(queue_manager), running=False)
+    finally:
+        queue_manager.close()
+
+
 def _answering(directory: Path) -> Reach | None:
     """The gateway of this directory, if one answers."""
     try:

@@ -1,4 +1,5 @@
-"""Whether the queue manager has the queues that rules name: `mqgate check --queues`."""
+"""Whether the queue manager has the queues that rules name, or gets them from the MQSC file of the settings: `mqgate
+check --queues`."""
 
 from __future__ import annotations
 
@@ -6,8 +7,10 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from gateway.app.directories import data_directory
+from gateway.app.embedded import objects_of, queues_of_objects
 from gateway.app.mappings import read_table
-from gateway.cli.reach import Reach, Refused, reach, segment
+from gateway.cli.reach import Reach, Refused, before_first_start, reach, segment
 from gateway.config.load import load_settings
 from gateway.errors import Finding
 from gateway.routing.table import Table
@@ -21,21 +24,35 @@ _HARM = {
 
 
 def missing_queues(config: str) -> list[Finding]:
-    """A finding for each rule whose queue is not there, as the running gateway says or its stopped store. Queues that
-    are named by the topic are known when a publication comes."""
-    table = read_table(load_settings(config, os.environ, {}))
+    """A finding for each rule whose queue is not there, as the running gateway says or its stopped store, and is not
+    made by the next start. ConfigurationError: the objects of the settings keep it from starting. Queues that are named
+    by the topic are known when a publication comes."""
+    settings = load_settings(config, os.environ, {})
+    table = read_table(settings)
+    if settings.queue_manager.ibm is not None:
+        with reach(config, None) as there:
+            return list(_missing(table, there, "", frozenset()))
+    objects, text = objects_of(settings)
+    if not data_directory(settings).is_dir():
+        with before_first_start(settings) as there:
+            return list(_missing(table, there, objects, frozenset()))
     with reach(config, None) as there:
-        return list(_missing(table, there))
+        return list(_missing(table, there, objects, queues_of_objects(objects, text)))
 
 
-def _missing(table: Table, there: Reach) -> Iterator[Finding]:
+def _missing(table: Table, there: Reach, objects: str, coming: frozenset[str]) -> Iterator[Finding]:
+    """`coming`: the queues that the next start makes, of the file `objects`."""
     known: dict[str, bool] = {}
     for rule, name, harm in _named(table):
         if name not in known:
             known[name] = _is_there(there, name)
-        if not known[name]:
-            what = f"rule {rule.name!r}: there is no queue {name!r}: {harm}"
-            yield Finding(rule.file, rule.line, 1, what, f"define it (DEFINE QLOCAL('{name}')), or correct the name")
+        if known[name] or (name in coming and not there.running):
+            continue
+        what = f"rule {rule.name!r}: there is no queue {name!r}: {harm}"
+        fix = f"define it (DEFINE QLOCAL('{name}')), or correct the name"
+        if name in coming:
+            fix = f"{objects} defines it when the gateway starts again: start it again, or run `mqgate mqsc {objects}`"
+        yield Finding(rule.file, rule.line, 1, what, fix)
 
 
 def _named(table: Table) -> Iterator[tuple[Any, str, str]]:

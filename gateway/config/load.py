@@ -36,7 +36,8 @@ def load_settings(
         findings.append(document.finding((), "settings are a mapping (key: value)", "write `listeners:`, `mqtt:` ..."))
         value = {}
     findings += list(_secrets_in(document, value, ()))
-    origins = {".".join(map(str, key)): f"{document.name}:{mark[0]}" for key, mark in document.values.items() if key}
+    marks = {".".join(map(str, key)): mark for key, mark in document.values.items() if key}
+    origins = {key: f"{document.name}:{line}" for key, (line, _) in marks.items()}
     for key, new, origin in _environment(environ or {}, findings) + _flags(overrides or {}):
         key = _place(value, key, new, origin, findings)
         document.elsewhere[key] = origin
@@ -49,7 +50,7 @@ def load_settings(
     if findings:
         raise ConfigurationError(findings)
     base, source = ("", None) if path is None else (str(FilePath(path).parent), str(path))
-    settings.set_origins(origins, base, source)
+    settings.set_origins(origins, base, source, {key: column for key, (_, column) in marks.items()})
     return settings
 
 
@@ -78,7 +79,7 @@ def _environment(environ: Mapping[str, str], findings: list[Finding]) -> list[Pl
             placed.append((key, read_scalar(environ[name]), f"environment {name}"))
         elif len(steps) > 1:
             fix = did_you_mean(steps[0], Settings.model_fields)
-            findings.append(Finding(f"environment {name}", 1, 1, f"`{steps[0]}` is not a section of the settings", fix))
+            findings.append(Finding(f"environment {name}", 0, 0, f"`{steps[0]}` is not a section of the settings", fix))
     return placed
 
 
@@ -101,7 +102,7 @@ def _place(root: dict[str, Any], key: Path, value: object, origin: str, findings
                 here[step] = _empty(step, index, following)
         elif not isinstance(here, list) or not isinstance(step, int) or step > len(here):
             what = f"there is no `{'.'.join(map(str, key[: index + 1]))}` to set"
-            findings.append(Finding(origin, 1, 1, what, "count the entries of a list from 0, without gaps"))
+            findings.append(Finding(origin, 0, 0, what, "count the entries of a list from 0, without gaps"))
             break
         elif step == len(here):
             here.append({})

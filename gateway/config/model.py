@@ -21,6 +21,7 @@ from gateway.config.queue_manager import SOCKET, Embedded, QueueManager, QueueMa
 from gateway.config.security import Security
 from gateway.config.tls import Tls
 from gateway.config.units import Duration, Size, Wrong
+from gateway.errors import Finding
 
 Version = Literal["3.1", "3.1.1", "5.0"]
 WhenFull = Literal["skip", "refuse"]
@@ -314,6 +315,7 @@ class Settings(Part):
     tracing: Tracing = Field(default_factory=Tracing, description="Spans for OpenTelemetry.")
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+    _columns: dict[str, int] = PrivateAttr(default_factory=dict)
     _base: list[str] = PrivateAttr(default_factory=list)
     _source: list[str] = PrivateAttr(default_factory=list)
 
@@ -378,14 +380,29 @@ class Settings(Part):
             key = key.rpartition(".")[0]
         return "default"
 
+    def finding(self, key: str, what: str, fix: str = "") -> Finding:
+        """What is wrong with the value of `key`: at its line and column if it is one of a file, and at the place of
+        what contains it if the file lacks it."""
+        while key and key not in self._origins:
+            key = key.rpartition(".")[0]
+        origin = self.origin(key)
+        file, _, line = origin.rpartition(":")
+        if file and line.isdigit():
+            return Finding(file, int(line), self._columns.get(key, 1), what, fix)
+        return Finding(self.source or "settings" if origin == "default" else origin, 0, 0, what, fix)
+
     def said_by(self, key: str) -> str:
         """The origin of `key` itself: for a key that the file lacks it is the default, whatever contains it."""
         found = self.origin(key)
         return found if key in self._origins or found.startswith(("environment ", "option ")) else "default"
 
-    def set_origins(self, origins: dict[str, str], base: str, source: str | None = None) -> None:
-        """Remember where values come from; `base` is the directory of the file, `source` the file."""
+    def set_origins(
+        self, origins: dict[str, str], base: str, source: str | None = None, columns: dict[str, int] | None = None
+    ) -> None:
+        """Remember where values come from; `base` is the directory of the file, `source` the file, `columns` where in
+        their lines values begin."""
         self._origins.update(origins)
+        self._columns.update(columns or {})
         self._base[:] = [base]
         self._source[:] = [source] if source is not None else []
 

@@ -59,7 +59,7 @@ class Document:
         """A finding at `path`, or at the nearest part above it that is in the text."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.elsewhere:
-                return Finding(self.elsewhere[path[:length]], 1, 1, what, fix)
+                return Finding(self.elsewhere[path[:length]], 0, 0, what, fix)
         mark = self.keys.get(path) if at_key else self.values.get(path)
         while mark is None and path:
             path = path[:-1]
@@ -215,4 +215,4 @@ def _syntax(name: str, text: str, error: yaml.YAMLError) -> Finding:
 
 def unread(name: str, error: OSError | UnicodeDecodeError, fix: str) -> Finding:
     """A file of which nothing is known but why it cannot be read."""
-    return Finding(name, 1, 1, f"cannot be read: {getattr(error, 'strerror', None) or error}", fix)
+    return Finding(name, 0, 0, f"cannot be read: {getattr(error, 'strerror', None) or error}", fix)

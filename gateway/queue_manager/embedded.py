@@ -45,6 +45,8 @@ from gateway.queue_manager.verbs import mqdisc, mqsub
 from gateway.queue_manager.verbs.connection import MqiConnection
 from gateway.queue_manager.verbs.connection_state import Connections, ConnectionState
 
+OBJECTS = "objects"
+"""What findings name a text of MQSC commands that came without a file."""
 _STATE_ATTRIBUTES: dict[str, Value] = {
     "MAXDEPTH": 999_999_999,
     "MAXMSGL": 104_857_600,
@@ -122,8 +124,12 @@ class EmbeddedQueueManager:
             CommandServer(self._connection("command server", OWN_USER), self.mqsc, self.channels)
         else:
             twice = "it is defined twice in this text: keep one of them"
-            findings = [Finding("objects", line, 1, what, twice if "AMQ8150E" in what else "") for line, what in wrong]
-            raise ConfigurationError(findings)
+            raise ConfigurationError(
+                [
+                    Finding(OBJECTS, line, 1, what.removeprefix(f"line {line}: "), twice if "AMQ8150E" in what else "")
+                    for line, what in wrong
+                ]
+            )
 
     def apply_settings(self, check_client: str | None, max_uncommitted: int | None) -> None:
         """Set the queue manager's own attributes from the gateway's settings; None leaves them as they are."""

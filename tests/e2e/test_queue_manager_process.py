@@ -104,7 +104,7 @@ MISTAKES: list[tuple[str, list[str], int, str]] = [
     ("no directory", ["serve.log"], 3, "the data directory must be a writable directory"),
     ("no such objects", ["third", "--objects", "nothing.mqsc"], 3, "nothing.mqsc"),
     ("wrong name", ["third", "--name", "not a name"], 1, "is not a queue manager name"),
-    ("IBM MQ", ["-c", "ibm.yaml"], 1, "ibm.yaml:1:1: `queue_manager.ibm` names IBM MQ"),
+    ("IBM MQ", ["-c", "ibm.yaml"], 1, "ibm.yaml:1:22: `queue_manager.ibm` names IBM MQ"),
 ]
 
 

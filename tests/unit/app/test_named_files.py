@@ -30,11 +30,12 @@ def said(tmp_path: Path, text: str) -> list[str]:
 
 
 def test_a_missing_certificate_and_key(tmp_path: Path) -> None:
-    found = said(tmp_path, TLS.format("nope.pem", "nope.key"))
+    text = TLS.format("nope.pem", "nope.key")
+    found = said(tmp_path, text)
     place = tmp_path / "mqgate.yaml"
     fix = "write the file, or correct the name"
     assert found == [
-        f"{place}:1:1: `listeners.0.tls.{key}`: {tmp_path / name} does not exist: {fix}"
+        f"{place}:1:{text.index(name) + 1}: `listeners.0.tls.{key}`: {tmp_path / name} does not exist: {fix}"
         for key, name in (("certificate", "nope.pem"), ("key", "nope.key"))
     ]
 
@@ -50,6 +51,16 @@ def test_a_key_of_another_certificate_and_garbage(tmp_path: Path) -> None:
     (tmp_path / "garbage.pem").write_text("not a certificate\n")
     (garbage,) = said(tmp_path, TLS.format("garbage.pem", key))
     assert "garbage.pem" in garbage
+
+
+def test_the_place_is_that_of_the_name_wherever_it_stands(tmp_path: Path) -> None:
+    (found,) = said(tmp_path, "log: {level: info}\nadmin:\n  port: 0\n  token_file:   nope\n")
+    assert found.startswith(f"{tmp_path}/mqgate.yaml:4:17: `admin.token_file`")
+    (tmp_path / "mqgate.yaml").write_text("listeners: []\nmappings: [none.yaml]\n")
+    result = CliRunner().invoke(main, ["check", str(tmp_path / "mqgate.yaml")])
+    assert f"{tmp_path}/mqgate.yaml:2:12: there is no mapping file {tmp_path}/none.yaml: " in result.output
+    (finding,) = wrong_files(load_settings(None, {"MQGATE_ADMIN__TOKEN_FILE": "/nowhere/token"}))
+    assert str(finding).startswith("environment MQGATE_ADMIN__TOKEN_FILE: `admin.token_file`: /nowhere/token does not")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +86,7 @@ def test_an_authenticator_beside_the_settings_is_found(tmp_path: Path) -> None:
     settings = "security: {authenticator: 'check_beside_settings:check'}"
     (missing,) = said(tmp_path, settings)
     assert f"put check_beside_settings.py into {tmp_path}" in missing
-    assert f"{tmp_path}/mqgate.yaml:1:1: `security.authenticator`: check_beside_settings:check: " in missing
+    assert f"{tmp_path}/mqgate.yaml:1:27: `security.authenticator`: check_beside_settings:check: " in missing
     (tmp_path / "check_beside_settings.py").write_text("def check(client, user, password):\n    return user\n")
     assert said(tmp_path, settings) == []
     (unknown,) = said(tmp_path, settings.replace(":check'", ":chek'"))

@@ -38,8 +38,9 @@ to_mqtt:
     settings.write_text(f"mappings: [map.yaml]\nqueue_manager: {{embedded: {{path: {tmp_path}/store}}}}\n")
     run = CliRunner()
     nothing = run.invoke(check, ["--queues", str(settings)])
-    assert nothing.exit_code == 3, "nothing is there that could be asked"
-    assert "makes it when it starts (mqgate run" in nothing.output
+    assert nothing.exit_code == 1
+    assert len(nothing.output.splitlines()) == 3, "no store yet: the first start makes none of these queues"
+    assert not (tmp_path / "store").exists()
     assert run.invoke(mqsc, ["-c", str(settings)], input="DEFINE QLOCAL(Q)\n").exit_code == 0
     done = run.invoke(check, ["--queues", str(settings)])
     assert done.exit_code == 1
@@ -52,3 +53,29 @@ to_mqtt:
         run.invoke(mqsc, ["-c", str(settings)], input="DEFINE QLOCAL(NONE)\nDEFINE QLOCAL(COMMANDS)\n").exit_code == 0
     )
     assert run.invoke(check, ["--queues", str(settings)]).exit_code == 0
+
+
+def test_the_objects_of_the_settings_count_before_and_between_starts(tmp_path: Path) -> None:
+    (tmp_path / "map.yaml").write_text(
+        ONE
+        + """  - {publish: {topic: up, payload: y}, expect: [{queue: Q}]}
+to_mqtt:
+  - {name: back, queue: COMMANDS, topic: back}
+"""
+    )
+    objects, settings = tmp_path / "objects.mqsc", tmp_path / "settings.yaml"
+    objects.write_text(
+        "* what the devices need\nDEF QL('Q') +\n  MAXDEPTH(10)\ndefine qalias(commands) target(q)\nEND\n"
+    )
+    where = f"{{embedded: {{path: {tmp_path}/store, objects: objects.mqsc}}}}"
+    settings.write_text(f"mappings: [map.yaml]\nqueue_manager: {where}\n")
+    run = CliRunner()
+    first = run.invoke(check, ["--queues", str(settings)])
+    assert first.exit_code == 0, first.output
+    assert run.invoke(mqsc, ["-c", str(settings)], input="DEFINE QLOCAL(OTHER)\n").exit_code == 0
+    assert (tmp_path / "store").is_dir()
+    assert run.invoke(check, ["--queues", str(settings)]).exit_code == 0, "the next start makes them"
+    objects.write_text("DEFINE QLOCAL(Q) MAXDEPTH(10\n")
+    wrong = run.invoke(check, ["--queues", str(settings)])
+    assert wrong.exit_code == 1
+    assert f"{objects}:1:1: AMQ8405I: Syntax error" in wrong.output

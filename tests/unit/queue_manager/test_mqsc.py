@@ -140,7 +140,7 @@ def test_a_file_of_objects_that_is_wrong_stops_the_start():
         MqiRig(None, text)
     found = [(finding.line, finding.fix) for finding in caught.value.findings]
     assert found == [(3, ""), (4, "it is defined twice in this text: keep one of them")]
-    assert "objects:3:1: line 3: AMQ8405I" in str(caught.value)
+    assert "objects:3:1: AMQ8405I" in str(caught.value)
 
 
 def test_objects_that_are_there_stay_as_they_were_altered(tmp_path):
