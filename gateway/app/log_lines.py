@@ -121,10 +121,12 @@ def ended(connection: Connection, why: str) -> None:
     if connection.rejected:
         request = connection.request
         client_id, user = (request.client_id, request.username) if request is not None else (None, None)
+        if request is not None and not client_id:
+            said = f"{said}; it gave no client identifier"
         log.warning(
             "client.refused",
             said,
-            client_id=client_id,
+            client_id=client_id or None,
             user=user,
             peer=link.peer,
             listener=link.listener,

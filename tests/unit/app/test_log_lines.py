@@ -53,6 +53,10 @@ def test_why_a_connect_was_refused_is_said_as_it_is_counted(
         device.send(b"\x10\x0d\x00\x04MQTT\x09\x02\x00\x00\x00\x01x")
     else:
         device.connect(clean=False)
-    ((event, _, fields),) = log.lines
+    ((event, said, fields),) = log.lines
     assert (event, fields["reason"]) == ("client.refused", reason)
+    if version != 9:  # of that CONNECT nothing is read
+        assert fields["client_id"] == (client_id or None)
+        assert said.endswith("; it gave no client identifier") is (not client_id)
     assert bench.engine.counters.mqtt_disconnects["bench", counted] == 1
+
