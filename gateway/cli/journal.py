@@ -8,8 +8,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.progress import Progress
@@ -20,7 +21,10 @@ from gateway.config.counting import counted
 from gateway.config.model import Settings
 from gateway.errors import MQError, StoreError
 from gateway.queue_manager.journal import diagnosis
-from gateway.queue_manager.restoring import Restoration, line_of
+from gateway.queue_manager.restoring import FOR_UNNAMED, Restoration, line_of
+
+if TYPE_CHECKING:
+    from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 
 @click.group()
@@ -151,7 +155,10 @@ def salvage(file: str, config: str | None, data: str | None, as_json: bool) -> N
 
 @journal.command()
 @click.argument("file", type=click.Path(dir_okay=False, exists=True, path_type=Path))
-@click.option("--unnamed", default="", metavar="QUEUE", help="Queue for messages whose own is not known any more.")
+@click.option(
+    "--unnamed", default="", metavar="QUEUE",
+    help=f"Queue for messages whose own is not known any more; without it {FOR_UNNAMED}, which is defined then.",
+)  # fmt: skip
 @options
 def restore(file: Path, unnamed: str, config: str | None, data: str | None, as_json: bool) -> None:
     """Put the messages of a file of `mqgate journal salvage` into the store of a stopped gateway: each once, by its
@@ -165,7 +172,7 @@ def restore(file: Path, unnamed: str, config: str | None, data: str | None, as_j
         target = EmbeddedQueueManager.open(data_directory(settings), name, LocalClock())
         try:
             with progress_of("restoring") as progress:
-                done = Restoration(target.core, file, unnamed).run(progress)
+                done = Restoration(target.core, file, partial(_define, target), unnamed).run(progress)
         finally:
             target.close()
     if as_json:
@@ -175,13 +182,15 @@ def restore(file: Path, unnamed: str, config: str | None, data: str | None, as_j
         for queue, count in sorted(done.queues.items()):
             click.echo(f"{queue}: {counted(count, 'message')}")
         before = f"; {counted(done.before, 'byte')} of the file had been restored before" if done.before else ""
-        left = (
-            f"; {counted(done.unnamed, 'message')} without a queue: --unnamed QUEUE restores them"
-            if done.unnamed
-            else ""
-        )
         click.echo(
             f"{counted(done.messages, 'message')} and {counted(done.records, 'record')} restored; "
-            f"{done.present} were there already{left}{before}"
+            f"{done.present} were there already{before}"
         )
-    sys.exit(1 if done.unnamed else 0)
+        if done.unnamed:
+            text = f"of {counted(done.unnamed, 'message')} the queue is not known any more"
+            click.echo(f"{text}: see {unnamed or FOR_UNNAMED}", err=True)
+
+
+def _define(target: EmbeddedQueueManager, name: str) -> None:
+    """The queue of messages whose own is not known."""
+    target.mqsc(f"DEFINE QLOCAL('{name}') MAXDEPTH(999999999) MAXMSGL(104857600) DESCR('Restored: queue not known')")

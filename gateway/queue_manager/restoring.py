@@ -29,7 +29,10 @@ DONE = b"restored/"
 """Prefix of the state records that say how far a file has been restored."""
 BATCH, BATCH_BYTES = 500, 4 << 20
 UNNAMED = "?"
-"""The queue of a message whose frame is lost that said which one it was."""
+"""The queue of a message whose frame is lost that said which one it was. A segment says it once of each of its queues,
+in the first frame that uses it; other segments say nothing of it."""
+FOR_UNNAMED = "RESTORED.UNNAMED"
+"""Where such messages go if nobody says where, so that none stays in the file: their topic may be in their headers."""
 _SEVERAL = frozenset({STAGED, OUT})
 """State queues that hold several messages of a key; of the others each key has one record."""
 
@@ -44,7 +47,7 @@ class Sum:
     present: int = 0
     """Messages that were on their queue already."""
     unnamed: int = 0
-    """Messages whose queue is not known, and for which none was given."""
+    """Messages of these whose queue is not known."""
     records: int = 0
     before: int = 0
     """Bytes of the file that an earlier run has restored."""
@@ -55,10 +58,12 @@ class Sum:
 class Restoration:
     """One file of `journal salvage` and the queue manager it goes to."""
 
-    def __init__(self, core: Core, file: Path, unnamed: str = "") -> None:
+    def __init__(self, core: Core, file: Path, define: Callable[[str], None], unnamed: str = "") -> None:
+        """`unnamed`: the queue of messages whose own is not known; empty: one that `define` makes."""
         self._core = core
         self._file = file
-        self._unnamed = unnamed
+        self._define = define
+        self._unnamed = unnamed or FOR_UNNAMED
         self._total = file.stat().st_size
         self._key = DONE + _digest(file).encode()
         self.sum = Sum()
@@ -69,7 +74,9 @@ class Restoration:
         self._check_queues(queues, records)
         self._restore_records(records)
         self._pass(self._key, lambda queue: queue != UNNAMED, progress)
-        if self._unnamed:
+        if UNNAMED in queues:
+            if self._unnamed not in self._core.queues:
+                self._define(self._unnamed)
             self._pass(self._key + b"?", lambda queue: queue == UNNAMED, progress)
         return self.sum
 
@@ -84,8 +91,6 @@ class Restoration:
                 if len(unit.puts) >= BATCH or size >= BATCH_BYTES:
                     self._commit(unit, done, end)
                     unit, size = StoreUnit(), 0
-            elif line.get("queue") == UNNAMED and not self._unnamed:
-                self.sum.unnamed += 1
             if progress is not None:
                 progress(end, self._total)
         if at < self._total:
@@ -120,8 +125,8 @@ class Restoration:
             if key.startswith(OBJECT_STATE):
                 definition = decode_definition(value)
                 known |= {definition.name} if definition.kind == "QLOCAL" else set()
-        wanted = {each for each in queues if each != UNNAMED} | ({self._unnamed} if self._unnamed else set())
-        missing = sorted(wanted - known)
+        wanted = queues - {UNNAMED} | ({self._unnamed} if UNNAMED in queues else set())
+        missing = sorted(wanted - known - {FOR_UNNAMED})
         if missing:
             define = ", ".join(f"DEFINE QLOCAL({name})" for name in missing)
             raise StoreError(f"nothing was restored: queues are not defined here; run `mqgate mqsc` with {define}")
@@ -137,7 +142,8 @@ class Restoration:
     def _add(self, unit: StoreUnit, line: dict[str, Any]) -> int:
         """Add a message to the unit, unless it is there; the bytes it adds."""
         queue, key, msg_id = line["queue"], bytes.fromhex(line["key"]), bytes.fromhex(line["msg_id"])
-        if queue == UNNAMED:
+        unnamed = queue == UNNAMED
+        if unnamed:
             queue, key = self._unnamed, b""
         if self._is_there(queue, key, msg_id):
             self.sum.present += 1
@@ -148,6 +154,7 @@ class Restoration:
             expiries=[line["expiry"]] if line["expiry"] else None, put_times=[line["put_time"]],
         ))  # fmt: skip
         self.sum.messages += 1
+        self.sum.unnamed += unnamed
         self.sum.queues[queue] += 1
         return len(head) + len(body)
 

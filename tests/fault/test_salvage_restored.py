@@ -29,10 +29,10 @@ def gateway_in(directory: Path) -> RunningGateway:
     return RunningGateway(directory, settings=SETTINGS)
 
 
-def command(*words: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
+def command(*words: str | Path, text: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "gateway", *map(str, words)], capture_output=True, text=True, timeout=120,
-        check=False, cwd=TREE, env={**os.environ, **environ},
+        check=False, cwd=TREE, env={**os.environ, **environ}, input=text,
     )  # fmt: skip
 
 
@@ -136,3 +136,14 @@ def test_a_lost_segment_and_a_queue_that_is_not_defined(damaged: RunningGateway,
     refused = command("journal", "restore", saved, "--data", tmp_path / "new")
     assert refused.returncode == 3
     assert "DEFINE QLOCAL(NEVER.DEFINED)" in refused.stderr
+    known = [line for line in only_messages if '"queue": "Q"' in line]
+    saved.write_text("".join(known[:40]) + "".join(known[40:]).replace('"queue": "Q"', '"queue": "?"'))
+    command("mqsc", "--data", tmp_path / "new", text="DEFINE QLOCAL(Q)\n")
+    done = command("journal", "restore", saved, "--data", tmp_path / "new", "--json")
+    assert done.returncode == 0, done.stderr
+    restored = json.loads(done.stdout)
+    assert restored["queues"] == {"Q": 40, "RESTORED.UNNAMED": len(known) - 40}
+    assert restored["unnamed"] == len(known) - 40
+    again = command("journal", "restore", saved, "--data", tmp_path / "new")
+    assert again.returncode == 0
+    assert again.stdout.startswith("0 messages")

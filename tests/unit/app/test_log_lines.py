@@ -59,4 +59,3 @@ def test_why_a_connect_was_refused_is_said_as_it_is_counted(
         assert fields["client_id"] == (client_id or None)
         assert said.endswith("; it gave no client identifier") is (not client_id)
     assert bench.engine.counters.mqtt_disconnects["bench", counted] == 1
-
