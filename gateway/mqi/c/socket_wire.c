@@ -1,6 +1,7 @@
 /* Frames over a Unix socket: written into one buffer and sent together; answers are read whole. Any error of the socket or of the
    protocol is 2009 from then on. */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -61,14 +62,18 @@ static bool send_all(wire *w) {
     return true;
 }
 
-static bool receive_all(wire *w, void *to, size_t length) {
-    for (size_t have = 0; have < length;) {
-        ssize_t n = recv(w->fd, (char *)to + have, length - have, 0);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return false;
-        have += (size_t)n;
+/* What has come, at most `room` bytes; 0 or less: the connection is gone. Waits in poll(): in recv() a thread would be woken once
+   more when the queue manager has read what it sent, which costs both of them a switch. */
+static ssize_t receive_some(const wire *w, void *to, size_t room) {
+    struct pollfd arrival = {.fd = w->fd, .events = POLLIN};
+    for (;;) {
+        if (poll(&arrival, 1, -1) < 0) {
+            if (errno == EINTR) continue;
+            return -1;
+        }
+        ssize_t n = recv(w->fd, to, room, MSG_DONTWAIT);
+        if (n >= 0 || (errno != EINTR && errno != EAGAIN)) return n;
     }
-    return true;
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------------------------------ */
@@ -127,26 +132,38 @@ outcome frame_hold(connection *c, wire *w) {
 
 /* ---- reading ------------------------------------------------------------------------------------------------------------------ */
 
+enum { USUAL_FRAME = 4096 };
+
+/* One answer, its header in front: usually it is there at once. */
 static bool receive_frame(wire *w) {
-    unsigned char header[FRAME_HEADER];
     uint32_t length;
     uint16_t tag;
-    if (!receive_all(w, header, sizeof header)) return false;
-    memcpy(&length, header, 4);
-    memcpy(&tag, header + 6, 2);
-    if (length < FRAME_HEADER - 4 || length > LONGEST_FRAME || tag != w->tag) return false;
-    length -= FRAME_HEADER - 4;
+    size_t whole = FRAME_HEADER, have = 0;
     w->in.length = 0;
-    if (!buffer_reserve(&w->in, length + 1) || !receive_all(w, w->in.data, length)) return false;
-    w->in.length = length;
-    return true;
+    if (!buffer_reserve(&w->in, USUAL_FRAME)) return false;
+    for (bool measured = false; !measured || have < whole;) {
+        ssize_t n = receive_some(w, w->in.data + have, w->in.capacity - have);
+        if (n <= 0) return false;
+        have += (size_t)n;
+        if (measured || have < FRAME_HEADER) continue;
+        memcpy(&length, w->in.data, 4);
+        memcpy(&tag, w->in.data + 6, 2);
+        if (length < FRAME_HEADER - 4 || length > LONGEST_FRAME || tag != w->tag) return false;
+        whole = (size_t)length + 4;
+        measured = true;
+        w->in.length = have;  /* kept when there is to be more room */
+        if (whole > have && !buffer_reserve(&w->in, whole - have)) return false;
+    }
+    w->in.length = have;
+    return have == whole;  /* nothing follows an answer that is not asked for */
 }
 
 outcome frame_exchange(connection *c, wire *w, answer *a) {
     outcome o = frame_end(w);
     if (is_failed(o)) return o;
     if (!send_all(w) || !receive_frame(w)) return broken(c);
-    *a = (answer){buffer_view(&w->in), false};
+    view whole = buffer_view(&w->in);
+    *a = (answer){{whole.data + FRAME_HEADER, whole.length - FRAME_HEADER}, false};
     o.cc = answer_i4(a);
     o.rc = answer_i4(a);
     return a->bad || o.cc < MQCC_OK || o.cc > MQCC_FAILED ? broken(c) : o;
