@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from types import TracebackType
@@ -21,7 +21,7 @@ from gateway.queue_manager.objects.catalogue import Catalogue, Definition, decod
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.settlement import Settlement
 from gateway.queue_manager.store.storage import MessageStore
-from gateway.queue_manager.store.unit import StoreUnit
+from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
 
 CROWD_SECONDS = 0.02
 """Commits of different threads within this time of one another share a frame."""
@@ -90,6 +90,94 @@ class _Gathering:
             self._entry.__exit__(None, None, None)
 
 
+NOTHING_COUNTED: dict[LocalQueue, int] = {}
+
+
+class Round:
+    """The commits of calls that are made together: one unit of work, and what each call is told. Until it is committed
+    messages that it takes are hidden, and those it puts are counted."""
+
+    __slots__ = ("_core", "_counted", "_unit", "calls")
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._unit = StoreUnit()
+        self._counted: dict[LocalQueue, int] = {}
+        self.calls: list[tuple[StoreUnit, Settlement, list[tuple[LocalQueue, int]]]] = []
+        """Of each call its unit, whom to tell, and the messages that are hidden because it takes them."""
+
+    def add(self, unit: StoreUnit, settlement: Settlement, counted: Mapping[LocalQueue, int]) -> Settlement:
+        """A call's unit; `counted` are puts of it that are counted already."""
+        joined = self._unit
+        if unit.puts:
+            self._count(unit, counted)
+            joined.puts += unit.puts
+        hidden = self._hide(unit.takes) if unit.takes else []
+        joined.takes += unit.takes
+        joined.moves += unit.moves
+        joined.backouts += unit.backouts
+        if unit.state:
+            joined.state.update(unit.state)
+        self.calls.append((unit, settlement, hidden))
+        return settlement
+
+    def _count(self, unit: StoreUnit, counted: Mapping[LocalQueue, int]) -> None:
+        mine, queues = self._counted, self._core.queues
+        for queue, rows in counted.items():
+            queue.uncommitted_puts -= rows
+        for puts in unit.puts:
+            queue = queues.get(puts.queue)
+            if queue is not None:
+                rows = len(puts.heads)
+                queue.uncommitted_puts += rows
+                mine[queue] = mine.get(queue, 0) + rows
+
+    def _hide(self, takes: Sequence[LaneTakes]) -> list[tuple[LocalQueue, int]]:
+        hidden: list[tuple[LocalQueue, int]] = []
+        for one in takes:
+            queue = self._core.queues.get(one.queue)
+            free = [] if queue is None else [token for token in one.tokens if token not in queue.locked]
+            if queue is not None and free:
+                self._core.lock_messages(queue, free, LEAVING)
+                hidden += [(queue, token) for token in free]
+        return hidden
+
+    def batch(self) -> Batch:
+        """What is committed for all of them."""
+        if len(self.calls) == 1:
+            return Batch(self._unit, self._finished)
+        return Batch(self._unit, self._finished, apart=self._apart)
+
+    def _apart(self) -> list[Batch]:
+        """The calls one by one, when together they are refused."""
+        for queue, rows in self._counted.items():
+            queue.uncommitted_puts -= rows
+        batches = []
+        for unit, settlement, hidden in self.calls:
+            alone = Round(self._core)
+            alone.add(unit, settlement, NOTHING_COUNTED)
+            alone.calls[0][2].extend(hidden)
+            batches.append(alone.batch())
+        return batches
+
+    def _finished(self, failure: StoreError | None) -> None:
+        """It is committed, or a single call is refused."""
+        core = self._core
+        for queue, rows in self._counted.items():
+            queue.uncommitted_puts -= rows
+        if failure is None:
+            core.settled(self._unit)
+            for _unit, settlement, _hidden in self.calls:
+                settlement.end(None)
+            return
+        error = MQError(reason_of(failure), str(failure))
+        error.__cause__ = failure
+        for _unit, settlement, hidden in self.calls:
+            for queue, token in hidden:
+                core.unlock_messages(queue, [token])
+            settlement.end(error)
+
+
 class Core:
     """Objects, queues, store, clock and lock of one queue manager."""
 
@@ -120,8 +208,7 @@ class Core:
         self._changed: dict[LocalQueue, set[bytes] | None] = {}
         """Queues whose waiting gets are tried next; with the CorrelIds of what has come, if it is nothing else."""
         self._saved: StoreUnit | None = None
-        self._round: list[Batch] | None = None
-        """The commits of calls that are made together."""
+        self._round: Round | None = None
         self._serial = int(scheduler.now() * 1_000_000) & ((1 << 62) - 1)
         self._last_caller, self._last_call, self._crowd_until = 0, 0.0, 0.0
         self._restore()
@@ -262,67 +349,42 @@ class Core:
         if self._round is not None:
             return False
         self.committer.collect()
-        self._round = []
+        self._round = Round(self)
         return True
 
     def end_round(self) -> None:
         """Commit what was gathered."""
-        batches, self._round = self._round, None
-        if batches:
-            self.committer.share(batches)
+        gathered, self._round = self._round, None
+        if gathered is not None and gathered.calls:
+            self.committer.share([gathered.batch()])
 
     def commit_call(
-        self, unit: StoreUnit, *, together: bool = True, failed: Callable[[MQError], MQError] | None = None
+        self,
+        unit: StoreUnit,
+        *,
+        together: bool = True,
+        failed: Callable[[MQError], MQError] | None = None,
+        counted: Mapping[LocalQueue, int] = NOTHING_COUNTED,
     ) -> Settlement | None:
         """Commit a unit of a program's call; where calls are gathered (and this one may be) the settlement says when
         that is done, and `failed` makes of its error what the call comes to. Otherwise, while other threads commit too
         or the disk is slow, the lock is released and calls share frames. Until then messages that the unit takes are
-        hidden, and those it puts are counted.
+        hidden, and those it puts are counted; `counted` are those that are so already.
         """
         if self._round is not None and together and unit:
-            settlement = Settlement(failed)
-            self._round.append(self._hidden(unit, settlement.end))
-            return settlement
+            return self._round.add(unit, Settlement(failed), counted)
+        for queue, rows in counted.items():
+            queue.uncommitted_puts -= rows
         if not unit or (not self._crowded() and not self.committer.slow):
             self.commit(unit)
             return None
         failures: list[MQError | None] = []
-        self.committer.call(self._hidden(unit, failures.append), self.without_lock)
+        alone = Round(self)
+        alone.add(unit, Settlement(), NOTHING_COUNTED).then(failures.append)
+        self.committer.call(alone.batch(), self.without_lock)
         if failures[0] is not None:
             raise failures[0]
         return None
-
-    def _hidden(self, unit: StoreUnit, ended: Callable[[MQError | None], None]) -> Batch:
-        """A unit that waits for its commit: what it takes is hidden, what it puts is counted. `ended` is called with
-        the error, or None."""
-        hidden: list[tuple[LocalQueue, list[int]]] = []
-        counted: list[tuple[LocalQueue, int]] = []
-        for takes in unit.takes:
-            queue = self.queues.get(takes.queue)
-            free = [] if queue is None else [token for token in takes.tokens if token not in queue.locked]
-            if queue is not None and free:
-                self.lock_messages(queue, free, LEAVING)
-                hidden.append((queue, free))
-        for puts in unit.puts:
-            queue = self.queues.get(puts.queue)
-            if queue is not None:
-                queue.uncommitted_puts += len(puts.heads)
-                counted.append((queue, len(puts.heads)))
-
-        def finished(failure: StoreError | None) -> None:
-            for queue, rows in counted:
-                queue.uncommitted_puts -= rows
-            if failure is None:
-                self.settled(unit)
-                ended(None)
-                return
-            for queue, tokens in hidden:
-                self.unlock_messages(queue, tokens)
-            error = MQError(reason_of(failure), str(failure))
-            error.__cause__ = failure
-            ended(error)
-
-        return Batch(unit, finished)
 
     def _crowded(self) -> bool:
         """Whether calls of several threads are committing at about the same time."""

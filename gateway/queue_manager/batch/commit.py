@@ -89,6 +89,8 @@ class Batch:
     parts: Sequence[Batch] = ()
     """What it was put together from: if the frame is refused each is tried alone, as a full disk still lets messages
     go."""
+    apart: Callable[[], Sequence[Batch]] | None = None
+    """Of several MQI calls, which `finished` tells at once: makes of them the parts to be tried alone."""
 
 
 MAINTENANCE = Batch(StoreUnit())
@@ -291,9 +293,10 @@ class Committer:
 
     def _refuse(self, batch: Batch, error: StoreError) -> None:
         """The frame cannot be stored; its parts may be, one by one."""
-        if not batch.parts:
+        parts = batch.parts if batch.apart is None else batch.apart()
+        if not parts:
             self._tell(batch, error)
-        for part in batch.parts:
+        for part in parts:
             self.now(part)
 
     def _refuse_written(self, batch: Batch, error: StoreError) -> bool:

@@ -21,17 +21,19 @@ def commit(connection: ConnectionState) -> None:
     if not work.open:
         return
     unit = work.unit
-    for queue, tokens in _by_queue(work).items():
-        unit.takes.append(LaneTakes(queue.name, b"", tokens))
+    if len(work.taken) == 1:
+        only = work.taken[0]
+        unit.takes.append(LaneTakes(only.queue.name, b"", (only.token,)))
+    else:
+        for queue, tokens in _by_queue(work).items():
+            unit.takes.append(LaneTakes(queue.name, b"", tokens))
     for taken in work.taken:
         if taken.md[descriptor.REPORT] != descriptor.NO_REPORT:
             connection.placer.confirm_delivery(taken.md, taken.data, unit)
-    for queue, rows in work.puts.items():
-        queue.uncommitted_puts -= rows
     connection.work = UnitOfWork()
     failed = partial(_backed_out, connection, work)
     try:
-        connection.settlement = connection.core.commit_call(unit, failed=failed)
+        connection.settlement = connection.core.commit_call(unit, failed=failed, counted=work.puts)
     except MQError as error:
         raise failed(error) from error
 
