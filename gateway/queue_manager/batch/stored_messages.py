@@ -19,11 +19,10 @@ _NO_DATE = (BLANK_DATE, bytes(8))
 
 def complete(message: Message, queue_manager: str) -> bytes:
     """The complete descriptor of one message."""
-    md = descriptor.stamp(
-        message.head[:MQMD_LENGTH],
-        descriptor.message_id(queue_manager, message.token & NUMBER_MASK),
-        message.put_time / 1_000_000,
-    )
+    md = message.head[:MQMD_LENGTH]
+    if md[MSG_ID] == NO_ID or md[304:312] in _NO_DATE:
+        identifier = descriptor.message_id(queue_manager, message.token & NUMBER_MASK)
+        md = descriptor.stamp(md, identifier, message.put_time / 1_000_000)
     return descriptor.with_backout(md, message.backout) if message.backout else md
 
 

@@ -45,6 +45,8 @@ class Handle:
     targets: list[Target | MQError] = field(default_factory=list)
     """What each record resolved to."""
     selector: Selector | None = None
+    got_at: int = -1
+    """The version of the catalogue when nothing was found that refuses a get."""
     cursor: int | None = None
     """The token of the message under the browse cursor."""
     cursor_locked: bool = False

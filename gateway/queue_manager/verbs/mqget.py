@@ -17,6 +17,7 @@ from gateway.queue_manager.groups import LogicalOrder, advance_logical, agreeing
 from gateway.queue_manager.objects.local_queue import INPUT, LocalQueue
 from gateway.queue_manager.objects.name_resolution import refreshed
 from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
+from gateway.queue_manager.verbs import plain_gets
 from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle, Taken, WaitingGet, tell
 from gateway.queue_manager.verbs.search import Candidate, Search, Wanted, message_token, wanted
 
@@ -67,7 +68,27 @@ def get(connection: ConnectionState, handle: Handle, md: bytes, options: GetOpti
     """Get one message. Never waits: 2033 when there is none now."""
     check_options(options)
     asked = Wanted() if options.options & _SELECTS_NOTHING else wanted(md, options)
+    if plain_gets.is_plain(handle, options, asked):
+        got, looked = _plain(connection, handle, options, buffer_length, asked)
+        if looked and got is None:
+            raise MQError(mq.MQRC_NO_MSG_AVAILABLE, "the queue has no message that fits", 2)
+        if got is not None:
+            return got
     return _attempt(connection, handle, md, options, buffer_length, asked)
+
+
+def _plain(
+    connection: ConnectionState, handle: Handle, options: GetOptions, buffer_length: int, asked: Wanted
+) -> tuple[Got | None, bool]:
+    """A get that looks at nothing special; the message, and whether there is no need to look further."""
+    queue = handle.queue
+    if queue is None or not plain_gets.may_get(connection, handle):
+        return None, False
+    message = plain_gets.found(connection, handle, queue, asked)
+    if message is None:
+        return None, True
+    got = plain_gets.taken(connection, handle, queue, message, options, buffer_length)
+    return got, got is not None
 
 
 def _attempt(
@@ -95,14 +116,17 @@ def wait(
     """Try, and wait on the queue until `deadline` if no message is there yet. Returns what cancels the wait."""
     check_options(options)
     asked = wanted(md, options)
-    outcome = _outcome(connection, handle, md, options, buffer_length, asked)
+    attempt = partial(
+        _outcome, connection, handle, md, options, buffer_length, asked, plain_gets.is_plain(handle, options, asked)
+    )
+    outcome = attempt()
     if outcome is not None:
         tell(connection, outcome, arrived)
         return _nothing
     waiting = WaitingGet(
         connection,
         handle,
-        partial(_outcome, connection, handle, md, options, buffer_length, asked),
+        attempt,
         arrived,
         any_message=asked.any_message and handle.selector is None,
         correl_id=asked.correl_id,
@@ -115,7 +139,13 @@ def wait(
 
 
 def _outcome(
-    connection: ConnectionState, handle: Handle, md: bytes, options: GetOptions, buffer_length: int, asked: Wanted
+    connection: ConnectionState,
+    handle: Handle,
+    md: bytes,
+    options: GetOptions,
+    buffer_length: int,
+    asked: Wanted,
+    plain: bool,  # noqa: FBT001 -- an argument of a partial
 ) -> Got | MQError | None:
     """What a get that may wait comes to now; None: it waits on."""
     if connection.ended:
@@ -123,6 +153,10 @@ def _outcome(
     if connection.core.quiescing and options.options & mq.MQGMO_FAIL_IF_QUIESCING:
         return MQError(mq.MQRC_Q_MGR_QUIESCING, "the queue manager is being stopped")
     try:
+        if plain:
+            got, looked = _plain(connection, handle, options, buffer_length, asked)
+            if looked:
+                return got
         return _attempt(connection, handle, md, options, buffer_length, asked)
     except MQError as error:
         return None if error.reason == mq.MQRC_NO_MSG_AVAILABLE else error
@@ -151,6 +185,7 @@ def _queue_of(connection: ConnectionState, handle: Handle, options: GetOptions) 
         handle.target.check_get()
     if queue.get_inhibited:
         raise MQError(mq.MQRC_GET_INHIBITED, f"ALTER QLOCAL('{queue.name}') GET(ENABLED) allows it")
+    plain_gets.note_get(connection, handle)
     return queue
 
 
