@@ -36,6 +36,9 @@ _FORMAT = "format"
 """Says in a JSON record that its version is not 1. No release has written that yet; this one refuses it."""
 _NEWER = "a newer release has written it (version {}, this one reads {})"
 _FIXED = struct.Struct("<BBd")
+_EXPIRES = 2
+"""Where the time of expiry is in a record."""
+_F64 = struct.Struct("<d")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
@@ -91,6 +94,11 @@ def with_properties(prefix: bytes, block: bytes) -> bytes:
     """The prefix of a record without properties, with these."""
     front = len(prefix) - len(_NO_PROPERTIES)
     return b"".join((prefix[:front], _U32.pack(len(block)), block, encode_sub_ids(())))
+
+
+def with_expiry(prefix: bytes, expires: float, at: int = 0) -> bytes:
+    """A prefix that begins there, of a publication that expires then."""
+    return b"".join((prefix[: at + _EXPIRES], _F64.pack(expires), prefix[at + _EXPIRES + _F64.size :]))
 
 
 def encode_publication(

@@ -1,93 +1,172 @@
-"""What other gateways on the same state queues cost a publication: `python tests/bench/beside_gateways.py`.
+"""What other gateways on the same state queues cost a publication: `python tests/bench/beside_gateways.py [--turns N]`.
 
-Processor time of the broker alone for an acknowledged QoS 1 publication of 64 bytes that a rule puts on a queue, ten
-devices with a hundred at a time: the least of many short runs, in which the cases take turns, so that what else the
+Processor time of the broker alone for an acknowledged publication of 64 bytes that a rule puts on a queue, without and
+with a subscriber at another gateway: the least of many short runs, in which the cases take turns, so that what else the
 machine does hardly matters. The queue manager is one in memory that keeps nothing: this is the share of the broker, and
-of a whole publication it is less.
+of a whole publication it is less. Then the same for the gateway of the subscriber, who is away.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 from several_brokers import Estate  # noqa: E402
 
-from gateway.mqtt import writer  # noqa: E402
-from gateway.ports.batch import Unit  # noqa: E402
-from gateway.ports.state_queues import FORWARD  # noqa: E402
+from gateway.mqtt import packets, writer  # noqa: E402
+from gateway.ports.batch import Stored, Unit  # noqa: E402
+from gateway.ports.state_queues import FORWARD, GATEWAYS, STAGED  # noqa: E402
 
-MAPPING = 'version: 1\nto_mq:\n  - {name: up, topic: "bench/#", queue: APP.Q}\n'
-CASES = {
-    "one gateway": (1, ""),
-    "three, nobody subscribes": (3, ""),
-    "three, a subscriber to another topic at another one": (3, "other/#"),
-    "three, a subscriber to this topic at another one": (3, "bench/#"),
+MAPPING = 'version: 1\nto_mq:\n  - {name: up, topic: "bench/#", queue: APP.Q%s}\n'
+STAMPED = ', properties: {received: "{received_at}"}'
+USERS = b"\x26\x00\x04site\x00\x04lima\x26\x00\x04line\x00\x017\x26\x00\x03seq\x00\x06%06d"
+ROUNDS, TURNS = 5, 12
+
+
+class Shape(NamedTuple):
+    """What devices send in one round."""
+
+    devices: int
+    window: int
+    version: int = 4
+    qos: int = 1
+    retain: bool = False
+    properties: bytes = b""
+    stamped: bool = False
+
+
+SHAPES = {
+    name + shape: Shape(devices, window, **more)  # type: ignore[arg-type]
+    for name, more in {
+        "QoS 0": {"qos": 0},
+        "QoS 1": {},
+        "QoS 2": {"qos": 2},
+        "QoS 1, time of receipt": {"stamped": True},
+        "QoS 1, RETAIN": {"retain": True},
+        "QoS 0, 3 user properties": {"version": 5, "qos": 0, "properties": USERS},
+        "QoS 1, 3 user properties": {"version": 5, "properties": USERS},
+        "QoS 2, 3 user properties": {"version": 5, "qos": 2, "properties": USERS},
+        "QoS 1, expiry and 3 properties": {"version": 5, "properties": b"\x02\x00\x00\x0e\x10" + USERS},
+    }.items()
+    for shape, (devices, window) in {" 10 x 100": (10, 100), " 100 x 1": (100, 1)}.items()
 }
-ROUNDS, PUBLICATIONS, TURNS = 5, 1000, 20
+PLACES = {"one gateway": (1, ""), "three, nobody there": (3, "other/#"), "three, one subscriber there": (3, "bench/#")}
 
 
 class Case:
-    """Gateways, and ten devices at the first."""
+    """Gateways, and devices at the first."""
 
-    def __init__(self, gateways: int, filter_: str) -> None:
+    def __init__(self, shape: Shape, gateways: int, filter_: str) -> None:
+        self.shape = shape
         estate = Estate()
-        nodes = [estate.start(mapping=MAPPING) for _ in range(gateways)]
-        if filter_:
+        mapping = MAPPING % (STAMPED if shape.stamped else "")
+        nodes = [estate.start(mapping=mapping) for _ in range(gateways)]
+        if gateways > 1:
             subscriber = nodes[1].bench.device(5, "elsewhere")
             subscriber.connect(clean=False)
             estate.settle(0.5)
-            subscriber.subscribe(filter_, 1)
+            subscriber.subscribe(filter_, 2)
             estate.settle(0.5)
-        self.node = nodes[0]
-        devices = [self.node.bench.device(4, f"load-{number}") for number in range(10)]
+        self.estate, self.node = estate, nodes[0]
+        devices = [self.node.bench.device(shape.version, f"load-{number}") for number in range(shape.devices)]
         for device in devices:
             device.connect()
         estate.settle(0.5)
-        data = b"".join(writer.encode_publish(4, b"bench/a", bytes(64), 1, packet_id=1 + at) for at in range(100))
         self.written = 0
         for device in devices:
             device.wire.write = self._written  # type: ignore[method-assign]
-        self.arrived = [(device.connection, data, 0) for device in devices]
+        released = b"".join(writer.encode_acks(packets.PUBREL, [1 + at]) for at in range(shape.window))
+        self.rounds = [[(one.connection, self._data(number)) for number, one in enumerate(devices)]]
+        if shape.qos == 2:
+            self.rounds.append([(device.connection, released) for device in devices])
         self.node.queues._apply = self._forget  # type: ignore[method-assign]
         self.least = float("inf")
+
+    def _data(self, number: int) -> bytes:
+        """What one device sends."""
+        shape, block = self.shape, self.shape.properties
+        return b"".join(
+            writer.encode_publish(
+                shape.version, b"bench/a", bytes(64), shape.qos, retain=shape.retain,
+                packet_id=1 + at if shape.qos else 0, properties=block % (number * 1000 + at) if block else b"",
+            )
+            for at in range(shape.window)
+        )  # fmt: skip
 
     def _written(self, data: bytes) -> None:
         self.written += len(data)
 
-    @staticmethod
-    def _forget(unit: Unit) -> None:
+    def _forget(self, unit: Unit) -> None:
+        """Nothing is kept; what is staged gets tokens."""
         for puts in unit.puts:
-            assert puts.queue in {"APP.Q", FORWARD}
+            if puts.queue == STAGED:
+                first = next(self.node.queues._tokens)
+                puts.tokens = range(first, first + len(puts.heads))
+            else:
+                assert puts.queue in {"APP.Q", FORWARD, GATEWAYS}
 
     def run(self) -> None:
         """Some rounds; every publication is acknowledged."""
-        engine, begun = self.node.bench.engine, time.process_time()
+        engine, shape, begun = self.node.bench.engine, self.shape, time.process_time()
         self.written = 0
         for _ in range(ROUNDS):
-            engine.received_each([(connection, data) for connection, data, _ in self.arrived])
-            engine.flush()
-            while self.node.commit():
+            for arrived in self.rounds:
+                engine.received_each(list(arrived))
+                engine.flush()
+                while self.node.commit():
+                    pass
+        publications = ROUNDS * shape.devices * shape.window
+        self.least = min(self.least, (time.process_time() - begun) / publications)
+        assert self.written == 4 * shape.qos * publications, (self.written, publications)
+
+
+class Reading:
+    """The gateway of a subscriber who is away, and what has been put for it."""
+
+    def __init__(self, shape: Shape) -> None:
+        case = Case(shape, *PLACES["three, one subscriber there"])
+        case.written = 0
+        del case.node.queues._apply
+        for arrived in case.rounds:
+            case.node.bench.engine.received_each(list(arrived))
+            case.node.bench.engine.flush()
+            while case.node.commit():
                 pass
-        self.least = min(self.least, (time.process_time() - begun) / (ROUNDS * PUBLICATIONS))
-        assert self.written == 4 * ROUNDS * PUBLICATIONS
+        self.node = list(case.estate.nodes.values())[1]
+        self.node.bench.engine.received_each([])
+        for session in self.node.bench.engine.context.sessions.values():
+            assert session.client_id == "elsewhere"
+            if session.connection is not None:
+                session.connection.link.close()
+        rows = case.estate.rows[FORWARD]
+        self.found = [Stored(-token, row[2][:364], row[2][364:] + row[3]) for token, row in rows.items()]
+        self.least = float("inf")
 
 
 def main() -> None:
     """Print what each case costs, and against the first."""
-    cases = {name: Case(*how) for name, how in CASES.items()}
-    gc.disable()
-    for _ in range(TURNS):
-        for case in cases.values():
-            case.run()
-    first = cases["one gateway"].least
-    for name, case in cases.items():
-        print(f"{name}: {case.least * 1e6:.2f} us a publication, {case.least / first - 1:+.1%}")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--only", default="", help="shapes whose name begins so")
+    arguments = parser.parse_args()
+    for name, shape in SHAPES.items():
+        if not name.startswith(arguments.only):
+            continue
+        cases = {place: Case(shape, *how) for place, how in PLACES.items()}
+        gc.disable()
+        for _ in range(arguments.turns):
+            for case in cases.values():
+                case.run()
+        gc.enable()
+        one, nobody, wanted = (case.least * 1e6 for case in cases.values())
+        print(f"{name}: {one:.2f} us, nobody there {nobody / one - 1:+.1%}, a subscriber there {wanted - one:+.2f} us")
 
 
 if __name__ == "__main__":

@@ -14,10 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lanes import FORMS, lane
 
+from gateway.broker.gateways.to_others import ToOthers
 from gateway.broker.publish import fast
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
-from gateway.ports.state_queues import OUT
+from gateway.ports.state_queues import FORWARD, OUT
+from gateway.routing.filters import Interest
 
 MAPPING = """
 version: 1
@@ -81,6 +83,10 @@ PAYLOADS = [
     b'{"a": "\\ud800"}',
 ]
 PAYLOADS += [b'{"o": {"p": [1, "\xc3\xa9"]}}', b'{"a": 1e400}', b'{"a": 123456789012345678901}', b"\xff"]
+ELSEWHERE = st.sampled_from(
+    [(), (), ("q/1",), ("#",), ("+/1", "f/#", "not", "two/#"), ("q/+", "$share/g/q/2", "f/both"), ("s/1", "q/json")]
+)
+"""What clients of two other gateways subscribe to; the second has the first of it only."""
 IDS = st.lists(st.integers(1, 8), min_size=1, max_size=8, unique=True)
 USERS = b"\x26\x00\x01a\x00\x01b"
 PROPERTIES = [
@@ -176,16 +182,38 @@ def released_by(destination, row):
     return mark and mark.released and mark.released[1]
 
 
+NUMBER = re.compile(rb'"n":(\d+)')
+
+
+def without_number(name, message):
+    """Those of a gateway's publications count up over all of its clients."""
+    return NUMBER.sub(b"", message) if name == FORWARD else message
+
+
+def numbers(rows):
+    """By the gateway that they are for."""
+    found = {}
+    for _, key, _, data in rows.values():
+        found.setdefault(key, []).append(int(NUMBER.search(data)[1]))
+    return found
+
+
 class Side:
     """A bench whose clients' packets are taken by one form of the lanes."""
 
-    def __init__(self, form: str, **limits) -> None:
+    def __init__(self, form: str, elsewhere: tuple[str, ...] = (), **limits) -> None:
         self.form = form
         self.bench = Harness(MAPPING, **({"receive_maximum": 8, "max_payload": 140, "max_packet": 200} | limits))
         self.devices = [self.bench.device(version, f"c{n}").connect() for n, version in enumerate(VERSIONS)]
         self.listener = self.bench.device(4, "listener").connect(clean=False)
         self.listener.subscribe("s/#", 1)
         self.bench.queues.automatic = False
+        engine = self.bench.engine
+        others = ToOthers(engine.context, engine.router, "aa")
+        engine.fan_out.forward, engine.fan_out.forward_all = others.send, others.send_all
+        for filters, gateway in ((elsewhere, "bb"), (elsewhere[:1], "cc")):
+            for filter_ in filters:
+                engine.router.subscribe_elsewhere(gateway, filter_, Interest(1))
 
     def take(self, chunks: list[bytes]) -> None:
         arrived = [
@@ -206,7 +234,7 @@ class Side:
             "pending": [(one.inbound_pending, one.published, one.session.received) for one in connections],
             "put to": self.bench.queues.put_to,
             "rows": {
-                name: by_client((row[2] + row[3], row[0]) for row in rows.values())
+                name: by_client((without_number(name, row[2] + row[3]), row[0], row[1]) for row in rows.values())
                 for name, rows in self.bench.queues.rows.items()
                 if name != OUT  # the subscriber's packet identifiers are in the order of all
             },
@@ -239,9 +267,9 @@ class Side:
 
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(streams(), st.lists(st.sampled_from(["no", "flush", "commit"]), min_size=5, max_size=5))
-def test_the_fast_lane_does_what_the_plain_lane_does(form, rounds, then):
-    sides = [Side(form), Side("plain")]
+@given(streams(), st.lists(st.sampled_from(["no", "flush", "commit"]), min_size=5, max_size=5), ELSEWHERE)
+def test_the_fast_lane_does_what_the_plain_lane_does(form, rounds, then, elsewhere):
+    sides = [Side(form, elsewhere), Side("plain", elsewhere)]
     for number, chunks in enumerate(rounds):
         for side in sides:
             side.take(chunks)
@@ -257,6 +285,8 @@ def test_the_fast_lane_does_what_the_plain_lane_does(form, rounds, then):
         while side.bench.queues.commit():
             pass
     assert sides[0].state() == sides[1].state()
+    for order in numbers(sides[0].bench.queues.rows.get(FORWARD, {})).values():
+        assert order == sorted(set(order))
 
 
 @pytest.mark.parametrize("form", FORMS)

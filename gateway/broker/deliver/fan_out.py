@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from gateway.broker.context import Context
 from gateway.broker.deliver.expiry import Expiry
@@ -24,6 +25,9 @@ from gateway.session.outflow import Item, singles
 from gateway.session.publication import Publication
 from gateway.session.record import SHARED, encode_front, encode_prefix, encode_sub_ids
 from gateway.session.session import Session
+
+if TYPE_CHECKING:
+    from gateway.broker.publish.route import Sent
 
 _MAX_TURNS = 10_000
 MOST_COPIES = 4096
@@ -41,6 +45,8 @@ class FanOut:
         self.expiry = expiry
         self.forward: Callable[[Route, Publication], Collection[str]] = lambda _route, _publication: ()
         """Puts a publication for other gateways; which shared subscriptions are served there."""
+        self.forward_all: Callable[[list[Sent]], None] = lambda _sent: None
+        """The same for several, which the fast lane has taken."""
         self._turns: dict[str, int] = {}
         """Whose turn it is, by shared subscription."""
 

@@ -68,6 +68,15 @@ def decode_forwarded(data: bytes) -> Forwarded:
 _FULL = dict(zip("ontdgcehlfarqm", Forwarded._fields[1:], strict=True))
 
 
+def around_number(origin: str, to: list[str], digits: int) -> tuple[bytes, bytes]:
+    """What stands before and behind a number of so many digits in the bodies of publications of a gateway's clients for
+    the same others, of which no shared subscription wants them: they differ in number and payload alone."""
+    before = encode_json({"o": origin})[:-1] + b',"n":'
+    after = b"," + encode_json({"t": to, "d": True})[1:]
+    length = len(before) + digits + len(after)
+    return _PACKET_ID + length.to_bytes(_LENGTH, "little") + before, after
+
+
 def groups_of(route: Route, forwarded: Forwarded) -> list[Shared]:
     """The shared subscriptions that are to be served here. One whose last member has gone meanwhile has nobody."""
     return [group for group in route.shared if group.name in forwarded.groups]

@@ -19,10 +19,11 @@ typedef struct {
     Py_ssize_t width; /* 0: there is none */
 } tail_source;
 
-/* One turn: what has arrived of several connections. All but `rest`, `time` and `tail` is borrowed. */
+/* One turn: what has arrived of several connections. All but `rest`, `time`, `sent` and `tail` is borrowed. */
 typedef struct {
     PyObject *lane, *replies, *pending, *now, *rest;
     PyObject *time; /* of receipt, as text; held; NULL: nobody has asked */
+    PyObject *sent; /* a list of what clients of other gateways want and is not put for them yet; held; NULL: there is none */
     tail_source tail; /* the last that was learnt: connections whose rule is the same have the same */
     long generation;
     Py_ssize_t size, unanswered, acknowledged, received, completed;

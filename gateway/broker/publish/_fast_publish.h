@@ -10,7 +10,7 @@ BUILT_FROM_THIS_FILE;
 
 enum { MOST_LINKED = 8 };
 
-static PyObject *s_most, *s_relay, *s_link, *s_can_keep;
+static PyObject *s_most, *s_relay, *s_link, *s_can_keep, *s_forward;
 
 /* What is looked up once for publications of one topic that follow one another. */
 typedef struct {
@@ -105,6 +105,71 @@ static long path_of(const taking *of, unsigned first, upcoming *next, PyObject *
     return path;
 }
 
+/* -- other gateways -- */
+
+/* Whether clients of others want what is published there; -1: an error is set. */
+static int is_wanted_elsewhere(PyObject *route)
+{
+    PyObject *gateways = field(route, ELSEWHERE);
+    if (gateways == NULL || !PyTuple_CheckExact(gateways)) {
+        if (gateways != NULL) PyErr_SetString(PyExc_TypeError, "other gateways are a tuple");
+        return -1;
+    }
+    return PyTuple_GET_SIZE(gateways) > 0;
+}
+
+/* The user properties of a publication. A new reference. */
+static PyObject *users_of(const given *said)
+{
+    Py_ssize_t length = 0;
+    for (int i = 0; i < said->count; i++) length += 5 + said->users[i].name_length + said->users[i].value_length;
+    PyObject *block = PyBytes_FromStringAndSize(NULL, length);
+    if (block == NULL) return NULL;
+    char *to = PyBytes_AS_STRING(block);
+    for (int i = 0; i < said->count; i++) {
+        const user_property *one = &said->users[i];
+        to = copy(to, (const char *)one->name - 3, 3 + one->name_length); /* with what it begins with, and its length */
+        to = copy(to, (const char *)one->value - 2, 2 + one->value_length);
+    }
+    return block;
+}
+
+/* One more publication that is put for other gateways; `block` and `staged` are stolen. */
+static int add_sent(const taking *of, PyObject *route, const publication *one, PyObject *block, unsigned long expiry, PyObject *staged)
+{
+    turn *turn = of->turn;
+    if (turn->sent == NULL) turn->sent = PyList_New(0);
+    PyObject *sent = NULL;
+    if (turn->sent == NULL || block == NULL || staged == NULL) {
+        Py_XDECREF(block);
+        Py_XDECREF(staged);
+    } else {
+        sent = Py_BuildValue("OOy#NkN", of->connection, route, (const char *)one->payload, one->length, block, expiry, staged);
+    }
+    return sent == NULL ? -1 : append(turn->sent, sent);
+}
+
+/* The same of QoS 0 or 1, if clients of others want it. `said`: its properties, if it has any. */
+static int note_sent(const taking *of, PyObject *route, const publication *one, const given *said)
+{
+    int wanted = is_wanted_elsewhere(route), has_block = one->block_length != 0;
+    if (wanted <= 0) return wanted;
+    PyObject *block = has_block ? users_of(said) : PyBytes_FromStringAndSize(NULL, 0);
+    return add_sent(of, route, one, block, has_block && said->has_expiry ? said->expiry : 0, Py_NewRef(Py_None));
+}
+
+/* Put all that there is of it, before what follows is. */
+static int forward(turn *turn)
+{
+    PyObject *sent = turn->sent;
+    if (sent == NULL) return 0;
+    turn->sent = NULL;
+    PyObject *done = PyObject_CallMethodOneArg(turn->lane, s_forward, sent);
+    Py_DECREF(sent);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
 /* What is read of publications for subscribers, as columns: properties of each and heads where they have properties, bodies and heads
  * where there is a queue. */
 typedef struct {
@@ -160,6 +225,7 @@ static int relay(taking *of, unsigned first, PyObject *route, Py_ssize_t room)
     int done = !lists || tails == NULL || head == NULL || PyErr_Occurred() ? -1 : 0;
     if (done == 0 && PyObject_IsTrue(head) && learn_tail(of, &tail, tails) < 0) done = -1;
     if (done == 0 && (at = read_relayed(of, first, fits < room ? fits : room, route, &tail, &to)) == 0) done = PyErr_Occurred() ? -1 : 0;
+    if (done == 0 && at > of->at && forward(of->turn) < 0) done = -1;
     if (done == 0 && at > of->at) {
         PyObject *said = PyObject_CallMethodObjArgs(of->turn->lane, s_relay, of->connection, route, to.payloads, to.bodies, to.blocks, to.heads, NULL);
         done = said == NULL ? -1 : PyObject_IsTrue(said);
@@ -253,7 +319,7 @@ static int link_rows(taking *of, unsigned first, PyObject *route, Py_ssize_t roo
     for (; more == 1 && rows < room && read_publication(of, of->at, first, &one) && one.block_length == 0; rows++, of->at = one.stop) {
         if (before.topic != NULL && !same_topic(&one, &before)) break;
         before = one;
-        if (append_linked(&to, &one) < 0 || (one.packet_id && answer(of, PUBACK, one.packet_id) < 0)) more = -1;
+        if (append_linked(&to, &one) < 0 || note_sent(of, route, &one, NULL) < 0 || (one.packet_id && answer(of, PUBACK, one.packet_id) < 0)) more = -1;
     }
     if (more == 1 && rows > 0 && note_linked(of, route, firsts, rows) < 0) more = -1;
     leave_targets(&to);
@@ -315,6 +381,7 @@ static int take_publications(taking *of, unsigned first)
             if (path < 0) more = -1;
             if (path != path_direct && path != path_formed) break;
             int taken = append_publication(of, &to, one, &said);
+            if (taken == 1 && note_sent(of, to.route, one, &said) < 0) more = -1;
             if (taken < 0 || (taken && one->packet_id && answer(of, PUBACK, one->packet_id) < 0) ||
                 (taken && first & RETAIN && keep(of, to.route, one) < 0))
                 more = -1;

@@ -22,6 +22,7 @@ from gateway.broker.limits import Limits
 from gateway.broker.publish.columns import length_of
 from gateway.broker.publish.route import FastPath, Route
 from gateway.broker.publish.taking import PUBLISH, Arrived, Rest, take_in_python
+from gateway.broker.refused.set_aside import aside_of_publication
 from gateway.broker.undo import Undo
 from gateway.errors import Refused
 from gateway.mq.mqmd import AT_EXPIRY
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from gateway.broker.deliver.in_flight import InFlight
     from gateway.broker.publish.publications import Publications
     from gateway.broker.publish.qos2 import StagedRuns, Staging
+    from gateway.broker.publish.route import Sent
     from gateway.broker.put_off import PutOff
 
 PUBREL_BEGINS = b"\x62\x02"
@@ -204,13 +206,60 @@ class FastLane:
             if not fan_out.admits(route, count, size):
                 return False
             fan_out.put(connection, route, bodies, heads or [route.head] * count)
-            fan_out.relay(route, connection.session.client_id, payloads, size, blocks or None)
+            self._hand_on(connection, route, payloads, size, blocks)
         except Exception:  # noqa: BLE001 -- as in `route`: the plain lane meets it again
             undo.take_back(batch)
             return False
         finally:
             undo.keep()
         return True
+
+    def _hand_on(
+        self, connection: Connection, route: Route, payloads: list[bytes], size: int, blocks: list[bytes]
+    ) -> None:
+        """Publications of one topic for those who want them at other gateways and here."""
+        if route.elsewhere:
+            said = blocks or [b""] * len(payloads)
+            self.fan_out.forward_all([(connection, route, *one, 0, None) for one in zip(payloads, said, strict=True)])
+        if route.receivers:
+            self.fan_out.relay(route, connection.session.client_id, payloads, size, blocks or None)
+
+    def forward(self, sent: list[Sent]) -> None:
+        """Put for other gateways what their clients want of what was taken."""
+        try:
+            self.fan_out.forward_all(sent)
+        except Exception:  # noqa: BLE001 -- it costs the connection that meets it again
+            for one in sent:
+                self._forward_alone(one)
+            return
+        for one in sent:
+            if one[5] is not None:  # they have had it, should the queue have to be waited for
+                self.context.batch.fanned[one[5]] = self._publication(one)
+
+    def _publication(self, one: Sent) -> Publication:
+        connection, route, payload, block, expiry, _ = one
+        expires, client_id = self.context.now + expiry if expiry else 0.0, connection.session.client_id
+        return Publication(
+            route.wire_topic, payload, route.first >> 1 & 3, bool(route.first & 1), block, expires, client_id
+        )
+
+    def _forward_alone(self, one: Sent) -> None:
+        """As the plain lane does it. What meets a defect there is not acknowledged, and sent again; but what it has put
+        on its queue at QoS 2 is not to come there again: it is set aside."""
+        context, (connection, route, *_, released) = self.context, one
+        publication, undo = self._publication(one), Undo(context.batch)
+        try:
+            self.fan_out.forward(route, publication)
+        except Exception as error:  # noqa: BLE001 -- a defect costs the connection that met it, not the others
+            undo.take_back(context.batch)
+            if released is not None:
+                aside = aside_of_publication(connection.publisher, publication)
+                context.set_aside.keep("publication", connection.publisher.client_id, error, lambda: aside)
+            context.defect(connection, error)
+        else:
+            undo.keep()
+            if released is not None:
+                context.batch.fanned[released] = publication
 
     def settle(self, connection: Connection, data: bytes, at: int) -> int:
         """Take what a subscriber answers from `at` on, as far as it is plain; returns where that ends."""
@@ -238,7 +287,7 @@ class FastLane:
 
     def new_run(self, session: Session, route: Route) -> StagedRun | None:
         """An empty run, if publications on this route can be staged in runs."""
-        if not self.staged_runs.can_stage(session, route):
+        if route.elsewhere or not self.staged_runs.can_stage(session, route):
             return None
         width = getattr(route.tails, "width", 0)
         return StagedRun(route.wire_topic, route.first | PUBLISH, route.address, route.head, width)
@@ -274,6 +323,7 @@ class FastLane:
             route is not None
             and bool(run.tokens)
             and route.fast_path is FastPath.STAGED
+            and not route.elsewhere
             and route.address == run.address
             and route.head == run.head
         )
@@ -320,7 +370,7 @@ class FastLane:
                 destination.released_rows.append((destination.rows, session, ids, tokens))
             bodies = [tails[packet_id] + payload for packet_id, payload in payloads.items()] if route.head else []
             fan_out.put(connection, route, bodies, [route.head] * len(ids))
-            fan_out.relay(route, session.client_id, columns, size)
+            self._hand_on(connection, route, columns, size, [])
         except Exception:  # noqa: BLE001 -- as in `relay`
             undo.take_back(batch)
             return False

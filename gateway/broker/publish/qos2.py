@@ -139,7 +139,7 @@ class Staging:
         if route is None or route.version != route.changes[0] or connection.generation != self.router.generation:
             route = self.publications.route(connection, first, topic)
         missed = 0
-        if route.fast_path is FastPath.STAGED and plain is not None:
+        if route.fast_path is FastPath.STAGED and plain is not None and not route.elsewhere:
             body = route.tails[packet_id] + plain[1][STAGED_ID:]
             destination, row = batch.put(route.address, route.policies[0], route.head, body)
             destination.contribute(connection)

@@ -13,12 +13,17 @@ from gateway.ports.failure_policy import Policy
 if TYPE_CHECKING:
     from gateway.bridge.form import Form
     from gateway.bridge.inbound import Plan
+    from gateway.broker.marks import Released
     from gateway.broker.publish.router import Router
     from gateway.routing.filters import Interest
-    from gateway.session.connection import Publisher
+    from gateway.session.connection import Connection, Publisher
     from gateway.session.publication import Publication
     from gateway.session.session import Session
 
+    Sent = tuple[Connection, "Route", bytes, bytes, int, Released | None]
+    """A publication that clients of other gateways want: who has published it, its route, payload, user properties,
+    the seconds it has to live (0: for ever), and at QoS 2 the staged record that this releases. A plain tuple: the
+    compiled fast lane makes it."""
     Asked = Callable[[Session], "Receiver | None"]
 
 
@@ -95,7 +100,9 @@ _NEVER_CHANGED = [0]
 class FastSlots:
     """What the lanes read of a route for each message: these slots lie at its beginning, together in memory."""
 
-    __slots__ = ("changes", "columns", "fast_path", "form", "head", "linked", "otherwise", "tails", "version")
+    __slots__ = (
+        "changes", "columns", "elsewhere", "fast_path", "form", "head", "linked", "otherwise", "tails", "version",
+    )  # fmt: skip
 
     fast_path: FastPath
     head: bytes
@@ -103,6 +110,7 @@ class FastSlots:
     form: Any
     linked: tuple[tuple[Columns, bytes, dict[int, bytes]], ...]
     otherwise: Route | None
+    elsewhere: tuple[str, ...]
     changes: list[int]
     version: int
     tails: dict[int, bytes]
@@ -112,10 +120,10 @@ class Route(FastSlots):
     """Where publications of one client to one topic go, with these QoS and RETAIN bits."""
 
     __slots__ = (
-        "elsewhere",
         "error",
         "error_text",
         "first",
+        "forward_head",
         "like",
         "movable",
         "policies",
@@ -170,8 +178,10 @@ class Route(FastSlots):
         there are neither `receivers` nor `shared`."""
         self.receivers: tuple[Receiver, ...] = ()
         self.shared: tuple[Shared, ...] = ()
-        self.elsewhere: tuple[str, ...] = ()
+        self.elsewhere = ()
         """Other gateways whose clients subscribe to the topic."""
+        self.forward_head = b""
+        """The head of what is put for them of publications without properties."""
         self.sent_on = False
         """A session that has moved to another gateway is to be sent what is published there."""
         self.shared_elsewhere: dict[str, tuple[str, ...]] = {}

@@ -197,11 +197,12 @@ class Router:
         self._find_elsewhere(route)
         checked = any(policy.too_long == "reject" for policy in route.policies)
         offered = self.context is None or route.first >> 1 & 3 <= self.context.limits.max_qos  # [MQTT-3.2.2-11]
-        plain = not checked and offered and not route.shared and not route.forwarded
+        looked_at = checked or not offered or route.shared or route.shared_elsewhere or route.sent_on
         route.fast_path = FastPath.NONE
-        if plain and not route.receivers:
+        if not (looked_at or route.receivers):
             route.fast_path = self._path_to_queues(route)
-        elif not route.first & 1 and plain and route.receivers and (route.head or route.plan is None):
+        wanted = route.receivers or (route.elsewhere and route.fast_path is FastPath.NONE)
+        if wanted and not (looked_at or route.first & 1) and (route.head or route.plan is None):
             route.fast_path = FastPath.PROMISED if route.first & 4 else FastPath.FAN_OUT
 
     def is_wide(self, topic: str) -> bool:

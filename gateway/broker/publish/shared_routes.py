@@ -35,6 +35,7 @@ class SharedRoute(NamedTuple):
     columns: Columns
     fast_path: FastPath
     changes: list[int]
+    elsewhere: tuple[str, ...]
     version: int
     """Valid while `changes` says the same: no subscription that could match has been made or ended."""
 
@@ -78,7 +79,7 @@ def _shared_part(route: Route, table: Table) -> SharedRoute | None:
         return None
     return SharedRoute(
         route.topic, stencil, front, route.policies, route.columns, route.fast_path, route.changes,
-        route.version,
+        route.elsewhere, route.version,
     )  # fmt: skip
 
 
@@ -91,7 +92,7 @@ def route_from_shared(shared: SharedRoute, publisher: Publisher, wire_topic: byt
     route.policies = shared.policies
     route.rule = shared.policies[0].rule
     route.columns, route.fast_path = shared.columns, shared.fast_path
-    route.changes, route.version = shared.changes, shared.version
+    route.changes, route.elsewhere, route.version = shared.changes, shared.elsewhere, shared.version
     route.head = client.head(shared.front)
     route.tails = client.tails if shared.front else NO_TAILS
     return route

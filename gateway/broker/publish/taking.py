@@ -18,7 +18,9 @@ from gateway.session.session import STAGED_ID
 from gateway.session.staged_run import LEAST, MOST, StagedRun
 
 if TYPE_CHECKING:
+    from gateway.broker.marks import Released
     from gateway.broker.publish.fast import FastLane
+    from gateway.broker.publish.route import Sent
 
 Arrived = list[tuple[Connection, bytes]]
 """What was read of each connection, once each."""
@@ -47,6 +49,7 @@ def take_in_python(
     unanswered publications are given; `generation`: routes of another are void. Returns what is left, how many bytes
     had been read, how many publications of QoS 0, 1 and 2 were taken, and how many PUBRELs."""
     rest: Rest = []
+    sent: list[Sent] = []
     size = unanswered = acknowledged = received = completed = 0
     for one in arrived:
         connection, data = one[0], one[1]
@@ -68,7 +71,7 @@ def take_in_python(
                 and not connection.traced
                 and (connection.generation == generation or lane.renew(connection))
             ):
-                taking = Taking(lane, connection, data, at, replies)
+                taking = Taking(lane, connection, data, at, replies, sent)
                 at = taking.take()
                 _account(taking, pending)
                 unanswered += taking.unanswered
@@ -80,6 +83,8 @@ def take_in_python(
             continue
         if at < len(data):
             rest.append((connection, data, at))
+    if sent:
+        lane.forward(sent)
     return rest, size, unanswered, acknowledged, received, completed
 
 
@@ -125,12 +130,13 @@ class Taking:
 
     __slots__ = (
         "acknowledged", "answers", "at", "caches", "completed", "connection", "data", "end", "in_flight", "kept",
-        "lane", "longest", "max_packet", "received", "replies", "room", "session", "unanswered", "version_5",
+        "lane", "longest", "max_packet", "received", "replies", "room", "sent", "session", "unanswered", "version_5",
     )  # fmt: skip
 
     def __init__(
-        self, lane: FastLane, connection: Connection, data: bytes, at: int, replies: dict[Connection, list[bytes]]
-    ) -> None:
+        self, lane: FastLane, connection: Connection, data: bytes, at: int, replies: dict[Connection, list[bytes]],
+        sent: list[Sent],
+    ) -> None:  # fmt: skip
         limits, session = connection.limits, connection.session
         self.lane = lane
         self.connection = connection
@@ -140,6 +146,8 @@ class Taking:
         self.at = at
         self.end = len(data)
         self.replies = replies
+        self.sent = sent
+        """What clients of other gateways want and is not put for them yet."""
         self.answers: list[bytes] = []
         self.kept: dict[Route, tuple[bytes, bytes]] = {}
         """What is to be retained: payload and properties of the last publication on each route."""
@@ -282,6 +290,8 @@ class Taking:
                 ids.append(packet_id.to_bytes(2, "big"))
             if first & RETAIN and route is not None:
                 self.kept[route] = data[body:stop], block
+            if route is not None and route.elsewhere:
+                self._note_sent(route, data[body:stop], block, given)
             rows += 1
             at = stop
         taken, self.at = at > self.at, at
@@ -300,6 +310,26 @@ class Taking:
             self.lane.open(columns)
         columns.owners.add(self.connection)
         return columns.heads.append, columns.bodies.append
+
+    # -- other gateways --
+
+    def _note_sent(
+        self, route: Route, payload: bytes, block: bytes, given: Given | None = None, released: Released | None = None
+    ) -> None:
+        """One more publication that is put for them; Topic Alias and expiry are not in what stays of its properties."""
+        expiry = 0 if given is None else given.expiry or 0
+        if given is not None and (expiry or given.alias):
+            block = b"".join(
+                b"\x26%b%b%b%b" % (len(name).to_bytes(2, "big"), name, len(value).to_bytes(2, "big"), value)
+                for name, value in given.users
+            )
+        self.sent.append((self.connection, route, payload, block, expiry, released))
+
+    def _forward(self) -> None:
+        """Put all that there is, before what follows of this connection is."""
+        if self.sent:
+            self.lane.forward(self.sent)
+            self.sent.clear()
 
     # -- properties, and messages that are not all alike --
 
@@ -378,6 +408,7 @@ class Taking:
             if tails is not None:
                 bodies.append(tails[number] + payload)
             at = stop
+        self._forward()
         if not payloads or not self.lane.relay(self.connection, route, payloads, bodies, blocks, heads):
             return False
         self.at = at
@@ -400,6 +431,8 @@ class Taking:
             for heads, bodies, head, tails in targets:
                 heads(head)
                 bodies(tails[number] + payload)
+            if route.elsewhere:
+                self._note_sent(route, payload, block)
             ids.append(packet_id.to_bytes(2, "big"))
             rows += 1
             self.at = stop
@@ -531,6 +564,7 @@ class Taking:
 
     def _release_promised(self) -> bool:
         """PUBRELs of publications that have subscribers."""
+        self._forward()
         count, begin = self.lane.release(self.connection, self.data, self.at), self.at
         self.at += 4 * count
         self.answers += [b"\x70\x02" + self.data[at + 2 : at + 4] for at in range(begin, self.at, 4)]
@@ -592,6 +626,9 @@ class Taking:
             of_rows.append(token)
             heads(head)
             bodies(tails[packet_id] + body[STAGED_ID:])
+            if route is not None and route.elsewhere:
+                block = staged[3] if len(staged) == 4 else b""
+                self._note_sent(route, body[STAGED_ID:], block, released=(session, packet_id, token))
             self.answers.append(b"\x70\x02" + packet_id.to_bytes(2, "big"))
             self.completed += 1
             self.in_flight += 1 if self.version_5 else 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker.refused.set_aside import ADDRESS, Aside, Record
+from gateway.broker.refused.set_aside import ADDRESS, Aside, Record, aside_of_publication
 from gateway.broker.undo import Undo
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
@@ -129,17 +129,8 @@ class OneByOne:
         topic = self.plain_lane.resolve_alias(connection, topic, properties)
         if properties.pop(prop.TOPIC_ALIAS, None) is not None:
             block = prop.encode(properties)
-        return self._aside(connection, topic, payload, first, bytes(block))
-
-    def _aside(self, connection: Connection, topic: bytes, payload: bytes, first: int, block: bytes) -> Aside:
-        """What a replay needs to publish it."""
-        publisher = connection.publisher
-        said: dict[str, str | int | bytes] = {
-            "topic": topic.decode("utf-8", "backslashreplace"), "qos": first >> 1 & 3, "retain": first & 1,
-            "properties": block, "client": publisher.client_id, "user": publisher.user or "",
-            "listener": publisher.listener, "version": publisher.version,
-        }  # fmt: skip
-        return Aside(b"", payload, said)
+        qos, retain = first >> 1 & 3, bool(first & 1)
+        return aside_of_publication(connection.publisher, Publication(topic, payload, qos, retain, bytes(block)))
 
     def _pubrel(self, connection: Connection, packet_id: int, error: Exception) -> bool:
         """The same with a publication that is staged and cannot be released."""
@@ -153,10 +144,10 @@ class OneByOne:
             staged = staged.plain(at)
         if token is None:
             return False
-        if isinstance(staged, Publication):
-            aside = self._aside(connection, staged.topic, staged.payload, staged.first, staged.properties)
-        else:
-            aside = self._aside(connection, staged[0], staged[1][STAGED_ID:], staged[2], b"")
+        if not isinstance(staged, Publication):
+            block = staged[3] if len(staged) == 4 else b""
+            staged = Publication(staged[0], staged[1][STAGED_ID:], 2, bool(staged[2] & 1), block)
+        aside = aside_of_publication(connection.publisher, staged)
 
         def again() -> None:
             session.inbound[packet_id] = whole

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from gateway.broker.batch import Batch, Destination
     from gateway.ports.batch import BatchQueueManager, Scheduler, Stored, Token
     from gateway.ports.counters import Counters, UnitKind
-    from gateway.session.connection import Connection
+    from gateway.session.connection import Connection, Publisher
+    from gateway.session.publication import Publication
 
 ADDRESS = Address(SET_ASIDE)
 POLICY = Policy("_none", 0, 0.1, 10.0, "stay", "dead_letter")
@@ -60,6 +61,16 @@ class Aside(NamedTuple):
     """Where it is taken from, and stays if it is refused."""
     take: Callable[[Batch], None] | None = None
     """Takes it from there, where that is not done yet."""
+
+
+def aside_of_publication(publisher: Publisher, publication: Publication) -> Aside:
+    """What a replay needs to publish it."""
+    said: dict[str, str | int | bytes] = {
+        "topic": publication.topic.decode("utf-8", "backslashreplace"), "qos": publication.qos,
+        "retain": int(publication.retain), "properties": publication.properties, "client": publisher.client_id,
+        "user": publisher.user or "", "listener": publisher.listener, "version": publisher.version,
+    }  # fmt: skip
+    return Aside(b"", publication.payload, said)
 
 
 class Record:

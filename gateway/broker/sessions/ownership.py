@@ -104,6 +104,7 @@ class Ownership:
         self.addressed = Addressed(context, self.to_others, self.moves, self._takers, self._may_come)
         self.from_others.addressed = self.addressed
         endings.fan_out.forward, endings.give_elsewhere = self.to_others.send, self.to_others.give
+        endings.fan_out.forward_all = self.to_others.send_all
         self.rebalance = Rebalance(context, endings, self.moves, owners.peers, self._write)
         self._former: dict[str, list[str]] = {}
         """The clients whose sessions were another gateway's, by gateway, until what was put for it is handed over."""
