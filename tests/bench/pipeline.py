@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
@@ -37,6 +38,7 @@ from gateway.pipeline.source.queue_access import JournalAccess
 TICKS = os.sysconf("SC_CLK_TCK")
 Case = Callable[[], object]
 LATENCY_SECONDS = 45.0
+AGED_ROUNDS = 8
 STEADY_RATE, STEADY_SECONDS = 50_000, 60.0
 TABLE_FORMATS = ("parquet", *(["delta"] if find_spec("deltalake") else []))
 ON_S3 = ("objects", "latency")
@@ -56,6 +58,20 @@ def cpu_seconds() -> dict[int, float]:
     while more := {pid for pid, (parent, _) in found.items() if parent in mine} - mine:
         mine |= more
     return {pid: found[pid][1] for pid in mine if pid in found}
+
+
+def java_and_python() -> tuple[float, float]:
+    """Processor time below this process of Java, and of everything else with what has ended."""
+    java = python = 0.0
+    for pid in cpu_seconds():
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+        except OSError:
+            continue
+        own, ended = sum(map(int, fields[11:13])) / TICKS, sum(map(int, fields[13:15])) / TICKS
+        java, python = (java + own, python) if name == "java" else (java, python + own + ended)
+    return java, python
 
 
 def spent_between(before: dict[int, float], after: dict[int, float]) -> float:
@@ -127,6 +143,26 @@ class Bench:
             "mqqueue differing": self.noop(self.load("v")),
         }
         self.keep("Batch read", measure(cases, self.rows, self.times), "parquet")
+
+    def aged(self) -> None:
+        """Processor time in a session that has read everything twenty times, by whose it is."""
+        frames = {
+            "parquet": self.parquet(),
+            "decoded": self.load(),
+            "raw": self.load(columns="queue,seq,priority,mqmd,headers,payload"),
+        }
+        spent: dict[str, list[tuple[float, float]]] = {name: [] for name in frames}
+        for _ in range(20 + AGED_ROUNDS):
+            for name, frame in frames.items():
+                before = java_and_python()
+                self.noop(frame)()
+                spent[name].append(tuple(now - then for now, then in zip(java_and_python(), before, strict=True)))
+        print(f"\n{'us of processor a row':24} {'JVM':>6} {'Python':>7} {'of Parquet':>11}")
+        for name, rounds in spent.items():
+            java, python = (median(each) / self.rows * 1e6 for each in zip(*rounds[20:], strict=True))
+            self.found[f"{name} after twenty rounds"] = 0.0, java + python
+            share = (java + python) / self.found["parquet after twenty rounds"][1]
+            print(f"{name:24} {java:6.2f} {python:7.2f} {share:11.2f}")
 
     def tuples(self) -> None:
         cases = {"tuples": self.noop(self.load(transfer="rows")), "arrow": self.noop(self.load())}

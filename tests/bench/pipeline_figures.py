@@ -30,9 +30,15 @@ def cpu(of: str, than: str) -> Callable[[Found], float]:
     return lambda found: found[of][1] / found[than][1]
 
 
+def aged(what: str) -> Callable[[Found], float]:
+    return cpu(f"{what} after twenty rounds", "parquet after twenty rounds")
+
+
 FIGURES = (
     Figure("decoded batch read, of spark.read.parquet", 0.85, False, "x", speed("mqqueue decoded", "parquet")),
     Figure("decoded batch read, CPU of spark.read.parquet", 1.6, True, "x", cpu("mqqueue decoded", "parquet")),
+    Figure("decoded after twenty rounds, CPU of Parquet", 1.25, True, "x", aged("decoded")),
+    Figure("raw after twenty rounds, CPU of Parquet", 1.05, True, "x", aged("raw")),
     Figure("raw columns, of spark.read.parquet", 1.0, False, "x", speed("mqqueue raw", "parquet")),
     Figure("raw columns, CPU of spark.read.parquet", 1.0, True, "x", cpu("mqqueue raw", "parquet")),
     Figure(

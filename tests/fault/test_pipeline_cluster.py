@@ -239,10 +239,11 @@ COMING_AND_GOING = """
   spark.dynamicAllocation.minExecutors: "0"
   spark.dynamicAllocation.initialExecutors: "0"
   spark.dynamicAllocation.maxExecutors: "2"
-  spark.dynamicAllocation.executorIdleTimeout: 1s
+  spark.dynamicAllocation.executorIdleTimeout: 2s
   spark.dynamicAllocation.schedulerBacklogTimeout: 1s
+  spark.dynamicAllocation.shuffleTracking.timeout: 2s
 """
-BURSTS = 3
+BURSTS = 2
 UNTIL_TOLD = """
 import sys
 from pathlib import Path
@@ -324,14 +325,17 @@ silver:
 
 
 @pytest.mark.parametrize("served", [True], indirect=True)
-def test_the_packaged_job_is_submitted_and_reads_over_tls(tmp_path: Path, master: str, served: str) -> None:
+def test_the_packaged_job_is_submitted_and_reads_over_tls(tmp_path: Path, s3: Proxy, master: str, served: str) -> None:
+    """It lands on object storage, as pods of Kubernetes do."""
     import pyspark
 
     from gateway.pipeline.jobs.java import find_java
+    from gateway.pipeline.jobs.job import read_job
     from gateway.pipeline.jobs.spark_session import write_package
+    from gateway.pipeline.jobs.warehouse import warehouse_of
 
     write_package(tmp_path / "mqgate-pipeline.zip")
-    given = {"url": served, "token": tmp_path / "token", "ca": tmp_path / "ca.pem", "lake": tmp_path / "lake"}
+    given = {"url": served, "token": tmp_path / "token", "ca": tmp_path / "ca.pem", "lake": f"s3://{BUCKET}/submitted"}
     (tmp_path / "job.yaml").write_text(SUBMITTED.format(**given))
     job = Path(__file__).parents[2] / "deploy/spark/job.py"
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", "PYSPARK_PYTHON": sys.executable}
@@ -346,6 +350,8 @@ def test_the_packaged_job_is_submitted_and_reads_over_tls(tmp_path: Path, master
         if done.returncode == 0 or "failed to connect back" not in done.stdout + done.stderr:
             break
     assert done.returncode == 0, done.stderr[-3000:] + done.stdout[:6000]
+    assert s3.seen, "the store of this test"
+    warehouse = warehouse_of(read_job(tmp_path / "job.yaml"))
     for table in ("bronze", "readings"):
-        found = seqs(tmp_path / "lake", table)
+        found = [row["seq"] for row in warehouse.rows(table)]
         assert (len(found), len(set(found))) == (MESSAGES, MESSAGES), table
