@@ -193,7 +193,8 @@ class ObjectStore:
             ]
 
         for one in sorted(self._asked(pages, f"list {prefix}"), key=lambda each: str(each["path"])):
-            yield StoredObject(one["path"], one["size"], one["last_modified"])
+            if one["path"] > after:  # Azure's listings begin with that very name, its emulator's with the first
+                yield StoredObject(one["path"], one["size"], one["last_modified"])
 
     def has(self, prefix: str) -> bool:
         """Whether there is any object below a prefix."""

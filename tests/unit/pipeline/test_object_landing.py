@@ -160,6 +160,19 @@ def test_a_batch_is_two_requests_of_the_driver(proxy: Proxy, job: Job) -> None:
     assert [one for one in asked if not one[1].endswith(".parquet")] == [("GET", BUCKET), ("PUT", "000000000002.json")]
 
 
+def test_listings_that_begin_too_early(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of Azure's emulator do: the name to begin after is not looked at."""
+    import obstore
+
+    listed = obstore.list
+    monkeypatch.setattr(obstore, "list", lambda store, prefix, **how: listed(store, prefix, **how | {"offset": None}))
+    landing = landing_of(job)
+    for number in range(4):
+        staged(landing, number).land()
+    assert landing_of(job).begin("q", 4, [("s", 0, 40)]) is None
+    assert seqs(job) == list(range(40))
+
+
 def test_what_a_delta_log_costs_a_batch_does_not_grow_with_it(proxy: Proxy, job: Job) -> None:
     deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install '.[delta]'")
     store = store_of(job)
