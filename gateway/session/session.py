@@ -116,6 +116,13 @@ class Session:
         """Whether a message would go out to the client at once."""
         return self.connection is not None and len(self.outflow.inflight) < self.outflow.window
 
+    @property
+    def takes_soon(self) -> bool:
+        """Whether its client is connected, and no more waits for it than it takes at once."""
+        outflow = self.outflow
+        waits = max(outflow.queued, self.stored - len(outflow.inflight))
+        return self.connection is not None and waits < outflow.window
+
     def is_due(self, now: float) -> bool:
         """Whether it has no connection and has expired."""
         return self.connection is None and 0 < self.ends_at <= now

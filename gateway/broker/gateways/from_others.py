@@ -189,9 +189,7 @@ class FromOthers:
         else:
             self.moves.last[forwarded.origin] = forwarded.number
             receivers = self._receivers(route, forwarded) if forwarded.direct else ()
-            groups, publication = groups_of(route, forwarded), forwarded.publication
-            if len(groups) < len(forwarded.groups):
-                self._give_on(groups, forwarded)
+            groups, publication = self._served(route, forwarded), forwarded.publication
             if publication.qos:
                 self.fan_out.deliver_to(route, receivers, groups, publication)
             else:  # at most once; and after what its publisher had been acknowledged before
@@ -201,8 +199,7 @@ class FromOthers:
 
     def _for_groups(self, route: Route, forwarded: Forwarded) -> None:
         """For a member of a shared subscription that has moved here, or for another one."""
-        groups = groups_of(route, forwarded)
-        self._give_on(groups, forwarded)
+        groups = self._served(route, forwarded)
         self.fan_out.deliver_to(route, (), groups, forwarded.publication)
 
     def _again(self, token: Token) -> None:
@@ -210,13 +207,21 @@ class FromOthers:
         self._handed_over.pop(token, None)
         self.arrived()
 
-    def _give_on(self, groups: list[Shared], forwarded: Forwarded) -> None:
-        """The last member here of a shared subscription has gone meanwhile."""
-        here = {group.name for group in groups}
+    def _served(self, route: Route, forwarded: Forwarded) -> list[Shared]:
+        """The shared subscriptions that are served here. Where the last member has gone meanwhile, or none takes it
+        now, it is passed on; of gateways where nobody does the last one keeps it. One whose members have too much to do
+        passes on only what comes from its publisher, so that a message does not go round where all have."""
+        others, publication = self.moves.to_others, forwarded.publication
         tried = () if forwarded.number else forwarded.to
+        here = {group.name: group for group in groups_of(route, forwarded)}
+        served: list[Shared] = []
         for name in forwarded.groups:
-            if name not in here:
-                self.moves.to_others.give(name, forwarded.publication, tried)
+            group = here.get(name)
+            if group is None:
+                others.give(name, publication, tried)
+            elif group.takes(anyhow=bool(tried)) or not others.pass_on(name, publication, tried):
+                served.append(group)
+        return served
 
     def _at_most_once(
         self, route: Route, receivers: Collection[Receiver], groups: list[Shared], publication: Publication
@@ -308,8 +313,7 @@ class FromOthers:
             )  # fmt: skip
             if peers:
                 self.moves.to_others.put(sorted(peers), mine._replace(groups=[]))
-        groups = groups_of(route, forwarded)
-        self._give_on(groups, forwarded)
+        groups = self._served(route, forwarded)
         self.fan_out.deliver_to(route, receivers, groups, forwarded.publication)
 
     def _lacks(self, session: Session, forwarded: Forwarded) -> bool:

@@ -57,7 +57,7 @@ class ToOthers:
         given: set[str] = set()
         for name, peers in route.shared_elsewhere.items():
             group = here.get(name)
-            present = group is not None and any(session.connection is not None for session in group.sessions)
+            present = group is not None and group.takes(anyhow=False)
             self._turn += 1
             turn = self._turn % (len(peers) + present)
             if turn < len(peers):
@@ -136,16 +136,21 @@ class ToOthers:
 
     def give(self, name: str, publication: Publication, tried: Collection[str] = ()) -> None:
         """To a member of a shared subscription at another gateway, in the open batch: here nobody is left of it. It has
-        no number, and `to` are those where nobody was."""
+        no number, and `tried` are those where nobody was."""
+        if not self.pass_on(name, publication, tried):
+            self.give_departed(name, publication, {*tried, self.instance})
+
+    def pass_on(self, name: str, publication: Publication, tried: Collection[str]) -> bool:
+        """The same while some are here; False: all gateways with members have been tried."""
         group = self.router.elsewhere.group(name)
         tried = {*tried, self.instance}
         peers = [] if group is None else [peer for peer in group.members if peer not in tried]
-        if peers:
-            self._turn += 1
-            peer = peers[self._turn % len(peers)]
-            self.put([peer], Forwarded(publication, to=sorted({*tried, peer}), groups=[name]))
-        else:
-            self.give_departed(name, publication, tried)
+        if not peers:
+            return False
+        self._turn += 1
+        peer = peers[self._turn % len(peers)]
+        self.put([peer], Forwarded(publication, to=sorted({*tried, peer}), groups=[name]))
+        return True
 
     def put(self, gateways: Collection[str], forwarded: Forwarded) -> None:
         """For these gateways, in the open batch."""

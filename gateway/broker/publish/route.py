@@ -73,6 +73,14 @@ class Shared:
             self._known[session] = self._receiver(session)
         return self._known[session]
 
+    def takes(self, *, anyhow: bool) -> bool:
+        """Whether a member here takes a message soon; `anyhow`: when its client comes to it, as long as that is
+        connected."""
+        return any(
+            (one.connection is not None if anyhow else one.takes_soon) and self.member(one) is not None
+            for one in self.sessions
+        )
+
     def members(self) -> Iterator[Receiver]:
         """All that may have the topic."""
         for session in self.sessions:

@@ -1,0 +1,87 @@
+"""Shared subscriptions whose members are at several gateways: those that can take a message now come first, wherever
+they are, as at one gateway."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from broker_harness import Device
+from several_brokers import Estate, Node
+
+GROUP = "$share/g/a"
+
+
+class Members:
+    """Three brokers."""
+
+    def __init__(self) -> None:
+        self.estate = Estate()
+        self.nodes = [self.estate.start() for _ in range(3)]
+        self.number = 0
+
+    def arrives(
+        self, name: str, node: Node, properties: dict[int, Any] | None = None, *, shares: bool = True
+    ) -> Device:
+        device = node.bench.device(5, name).connect(clean=False, properties=properties)
+        self.estate.settle(0.2)
+        if shares:
+            device.subscribe(GROUP, 2)
+        self.estate.settle(0.2)
+        device.take()
+        return device
+
+    def publishes(self, node: Node, qos: int, count: int) -> list[bytes]:
+        """Their payloads; some time later."""
+        self.number += 1
+        device = node.bench.device(5, f"p{self.number}").connect()
+        self.estate.settle(0.2)
+        payloads = [b"%d %d" % (self.number, at) for at in range(count)]
+        for packet_id, payload in enumerate(payloads, 1):
+            device.publish("a", payload, qos, packet_id if qos else 0)
+        self.estate.settle(0.5)
+        return payloads
+
+    def payloads(self, device: Device) -> list[bytes]:
+        return [packet[4] for packet in device.take() if packet[0] >> 4 == 3]
+
+
+@pytest.mark.parametrize("at", [0, 1, 2], ids=["where nobody is connected", "where one is", "where there is no member"])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_member_that_is_away_is_passed_over(at: int, qos: int) -> None:
+    members = Members()
+    away, here = members.arrives("away", members.nodes[0]), members.arrives("here", members.nodes[1])
+    away.disconnect()
+    members.estate.settle(0.2)
+    sent = members.publishes(members.nodes[at], qos, 6)
+    assert sorted(members.payloads(here)) == sent
+
+
+def test_a_member_that_acknowledges_nothing_does_not_get_what_others_can_take() -> None:
+    members = Members()
+    stuck = members.arrives("stuck", members.nodes[0], {0x21: 1})
+    here = members.arrives("here", members.nodes[1])
+    sent = [payload for node in members.nodes for payload in members.publishes(node, 1, 6)]
+    assert len(members.payloads(stuck)) == 1
+    assert len(members.payloads(here)) >= len(sent) - 2
+
+
+def test_what_comes_while_all_are_away_is_kept_for_one() -> None:
+    members = Members()
+    away = [members.arrives(f"away{at}", node) for at, node in enumerate(members.nodes)]
+    for device in away:
+        device.disconnect()
+    members.estate.settle(0.2)
+    sent = [payload for node in members.nodes for payload in members.publishes(node, 1, 4)]
+    back = [members.arrives(f"away{at}", node, shares=False) for at, node in enumerate(members.nodes)]
+    assert not any(device.wire.closed for device in back)
+    assert len(members.estate.rows["MQGATE.OUT"]) == len(sent)
+
+
+def test_what_all_have_too_much_of_stays() -> None:
+    members = Members()
+    stuck = [members.arrives(f"stuck{at}", node, {0x21: 1}) for at, node in enumerate(members.nodes)]
+    sent = [payload for node in members.nodes for payload in members.publishes(node, 1, 6)]
+    assert [len(members.payloads(device)) for device in stuck] == [1, 1, 1]
+    assert len(members.estate.rows["MQGATE.OUT"]) == len(sent)
+    assert not members.estate.rows["MQGATE.FORWARD"]
