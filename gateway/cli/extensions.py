@@ -12,6 +12,7 @@ EXTENSIONS = {
     "gateway.net._tls": "TLS",
     "gateway.net._frames": "WebSocket frames",
     "gateway.queue_manager.store._rows": "rows of the store",
+    "gateway.pipeline.decode._parts": "headers and payloads of the pipeline",
     "gateway.backends.ibm._calls": "calls to IBM MQ",
 }
 """By module, what each does; as pyproject.toml lists them."""

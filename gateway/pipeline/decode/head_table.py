@@ -144,6 +144,10 @@ class HeadTable:
         identifiers and the like that are in no head."""
         return self._arrays[name]
 
+    def whole(self, name: str) -> pa.Array:
+        """A column over the decoded heads, also where all are the same."""
+        return self._whole[name]
+
     # ---- what stays
 
     def keep(self) -> None:

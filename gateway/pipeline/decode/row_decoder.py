@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gateway.pipeline.decode.arrays import WHOLE, Array, front, groups, identifiers, in_place, override, whole_data
+from gateway.pipeline.decode.arrays import WHOLE, Array, front, identifiers, override, whole_data
 from gateway.pipeline.decode.columns import MessageColumn, arrow_schema, arrow_type, columns_of
 from gateway.pipeline.decode.head_table import MOST_DECODED, UNDECODED, HeadTable, identity_columns, said_by_any
+from gateway.pipeline.decode.message_parts import headers, payloads
 from gateway.pipeline.decode.varying_headers import decode_varying
 from gateway.pipeline.decode.volatile_values import VolatileValues, restored
 from gateway.pipeline.journal.chunks import Chunk
@@ -33,7 +34,6 @@ FEW_HEADS = 256
 """This many new heads are decoded one by one without looking for what they have in common."""
 OVERRIDDEN = {"msg_id": "_msg_id", "correl_id": "_correl_id", "put_ts": "_put_micros", "backout_count": "_backouts"}
 """Columns for which a row's own value overrides its head's."""
-PACKET_ID_CLOSE = b"</msgId></mqtt>"
 
 
 class RowDecoder:
@@ -99,7 +99,7 @@ class RowDecoder:
         found: Found = {}
         if {"payload", "headers"} & self._names:
             skips = table.array("_skip")[of_row]
-            payload = cut(chunk.bodies, skips) if skips.any() else chunk.bodies
+            payload = payloads(chunk.bodies, skips)
             if payload is None:
                 return None
             found["payload"] = payload
@@ -189,8 +189,10 @@ class RowDecoder:
     def _make_headers(self, chunk: Chunk, found: Found) -> pa.Array:
         """The bytes between descriptor and payload; from the lengths alone where the heads tell them."""
         if "_skips" in found:
-            inside = self._inside(chunk, found)
             skips = found["_skips"]
+            if skips.any() and "_index" in found:
+                return headers(self._table.whole("_inside"), found["_index"].to_numpy(), chunk.bodies, skips)
+            inside = self._inside(chunk, found)
             return pc.binary_join_element_wise(inside, front(chunk.bodies, skips), b"") if skips.any() else inside
         data = whole_data(chunk, np.arange(chunk.rows))
         lengths = pc.subtract(pc.binary_length(data), pc.binary_length(found["payload"])).to_numpy()
@@ -202,30 +204,6 @@ def decoder_of(queue_manager: str, names: tuple[str, ...]) -> RowDecoder:
     """This process's decoder for these columns. Spark keeps its workers from batch to batch, and a fleet's heads
     are the same in each of them: decoding a thousand of them costs as much as reading a hundred thousand rows."""
     return RowDecoder(queue_manager, columns_of(names))
-
-
-def cut(bodies: pa.Array, skips: Array) -> pa.Array | None:
-    """Bodies without their first bytes; None unless these bytes are a packet identifier in all bodies."""
-    if skips.min() == skips.max():
-        skip = int(skips[0])
-        return pc.binary_slice(bodies, skip, WHOLE) if only_packet_ids(pc.binary_slice(bodies, 0, skip)) else None
-    parts, order = [], []
-    for skip, rows in groups(skips):
-        some = bodies if len(rows) == len(bodies) else bodies.take(pa.array(rows))
-        if skip and not only_packet_ids(pc.binary_slice(some, 0, skip)):
-            return None
-        parts.append(pc.binary_slice(some, skip, WHOLE) if skip else some)
-        order.append(rows)
-    return in_place(parts, order)
-
-
-def only_packet_ids(tails: pa.Array) -> bool:
-    """Whether each of these ends of headers has nothing but the packet identifier."""
-    try:
-        left = pc.ascii_trim(tails.cast(pa.string()), characters="0123456789 ")
-    except pa.ArrowInvalid:
-        return False
-    return bool(pc.unique(left).to_pylist() == [PACKET_ID_CLOSE.decode()])
 
 
 LEAST_SEEN = 8
