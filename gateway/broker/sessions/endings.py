@@ -83,7 +83,8 @@ class Endings:
     # -- connections --
 
     def disconnect(self, connection: Connection, packet: Any) -> None:
-        """The client leaves: its will is not published, unless it says otherwise [MQTT-3.14.4-3]."""
+        """The client leaves: its will is not published if it leaves in order [MQTT-3.14.4-3]. Any other reason, one of
+        an error too, leaves the will to be published [MQTT-3.1.2-8]."""
         context, session, record = self.context, connection.session, packet[1]
         if connection.state == ONLINE:
             wanted = record.properties.get(prop.SESSION_EXPIRY_INTERVAL)
@@ -94,7 +95,7 @@ class Endings:
                     )
                     return
                 session.expiry = min(wanted, context.limits.session_expiry_max)
-            if record.reason != reasons.DISCONNECT_WITH_WILL:
+            if record.reason == reasons.SUCCESS:
                 self.wills.drop(session)
         self._close_when_committed(connection)
 
