@@ -35,6 +35,8 @@ REFUSED: dict[int, SubscribeReason] = {
 }
 DEEP, LONG = 10, 256
 """Filters up to so many levels and characters are not counted."""
+_ACK_HEAD = 1 + 4 + 2 + 1
+"""Bytes of a SUBACK before its reasons, at most: type, length, packet identifier, no properties."""
 
 
 class _Room:
@@ -94,6 +96,8 @@ class SubscribeHandler:
         retained: list[tuple[Subscription, int]] = []
         if any(self._malformed(connection, wanted.filter) for wanted in record.subscriptions):
             return  # none of it holds
+        if self._unanswerable(connection, len(record.subscriptions)):
+            return
         room = _Room(session.subscriptions)
         for wanted in record.subscriptions:
             problem, new = self._granted(connection, wanted, identifier, room)
@@ -200,6 +204,16 @@ class SubscribeHandler:
         self.context.protocol_error(connection, MalformedPacket(text))
         return True
 
+    def _unanswerable(self, connection: Connection, filters: int) -> bool:
+        """Whether the client's Maximum Packet Size leaves no room for SUBACK or UNSUBACK of so many filters: it is told
+        that, and nothing changes [MQTT-3.1.2-24]."""
+        most = connection.session.outflow.max_packet
+        if filters + _ACK_HEAD <= most or len(writer.encode_suback(V5, Suback(1, [0] * filters))) <= most:
+            return False
+        text = "your Maximum Packet Size leaves no room for the answer: name fewer filters at once"
+        self.context.refuse(connection, reasons.PACKET_TOO_LARGE, "packet_too_large", text)
+        return True
+
     def add(self, session: Session, wanted: Subscription, identifier: int) -> bool:
         """Make it effective; True when the filter is new."""
         undo = self.context.batch.undo
@@ -300,6 +314,8 @@ class SubscribeHandler:
         context, session = self.context, connection.session
         answers = []
         if any(self._malformed(connection, filter_) for filter_ in record.filters):
+            return
+        if self._unanswerable(connection, len(record.filters)):
             return
         for filter_ in record.filters:
             subscribed, ended = filter_ in session.subscriptions, True
