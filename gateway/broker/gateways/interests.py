@@ -40,6 +40,8 @@ class Interests:
         self.write = write
         self._own: dict[str, int] = {}
         """How many of this gateway's clients subscribe to each filter."""
+        self._changes: dict[str, bool] = {}
+        """Filters that the others have still to be told of, and whether they are wanted now."""
         self.told: set[str] = set()
         """Gateways that know all of `_own`."""
         self._unconfirmed: dict[str, int] = {}
@@ -60,20 +62,39 @@ class Interests:
             self._own.pop(filter_, None)
             self._unconfirmed.pop(filter_, None)
         if before <= 0 < after:
-            self._tell_all("add", filter_)
+            self._note(filter_, wanted=True)
             if self.told:
                 self._unconfirmed[filter_] = self._number + 1
         elif after <= 0 < before:
-            self._tell_all("drop", filter_)
+            self._note(filter_, wanted=False)
 
-    def _tell_all(self, what: str, filter_: str) -> None:
-        for peer in sorted(self.told):
-            self.write(peer, {"kind": "interest", what: [filter_]})
+    def _note(self, filter_: str, *, wanted: bool) -> None:
+        """To be told to all others with what follows, many in one message: at the latest when this batch is committed,
+        and before anything else that is written to them."""
+        if not self.told:
+            return
+        if not self._changes:
+            self.context.batch.after.append(self.write_changes)
+        if self._changes.get(filter_, wanted) is wanted:
+            self._changes[filter_] = wanted
+        else:
+            del self._changes[filter_]  # as they know it
+
+    def write_changes(self) -> None:
+        """Tell the others what has changed."""
+        if not self._changes:
+            return
+        changes, self._changes = self._changes, {}
+        for what, wanted in (("add", True), ("drop", False)):
+            for page in _pages([filter_ for filter_, now in changes.items() if now is wanted]):
+                for peer in sorted(self.told):
+                    self.write(peer, {"kind": "interest", what: page})
 
     def introduce(self, peer: str) -> None:
         """Tell a gateway all filters, the first time it is heard of."""
         if peer == self.instance or peer in self.told:
             return
+        self.write_changes()
         self.told.add(peer)
         for page in _pages(self._own):
             self.write(peer, {"kind": "interest", "add": page})

@@ -338,6 +338,7 @@ class Ownership:
             self.on_message(message)
 
     def _write(self, to: str, message: Message) -> None:
+        self.interests.write_changes()  # whatever is said refers to what has been said before
         head = self.router.state_head(encode_json(message | {"from": self.instance}))
         self.context.batch.put_state(GATEWAYS, message_key(to), head, b"")
 
