@@ -94,6 +94,31 @@ def test_no_table_is_cut_off_on_a_wide_screen(opened: Any, well: Any) -> None:
         assert max(opened.evaluate(widths)) <= 0, section
 
 
+def test_long_names_and_large_numbers_have_room(opened: Any, well: Any) -> None:
+    def renamed(route: Any) -> None:
+        body = route.fetch().text().replace('"TELEMETRY.LIMA"', '"TELEMETRY.A.RATHER.LONG.QUEUE.NAME.OF.48.CHARS01"')
+        route.fulfill(body=body, content_type="application/json")
+
+    opened.route("**/api/v1/queues*", renamed)
+    visit(opened, well, "queues")
+    opened.wait_for_selector("a:has-text('48.CHARS01')")
+    widths = "[...document.querySelectorAll('.scroll')].map((one) => one.scrollWidth - one.clientWidth)"
+    assert max(opened.evaluate(widths)) <= 0
+    opened.evaluate("document.querySelectorAll('nav .count').forEach((one) => { one.textContent = '99+'; })")
+    room = """[...document.querySelectorAll('nav a:not([hidden]) .count')].map((one) =>
+        one.parentElement.getBoundingClientRect().right - one.getBoundingClientRect().right)"""
+    assert min(opened.evaluate(room)) >= 8
+    opened.unroute_all(behavior="ignoreErrors")
+
+
+def test_the_head_of_a_narrow_page_is_one_line_beside_problems(opened: Any, well: Any) -> None:
+    opened.set_viewport_size({"width": 400, "height": 800})
+    visit(opened, well, "dead-letters")
+    opened.wait_for_selector("header .badge")
+    opened.evaluate("document.querySelector('header .badge').textContent = '12 problems'")
+    assert opened.evaluate("document.querySelector('header').offsetHeight") <= 60
+
+
 @pytest.mark.parametrize(("scheme", "sections"), [("light", SECTIONS), ("dark", ["overview", "clients", "try"])])
 def test_axe_finds_nothing_that_keeps_anybody_out(chromium: Any, well: Any, scheme: str, sections: list[str]) -> None:
     size = {"width": 1280, "height": 900}
@@ -470,7 +495,7 @@ def test_gateways_are_listed_with_their_leases_and_lead_to_their_pages(opened: A
     assert opened.locator("a:text-is('gate-1')").count() == 0, "one is there already"
     row = opened.locator("tr", has_text="c1b2c3d4e5f60718293a4b5c")
     assert "lease not renewed" in row.inner_text()
-    assert "9 of 10\u00a0s" in row.inner_text()
+    assert "9\u00a0of\u00a010\u00a0s" in row.inner_text()
 
 
 def test_a_client_is_disconnected_and_purged(opened: Any, well: Any) -> None:

@@ -143,7 +143,7 @@ async function headline() {
     const now = await call("/overview");
     const wrong = now.problems.length + now.last_reload.findings.length;
     const kind = now.draining || (now.ready && wrong) ? "warn" : now.ready ? "good" : "bad";
-    put(state, badge(now.draining ? "draining" : !now.ready ? "not ready" : wrong ? `ready, ${format.many(wrong, "problem")}` : "ready", kind));
+    put(state, badge(now.draining ? "draining" : !now.ready ? "not ready" : wrong ? [h("span", { class: "unless-narrow" }, "ready, "), format.many(wrong, "problem")] : "ready", kind));
     mark("dead-letters", now.dead_letters, "dead letter");
     mark("overview", wrong, "problem");
   } catch (error) {

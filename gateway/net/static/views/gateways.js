@@ -25,7 +25,7 @@ function named(one) {
 
 const heard = (one) => (one.own || one.heard === null ? null : `heard of ${format.ago(one.heard)}`);
 
-const lease = (one) => (one.own || one.lease_age === null ? "–" : `${Math.round(one.lease_age)} of ${Math.round(one.lease_seconds)}\u00a0s`);
+const lease = (one) => (one.own || one.lease_age === null ? "–" : `${Math.round(one.lease_age)}\u00a0of\u00a0${Math.round(one.lease_seconds)}\u00a0s`);
 
 const counted = (name) => ({ cell: (one) => format.count(one[name]), value: (one) => one[name] ?? -1, number: true });
 

@@ -172,7 +172,7 @@ export function one(target, name, page, every) {
     if (!altering.children.length) put(altering, ALTERABLE.filter(([key]) => key in queue.attributes).map(([key, title, number]) => field(title, h("input", { name: key, value: queue.attributes[key], type: number ? "number" : "text", min: number ? 0 : null }))), h("div", { class: "bar wide" }, h("button", {}, "Alter")));
     put(facts, pairs({
       Type: queue.type === "local" ? `${queue.type}, ${queue.role.replace("_", " ")}` : `${queue.type} of ${queue.target}`,
-      Depth: queue.depth === null ? "–" : `${format.count(queue.depth)}${queue.max_depth ? ` of ${format.count(queue.max_depth)}` : ""}`, Oldest: format.seconds(queue.oldest_seconds),
+      Depth: queue.depth === null ? "–" : h("span", {}, `${format.count(queue.depth)}${queue.max_depth ? ` of ${format.count(queue.max_depth)}` : ""} `, queue.max_depth && queue.depth >= queue.max_depth ? badge("full", "bad") : null), Oldest: format.seconds(queue.oldest_seconds),
       Open: `${queue.open_input ?? "–"} for input, ${queue.open_output ?? "–"} for output`,
       Allowed: h("span", {}, badge(queue.put_allowed ? "put" : "put inhibited", queue.put_allowed ? "good" : "bad"), " ", badge(queue.get_allowed ? "get" : "get inhibited", queue.get_allowed ? "good" : "bad")),
       Rules: queue.rules.length ? h("span", {}, ruleLinks(queue.rules)) : "–", Description: queue.description || "–",

@@ -28,7 +28,7 @@ export default function settings(target, _rest, page, every) {
   const total = h("p", { class: "soft", role: "status" });
   const table = new Table("Secrets are masked.", [
     { title: "Setting", node: (each) => h("span", { class: "stack" }, h("code", {}, breakable(each.key)), h("small", {}, marked(each.description))), value: (each) => each.key },
-    { title: "Value", cell: (each) => shown(each.value), mono: true },
+    { title: "Value", cell: (each) => shown(each.value), mono: true, wide: true },
     { title: "From", cell: (each) => each.origin },
     { title: "On reload", cell: (each) => (each.reloadable ? "takes effect" : "needs a restart") },
   ], { key: (each) => each.key, empty: "No setting matches." });
