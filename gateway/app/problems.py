@@ -106,4 +106,5 @@ def why_refused(parts: Parts, queue: str) -> str:
             return "put is inhibited (`ALTER QLOCAL(...) PUT(ENABLED)`)"
         if row.depth is not None and row.max_depth is not None and row.depth >= row.max_depth:
             return f"it is full ({counted(row.depth, 'message')}): its consumer is behind"
-    return f"it refuses: {parts.engine.failures.last_text}"
+    said = [one.why for address, one in parts.engine.parking.waiting.items() if address.queue == queue and one.why]
+    return f"it refuses: {said[0] if said else parts.engine.failures.last_text}"

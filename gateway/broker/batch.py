@@ -13,11 +13,13 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.broker.marks import Mark
-from gateway.ports.batch import Address, Moves, Puts, Replace, Takes, Token, Unit
+from gateway.broker.moves import add_moves
+from gateway.ports.batch import Address, Puts, Replace, Takes, Token, Unit
 from gateway.ports.state_queues import STAGED, WILLS
 
 if TYPE_CHECKING:
     from gateway.broker.marks import Released
+    from gateway.broker.moves import Move
     from gateway.broker.undo import Undo
     from gateway.ports.failure_policy import Policy
     from gateway.session.connection import Connection
@@ -226,53 +228,6 @@ class LinkedRuns(NamedTuple):
             yield LinkedRows(rows, self.connection)
 
 
-class Move(NamedTuple):
-    """Consecutive messages of a staged run that are moved to their queue."""
-
-    run: StagedRun
-    first: int
-    rows: int
-    policy: Policy
-    connection: Connection
-
-    @property
-    def tokens(self) -> Sequence[Token]:
-        """Of these messages."""
-        return self.run.tokens[self.first : self.first + self.rows]
-
-    @property
-    def bodies(self) -> list[bytes]:
-        """Of these messages."""
-        return self.run.bodies[self.first : self.first + self.rows]
-
-    @property
-    def size(self) -> int:
-        """Bytes of these messages."""
-        run = self.run
-        bodies = run.size if self.rows == len(run.ids) else sum(map(len, self.bodies))
-        return bodies + self.rows * len(run.head)
-
-
-def _add_moves(moves: Iterable[Move], session: Session, unit: Unit) -> None:
-    """Add them to a unit of work: neighbours that go to the same queue as one."""
-    for move in moves:
-        queue, manager, priority = move.run.address[:3]
-        longest, tokens = len(move.run.head) + move.run.longest, move.tokens
-        last = unit.moves[-1] if unit.moves else None
-        if (
-            last is not None
-            and isinstance(tokens, range)
-            and isinstance(last.tokens, range)
-            and last.tokens.stop == tokens.start
-            and (last.key, last.to_queue, last.to_queue_manager, last.to_priority)
-            == (session.staged_key, queue, manager, priority)
-        ):
-            last.tokens, last.longest = range(last.tokens.start, tokens.stop), max(last.longest, longest)
-        else:
-            key = session.staged_key
-            unit.moves.append(Moves(STAGED, key, tokens, queue, manager, to_priority=priority, longest=longest))
-
-
 class Batch:
     """One batch on its way to a commit."""
 
@@ -476,6 +431,15 @@ class Batch:
             if self.destinations.get(destination.address) is destination:
                 self.without(destination, rows)
 
+    def move_rows(self, into: Batch, destination: Destination, first: int) -> None:
+        """Move the rows of a destination from `first` on, none of which is linked to others."""
+        rows = range(first, destination.rows)
+        self._copy_rows(into, destination, list(rows))
+        target = into.destinations[destination.address]
+        target.contributors |= destination.contributors
+        target.unanswered |= destination.unanswered
+        self.without(destination, rows)
+
     def _move_whole(self, into: Batch, destination: Destination) -> None:
         into.destinations[destination.address] = self.destinations.pop(destination.address)
         into.rows += destination.rows
@@ -566,7 +530,7 @@ class Batch:
             list(self.replaces.values()),
         )
         for session, moves in self.moves.items():
-            _add_moves(moves, session, unit)
+            add_moves(moves, session, unit)
         return unit
 
 
@@ -574,8 +538,8 @@ class Parked:
     """A parked destination with the rows that are linked to it: a unit of work of its own, tried again and again."""
 
     __slots__ = (
-        "address", "away", "batch", "connections", "count", "done", "inflight", "policy", "released", "since",
-        "successor", "tries", "unanswered",
+        "address", "away", "batch", "connections", "count", "done", "halved", "inflight", "part", "policy", "released",
+        "since", "successor", "tries", "unanswered", "why",
     )  # fmt: skip
 
     def __init__(self, address: Address, policy: Policy, now: float) -> None:
@@ -596,4 +560,10 @@ class Parked:
         self.away = False
         """Its queue manager was away at the last attempt."""
         self.successor: Parked | None = None
+        self.part = False
+        """What was cut off what goes before it, as its queue had no room for both."""
+        self.halved = False
+        """The rest was cut off since the last pause: this is tried at once."""
+        self.why = ""
+        """What its queue said last."""
         self.done = False

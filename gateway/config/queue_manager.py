@@ -52,8 +52,8 @@ class Embedded(Part):
     segment_bytes: Size | None = Field(
         default=None,
         ge=2**20,
-        description="Size of a journal segment; without it a thirty-second of the room there is, from 1MiB to 64MiB. Five "
-        "are on disk from the start.",
+        description="Size of a journal segment; five are on disk from the start. Without it a thirty-second of "
+        "the room there is, from 1MiB to 64MiB.",
     )
     max_bytes: Size | None = Field(
         default=None,

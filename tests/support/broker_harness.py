@@ -52,6 +52,8 @@ class Queues:
         self.commits = 0
         self.refusing: dict[str, int] = {}
         """Queues that refuse puts, and with which reason."""
+        self.room: dict[str, int] = {}
+        """MAXDEPTH of queues that have one: a unit of work that does not fit whole is refused with 2053."""
         self.consumed: dict[str, Callable[[], None]] = {}
         self.backouts: dict[str, Backout] = {}
         self.subscribed: dict[str, str] = {}
@@ -73,6 +75,10 @@ class Queues:
             done(unit, Outcome())
             return True
         refused = [(at, self.refusing[puts.queue]) for at, puts in enumerate(unit.puts) if puts.queue in self.refusing]
+        for name, room in self.room.items():
+            there = [(at, len(puts.heads)) for at, puts in enumerate(unit.puts) if puts.queue == name]
+            if there and sum(rows for _, rows in there) + self.depth(name) > room:
+                refused.append((there[0][0], 2053))
         if refused:
             done(unit, Outcome([Failure(at, reason, "refused by the bench") for at, reason in refused]))
             return True

@@ -16,9 +16,10 @@ from gateway.bridge.form import Form, JsonCell, PacketIdCell, TimeCell, UserCell
 from gateway.bridge.inbound import timestamp
 from gateway.bridge.mqtt5 import escape_name
 from gateway.bridge.payload import Body
-from gateway.broker.batch import Columns, Destination, LinkedRuns, Move
+from gateway.broker.batch import Columns, Destination, LinkedRuns
 from gateway.broker.deliver.fan_out import most_of
 from gateway.broker.limits import Limits
+from gateway.broker.moves import Move
 from gateway.broker.publish.columns import length_of
 from gateway.broker.publish.route import FastPath, Route
 from gateway.broker.publish.taking import PUBLISH, Arrived, Rest, take_in_python

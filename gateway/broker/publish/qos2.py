@@ -30,9 +30,9 @@ from gateway.session.session import STAGED_ID
 from gateway.session.staged_run import StagedRun
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import Move
     from gateway.broker.context import Context
     from gateway.broker.marks import Released
+    from gateway.broker.moves import Move
     from gateway.broker.publish.publications import Publications
     from gateway.broker.publish.route import Route
     from gateway.broker.publish.router import Router

@@ -22,6 +22,7 @@ from gateway.broker.publish.route import DEAD_LETTER_POLICY
 from gateway.broker.refused import restaging
 from gateway.broker.undo import Undo
 from gateway.errors import MQError, Refused
+from gateway.mq import constants as mq
 from gateway.mq.constants import name_of_reason
 from gateway.mq.reason_policy import TOO_LONG, Action, action_for, concerns_destination, policy_for
 from gateway.mqtt import reasons
@@ -189,9 +190,9 @@ class Failures:
             context.resubmit(batch)
             return
         failure = next(one for one in outcome.failures if not one.elsewhere)
-        if not failure.away:  # that was counted when it was parked, and nothing has been tried
+        if not failure.away and not parked.halved:  # counted when it was parked, and nothing was tried; or just now
             self._count(unit, failure)
-        self.last_text = f"{name_of_reason(failure.reason)}: {failure.text}"
+        self.last_text = parked.why = f"{name_of_reason(failure.reason)}: {failure.text}"
         destination, policy = None, parked.policy
         if failure.puts >= 0:
             destination = batch.destinations.get(Address.of(unit.puts[failure.puts]))
@@ -203,6 +204,9 @@ class Failures:
             if destination.address != parked.address:
                 policy = destination.policies[0][1]
             if judged and not self._settled(batch, destination, failure, parked.tries):
+                context.resubmit(batch)
+                return
+            if judged and failure.reason == mq.MQRC_Q_FULL and self.parking.halve(parked, destination):
                 context.resubmit(batch)
                 return
         doublings = 0 if parked.away else min(parked.tries, 16)  # a target that is away is asked nothing

@@ -14,6 +14,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from gateway.bridge.segments import is_further
 from gateway.broker import books
 from gateway.broker.batch import Batch, LinkedRows, Parked, Row
 from gateway.broker.context import Context
@@ -118,12 +119,13 @@ class Parking:
                 batch.queued_after.setdefault(after, []).append(link)
 
     def _open(self, parked: Parked) -> Parked:
-        """Where more can be added: the successor of an attempt that is under way."""
-        if not parked.inflight:
-            return parked
-        if parked.successor is None:
+        """Where more can be added: at the end, behind an attempt that is under way."""
+        while parked.successor is not None:
+            parked = parked.successor
+        if parked.inflight:
             parked.successor = Parked(parked.address, parked.policy, self.context.scheduler.now())
-        return parked.successor
+            return parked.successor
+        return parked
 
     def _move(
         self, batch: Batch, parked: Parked, destination: Destination | None, links: Sequence[LinkedRows] = ()
@@ -216,12 +218,42 @@ class Parking:
 
     def refused(self, parked: Parked, wait: float) -> None:
         """Wait again after an attempt that was refused, together with what has come meanwhile."""
-        parked.inflight = False
+        parked.inflight = parked.halved = False
         parked.tries += 1
-        successor, parked.successor = parked.successor, None
-        if successor is not None:
+        successor = parked.successor
+        if successor is not None and not successor.part:  # there is room for less: what was cut off stays so
+            parked.successor = None
             self._append(parked, successor)
         self._later(parked, wait)
+
+    def halve(self, parked: Parked, destination: Destination) -> bool:
+        """Its queue has no room for all of it, which would never fit in one unit of work where more waits than
+        MAXDEPTH: leave the first half for the next attempt, and let the rest follow. False: it is one message, or some
+        belong to publications with several destinations. Acknowledgements wait for all parts: who has published which
+        row is not noted."""
+        batch, cut = parked.batch, destination.rows // 2
+        while cut and destination.segmented and is_further(destination.puts.heads[cut]):
+            cut -= 1
+        if not cut or batch.linked or len(batch.destinations) > 1:
+            return False
+        rest = Parked(parked.address, parked.policy, parked.since)
+        rest.part, rest.tries, rest.why, rest.successor = True, parked.tries, parked.why, parked.successor
+        batch.move_rows(rest.batch, destination, cut)
+        rest.count, rest.unanswered = rest.batch.rows, min(parked.unanswered, rest.batch.rows)
+        parked.count -= rest.count
+        parked.unanswered -= rest.unanswered
+        moved = {mark.released for one in rest.batch.destinations.values() for mark in one.marks.values()}
+        rest.released = [one for one in parked.released if one in moved]
+        parked.released = [one for one in parked.released if one not in moved]
+        rest.batch.pending, batch.pending = batch.pending, {}
+        rest.batch.released, batch.released = batch.released, {}
+        rest.connections = set(parked.connections)
+        for connection in parked.connections:
+            for waits_for, _ in self.deferred.get(connection, ()):
+                if parked in waits_for:
+                    waits_for[:] = [*(one for one in waits_for if not one.done), rest]
+        parked.successor, parked.halved = rest, True
+        return True
 
     def _append(self, parked: Parked, successor: Parked) -> None:
         successor.batch.move_to(parked.batch, tuple(successor.batch.destinations.values()))
@@ -254,6 +286,8 @@ class Parking:
         successor = parked.successor
         if successor is not None:
             self.waiting[parked.address] = successor
+            if successor.part:  # the patience of a rule is for all parts together
+                successor.tries = max(successor.tries, parked.tries)
             self.retry(successor)
         else:
             self.waiting.pop(parked.address, None)

@@ -32,9 +32,12 @@ def wait_for_queue(router: Router, batch: Batch, released: Released, parked: Par
 
     def committed() -> None:
         anew = (session, packet_id, session.staged_tokens.pop(packet_id))
-        parked.batch.take(STAGED, session.staged_key, anew[2])
-        parked.released[parked.released.index(released)] = anew
-        parked.batch.rename_released(released, anew)
+        holder = parked
+        while released not in holder.released and holder.successor is not None:  # cut off meanwhile
+            holder = holder.successor
+        holder.batch.take(STAGED, session.staged_key, anew[2])
+        holder.released[holder.released.index(released)] = anew
+        holder.batch.rename_released(released, anew)
         _keep_name(session, anew[2], name)
 
     name = _stage(router, batch, released)

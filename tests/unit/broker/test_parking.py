@@ -392,3 +392,73 @@ def test_of_dead_letters_one_is_named_with_client_topic_and_queue() -> None:
     assert bench.engine.context.counters.examples.take("dlq_messages", series) == [
         {"client_id": "line-7", "topic": "lost/x", "queue": "LOST.Q"}
     ]
+
+
+@pytest.mark.parametrize(("qos", "room"), [(1, 1), (1, 4), (1, 7), (2, 1), (2, 5)])
+def test_more_than_a_queue_may_hold_goes_as_room_comes(qos: int, room: int) -> None:
+    """All of it in one unit of work would never fit: in order, once each, and acknowledged when all of a device is
+    there."""
+    bench = Harness(MAPPING.replace("times: 2, ", "").replace("THEN", "hold"))
+    devices = [bench.device(4, f"d{number}").connect() for number in range(3)]
+    bench.queues.refusing["FIRST.Q"] = FULL
+    for number in range(1, 9):
+        for device in devices:
+            device.publish("first", b"%d of %s" % (number, device.client_id.encode()), qos, number)
+            if qos == 2:
+                release(device, number)
+    for device in devices:
+        device.take()
+    del bench.queues.refusing["FIRST.Q"]
+    bench.queues.room["FIRST.Q"] = room
+    seen: list[bytes] = []
+    for _ in range(200):
+        bench.advance(5)
+        found = bodies(bench, "FIRST.Q")
+        assert len(found) <= room
+        balance(bench)
+        seen += found
+        bench.queues.rows["FIRST.Q"].clear()
+        if len(seen) == 24:
+            break
+        devices[0].publish("second", b"goes on", 0)
+    assert len(seen) == 24
+    for device in devices:
+        own = [body for body in seen if body.endswith(device.client_id.encode())]
+        assert own == sorted(own), "in order"
+        kinds = [kind for kind, _ in acks(device)]
+        assert kinds.count(PUBACK if qos == 1 else PUBCOMP) == 8
+    assert not bench.engine.parking.waiting
+    assert not bench.engine.parking.deferred
+    assert (bench.engine.parking.rows, bench.engine.parking.unanswered) == (0, 0)
+
+
+def test_what_comes_while_parts_wait_stays_behind_them() -> None:
+    bench = Harness(MAPPING.replace("times: 2, ", "").replace("THEN", "hold"))
+    device = bench.device(4, "d").connect()
+    bench.queues.room["FIRST.Q"] = 2
+    for number in range(1, 8):
+        device.publish("first", b"%d" % number, 1, number)
+    bench.advance(5)
+    for number in range(8, 13):
+        device.publish("first", b"%d" % number, 1, number)
+    seen: list[bytes] = []
+    for _ in range(40):
+        seen += bodies(bench, "FIRST.Q")
+        bench.queues.rows["FIRST.Q"].clear()
+        bench.advance(5)
+    assert seen == [b"%d" % number for number in range(1, 13)]
+    assert sorted(acks(device)) == [(PUBACK, number) for number in range(1, 13)]
+    balance(bench)
+
+
+def test_patience_that_is_used_up_is_so_for_all_parts() -> None:
+    bench = Harness(MAPPING.replace("THEN", "dead_letter"))
+    device = bench.device(4, "d").connect()
+    bench.queues.room["FIRST.Q"] = 2
+    for number in range(1, 12):
+        device.publish("first", b"%d" % number, 1, number)
+    bench.advance(30)
+    assert len(bodies(bench, "FIRST.Q")) == 2
+    assert bench.engine.parking.held() == {}
+    assert sorted(acks(device)) == [(PUBACK, number) for number in range(1, 12)]
+    balance(bench)
