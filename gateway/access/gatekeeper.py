@@ -367,7 +367,9 @@ class Gatekeeper:
 
     def may_publish(self, listener: str, client_id: str, user: str | None, topic: str) -> bool:
         """Whether this client may publish to `topic`."""
-        return self._policy.acl.may_publish(listener, client_id, user, topic, self._lists(client_id, user))
+        policy = self._policy
+        lists = self._lists(client_id, user) if policy.gives else None
+        return policy.acl.may_publish(listener, client_id, user, topic, lists)
 
     def may_subscribe(self, listener: str, client_id: str, user: str | None, filter_: str) -> bool:
         """Whether this client may subscribe to `filter_`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -44,16 +44,16 @@ class Policy:
     guesses: Guessing
     managed: bool
     """Whether users are managed while the gateway runs."""
+    gives: bool = field(init=False)
+    """Whether a login may say what its client may publish and subscribe."""
+
+    def __post_init__(self) -> None:
+        self.gives = self.tokens.give or self.managed or any(one.name == "webhook" for one in self.methods)
 
     @property
     def checked(self) -> bool:
         """Whether there is anything to check a user's password or token with."""
         return bool(self.methods or self.tokens)
-
-    @property
-    def gives(self) -> bool:
-        """Whether a login may say what its client may publish and subscribe."""
-        return self.tokens.give or self.managed or any(one.name == "webhook" for one in self.methods)
 
     @property
     def threads(self) -> int:

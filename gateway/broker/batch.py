@@ -18,6 +18,7 @@ from gateway.ports.batch import Address, Puts, Replace, Takes, Token, Unit
 from gateway.ports.state_queues import STAGED, WILLS
 
 if TYPE_CHECKING:
+    from gateway.broker.columns import Columns, Mixed
     from gateway.broker.marks import Released
     from gateway.broker.moves import Move
     from gateway.broker.undo import Undo
@@ -40,29 +41,6 @@ if TYPE_CHECKING:
     first of their rows, and how many they are."""
 
 _first = itemgetter(0)
-
-
-class Columns:
-    """Where the rows of routes with one address and policy are appended: the columns of the open batch's destination
-    with this address, as long as they are open. A batch closes them when it is submitted."""
-
-    __slots__ = ("address", "answered", "bodies", "destination", "heads", "owners", "policy", "released")
-
-    def __init__(self, address: Address, policy: Policy, *, answered: bool) -> None:
-        self.address = address
-        self.policy = policy
-        self.answered = answered
-        """Whether publishers wait for an answer: QoS 0 has columns of its own, because a batch notes who waits."""
-        self.heads: Any = None
-        """A list; None, like the next three: they are not open."""
-        self.bodies: Any = None
-        """A list."""
-        self.owners: Any = None
-        """Who has published there: a set of connections."""
-        self.released: Any = None
-        """Rows that release staged messages: a list of `ReleasedRows`."""
-        self.destination: Destination | None = None
-        """Whose they are."""
 
 
 class Destination:
@@ -232,13 +210,15 @@ class Batch:
     """One batch on its way to a commit."""
 
     __slots__ = (
-        "_linked", "after", "answered", "deliveries", "destinations", "fanned", "linked_runs", "moves", "opened",
-        "parked", "pending", "queued_after", "released", "replaces", "replies", "rows", "staged", "started", "state",
-        "takes", "undo",
+        "_linked", "after", "answered", "deliveries", "destinations", "fanned", "linked_runs", "mixed", "moves",
+        "opened", "parked", "pending", "queued_after", "released", "replaces", "replies", "rows", "staged", "started",
+        "state", "takes", "undo",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.destinations: dict[Address, Destination] = {}
+        self.mixed: list[Mixed] = []
+        """What is put to many queues, a queue for each row. Its rows come after those of `destinations`."""
         self.state: dict[tuple[str, bytes, int], Puts] = {}
         """What is put to the gateway's own state, by queue, key and priority. It is never parked."""
         self.takes: dict[tuple[str, bytes], Takes] = {}
@@ -280,6 +260,7 @@ class Batch:
         return bool(
             self.replies
             or self.destinations
+            or self.mixed
             or self.state
             or self.deliveries
             or self.after
@@ -305,6 +286,8 @@ class Batch:
 
     def destination(self, address: Address, policy: Policy) -> Destination:
         """The destination with an address, for messages of the rule with this policy."""
+        if self.mixed:
+            self.part(address)
         destination = self.destinations.get(address)
         if destination is None:
             if self.undo is not None:
@@ -315,6 +298,15 @@ class Batch:
                 self.undo.destination(destination)
             destination.aim(policy)
         return destination
+
+    def part(self, address: Address | None = None) -> None:
+        """Give each queue a destination of its own, of what may go to this address, or of everything."""
+        like = None if address is None else address._replace(queue="")
+        for mixed in [one for one in self.mixed if like is None or one.address == like]:
+            self.mixed.remove(mixed)
+            undo, self.undo = self.undo, None  # these rows are not the unit's that is being handled
+            mixed.move_into(self)
+            self.undo = undo
 
     def noting(self, table: dict[Any, Any], key: object) -> None:
         """A key of a table is about to change: of the batch, or of a session whose state goes with it."""
@@ -360,6 +352,8 @@ class Batch:
         """Nothing is appended to its columns any more without asking."""
         for destination in self.destinations.values():
             destination.close()
+        for mixed in self.mixed:
+            mixed.close()
 
     # -- failures --
 
@@ -523,6 +517,7 @@ class Batch:
         """What the queue manager is asked to commit."""
         puts = [destination.puts for destination in self.destinations.values() if destination.puts.heads]
         puts += [puts for puts in self.state.values() if puts.heads]
+        puts += [mixed.puts for mixed in self.mixed if mixed.puts.heads]
         unit = Unit(
             puts,
             [takes for takes in self.takes.values() if takes.tokens] if self.takes else [],

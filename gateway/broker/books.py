@@ -139,6 +139,12 @@ def committed(counters: Counters, queue_manager: str, batch: Batch) -> int:
         _count_puts(counters, taker, batch, destination, NO_RULE if dead_letters else "")
         if puts.lost:
             _lost(counters, taker, destination)
+    for mixed in batch.mixed:
+        puts = mixed.puts
+        bridged += len(puts.heads)
+        known = plain.setdefault((queue_manager, mixed.policy.rule, int(puts.persistent)), [0, 0])
+        known[0] += len(puts.heads)
+        known[1] += length_of(puts.heads) + length_of(puts.bodies)
     for (taker, rule, qos), (rows, size) in plain.items():
         counters.mq_put_messages[taker, rule] += rows
         counters.mq_put_bytes[taker, rule] += size

@@ -18,7 +18,7 @@ from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, Disconnect
 from gateway.ports.access import Access
 from gateway.ports.asking import Asks, found_or_raised
-from gateway.ports.batch import BatchQueueManager, Clock, Done, Scheduler, StorageFull, Token, Unit
+from gateway.ports.batch import BatchQueueManager, Clock, Done, Mixing, Scheduler, StorageFull, Token, Unit
 from gateway.ports.counters import Counters, DisconnectReason
 from gateway.ports.ownership import Owners
 from gateway.ports.spread import is_spread
@@ -88,6 +88,8 @@ class Context:
         """Told of gateways that have ended, before sessions that were theirs come here."""
         self.name_in_markers: Callable[[Released], bytes] = lambda _released: b""
         """What markers on targets may call a staged message, which has to be kept if it is staged once more."""
+        self.mixes = isinstance(queue_manager, Mixing)
+        """Whether it takes puts with a queue for each row."""
         self.remote_reads = queue_manager if isinstance(queue_manager, Asks) else None
         """Set where the queue manager may not answer: what is read of it while devices are served is asked for."""
         self.instance = queue_manager.instance if isinstance(queue_manager, Owners) else ""

@@ -350,6 +350,8 @@ class Engine:
         context = self.context
         batch, context.batch = context.batch, Batch()
         batch.close()
+        if batch.mixed and (self.parking.waiting or context.trace_commit is not None):
+            batch.part()
         if batch.moves and self.parking.waiting:
             self.staged_runs.write_all_out(batch)
         if batch.moves and context.trace_commit is not None:
@@ -378,6 +380,10 @@ class Engine:
         context = self.context
         batch = context.running
         context.now = context.clock.now()
+        if outcome.failures and batch.mixed:
+            batch.part()  # which of the queues it is is said then
+            self.resubmit(batch)
+            return
         if outcome.failures:
             try:
                 self.failures.handle(batch, unit, outcome)

@@ -97,6 +97,7 @@ class Targets:
         self.key = marker_key_of(context.queue_manager.name)
         self._turn = 0
         context.submit, context.target_names = self.submit, frozenset(self.sides)
+        context.mixes = context.mixes and not self.sides  # a unit is taken apart by queue manager
         context.on_succession, context.name_in_markers = self.succeed, self._name_kept
 
     def succeed(self, gateways: list[str]) -> None:

@@ -12,7 +12,7 @@ and blank PutDate/PutTime for the time of the commit.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from gateway.ports.spread import in_words
@@ -53,6 +53,19 @@ class Puts:
     decides."""
     retain: bool = False
     """On an MQ topic: the publication is retained there (MQPMO_RETAIN)."""
+    queues: list[str] | None = None
+    """A queue for each row, and `queue` is empty: for `Mixing` queue managers alone, which tell no tokens then."""
+
+    def by_queue(self) -> list[Puts]:
+        """The same with puts for each queue."""
+        found: dict[str, Puts] = {}
+        for queue, head, body in zip(self.queues or (), self.heads, self.bodies, strict=True):
+            puts = found.get(queue)
+            if puts is None:
+                puts = found[queue] = replace(self, queue=queue, queues=None, heads=[], bodies=[])
+            puts.heads.append(head)
+            puts.bodies.append(body)
+        return list(found.values())
 
 
 class Address(NamedTuple):
@@ -213,6 +226,14 @@ class Moving(Protocol):
 
     def movable(self, queue: str, queue_manager: str) -> bool:
         """Whether messages can be moved to this destination."""
+
+
+@runtime_checkable
+class Mixing(Protocol):
+    """A queue manager that takes puts with a queue for each row. If it refuses such a unit, it does so as a whole: what
+    it says of one queue it says when that has puts of its own."""
+
+    mixes: bool
 
 
 class Clock(Protocol):

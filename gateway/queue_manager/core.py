@@ -409,6 +409,10 @@ class Core:
                 queue.last_get = now
         arrived: dict[str, int] = {}
         for puts in unit.puts:
+            if puts.groups is not None:
+                for name, rows in puts.groups:
+                    arrived[name[0]] = arrived.get(name[0], 0) + rows
+                continue
             arrived[puts.queue] = arrived.get(puts.queue, 0) + len(puts.heads)
             if puts.expiries is not None:
                 self._note_expiry(puts.queue, puts.expiries)
@@ -522,9 +526,8 @@ def _correl_ids(queue: str, unit: StoreUnit) -> Collection[bytes] | None:
     if any(moves.to_queue == queue for moves in unit.moves):
         return None
     found: set[bytes] = set()
-    for puts in unit.puts:
-        if puts.queue == queue:
-            found.update(puts.correl_ids or (head[CORREL_ID] for head in puts.heads))
+    for puts in unit.puts_to(queue):
+        found.update(puts.correl_ids or (head[CORREL_ID] for head in puts.heads))
     return found
 
 

@@ -58,6 +58,8 @@ _STATE_ATTRIBUTES: dict[str, Value] = {
 class EmbeddedQueueManager:
     """Implements `ports.batch.BatchQueueManager` and `ports.mqi.QueueManager`."""
 
+    mixes = True
+
     def __init__(self, name: str, store: MessageStore, scheduler: Scheduler) -> None:
         self.name = name
         self.core = Core(name, store, scheduler)

@@ -100,7 +100,8 @@ class Rights:
 
     def publish(self, topic: str) -> bool:
         """Whether the subject may publish to `topic`; wills too."""
-        return self._decided(PUBLISH, topic)
+        known = self._remembered[PUBLISH].get(topic)
+        return self._decided(PUBLISH, topic) if known is None else known
 
     def deliver(self, topic: str) -> bool:
         """Whether the subject may receive a message on `topic`, however it came to be sent to it."""
@@ -184,7 +185,7 @@ class Acl:
         self._others: list[_Entry] = []
         for entry in self._entries or ():
             self._file(entry)
-        self._recent: dict[tuple[Subject, Lists | None], Rights] = {}
+        self._recent: dict[tuple[tuple[str, str, str], Lists | None], Rights] = {}
         self._common: dict[tuple[tuple[_Clause, ...], ...], Rights] = {}
 
     def _file(self, entry: _Entry) -> None:
@@ -210,11 +211,11 @@ class Acl:
         return Rights(subject, clauses, given)
 
     def _rights(self, listener: str, client_id: str, user: str | None, lists: Lists | None) -> Rights:
-        key = Subject(client_id, user or "", listener), lists
-        rights = self._recent.get(key)
+        rights = self._recent.get(((client_id, user or "", listener), lists))  # a subject is a tuple
         if rights is None:
             if len(self._recent) >= MAX_SUBJECTS:
                 del self._recent[next(iter(self._recent))]
+            key = Subject(client_id, user or "", listener), lists
             rights = self._recent[key] = self._in_common(self.of(*key))
         return rights
 

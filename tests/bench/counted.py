@@ -116,7 +116,7 @@ class Publisher:
     def _publication(self, packet_id: int) -> bytes:
         load = self.load
         self.sent += 1
-        at = (self.sent * self.others + self.number) % load.topics if load.topics else self.number
+        at = self.number if not load.topics else self._topic(load.topics)
         topic = load.topic.replace("%d", str(at)).encode()
         if load.json:
             start = b'{"seq":1%09d,"value":21.5,"unit":"C","pad":"' % self.sent
@@ -128,6 +128,11 @@ class Publisher:
         return writer.encode_publish(
             load.version, topic, payload, load.qos, retain=load.retain, packet_id=packet_id, properties=block
         )
+
+    def _topic(self, topics: int) -> int:
+        """Whoever is free sends to the next topic, as the load generator has it: seldom one that he has had."""
+        turn, place = divmod(self.sent * self.others + self.number, topics)
+        return (place + 7 * turn) % topics
 
     def drain(self) -> bytes:
         """What it has been told."""

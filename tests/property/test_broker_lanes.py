@@ -10,7 +10,7 @@ import re
 
 import pytest
 from broker_harness import Harness
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from lanes import FORMS, lane
 
@@ -52,6 +52,11 @@ to_mq:
   - {name: turns, topic: 'f/spread', queue: Q3, queue_manager: [A, B], spread: round_robin,
      properties: {at: '{received_at}'}}
   - {name: choice, topic: 'f/chosen', queue: Q3, queue_manager: [A, B], properties: {v: '{json.a}'}}
+  - {name: each, topic: 'd/{x}/a', queue: 'D{x}', properties: {client: '{client}'}}
+  - {name: timed, topic: 'd/{x}/t', queue: 'D{x}', properties: {client: '{client}', at: '{received_at}'}}
+  - {name: each too, topic: 'e/{x}', queue: 'D{x}', properties: {client: '{client}'}}
+  - {name: linked, topic: 'l/{x}', queue: 'D{x}', properties: {client: '{client}'}, continue: true}
+  - {name: and here, topic: 'l/+', queue: Q1, properties: {client: '{client}'}}
   - {name: all, topic: 'q/#', queue: Q2, properties: {topic: '{topic}'}}
 """
 VERSIONS = (3, 4, 5, 5)
@@ -73,6 +78,7 @@ TOPICS += [
     b"f/spread",
     b"f/chosen",
 ]
+TOPICS += [b"d/1/a", b"d/1/a", b"d/2/a", b"d/2/t", b"e/1", b"e/2", b"e/s"]
 PAYLOADS = [
     b'{"a": 1}',
     b'{"a": "<x>"}',
@@ -198,6 +204,24 @@ def numbers(rows):
     return found
 
 
+def destinations(batch):
+    """Rows, policies and publishers by address: what is put to many queues as if each had its own destination."""
+    found = {}
+    for one in batch.destinations.values():
+        rows = enumerate(zip(one.puts.heads, one.puts.bodies, strict=True))
+        found[one.address] = (
+            [(head, body, one.policy(row).rule, released_by(one, row)) for row, (head, body) in rows],
+            {*one.contributors}, {*one.unanswered},
+        )  # fmt: skip
+    for mixed in batch.mixed:
+        rows = zip(mixed.puts.queues, mixed.publishers, mixed.puts.heads, mixed.puts.bodies, strict=True)
+        for queue, publisher, head, body in rows:
+            more = found.setdefault(mixed.address._replace(queue=queue), ([], set(), set()))
+            more[0].append((head, body, mixed.policy.rule, None))
+            more[1].add(publisher)
+    return {address: (by_client(rows), *map(len, who)) for address, (rows, *who) in found.items()}
+
+
 class Side:
     """A bench whose clients' packets are taken by one form of the lanes."""
 
@@ -207,6 +231,7 @@ class Side:
         self.devices = [self.bench.device(version, f"c{n}").connect() for n, version in enumerate(VERSIONS)]
         self.listener = self.bench.device(4, "listener").connect(clean=False)
         self.listener.subscribe("s/#", 1)
+        self.listener.subscribe("e/s", 1)
         self.bench.queues.automatic = False
         engine = self.bench.engine
         others = ToOthers(engine.context, engine.router, "aa")
@@ -242,15 +267,7 @@ class Side:
             "staged": [sorted(one.session.staged_tokens) for one in connections],
             "aliases": [one.aliases for one in connections],
             "retained": sorted((one.topic, one.payload, one.properties) for one in engine.retained),
-            "batch": {
-                one.address: (
-                    by_client(
-                        (head, body, one.policy(row).rule, released_by(one, row))
-                        for row, (head, body) in enumerate(zip(one.puts.heads, one.puts.bodies, strict=True))
-                    ), len(one.contributors), len(one.unanswered),
-                )
-                for one in batch.destinations.values()
-            },
+            "batch": destinations(batch),
             "linked": by_client(
                 (link.rows[0][0].puts.heads[link.rows[0][1]], *(one.puts.bodies[row] for one, row in link.rows))
                 for link in batch.linked
@@ -287,6 +304,47 @@ def test_the_fast_lane_does_what_the_plain_lane_does(form, rounds, then, elsewhe
     assert sides[0].state() == sides[1].state()
     for order in numbers(sides[0].bench.queues.rows.get(FORWARD, {})).values():
         assert order == sorted(set(order))
+
+
+DEVICES = ["d/1/a", "d/1/a", "d/2/a", "d/2/a", "d/3/a", "d/1/t", "e/1", "e/2", "e/s", "d/s/a", "l/1", "q/1"]
+STEP = st.tuples(
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from(DEVICES), st.sampled_from([1] * 9 + [0, 2])), max_size=7),
+    st.sampled_from(["no", "commit", "commit", "refuse"]),
+    st.sets(st.sampled_from(["D1", "D2", "Ds"]), min_size=1), st.sampled_from([2053, 2051, 2085]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(STEP, min_size=1, max_size=4))
+@example([([(1, "l/1", 1), (1, "d/1/a", 1), (1, "l/1", 1)], "commit", {"D1"}, 2053)])
+def test_a_queue_for_each_device_is_as_if_each_had_its_own_columns(form, steps):
+    sides, ids = [Side(form), Side("plain")], itertools.count(1)
+    for sent, then, refusing, reason in steps:
+        chunks = [[b""] for _ in VERSIONS]
+        for who, topic, qos in sent:
+            packet_id = next(ids) if qos else 0
+            chunks[who].append(
+                writer.encode_publish(VERSIONS[who], topic.encode(), b"%d" % len(chunks[who]), qos, packet_id=packet_id)
+            )
+        for side in sides:
+            side.take([b"".join(chunk) for chunk in chunks])
+        assert sides[0].state() == sides[1].state()
+        for side in sides:
+            side.bench.queues.refusing = dict.fromkeys(refusing, reason) if then == "refuse" else {}
+            if then != "no":
+                side.bench.engine.flush()
+                while side.bench.queues.commit():
+                    pass
+        assert sides[0].state() == sides[1].state()
+    for side in sides:
+        side.bench.queues.refusing = {}
+        side.bench.engine.flush()
+        for _ in range(2):  # what was refused is tried again
+            while side.bench.queues.commit():
+                pass
+            side.bench.clock.advance(60)
+    assert sides[0].state() == sides[1].state()
 
 
 @pytest.mark.parametrize("form", FORMS)

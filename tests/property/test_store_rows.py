@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
@@ -93,6 +94,16 @@ def test_each_distinct_value_once(values: list[bytes]) -> None:
     assert rows.dictionary(values) == rows.dictionary_in_python(values)
 
 
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=12))
+def test_runs_of_the_same_two_objects(chosen: list[tuple[int, int]]) -> None:
+    queues, heads = ["A", "B", "C"], [bytes(bytearray(b"alike" * 9)) for _ in range(2)]
+    one, other = [queues[queue] for queue, _ in chosen], [heads[head] for _, head in chosen]
+    found = rows.runs(one, other)
+    assert found == rows.runs_in_python(one, other)
+    assert [queue for queue, _, count in found for _ in range(count)] == one
+    assert all(first[0] is not second[0] or first[1] is not second[1] for first, second in pairwise(found))
+
+
 @pytest.mark.parametrize("count", [255, 256, 257, 65_536, 65_537])
 def test_numbers_of_distinct_values_are_as_wide_as_they_must(count: int) -> None:
     values = [b"%d" % number for number in range(count)] * 2
@@ -113,6 +124,8 @@ def test_numbers_of_distinct_values_are_as_wide_as_they_must(count: int) -> None
         lambda: rows.agree([b""], -1, b""),
         lambda: rows.agree(["text"], 0, b""),  # type: ignore[list-item]
         lambda: rows.agree((b"",), 0, b""),  # type: ignore[arg-type]
+        lambda: rows.runs(["A"], []),
+        lambda: rows.runs(("A",), [b""]),  # type: ignore[arg-type]
         lambda: rows.dictionary((b"",)),  # type: ignore[arg-type]
         lambda: rows.dictionary([b"", "text"]),  # type: ignore[list-item]
         lambda: rows.extent(["text"]),  # type: ignore[list-item]

@@ -40,6 +40,7 @@ class Queues:
     """A batch queue manager in memory; what is committed outlives the engine that put it."""
 
     name = "BENCH"
+    mixes = True
 
     def __init__(self) -> None:
         self.rows: dict[str, dict[int, tuple[int, bytes, bytes, bytes]]] = {}
@@ -74,11 +75,15 @@ class Queues:
             self.landed.remove(unit)
             done(unit, Outcome())
             return True
-        refused = [(at, self.refusing[puts.queue]) for at, puts in enumerate(unit.puts) if puts.queue in self.refusing]
+        refused = [
+            (at, self.refusing[queue])
+            for at, puts in enumerate(unit.puts)
+            for queue in {*(puts.queues or (puts.queue,))} & self.refusing.keys()
+        ]
         for name, room in self.room.items():
-            there = [(at, len(puts.heads)) for at, puts in enumerate(unit.puts) if puts.queue == name]
-            if there and sum(rows for _, rows in there) + self.depth(name) > room:
-                refused.append((there[0][0], 2053))
+            rows = [(puts.queues or [puts.queue] * len(puts.heads)).count(name) for puts in unit.puts]
+            if any(rows) and sum(rows) + self.depth(name) > room:
+                refused.append((next(at for at, count in enumerate(rows) if count), 2053))
         if refused:
             done(unit, Outcome([Failure(at, reason, "refused by the bench") for at, reason in refused]))
             return True
@@ -92,7 +97,7 @@ class Queues:
         if (
             self.waiting
             and not self.landed
-            and not any(puts.queue in self.refusing for puts in self.waiting[0][0].puts)
+            and not any({*(puts.queues or (puts.queue,))} & self.refusing.keys() for puts in self.waiting[0][0].puts)
         ):
             self.landed.append(self.waiting[0][0])
             self._apply(self.waiting[0][0])
@@ -102,7 +107,7 @@ class Queues:
         for takes in unit.takes:
             for token in takes.tokens:
                 del self.rows[takes.queue][token]  # a KeyError is a message taken twice
-        for puts in unit.puts:
+        for puts in (each for one in unit.puts for each in (one.by_queue() if one.queues is not None else [one])):
             queue = self.rows.setdefault(puts.queue, {})
             self.put_to[puts.queue, puts.queue_manager] += len(puts.heads)
             puts.tokens = [next(self._tokens) for _ in puts.heads]

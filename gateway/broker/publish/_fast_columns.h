@@ -15,6 +15,7 @@ static PyObject *s_close, *s_width, *s_open;
 
 typedef struct {
     PyObject *columns, *heads, *bodies; /* references are held; NULL: none are in use */
+    PyObject *queues, *owners; /* the same, where each row has a queue of its own */
 } open_columns;
 
 static void leave_columns(open_columns *open)
@@ -22,6 +23,8 @@ static void leave_columns(open_columns *open)
     Py_CLEAR(open->columns);
     Py_CLEAR(open->heads);
     Py_CLEAR(open->bodies);
+    Py_CLEAR(open->queues);
+    Py_CLEAR(open->owners);
 }
 
 /* Use some columns, opened if they are not open, for rows of this connection. */
@@ -37,19 +40,24 @@ static int use_these(const taking *of, PyObject *columns, open_columns *open)
         heads = opened != NULL ? field(columns, HEADS) : NULL;
     }
     PyObject *bodies = heads != NULL ? field(columns, BODIES) : NULL, *owners = bodies != NULL ? field(columns, OWNERS) : NULL;
-    if (owners == NULL) {
+    PyObject *queues = owners != NULL ? field(columns, QUEUES) : NULL;
+    if (queues == NULL) {
         Py_DECREF(columns);
         return -1;
     }
-    if (!PyList_CheckExact(heads) || !PyList_CheckExact(bodies) || !PySet_CheckExact(owners)) {
-        PyErr_SetString(PyExc_TypeError, "columns that are open have two lists and a set");
+    int fits = queues == Py_None ? PySet_CheckExact(owners) : PyList_CheckExact(queues) && PyList_CheckExact(owners);
+    if (!PyList_CheckExact(heads) || !PyList_CheckExact(bodies) || !fits) {
+        PyErr_SetString(PyExc_TypeError, "columns that are open have two lists and a set, or four lists");
         Py_DECREF(columns);
         return -1;
     }
     open->columns = columns;
     open->heads = Py_NewRef(heads);
     open->bodies = Py_NewRef(bodies);
-    return PySet_Add(owners, of->connection);
+    if (queues == Py_None) return PySet_Add(owners, of->connection);
+    open->queues = Py_NewRef(queues);
+    open->owners = Py_NewRef(owners);
+    return 0;
 }
 
 /* Use the columns of a route. */
@@ -65,6 +73,16 @@ static int append(PyObject *list, PyObject *stolen)
     int failed = PyList_Append(list, stolen);
     Py_DECREF(stolen);
     return failed;
+}
+
+/* The head of one more row, whose body is there, of a route with these columns. */
+static int append_head(const taking *of, PyObject *route, const open_columns *open, PyObject *head)
+{
+    if (open->queues != NULL) {
+        PyObject *queue = field(route, QUEUE);
+        if (queue == NULL || PyList_Append(open->queues, queue) < 0 || PyList_Append(open->owners, of->connection) < 0) return -1;
+    }
+    return PyList_Append(open->heads, head);
 }
 
 /* -- tails -- */

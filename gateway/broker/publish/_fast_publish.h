@@ -47,7 +47,7 @@ static int append_row(const taking *of, direction *to, unsigned packet_id, const
 {
     PyObject *head = field(to->route, HEAD);
     if (head == NULL || use_columns(of, to->route, &to->open) < 0 || append(to->open.bodies, body_of(&to->tail, packet_id, payload, length)) < 0) return -1;
-    return PyList_Append(to->open.heads, head);
+    return append_head(of, to->route, &to->open, head);
 }
 
 /* 1: one more row, with the head that its route has for all, or one of its own; 0: the plain lane makes it; -1: an error is set. */
@@ -74,7 +74,7 @@ static int append_publication(const taking *of, direction *to, const publication
     }
     if (done == 1 && (!is_bytes(head) || use_columns(of, route, open) < 0 ||
                       append(open->bodies, body_of(tail, one->packet_id, one->payload, one->length)) < 0 ||
-                      PyList_Append(open->heads, head) < 0))
+                      append_head(of, route, open, head) < 0))
         done = -1;
     Py_DECREF(head);
     if (done < 0 && !PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a head is bytes");

@@ -16,7 +16,8 @@ from gateway.bridge.form import Form, JsonCell, PacketIdCell, TimeCell, UserCell
 from gateway.bridge.inbound import timestamp
 from gateway.bridge.mqtt5 import escape_name
 from gateway.bridge.payload import Body
-from gateway.broker.batch import Columns, Destination, LinkedRuns
+from gateway.broker.batch import Destination, LinkedRuns
+from gateway.broker.columns import Columns, Mixed
 from gateway.broker.deliver.fan_out import most_of
 from gateway.broker.limits import Limits
 from gateway.broker.moves import Move
@@ -115,7 +116,9 @@ class FastLane:
     def open(self, columns: Columns) -> None:
         """Open these columns."""
         batch, address = self.context.batch, columns.address
-        if batch.undo is None and address not in batch.destinations:  # as nearly always
+        if columns.mixed:
+            Mixed.open(batch, columns)
+        elif batch.undo is None and not batch.mixed and address not in batch.destinations:  # as nearly always
             batch.destinations[address] = destination = Destination(address, columns.policy)
             destination.open(columns)
         else:

@@ -75,7 +75,7 @@ class Publications:
         cache = connection.caches[first & 7]
         route: Route | None = cache.get(topic)
         if route is None:
-            route = self.router.route(
+            route = self.router.shared_route(connection.publisher, topic, first & 7) or self.router.route(
                 connection.publisher, topic, first & 7, may_be_wide=self._may_be_wide(connection, first)
             )
             if len(cache) >= MAX_CACHED_ROUTES:

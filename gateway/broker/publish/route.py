@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gateway.broker.batch import Columns
+from gateway.broker.columns import Columns
 from gateway.ports.batch import Address
 from gateway.ports.failure_policy import Policy
 
@@ -109,7 +109,8 @@ class FastSlots:
     """What the lanes read of a route for each message: these slots lie at its beginning, together in memory."""
 
     __slots__ = (
-        "changes", "columns", "elsewhere", "fast_path", "form", "head", "linked", "otherwise", "tails", "version",
+        "changes", "columns", "elsewhere", "fast_path", "form", "head", "linked", "otherwise", "queue", "tails",
+        "version",
     )  # fmt: skip
 
     fast_path: FastPath
@@ -119,6 +120,7 @@ class FastSlots:
     linked: tuple[tuple[Columns, bytes, dict[int, bytes]], ...]
     otherwise: Route | None
     elsewhere: tuple[str, ...]
+    queue: str
     changes: list[int]
     version: int
     tails: dict[int, bytes]
@@ -172,6 +174,8 @@ class Route(FastSlots):
         self.like: Publication | None = None
         """What its publications without properties have in common, for copies."""
         self.columns = NOWHERE
+        self.queue = ""
+        """Where its columns are for many queues: which of them."""
         self.head = b""
         self.form: Form | bool | None = False
         """Makes the heads of messages that are not all alike. None: there is none; False: nobody has asked; True: there
@@ -205,10 +209,17 @@ class Route(FastSlots):
         first level. `receivers` and `fast_path` are valid while it is `version`."""
         self.version = -1
 
+    def __getattr__(self, name: str) -> Any:
+        """What a route that was made without `__init__`, for speed, has not been given."""
+        if name not in _SLOTS:
+            raise AttributeError(f"a route has no {name}")
+        return getattr(_BLANK, name)
+
     @property
     def address(self) -> Address:
         """Where its publications are put."""
-        return self.columns.address
+        address = self.columns.address
+        return address._replace(queue=self.queue) if self.queue else address
 
     @property
     def plan(self) -> Plan | None:
@@ -237,6 +248,8 @@ class Route(FastSlots):
         return bool(self.elsewhere or self.shared_elsewhere or self.sent_on)
 
 
+_SLOTS = frozenset(Route.__slots__)
+_BLANK = Route("", b"", 0)
 UNROUTED = Route("", b"", 0)
 """Where publications go to which no rule applies: they are counted, and put nowhere."""
 UNROUTED.form = True

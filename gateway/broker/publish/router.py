@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.bridge import inbound
 from gateway.bridge.syncpoint import why_within
 from gateway.bridge.trace import NewSpan
-from gateway.broker.batch import Columns
+from gateway.broker.columns import Columns
 from gateway.broker.publish.route import UNROUTED, FastPath, Receiver, Route, Shared
 from gateway.broker.publish.shared_routes import SharedRoutes, route_from_shared
 from gateway.mq import mqmd
@@ -85,15 +85,19 @@ class Router:
 
     def route(self, publisher: Publisher, wire_topic: bytes, first: int, *, may_be_wide: bool = False) -> Route:
         """The route of one topic for one client; `first` holds the QoS and RETAIN bits."""
-        shared = self._shared_routes.find(publisher, wire_topic, first, self.generation)
-        if shared is not None and self._may_publish(publisher, shared.topic):
-            route = route_from_shared(shared, publisher, wire_topic, first)
-            if route is not None:
-                route.router, route.publisher = self, publisher
-                return route
         route = self._whole_route(publisher, wire_topic, first, may_be_wide=may_be_wide)
-        self._shared_routes.keep(publisher, route, self.table)
+        self._shared_routes.keep(publisher, route, self.table, self.generation)
         return route
+
+    def shared_route(self, publisher: Publisher, wire_topic: bytes, first: int) -> Route | None:
+        """The same, made of what the routes of other clients to this topic have in common, if that is known."""
+        shared = self._shared_routes.find(publisher, wire_topic, first, self.generation)
+        if shared is None:
+            return None
+        listener, client_id, user, _ = publisher
+        if not self.access.may_publish(listener, client_id, user, shared.topic):
+            return None
+        return route_from_shared(shared, publisher, wire_topic, first, self)
 
     def _may_publish(self, publisher: Publisher, topic: str) -> bool:
         return self.access.may_publish(publisher.listener, publisher.client_id, publisher.user, topic)
@@ -142,7 +146,7 @@ class Router:
             )
         if len(plan.prepared) == 1 and plan.simple:
             only = plan.prepared[0]
-            route.columns = self._columns_of(address_of(only, alone=True), route.policies[0], answered=bool(origin.qos))
+            self._aim(route, only, address_of(only, alone=True), route.policies[0])
             route.head, route.tails = only.head, only.tails
         elif route.rows is not None and 1 < len({row[0] for row in route.rows}) == len(route.rows) <= MOST_LINKED:
             route.linked = tuple(
@@ -150,9 +154,9 @@ class Router:
                 for address, policy, head, tails in route.rows
             )
         elif plan.forms and not any(form.goes_on for form in plan.forms[:-1]):
-            self._choose(route, plan, answered=bool(origin.qos))
+            self._choose(route, plan)
 
-    def _choose(self, route: Route, plan: inbound.Plan, *, answered: bool) -> None:
+    def _choose(self, route: Route, plan: inbound.Plan) -> None:
         """Each publication goes where the first rule that applies to it says; by the forms of these."""
         may_miss = plan.prepared[-1].condition is not None and not self.table.dead_letter_unmatched
         following: Route | None = UNROUTED if may_miss else None
@@ -160,8 +164,20 @@ class Router:
         for prepared, form, policy in reversed(rules):
             here = route if form is plan.forms[0] else Route(route.topic, route.wire_topic, route.first)
             here.form, here.otherwise, here.tails = form, following, form.tails
-            here.columns = self._columns_of(address_by_form(prepared, form), policy, answered=answered)
+            self._aim(here, prepared, address_by_form(prepared, form), policy)
             following = here
+
+    def _aim(self, route: Route, prepared: inbound.Prepared, address: Address, policy: Policy) -> None:
+        """Have a route lead to an address. Where a rule names many queues, and publications of QoS 1 are one unit of
+        work anyway, all of these have columns in common."""
+        context, queue = self.context, prepared.rule.queue
+        mixes = (
+            context is not None and context.mixes and route.first >> 1 & 3 == 1 and address.syncpoint
+            and not address.retain and not address.queue_manager and queue is not None and queue.slots
+        )  # fmt: skip
+        if mixes:
+            route.queue, address = address.queue, address._replace(queue="")
+        route.columns = self._columns_of(address, policy, answered=bool(route.first & 6))
 
     def _columns_of(self, address: Address, policy: Policy, *, answered: bool) -> Columns:
         """The same object for all routes with this address and policy."""
@@ -170,7 +186,7 @@ class Router:
         if found is None:
             if len(self._columns) >= _MAX_PLANS:
                 self._columns.clear()
-            found = self._columns[key] = Columns(address, policy, answered=answered)
+            found = self._columns[key] = Columns(address, policy, answered=answered, mixed=not address.queue)
         return found
 
     def find_receivers(self, route: Route, publisher: Publisher, *, may_be_wide: bool = False) -> None:

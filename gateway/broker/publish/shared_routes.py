@@ -7,16 +7,20 @@ is a topic's part and a client's part, and no subscriber. Everything else is com
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.bridge.assembly import NO_TAILS
 from gateway.bridge.stencil import Stencil, stencil_of
-from gateway.broker.batch import Columns
+from gateway.broker.columns import Columns
 from gateway.broker.publish.route import FastPath, Route
 from gateway.ports.failure_policy import Policy
 from gateway.routing.table import Table
 from gateway.session.connection import Publisher
 
+if TYPE_CHECKING:
+    from gateway.broker.publish.router import Router
+
+_NEW = Route.__new__
 MAX_SHARED_ROUTES, MAX_TOPIC = 8192, 256
 """How many are kept, and the longest topic they are kept for: clients choose topics."""
 
@@ -33,6 +37,7 @@ class SharedRoute(NamedTuple):
     """The topic's part of the headers."""
     policies: tuple[Policy, ...]
     columns: Columns
+    queue: str
     fast_path: FastPath
     changes: list[int]
     elsewhere: tuple[str, ...]
@@ -50,21 +55,25 @@ class SharedRoutes:
     def find(self, publisher: Publisher, wire_topic: bytes, first: int, generation: int) -> SharedRoute | None:
         """The shared route of a topic, if there is one that is still valid."""
         if generation != self._generation:
-            self._routes.clear()
-            self._generation = generation
+            self._forget(generation)
         shared = self._routes.get((wire_topic, first, publisher.listener, bool(publisher.user)))
         valid = shared is not None and shared.version == shared.changes[0]
         return shared if valid else None
 
-    def keep(self, publisher: Publisher, route: Route, table: Table) -> None:
+    def _forget(self, generation: int) -> None:
+        """Those of another generation are void."""
+        self._routes.clear()
+        self._generation = generation
+
+    def keep(self, publisher: Publisher, route: Route, table: Table, generation: int) -> None:
         """Keep the part of a new route that other clients share, if it has one."""
         if route.fast_path not in {FastPath.DIRECT, FastPath.STAGED} or len(route.wire_topic) > MAX_TOPIC:
             return
         shared = _shared_part(route, table)
         if shared is None:
             return
-        if len(self._routes) >= MAX_SHARED_ROUTES:
-            self._routes.clear()
+        if generation != self._generation or len(self._routes) >= MAX_SHARED_ROUTES:
+            self._forget(generation)
         self._routes[route.wire_topic, route.first, publisher.listener, bool(publisher.user)] = shared
 
 
@@ -78,21 +87,26 @@ def _shared_part(route: Route, table: Table) -> SharedRoute | None:
     if stencil is None or front is None:
         return None
     return SharedRoute(
-        route.topic, stencil, front, route.policies, route.columns, route.fast_path, route.changes,
+        route.topic, stencil, front, route.policies, route.columns, route.queue, route.fast_path, route.changes,
         route.elsewhere, route.version,
     )  # fmt: skip
 
 
-def route_from_shared(shared: SharedRoute, publisher: Publisher, wire_topic: bytes, first: int) -> Route | None:
+def route_from_shared(
+    shared: SharedRoute, publisher: Publisher, wire_topic: bytes, first: int, router: Router
+) -> Route | None:
     """The route of another client; None if the client's part of the message is not known yet."""
     client = shared.stencil.clients.get((publisher.client_id, publisher.user or ""))
     if client is None:
         return None
-    route = Route(shared.topic, wire_topic, first)
-    route.policies = shared.policies
-    route.rule = shared.policies[0].rule
-    route.columns, route.fast_path = shared.columns, shared.fast_path
+    route = _NEW(Route)  # what is not set here is as in every new route
+    route.topic, route.wire_topic, route.first = shared.topic, wire_topic, first
+    route.router, route.publisher = router, publisher
+    route.policies, route.rule = shared.policies, shared.policies[0].rule
+    route.columns, route.queue, route.fast_path = shared.columns, shared.queue, shared.fast_path
     route.changes, route.elsewhere, route.version = shared.changes, shared.elsewhere, shared.version
-    route.head = client.head(shared.front)
-    route.tails = client.tails if shared.front else NO_TAILS
+    front = shared.front
+    route.head = client.head(front)
+    route.tails = client.tails if front else NO_TAILS
+    route.form, route.linked, route.otherwise = False, (), None
     return route

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.bridge.payload import Body
 from gateway.bridge.trace import TRACEPARENT as TRACEPARENT_NAME
-from gateway.broker.batch import Columns
+from gateway.broker.columns import Columns
 from gateway.broker.deliver.in_flight import ACKNOWLEDGEMENTS
 from gateway.broker.publish.qos2 import PUBREL
 from gateway.broker.publish.route import UNROUTED, FastPath, Route
@@ -283,7 +283,10 @@ class Taking:
             if chosen is not of and chosen is not None and chosen is not UNROUTED:
                 of, tails = chosen, chosen.tails
                 heads, bodies = self._columns_of(chosen.columns)
-            if chosen is not UNROUTED:
+            if chosen is not None and chosen is not UNROUTED:
+                if chosen.queue:
+                    chosen.columns.queues.append(chosen.queue)
+                    chosen.columns.owners.append(connection)
                 heads(head)
                 bodies(tails[packet_id if qos else 0] + data[body:stop])
             if qos:
@@ -308,7 +311,8 @@ class Taking:
         """What appends to some columns, opened if they are not open."""
         if columns.heads is None:
             self.lane.open(columns)
-        columns.owners.add(self.connection)
+        if not columns.mixed:
+            columns.owners.add(self.connection)
         return columns.heads.append, columns.bodies.append
 
     # -- other gateways --

@@ -24,9 +24,10 @@ from gateway.queue_manager.journal.recovery import changes_of
 from gateway.queue_manager.journal.segment import Listed, SegmentHeader
 from gateway.queue_manager.store.changes import Changes, apply
 from gateway.queue_manager.store.index import Index
-from gateway.queue_manager.store.lanes import Lane, LaneName
+from gateway.queue_manager.store.lanes import Lane
 from gateway.queue_manager.store.place import ROW_BITS, frame_of, slot_of
 from gateway.queue_manager.store.space import BIG_ROW
+from gateway.queue_manager.store.unit import LaneName
 
 
 class MessageRun(NamedTuple):

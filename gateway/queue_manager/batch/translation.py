@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
@@ -19,13 +19,15 @@ from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.objects.name_resolution import Target, reply_to, resolve
 from gateway.queue_manager.objects.placement import Placer, check_lengths
-from gateway.queue_manager.store.rows import agree, extent, one_run, same
-from gateway.queue_manager.store.unit import LaneMoves, LanePuts, LaneTakes, Message, StoreUnit
+from gateway.queue_manager.store.place import PRIORITIES
+from gateway.queue_manager.store.rows import agree, extent, one_run, runs, same
+from gateway.queue_manager.store.unit import LaneMoves, LaneName, LanePuts, LaneTakes, Message, StoreUnit
 
 TOPIC_PREFIX = "topic://"
 TARGETS_REMEMBERED = 10_000
 """Resolved names; messages to devices have a queue manager's name each."""
-HEADS_REMEMBERED = 4000
+HEADS_REMEMBERED = 20_000
+"""With a queue for each device each has a head of its own."""
 NO_QUEUE = b" " * 48
 """A name that is not given."""
 REPORT, EXPIRY = 8, 16
@@ -54,6 +56,7 @@ class _Way(NamedTuple):
     priority: int
     longest: int
     """How long a body may be."""
+    lane: LaneName
 
 
 _Name = tuple[str, str, int, bool, bytes]
@@ -209,6 +212,8 @@ class Translator:
         heads, bodies = puts.heads, puts.bodies
         if not heads:
             return 0
+        if puts.queues is not None:
+            return self._put_mixed(puts, puts.queues, own, submission)
         if len(heads) == 1:
             length = longest = len(bodies[0])
             is_alike = True
@@ -224,6 +229,28 @@ class Translator:
         own.puts.append(lane)
         submission.puts.append((puts, lane))
         return length + len(heads[0])
+
+    def _put_mixed(self, puts: Puts, queues: list[str], own: StoreUnit, submission: Submission) -> int:
+        """Put messages each of which has its queue; how many bytes they are. Where one goes on another way than that of
+        earlier ones with its head, each queue gets puts of its own."""
+        length, longest = extent(puts.bodies)
+        manager, priority, persistent = puts.queue_manager, puts.priority, puts.persistent
+        known, found = self._ways.get, runs(queues, puts.heads)
+        ways = [known((queue, manager, priority, persistent, head)) for queue, head, _ in found]
+        if any(way is None or longest > way.longest for way in ways):
+            return sum(self._put(each, own, submission) for each in puts.by_queue())
+        depths, depth_of = self._depths, self._core.store.depth
+        groups = []
+        for way, (_, head, rows) in zip(cast("list[_Way]", ways), found, strict=True):
+            queue, length = way.queue, length + len(head)
+            depth = depths.get(queue.name)
+            depth = rows + (depth_of(queue.name) + queue.uncommitted_puts if depth is None else depth)
+            if depth > queue.max_depth:
+                self._claim(queue, rows)  # which says so
+            depths[queue.name] = depth
+            groups.append((way.lane, rows))
+        own.puts.append(LanePuts("", b"", 0, persistent, puts.heads, puts.bodies, groups=groups))
+        return length
 
     def _put_anew(self, puts: Puts, own: StoreUnit, submission: Submission, longest: int, name: _Name | None) -> int:
         """Put messages of which this was not done before, whose bodies are no longer than this; how long their heads
@@ -255,7 +282,8 @@ class Translator:
         elif name is not None and heads is puts.heads:
             if len(self._ways) >= HEADS_REMEMBERED:
                 self._ways.clear()
-            self._ways[name] = _Way(queue, priority, limit - longest_head + MQMD_LENGTH)
+            lane_name = queue.name, puts.key, PRIORITIES - 1 - priority
+            self._ways[name] = _Way(queue, priority, limit - longest_head + MQMD_LENGTH, lane_name)
         own.puts.append(lane)
         submission.puts.append((puts, lane))
         return heads_length

@@ -107,6 +107,10 @@ def _name_groups(groups: list[LanePuts], number: int) -> list[tuple[LaneName, in
         rows = len(group.heads)
         if rows != len(group.bodies):
             raise StoreError(f"{group.queue}: {rows} heads for {len(group.bodies)} bodies")
+        if group.groups is not None:
+            named += group.groups
+            queue, number = "", number + rows
+            continue
         if group.queue == queue and group.key == key and group.priority == priority:
             name, before = named[-1]
             named[-1] = name, before + rows

@@ -56,7 +56,7 @@ class Placer:
         if queue.put_inhibited:
             raise MQError(mq.MQRC_PUT_INHIBITED, f"ALTER QLOCAL('{queue.name}') PUT(ENABLED) allows it")
         check_length(self._core, queue, data, b"", md[32:40])
-        pending = sum(len(puts.heads) for puts in unit.puts if puts.queue == queue.name)
+        pending = sum(len(puts.heads) for puts in unit.puts_to(queue.name))
         depth = self._core.depth(queue) + pending
         if depth >= queue.max_depth:
             raise MQError(mq.MQRC_Q_FULL, f"{queue.name} holds MAXDEPTH({queue.max_depth}) messages")

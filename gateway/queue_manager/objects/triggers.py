@@ -174,9 +174,7 @@ class Triggers:
 def _count(queue: LocalQueue, unit: StoreUnit, least: int) -> int:
     """How many of the messages that arrived have at least this priority."""
     count = sum(len(moves.tokens) for moves in unit.moves if moves.to_queue == queue.name)
-    for puts in unit.puts:
-        if puts.queue != queue.name:
-            continue
+    for puts in unit.puts_to(queue.name):
         if queue.fifo and least:
             count += sum(descriptor.integer(head, "priority") >= least for head in puts.heads)
         elif puts.priority >= least:

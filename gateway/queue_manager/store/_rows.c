@@ -346,6 +346,30 @@ static PyObject *dictionary(PyObject *module, PyObject *values)
     return found;
 }
 
+PyDoc_STRVAR(runs_doc,
+"runs(one, other, /) -> list of (object, object, int)\n\n"
+"What two lists of the same length have in rows that follow one another with the same two objects, and how many these are.");
+
+static PyObject *runs(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    (void)module;
+    if (nargs != 2 || !PyList_Check(args[0]) || !PyList_Check(args[1]) || PyList_GET_SIZE(args[0]) != PyList_GET_SIZE(args[1])) {
+        PyErr_SetString(PyExc_ValueError, "runs(list, list), of the same length");
+        return NULL;
+    }
+    PyObject *found = PyList_New(0);
+    Py_ssize_t first = 0, rows = PyList_GET_SIZE(args[0]);
+    for (Py_ssize_t row = 1; found != NULL && row <= rows; row++) {
+        PyObject *one = PyList_GET_ITEM(args[0], first), *other = PyList_GET_ITEM(args[1], first);
+        if (row < rows && PyList_GET_ITEM(args[0], row) == one && PyList_GET_ITEM(args[1], row) == other) continue;
+        PyObject *run = Py_BuildValue("OOn", one, other, row - first);
+        if (run == NULL || PyList_Append(found, run) < 0) Py_CLEAR(found);
+        Py_XDECREF(run);
+        first = row;
+    }
+    return found;
+}
+
 static PyMethodDef methods[] = {
     {"messages", (PyCFunction)(void (*)(void))messages, METH_FASTCALL, messages_doc},
     {"one_run", one_run, METH_O, one_run_doc},
@@ -355,6 +379,7 @@ static PyMethodDef methods[] = {
     {"same", same, METH_O, same_doc},
     {"agree", (PyCFunction)(void (*)(void))agree, METH_FASTCALL, agree_doc},
     {"lay_out", lay_out, METH_O, lay_out_doc},
+    {"runs", (PyCFunction)(void (*)(void))runs, METH_FASTCALL, runs_doc},
     {"dictionary", dictionary, METH_O, dictionary_doc},
     {"unpack", (PyCFunction)(void (*)(void))unpack_heads, METH_FASTCALL, unpack_heads_doc},
     {NULL, NULL, 0, NULL},

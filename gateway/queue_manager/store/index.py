@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeGuard
 
-from gateway.queue_manager.store.lanes import Lane, LaneName, Queue, Released, Run
+from gateway.queue_manager.store.lanes import Lane, Queue, Released, Run
 from gateway.queue_manager.store.numbers import Numbers
 from gateway.queue_manager.store.place import BLOCK_BITS, NUMBER_BITS, NUMBER_MASK, PRIORITIES, ROW_BITS, VOLATILE
 from gateway.queue_manager.store.rows import one_run
 from gateway.queue_manager.store.space import Extent, Space
+from gateway.queue_manager.store.unit import LaneName
 
 __all__ = [
     "Found",

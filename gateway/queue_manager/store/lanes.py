@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from struct import Struct
 
+_RUN = Struct("=QQQ").pack
 EMPTY = array("Q")
 """The runs of lanes that have none yet; never changed."""
 FOLD_AT = 32
@@ -22,8 +24,6 @@ CUT_FROM = 4
 CUT_UP_TO = 3 * 1024
 """Entries of a lane whose runs are cut: what follows is moved each time."""
 
-LaneName = tuple[str, bytes, int]
-"""Queue, key, rank (9 - priority)."""
 Run = tuple[int, int, int]
 """First number, count, place of the first."""
 Released = list[tuple[int, int]]
@@ -66,7 +66,7 @@ class Lane:
             self.insert(first, count, place)  # units may become visible in another order than they were prepared in
             return
         if self.runs:
-            self.runs.extend((first, count, place))
+            self.runs.frombytes(_RUN(first, count, place))  # faster than to extend it
         else:
             self.runs = array("Q", (first, count, place))  # exactly one: many lanes never have more
         self.depth += count

@@ -88,6 +88,7 @@ class MemoryStore:
     def prepare(self, unit: StoreUnit, now: float) -> StoreUnit:
         """Give tokens to the messages."""
         self._committed = now
+        unit.puts = [lane for puts in unit.puts for lane in puts.by_lane()]
         for puts in unit.puts:
             first = self._number + 1
             self._number += len(puts.heads)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from itertools import accumulate, repeat
+from itertools import accumulate, pairwise, repeat
 from struct import Struct
+from typing import TypeVar
 
 from gateway.queue_manager.store.unit import Message
 
+_A = TypeVar("_A")
+_B = TypeVar("_B")
 _SECTION = Struct("<HHI")
 _NEW, _MESSAGES, _ZEROS = tuple.__new__, repeat(Message), repeat(0)
 """Arguments of `map` that make a message of each row of a `zip` without a call into Python."""
@@ -78,6 +81,17 @@ def dictionary_in_python(values: list[bytes], /) -> tuple[list[bytes], int, byte
     return distinct, index.itemsize, index.tobytes()
 
 
+def runs_in_python(one: list[_A], other: list[_B], /) -> list[tuple[_A, _B, int]]:
+    """What two lists of the same length have in rows that follow one another with the same two objects, and how many
+    these are."""
+    if len(one) != len(other):
+        raise ValueError("runs(list, list), of the same length")
+    ends = [row for row in range(1, len(one)) if one[row] is not one[row - 1] or other[row] is not other[row - 1]] + [
+        len(one)
+    ] * bool(one)
+    return [(one[end - 1], other[end - 1], end - first) for first, end in pairwise([0, *ends])]
+
+
 make_messages: Callable[[type[Message], list[bytes], list[bytes], int, int], list[Message]] = messages_in_python
 one_run: Callable[[list[int]], bool] = one_run_in_python
 extent: Callable[[Sequence[bytes]], tuple[int, int]] = extent_in_python
@@ -85,6 +99,7 @@ repeats: Callable[[list[bytes]], bool] = repeats_in_python
 offsets: Callable[[list[bytes]], bytes | None] = offsets_in_python
 same: Callable[[list[bytes]], bool] = same_in_python
 agree: Callable[[list[bytes], int, bytes], bool] = agree_in_python
+runs = runs_in_python
 dictionary: Callable[[list[bytes]], tuple[list[bytes], int, bytes]] = dictionary_in_python
 lay_out: Callable[[list[tuple[int, int, bytes]]], bytes] = lay_out_in_python
 try:
@@ -94,6 +109,7 @@ except ModuleNotFoundError:
 else:
     make_messages, one_run, lay_out = compiled_rows.messages, compiled_rows.one_run, compiled_rows.lay_out
     extent, repeats, dictionary = compiled_rows.extent, compiled_rows.repeats, compiled_rows.dictionary
+    runs = compiled_rows.runs
     offsets, same, agree = compiled_rows.offsets, compiled_rows.same, compiled_rows.agree
 
 

@@ -5,10 +5,12 @@ Times are microseconds since the epoch; 0 means "none". Tokens are those of `pla
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+LaneName = tuple[str, bytes, int]
+"""Queue, key, rank (9 - priority)."""
 ID_LENGTH = 24
 NO_ID = bytes(ID_LENGTH)
 
@@ -34,7 +36,21 @@ class LanePuts:
     put_times: Sequence[int] | None = None
     """When each was put, where that is not the time of the commit."""
     tokens: Sequence[int] = ()
-    """Filled by `Store.prepare`; they name messages only once `apply` has returned."""
+    """Filled by `Store.prepare`; they name messages only once `apply` has returned. Not of puts with groups."""
+    groups: Sequence[tuple[LaneName, int]] | None = None
+    """Lanes with how many consecutive rows each has of these, instead of queue, key and priority. Such puts are
+    plain."""
+
+    def by_lane(self) -> Iterator[LanePuts]:
+        """The same with one lane for each."""
+        if self.groups is None:
+            yield self
+            return
+        at = 0
+        for (queue, key, rank), rows in self.groups:
+            heads, bodies = self.heads[at : at + rows], self.bodies[at : at + rows]
+            yield LanePuts(queue, key, 9 - rank, self.persistent, heads, bodies)
+            at += rows
 
     @property
     def plain(self) -> bool:
@@ -89,6 +105,10 @@ class StoreUnit:
     """Small records by key; None removes one."""
     own: bool = False
     """The gateway's: it knows when the disk is full and puts only what it has to, which has a reserve of its own."""
+
+    def puts_to(self, queue: str) -> Iterator[LanePuts]:
+        """What is put to a queue."""
+        return (lane for puts in self.puts for lane in puts.by_lane() if lane.queue == queue)
 
     def __bool__(self) -> bool:
         return bool(self.puts or self.takes or self.moves or self.backouts or self.state)
