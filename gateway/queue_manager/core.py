@@ -20,6 +20,7 @@ from gateway.queue_manager.descriptor import CORREL_ID
 from gateway.queue_manager.objects.catalogue import Catalogue, Definition, decode_definition
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.settlement import Settlement
+from gateway.queue_manager.store.place import NUMBER_BITS
 from gateway.queue_manager.store.storage import MessageStore
 from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
 
@@ -400,18 +401,12 @@ class Core:
             for callback in self.on_state:
                 callback(unit.state)
         queues = self.queues
-        now = self.scheduler.now()
-        for takes in unit.takes:
-            queue = queues.get(takes.queue)
-            if queue is not None:
-                queue.taken(takes.tokens)
-                queue.gets += len(takes.tokens)
-                queue.last_get = now
+        self._note_departures(unit)
         arrived: dict[str, int] = {}
         for puts in unit.puts:
             if puts.groups is not None:
-                for name, rows in puts.groups:
-                    arrived[name[0]] = arrived.get(name[0], 0) + rows
+                for lane, rows in puts.groups:
+                    arrived[lane[0]] = arrived.get(lane[0], 0) + rows
                 continue
             arrived[puts.queue] = arrived.get(puts.queue, 0) + len(puts.heads)
             if puts.expiries is not None:
@@ -422,6 +417,23 @@ class Core:
                 source.taken(moves.tokens)
             arrived[moves.to_queue] = arrived.get(moves.to_queue, 0) + len(moves.tokens)
         self._note_arrivals(arrived, unit)
+
+    def _note_departures(self, unit: StoreUnit) -> None:
+        """Messages have been got."""
+        queues, now = self.queues, self.scheduler.now()
+        for takes in unit.takes:
+            queue = queues.get(takes.queue)
+            if queue is not None:
+                queue.taken(takes.tokens)
+                queue.gets += len(takes.tokens)
+                queue.last_get = now
+        for (name, _, rank), first, _ in unit.replaced:
+            queue = queues.get(name)
+            if queue is not None:
+                if queue.locked or queue.marked:
+                    queue.taken((rank << NUMBER_BITS | first,))
+                queue.gets += 1
+                queue.last_get = now
 
     def _note_arrivals(self, arrived: dict[str, int], unit: StoreUnit) -> None:
         """So many messages have arrived on each of these queues."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gateway.queue_manager.store import lanes
 from gateway.queue_manager.store.index import consecutive, first_visible, neighbours, spans, visible
 from gateway.queue_manager.store.lanes import Lane, Queue, Released, cut_run
-from gateway.queue_manager.store.numbers import Numbers
+from gateway.queue_manager.store.numbers import Numbers, parted
 
 ACTIONS = st.lists(
     st.tuples(
@@ -155,7 +155,7 @@ SEVERAL = st.lists(st.builds(lambda first, count: range(first, first + count), s
 def test_several_runs_of_numbers_at_once(steps: list[tuple[bool, list[range]]]) -> None:
     numbers, model = Numbers(), set[int]()
     for adds, runs in steps:
-        (numbers.add_runs if adds else numbers.remove_runs)(runs)
+        (numbers.add if adds else numbers.remove)(*parted((("Q", b"", 9), run.start, len(run)) for run in runs))
         (model.update if adds else model.difference_update)(*runs)
         assert [number for number in range(261) if number in numbers] == sorted(model)
 

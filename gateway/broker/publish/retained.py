@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from gateway.ports.batch import Replace
 from gateway.ports.state_queues import RETAINED
 from gateway.session.publication import Publication
 from gateway.session.record import STORED_IDS, encode_prefix, key_of
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from gateway.broker.context import Context
 
 
+_NEW = tuple.__new__
 MOST_RECORDS = 4096
 """Beginnings of records that are remembered."""
 
@@ -33,6 +35,10 @@ class _Node:
         self.publication: Publication | None = None
 
 
+def nobody_is_told(_topic: str) -> None:
+    """There are no other gateways."""
+
+
 class Retained:
     """A tree of topics by level, so that a filter visits only what it can match."""
 
@@ -40,7 +46,7 @@ class Retained:
         self.context = context
         self._root = _Node()
         self._expiring: list[tuple[float, str]] = []
-        self._records: dict[tuple[bytes, str, int], tuple[bytes, bytes]] = {}
+        self._records: dict[tuple[bytes, str, int], tuple[tuple[str, bytes], bytes]] = {}
         """By topic, client and QoS: see `_record_of`."""
         self._nodes: dict[bytes, _Node] = {}
         """By topic, of what was retained once more in the place of another."""
@@ -48,7 +54,7 @@ class Retained:
         self.bytes = 0
         self.number = 0
         """How many have been retained so far: later ones reach a subscription made now as live publications."""
-        self.on_change: Callable[[str], None] = lambda _topic: None
+        self.on_change: Callable[[str], None] = nobody_is_told
         """Told of what is retained or cleared with the open batch."""
         self.is_others: Callable[[str], bool] = lambda _topic: False
         """Asked when a message has expired: whether another gateway may have replaced what lies on the queue, which is
@@ -86,7 +92,7 @@ class Retained:
             self._nodes[kept.topic] = node
         else:
             self.restore(kept)
-        key, front = self._record_of(kept)
+        (_, key), front = self._record_of(kept)
         batch.replace(RETAINED, key, front + kept.payload)
         self.on_change(topic)
 
@@ -103,18 +109,20 @@ class Retained:
         node.publication = kept = _Kept(topic, payload, qos, True, b"", 0.0, client_id)  # noqa: FBT003 -- faster
         self.bytes += more
         self.number = kept.number = self.number + 1
-        batch.replace(RETAINED, record[0], record[1] + payload)
-        self.on_change(topic.decode())
+        name, front = record
+        batch.replaces[name] = _NEW(Replace, (*name, front + payload))
+        if self.on_change is not nobody_is_told:
+            self.on_change(topic.decode())
         return True
 
-    def _record_of(self, kept: _Kept) -> tuple[bytes, bytes]:
-        """The key of a publication's record, and what stands there before the payload: remembered for those that a
-        client sends again and again."""
+    def _record_of(self, kept: _Kept) -> tuple[tuple[str, bytes], bytes]:
+        """Queue and key of a publication's record, and what stands there before the payload: remembered for those that
+        a client sends again and again."""
         name = kept.topic, kept.client_id, kept.qos
         plain = not (kept.properties or kept.expires)
         found = self._records.get(name) if plain else None
         if found is None:
-            found = key_of(kept.topic), encode_prefix(kept, kept.qos, kept.retain, ()) + STORED_IDS[0]
+            found = (RETAINED, key_of(kept.topic)), encode_prefix(kept, kept.qos, kept.retain, ()) + STORED_IDS[0]
             if plain:
                 if len(self._records) >= MOST_RECORDS:
                     self._records.clear()

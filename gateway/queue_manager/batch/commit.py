@@ -216,8 +216,7 @@ class Committer:
                 if not maintained:
                     self._maintain()
                 return
-            unit = batch.unit
-            if not (unit.puts or unit.takes or unit.moves or unit.backouts or unit.state):  # all of it was refused
+            if not batch.unit:  # all of it was refused
                 self._tell(batch, None)
             elif called or (self.slow and not self._on_trial()):
                 self._hand_over(batch)
@@ -302,7 +301,7 @@ class Committer:
     def _refuse_written(self, batch: Batch, error: StoreError) -> bool:
         """The frame could not be written. What only takes is tried once more: the reserve of a full disk is for it."""
         unit = batch.unit
-        if unit.puts or batch.again or not (unit.takes or unit.moves or unit.backouts or unit.state):
+        if unit.puts or batch.again or not unit:
             self._refuse(batch, error)
             return False
         batch.again = True
@@ -505,12 +504,7 @@ def _together(batches: Sequence[Batch]) -> Batch:
         return batches[0]
     joined = StoreUnit(own=all(batch.unit.own for batch in batches))
     for batch in batches:
-        unit = batch.unit
-        joined.puts += unit.puts
-        joined.takes += unit.takes
-        joined.moves += unit.moves
-        joined.backouts += unit.backouts
-        joined.state.update(unit.state)
+        joined.add(batch.unit)
     return Batch(joined, parts=batches)
 
 

@@ -164,18 +164,24 @@ class Translator:
         for queue, key, body in unit.replaces:
             self._states[queue, key] = body
             size += len(body or b"")
-        _join(frame, own)
+        frame.add(own)
         return size
 
     def end(self, frame: StoreUnit) -> None:
         """Every unit has been added. Of several replacements of a state message the last one counts."""
-        tokens_of = self._core.store.tokens
-        for (queue, key), body in self._states.items():
-            tokens = tokens_of(queue, key)
-            if tokens:
+        store, groups, bodies = self._core.store, list[tuple[LaneName, int]](), list[bytes]()
+        for name, body in self._states.items():
+            queue, key = name
+            record = store.alone(queue, key)  # as nearly always
+            if record is not None:
+                frame.replaced.append(record)
+            elif tokens := store.tokens(queue, key):
                 frame.takes.append(LaneTakes(queue, key, tokens))
             if body is not None:
-                frame.puts.append(LanePuts(queue, key, 0, True, [_STATE_HEAD], [body]))  # noqa: FBT003
+                groups.append(((queue, key, PRIORITIES - 1), 1))
+                bodies.append(body)
+        if groups:
+            frame.puts.append(LanePuts("", b"", 0, True, [_STATE_HEAD] * len(bodies), bodies, groups=groups))  # noqa: FBT003
 
     def _claim(self, queue: LocalQueue, messages: int) -> None:
         """2053 when they do not fit below MAXDEPTH."""
@@ -205,7 +211,7 @@ class Translator:
                 submission.failures.append(_failure(index, error))
                 continue
             submission.out_of_syncpoint.append(puts)
-            _join(frame, own)
+            frame.add(own)
         return size
 
     def _put(self, puts: Puts, own: StoreUnit, submission: Submission) -> int:
@@ -412,13 +418,6 @@ def _priority(queue: LocalQueue, target: Target, priority: int) -> int:
     if queue.fifo:
         return 0
     return target.chain[0].number("DEFPRTY") if priority < 0 else min(priority, 9)
-
-
-def _join(joined: StoreUnit, own: StoreUnit) -> None:
-    joined.puts += own.puts
-    joined.takes += own.takes
-    joined.moves += own.moves
-    joined.state.update(own.state)
 
 
 def expiries(heads: Sequence[bytes], now: float) -> list[int]:

@@ -69,7 +69,9 @@ def plan_unit(reader: Reader, under_way: UnderWay, unit: StoreUnit, number: int,
     links = Links([], [], [], [], dict(unit.state))
     plan = Plan(number, links)
     puts = [group for group in unit.puts if group.heads]
-    if not (unit.takes or unit.moves or unit.backouts) and not [group for group in puts if not group.persistent]:
+    if not (unit.takes or unit.replaced or unit.moves or unit.backouts) and not [
+        group for group in puts if not group.persistent
+    ]:
         _plan_puts(plan, puts)
         plan.first_volatile = plan.next_number
         return plan
@@ -81,6 +83,11 @@ def plan_unit(reader: Reader, under_way: UnderWay, unit: StoreUnit, number: int,
     _plan_puts(plan, [group for group in puts if group.persistent])
     if takes:
         _plan_takes(reader, under_way, plan, takes)
+    leaving = under_way.leaving
+    for run in unit.replaced if leaving else ():
+        if run.first in leaving:
+            plan.missing.append(run.lane[2] << NUMBER_BITS | run.first)
+    links.takes.extend([run for run in unit.replaced if run.first not in leaving] if leaving else unit.replaced)
     if unit.moves:
         _plan_moves(reader, under_way, plan, [move for move in unit.moves if move.heads is None])
     _plan_volatile(plan, [group for group in puts if not group.persistent], time)

@@ -74,9 +74,9 @@ class Reader:
 
     def tokens(self, queue: str, key: bytes) -> list[int]:
         """Those of all messages that `fetch` returns, which are not read for it."""
-        only = self.index.only(queue, key)
-        if only >= 0:
-            return [only]
+        alone = self.index.alone(queue, key)
+        if alone is not None:
+            return [alone.lane[2] << NUMBER_BITS | alone.first]
         tokens: list[int] = []
         for lane in self.index.chain(queue, key):
             rank = lane.rank << NUMBER_BITS

@@ -34,6 +34,7 @@ from gateway.queue_manager.journal.volatile import VolatileRows
 from gateway.queue_manager.store.changes import Changes, apply
 from gateway.queue_manager.store.compaction_policy import excess, segment_to_carry, segment_to_say_again
 from gateway.queue_manager.store.index import Index, TokenRun
+from gateway.queue_manager.store.numbers import parted
 from gateway.queue_manager.store.packed_heads import new_packing
 from gateway.queue_manager.store.place import BLOCK_BITS, NUMBER_BITS, NUMBER_MASK, VOLATILE
 from gateway.queue_manager.store.space import Extent
@@ -83,6 +84,8 @@ class Prepared:
     volatile_rows: Rows | None = None
     leaving: Sequence[TokenRun] = ()
     """The messages that the unit takes or moves."""
+    numbers: tuple[list[int], list[range]] = ([], [])
+    """Their numbers."""
     locked: Sequence[int] = ()
     """The numbers of those that were locked before."""
     carries: bool = False
@@ -105,7 +108,7 @@ class Store:
         self.fetch, self.read, self.load, self.oldest = reader.fetch, reader.read, reader.load, reader.oldest
         self.first, self.tokens = reader.first, reader.tokens
         self.find = self.finder.find
-        self.depth = index.depth
+        self.depth, self.alone = index.depth, index.alone
         self.path = path
         self.options = options
         self.generation = 0
@@ -256,10 +259,10 @@ class Store:
         if hidden:
             for _lane, first, count in runs:
                 locked += hidden.among(range(first, first + count))
-        numbers = [range(first, first + count) for _lane, first, count in runs]
-        hidden.add_runs(numbers)
-        leaving.add_runs(numbers)
-        prepared.leaving, prepared.locked = runs, locked
+        numbers = parted(runs)
+        hidden.add(*numbers)
+        leaving.add(*numbers)
+        prepared.leaving, prepared.numbers, prepared.locked = runs, numbers, locked
 
     def _place(self, prepared: Prepared, plan: Plan, time: int, flags: int, keep: int = Keep.FOR_TAKES) -> None:
         """Give the frame its place and its bytes. A frame that opens a segment defines its lanes anew."""
@@ -397,10 +400,10 @@ class Store:
 
     def _settled(self, prepared: Prepared) -> None:
         """The unit is not under way any more."""
-        unit, leaving = prepared.unit, prepared.leaving
+        unit = prepared.unit
         self._carrying -= prepared.carries
-        if leaving or unit.backouts or unit.state:
-            self.under_way.end(unit, [range(first, first + count) for _lane, first, count in leaving])
+        if prepared.leaving or unit.backouts or unit.state:
+            self.under_way.end(unit, prepared.numbers)
 
     def _reopen(self) -> None:
         """After a failed write nothing is written after it or into its segment again. What is durable stays where it

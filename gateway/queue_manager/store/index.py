@@ -8,15 +8,15 @@ leave in a frame which is not applied yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeGuard
 
 from gateway.queue_manager.store.lanes import Lane, Queue, Released, Run
-from gateway.queue_manager.store.numbers import Numbers
+from gateway.queue_manager.store.numbers import Numbers, parted
 from gateway.queue_manager.store.place import BLOCK_BITS, NUMBER_BITS, NUMBER_MASK, PRIORITIES, ROW_BITS, VOLATILE
 from gateway.queue_manager.store.rows import one_run
 from gateway.queue_manager.store.space import Extent, Space
-from gateway.queue_manager.store.unit import LaneName
+from gateway.queue_manager.store.unit import LaneName, TokenRun
 
 __all__ = [
     "Found",
@@ -32,12 +32,7 @@ __all__ = [
 ]
 
 
-class TokenRun(NamedTuple):
-    """Messages with consecutive numbers in one lane."""
-
-    lane: LaneName
-    first: int
-    length: int
+_NEW = tuple.__new__
 
 
 class Found(NamedTuple):
@@ -144,10 +139,9 @@ class Index:
         extent.live += rows
         extent.rows += rows
 
-    def take(self, runs: Iterable[TokenRun], by: Extent | None) -> None:
+    def take(self, runs: Sequence[TokenRun], by: Extent | None) -> None:
         """Remove messages. Unknown ones are ignored: their segment was recycled, or they were moved."""
         released: Released = []
-        gone: list[range] = []
         queues = self.queues
         for name, first, count in runs:
             queue = queues.get(name[0])
@@ -163,16 +157,16 @@ class Index:
                 lane.take(first, count, released)
             if not lane.depth and lane.key:
                 self._forget_if_empty(lane)
-            gone.append(range(first, first + count))
-        self._forget_numbers(gone)
+        self._forget_numbers(runs)
         self.space.release(released, by)
 
-    def _forget_numbers(self, gone: list[range]) -> None:
+    def _forget_numbers(self, gone: Sequence[TokenRun]) -> None:
         if self.hidden:
-            self.hidden.remove_runs(gone)
+            self.hidden.remove(*parted(gone))
         if self.backouts:
-            for numbers in gone:
-                for number in self.backouts.keys() & numbers if len(numbers) > 1 else numbers:
+            for _lane, first, count in gone:
+                numbers = range(first, first + count)
+                for number in self.backouts.keys() & numbers if count > 1 else numbers:
                     self.backouts.pop(number, None)
 
     def move(self, run: MoveRun, by: Extent | None) -> None:
@@ -245,14 +239,17 @@ class Index:
 
     # ---- questions
 
-    def only(self, queue: str, key: bytes) -> int:
-        """The token of the one message of a key, as of most state records; -1 where there is another number of them,
-        or where it may be hidden."""
+    def alone(self, queue: str, key: bytes) -> TokenRun | None:
+        """The one message of a key, as of most state records; None where there is another number of them, or where it
+        is non-persistent or may be hidden."""
         entry = self.queues.get(queue)
         lane = entry.lanes.get(key) if entry is not None else None
         if lane is None or lane.depth != 1 or lane.lower is not None or lane.removed or self.hidden:
-            return -1
-        return lane.rank << NUMBER_BITS | lane.runs[lane.start]
+            return None
+        runs, at = lane.runs, lane.start
+        if runs[at + 2] >> ROW_BITS & VOLATILE:
+            return None
+        return _NEW(TokenRun, ((queue, key, lane.rank), runs[at], 1))
 
     def run_of(self, queue: str, key: bytes, token: int) -> tuple[TokenRun, bool] | None:
         """One message, and whether it is non-persistent; None if it is not there."""

@@ -199,6 +199,10 @@ class MemoryStore:
             and (group_id is None or message.head[GROUP_ID] == group_id)
         ]
 
+    def alone(self, _queue: str, _key: bytes) -> None:
+        """Nobody has looked."""
+        return
+
     def depth(self, queue: str, key: bytes = b"", least: int = 0) -> int:
         """How many messages there are."""
         shelf = self._shelves.get(queue, {}).get(key)

@@ -4,9 +4,10 @@ run from the front of a queue. No input or output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from gateway.queue_manager.store.lanes import Run, cut_run
+from gateway.queue_manager.store.unit import LaneName
 
 LONG = 16
 """Runs of at least this many numbers are kept as runs."""
@@ -60,28 +61,20 @@ class Numbers:
         self._single.update(*broken)
         self._single -= removed
 
-    def add_runs(self, runs: Iterable[range]) -> None:
-        """Add the numbers of several runs, short ones at once."""
-        self._single.update(self._short(runs, self.update))
+    def add(self, short: list[int], long: list[range]) -> None:
+        """Add numbers, as `parted` gives them."""
+        self._single.update(short)
+        for numbers in long:
+            self.update(numbers)
 
-    def remove_runs(self, runs: Iterable[range]) -> None:
+    def remove(self, short: list[int], long: list[range]) -> None:
         """Remove them."""
-        short = self._short(runs, self.difference_update)
+        for numbers in long:
+            self.difference_update(numbers)
         if short and self._runs:
             self.difference_update(short)
         elif short:
             self._single.difference_update(short)
-
-    @staticmethod
-    def _short(runs: Iterable[range], long: Callable[[range], None]) -> list[int]:
-        """The numbers of short runs; the others are done one by one."""
-        short: list[int] = []
-        for numbers in runs:
-            if len(numbers) < LONG:
-                short += numbers
-            else:
-                long(numbers)
-        return short
 
     def isdisjoint(self, numbers: Iterable[int]) -> bool:
         """Whether none of the numbers is in the set."""
@@ -120,6 +113,20 @@ class Numbers:
                 yield from cut_run(part, self._single)
             else:
                 yield part
+
+
+def parted(runs: Iterable[tuple[LaneName, int, int]]) -> tuple[list[int], list[range]]:
+    """The numbers of short runs, and the long runs."""
+    short: list[int] = []
+    long: list[range] = []
+    for _, first, count in runs:
+        if count == 1:
+            short.append(first)
+        elif count < LONG:
+            short += range(first, first + count)
+        else:
+            long.append(range(first, first + count))
+    return short, long
 
 
 def _without(run: range, absent: range) -> Iterator[range]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from gateway.ports.batch import StorageFull
-from gateway.queue_manager.store.unit import Message, StoreUnit
+from gateway.queue_manager.store.unit import Message, StoreUnit, TokenRun
 
 
 class MessageStore(Protocol):
@@ -71,6 +71,10 @@ class MessageStore(Protocol):
     ) -> Iterable[Message]:
         """The messages with this MsgId, CorrelId and GroupId (None: any), by priority and arrival; locked ones too.
         Nothing may be put or taken while they are looked at."""
+
+    def alone(self, queue: str, key: bytes, /) -> TokenRun | None:
+        """The one message of a key, as most state records are, if it is persistent and not locked. None also where
+        nobody has looked."""
 
     def depth(self, queue: str, key: bytes = b"", least: int = 0) -> int:
         """How many messages there are of at least this priority."""

@@ -4,8 +4,6 @@ or output.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from gateway.queue_manager.store.numbers import Numbers
 from gateway.queue_manager.store.place import NUMBER_MASK
 from gateway.queue_manager.store.unit import StoreUnit
@@ -29,9 +27,9 @@ class UnderWay:
         for key in unit.state:
             self._replacing[key] = self._replacing.get(key, 0) + 1
 
-    def end(self, unit: StoreUnit, leaving: Iterable[range]) -> None:
+    def end(self, unit: StoreUnit, leaving: tuple[list[int], list[range]]) -> None:
         """The unit was applied, or given up."""
-        self.leaving.remove_runs(leaving)
+        self.leaving.remove(*leaving)
         for backout in unit.backouts:
             number = backout.token & NUMBER_MASK
             self._counting[number] -= 1

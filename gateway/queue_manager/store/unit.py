@@ -15,6 +15,14 @@ ID_LENGTH = 24
 NO_ID = bytes(ID_LENGTH)
 
 
+class TokenRun(NamedTuple):
+    """Messages with consecutive numbers in one lane."""
+
+    lane: LaneName
+    first: int
+    length: int
+
+
 @dataclass(slots=True)
 class LanePuts:
     """Messages for one lane (queue, key, priority), in order. Columns are parallel and not changed afterwards."""
@@ -103,6 +111,8 @@ class StoreUnit:
     backouts: list[Backout] = field(default_factory=list)
     state: dict[bytes, bytes | None] = field(default_factory=dict)
     """Small records by key; None removes one."""
+    replaced: list[TokenRun] = field(default_factory=list)
+    """More messages that leave: persistent ones that have been looked up."""
     own: bool = False
     """The gateway's: it knows when the disk is full and puts only what it has to, which has a reserve of its own."""
 
@@ -111,7 +121,16 @@ class StoreUnit:
         return (lane for puts in self.puts for lane in puts.by_lane() if lane.queue == queue)
 
     def __bool__(self) -> bool:
-        return bool(self.puts or self.takes or self.moves or self.backouts or self.state)
+        return bool(self.puts or self.takes or self.moves or self.backouts or self.state or self.replaced)
+
+    def add(self, other: StoreUnit) -> None:
+        """Commit all of another unit with it."""
+        self.puts += other.puts
+        self.takes += other.takes
+        self.moves += other.moves
+        self.backouts += other.backouts
+        self.state.update(other.state)
+        self.replaced += other.replaced
 
 
 class Message(NamedTuple):
