@@ -11,6 +11,7 @@
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <structmember.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -21,7 +22,35 @@ BUILT_FROM_THIS_FILE;
 #define ROOM (512 * 1024)
 #define LONGEST (64 * 1024)
 
-static PyObject *s_connection, *s_wrapping, *s_chunk, *s_direct, *s_outward, *s_wrap;
+/* Attributes of links. */
+enum { CONNECTION, WRAPPING, CHUNK, DIRECT, OUTWARD, ATTRIBUTES };
+static const char *const texts[ATTRIBUTES] = {"connection", "wrapping", "chunk", "direct", "outward"};
+static PyObject *names[ATTRIBUTES], *s_wrap;
+
+/* The class of the last link, and where its instances have them; 0: in no slot. A reference is held. */
+static PyTypeObject *class_of_links;
+static Py_ssize_t places[ATTRIBUTES];
+
+static void look_at_class(PyTypeObject *class)
+{
+    Py_XSETREF(class_of_links, (PyTypeObject *)Py_NewRef((PyObject *)class));
+    for (int i = 0; i < ATTRIBUTES; i++) {
+        PyObject *descriptor = PyObject_GetAttr((PyObject *)class, names[i]);
+        int is_slot = descriptor != NULL && Py_IS_TYPE(descriptor, &PyMemberDescr_Type);
+        PyMemberDef *member = is_slot ? ((PyMemberDescrObject *)descriptor)->d_member : NULL;
+        places[i] = member != NULL && member->type == T_OBJECT_EX ? member->offset : 0;
+        Py_XDECREF(descriptor);
+    }
+    PyErr_Clear(); /* what its class has not its instances may have */
+}
+
+/* As PyObject_GetAttr: a new reference. */
+static PyObject *attribute(PyObject *link, int which)
+{
+    if (Py_TYPE(link) != class_of_links) look_at_class(Py_TYPE(link));
+    PyObject *found = places[which] != 0 ? *(PyObject **)((char *)link + places[which]) : NULL;
+    return found != NULL ? Py_NewRef(found) : PyObject_GetAttr(link, names[which]);
+}
 
 /* What was read. */
 typedef struct {
@@ -29,9 +58,9 @@ typedef struct {
 } lists;
 
 /* The attribute as a small number; -1 with an error set, as PyLong_AsLong. */
-static long number_of(PyObject *object, PyObject *name)
+static long number_of(PyObject *link, int which)
 {
-    PyObject *found = PyObject_GetAttr(object, name);
+    PyObject *found = attribute(link, which);
     if (found == NULL) return -1;
     long number = PyLong_AsLong(found);
     Py_DECREF(found);
@@ -54,16 +83,16 @@ static int append_pair(PyObject *list, PyObject *first, PyObject *second)
 static int read_one(PyObject *link, int fd, Py_ssize_t *room, const lists *to)
 {
     static char bytes[LONGEST]; /* filled and copied under the interpreter's lock */
-    long chunk = number_of(link, s_chunk);
+    long chunk = number_of(link, CHUNK);
     if (chunk == -1 && PyErr_Occurred()) return -1;
     if (chunk < 1 || chunk > LONGEST || chunk > *room) return 0;
-    PyObject *connection = PyObject_GetAttr(link, s_connection);
+    PyObject *connection = attribute(link, CONNECTION);
     if (connection == NULL) return -1;
     int done = 0;
     ssize_t length = connection == Py_None ? 0 : recv(fd, bytes, (size_t)chunk, MSG_DONTWAIT);
     if (length > 0) {
         *room -= length;
-        PyObject *data = PyBytes_FromStringAndSize(bytes, length), *wrapping = PyObject_GetAttr(link, s_wrapping);
+        PyObject *data = PyBytes_FromStringAndSize(bytes, length), *wrapping = attribute(link, WRAPPING);
         if (data == NULL || wrapping == NULL) done = -1;
         else if (wrapping != Py_None) done = append_pair(to->wrapped, link, data);
         else done = append_pair(to->arrived, connection, data);
@@ -121,13 +150,13 @@ typedef struct {
 /* MQTT's bytes as the peer of a link of the hub's kind gets them: a new reference. */
 static PyObject *wrapped(PyObject *link, PyObject *data)
 {
-    PyObject *wrapping = PyObject_GetAttr(link, s_wrapping);
+    PyObject *wrapping = attribute(link, WRAPPING);
     if (wrapping == NULL) return NULL;
     PyObject *made = NULL;
     if (wrapping == Py_None) {
         made = Py_NewRef(data);
     } else {
-        PyObject *outward = PyObject_GetAttr(link, s_outward); /* one call, where there is one */
+        PyObject *outward = attribute(link, OUTWARD); /* one call, where there is one */
         if (outward == Py_None) made = PyObject_CallMethodOneArg(wrapping, s_wrap, data);
         else if (outward != NULL) made = PyObject_CallOneArg(outward, data);
         Py_XDECREF(outward);
@@ -147,7 +176,7 @@ static int prepare(sending *one, PyObject *kind, PyObject *link, PyObject *data)
         PyErr_SetString(PyExc_TypeError, "what is written is bytes");
         return -1;
     }
-    if (is_ours) one->fd = (int)number_of(link, s_direct);
+    if (is_ours) one->fd = (int)number_of(link, DIRECT);
     return one->fd == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
@@ -220,11 +249,8 @@ static struct PyModuleDef module = {
 PyMODINIT_FUNC PyInit__wire(void)
 {
     if (check_sources() < 0) return NULL;
-    struct { PyObject **where; const char *name; } names[] = {
-        {&s_connection, "connection"}, {&s_wrapping, "wrapping"}, {&s_chunk, "chunk"}, {&s_direct, "direct"},
-        {&s_outward, "outward"}, {&s_wrap, "wrap"},
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if ((*names[i].where = PyUnicode_InternFromString(names[i].name)) == NULL) return NULL;
+    if ((s_wrap = PyUnicode_InternFromString("wrap")) == NULL) return NULL;
+    for (int i = 0; i < ATTRIBUTES; i++)
+        if ((names[i] = PyUnicode_InternFromString(texts[i])) == NULL) return NULL;
     return PyModule_Create(&module);
 }

@@ -67,7 +67,7 @@ static int account(taking *of)
     }
     if (of->acknowledged) {
         PyObject *known = PyDict_GetItemWithError(of->turn->pending, of->connection);
-        long before = known == NULL ? 0 : PyLong_AsLong(known);
+        long before = known == NULL ? 0 : as_long(known);
         PyObject *sum = PyErr_Occurred() ? NULL : PyLong_FromSsize_t(before + of->acknowledged);
         int failed = sum == NULL || PyDict_SetItem(of->turn->pending, of->connection, sum) < 0;
         Py_XDECREF(sum);

@@ -71,7 +71,7 @@ static PyObject *committed(PyObject *Py_UNUSED(self), PyObject *pending)
     }
     PyObject *connection, *value;
     for (Py_ssize_t at = 0; PyDict_Next(pending, &at, &connection, &value);) {
-        Py_ssize_t count = PyLong_AsSsize_t(value);
+        Py_ssize_t count = as_long(value);
         if (count == -1 && PyErr_Occurred()) return NULL;
         if (!is_a(connection, A_CONNECTION)) return PyErr_Format(PyExc_TypeError, "counts are by connection");
         PyObject *session = field_of(connection, SESSION, A_SESSION);

@@ -86,11 +86,26 @@ static PyObject *dict_field(PyObject *object, int which)
     return value;
 }
 
+/* As PyLong_AsLong; at once for the small numbers that nearly all are. */
+static long as_long(PyObject *value)
+{
+    if (PyLong_Check(value)) {
+        PyLongObject *one = (PyLongObject *)value;
+#if PY_VERSION_HEX >= 0x030C0000
+        if (PyUnstable_Long_IsCompact(one)) return (long)PyUnstable_Long_CompactValue(one);
+#else
+        Py_ssize_t digits = Py_SIZE(one); /* negative: so is the number */
+        if (digits >= -1 && digits <= 1) return (long)digits * (long)one->ob_digit[0];
+#endif
+    }
+    return PyLong_AsLong(value);
+}
+
 /* A field that is a number; -1 with an error set, as PyLong_AsLong. */
 static long number(PyObject *object, int which)
 {
     PyObject *value = field(object, which);
-    return value == NULL ? -1 : PyLong_AsLong(value);
+    return value == NULL ? -1 : as_long(value);
 }
 
 static int add_to_number(PyObject *object, int which, Py_ssize_t more)
@@ -122,7 +137,7 @@ static long fast_path_of(PyObject *route)
         int same = PyObject_RichCompareBool(version, PyList_GET_ITEM(changes, 0), Py_EQ);
         if (same != 1) return same == 0 ? STALE : -1;
     }
-    return PyLong_AsLong(path);
+    return as_long(path);
 }
 
 PyDoc_STRVAR(configure_doc,

@@ -279,7 +279,13 @@ class FastLane:
 
     def records(self, session: Session) -> tuple[list[int], list[bytes], list[bytes]]:
         """Packet identifiers, heads and bodies of the records that a session stages with the open batch."""
-        puts, ids = self.context.batch.staging(session)
+        batch = self.context.batch
+        puts = batch.state.get((STAGED, session.staged_key, 0))
+        if puts is None or batch.undo is not None:
+            puts, ids = batch.staging(session)
+        else:  # as nearly always
+            ids = []
+            batch.staged.append((session, puts, len(puts.heads), ids, None))
         return ids, puts.heads, puts.bodies
 
     def admits(self, route: Route, size: int) -> bool:
