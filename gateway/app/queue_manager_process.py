@@ -79,6 +79,7 @@ class QueueManagerProcess:
             opened.define_state_queues()
             self._server = MqiServer(opened, self.socket, on_fatal=log_lines.fatal)
             self._server.start()
+            self._scheduler.make_calls_through(self._server.soon)
         except BaseException:
             if admin is not None:
                 admin.close()
@@ -118,6 +119,7 @@ class QueueManagerProcess:
         log.info("stopped", "the queue manager has stopped")
 
     def _close(self) -> None:
+        self._scheduler.make_calls_through(None)
         if self._server is not None:
             self._server.stop()
         if self._queue_manager is not None:

@@ -11,6 +11,7 @@ EXTENSIONS = {
     "gateway.net._wire": "sockets",
     "gateway.net._tls": "TLS",
     "gateway.net._frames": "WebSocket frames",
+    "gateway.mqi._sockets": "sockets of MQI programs",
     "gateway.queue_manager.store._rows": "rows of the store",
     "gateway.pipeline.decode._parts": "headers and payloads of the pipeline",
     "gateway.backends.ibm._calls": "calls to IBM MQ",

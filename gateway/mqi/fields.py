@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 
 from gateway.mq import constants as mq
 from gateway.mqi.wire import OUTCOME, FieldReader, Verb, decode_properties, encode_properties
@@ -19,8 +20,8 @@ _PUT_MD = _PUT_SAME.size
 _PUT_PROPERTIES = _PUT_MD + MD_LENGTH
 _PUT_DATA = _PUT_PROPERTIES + 8
 """In a put: the offsets of the descriptor, of the lengths of properties and data, and of the data."""
-_PUT_ANSWER = struct.Struct(OUTCOME.format + "364si")
-"""Of the answer to a put: its outcome, the descriptor, and the length of the name that follows."""
+_PUT_ANSWER = struct.Struct(OUTCOME.format + "364s")
+"""Of the answer to a put: its outcome and the descriptor, which names follow."""
 _GET_ANSWER = struct.Struct(OUTCOME.format + "364sii")
 """Of the answer to a get: its outcome, the descriptor, the message's length, and that of the data that follow."""
 _GET_END = struct.Struct("<4c16sii")
@@ -88,17 +89,23 @@ def read_put(reader: FieldReader) -> tuple[bytes, PutOptions, bytes]:
 
 def put_reply(verb: int, tag: int, put: PutResult) -> bytes:
     """The answer to MQPUT and MQPUT1."""
-    name, queue_manager = put.resolved_name.encode(), put.resolved_queue_manager.encode()
-    length = _PUT_ANSWER.size + len(name) + 4 + len(queue_manager)
-    start = _PUT_ANSWER.pack(length - 4, verb, 0, tag, put.comp_code, put.reason, put.md, len(name))
-    return b"".join((start, name, _LENGTH.pack(len(queue_manager)), queue_manager))
+    names = _counted(put.resolved_name) + _counted(put.resolved_queue_manager)
+    length = _PUT_ANSWER.size + len(names)
+    return _PUT_ANSWER.pack(length - 4, verb, 0, tag, put.comp_code, put.reason, put.md) + names
+
+
+@lru_cache(maxsize=1024)
+def _counted(name: str) -> bytes:
+    """A name as a field: the same few are asked for again and again."""
+    encoded = name.encode()
+    return _LENGTH.pack(len(encoded)) + encoded
 
 
 def get_reply(tag: int, got: Got) -> bytes:
     """The answer to MQGET."""
-    name, data = got.resolved_name.encode(), got.data
+    name, data = _counted(got.resolved_name), got.data
     properties = encode_properties(got.properties) if got.properties else b""
-    length = _GET_ANSWER.size + len(data) + 4 + len(name) + _GET_END.size + len(properties)
+    length = _GET_ANSWER.size + len(data) + len(name) + _GET_END.size + len(properties)
     start = _GET_ANSWER.pack(
         length - 4, Verb.GET, 0, tag, got.comp_code, got.reason, got.md, got.length, len(data)
     )  # fmt: skip
@@ -106,7 +113,7 @@ def get_reply(tag: int, got: Got) -> bytes:
         got.group_status, got.segment_status, got.segmentation, b" ", got.token, got.properties is not None,
         len(properties),
     )  # fmt: skip
-    return b"".join((start, data, _LENGTH.pack(len(name)), name, end, properties))
+    return b"".join((start, data, name, end, properties))
 
 
 def cut_characters(selectors: list[int], characters: bytes) -> list[bytes]:

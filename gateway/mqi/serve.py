@@ -27,12 +27,11 @@ from pathlib import Path
 from gateway.errors import MqgateError
 from gateway.mqi.rounds import Rounds
 from gateway.mqi.server_protocol import ServerProtocol
+from gateway.mqi.sockets import read, receive, send_each
 from gateway.ports.mqi import QueueManager
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
-_ROOM = memoryview(bytearray(1 << 18))
-"""What has been received, until it is copied: memory of this size would be mapped and given back for every call."""
 _PEER = struct.Struct("3i")
 
 
@@ -130,7 +129,10 @@ class MqiServer:
         self._receive(self._poll.poll(0))
 
     def _receive(self, ready: list[tuple[int, int]]) -> None:
-        for fd, events in ready:
+        arrived, rest = receive(ready, self._programs)
+        for program, chunk in arrived:
+            self._rounds.receive(program.protocol, chunk)
+        for fd, events in rest:
             if fd == self._wake:
                 with suppress(BlockingIOError):
                     os.eventfd_read(self._wake)
@@ -140,11 +142,16 @@ class MqiServer:
                 self._accept()
 
     def _send(self) -> None:
-        answered = list(self._answered)
+        usual = [program for program in self._answered if program.has_one_answer]
+        others = [program for program in self._answered if not program.has_one_answer]
         self._answered.clear()
-        for program in answered:
-            if program.fd in self._programs:
-                program.send()
+        for program in others:
+            program.send()
+        if usual:
+            datas = tuple([program.unsent.pop() for program in usual])
+            for at, sent in send_each(tuple([program.fd for program in usual]), datas):
+                usual[at].unsent.append(datas[at][sent:])
+                usual[at].send()
 
     def _accept(self) -> None:
         listener = self._listener
@@ -188,7 +195,7 @@ class _Program:
         """`answered`: where those are noted that something is to be sent to."""
         peer.settimeout(0)
         self.fd = peer.fileno()
-        self._unsent: list[bytes] = []
+        self.unsent: list[bytes] = []
         self._answered = answered
         self._peer = peer
         self._rounds = rounds
@@ -196,43 +203,47 @@ class _Program:
         self._programs = programs
         self._closing = False
         self._watching = select.EPOLLIN
-        self._protocol = ServerProtocol(
+        self.protocol = ServerProtocol(
             queue_manager, self._write, self._close, monotonic=time.monotonic, soon=rounds.soon,
             user=_peer_user(peer),
         )  # fmt: skip
         poll.register(self.fd, select.EPOLLIN)
 
     def _write(self, answer: bytes) -> None:
-        self._unsent.append(answer)
+        self.unsent.append(answer)
         self._answered[self] = None
 
     def _close(self) -> None:
         self._closing = True
         self._answered[self] = None
 
+    @property
+    def has_one_answer(self) -> bool:
+        """Whether one answer is to be sent and nothing else is to be done."""
+        return len(self.unsent) == 1 and not self._closing and self._watching == select.EPOLLIN
+
     def ready(self, events: int) -> None:
-        """It has sent something, takes something, or is gone."""
+        """It takes something, or is gone, or has sent something that was not read with the others."""
         if events != select.EPOLLIN:
             if events & select.EPOLLOUT:
                 self.send()
             if not events & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR) or self.fd not in self._programs:
                 return
         try:
-            chunk = bytes(_ROOM[: self._peer.recv_into(_ROOM)])
+            chunk = read(self.fd)
         except BlockingIOError:
             return
         except OSError:
             chunk = b""
         if chunk:
-            self._rounds.receive(self._protocol, chunk)
+            self._rounds.receive(self.protocol, chunk)
         else:
             self.end()
 
     def send(self) -> None:
         """Send its answers. While it does not take them nothing more of it is read."""
-        unsent = self._unsent
-        data = unsent[0] if len(unsent) == 1 else b"".join(unsent)
-        unsent.clear()
+        data = b"".join(self.unsent)
+        self.unsent.clear()
         try:
             sent = self._peer.send(data) if data else 0
         except BlockingIOError:
@@ -241,11 +252,11 @@ class _Program:
             self.end()
             return
         if sent < len(data):
-            self._unsent.append(data[sent:])
+            self.unsent.append(data[sent:])
         elif self._closing:
             self.end()
             return
-        watching = select.EPOLLOUT if self._unsent else select.EPOLLIN
+        watching = select.EPOLLOUT if self.unsent else select.EPOLLIN
         if watching != self._watching:
             self._watching = watching
             self._poll.modify(self.fd, watching)
@@ -254,8 +265,9 @@ class _Program:
         """It is gone: its unit of work is backed out."""
         if self._programs.pop(self.fd, None) is None:
             return
+        self._answered.pop(self, None)
         self._poll.unregister(self.fd)
-        self._rounds.lost(self._protocol)
+        self._rounds.lost(self.protocol)
         self._peer.close()
 
 
@@ -299,10 +311,12 @@ def main(argv: list[str] | None = None) -> int:
         server = MqiServer(queue_manager, path)
         try:
             server.start()
+            scheduler.make_calls_through(server.soon)
             sys.stdout.write(f"{given.name} answers at {path}\n")
             sys.stdout.flush()
             stopped.wait()
         finally:
+            scheduler.make_calls_through(None)
             server.stop()
             queue_manager.close()
     return 0

@@ -26,6 +26,7 @@ from gateway.mqi.fields import (
     read_numbers,
     read_put,
 )
+from gateway.mqi.usual_calls import UsualCall, usual_call
 from gateway.mqi.wire import (
     LONGEST_FRAME,
     MAGIC,
@@ -86,6 +87,10 @@ class ServerProtocol:
         self._run = PutRun()
         self._connection: QueueManagerConnection | None = None
         self._cancel: Cancel | None = None
+        self._behind = False
+        """There are bytes of the program that belong to no answered call."""
+        self._answer_due: tuple[int, int, bytes] = (0, 0, b"")
+        """Verb, tag and answer of the call that waits for its commit."""
         self._settlement: Settlement | None = None
         """Of the call that is to be answered when its commit is made."""
         self._waiting = False
@@ -102,13 +107,12 @@ class ServerProtocol:
         """Take what arrived and answer every frame that is complete."""
         if self._ended:
             return
-        only = None if self._waiting else self._frames.only(chunk)
-        if only is not None:
-            try:
-                self._answer(only[0], 0, only[1], only[2])
-            except FrameError:
-                self._disconnect_program()
-            return
+        if not (self._waiting or self._behind):
+            call = usual_call(chunk)
+            if call is not None and self._connection is not None:
+                self._make(self._connection, call)
+                return
+        self._behind = True
         self._frames.add(chunk)
         if self._waiting:
             self._check_backlog()
@@ -136,22 +140,27 @@ class ServerProtocol:
             return
         self._answering = True
         try:
-            for verb, flags, tag, body in self._frames.take():
-                if verb == Verb.PUT and flags & NO_REPLY and self._run.add(body):
-                    continue
-                if self._run.bodies:
-                    self._put_run()
-                    if verb == Verb.PUT and flags & NO_REPLY and self._run.add(body):
-                        continue
-                self._answer(verb, flags, tag, body)
-                if self._waiting or self._ended:
-                    return
-            self._put_run()
+            self._answer_complete()
+            self._behind = self._frames.waiting() > 0
         except FrameError:
             self._put_run()
             self._disconnect_program()
         finally:
             self._answering = False
+
+    def _answer_complete(self) -> None:
+        """Those frames that are, until one has to wait."""
+        for verb, flags, tag, body in self._frames.take():
+            if verb == Verb.PUT and flags & NO_REPLY and self._run.add(body):
+                continue
+            if self._run.bodies:
+                self._put_run()
+                if verb == Verb.PUT and flags & NO_REPLY and self._run.add(body):
+                    continue
+            self._answer(verb, flags, tag, body)
+            if self._waiting or self._ended:
+                return
+        self._put_run()
 
     def _put_run(self) -> None:
         """Put the asynchronous puts that arrived one after another. They are not answered; MQSTAT reports failures."""
@@ -178,7 +187,7 @@ class ServerProtocol:
         connection, settlement = self._connection, None
         try:
             answer = self._call(connection, verb, tag, FieldReader(body))
-            settlement = self._settlement = connection.unsettled() if connection is not None else None
+            settlement = connection.unsettled() if connection is not None else None
         except MQError as error:
             answer = outcome(verb, tag, error.comp_code, error.reason)
         except StoreError:
@@ -186,24 +195,53 @@ class ServerProtocol:
         if flags & NO_REPLY:
             answer = b""
         if settlement is not None:
-            self._waiting = True
-            settlement.then(lambda error: self._soon(partial(self._settled, verb, tag, answer, error)))
+            self._await(settlement, verb, tag, answer)
         elif answer:
             self._write(answer)
 
-    def _settled(self, verb: int, tag: int, answer: bytes, error: MQError | None) -> None:
+    def _make(self, connection: QueueManagerConnection, call: UsualCall) -> None:
+        """The calls that most programs make most of the time."""
+        verb, tag, fields = call
+        settlement, answer = None, b""
+        try:
+            if verb == Verb.PUT:
+                handle, flags, context, level, md, data = fields
+                options = PutOptions(flags, context, (), publication_level=level)
+                answer = put_reply(Verb.PUT, tag, connection.put(handle, md, options, data))
+            elif verb == Verb.GET:
+                answer = self._get_with(connection, tag, *fields)
+            else:
+                connection.commit()
+                answer = outcome(Verb.COMMIT, tag)
+            settlement = connection.unsettled()
+        except MQError as error:
+            answer = outcome(verb, tag, error.comp_code, error.reason)
+        except StoreError:
+            answer = outcome(verb, tag, mq.MQCC_FAILED, mq.MQRC_STORAGE_MEDIUM_FULL)
+        if settlement is not None:
+            self._await(settlement, verb, tag, answer)
+        elif answer:
+            self._write(answer)
+
+    def _await(self, settlement: Settlement, verb: int, tag: int, answer: bytes) -> None:
+        """Answer when the commit that the call shares with others is made."""
+        self._settlement, self._waiting = settlement, True
+        self._answer_due = verb, tag, answer
+        settlement.then(self._commit_ended)
+
+    def _commit_ended(self, error: MQError | None) -> None:
+        self._soon(self._settled if error is None else partial(self._settled, error))
+
+    def _settled(self, error: MQError | None = None) -> None:
         """The commit that a call waited for is made, or has failed."""
         self._settlement = None
         if self._ended:
             return
         self._waiting = False
+        verb, tag, answer = self._answer_due
         if answer:
             self._write(answer if error is None else outcome(verb, tag, error.comp_code, error.reason))
-        self._go_on()
-
-    def _go_on(self) -> None:
-        """Answer what the program has sent meanwhile."""
-        if self._frames.waiting():
+        if self._behind:
             self._answer_frames()
 
     def _call(self, connection: QueueManagerConnection | None, verb: int, tag: int, reader: FieldReader) -> bytes:
@@ -301,6 +339,21 @@ class ServerProtocol:
         handle, flags, wait, match, has_handle, _version, size, token, md = reader.everything(_GET_FIELDS)
         if size < 0:
             raise FrameError("a negative buffer length")
+        return self._get_with(connection, tag, handle, flags, wait, match, has_handle, size, token, md)
+
+    def _get_with(
+        self,
+        connection: QueueManagerConnection,
+        tag: int,
+        handle: int,
+        flags: int,
+        wait: int,
+        match: int,
+        has_handle: int,
+        size: int,
+        token: bytes,
+        md: bytes,
+    ) -> bytes:
         options = GetOptions(flags, wait, match, token, bool(has_handle))
         if not flags & mq.MQGMO_WAIT or not wait:
             return get_reply(tag, connection.get(handle, md, options, size))
@@ -336,7 +389,8 @@ class ServerProtocol:
             self._write(outcome(Verb.GET, tag, result.comp_code, result.reason))
         else:
             self._write(get_reply(tag, result))
-        self._go_on()
+        if self._behind:
+            self._answer_frames()
 
     # Units of work, status, subscriptions
 

@@ -57,17 +57,6 @@ class Frames:
         """Complete frames; those before `_at` have been taken."""
         self._at = 0
 
-    def only(self, chunk: bytes) -> tuple[int, int, bytes] | None:
-        """Verb, tag and body of a chunk that is one whole frame without flags, as nearly always: a program waits for
-        each answer. None: there is more to it, and it is to be added.
-        """
-        if self._pending or self._at < len(self._whole) or len(chunk) < HEADER.size:
-            return None
-        length, verb, flags, tag = HEADER.unpack_from(chunk)
-        if flags or length + 4 != len(chunk) or length > LONGEST_FRAME:
-            return None
-        return verb, tag, chunk[HEADER.size :]
-
     def add(self, chunk: bytes) -> None:
         """Keep `chunk` until frames are taken."""
         self._pending += chunk

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from types import TracebackType
+from typing import NamedTuple
 
 from gateway.errors import MQError, StoreError
 from gateway.ports.batch import Scheduler
@@ -22,7 +23,7 @@ from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.settlement import Settlement
 from gateway.queue_manager.store.place import NUMBER_BITS
 from gateway.queue_manager.store.storage import MessageStore
-from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
+from gateway.queue_manager.store.unit import LanePuts, LaneTakes, StoreUnit
 
 CROWD_SECONDS = 0.02
 """Commits of different threads within this time of one another share a frame."""
@@ -91,47 +92,58 @@ class _Gathering:
             self._entry.__exit__(None, None, None)
 
 
-NOTHING_COUNTED: dict[LocalQueue, int] = {}
+class _Call(NamedTuple):
+    """A call whose commit is shared with others."""
+
+    unit: StoreUnit
+    settlement: Settlement
+    counted: Mapping[LocalQueue, int]
+    """Messages that it puts, which count until it is committed."""
+    hidden: Sequence[tuple[LocalQueue, int]]
+    """Messages that it takes, which were free before."""
 
 
 class Round:
     """The commits of calls that are made together: one unit of work, and what each call is told. Until it is committed
     messages that it takes are hidden, and those it puts are counted."""
 
-    __slots__ = ("_core", "_counted", "_unit", "calls")
+    __slots__ = ("_core", "_unit", "calls")
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._unit = StoreUnit()
-        self._counted: dict[LocalQueue, int] = {}
-        self.calls: list[tuple[StoreUnit, Settlement, list[tuple[LocalQueue, int]]]] = []
-        """Of each call its unit, whom to tell, and the messages that are hidden because it takes them."""
+        self.calls: list[_Call] = []
 
-    def add(self, unit: StoreUnit, settlement: Settlement, counted: Mapping[LocalQueue, int]) -> Settlement:
-        """A call's unit; `counted` are puts of it that are counted already."""
-        joined = self._unit
-        if unit.puts:
-            self._count(unit, counted)
-            joined.puts += unit.puts
-        hidden = self._hide(unit.takes) if unit.takes else []
-        joined.takes += unit.takes
-        joined.moves += unit.moves
-        joined.backouts += unit.backouts
-        if unit.state:
-            joined.state.update(unit.state)
-        self.calls.append((unit, settlement, hidden))
+    def add(self, unit: StoreUnit, settlement: Settlement, counted: Mapping[LocalQueue, int] | None) -> Settlement:
+        """A call's unit. `counted`: it was open before, so that its puts are counted and what it takes is hidden."""
+        hidden: Sequence[tuple[LocalQueue, int]] = ()
+        if counted is None:
+            counted = self._count(unit.puts) if unit.puts else {}
+            hidden = self._hide(unit.takes) if unit.takes else ()
+        self._add(_Call(unit, settlement, counted, hidden))
         return settlement
 
-    def _count(self, unit: StoreUnit, counted: Mapping[LocalQueue, int]) -> None:
-        mine, queues = self._counted, self._core.queues
-        for queue, rows in counted.items():
-            queue.uncommitted_puts -= rows
-        for puts in unit.puts:
-            queue = queues.get(puts.queue)
+    def _add(self, call: _Call) -> None:
+        unit, joined = call.unit, self._unit
+        joined.puts += unit.puts
+        joined.takes += unit.takes
+        if unit.moves:
+            joined.moves += unit.moves
+        if unit.backouts:
+            joined.backouts += unit.backouts
+        if unit.state:
+            joined.state.update(unit.state)
+        self.calls.append(call)
+
+    def _count(self, puts: Sequence[LanePuts]) -> dict[LocalQueue, int]:
+        counted: dict[LocalQueue, int] = {}
+        for one in puts:
+            queue = self._core.queues.get(one.queue)
             if queue is not None:
-                rows = len(puts.heads)
+                rows = len(one.heads)
                 queue.uncommitted_puts += rows
-                mine[queue] = mine.get(queue, 0) + rows
+                counted[queue] = counted.get(queue, 0) + rows
+        return counted
 
     def _hide(self, takes: Sequence[LaneTakes]) -> list[tuple[LocalQueue, int]]:
         hidden: list[tuple[LocalQueue, int]] = []
@@ -145,38 +157,33 @@ class Round:
 
     def batch(self) -> Batch:
         """What is committed for all of them."""
-        if len(self.calls) == 1:
-            return Batch(self._unit, self._finished)
-        return Batch(self._unit, self._finished, apart=self._apart)
+        return Batch(self._unit, self._finished, apart=self._apart if len(self.calls) > 1 else None)
 
     def _apart(self) -> list[Batch]:
         """The calls one by one, when together they are refused."""
-        for queue, rows in self._counted.items():
-            queue.uncommitted_puts -= rows
         batches = []
-        for unit, settlement, hidden in self.calls:
+        for call in self.calls:
             alone = Round(self._core)
-            alone.add(unit, settlement, NOTHING_COUNTED)
-            alone.calls[0][2].extend(hidden)
+            alone._add(call)
             batches.append(alone.batch())
         return batches
 
     def _finished(self, failure: StoreError | None) -> None:
         """It is committed, or a single call is refused."""
-        core = self._core
-        for queue, rows in self._counted.items():
-            queue.uncommitted_puts -= rows
+        for call in self.calls:
+            for queue, rows in call.counted.items():
+                queue.uncommitted_puts -= rows
+        error: MQError | None = None
         if failure is None:
-            core.settled(self._unit)
-            for _unit, settlement, _hidden in self.calls:
-                settlement.end(None)
-            return
-        error = MQError(reason_of(failure), str(failure))
-        error.__cause__ = failure
-        for _unit, settlement, hidden in self.calls:
-            for queue, token in hidden:
-                core.unlock_messages(queue, [token])
-            settlement.end(error)
+            self._core.settled(self._unit)
+        else:
+            error = MQError(reason_of(failure), str(failure))
+            error.__cause__ = failure
+        for call in self.calls:
+            if error is not None:
+                for queue, token in call.hidden:
+                    self._core.unlock_messages(queue, [token])
+            call.settlement.end(error)
 
 
 class Core:
@@ -365,23 +372,24 @@ class Core:
         *,
         together: bool = True,
         failed: Callable[[MQError], MQError] | None = None,
-        counted: Mapping[LocalQueue, int] = NOTHING_COUNTED,
+        counted: Mapping[LocalQueue, int] | None = None,
     ) -> Settlement | None:
         """Commit a unit of a program's call; where calls are gathered (and this one may be) the settlement says when
         that is done, and `failed` makes of its error what the call comes to. Otherwise, while other threads commit too
         or the disk is slow, the lock is released and calls share frames. Until then messages that the unit takes are
-        hidden, and those it puts are counted; `counted` are those that are so already.
+        hidden, and those it puts are counted; with `counted` that is so already, and these are the puts.
         """
         if self._round is not None and together and unit:
             return self._round.add(unit, Settlement(failed), counted)
-        for queue, rows in counted.items():
-            queue.uncommitted_puts -= rows
+        if counted is not None:
+            for queue, rows in counted.items():
+                queue.uncommitted_puts -= rows
         if not unit or (not self._crowded() and not self.committer.slow):
             self.commit(unit)
             return None
         failures: list[MQError | None] = []
         alone = Round(self)
-        alone.add(unit, Settlement(), NOTHING_COUNTED).then(failures.append)
+        alone.add(unit, Settlement(), None).then(failures.append)
         self.committer.call(alone.batch(), self.without_lock)
         if failures[0] is not None:
             raise failures[0]

@@ -12,12 +12,13 @@ Settled = Callable[[MQError | None], None]
 class Settlement:
     """Implements `ports.mqi.Settlement`."""
 
-    __slots__ = ("_calls", "_ended", "_error", "_failed")
+    __slots__ = ("_call", "_ended", "_error", "_failed", "_others")
 
     def __init__(self, failed: Callable[[MQError], MQError] | None = None) -> None:
         """`failed` makes of the error of the commit what the call comes to."""
         self._failed = failed
-        self._calls: list[Settled] = []
+        self._call: Settled | None = None
+        self._others: list[Settled] | tuple[()] = ()
         self._ended = False
         self._error: MQError | None = None
 
@@ -25,14 +26,18 @@ class Settlement:
         """Call when the commit is made (None) or has failed, at once if that is known."""
         if self._ended:
             call(self._error)
+        elif self._call is None:
+            self._call = call
         else:
-            self._calls.append(call)
+            self._others = [*self._others, call]
 
     def end(self, error: MQError | None) -> None:
         """It is made, or has failed."""
         if error is not None and self._failed is not None:
             error = self._failed(error)
         self._ended, self._error = True, error
-        calls, self._calls = self._calls, []
-        for call in calls:
+        call, self._call = self._call, None
+        if call is not None:
             call(error)
+        for other in self._others:
+            other(error)

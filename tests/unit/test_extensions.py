@@ -52,7 +52,7 @@ def built(module: str) -> Path:
 
 
 def test_every_c_file_is_named_in_pyproject() -> None:
-    library = ROOT / "gateway" / "mqi"  # built by `mqgate mqi build`
+    library = ROOT / "gateway" / "mqi" / "c"  # built by `mqgate mqi build`
     on_disk = {file for kind in ("*.c", "*.h") for file in (ROOT / "gateway").rglob(kind)}
     named = {ROOT / file for files in FILES.values() for file in files}
     assert {file for file in on_disk if library not in file.parents} == named

@@ -23,7 +23,7 @@ from gateway.queue_manager.objects.placement import Placer
 from gateway.queue_manager.objects.selectors import Selector
 from gateway.queue_manager.objects.topics import Topics
 from gateway.queue_manager.settlement import Settlement
-from gateway.queue_manager.store.unit import StoreUnit
+from gateway.queue_manager.store.unit import LanePuts, StoreUnit
 from gateway.queue_manager.verbs.repeated_puts import RepeatedPut
 
 
@@ -111,7 +111,7 @@ class UnitOfWork:
     @property
     def messages(self) -> int:
         """What counts against MAXUMSGS."""
-        return sum(self.puts.values()) + len(self.taken)
+        return len(self.taken) + sum(self.puts.values())
 
 
 @dataclass(slots=True, eq=False)
@@ -216,6 +216,17 @@ class ConnectionState:
             self.work.puts[queue] = self.work.puts.get(queue, 0) + len(puts.heads)
         self.work.unit.puts += own.puts
         self.work.unit.state.update(own.state)
+
+    def accept_one(self, queue: LocalQueue, puts: LanePuts, options: int) -> None:
+        """The same for one message on one queue, put without MQPMO_ASYNC_RESPONSE."""
+        if not options & mq.MQPMO_SYNCPOINT:
+            self.settlement = self.core.commit_call(StoreUnit([puts]))
+            return
+        self.check_room(1)
+        queue.uncommitted_puts += 1
+        work = self.work
+        work.puts[queue] = work.puts.get(queue, 0) + 1
+        work.unit.puts.append(puts)
 
 
 class Connections:

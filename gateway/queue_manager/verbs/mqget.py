@@ -145,7 +145,7 @@ def _outcome(
     options: GetOptions,
     buffer_length: int,
     asked: Wanted,
-    plain: bool,  # noqa: FBT001 -- an argument of a partial
+    plain: bool,
 ) -> Got | MQError | None:
     """What a get that may wait comes to now; None: it waits on."""
     if connection.ended:

@@ -102,7 +102,7 @@ def _put(connection: ConnectionState, handle: Handle, md: bytes, options: PutOpt
     if repeated is not None and repeated.fits(connection.core, connection.user, md, options):
         made = repeated.message(connection.core, md, data)
         if made is not None:
-            connection.accept(StoreUnit([made[1]]), options.options)
+            connection.accept_one(repeated.queue, made[1], options.options)
             return PutResult(made[0], repeated.queue.name, connection.core.name)
     check_options(options)
     if options.options & mq.MQPMO_FAIL_IF_QUIESCING:

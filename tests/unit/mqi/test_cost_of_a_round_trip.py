@@ -18,4 +18,5 @@ def test_six_calls_of_the_mqi(tmp_path: Path) -> None:
         market = Market(tmp_path / "data", scheduler, 40, 10)
         market.run(100)
         assert market.calls(200) < 520
+        scheduler.make_calls_through(None)
         market.queue_manager.close()

@@ -53,26 +53,11 @@ def test_frames_come_out_as_they_went_in_whatever_the_chunks(
     frames, got = Frames(), []
     while stream:
         size = data.draw(st.integers(1, len(stream)))
-        only, rest = frames.only(stream[:size]), stream[size:]
-        if only is not None:
-            got.append((only[0], only[2]))
-        else:
-            frames.add(stream[:size])
-        stream = rest
+        frames.add(stream[:size])
+        stream = stream[size:]
         got += [(verb, body) for verb, _flags, _tag, body in frames.take()]
     assert got == sent
     assert frames.waiting() == 0
-
-
-def test_a_frame_by_itself_needs_no_keeping() -> None:
-    frames, frame = Frames(), HEADER.pack(7, Verb.GET, 0, 5) + b"abc"
-    assert frames.only(frame) == (Verb.GET, 5, b"abc")
-    assert frames.only(frame + frame) is None
-    assert frames.only(frame[:-1]) is None
-    assert frames.only(HEADER.pack(7, Verb.PUT, 1, 5) + b"abc") is None  # with a flag
-    frames.add(frame[:4])
-    assert frames.only(frame) is None  # it is the rest of another
-    assert frames.waiting() == 4
 
 
 def test_answers_hold_what_a_reader_of_fields_finds() -> None:

@@ -1,0 +1,9 @@
+from typing import Any, TypeVar
+
+_P = TypeVar("_P")
+
+def usual_call(chunk: bytes, /) -> tuple[int, int, tuple[Any, ...]] | None: ...
+def receive(
+    events: list[tuple[int, int]], programs: dict[int, _P], /
+) -> tuple[list[tuple[_P, bytes]], list[tuple[int, int]]]: ...
+def send_each(descriptors: tuple[int, ...], datas: tuple[bytes, ...], /) -> list[tuple[int, int]]: ...

@@ -1,0 +1,62 @@
+"""Reading from the sockets of many programs and writing to many, in one call each; in C (`_sockets.c`) where there was
+a compiler at installation.
+
+Only the usual case is done here: a socket that is gone, has an error or does not take all is left to the caller. The
+Python below does the same; the tests compare the two.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from contextlib import suppress
+from typing import TypeVar
+
+P = TypeVar("P")
+_ROOM = memoryview(bytearray(256 << 10))
+"""What is read of a socket at a time, until it is copied: memory of this size would be mapped and given back for every
+read."""
+
+
+def read(fd: int) -> bytes:
+    """What has come; nothing: the peer is gone. OSError, as of a read: BlockingIOError if nothing has come."""
+    return bytes(_ROOM[: os.readv(fd, (_ROOM,))])
+
+
+def receive_in_python(
+    events: list[tuple[int, int]], programs: dict[int, P], /
+) -> tuple[list[tuple[P, bytes]], list[tuple[int, int]]]:
+    """What has come with whose it is, and the events that are left to the caller."""
+    arrived: list[tuple[P, bytes]] = []
+    rest: list[tuple[int, int]] = []
+    for fd, ready in events:
+        data = b""
+        if ready == select.EPOLLIN and fd in programs:
+            with suppress(OSError):
+                data = read(fd)
+        if data:
+            arrived.append((programs[fd], data))
+        else:
+            rest.append((fd, ready))
+    return arrived, rest
+
+
+def send_each_in_python(descriptors: tuple[int, ...], datas: tuple[bytes, ...], /) -> list[tuple[int, int]]:
+    """Send each socket its bytes; of those that do not take all the position, and how many bytes were taken."""
+    rest: list[tuple[int, int]] = []
+    for at, (fd, data) in enumerate(zip(descriptors, datas, strict=True)):
+        sent = 0
+        with suppress(OSError):
+            sent = os.write(fd, data)
+        if sent < len(data):
+            rest.append((at, sent))
+    return rest
+
+
+receive, send_each = receive_in_python, send_each_in_python
+try:
+    import gateway.mqi._sockets as compiled_sockets
+except ModuleNotFoundError:
+    pass
+else:
+    receive, send_each = compiled_sockets.receive, compiled_sockets.send_each
