@@ -28,6 +28,7 @@ _GET_END = struct.Struct("<4c16sii")
 """Behind the data and the queue's name: states of group and segment, token, whether there are properties, their
 length."""
 _LENGTH = struct.Struct("<i")
+_GET = int(Verb.GET)
 _CHARACTER_LENGTHS = {mq.MQCA_Q_DESC: 64, mq.MQCA_Q_MGR_DESC: 64, 2023: 64}
 """Lengths of the character attributes that MQSET may change (2023: trigger data); every other has 48."""
 
@@ -107,7 +108,7 @@ def get_reply(tag: int, got: Got) -> bytes:
     properties = encode_properties(got.properties) if got.properties else b""
     length = _GET_ANSWER.size + len(data) + len(name) + _GET_END.size + len(properties)
     start = _GET_ANSWER.pack(
-        length - 4, Verb.GET, 0, tag, got.comp_code, got.reason, got.md, got.length, len(data)
+        length - 4, _GET, 0, tag, got.comp_code, got.reason, got.md, got.length, len(data)
     )  # fmt: skip
     end = _GET_END.pack(
         got.group_status, got.segment_status, got.segmentation, b" ", got.token, got.properties is not None,

@@ -62,7 +62,9 @@ class Rounds:
     def lost(self, program: FrameHandler) -> None:
         """The program has disconnected: what it has sent counts, and then its unit of work is backed out."""
         said = [chunk for one, chunk in self._chunks if one is program]
-        self._chunks = deque(entry for entry in self._chunks if entry[0] is not program)
+        others = [entry for entry in self._chunks if entry[0] is not program]
+        self._chunks.clear()  # it is the same object for a round that runs
+        self._chunks.extend(others)
         for chunk in said:
             program.receive(chunk)
         program.connection_lost()
@@ -86,15 +88,16 @@ class Rounds:
 
     def _make_calls(self, until: float, *, late: bool) -> bool:
         """Those that share a commit: answers first, and chunks until it is late. Whether it is."""
-        calls = self._calls
-        while calls or (self._chunks and not late):
-            while calls or (self._chunks and not late):
-                if calls:
+        calls, chunks, monotonic = self._calls, self._chunks, self._monotonic
+        while calls or (chunks and not late):
+            while calls:
+                calls.popleft()()
+            while chunks and not late:
+                program, chunk = chunks.popleft()
+                program.receive(chunk)
+                late = monotonic() > until
+                while calls:
                     calls.popleft()()
-                else:
-                    program, chunk = self._chunks.popleft()
-                    program.receive(chunk)
-                    late = self._monotonic() > until
             if not late:
                 self._exchange()
         return late

@@ -58,6 +58,8 @@ _GET_FIELDS = struct.Struct("<7i16s364s")
 """Of a get: handle, options, WaitInterval, MatchOptions, whether there is a message handle, version, length of the
 buffer, MsgToken, MQMD."""
 _SUBSCRIBE_FIELDS = struct.Struct("<5i")
+_PUT, _GET, _COMMIT = int(Verb.PUT), int(Verb.GET), int(Verb.COMMIT)
+"""Plain numbers: these are packed and compared for every call."""
 
 Write = Callable[[bytes], None]
 Soon = Callable[[Callable[[], None]], None]
@@ -87,6 +89,8 @@ class ServerProtocol:
         self._run = PutRun()
         self._connection: QueueManagerConnection | None = None
         self._cancel: Cancel | None = None
+        self._put_options = PutOptions()
+        """Of the last put that needed nothing else: the next one nearly always has the same."""
         self._behind = False
         """There are bytes of the program that belong to no answered call."""
         self._answer_due: tuple[int, int, bytes] = (0, 0, b"")
@@ -204,15 +208,17 @@ class ServerProtocol:
         verb, tag, fields = call
         settlement, answer = None, b""
         try:
-            if verb == Verb.PUT:
+            if verb == _PUT:
                 handle, flags, context, level, md, data = fields
-                options = PutOptions(flags, context, (), publication_level=level)
-                answer = put_reply(Verb.PUT, tag, connection.put(handle, md, options, data))
-            elif verb == Verb.GET:
+                options = self._put_options
+                if (flags, context, level) != (options.options, options.context, options.publication_level):
+                    options = self._put_options = PutOptions(flags, context, (), publication_level=level)
+                answer = put_reply(_PUT, tag, connection.put(handle, md, options, data))
+            elif verb == _GET:
                 answer = self._get_with(connection, tag, *fields)
             else:
                 connection.commit()
-                answer = outcome(Verb.COMMIT, tag)
+                answer = outcome(_COMMIT, tag)
             settlement = connection.unsettled()
         except MQError as error:
             answer = outcome(verb, tag, error.comp_code, error.reason)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
+from threading import get_ident
 from types import TracebackType
 from typing import NamedTuple
 
@@ -36,7 +37,7 @@ OBJECT_STATE = b"object/"
 class _Entry:
     """The context manager of `with core.entered()`: it holds the lock. One serves all."""
 
-    __slots__ = ("_acquire", "_call_afterwards", "_release", "afterwards", "depth")
+    __slots__ = ("_acquire", "_call_afterwards", "_release", "afterwards", "depth", "holder")
 
     def __init__(self, lock: threading.RLock, call_afterwards: Callable[[], None]) -> None:
         self._acquire, self._release = lock.acquire, lock.release
@@ -45,9 +46,13 @@ class _Entry:
         """What is called when the lock has been released."""
         self.depth = 0
         """How often the thread that holds the lock has taken it."""
+        self.holder = 0
+        """That thread; 0: there is none."""
 
     def __enter__(self) -> None:
         self._acquire()
+        if not self.depth:
+            self.holder = get_ident()
         self.depth += 1
 
     def __exit__(
@@ -55,6 +60,8 @@ class _Entry:
     ) -> None:
         self.depth -= 1
         last = self.depth == 0
+        if last:
+            self.holder = 0
         self._release()
         if last and self.afterwards:
             self._call_afterwards()
@@ -194,8 +201,8 @@ class Core:
         self.store = store
         self.scheduler = scheduler
         self.lock = threading.RLock()
-        self._entry = _Entry(self.lock, self._call_afterwards)
-        self._gathering = _Gathering(self, self._entry)
+        self.entry = _Entry(self.lock, self._call_afterwards)
+        self._gathering = _Gathering(self, self.entry)
         self.catalogue = Catalogue()
         self.queues: dict[str, LocalQueue] = {}
         self.committer = Committer(store, scheduler, self.entered, self.settled)
@@ -225,14 +232,14 @@ class Core:
 
     def entered(self) -> AbstractContextManager[None]:
         """Hold the lock. The outermost exit releases it and then makes the calls that were left to `afterwards`."""
-        return self._entry
+        return self.entry
 
     def afterwards(self, call: Callable[[], None]) -> None:
         """Make this call on this thread when the lock has been released."""
-        self._entry.afterwards.append(call)
+        self.entry.afterwards.append(call)
 
     def _call_afterwards(self) -> None:
-        afterwards = self._entry.afterwards
+        afterwards = self.entry.afterwards
         while afterwards:
             try:
                 call = afterwards.popleft()
@@ -242,8 +249,8 @@ class Core:
 
     def without_lock(self, wait: Callable[[], object]) -> None:
         """Release the lock while this call waits for another thread."""
-        entry = self._entry
-        depth, entry.depth = entry.depth, 0
+        entry = self.entry
+        depth, entry.depth, entry.holder = entry.depth, 0, 0
         for _ in range(depth):
             self.lock.release()
         try:
@@ -251,7 +258,7 @@ class Core:
         finally:
             for _ in range(depth):
                 self.lock.acquire()
-            entry.depth = depth
+            entry.depth, entry.holder = depth, get_ident()
 
     # Time and identity
 
@@ -397,7 +404,7 @@ class Core:
 
     def _crowded(self) -> bool:
         """Whether calls of several threads are committing at about the same time."""
-        now, thread = self.scheduler.monotonic(), threading.get_ident()
+        now, thread = self.scheduler.monotonic(), get_ident()
         if thread != self._last_caller and now - self._last_call < CROWD_SECONDS:
             self._crowd_until = now + 5 * CROWD_SECONDS
         self._last_caller, self._last_call = thread, now

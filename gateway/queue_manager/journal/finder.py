@@ -35,6 +35,10 @@ class Finder:
     ) -> Iterable[Message]:
         """The messages that have all the identifiers given (None: any), by priority and arrival; locked ones too. They
         are read one by one: the store must not change meanwhile."""
+        if msg_id is None and group_id is None and correl_id is not None:
+            numbers = self._index_of(queue, key, "correl_id").find(correl_id)
+            if len(numbers) < 2:  # a reply, as nearly always
+                return self._correlated(queue, key, correl_id, numbers)
         wanted = {"msg_id": msg_id, "correl_id": correl_id, "group_id": group_id}
         given = {field: identifier for field, identifier in wanted.items() if identifier is not None}
         if not given:
@@ -51,6 +55,14 @@ class Finder:
         read = self._reader.message
         found = (read(lane, number) for lane in self._index.chain(queue, key) for number in numbers)
         return (message for message in found if message is not None and self._has(message, given))
+
+    def _correlated(self, queue: str, key: bytes, correl_id: bytes, numbers: Sequence[int]) -> list[Message]:
+        """The message of this number, if it has this CorrelId."""
+        if not numbers:
+            return []
+        read, where = self._reader.message, FIELDS["correl_id"]
+        found = [read(lane, numbers[0]) for lane in self._index.chain(queue, key)]
+        return [message for message in found if message is not None and message.head[where] == correl_id]
 
     def _all_tokens(self, queue: str, key: bytes) -> list[int]:
         tokens: list[int] = []

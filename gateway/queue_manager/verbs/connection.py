@@ -1,13 +1,14 @@
 """One connection of a program with the verbs of the MQI. Implements `ports.mqi.QueueManagerConnection`.
 
-Every verb enters the queue manager's lock; nothing blocks inside it. A get that waits is put on its queue's list of
-waiters.
+Every verb enters the queue manager's lock, unless its thread holds it; nothing blocks inside it. A get that waits is
+put on its queue's list of waiters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from threading import get_ident
 
 from gateway.errors import MQError
 from gateway.mq import constants as mq
@@ -65,9 +66,11 @@ class MqiConnection:
 
     def put(self, handle: int, md: bytes, options: PutOptions, data: bytes) -> PutResult:
         """MQPUT."""
-        with self.state.core.entered():
-            self.state.check()
-            return mqput.put(self.state, self.state.handle(handle), md, options, data)
+        state = self.state
+        if state.core.entry.holder == get_ident():  # as in a round
+            return mqput.put(state, state.opened(handle), md, options, data)
+        with state.core.entered():
+            return mqput.put(state, state.opened(handle), md, options, data)
 
     def put_run(self, handle: int, mds: Sequence[bytes], options: PutOptions, bodies: Sequence[bytes]) -> None:
         """Asynchronous MQPUTs with the same options, whose outcome MQSTAT and MQCMIT report."""
@@ -106,9 +109,11 @@ class MqiConnection:
         self, handle: int, md: bytes, options: GetOptions, buffer_length: int, deadline: float | None, arrived: Arrived
     ) -> Cancel:
         """MQGET with the wait."""
-        with self.state.core.entered():
-            self.state.check()
-            return mqget.wait(self.state, self.state.handle(handle), md, options, buffer_length, deadline, arrived)
+        state = self.state
+        if state.core.entry.holder == get_ident():
+            return mqget.wait(state, state.opened(handle), md, options, buffer_length, deadline, arrived)
+        with state.core.entered():
+            return mqget.wait(state, state.opened(handle), md, options, buffer_length, deadline, arrived)
 
     # Units of work
 
@@ -122,9 +127,14 @@ class MqiConnection:
 
     def commit(self) -> None:
         """MQCMIT."""
-        with self.state.core.entered():
-            self.state.check()
-            mqcmit.commit(self.state)
+        state = self.state
+        if state.core.entry.holder == get_ident():
+            state.check()
+            mqcmit.commit(state)
+            return
+        with state.core.entered():
+            state.check()
+            mqcmit.commit(state)
 
     def back(self) -> None:
         """MQBACK."""

@@ -168,6 +168,14 @@ class ConnectionState:
             raise MQError(mq.MQRC_HOBJ_ERROR, f"{number} is no handle of an open object")
         return handle
 
+    def opened(self, number: int) -> Handle:
+        """The same for a call by a program that may have disconnected."""
+        handle = self.handles.get(number)
+        if handle is None or self.ended or self.core.closed:
+            self.check()
+            return self.handle(number)
+        return handle
+
     def keep(self, handle: Handle) -> int:
         """Give an open object its number; 2017 when MAXHANDS objects are open."""
         if len(self.handles) >= self.core.attribute("MAXHANDS"):
@@ -196,8 +204,8 @@ class ConnectionState:
 
     def check_room(self, messages: int) -> None:
         """2024 when the unit of work would hold more than MAXUMSGS."""
-        limit = self.core.attribute("MAXUMSGS")
-        if self.work.messages + messages > limit:
+        limit, work = self.core.attribute("MAXUMSGS"), self.work
+        if len(work.taken) + (sum(work.puts.values()) if work.puts else 0) + messages > limit:
             raise MQError(
                 mq.MQRC_SYNCPOINT_LIMIT_REACHED, f"the unit of work holds MAXUMSGS({limit}) messages: commit it"
             )

@@ -13,6 +13,7 @@ from gateway.mq import constants as mq
 from gateway.mq import conversion, propctl
 from gateway.ports.mqi import Arrived, Cancel, GetOptions, Got, Property
 from gateway.queue_manager import descriptor
+from gateway.queue_manager.descriptor import NO_ID
 from gateway.queue_manager.groups import LogicalOrder, advance_logical, agreeing, group_status, whole
 from gateway.queue_manager.objects.local_queue import INPUT, LocalQueue
 from gateway.queue_manager.objects.name_resolution import refreshed
@@ -67,28 +68,15 @@ def check_options(options: GetOptions) -> None:
 def get(connection: ConnectionState, handle: Handle, md: bytes, options: GetOptions, buffer_length: int) -> Got:
     """Get one message. Never waits: 2033 when there is none now."""
     check_options(options)
-    asked = Wanted() if options.options & _SELECTS_NOTHING else wanted(md, options)
-    if plain_gets.is_plain(handle, options, asked):
-        got, looked = _plain(connection, handle, options, buffer_length, asked)
-        if looked and got is None:
-            raise MQError(mq.MQRC_NO_MSG_AVAILABLE, "the queue has no message that fits", 2)
+    correl_id = plain_gets.plain_correl_id(handle, md, options)
+    if correl_id is not None:
+        got, looked = plain_gets.attempt(connection, handle, options, buffer_length, correl_id)
         if got is not None:
             return got
+        if looked:
+            raise MQError(mq.MQRC_NO_MSG_AVAILABLE, "the queue has no message that fits", 2)
+    asked = Wanted() if options.options & _SELECTS_NOTHING else wanted(md, options)
     return _attempt(connection, handle, md, options, buffer_length, asked)
-
-
-def _plain(
-    connection: ConnectionState, handle: Handle, options: GetOptions, buffer_length: int, asked: Wanted
-) -> tuple[Got | None, bool]:
-    """A get that looks at nothing special; the message, and whether there is no need to look further."""
-    queue = handle.queue
-    if queue is None or not plain_gets.may_get(connection, handle):
-        return None, False
-    message = plain_gets.found(connection, handle, queue, asked)
-    if message is None:
-        return None, True
-    got = plain_gets.taken(connection, handle, queue, message, options, buffer_length)
-    return got, got is not None
 
 
 def _attempt(
@@ -115,37 +103,42 @@ def wait(
 ) -> Cancel:
     """Try, and wait on the queue until `deadline` if no message is there yet. Returns what cancels the wait."""
     check_options(options)
-    asked = wanted(md, options)
-    attempt = partial(
-        _outcome, connection, handle, md, options, buffer_length, asked, plain_gets.is_plain(handle, options, asked)
-    )
+    correl_id = plain_gets.plain_correl_id(handle, md, options)
+    if correl_id is None:
+        asked = wanted(md, options)
+        any_message, correl_id = asked.any_message and handle.selector is None, asked.correl_id
+        attempt = partial(_outcome, connection, handle, md, options, buffer_length, asked)
+    else:
+        any_message, correl_id = (True, None) if correl_id == NO_ID else (False, correl_id)
+        attempt = partial(_plain_outcome, connection, handle, md, options, buffer_length, correl_id or NO_ID)
     outcome = attempt()
     if outcome is not None:
         tell(connection, outcome, arrived)
         return _nothing
-    waiting = WaitingGet(
-        connection,
-        handle,
-        attempt,
-        arrived,
-        any_message=asked.any_message and handle.selector is None,
-        correl_id=asked.correl_id,
-    )
     queue = handle.queue
     if queue is None:
         raise MQError(mq.MQRC_NOT_OPEN_FOR_INPUT, "the object is not a queue messages can be got from")
+    waiting = WaitingGet(connection, handle, attempt, arrived, any_message=any_message, correl_id=correl_id)
     waiting.start(queue, deadline)
     return waiting.cancel
 
 
+def _plain_outcome(
+    connection: ConnectionState, handle: Handle, md: bytes, options: GetOptions, buffer_length: int, correl_id: bytes
+) -> Got | MQError | None:
+    """What a plain get that may wait comes to now; None: it waits on."""
+    if not (connection.ended or connection.core.quiescing):
+        try:
+            got, looked = plain_gets.attempt(connection, handle, options, buffer_length, correl_id)
+        except MQError as error:
+            return error
+        if looked:
+            return got
+    return _outcome(connection, handle, md, options, buffer_length, wanted(md, options))
+
+
 def _outcome(
-    connection: ConnectionState,
-    handle: Handle,
-    md: bytes,
-    options: GetOptions,
-    buffer_length: int,
-    asked: Wanted,
-    plain: bool,
+    connection: ConnectionState, handle: Handle, md: bytes, options: GetOptions, buffer_length: int, asked: Wanted
 ) -> Got | MQError | None:
     """What a get that may wait comes to now; None: it waits on."""
     if connection.ended:
@@ -153,10 +146,6 @@ def _outcome(
     if connection.core.quiescing and options.options & mq.MQGMO_FAIL_IF_QUIESCING:
         return MQError(mq.MQRC_Q_MGR_QUIESCING, "the queue manager is being stopped")
     try:
-        if plain:
-            got, looked = _plain(connection, handle, options, buffer_length, asked)
-            if looked:
-                return got
         return _attempt(connection, handle, md, options, buffer_length, asked)
     except MQError as error:
         return None if error.reason == mq.MQRC_NO_MSG_AVAILABLE else error

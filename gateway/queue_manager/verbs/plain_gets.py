@@ -6,39 +6,42 @@ does need one of them is left where it is, and MQGET finds it in its own way.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from gateway.mq import constants as mq
 from gateway.ports.batch import MQMD_LENGTH
 from gateway.ports.mqi import GetOptions, Got
 from gateway.queue_manager import descriptor
 from gateway.queue_manager.batch.stored_messages import complete
+from gateway.queue_manager.descriptor import NO_ID
 from gateway.queue_manager.objects.local_queue import INPUT, LocalQueue
+from gateway.queue_manager.store.storage import MessageStore
 from gateway.queue_manager.store.unit import LaneTakes, Message, StoreUnit
 from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle, Taken
-from gateway.queue_manager.verbs.search import Wanted, message_token
+from gateway.queue_manager.verbs.search import message_token
 
 _PLAIN = mq.MQGMO_WAIT | mq.MQGMO_SYNCPOINT | mq.MQGMO_NO_SYNCPOINT | mq.MQGMO_FAIL_IF_QUIESCING
+_MATCHES = mq.MQMO_MATCH_MSG_ID | mq.MQMO_MATCH_CORREL_ID | mq.MQMO_MATCH_GROUP_ID
 _NO_FLAGS = bytes(4)
 _FORMAT = slice(32, 40)
 
 
-def is_plain(handle: Handle, options: GetOptions, asked: Wanted) -> bool:
-    """Whether a get may be made this way."""
-    return (
-        not options.options & ~_PLAIN
-        and not options.handle_given
-        and handle.selector is None
-        and asked.msg_id is None
-        and asked.group_id is None
-        and asked.sequence is None
-        and asked.offset is None
-        and asked.token is None
-    )
+@lru_cache(maxsize=256)
+def _may_be_plain(options: int, match: int) -> bool:
+    """Whether such a get is plain unless the descriptor asks for more."""
+    return not options & ~_PLAIN and not match & ~_MATCHES
 
 
-def may_get(connection: ConnectionState, handle: Handle) -> bool:
-    """Whether the handle is known to be one that messages can be got with now: MQGET has found that out, and no object
-    has changed since."""
-    return handle.got_at == connection.core.catalogue.version and handle.queue is not None and not handle.queue.deleted
+def plain_correl_id(handle: Handle, md: bytes, options: GetOptions) -> bytes | None:
+    """What such a get selects by: a CorrelId, or nothing (NO_ID). None: it is not a plain one."""
+    match = options.match
+    if handle.selector is not None or options.handle_given or not _may_be_plain(options.options, match):
+        return None
+    if (match & mq.MQMO_MATCH_MSG_ID and md[descriptor.MSG_ID] != NO_ID) or (
+        match & mq.MQMO_MATCH_GROUP_ID and md[descriptor.GROUP_ID] != NO_ID
+    ):
+        return None
+    return md[descriptor.CORREL_ID] if match & mq.MQMO_MATCH_CORREL_ID else NO_ID
 
 
 def note_get(connection: ConnectionState, handle: Handle) -> None:
@@ -47,20 +50,32 @@ def note_get(connection: ConnectionState, handle: Handle) -> None:
         handle.got_at = connection.core.catalogue.version
 
 
-def found(connection: ConnectionState, handle: Handle, queue: LocalQueue, asked: Wanted) -> Message | None:
-    """The message that such a get is for; None: there is none."""
-    store = connection.core.store
-    if asked.correl_id is None:
+def attempt(
+    connection: ConnectionState, handle: Handle, options: GetOptions, buffer_length: int, correl_id: bytes
+) -> tuple[Got | None, bool]:
+    """What such a get comes to: the message, and whether there is no need to look further."""
+    queue, core = handle.queue, connection.core
+    if queue is None or handle.got_at != core.catalogue.version or queue.deleted:
+        return None, False
+    message = _found(core.store, handle, queue, correl_id)
+    if message is None:
+        return None, True
+    got = _taken(connection, handle, queue, message, options, buffer_length)
+    return got, got is not None
+
+
+def _found(store: MessageStore, handle: Handle, queue: LocalQueue, correl_id: bytes) -> Message | None:
+    if correl_id == NO_ID:
         messages = store.fetch(queue.name, b"", 1)
         return messages[0] if messages else None
     locked = queue.locked
-    for message in store.find(queue.name, b"", None, asked.correl_id):
+    for message in store.find(queue.name, b"", None, correl_id):
         if locked.get(message.token, handle) is handle:
             return message
     return None
 
 
-def taken(
+def _taken(
     connection: ConnectionState,
     handle: Handle,
     queue: LocalQueue,

@@ -70,7 +70,7 @@ class RepeatedPut:
             msg_id = core.new_identifier()
         if self.options & mq.MQPMO_NEW_CORREL_ID:
             correl_id = core.new_identifier()
-        time = descriptor.date_and_time(int(core.now() * 100))
+        time = descriptor.date_and_time(int(core.scheduler.now() * 100))
         made = b"".join((self.begin, msg_id, correl_id, self.middle, time, self.end))
         return made, LanePuts(queue.name, b"", self.priority, self.persistent, [made], [data])
 
