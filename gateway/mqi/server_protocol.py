@@ -91,6 +91,9 @@ class ServerProtocol:
         self._cancel: Cancel | None = None
         self._put_options = PutOptions()
         """Of the last put that needed nothing else: the next one nearly always has the same."""
+        self._get_asked: tuple[int, int, int, bytes, int] | None = None
+        self._get_options = GetOptions()
+        """Of the last get, and what it was made of."""
         self._behind = False
         """There are bytes of the program that belong to no answered call."""
         self._answer_due: tuple[int, int, bytes] = (0, 0, b"")
@@ -360,7 +363,10 @@ class ServerProtocol:
         token: bytes,
         md: bytes,
     ) -> bytes:
-        options = GetOptions(flags, wait, match, token, bool(has_handle))
+        asked = flags, wait, match, token, has_handle
+        if asked != self._get_asked:
+            self._get_asked, self._get_options = asked, GetOptions(flags, wait, match, token, bool(has_handle))
+        options = self._get_options
         if not flags & mq.MQGMO_WAIT or not wait:
             return get_reply(tag, connection.get(handle, md, options, size))
         deadline = None if wait == mq.MQWI_UNLIMITED else self._monotonic() + wait / 1000

@@ -127,10 +127,10 @@ class Round:
         if counted is None:
             counted = self._count(unit.puts) if unit.puts else {}
             hidden = self._hide(unit.takes) if unit.takes else ()
-        self._add(_Call(unit, settlement, counted, hidden))
+        self._join(_Call(unit, settlement, counted, hidden))
         return settlement
 
-    def _add(self, call: _Call) -> None:
+    def _join(self, call: _Call) -> None:
         unit, joined = call.unit, self._unit
         joined.puts += unit.puts
         joined.takes += unit.takes
@@ -171,7 +171,7 @@ class Round:
         batches = []
         for call in self.calls:
             alone = Round(self._core)
-            alone._add(call)
+            alone._join(call)
             batches.append(alone.batch())
         return batches
 

@@ -36,7 +36,9 @@ class Finder:
         """The messages that have all the identifiers given (None: any), by priority and arrival; locked ones too. They
         are read one by one: the store must not change meanwhile."""
         if msg_id is None and group_id is None and correl_id is not None:
-            numbers = self._index_of(queue, key, "correl_id").find(correl_id)
+            identifiers = self.searched.get((queue, key))
+            index = identifiers.fields.get("correl_id") if identifiers is not None else None
+            numbers = (index or self._index_of(queue, key, "correl_id")).find(correl_id)
             if len(numbers) < 2:  # a reply, as nearly always
                 return self._correlated(queue, key, correl_id, numbers)
         wanted = {"msg_id": msg_id, "correl_id": correl_id, "group_id": group_id}

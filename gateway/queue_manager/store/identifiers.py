@@ -62,7 +62,7 @@ class FieldIndex:
 
     def find(self, identifier: bytes) -> Sequence[int]:
         """Numbers of messages that may have this identifier, ascending."""
-        numbers = self._numbers.get(fingerprint(identifier))
+        numbers = self._numbers.get(xxh3_64_intdigest(identifier) & FINGERPRINT)
         if numbers is None:
             return ()
         return (numbers,) if isinstance(numbers, int) else numbers

@@ -204,7 +204,10 @@ class ConnectionState:
 
     def check_room(self, messages: int) -> None:
         """2024 when the unit of work would hold more than MAXUMSGS."""
-        limit, work = self.core.attribute("MAXUMSGS"), self.work
+        work = self.work
+        if messages == 1 and not (work.taken or work.puts):  # there is room for one
+            return
+        limit = self.core.attribute("MAXUMSGS")
         if len(work.taken) + (sum(work.puts.values()) if work.puts else 0) + messages > limit:
             raise MQError(
                 mq.MQRC_SYNCPOINT_LIMIT_REACHED, f"the unit of work holds MAXUMSGS({limit}) messages: commit it"

@@ -65,6 +65,12 @@ def check_options(options: PutOptions) -> None:
 def put(connection: ConnectionState, handle: Handle, md: bytes, options: PutOptions, data: bytes) -> PutResult:
     """One message to an open object. The outcome of an asynchronous put is also noted for MQSTAT; one that failed in a
     unit of work makes MQCMIT fail."""
+    repeated = handle.repeated
+    if repeated is not None:
+        made = repeated.message(connection.core, connection.user, md, options, data)
+        if made is not None:
+            connection.accept_one(repeated.queue, made[1], options.options)
+            return PutResult(made[0], repeated.queue.name, connection.core.name)
     handle.needs(mq.MQOO_OUTPUT, mq.MQRC_NOT_OPEN_FOR_OUTPUT, "MQOO_OUTPUT")
     if not options.options & mq.MQPMO_ASYNC_RESPONSE:
         return _put(connection, handle, md, options, data)
@@ -98,12 +104,6 @@ def _note(status: Status, queue_manager: str, comp_code: int, reason: int, handl
 
 
 def _put(connection: ConnectionState, handle: Handle, md: bytes, options: PutOptions, data: bytes) -> PutResult:
-    repeated = handle.repeated
-    if repeated is not None and repeated.fits(connection.core, connection.user, md, options):
-        made = repeated.message(connection.core, md, data)
-        if made is not None:
-            connection.accept_one(repeated.queue, made[1], options.options)
-            return PutResult(made[0], repeated.queue.name, connection.core.name)
     check_options(options)
     if options.options & mq.MQPMO_FAIL_IF_QUIESCING:
         connection.check_quiescing()

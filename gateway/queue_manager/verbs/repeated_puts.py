@@ -17,7 +17,6 @@ from gateway.queue_manager.core import Core
 from gateway.queue_manager.descriptor import NO_ID, Descriptor
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.objects.name_resolution import Target
-from gateway.queue_manager.objects.placement import check_length
 from gateway.queue_manager.store.unit import LanePuts
 
 _MSG_ID, _CORREL_ID, _IDS_END, _TIME, _TIME_END = 48, 72, 96, 304, 320
@@ -41,34 +40,35 @@ class RepeatedPut:
     queue: LocalQueue
     priority: int
     persistent: bool
-    format: bytes
+    longest: int
+    """The most data that no limit is asked about for."""
     begin: bytes
     middle: bytes
     end: bytes
     """The completed descriptor: before the identifiers, between them and the time, behind that."""
 
-    def fits(self, core: Core, user: str, md: bytes, options: PutOptions) -> bool:
-        """Whether a put is the same, but for identifiers and data."""
-        return (
-            md[_IDS_END:] == self.back
-            and md[:_MSG_ID] == self.front
-            and options.options == self.options
-            and core.catalogue.version == self.version
-            and not options.properties
-            and user == self.user
-            and not core.quiescing
-        )
-
-    def message(self, core: Core, md: bytes, data: bytes) -> tuple[bytes, LanePuts] | None:
-        """The completed descriptor and what is stored; None when the queue is full, which MQPUT finds out about."""
-        queue = self.queue
-        if core.depth(queue) >= queue.max_depth:
+    def message(
+        self, core: Core, user: str, md: bytes, options: PutOptions, data: bytes
+    ) -> tuple[bytes, LanePuts] | None:
+        """The completed descriptor and what is stored, if this put is the same but for identifiers and data. None: it
+        is not, or the queue is full or the message too long, which MQPUT finds out about."""
+        queue, asked = self.queue, self.options
+        if (
+            md[_IDS_END:] != self.back
+            or md[:_MSG_ID] != self.front
+            or options.options != asked
+            or core.catalogue.version != self.version
+            or options.properties
+            or user != self.user
+            or core.quiescing
+            or len(data) > self.longest
+            or core.store.depth(queue.name) + queue.uncommitted_puts >= queue.max_depth
+        ):
             return None
-        check_length(core, queue, data, b"", self.format)
         msg_id, correl_id = md[_MSG_ID:_CORREL_ID], md[_CORREL_ID:_IDS_END]
-        if msg_id == NO_ID or self.options & mq.MQPMO_NEW_MSG_ID:
+        if asked & mq.MQPMO_NEW_MSG_ID or msg_id == NO_ID:
             msg_id = core.new_identifier()
-        if self.options & mq.MQPMO_NEW_CORREL_ID:
+        if asked & mq.MQPMO_NEW_CORREL_ID:
             correl_id = core.new_identifier()
         time = descriptor.date_and_time(int(core.scheduler.now() * 100))
         made = b"".join((self.begin, msg_id, correl_id, self.middle, time, self.end))
@@ -85,10 +85,11 @@ def repeated_put(
     if queue is None or target.remote or not plain or options.options & ~_REPEATABLE or options.properties:
         return None
     persistent = message.persistence == mq.MQPER_PERSISTENT
+    longest = min(queue.max_length, core.attribute("MAXMSGL"))
     if queue.put_inhibited or (persistent and queue.temporary):
         return None
     return RepeatedPut(
         core.catalogue.version, options.options, user, given[:_MSG_ID], given[_IDS_END:], queue,
-        0 if queue.fifo else max(0, min(9, message.priority)), persistent, message.format,
+        0 if queue.fifo else max(0, min(9, message.priority)), persistent, longest,
         made[:_MSG_ID], made[_IDS_END:_TIME], made[_TIME_END:],
     )  # fmt: skip
