@@ -77,9 +77,8 @@ class QueueManagerProcess:
         try:
             self._queue_manager = opened = open_embedded(self._settings, self.directory, self._scheduler)
             opened.define_state_queues()
-            self._server = MqiServer(opened, self.socket, on_fatal=log_lines.fatal)
+            self._server = MqiServer(opened, self.socket, self._scheduler, on_fatal=log_lines.fatal)
             self._server.start()
-            self._scheduler.make_calls_through(self._server.soon)
         except BaseException:
             if admin is not None:
                 admin.close()
@@ -119,7 +118,6 @@ class QueueManagerProcess:
         log.info("stopped", "the queue manager has stopped")
 
     def _close(self) -> None:
-        self._scheduler.make_calls_through(None)
         if self._server is not None:
             self._server.stop()
         if self._queue_manager is not None:

@@ -18,15 +18,16 @@ OBJECTS = "DEFINE QLOCAL(Q) MAXDEPTH(100000)\nDEFINE QLOCAL(R) MAXDEPTH(100000)"
 PROGRAMS, CALLS, SEEDS = (16, 600, 5) if os.environ.get("MQGATE_LONG") else (10, 40, 1)
 
 
-@pytest.fixture(params=["slow disk", "fast disk"])
+@pytest.fixture(params=["slow disk", "fast disk", "slow disk, by the scheduler's thread"])
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A socket. Behind a slow disk frames are written by the journal's thread, behind a fast one by who commits."""
+    """A socket. Behind a slow disk frames are written by the journal's thread, behind a fast one by who commits; what a
+    frame lets happen happens in the thread that serves, or in the scheduler's."""
     with ThreadScheduler() as scheduler:
         queue_manager = EmbeddedQueueManager.open(tmp_path / "data", "QM1", scheduler, OBJECTS, store_options=SMALL)
         committer = queue_manager.core.committer
-        if request.param == "slow disk":
+        if request.param.startswith("slow disk"):
             committer.seconds, committer._trial_in = 10.0, 1 << 30
-        server = MqiServer(queue_manager, tmp_path / "mqi.sock")
+        server = MqiServer(queue_manager, tmp_path / "mqi.sock", None if "by" in request.param else scheduler)
         server.start()
         yield server.path
         server.stop()
