@@ -119,7 +119,8 @@ def _ages(parts: Parts) -> Values:
 
 
 def _incomplete(parts: Parts) -> Values:
-    consumed = [rule.spec.queue or rule.spec.transmission_queue for rule in parts.table.outbound]
+    own = [rule.spec for rule in parts.table.outbound if not rule.targets]
+    consumed = [spec.queue or spec.transmission_queue for spec in own]
     stays = {queue: one.number for queue, one in parts.incomplete.now.items()}
     return {(queue,): float(stays.get(queue, 0)) for queue in consumed if queue}
 
@@ -138,10 +139,10 @@ def _held(parts: Parts) -> Values:
 def _routes(parts: Parts) -> Values:
     name = parts.queue_manager.name
     into = [(route.rule.spec, route.rule.queue_manager.text) for route in parts.table.routes]
-    out = [rule.spec for rule in parts.table.outbound]
+    out = [(rule.spec, manager) for rule in parts.table.outbound for manager in rule.targets or (name,)]
     return {
         **{(one.name, manager or name, one.queue or one.mq_topic or "", "in"): 1.0 for one, manager in into},
-        **{(one.name, name, one.queue or one.transmission_queue or "", "out"): 1.0 for one in out},
+        **{(one.name, manager, one.queue or one.transmission_queue or "", "out"): 1.0 for one, manager in out},
     }
 
 

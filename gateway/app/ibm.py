@@ -84,8 +84,9 @@ def queues_of(table: Table) -> tuple[list[str], list[str]]:
     (`topic://`)."""
     specs = [route.rule.spec for route in table.routes if not route.rule.spec.queue_manager]
     puts = {spec.queue or f"{TOPIC_PREFIX}{spec.mq_topic}" for spec in specs if spec.queue or spec.mq_topic}
-    consumes = {rule.spec.queue or rule.spec.transmission_queue or "" for rule in table.outbound}
-    consumes |= {f"{TOPIC_PREFIX}{rule.spec.mq_topic}" for rule in table.outbound if rule.spec.mq_topic}
+    own = [rule.spec for rule in table.outbound if not rule.targets]
+    consumes = {spec.queue or spec.transmission_queue or "" for spec in own}
+    consumes |= {f"{TOPIC_PREFIX}{spec.mq_topic}" for spec in own if spec.mq_topic}
     return sorted(name for name in puts if name and "{" not in name), sorted(name for name in consumes if name)
 
 

@@ -201,7 +201,7 @@ class Parts:
     def named_queues(self) -> list[str]:
         """Queues that rules name without a template, and those they were seen to put to."""
         names = {route.rule.spec.queue for route in self.table.routes} | {
-            rule.spec.queue for rule in self.table.outbound
+            rule.spec.queue for rule in self.table.outbound if not rule.targets
         }
         return sorted({name for name in names if name and "{" not in name} | self.queues_seen())
 
@@ -267,6 +267,7 @@ class Parts:
             refusal=self.engine.failures.last_text if self.inspection is not None else "",
             buffered=self.buffer is not None,
             targets={one.name: one.away for one in self.targets},
+            consumed=self.consumers.problems_at_targets(),
             set_aside=self.set_aside(),
             spool_bytes=room.used if room else 0,
             spool_limit_bytes=room.limit if room else 0,

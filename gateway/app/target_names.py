@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from gateway.config.findings import did_you_mean
 from gateway.config.model import Settings
 from gateway.errors import Finding
-from gateway.rules.mappings import InboundRule, Mappings
+from gateway.rules.mappings import InboundRule, Mappings, OutboundRule
 
 
 def unknown_targets(mappings: Mappings, settings: Settings) -> list[Finding]:
-    """Lists that name queue managers which are no targets."""
+    """Lists that name queue managers which are no targets, and rules that consume from such."""
+    rules: tuple[InboundRule | OutboundRule, ...] = (*mappings.to_mq, *mappings.to_mqtt)
     return [
         _finding(rule, f"`{name}` is no target: the settings have {_known(settings)}", _fix(name, settings))
-        for rule in mappings.to_mq
+        for rule in rules
         for name in rule.targets
         if name not in settings.targets
     ]
@@ -24,7 +25,7 @@ def doubtful_targets(mappings: Mappings, settings: Settings) -> Iterator[Finding
     """What is allowed, and probably not meant. A single name that is no target is a remote queue manager."""
     if not settings.targets:
         return
-    used, open_ended = set[str](), False
+    used, open_ended = {name for rule in mappings.to_mqtt for name in rule.targets}, False
     for rule in mappings.to_mq:
         used.update(rule.targets)
         name = rule.queue_manager.constant
@@ -39,11 +40,11 @@ def doubtful_targets(mappings: Mappings, settings: Settings) -> Iterator[Finding
     if open_ended:  # a template may become any name
         return
     for name in sorted(settings.targets.keys() - used):
-        what = f"no rule puts to the target `{name}`"
+        what = f"no rule puts to the target `{name}`, or consumes from it"
         yield settings.finding(f"targets.{name}", what, "name it in a rule's `queue_manager`, or remove it")
 
 
-def _finding(rule: InboundRule, what: str, fix: str) -> Finding:
+def _finding(rule: InboundRule | OutboundRule, what: str, fix: str) -> Finding:
     return Finding(rule.file, *rule.manager_at, f"rule {rule.name!r}: {what}", fix)
 
 

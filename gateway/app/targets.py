@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,8 @@ from gateway.broker.targets import Targets, marker_key_of
 from gateway.config.model import Settings
 from gateway.observe import logs
 from gateway.ports.batch import Scheduler
-from gateway.ports.state_queues import MARKERS
+from gateway.ports.state_queues import MARKERS, SUBSCRIPTIONS
+from gateway.routing.table import Table
 
 if TYPE_CHECKING:
     from gateway.backends.ibm.driver import ConnectSettings
@@ -51,21 +52,33 @@ def open_targets(settings: Settings, scheduler: Scheduler, context: Context) -> 
     return made
 
 
-def look(settings: Settings, name: str) -> str:
-    """What a target lacks, in words; MQError when it does not answer."""
+def look(settings: Settings, name: str, table: Table | None = None) -> str:
+    """What a target lacks, for these rules too, in words; MQError when it does not answer."""
+    from gateway.backends.ibm.connection import Connection
     from gateway.backends.ibm.driver import load
+    from gateway.backends.ibm.structures import NO_ID
     from gateway.errors import MQError
     from gateway.mq import constants as mq
 
     connect = _connect_settings(settings, name)
-    session = load(_driver(settings)).connect(connect)
+    session, queue = load(_driver(settings)).connect(connect), ""
     try:
         session.inquire(MARKERS, mq.MQIA_CURRENT_Q_DEPTH)
+        for queue in consumed_at(name, table):
+            Connection(session, lambda _priority: NO_ID).input(queue)
     except MQError as error:
+        if queue:
+            return f"{queue} cannot be consumed ({error}): define it, or let the gateway's user get from it"
         return f"{MARKERS} cannot be used ({error}): define it, as deploy/mq/state.mqsc does"
     finally:
         session.disconnect()
     return ""
+
+
+def consumed_at(name: str, table: Table | None) -> Iterator[str]:
+    """The queues of a target that rules get messages from."""
+    found = [rule.spec for rule in table.outbound if name in rule.targets] if table is not None else []
+    yield from sorted({spec.queue or spec.transmission_queue or SUBSCRIPTIONS for spec in found})
 
 
 def _connect_settings(settings: Settings, name: str) -> ConnectSettings:

@@ -96,12 +96,15 @@ def first_publication(rules: Sequence[OutboundRule], md: bytes, data: bytes) -> 
     return rules[-1], publication(rules[-1], md, data)
 
 
-def sources(rules: Iterable[OutboundRule]) -> dict[str, list[OutboundRule]]:
-    """The rules by the queue (or `topic://` MQ topic) they take messages from."""
-    found: dict[str, list[OutboundRule]] = {}
+def sources(rules: Iterable[OutboundRule]) -> dict[tuple[str, str], list[OutboundRule]]:
+    """The rules by the queue (or `topic://` MQ topic) they take messages from, and the target that has it (empty: the
+    gateway's own queue manager)."""
+    found: dict[tuple[str, str], list[OutboundRule]] = {}
     for rule in rules:
         spec = rule.spec
-        found.setdefault(spec.queue or spec.transmission_queue or f"topic://{spec.mq_topic}", []).append(rule)
+        source = spec.queue or spec.transmission_queue or f"topic://{spec.mq_topic}"
+        for target in rule.targets or ("",):
+            found.setdefault((source, target), []).append(rule)
     return found
 
 

@@ -181,7 +181,9 @@ def publications(mappings: Mappings, put: QueueMessage) -> Iterator[outbound.Out
     topic = put.queue.removeprefix(TOPIC) if put.queue.startswith(TOPIC) else None
     if topic is not None:  # as MQ does: every subscription has its copy, which names the topic
         put = put.model_copy(update={"properties": put.properties | {"mqps.Top": topic}})
-    for source, rules in outbound.sources(mappings.to_mqtt).items():
+    for (source, target), rules in outbound.sources(mappings.to_mqtt).items():
+        if put.queue_manager not in {None, target}:
+            continue
         covered = topic is not None and source.startswith(TOPIC) and _covers(source.removeprefix(TOPIC), topic)
         if not covered and source != put.queue:
             continue

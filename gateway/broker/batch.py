@@ -19,6 +19,7 @@ from gateway.ports.state_queues import STAGED, WILLS
 
 if TYPE_CHECKING:
     from gateway.broker.columns import Columns, Mixed
+    from gateway.broker.consumed import Consumed
     from gateway.broker.marks import Released
     from gateway.broker.moves import Move
     from gateway.broker.undo import Undo
@@ -210,9 +211,9 @@ class Batch:
     """One batch on its way to a commit."""
 
     __slots__ = (
-        "_linked", "after", "answered", "deliveries", "destinations", "fanned", "linked_runs", "mixed", "moves",
-        "opened", "parked", "pending", "queued_after", "released", "replaces", "replies", "rows", "staged", "started",
-        "state", "takes", "undo",
+        "_linked", "after", "answered", "consumed", "deliveries", "destinations", "fanned", "linked_runs", "mixed",
+        "moves", "opened", "parked", "pending", "queued_after", "released", "replaces", "replies", "rows", "staged",
+        "started", "state", "takes", "undo",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -222,6 +223,8 @@ class Batch:
         self.state: dict[tuple[str, bytes, int], Puts] = {}
         """What is put to the gateway's own state, by queue, key and priority. It is never parked."""
         self.takes: dict[tuple[str, bytes], Takes] = {}
+        self.consumed: dict[object, Consumed] = {}
+        """By queue of a target."""
         self.replaces: dict[tuple[str, bytes], Replace] = {}
         self.replies: dict[Connection, list[bytes]] = {}
         """What is sent when the commit has returned, by connection, in order."""
@@ -265,6 +268,7 @@ class Batch:
             or self.deliveries
             or self.after
             or self.takes
+            or self.consumed
             or self.replaces
             or self.moves
         )
@@ -517,6 +521,8 @@ class Batch:
         """What the queue manager is asked to commit."""
         puts = [destination.puts for destination in self.destinations.values() if destination.puts.heads]
         puts += [puts for puts in self.state.values() if puts.heads]
+        if self.consumed:
+            puts += [one.put() for one in self.consumed.values() if one.names]
         puts += [mixed.puts for mixed in self.mixed if mixed.puts.heads]
         unit = Unit(
             puts,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gateway.broker.books import Hop
     from gateway.broker.marks import Released
     from gateway.broker.slices import Slices
+    from gateway.ports.targets import Intake, Origin, Taker
 
 _T = TypeVar("_T")
 MOST_REPLACED = 500
@@ -86,6 +87,13 @@ class Context:
         """Queue managers that messages are put to directly."""
         self.on_succession: Callable[[list[str]], None] = lambda _gateways: None
         """Told of gateways that have ended, before sessions that were theirs come here."""
+        self.consume_at: Callable[[str, Origin, Taker], Intake | None] = lambda *_: None
+        """Consumes a queue of a target; None: there is none of that name."""
+        self.settle_others: Callable[[bytes, Callable[[], None]], None] = lambda _key, settled: settled()
+        """Has a call made when all that other gateways have got so far of a queue of a target is dealt with, or they
+        do not have it any more. The queue is named by the key of its markers."""
+        self.on_doubt: Callable[[bytes], None] = lambda _key: None
+        """Another gateway asks for that: what was got of that queue and is not dealt with may be its by now."""
         self.name_in_markers: Callable[[Released], bytes] = lambda _released: b""
         """What markers on targets may call a staged message, which has to be kept if it is staged once more."""
         self.mixes = isinstance(queue_manager, Mixing)

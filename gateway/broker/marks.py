@@ -8,6 +8,7 @@ from gateway.ports.batch import Scheduler, Token
 from gateway.ports.counters import DeadLetterReason
 
 if TYPE_CHECKING:
+    from gateway.broker.batch import Batch
     from gateway.session.session import Session
 
     Released = tuple[Session, int, Token]
@@ -35,6 +36,9 @@ class SourceQueue(Protocol):
 
     queue: str
     key: bytes
+
+    def leave(self, batch: Batch, token: Token) -> None:
+        """The batch, which was refused, does not take a message any more."""
 
     def stay(self, scheduler: Scheduler, token: Token) -> None:
         """A message can neither be delivered nor dead-lettered: it stays, and the queue is not read for a moment."""

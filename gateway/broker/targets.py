@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gateway.broker.consumed import MARKER_EXPIRY
 from gateway.mq import constants as mq
 from gateway.mq import mqmd
 from gateway.ports.batch import Address, Done, Failure, Outcome, Puts, Stored, Takes, Token, Unit
@@ -28,10 +29,8 @@ if TYPE_CHECKING:
     from gateway.broker.batch import Batch, Destination, Row
     from gateway.broker.context import Context
     from gateway.broker.marks import Released
-    from gateway.ports.targets import Target
+    from gateway.ports.targets import Intake, Origin, Taker, Target
 
-_EXPIRY = 30 * 24 * 36_000
-"""Tenths of a second after which a marker goes that nobody takes away: longer than a device stays away."""
 _NAME = 16
 """Bytes that name a staged message in a marker."""
 _Row = tuple[str, bytes, bytes]
@@ -96,6 +95,7 @@ class Targets:
             side.target.on_ready(side.found)
         self.key = marker_key_of(context.queue_manager.name)
         self._turn = 0
+        context.consume_at = self.consume
         context.submit, context.target_names = self.submit, frozenset(self.sides)
         context.mixes = context.mixes and not self.sides  # a unit is taken apart by queue manager
         context.on_succession, context.name_in_markers = self.succeed, self._name_kept
@@ -105,6 +105,11 @@ class Targets:
         for side in self.sides.values():
             side.target.fence_off(gateways)
             side.seen = side.seen and not side.target.away
+
+    def consume(self, target: str, origin: Origin, taker: Taker) -> Intake | None:
+        """Consume a queue of a target; None: it is not known."""
+        side = self.sides.get(target)
+        return None if side is None else side.target.consume(origin, taker)
 
     # -- staged messages --
 
@@ -262,7 +267,7 @@ class _Crossing:
                 part.puts.append(puts)
                 places.append(index)
         if names:
-            marker = Puts(MARKERS, key=self._targets.key, heads=[mqmd.build(persistence=1, expiry=_EXPIRY)])
+            marker = Puts(MARKERS, key=self._targets.key, heads=[mqmd.build(persistence=1, expiry=MARKER_EXPIRY)])
             marker.bodies = [b"".join(names)]
             part.puts.append(marker)
             self._markers.append((side, marker))

@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -23,6 +23,9 @@ from gateway.config.load import load_settings
 from gateway.config.model import Settings
 from gateway.config.queue_manager import Ibm
 from gateway.errors import ConfigurationError, DriverUnavailable, MQError, MqgateError, StoreError, StoreInUse
+
+if TYPE_CHECKING:
+    from gateway.routing.table import Table
 
 _READ_AT_MOST = 1 << 30
 """A larger store takes its time to be read, and has a command for it."""
@@ -115,6 +118,7 @@ def _package(name: str, needed_for: str, how: str) -> Found:
 def _configured(settings: Settings) -> Iterator[Found]:
     from gateway.app.mappings import read_table
 
+    table = None
     try:
         table = read_table(settings)
         yield Found("mappings", "ok", f"{counted(len(table.routes), 'rule')} to MQ, {len(table.outbound)} to devices")
@@ -123,7 +127,7 @@ def _configured(settings: Settings) -> Iterator[Found]:
     ibm = settings.queue_manager.ibm
     if ibm is not None:
         yield from _queue_manager(settings, ibm)
-    yield from (_target(settings, name) for name in settings.targets)
+    yield from (_target(settings, name, table) for name in settings.targets)
     buffer = settings.queue_manager.buffer
     if buffer is not None:
         yield _buffer(data_directory(settings).absolute(), buffer.max_bytes)
@@ -201,14 +205,14 @@ def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
         yield Found(what, "ok", "its queues are as the gateway needs them")
 
 
-def _target(settings: Settings, name: str) -> Found:
-    """Whether a target answers, and has the queue that a gateway needs there."""
+def _target(settings: Settings, name: str, table: Table | None) -> Found:
+    """Whether a target answers, and has the queues that a gateway and its rules need there."""
     from gateway.app.targets import look
 
     try:
-        text = look(settings, name)
+        text = look(settings, name, table)
     except MqgateError as error:
-        return Found(f"target {name}", "missing", f"{error}; what goes there waits")
+        return Found(f"target {name}", "missing", f"{error}; what goes there and comes from there waits")
     return Found(f"target {name}", "wrong" if text else "ok", text or "it is as the gateway needs it")
 
 

@@ -62,7 +62,7 @@ def _named(table: Table) -> Iterator[tuple[Any, str, str]]:
             yield route.rule, spec.queue, _HARM[spec.on_failure.then]
     for rule in table.outbound:
         name = rule.spec.queue or rule.spec.transmission_queue
-        if name:
+        if name and not rule.targets:
             yield rule, name, "nothing comes from it"
 
 

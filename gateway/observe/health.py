@@ -36,6 +36,8 @@ class Snapshot:
     """Queue managers by name: connected (or, embedded, its journal writable)."""
     targets: Mapping[str, str] = field(default_factory=dict)
     """Targets by name, with why each is away; empty: it is not."""
+    consumed: Mapping[str, str] = field(default_factory=dict)
+    """Queues of targets that rules consume, with what keeps each from it; empty: nothing does."""
     refusal: str = ""
     """What a connected queue manager says when it refuses messages, for instance that its disk is full."""
     buffered: bool = False
@@ -122,6 +124,7 @@ def readyz(now: Snapshot) -> Verdict:
             _spool(now),
             _queue_manager(now),
             *targets(now),
+            *(Check(name, ok=True, note=why) for name, why in sorted(now.consumed.items())),
             Check("defects", ok=True, note=now.set_aside),  # everything else goes on
         )
     )

@@ -198,7 +198,9 @@ def _descriptor(checker: _Checker, spec: ToMq) -> None:
         checker.wrong(("properties",), "properties need a header to stand in", "add `mcd` to `headers`")
 
 
-def check_outbound(spec: ToMqtt, position: int, file: str, line: int) -> tuple[OutboundRule | None, Problems]:
+def check_outbound(
+    spec: ToMqtt, position: int, file: str, line: int, manager_at: tuple[int, int] = (1, 1)
+) -> tuple[OutboundRule | None, Problems]:
     """The rule with its templates parsed, and what is wrong with it."""
     checker = _Checker()
     sources = {key: getattr(spec, key) for key in ("queue", "transmission_queue", "mq_topic")}
@@ -222,8 +224,28 @@ def check_outbound(spec: ToMqtt, position: int, file: str, line: int) -> tuple[O
     client = checker.outbound(("client",), spec.client)
     order = checker.outbound(("order_by",), spec.order_by)
     response = checker.outbound(("response_topic",), spec.response_topic)
-    rule = OutboundRule(position, file, line, spec, topic, client, order, response)
+    _consumed_at(checker, spec)
+    rule = OutboundRule(position, file, line, spec, topic, client, order, response, manager_at)
     return (None if checker.problems else rule), checker.problems
+
+
+def _consumed_at(checker: _Checker, spec: ToMqtt) -> None:
+    """The targets that a rule consumes from."""
+    names = spec.queue_manager
+    if len(names) > MAX_TARGETS:
+        checker.wrong(("queue_manager",), f"a list of {len(names)} targets", f"name from 1 to {MAX_TARGETS} of them")
+    for index, name in enumerate(names):
+        here: Path = ("queue_manager", index) if len(names) > 1 else ("queue_manager",)
+        if "{" in name:
+            checker.wrong(here, f"`{name}` has a placeholder: what is consumed is known before there is a message",
+                          "write the name of a target, or a list of them")  # fmt: skip
+        elif name in names[:index]:
+            checker.wrong(here, f"`{name}` is in the list already", "remove it")
+        else:
+            checker.attempt(here, partial(check_name, name, "queue manager"))
+    if names and spec.groups == "whole":
+        checker.wrong(("groups",), "groups are put together on the gateway's own queue manager only",
+                      "remove it, or remove `queue_manager`")  # fmt: skip
 
 
 def _constant_name(checker: _Checker, path: Path, name: str | None) -> None:

@@ -70,6 +70,8 @@ class OutboundRule:
     client: Template | None = None
     order_by: Template | None = None
     response_topic: Template | None = None
+    manager_at: tuple[int, int] = (1, 1)
+    """Line and column of `queue_manager`."""
     slots: tuple[Slot, ...] = field(init=False, repr=False, compare=False)
     """All that its templates ask for."""
     json_fields: tuple[str, ...] = field(init=False, repr=False, compare=False)
@@ -84,6 +86,11 @@ class OutboundRule:
     @property
     def name(self) -> str:
         return self.spec.name
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The targets whose queues are consumed; none: that of the gateway's own queue manager is."""
+        return tuple(self.spec.queue_manager)
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,6 +241,11 @@ class ToMqtt(Part):
         default=None,
         description="A transmission queue: RemoteQMgrName is the client identifier, RemoteQName the topic.",
     )
+    queue_manager: Annotated[list[str], OneOrMany] = Field(
+        default=[],
+        description="One of `targets` in the settings, or a list of them: the queue of each is consumed there. Left "
+        "out: that of the gateway's own queue manager.",
+    )
     mq_topic: str | None = Field(
         default=None,
         description="An MQ topic to subscribe to, with `+` and `#`: the subscription is durable and outlives the rule.",

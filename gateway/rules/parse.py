@@ -110,7 +110,9 @@ class _Reading:
         if spec is None:
             return
         self._name(document, path, spec.name)
-        rule, problems = check_outbound(spec, len(self.outbound), document.name, document.values[path][0])
+        line = document.values[path][0]
+        manager_at = document.values.get((*path, "queue_manager"), (line, 1))
+        rule, problems = check_outbound(spec, len(self.outbound), document.name, line, manager_at)
         self._report(document, path, problems if whole else [one for one in problems if one[0]])
         if rule is not None:
             self.outbound.append(rule)

@@ -62,8 +62,9 @@ def shadowed_sources(rules: Iterable[OutboundRule]) -> Iterator[tuple[OutboundRu
     """Pairs as above of rules with the same source, where the first is used whatever the message."""
     always: dict[tuple[str | None, ...], OutboundRule] = {}
     for rule in rules:
-        source = (rule.spec.queue, rule.spec.transmission_queue, rule.spec.mq_topic)
-        if source in always:
-            yield rule, always[source]
+        where = (rule.spec.queue, rule.spec.transmission_queue, rule.spec.mq_topic)
+        sources = [(*where, target) for target in rule.targets or ("",)]
+        if all(source in always for source in sources):
+            yield rule, always[sources[0]]
         elif rule.topic is not None and rule.topic.constant is not None:
-            always[source] = rule
+            always |= {source: rule for source in sources if source not in always}

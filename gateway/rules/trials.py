@@ -37,6 +37,9 @@ class QueueMessage(Part):
     queue: str = Field(
         description="The queue that it is on (or the transmission queue), or `topic://TOPIC`: published on an MQ topic."
     )
+    queue_manager: str | None = Field(
+        default=None, description="The target that has the queue; left out, it is on each that a rule consumes it from."
+    )
     body: str = Field(default="", description="Text of the body.")
     format: str = Field(default="", description="Format of the body.")
     persistence: Literal["persistent", "not_persistent"] = Field(default="persistent", description="Persistence.")

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import mqi_clients
 import pytest
 from bridge_estate import Talker, wait
-from gateways import RunningGateway
+from target_estate import MAPPING, ROOT, Estate
 
-from gateway.backends.ibm.driver import ConnectSettings, load
-from gateway.backends.ibm.identifiers import MessageIds
-from gateway.backends.ibm.reader import Reader
-from gateway.bridge.message import read_message
 from gateway.mqtt import packets as p
 from gateway.mqtt import properties as prop
 from gateway.mqtt import writer
@@ -26,113 +20,6 @@ from gateway.ports.state_queues import MARKERS
 pytestmark = [pytest.mark.mqi, pytest.mark.timeout(300)]
 
 LONG = pytest.mark.skipif(not os.environ.get("MQGATE_LONG"), reason="takes seconds of waiting; with tests/run --long")
-ROOT = Path(__file__).parents[2]
-OBJECTS = "DEFINE QLOCAL(HERE)\nDEFINE QLOCAL(THERE)\n"
-MAPPING = """
-version: 1
-to_mq:
-  - {name: here, topic: "here/#", queue: HERE, headers: []}
-  - {name: there, topic: "there/#", queue: THERE, queue_manager: QM2, headers: [],
-     on_failure: {retry: {times: 3, from: 100ms, to: 300ms}}}
-  - {name: both, topic: "both/#", queue: HERE, headers: [], continue: true}
-  - {name: both there, topic: "both/#", queue: THERE, queue_manager: QM2, headers: []}
-"""
-SPREAD = """
-  - {name: turns, topic: "turns/#", queue: THERE, queue_manager: [QM2, QM3], spread: round_robin, headers: []}
-"""
-THIRD = ', QM3: {{connection: "unix:{place}/qm3/mqi.sock", reconnect_from: 100ms, reconnect_to: 300ms}}}}'
-SETTINGS = """
-targets: {{QM2: {{connection: "unix:{place}/qm2/mqi.sock", reconnect_from: 100ms, reconnect_to: 300ms}}}}
-mappings: [map.yaml]
-queue_manager: {manager}
-"""
-MANAGERS = {
-    "embedded": "{embedded: {name: QM1, objects: objects.mqsc}}",
-    "ibm": '{ibm: {name: QM1, connection: "unix:PLACE/qm1/mqi.sock", reconnect_from: 100ms, reconnect_to: 300ms}}',
-}
-
-
-class Manager:
-    """A queue manager process."""
-
-    def __init__(self, place: Path, name: str) -> None:
-        self.name, self._place = name, place
-        self.socket = place / name.lower() / "mqi.sock"
-        self.start()
-
-    def start(self) -> None:
-        (self._place / "objects.mqsc").write_text(OBJECTS)
-        command = [sys.executable, "-m", "gateway", "mqi", "serve", self.name.lower(), "--name", self.name]
-        log = self._place / f"{self.name}.log"
-        with log.open("wb") as file:
-            self._process = subprocess.Popen(
-                [*command, "--objects", "objects.mqsc"], cwd=self._place, stderr=file,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-            )  # fmt: skip
-        wait(lambda: '"started"' in log.read_text(), 90)
-
-    def stop(self) -> None:
-        """It stands still from now on."""
-        self._process.send_signal(signal.SIGSTOP)
-        os.waitpid(self._process.pid, os.WUNTRACED)
-
-    def go_on(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait(30)
-
-    def bodies(self, queue: str) -> list[bytes]:
-        """What lies on a queue, first to last."""
-        mqi_clients.load_bindings()
-        reader = Reader(load("ibmmq"), ConnectSettings(self.name, f"unix:{self.socket}"), MessageIds(0.0, b""))
-        try:
-            found = reader.fetch(queue, b"", 2000, None)
-        finally:
-            reader.close()
-        return [read_message(stored.md, stored.data).body.raw for stored in found]
-
-
-class Estate:
-    """A gateway with a target."""
-
-    def __init__(self, place: Path, manager: str, more: str = "", *, third: bool = False) -> None:
-        """`more`: settings of the queue manager of the state; `third`: there is a second target."""
-        self.place = place
-        self.third = Manager(place, "QM3") if third else None
-        self.there = Manager(place, "QM2")
-        self.here = Manager(place, "QM1") if manager == "ibm" else None
-        said = MANAGERS[manager].replace("PLACE", str(place)).replace("name: QM1", f"{more}name: QM1")
-        text = SETTINGS.replace("}}}}\n", "}}" + THIRD + "\n", 1) if third else SETTINGS
-        self.settings = text.format(place=place, manager=said)
-        self.gateway = self.add_gateway("edge")
-
-    def add_gateway(self, name: str) -> RunningGateway:
-        """One that is not started yet."""
-        edge = self.place / name
-        edge.mkdir()
-        (edge / "map.yaml").write_text(MAPPING + SPREAD if self.third else MAPPING)
-        (edge / "objects.mqsc").write_text(OBJECTS)
-        environ = {"PYTHONPATH": str(mqi_clients.packages(*mqi_clients.BINDINGS))}
-        return RunningGateway(edge, settings=self.settings, environ=environ)
-
-    def start(self, dies_at: str = "") -> None:
-        self.gateway.environ["MQGATE_FAILPOINT"] = dies_at
-        self.gateway.start()
-        self.until_connected()
-
-    def ready(self) -> str:
-        return self.gateway.get("/readyz")
-
-    def until_connected(self) -> None:
-        wait(lambda: "target QM2\n" in self.ready(), 60)
-        wait(lambda: self.third is None or "target QM3\n" in self.ready(), 60)
-
-    def end(self) -> None:
-        for one in (self.gateway, self.here, self.there, self.third):
-            if one is not None and (one is not self.gateway or self.gateway.process is not None):
-                one.kill()
 
 
 @pytest.fixture(params=["embedded", "ibm"])
@@ -363,4 +250,8 @@ def test_names_that_are_no_targets_are_told_without_connecting(check: Checked, t
     rules.write_text('version: 1\nto_mq:\n  - {name: a, topic: "a/#", queue: A, queue_manager: [QM2]}\n')
     code, said = check(settings)
     assert code == 0
-    assert "no rule puts to the target `QM4`: name it in a rule's `queue_manager`, or remove it (warning)" in said
+    rules.write_text("version: 1\nto_mqtt:\n  - {name: a, topic: t, queue: A, queue_manager: QM3}\n")
+    refused = check(settings)
+    assert refused[0] == 1
+    assert "map.yaml:3:50: rule 'a': `QM3` is no target: the settings have `QM2`, `QM4`" in refused[1]
+    assert "no rule puts to the target `QM4`, or consumes from it: name it in a rule's `queue_manager`, or rem" in said

@@ -157,7 +157,7 @@ class World:
         """`members`: of a shared subscription, besides."""
         self.dice = random.Random(seed)
         self.weights = WEIGHTS | more
-        self.estate = Estate()
+        self.estate = self.make_estate()
         for _ in range(3):
             self.start()
         self.commands: list[tuple[str, bytes]] = []
@@ -168,6 +168,9 @@ class World:
         for one in self.clients:
             one.connect(self.any_node(), drop=True)
             self.quiet()
+
+    def make_estate(self) -> Estate:
+        return Estate()
 
     def start(self) -> None:
         """One more gateway."""

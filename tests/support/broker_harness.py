@@ -306,9 +306,13 @@ class Harness:
         self.engine.context.dead_letter_queue = "DEAD.Q"
         self.consumers = Consumers(self.engine.context, self.engine.handover)
         self.engine.context.set_aside.on_defect = self._defect
+        self.join()
         self.engine.recover()
         self.consumers.start(table)
         self.engine.flush()
+
+    def join(self) -> None:
+        """What else the engine is joined with, before it recovers."""
 
     def _defect(self, met: Defect) -> None:
         if self.defects is None:

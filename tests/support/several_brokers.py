@@ -21,6 +21,8 @@ class Estate:
     """What the brokers share: rows, and who lives."""
 
     def __init__(self) -> None:
+        self.harness: Callable[..., Harness] = Harness
+        """Makes a broker."""
         self.rows: dict[str, dict[int, tuple[int, bytes, bytes, bytes]]] = {}
         self.tokens = itertools.count(1)
         self.priorities: dict[int, int] = {}
@@ -208,7 +210,7 @@ class Node:
         self.dead = False
         self.queues = SharedQueues(estate, instance)
         estate.nodes[instance] = self
-        self.bench = Harness(queues=self.queues, **limits)
+        self.bench = estate.harness(queues=self.queues, **limits)
 
     def commit(self) -> bool:
         """The oldest commit returns."""

@@ -91,7 +91,7 @@ def _outbound(parts: Parts, rule: OutboundRule) -> dict[str, object]:
         "line": rule.line,
         "topic": rule.spec.topic or "",
         "queue": rule.spec.queue or rule.spec.transmission_queue or f"topic {rule.spec.mq_topic}",
-        "queue_manager": "",
+        "queue_manager": ", ".join(rule.targets),
         "continue": False,
         "on_failure": "dead_letter",
         "matched": counters.route_matched[name],

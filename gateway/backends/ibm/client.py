@@ -6,7 +6,6 @@ on a connection of its own, in a thread where a call may hang; waiting for arriv
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import time
@@ -21,7 +20,7 @@ from gateway.backends.ibm.driver import ConnectSettings, Driver, load
 from gateway.backends.ibm.identifiers import MessageIds
 from gateway.backends.ibm.longest import Inquire, longest_on
 from gateway.backends.ibm.membership import Membership
-from gateway.backends.ibm.reader import BoundedReader, Reader
+from gateway.backends.ibm.reader import BoundedReader, Reader, subscription_key
 from gateway.backends.ibm.requirements import Problem, dead_letter_queue, look, require
 from gateway.backends.ibm.submission_queue import Queue, Submission
 from gateway.backends.ibm.unit_of_work import Marker, marker_key, rows_of
@@ -387,7 +386,7 @@ class IbmQueueManager:
 
     def subscribe(self, name: str, topic: str) -> Subscribed:
         """All subscriptions put to one queue of the gateway's; its correlation identifier tells each one's messages."""
-        key = b"MQGS" + hashlib.blake2b(name.encode(), digest_size=20).digest()
+        key = subscription_key(name)
         self._reader.subscribe(name, topic, SUBSCRIPTIONS, key)
         return Subscribed(SUBSCRIPTIONS, key)
 

@@ -5,6 +5,7 @@ One connection of its own, because a browse cursor belongs to a handle and a get
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
@@ -90,7 +91,7 @@ class Reader:
 
     def subscribe(self, name: str, topic: str, queue: str, correl_id: bytes) -> None:
         """Make a durable subscription that puts to a queue, or find it there; one to another topic is replaced."""
-        self._again(lambda connection: _subscribe(connection, name, topic, queue, correl_id))
+        self._again(lambda connection: open_subscription(connection, name, topic, queue, correl_id))
 
     def close(self) -> None:
         """Disconnect."""
@@ -188,7 +189,13 @@ class BoundedReader(Reader):
         self.calls.close()
 
 
-def _subscribe(connection: Connection, name: str, topic: str, queue: str, correl_id: bytes) -> None:
+def subscription_key(name: str) -> bytes:
+    """The correlation identifier of a subscription, which tells its publications from those of others on one queue."""
+    return b"MQGS" + hashlib.blake2b(name.encode(), digest_size=20).digest()
+
+
+def open_subscription(connection: Connection, name: str, topic: str, queue: str, correl_id: bytes) -> None:
+    """Make a durable subscription that puts to a queue, or take it up; one to another topic is replaced."""
     session, target = connection.session, connection.input(queue)
     try:
         both = mq.MQSO_CREATE | mq.MQSO_RESUME

@@ -21,10 +21,12 @@ from gateway.backends.ibm.reader import Reader
 from gateway.backends.ibm.unit_of_work import Marker
 from gateway.backends.ibm.worker import Backoff, Worker
 from gateway.backends.targets import fences
+from gateway.backends.targets.intake import IbmIntake
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import Done, Failure, Outcome, Scheduler, Stored, Unit
 from gateway.ports.state_queues import MARKERS
+from gateway.ports.targets import Origin, Taker
 from gateway.queue_manager.journal import failpoint
 
 ANSWER_SECONDS = 5.0
@@ -53,6 +55,7 @@ class IbmTarget:
         self.name = settings.name
         self.away = "it is being connected"
         self._settings, self._scheduler, self._driver = settings, scheduler, driver
+        self._backoff = backoff or Backoff()
         self._told = told
         self._markers = markers
         self._new_id = MessageIds(time.time(), os.urandom(4))
@@ -63,6 +66,7 @@ class IbmTarget:
         self._settled: Done = lambda _unit, _outcome: None
         self._cancel: Callable[[], None] = lambda: None
         self._stopping = False
+        self._intakes: list[IbmIntake] = []
         self._ended: set[str] = set()
         """Gateways that are still to be fenced off."""
         self._fenced: set[str] = set()
@@ -71,7 +75,7 @@ class IbmTarget:
         self._worker = Worker(
             driver, settings, marker, self._new_id,
             lambda unit, outcome: scheduler.soon(partial(self._finished, unit, outcome)),
-            backoff=backoff, told=lambda text: scheduler.soon(partial(self._hear, text)),
+            backoff=self._backoff, told=lambda text: scheduler.soon(partial(self._hear, text)),
             attempted=lambda reason: scheduler.soon(partial(attempted, reason)),
             superseded=lambda text: scheduler.soon(partial(self._over, text)),
         )  # fmt: skip
@@ -86,7 +90,11 @@ class IbmTarget:
         self._stopping = True
         self._cancel()
         self._worker.stop()
+        for intake in self._intakes:
+            intake.close()
         self._worker.thread.join(_STOP_SECONDS)
+        for intake in self._intakes:
+            intake.join()
 
     def on_ready(self, call: Callable[[list[Stored]], None]) -> None:
         """See `ports.targets.Target`."""
@@ -104,6 +112,15 @@ class IbmTarget:
         self._running, self._done, self._settled = unit, done, settled
         self._cancel = self._scheduler.later(ANSWER_SECONDS, partial(self._silent, unit))
         self._worker.submit(unit)
+
+    def consume(self, origin: Origin, taker: Taker) -> IbmIntake:
+        """See `ports.targets.Target`."""
+        made = IbmIntake(
+            self._driver, self._settings, self._scheduler, self._new_id, origin, taker, self._backoff
+        )  # fmt: skip
+        self._intakes = [one for one in self._intakes if one.thread.is_alive()] + [made]
+        made.start()
+        return made
 
     # -- in the reactor's thread, called by the worker's --
 

@@ -15,11 +15,13 @@ from gateway.broker.context import Context
 from gateway.broker.deliver import pages
 from gateway.broker.deliver.handover import BATCH, DEEP, GIVING_SECONDS, PAUSE, Handover, Source
 from gateway.broker.deliver.pages import Taken
+from gateway.broker.deliver.target_queues import TargetQueue
 from gateway.errors import MQError
 from gateway.ports.asking import found_or_raised
 from gateway.ports.batch import Stored
 from gateway.ports.counters import mqrc_label
 from gateway.ports.sources import Backout, Claims, Gathers, Incomplete, Pages, Sources, Subscribed
+from gateway.ports.targets import Origin
 from gateway.routing.table import Table
 from gateway.rules.mappings import OutboundRule
 from gateway.session.session import Session
@@ -46,8 +48,11 @@ class Consumers:
         """How many more messages every connected session that keeps up has room for, as far as that matters."""
         self.sources: dict[str, Source] = {}
         """By queue; by subscription and topic for MQ topics."""
+        self.at_targets: dict[tuple[str, Origin], TargetQueue] = {}
+        """Those of targets."""
         self._consumed: dict[str, list[Source]] = {}
         context.on_committed = self.resume
+        context.on_doubt = self._doubt
 
     def start(self, table: Table) -> None:
         """Begin to consume what the rules name."""
@@ -61,13 +66,19 @@ class Consumers:
         )
         self._until = self.context.scheduler.monotonic() + _AT_ONCE_SECONDS
         wanted: dict[str, list[OutboundRule]] = {}
+        elsewhere: dict[tuple[str, Origin], list[OutboundRule]] = {}
         for rule in table.outbound:
-            wanted.setdefault(self._key(rule), []).append(rule)
+            for target in rule.targets:
+                elsewhere.setdefault((target, self._origin(rule)), []).append(rule)
+            if not rule.targets:
+                wanted.setdefault(self._key(rule), []).append(rule)
+        self._use_at_targets(elsewhere)
         back = [source for key, source in self.sources.items() if key in wanted and not source.active]
         for key, source in self.sources.items():
             source.active = key in wanted
             source.rules = wanted.get(key, [])
-        self.handover.rules = {rule.spec.name: rules for rules in wanted.values() for rule in rules}
+        all_rules = (*wanted.values(), *elsewhere.values())
+        self.handover.rules = {rule.spec.name: rules for rules in all_rules for rule in rules}
         for key, rules in wanted.items():
             if key not in self.sources:
                 spec = rules[0].spec
@@ -78,6 +89,28 @@ class Consumers:
         for source in back:
             if source.queue:
                 self.arrived(source)  # what came while no rule named it was announced in vain
+
+    def _use_at_targets(self, wanted: dict[tuple[str, Origin], list[OutboundRule]]) -> None:
+        """The rules that consume from targets."""
+        for name in self.at_targets.keys() - wanted.keys():
+            self.at_targets.pop(name).retire()
+        for (target, origin), rules in wanted.items():
+            if (target, origin) in self.at_targets:
+                self.at_targets[target, origin].use(rules)
+            else:
+                made = TargetQueue(self.context, self.handover, target, origin, rules, self.arrived)
+                self.at_targets[target, origin] = made
+
+    def _origin(self, rule: OutboundRule) -> Origin:
+        spec = rule.spec
+        if spec.mq_topic is not None:
+            return Origin("", spec.mq_topic, self.subscription(rule))
+        return Origin(spec.queue or spec.transmission_queue or "")
+
+    def _doubt(self, key: bytes) -> None:
+        for source in self.at_targets.values():
+            if source.key == key:
+                source.doubt()
 
     def _key(self, rule: OutboundRule) -> str:
         spec = rule.spec
@@ -175,6 +208,11 @@ class Consumers:
             if found.number:
                 yield queue, found
 
+    def problems_at_targets(self) -> dict[str, str]:
+        """The queues of targets that are consumed, with what keeps each from it."""
+        problems = self.context.problems
+        return {source.name: problems.get(source.name, "") for source in self.at_targets.values()}
+
     # -- arrivals --
 
     def _arrived(self, queue: str) -> None:
@@ -191,7 +229,7 @@ class Consumers:
 
     def resume(self) -> None:
         """A unit of work was committed: sources that were held back may find room now."""
-        for source in self.sources.values():
+        for source in (*self.sources.values(), *self.at_targets.values()):
             if source.waiting and not source.running and not source.paused:
                 source.waiting = False
                 self.arrived(source)
@@ -215,6 +253,9 @@ class Consumers:
 
     def _pump(self, source: Source) -> None:
         context = self.context
+        if isinstance(source, TargetQueue):
+            source.pump()
+            return
         fetched = context.scheduler.monotonic()
         if context.remote_reads is not None and isinstance(context.queue_manager, Claims):
             stored = context.queue_manager.claim(source.queue, source.key, source.claimed)

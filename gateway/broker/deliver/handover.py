@@ -24,6 +24,7 @@ from gateway.broker.publish.router import Router
 from gateway.broker.refused.set_aside import AWAY, Aside
 from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import mqmd
+from gateway.mq.transmitted_segments import part_of
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
 from gateway.ports.batch import Address, Scheduler, Stored, Token
@@ -37,6 +38,7 @@ from gateway.session.connection import Publisher
 from gateway.session.publication import Publication
 
 if TYPE_CHECKING:
+    from gateway.broker.batch import Batch
     from gateway.broker.deliver.wide import Wide
     from gateway.session.session import Session
 
@@ -49,6 +51,7 @@ _RECORD = 1024
 """Room for what is stored beside topic, properties and payload: descriptor for reports, subscription identifiers."""
 _BACKOUT_THRESHOLD_REACHED = 2362
 _RFH_ERROR = 2334
+_INCOMPLETE_MSG = 2242
 _DEAD_LETTER_REASON: dict[int, DeadLetterReason] = {
     _BACKOUT_THRESHOLD_REACHED: "backed_out", Feedback.QUEUE_LIMIT: "queue_full", Feedback.TOO_LONG: "too_long",
     Feedback.NOT_AUTHORISED: "not_authorized", Feedback.DEVICE_UNKNOWN: "other",
@@ -113,11 +116,24 @@ class Source:
         self.stayed: set[Token] = set()
         """Messages of the last batch that stay on their queue for that reason."""
 
+    target = ""
+    """The target that has it; empty: the gateway's own queue manager."""
+
     @property
     def name(self) -> str:
         """For an operator."""
         topic = self.rules[0].spec.mq_topic if self.rules else None
-        return f"topic {topic}" if topic is not None else f"queue {self.queue}"
+        name = f"topic {topic}" if topic is not None else f"queue {self.queue}"
+        return f"{name} at {self.target}" if self.target else name
+
+    def leave(self, batch: Batch, token: Token) -> None:
+        """The batch, which was refused, does not take a message any more."""
+        batch.takes[self.queue, self.key].tokens.remove(token)
+
+    def put_aside(self, batch: Batch, stored: Stored, queue: str) -> bool:
+        """Put a message to the back-out queue; False: that is done with the batch, like everything else."""
+        del batch, stored, queue
+        return False
 
     def fit(self, messages: int, size: int) -> None:
         """So many messages of so many bytes together came: the next batch is deeper if there were as many as asked for,
@@ -232,7 +248,7 @@ class Handover:
         counters = context.counters
         try:
             self._check_backout(source, stored)
-            self._check_whole(stored)
+            self._check_whole(source, stored)
             known = self.repeated.find(source.rules, stored.md, stored.data)
             rule, made = self._made(source, rule, stored) if known is None else (rule, known.made)
             if made.gateway and made.gateway == self.gateway:
@@ -287,8 +303,11 @@ class Handover:
             raise Refused("backed out too often", _BACKOUT_THRESHOLD_REACHED)
 
     @staticmethod
-    def _check_whole(stored: Stored) -> None:
-        """Of a message in segments that is longer than a message may be only the beginning is here."""
+    def _check_whole(source: Source, stored: Stored) -> None:
+        """Of a message in segments that is longer than a message may be only the beginning is here. Segments behind
+        transmission headers are put together on the gateway's own queue manager only."""
+        if source.target and part_of(stored.md, stored.data) is not None:
+            raise Refused("a segment on a transmission queue of a target", _INCOMPLETE_MSG)
         if len(stored.data) > _SHORT and mqmd.number(stored.md, mqmd.AT_ORIGINAL_LENGTH) > len(stored.data):
             raise Refused("its segments are longer than a message may be", Feedback.TOO_LONG)
 
@@ -427,6 +446,8 @@ class Handover:
     def _dead_letter(self, source: Source, rule: str, stored: Stored, reason: int, label: DeadLetterReason) -> None:
         context, batch = self.context, self.context.batch
         queue = source.backout.queue if reason == _BACKOUT_THRESHOLD_REACHED else ""
+        if queue and source.put_aside(batch, stored, queue):
+            return
         if self.reports.undeliverable(stored.md, stored.data, reason) and not queue:
             context.counters.messages_dropped[rule, "other"] += 1
             return
@@ -436,7 +457,8 @@ class Handover:
         if not queue:  # a backout queue gets the message as it is
             manager = context.queue_manager
             dead = deadletter.build(
-                stored.md, stored.data, reason=reason, queue=source.queue, queue_manager=manager.name, now=context.now,
+                stored.md, stored.data, reason=reason, queue=source.queue,
+                queue_manager=source.target or manager.name, now=context.now,
                 max_length=manager.max_length(context.dead_letter_queue),
             )  # fmt: skip
             head, body = dead.head, dead.body

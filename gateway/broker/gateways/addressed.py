@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from gateway.broker.batch import Batch
 from gateway.broker.context import Context
 from gateway.broker.deliver.handover import PAUSE, Handover, Passed, Source
 from gateway.broker.gateways.forwarded import Forwarded
@@ -33,6 +34,10 @@ class _Held:
     def __init__(self, key: bytes, again: Callable[[Token], None]) -> None:
         self.queue, self.key = FORWARD, key
         self._again = again
+
+    def leave(self, batch: Batch, token: Token) -> None:
+        """The batch, which was refused, does not take it any more."""
+        batch.takes[self.queue, self.key].tokens.remove(token)
 
     def stay(self, scheduler: Scheduler, token: Token) -> None:
         """It is read again after a while."""

@@ -106,9 +106,10 @@ class Interests:
         self.ask_all(call)
         return True
 
-    def ask_all(self, call: Callable[[], None], *, oneself: bool = False) -> None:
+    def ask_all(self, call: Callable[[], None], *, oneself: bool = False, key: bytes = b"") -> None:
         """Call it when all others have read what has been written to them so far; at once if there are none. `oneself`:
-        and this gateway what has been written to it."""
+        and this gateway what has been written to it. `key`: of a queue of a target; their answers are committed after
+        what they have dealt with of it, and what they have got beside that they look at again (`Context.on_doubt`)."""
         self._number += 1
         unheard = {*self.told, self.instance} if oneself else set(self.told)
         if not unheard:
@@ -116,7 +117,8 @@ class Interests:
             return
         self._waiting[self._number] = _Waiting(call, unheard)
         for peer in sorted(unheard):
-            self.write(peer, {"kind": "heard?", "number": self._number})
+            about = {"consumed": key.hex()} if key else {}
+            self.write(peer, {"kind": "heard?", "number": self._number} | about)
 
     def say_gone(self, owner: str) -> None:
         """This gateway has taken over from another: nothing is to be put for that any more."""
@@ -139,6 +141,8 @@ class Interests:
             for filter_ in message.get("drop", ()):
                 self.router.unsubscribe_elsewhere(sender, filter_)
         elif kind == "heard?":
+            if "consumed" in message:
+                self.context.on_doubt(bytes.fromhex(message["consumed"]))
             self.write(sender, {"kind": "heard", "number": message["number"]})
         elif kind == "heard":
             self._heard(message["number"], sender)

@@ -85,7 +85,7 @@ class Parking:
         """Leave messages that came from a queue where they are: there is nothing to park."""
         rows = {row: mark.source for row, mark in destination.marks.items() if mark.source is not None}
         for source, token in rows.values():
-            batch.takes[source.queue, source.key].tokens.remove(token)
+            source.leave(batch, token)
             source.stay(self.context.scheduler, token)
         if rows:
             batch.without(destination, rows)

@@ -91,7 +91,7 @@ class Record:
         else:
             batch.take(self.queue, self.key, self.token)
 
-    def put_back(self, batch: Batch) -> None:
+    def leave(self, batch: Batch, _token: Token) -> None:
         """The batch has failed: leave it where it is, unless there is a newer one by now."""
         self.again()
         if self.queue not in KEYED:
@@ -207,10 +207,8 @@ class SetAside:
             counts[_what(destination.puts.heads[row]), "failed"] += 1
             mark = destination.marks.get(row)
             source = mark.source if mark is not None else None
-            if source is not None and isinstance(source[0], Record):
-                source[0].put_back(batch)
-            elif source is not None:
-                batch.takes[source[0].queue, source[0].key].tokens.remove(source[1])
+            if source is not None:
+                source[0].leave(batch, source[1])
                 source[0].stay(self.scheduler, source[1])
         self.last = f"{len(rows)} could not be set aside: {text}"
         waiting = set(destination.contributors)

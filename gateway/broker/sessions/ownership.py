@@ -108,6 +108,7 @@ class Ownership:
         self.rebalance = Rebalance(context, endings, self.moves, owners.peers, self._write)
         self._former: dict[str, list[str]] = {}
         """The clients whose sessions were another gateway's, by gateway, until what was put for it is handed over."""
+        context.settle_others = lambda key, settled: self.interests.ask_all(settled, key=key)
         self.claims = Claims(connacks, self.instance, owners.peers, self._write)
         self._loading: _Loading | None = None
         self._deferred: list[Message] = []

@@ -10,7 +10,8 @@ of before was moved), restore.moved, restore.renamed, restore.messages (salvaged
 Those of gateways that share sessions: owners.before-inherit, owners.after-inherit (before and after the sessions of a
 gateway that is gone are taken over), owners.signing, owners.slice, owners.taken-over (its sessions are), owners.asked,
 owners.answered (for one session), owners.receiving, owners.received. target.committed: a target has committed its part
-of a batch, and the rest is about to be.
+of a batch, and the rest is about to be. target.dealt-with: messages got from a target are dealt with where the state
+is, and their unit of work there is about to be committed. target.taken: it is.
 """
 
 from __future__ import annotations

@@ -277,12 +277,12 @@ def test_of_several_rules_for_a_queue_the_first_that_can_be_followed_is_used():
     two = "{name: a, queue: Q, topic: '{usr.x}'}, {name: b, queue: Q, topic: '{usr.y}'}"
     text = f"to_mqtt: [{two}, {{name: c, mq_topic: t}}]\n"
     by_source = outbound.sources(parse_mappings([("m", text)]).to_mqtt)
-    assert list(by_source) == ["Q", "topic://t"]
+    assert list(by_source) == [("Q", ""), ("topic://t", "")]
     for usr, name, topic in (({"x": "1", "y": "2"}, "a", "1"), ({"y": "2"}, "b", "2")):
-        used, found = outbound.first_publication(by_source["Q"], *message(folders={"usr": usr}))
+        used, found = outbound.first_publication(by_source["Q", ""], *message(folders={"usr": usr}))
         assert (used.name, found.topic) == (name, topic)
     with pytest.raises(Refused, match=r"usr\.y"):
-        outbound.first_publication(by_source["Q"], *message(folders={"usr": {"z": "1"}}))
+        outbound.first_publication(by_source["Q", ""], *message(folders={"usr": {"z": "1"}}))
 
 
 def test_a_correlation_identifier_without_a_response_topic_is_no_correlation_data():

@@ -245,3 +245,32 @@ def test_rules_behind_one_that_takes_everything_from_their_queue_are_reported():
 @pytest.mark.parametrize("key", ["goes_on: true", "payload: {schema_file: s}", "when: {json_fields: {}}"])
 def test_names_inside_the_program_are_no_keys(key):
     assert "is not a known key" in "\n".join(map(str, rule(f"topic: a, queue: Q, {key}")))
+
+
+def test_a_rule_that_consumes_from_targets_names_them() -> None:
+    where = "{name: a, queue: Q, topic: t, "
+    found = parse_mappings([("m", f"to_mqtt: [{where}queue_manager: QM2}}]")]).to_mqtt[0]
+    assert found.targets == ("QM2",)
+    found = parse_mappings([("m", f"to_mqtt: [{where}queue_manager: [QM2, QM3]}}]")]).to_mqtt[0]
+    assert found.targets == ("QM2", "QM3")
+    for text, told in (
+        ("queue_manager: [QM2, QM2]", "`QM2` is in the list already"),
+        ("queue_manager: '{usr.x}'", "has a placeholder: what is consumed is known before there is a message"),
+        ("queue_manager: QM-2", "QM-2"),
+        ("queue_manager: QM2, groups: whole", "groups are put together on the gateway's own queue manager only"),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            parse_mappings([("m", f"to_mqtt: [{where}{text}}}]")])
+        assert told in str(caught.value)
+
+
+def test_a_rule_is_hidden_by_one_for_the_same_queue_of_the_same_target_only() -> None:
+    text = """
+to_mqtt:
+  - {name: own, queue: Q, topic: t}
+  - {name: far, queue: Q, topic: t, queue_manager: [QM2, QM3]}
+  - {name: half, queue: Q, topic: u, queue_manager: [QM3, QM4]}
+  - {name: hidden, queue: Q, topic: u, queue_manager: QM3}
+"""
+    (warning,) = parse_mappings([("m", text)]).warnings
+    assert "rule `hidden` is never reached: `far`" in warning.what

@@ -1,0 +1,292 @@
+"""Queues of targets that rules consume: what comes of their messages is committed where the state is, then they leave
+their queue. Pure.
+
+Messages are got in a unit of work at the target, which keeps them from everybody else. What they lead to is committed
+with a marker that names them; then the target's unit of work is. If the gateway, the target or the connection is lost
+in between, the messages are on their queue again. Whoever gets them finds them in the marker, and only takes them off.
+
+That needs the marker to be seen. A gateway which has lost its messages may still be about to commit what came of them.
+So before anything is got on a new connection, and before a message is dealt with that was got before and backed out,
+all other gateways settle: they answer when what they have dealt with is committed, and what they have got beside that
+they give out only when their unit of work turns out to be open still. Then the markers are read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gateway.broker.consumed import NAME, Consumed, key_of, name_of
+from gateway.broker.context import Context
+from gateway.broker.deliver.handover import GIVING_SECONDS, PAUSE, Handover, Source
+from gateway.errors import MQError
+from gateway.mq import mqmd
+from gateway.ports.batch import Scheduler, Stored, Token
+from gateway.ports.sources import Backout
+from gateway.ports.state_queues import MARKERS, rows_of
+from gateway.ports.targets import Intake, Origin
+from gateway.rules.mappings import OutboundRule
+
+_WAITS = "it waits until the other gateways have said what they have dealt with"
+
+if TYPE_CHECKING:
+    from gateway.broker.batch import Batch
+
+
+class TargetQueue(Source):
+    """One queue, or the publications of one subscription, of a target."""
+
+    __slots__ = (
+        "_again", "_aside", "_begun", "_doubts", "_in_batch", "_known", "_left", "_matched", "_of_queue", "_own",
+        "_pending", "_retired", "_sure", "context", "handover", "intake", "target",
+    )  # fmt: skip
+
+    def __init__(
+        self, context: Context, handover: Handover, target: str, origin: Origin, rules: list[OutboundRule],
+        again: Callable[[Source], None],
+    ) -> None:  # fmt: skip
+        """`again`: have it pumped, when there is room."""
+        super().__init__(origin.queue or origin.topic, rules)
+        self.context, self.handover, self.target = context, handover, target
+        self.key = key_of(target, origin.queue or f"{origin.subscription}\0{origin.topic}")
+        self._again = again
+        self._pending: dict[Token, Stored] = {}
+        """Got, and not dealt with."""
+        self._begun: dict[Token, Stored] = {}
+        """In a batch that is not committed."""
+        self._in_batch = False
+        """What has been got is dealt with when the batch is committed that is open, or on its way."""
+        self._aside: list[tuple[Token, str]] = []
+        """To be put to a back-out queue when the unit of work is committed."""
+        self._own: list[Token] = []
+        """Markers for what is in the unit of work."""
+        self._left: dict[Token, Counter[bytes]] = {}
+        """Markers of units of work that were not concluded, by whichever gateway."""
+        self._known: Counter[bytes] = Counter()
+        """What they name and has not come again."""
+        self._matched: list[bytes] = []
+        """What of that is in the unit of work."""
+        self._doubts = self._sure = 0
+        """How often other gateways may have got what is pending here, and up to which of these times they have not."""
+        self._retired = False
+        self._of_queue = Backout()
+        self.intake: Intake | None = context.consume_at(target, origin, self)
+        if self.intake is None:
+            self.lost("the gateway is not connected to this target: start it again")
+
+    def use(self, rules: list[OutboundRule]) -> None:
+        """The rules, at start and after a reload."""
+        self.rules, given, own = rules, rules[0].spec.backout, self._of_queue
+        threshold = own.threshold if given.threshold is None else given.threshold
+        self.backout = Backout(threshold, own.queue if given.queue is None else given.queue)
+
+    # -- what the target tells --
+
+    def opened(self, backout: Backout) -> None:
+        """See `ports.targets.Taker`."""
+        self._of_queue = backout
+        self.use(self.rules)
+        self._pending.clear()
+        self._aside, self._own, self._matched = [], [], []
+        self.running = self.waiting = False
+        self._sure = self._doubts
+        self._look(self._get)
+
+    def works(self) -> None:
+        """See `ports.targets.Taker`."""
+        self.context.problems.pop(self.name, None)
+
+    def lost(self, why: str) -> None:
+        """See `ports.targets.Taker`."""
+        self.context.problems[self.name] = f"it cannot be consumed: {why}"
+
+    def got(self, messages: list[Stored]) -> None:
+        """See `ports.targets.Taker`."""
+        self._pending = {stored.token: stored for stored in messages}
+        if any(self._came_before(stored) for stored in messages):
+            self._look(self._deal)
+        else:
+            self._deal()
+
+    def verified(self, *, alive: bool) -> None:
+        """See `ports.targets.Taker`."""
+        if alive:
+            self._deal()
+        else:
+            self._back_out()
+
+    def committed(self) -> None:
+        """See `ports.targets.Taker`."""
+        taken = self.context.batch.taken(MARKERS, self.key) if self._own else []
+        taken += self._own
+        for name in self._matched:
+            marker = next((one for one, names in self._left.items() if names[name]), None)
+            if marker is None:
+                continue
+            self._left[marker][name] -= 1
+            if not self._left[marker].total():
+                del self._left[marker]
+                self.context.batch.take(MARKERS, self.key, marker)
+        self._own, self._matched, self._aside = [], [], []
+
+    # -- other gateways --
+
+    def doubt(self) -> None:
+        """Another gateway may have got what is pending here."""
+        self._doubts += 1
+
+    def _came_before(self, stored: Stored) -> bool:
+        """Whether a message was got before, and no marker is known that has it."""
+        return mqmd.number(stored.md, mqmd.AT_BACKOUT_COUNT) > 0 and not self._known[name_of(stored)]
+
+    def _look(self, then: Callable[[], None]) -> None:
+        """Read the markers, when all gateways have put theirs, this one included."""
+        self.context.batch.after.append(partial(self._settle_others, then))
+        self.context.flush()
+
+    def _settle_others(self, then: Callable[[], None]) -> None:
+        self.context.problems.setdefault(self.name, _WAITS)
+        self.context.settle_others(self.key, partial(self._read, then))
+        self.context.flush()
+
+    def _read(self, then: Callable[[], None]) -> None:
+        if self._retired:
+            return
+        manager = self.context.queue_manager
+        self.context.ask(lambda: list(rows_of(manager, MARKERS, self.key)), partial(self._found, then))
+
+    def _found(self, then: Callable[[], None], found: list[Stored] | MQError) -> None:
+        if isinstance(found, MQError):
+            self.context.scheduler.later(PAUSE, partial(self._read, then))
+            return
+        if self.context.problems.get(self.name) == _WAITS:
+            del self.context.problems[self.name]
+        own, self._left, self._known = set(self._own), {}, Counter()
+        for stored in found:
+            if stored.token not in own:
+                data = stored.data
+                names = Counter(data[at : at + NAME] for at in range(0, len(data), NAME))
+                self._left[stored.token] = names
+                self._known += names
+        self._known.subtract(self._matched)
+        if not self._retired:
+            then()
+
+    # -- what is done with messages --
+
+    def _get(self) -> None:
+        if self.intake is not None:
+            self.intake.get()
+
+    def _deal(self) -> None:
+        self._again(self)
+
+    def _back_out(self) -> None:
+        """The unit of work is lost, or what is pending is wanted no more."""
+        self._pending.clear()
+        if self.intake is not None:
+            self.intake.back_out()
+
+    def retire(self) -> None:
+        """No rule names it any more. What is in a batch is concluded first."""
+        self.active = False
+        self._retired = True
+        self.context.problems.pop(self.name, None)
+        if self.intake is not None and not self._in_batch:
+            self.intake.close()
+
+    def pump(self) -> None:
+        """Deal with what is pending, as far as there is time; what it leads to goes into the open batch."""
+        if not self._pending:
+            self.running = False
+        elif self._sure < self._doubts and self.intake is not None:
+            self._sure, self.running = self._doubts, False
+            self.intake.verify()
+        elif self.context.remote_reads is not None:
+            self.handover.know_requests(list(self._pending.values()), self._hand_over)
+        else:
+            self._hand_over(None)
+
+    def _hand_over(self, error: MQError | None) -> None:
+        context = self.context
+        if error is not None or self._sure < self._doubts or self._retired:
+            self.running, self.waiting = False, True
+            context.scheduler.later(PAUSE if error is not None else 0.0, self._resume_pumping)
+            return
+        begun, rules = context.scheduler.monotonic(), Counter[str]()
+        consumed = context.batch.consumed.setdefault(self, Consumed(self.key))
+        for token, stored in list(self._pending.items()):
+            name = name_of(stored)
+            if self._known[name] > 0:  # it is dealt with already
+                self._known[name] -= 1
+                self._matched.append(name)
+                del self._pending[token]
+                continue
+            consumed.names[token] = name
+            self._begun[token] = self._pending.pop(token)
+            rules[self.handover.one(self, stored)] += 1
+            if context.scheduler.monotonic() - begun > GIVING_SECONDS:
+                break
+        self._in_batch = True
+        context.batch.after.append(partial(self._committed_here, consumed, rules, begun))
+        context.flush()
+
+    def _resume_pumping(self) -> None:
+        self.waiting = False
+        self._again(self)
+
+    def _committed_here(self, consumed: Consumed, rules: Counter[str], begun: float) -> None:
+        """What they led to is committed where the state is, with the marker."""
+        context, counters = self.context, self.context.counters
+        self._in_batch = False
+        self._begun.clear()
+        self.stayed.clear()
+        if consumed.names:
+            self._own += consumed.marker.tokens
+        spent = context.scheduler.monotonic() - begun
+        counters.bridge_latency_seconds["out"].observe_many(spent, rules.total())
+        for rule, count in rules.items():
+            counters.mq_get_messages[self.target, rule] += count
+        self.running = False
+        if self._pending and self._retired and self.intake is not None:
+            self.intake.close()
+        elif self._pending and self.paused:
+            context.scheduler.later(2 * PAUSE, self._resume_pumping)
+        elif self._pending:
+            self._again(self)
+        elif self.under_way:
+            self.over = self._conclude
+        else:
+            self._conclude()
+
+    def _conclude(self) -> None:
+        """All that was got is dealt with."""
+        if self.intake is None:
+            return
+        self.intake.commit(self._aside)
+        if self._retired:
+            self.intake.close()
+
+    # -- what becomes of one message --
+
+    def leave(self, batch: Batch, token: Token) -> None:
+        """The batch, which was refused, does not deal with a message any more."""
+        batch.consumed[self].names.pop(token, None)
+
+    def stay(self, scheduler: Scheduler, token: Token) -> None:
+        """A message can neither be delivered nor dead-lettered: it stays got, and nothing more is got for a moment."""
+        if token in self._begun:
+            self._pending[token] = self._begun.pop(token)
+            self._pending = dict(sorted(self._pending.items(), key=lambda one: one[1].token))  # type: ignore[arg-type,return-value]
+        super().stay(scheduler, token)
+
+    def put_aside(self, batch: Batch, stored: Stored, queue: str) -> bool:
+        """Put a message to the back-out queue, in the unit of work that takes it: that queue is at the target too."""
+        if batch.undo is not None:
+            batch.undo.length(self._aside)
+            batch.undo.key(batch.consumed[self].names, stored.token)
+        self._aside.append((stored.token, queue))
+        del batch.consumed[self].names[stored.token]
+        return True
