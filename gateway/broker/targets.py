@@ -41,8 +41,8 @@ def marker_key_of(queue_manager: str) -> bytes:
     return b"MQGX" + hashlib.blake2b(queue_manager.encode(), digest_size=20).digest()
 
 
-def _name(key: bytes, token: Token) -> bytes:
-    """What a marker calls a staged message."""
+def staged_name(key: bytes, token: Token) -> bytes:
+    """What a marker calls a message that was staged under this key."""
     return hashlib.blake2b(repr((key, token)).encode(), digest_size=_NAME).digest()
 
 
@@ -117,7 +117,7 @@ class Targets:
         """What markers call a staged message."""
         session, _, token = released
         known = session.restored.get(token) if session.restored is not None else None
-        return known or _name(session.staged_key, token)
+        return known or staged_name(session.staged_key, token)
 
     def _name_kept(self, released: Released) -> bytes:
         """The same if there may be such a marker, because it was released before."""

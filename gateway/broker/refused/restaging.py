@@ -38,7 +38,7 @@ def wait_for_queue(router: Router, batch: Batch, released: Released, parked: Par
         holder.batch.take(STAGED, session.staged_key, anew[2])
         holder.released[holder.released.index(released)] = anew
         holder.batch.rename_released(released, anew)
-        _keep_name(session, anew[2], name)
+        keep_name(session, anew[2], name)
 
     name = _stage(router, batch, released)
     batch.after.append(committed)
@@ -53,7 +53,7 @@ def stage_again(router: Router, batch: Batch, released: Released) -> bool:
     if publication is None:
         return True  # done already: it has several destinations
     name = _stage(router, batch, released)
-    batch.after.append(lambda: _keep_name(session, session.staged_tokens.get(packet_id), name))
+    batch.after.append(lambda: keep_name(session, session.staged_tokens.get(packet_id), name))
     publication.handed_over = True
     session.inbound[packet_id] = publication
     session.releasing.discard(packet_id)
@@ -70,7 +70,8 @@ def _stage(router: Router, batch: Batch, released: Released) -> bytes:
     return name
 
 
-def _keep_name(session: Session, token: Token, name: bytes) -> None:
+def keep_name(session: Session, token: Token, name: bytes) -> None:
+    """Markers on targets may call a message so that is staged under this token now."""
     if name and token is not None:
         session.restored = session.restored or {}
         session.restored[token] = name

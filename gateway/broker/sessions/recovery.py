@@ -11,9 +11,11 @@ from gateway.broker.deliver.expiry import Expiry
 from gateway.broker.deliver.wide import Wide
 from gateway.broker.publish import qos2
 from gateway.broker.publish.retained import Retained
+from gateway.broker.refused.restaging import keep_name
 from gateway.broker.refused.set_aside import AWAY, Aside, aside_of
 from gateway.broker.sessions.subscriptions import SubscribeHandler
 from gateway.broker.sessions.wills import Wills
+from gateway.broker.targets import staged_name
 from gateway.errors import NewerState, Refused, StoreError
 from gateway.ports.batch import Stored
 from gateway.ports.counters import UnitKind
@@ -140,11 +142,13 @@ class Recovery:
 
     def _stage_anew(self, session: Session, key: bytes, stored: Stored) -> None:
         """Under another key: an older gateway staged it, or one that shared the state queues."""
-        batch, (publication, packet_id) = self.context.batch, qos2.read_staged(stored)
+        batch, (publication, packet_id, known) = self.context.batch, qos2.read_named(stored)
+        name = known or staged_name(key, stored.token)
         batch.take(STAGED, key, stored.token)
         del session.staged_tokens[packet_id]
         flags = HANDED_OVER if publication.handed_over else 0
-        qos2.put_record(self.subscribe.router, batch, session, packet_id, publication, flags)
+        qos2.put_record(self.subscribe.router, batch, session, packet_id, publication, flags, name)
+        batch.after.append(lambda: keep_name(session, session.staged_tokens.get(packet_id), name))
 
     def _will(self, owned: Owned | None, found: Found, key: bytes, stored: Stored) -> None:
         record = decode_json(stored.data)

@@ -13,7 +13,7 @@ from broker_harness import Device, Harness, Queues
 from gateway.broker.targets import Targets, marker_key_of
 from gateway.mqtt import packets as p
 from gateway.ports.batch import Done, Failure, Outcome, Stored, Unit
-from gateway.ports.state_queues import MARKERS
+from gateway.ports.state_queues import MARKERS, STAGED, TOGETHER
 
 MAPPING = """
 version: 1
@@ -80,10 +80,12 @@ class Bench(Harness):
         """Targets that are away when the gateway starts."""
         super().__init__(MAPPING)
 
-    def start(self) -> None:
-        super().start()
+    def join(self) -> None:
         self.far, self.other = Far(self.there), Far(self.third, "QM3")
         Targets(self.engine.context, [self.far, self.other])
+
+    def start(self) -> None:
+        super().start()
         for far in (self.far, self.other):
             if far.name in self.late:
                 far.away = "gone"
@@ -243,6 +245,31 @@ def test_qos_2_is_there_once_whatever_happens(bench: Bench, seed: int, topic: st
     assert completed == set(sent)
     assert bench.everywhere("THERE") == Counter(b"%d" % number for number in sent)
     assert len(bench.there.rows.get(MARKERS, {})) < 8
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_what_is_staged_under_another_key_keeps_its_name_in_markers(bench: Bench, *, listens: bool) -> None:
+    """A gateway that shared the state queues has put it; one that has them for itself gets its PUBREL again."""
+    bench.engine.context.sessions._staged_key = b""
+    device = connected(bench)
+    device.publish("there/a", b"once", 2, 7)
+    bench.run()
+    device.ack(p.PUBREL, 7)
+    bench.queues.automatic = False
+    bench.there.commit()
+    for _ in (1, 2):
+        bench.queues.automatic = True
+        bench.kill()
+        bench.run()
+    assert {row[1] for row in bench.queues.rows[STAGED].values()} == {TOGETHER}
+    if listens:
+        bench.device(5, "reader").connect().subscribe("there/#", 1)
+    back = bench.device(5, "device").connect(clean=False, keep_alive=0)
+    back.take()
+    back.ack(p.PUBREL, 7)
+    bench.run()
+    assert [packet[0] >> 4 for packet in back.take()] == [p.PUBCOMP]
+    assert bench.bodies("THERE") == [b"once"]
 
 
 def test_the_messages_of_a_client_go_to_one_of_several_and_to_the_next_while_it_is_away(bench: Bench) -> None:
