@@ -49,6 +49,7 @@ class Session:
         "key",
         "listener",
         "outflow",
+        "read_back",
         "received",
         "releasing",
         "restored",
@@ -89,6 +90,8 @@ class Session:
         """Tokens of those that are staged as records and committed."""
         self.releasing: set[int] = set()
         """QoS 2 publications that the client has released and whose destination is parked."""
+        self.read_back: frozenset[int] = frozenset()
+        """Those whose release was undone, and which are not in `inbound` yet: they are read from the staged ones."""
         self.outflow = Outflow()
         self.unconfirmed = False
         """Made by a CONNECT that has not been answered yet."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import pytest
 from broker_harness import Queues
 from several_brokers import Node
-from test_sessions_on_the_move import Publisher, World
+from test_sessions_on_the_move import Publisher, Subscriber, World
 
 from gateway.broker.targets import Targets, marker_key_of
 from gateway.ports.batch import Done, Failure, Outcome, Stored, Unit
@@ -23,6 +23,9 @@ version: 1
 to_mq:
   - {name: there, topic: "there/#", queue: THERE, queue_manager: QM2, headers: []}
 """
+DISCONNECTS = MAPPING.replace(
+    "headers: []", "headers: [], on_failure: {retry: {times: 1, from: 100ms}, then: disconnect}"
+)
 Rows = dict[str, dict[int, tuple[int, bytes, bytes, bytes]]]
 
 
@@ -37,6 +40,7 @@ class Far:
         self.queues = Queues()
         self.queues.automatic = False
         self.queues.rows, self.queues._tokens = world.rows, world.tokens
+        self.queues.refusing = world.refusing
         self.away = ""
         self._ready: Callable[[list[Stored]], None] = lambda _markers: None
         self._running: tuple[Unit, Done] | None = None
@@ -86,9 +90,12 @@ class ToTarget(Publisher):
 
 
 class TargetWorld(World):
+    mapping = MAPPING
+
     def __init__(self, seed: int, **more: float) -> None:
         self.rows: Rows = {}
         self.tokens = itertools.count(1)
+        self.refusing: dict[str, int] = {}
         self.fars: dict[str, Far] = {}
         super().__init__(seed, **WEIGHTS | more)
         self.publishers = [ToTarget(self.estate, f"puts-{number}") for number in range(3)]
@@ -98,7 +105,7 @@ class TargetWorld(World):
         self.quiet()
 
     def start(self) -> None:
-        node = self.estate.start(mapping=MAPPING)
+        node = self.estate.start(mapping=self.mapping)
         far = self.fars[node.instance] = Far(self, node.instance)
         Targets(node.bench.engine.context, [far])
         far.away = "gone"
@@ -150,6 +157,31 @@ class TargetWorld(World):
         assert [body for body, count in found.items() if count > 1 and b":2:" in body] == []
 
 
+class RefusingWorld(TargetWorld):
+    """The target refuses now and then, which ends the connections of those who publish; somebody subscribes as well."""
+
+    mapping = DISCONNECTS
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, refuse=4, kill=0.3)
+        self.reader = Subscriber(self.estate, "reads", "there/#")
+        self.clients.append(self.reader)
+        self.quiet()
+
+    def refuse(self, _node: Node) -> None:
+        if self.refusing:
+            self.refusing.clear()
+        else:
+            self.refusing["THERE"] = 2053
+
+    def check(self) -> None:
+        self.refusing.clear()
+        super().check()
+        assert [body for body, count in self.reader.found.items() if count > 1 and b":2:" in body] == []
+        wanted = [body for one in self.publishers for body in one.done]
+        assert [body for body in wanted if not self.reader.found[body]] == []
+
+
 WEIGHTS = {
     "far_commit": 20, "far_land": 5, "far_give_up": 1, "far_look": 10, "late": 10, "kill": 0.5, "condemn": 4,
     "look_ahead": 0, "publish": 40,
@@ -160,6 +192,14 @@ LONG = bool(os.environ.get("MQGATE_LONG"))
 @pytest.mark.parametrize("seed", range(200) if LONG else [14, 19, 38, 121, 124])
 def test_qos_2_is_there_once_whoever_ends_and_whoever_takes_over(seed: int) -> None:
     world = TargetWorld(seed)
+    for _ in range(1500):
+        world.step()
+    world.check()
+
+
+@pytest.mark.parametrize("seed", range(200) if LONG else [0, 5])
+def test_a_refusal_that_disconnects_doubles_no_qos_2_message_wherever_its_session_goes(seed: int) -> None:
+    world = RefusingWorld(seed)
     for _ in range(1500):
         world.step()
     world.check()

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from gateway.broker.refused.exception_reports import ExceptionReports
     from gateway.broker.refused.parking import Parking
     from gateway.ports.failure_policy import Policy
+    from gateway.session.connection import Connection
     from gateway.session.session import Session
 
 _AGAIN_SECONDS = 1.0
@@ -251,14 +252,26 @@ class Failures:
                 mark = one.marks.pop(row, None)
                 if mark is not None and mark.released is not None:
                     self.restage(batch, mark.released)
+                    self._tell_nothing(mark.released[0].connection, destination, failure)
             batch.without(one, going)
-        why = reasons.reason_from_mqrc(failure.reason)
         for connection in destination.contributors | destination.unanswered:
             batch.replies.pop(connection, None)
             self.parking.forget(connection)
-            context.refuse(connection, why, "other", f"{destination.address.name}: {name_of_reason(failure.reason)}")
+            self._refuse(connection, destination, failure)
         destination.contributors.clear()
         destination.unanswered.clear()
+
+    def _refuse(self, connection: Connection, destination: Destination, failure: Failure) -> None:
+        text = f"{destination.address.name}: {name_of_reason(failure.reason)}"
+        self.context.refuse(connection, reasons.reason_from_mqrc(failure.reason), "other", text)
+
+    def _tell_nothing(self, connection: Connection | None, destination: Destination, failure: Failure) -> None:
+        """The client is back already, and has perhaps sent the PUBREL again that is being undone: that it is not known
+        any more is the answer in the open batch."""
+        if connection is None or connection in destination.contributors:
+            return
+        self.context.batch.replies.pop(connection, None)
+        self._refuse(connection, destination, failure)
 
     def stay(self, batch: Batch, destination: Destination, rows: set[int]) -> None:
         """Leave what cannot be set aside where it was. What came from a device has no such place: nothing of this batch
@@ -283,6 +296,7 @@ class Failures:
         if batch.parked is not None:
             batch.parked.released.remove(released)
         session.releasing.discard(packet_id)
+        session.read_back |= {packet_id}
         self._stage_back(session, packet_id, token)
 
     def _stage_back(self, session: Session, packet_id: int, token: Token) -> None:
@@ -291,7 +305,9 @@ class Failures:
         def found(stored: Stored | MQError | None) -> None:
             if isinstance(stored, MQError):  # the queue manager is away
                 self.context.scheduler.later(_AGAIN_SECONDS, lambda: self._stage_back(session, packet_id, token))
-            elif stored is not None and not session.ended:
+                return
+            session.read_back -= {packet_id}
+            if stored is not None and not session.ended:
                 session.inbound[packet_id] = qos2.read_staged(stored)[0]
                 session.staged_tokens[packet_id] = token
 
