@@ -199,7 +199,9 @@ def manager_of(rule: InboundRule, scope: Scope) -> str:
         return render_queue(rule.queue_manager, scope)
     if len(rule.targets) == 1:
         return rule.targets[0]
-    return spread.in_turn(rule.targets) if rule.in_turn else spread.first_of(rule.targets, str(scope(_CLIENT)))
+    if rule.in_turn:
+        return spread.Spread(rule.targets, in_turn=True)
+    return spread.first_of(rule.targets, str(scope(_CLIENT)))
 
 
 def topic_string(text: str) -> str:

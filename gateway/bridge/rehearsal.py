@@ -24,7 +24,7 @@ from gateway.mq import mqmd, rfh2, xqh
 from gateway.mq.rfh2_folder import PropertyValue, folder
 from gateway.mqtt.packets import Properties
 from gateway.mqtt.topics import name_error
-from gateway.ports.spread import is_in_turn, names_of
+from gateway.ports.spread import Spread, names_of
 from gateway.routing.table import Table, compile_mappings
 from gateway.rules.mappings import Mappings, PlacedTest
 from gateway.rules.trials import ExpectedPublication, ExpectedPut, QueueMessage, Test
@@ -172,8 +172,9 @@ def message_of(put: QueueMessage) -> tuple[bytes, bytes]:
 
 def _taker(queue_manager: str, expected: str | None) -> str:
     """The queue manager that takes a message when none is away; of several that do in turn, the expected one."""
+    in_turn = isinstance(queue_manager, Spread) and queue_manager.in_turn
     names = names_of(queue_manager)
-    return expected if is_in_turn(queue_manager) and expected in names else names[0]
+    return expected if in_turn and expected in names else names[0]
 
 
 def publications(mappings: Mappings, put: QueueMessage) -> Iterator[outbound.Outgoing | Refused]:

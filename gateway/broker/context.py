@@ -21,7 +21,7 @@ from gateway.ports.asking import Asks, found_or_raised
 from gateway.ports.batch import BatchQueueManager, Clock, Done, Mixing, Scheduler, StorageFull, Token, Unit
 from gateway.ports.counters import Counters, DisconnectReason
 from gateway.ports.ownership import Owners
-from gateway.ports.spread import is_spread
+from gateway.ports.spread import Spread
 from gateway.ports.state_queues import SESSIONS, TOGETHER
 from gateway.session.connection import AUTHENTICATING, CLOSED, NEW, ONLINE, Connection
 from gateway.session.record import encode_json
@@ -257,7 +257,7 @@ class Context:
 
     def is_elsewhere(self, queue_manager: str) -> bool:
         """Whether this queue manager of an address is a target, or several are."""
-        return queue_manager in self.target_names or is_spread(queue_manager)
+        return queue_manager in self.target_names or isinstance(queue_manager, Spread)
 
     # -- what is under way --
 

@@ -22,7 +22,7 @@ from gateway.broker.consumed import MARKER_EXPIRY
 from gateway.mq import constants as mq
 from gateway.mq import mqmd
 from gateway.ports.batch import Address, Done, Failure, Outcome, Puts, Stored, Takes, Token, Unit
-from gateway.ports.spread import after_all, chosen_from, is_in_turn, is_spread, names_of, waits_for_all
+from gateway.ports.spread import Spread
 from gateway.ports.state_queues import MARKERS
 
 if TYPE_CHECKING:
@@ -125,17 +125,16 @@ class Targets:
         may_be = (restored is not None and released[2] in restored) or any(one.has(name) for one in self.sides.values())
         return name if may_be else b""
 
-    def _where_to(self, released: Released, manager: str) -> str:
+    def _where_to(self, released: Released, several: Spread) -> str:
         """Where a staged message has to go that is addressed to several targets: to the one that has it, or may have
         it. What was staged before this process, or elsewhere, any of them may have that has not been looked at."""
         name, session = self.name_of(released), released[0]
-        sides = [self.sides[one] for one in names_of(manager) if one in self.sides]
+        sides = [self.sides[one] for one in several.names if one in self.sides]
         holder = next((side.target.name for side in sides if side.has(name)), "")
         if holder:
             return holder
         restored = session.restored is not None and released[2] in session.restored
-        chosen = chosen_from(manager)
-        return after_all(chosen) if restored and not all(side.seen for side in sides) else chosen
+        return several.chosen(after_all=restored and not all(side.seen for side in sides))
 
     def _bind(self, batch: Batch) -> bool:
         """Address staged messages that one of several targets has, or may have, to that alone; whether there are
@@ -143,7 +142,7 @@ class Targets:
         bound = False
         for destination in list(batch.destinations.values()):
             manager = destination.address.queue_manager
-            if not (is_spread(manager) and destination.releases):
+            if not (isinstance(manager, Spread) and destination.releases):
                 continue
             released = {row: mark.released for row, mark in destination.marks.items() if mark.released is not None}
             places = {row: self._where_to(one, manager) for row, one in released.items()}
@@ -169,24 +168,24 @@ class Targets:
 
     def _side_of(self, queue_manager: str) -> str:
         """The target that takes what is addressed so; of several the first that is not away. Empty: it is none."""
-        if not is_spread(queue_manager):
+        if not isinstance(queue_manager, Spread):
             return queue_manager if queue_manager in self.sides else ""
-        names = [one for one in names_of(queue_manager) if one in self.sides]
-        if waits_for_all(queue_manager):
+        names = [one for one in queue_manager.names if one in self.sides]
+        if queue_manager.after_all:
             return next((one for one in names if not self.sides[one].seen), names[0] if names else "")
-        at = self._turn % len(names) if names and is_in_turn(queue_manager) else 0
+        at = self._turn % len(names) if names and queue_manager.in_turn else 0
         names = names[at:] + names[:at]
         return next((one for one in names if not self.sides[one].target.away), names[0] if names else "")
 
     def is_there(self, queue_manager: str) -> bool:
         """Whether an address names several targets, and one of them is not away."""
-        name = self._side_of(queue_manager) if is_spread(queue_manager) else ""
+        name = self._side_of(queue_manager) if isinstance(queue_manager, Spread) else ""
         return bool(name) and not self.sides[name].target.away
 
     def submit(self, unit: Unit, done: Done) -> None:
         """See `BatchQueueManager.submit`."""
         batch = self.context.running
-        if any(is_spread(puts.queue_manager) for puts in unit.puts):
+        if any(isinstance(puts.queue_manager, Spread) for puts in unit.puts):
             self._turn += 1
             if self._bind(batch):
                 unit = batch.unit()
@@ -197,7 +196,7 @@ class Targets:
                 continue
             if name := self._side_of(puts.queue_manager):
                 by_target.setdefault(name, []).append(index)
-            elif is_spread(puts.queue_manager):  # rules were read again, and the settings name them since
+            elif isinstance(puts.queue_manager, Spread):  # rules were read again, and the settings name them since
                 unknown.append(index)
         if unknown:
             text = "start the gateway again: it is not connected to these targets"
@@ -302,7 +301,9 @@ class _Crossing:
         if outcome.failures:
             if any(one.away for one in outcome.failures):
                 side.doubtful.update(names)
-                gone.update(at for at, index in enumerate(places) if is_spread(self._unit.puts[index].queue_manager))
+                gone.update(
+                    at for at, index in enumerate(places) if isinstance(self._unit.puts[index].queue_manager, Spread)
+                )
             self._refused(side, indexes, places, outcome.failures)
             for index, puts in zip(places, part.puts, strict=False):  # the marker has no place
                 _note_placed(self._unit.puts[index], puts)
@@ -340,7 +341,7 @@ class _Crossing:
         """What is for this target waits; or goes to another one, but for staged messages that may be there."""
         puts = self._unit.puts[index]
         destination = self._batch.destinations.get(Address.of(puts))
-        if destination is not None and is_spread(puts.queue_manager) and side.doubtful:
+        if destination is not None and isinstance(puts.queue_manager, Spread) and side.doubtful:
             origins = self._origins(puts)
             held = {row: side.target.name for row, name in origins.items() if side.has(name)}
             self._targets.readdress(self._batch, destination, held)

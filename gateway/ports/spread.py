@@ -1,62 +1,54 @@
-"""How an address says that one of several queue managers takes a message, in characters no name in MQ has. Pure.
+"""How an address says that one of several queue managers takes a message. Pure.
 
-`QM2>QM3`: the first of them that is not away. `QM2|QM3`: each in turn, but for those that are away. `&` before that:
-none of them before all have been there, because any of them may have the message already.
+Lanes and batches know addresses by the name of a queue manager alone, as a text: so several of them are a text too,
+which no queue manager can be called, with all that is to be known of them beside it.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from typing import Self
 
-_FIRST, _TURN, _ALL = ">", "|", "&"
+
+class Spread(str):
+    """Several queue managers."""
+
+    __slots__ = ("after_all", "in_turn", "names")
+
+    names: tuple[str, ...]
+    """The queue managers. One that is away is passed over."""
+    in_turn: bool
+    """Whether each of them takes a message in turn; else the first that is not away does."""
+    after_all: bool
+    """Whether all of them have to have been there first, because any of them may have the message already."""
+
+    def __new__(cls, names: Sequence[str], *, in_turn: bool = False, after_all: bool = False) -> Self:
+        made = super().__new__(cls, ("&" if after_all else "") + ("|" if in_turn else ">").join(names))
+        made.names, made.in_turn, made.after_all = tuple(names), in_turn, after_all
+        return made
+
+    def chosen(self, *, after_all: bool) -> Spread:
+        """The same, when all of them have been there, or now."""
+        return self if after_all == self.after_all else Spread(self.names, in_turn=self.in_turn, after_all=after_all)
 
 
-def first_of(names: Sequence[str], client_id: str) -> str:
+def first_of(names: Sequence[str], client_id: str) -> Spread:
     """The messages of a client go to the same of them, as long as that is there."""
     at = zlib.crc32(client_id.encode("utf-8", "surrogatepass")) % len(names)
-    return _FIRST.join((*names[at:], *names[:at]))
+    return Spread((*names[at:], *names[:at]))
 
 
-def in_turn(names: Sequence[str]) -> str:
-    """Each in turn."""
-    return _TURN.join(names)
-
-
-def is_spread(queue_manager: str) -> bool:
-    """Whether an address names several queue managers."""
-    return _FIRST in queue_manager or _TURN in queue_manager
-
-
-def is_in_turn(queue_manager: str) -> bool:
-    """Whether each of those takes a message in turn."""
-    return _TURN in queue_manager
-
-
-def after_all(queue_manager: str) -> str:
-    """The same, when all of them have been there."""
-    return _ALL + queue_manager
-
-
-def waits_for_all(queue_manager: str) -> bool:
-    """Whether all of them have to have been there first."""
-    return queue_manager.startswith(_ALL)
-
-
-def chosen_from(queue_manager: str) -> str:
-    """What is chosen from when all have been there."""
-    return queue_manager.removeprefix(_ALL)
-
-
-def names_of(queue_manager: str) -> list[str]:
+def names_of(queue_manager: str) -> tuple[str, ...]:
     """The queue managers that an address names."""
-    queue_manager = chosen_from(queue_manager)
-    return queue_manager.split(_TURN if _TURN in queue_manager else _FIRST)
+    return queue_manager.names if isinstance(queue_manager, Spread) else (queue_manager,)
 
 
 def in_words(queue_manager: str) -> str:
     """An address's queue manager for people."""
-    names = names_of(queue_manager)
-    if is_in_turn(queue_manager):
-        return f"{', '.join(names)} in turn"
-    return names[0] + "".join(f", or {name} while that is away" for name in names[1:])
+    if not isinstance(queue_manager, Spread):
+        return queue_manager
+    if queue_manager.in_turn:
+        return f"{', '.join(queue_manager.names)} in turn"
+    first, *others = queue_manager.names
+    return first + "".join(f", or {name} while that is away" for name in others)
