@@ -18,7 +18,7 @@ import hashlib
 import json
 import struct
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.errors import NewerState
 from gateway.session.publication import Publication
@@ -182,6 +182,28 @@ class Decoding:
             self._report, at = _take(data, at, _U16)
         self._begins = data[:at]
         return at
+
+
+class Front(NamedTuple):
+    """What a publication's record begins with, as far as its properties."""
+
+    topic: bytes
+    client_id: str
+    qos: int
+    retain: bool
+    expires: float
+    end: int
+    """Where the length of the properties stands."""
+
+
+def decode_front(data: bytes) -> Front:
+    """Of a record that is nothing but a publication; ValueError or struct.error."""
+    version, flags, expires = _FIXED.unpack_from(data)
+    if version != VERSION or flags & ~7:
+        raise ValueError("not a publication alone")
+    client, at = _take(data, _FIXED.size, _U16)
+    topic, at = _take(data, at, _U16)
+    return Front(topic, client.decode(), flags & 3, bool(flags & 4), expires, at)
 
 
 def is_shared_copy(data: bytes) -> bool:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple
 
 from gateway.broker.publish.route import Route, Shared
 from gateway.session.publication import Publication
-from gateway.session.record import decode_json, decode_publication, encode_json, encode_prefix
+from gateway.session.record import Front, decode_front, decode_json, decode_publication, encode_json, encode_prefix
 
 _PACKET_ID = b"\0\0"
 _LENGTH = 4
+_NUMBER = b',"n":'
+_BEFORE_TEXT = b"\0" + _PACKET_ID
+"""Between the properties and the length of what is JSON: no subscription identifiers, no packet identifier."""
+_MOST_ORIGINS = 1024
 
 
 class Forwarded(NamedTuple):
@@ -71,10 +76,71 @@ _FULL = dict(zip("ontdgcehlfarqm", Forwarded._fields[1:], strict=True))
 def around_number(origin: str, to: list[str], digits: int) -> tuple[bytes, bytes]:
     """What stands before and behind a number of so many digits in the bodies of publications of a gateway's clients for
     the same others, of which no shared subscription wants them: they differ in number and payload alone."""
-    before = encode_json({"o": origin})[:-1] + b',"n":'
+    before = encode_json({"o": origin})[:-1] + _NUMBER
     after = b"," + encode_json({"t": to, "d": True})[1:]
     length = len(before) + digits + len(after)
     return _PACKET_ID + length.to_bytes(_LENGTH, "little") + before, after
+
+
+class Usual(NamedTuple):
+    """A publication for all subscriptions here that are not shared, of a client of another gateway."""
+
+    front: Front
+    block: bytes
+    """Its properties."""
+    payload: bytes
+    origin: str
+    number: int
+
+
+class UsualRecords:
+    """Decodes such, as they are put by all releases so far: what is said of them in JSON differs in the number alone,
+    and is decoded once."""
+
+    def __init__(self) -> None:
+        self._origins: dict[tuple[bytes, bytes], str] = {}
+        """By what stands before and behind the number; empty: these are not usual."""
+        self._last = b""
+        self._front: Front | None = None
+        """Of the last record, which begins so."""
+
+    def decode(self, data: bytes) -> Usual | None:
+        """None: it is another one, or cannot be read."""
+        front = self._front
+        if front is None or not data.startswith(self._last):
+            try:
+                front = self._front = decode_front(data)
+            except (ValueError, struct.error):
+                self._front = None
+                return None
+            self._last = data[: front.end]
+        begin = front.end + _LENGTH
+        end = begin + int.from_bytes(data[front.end : begin], "little")
+        text = end + len(_BEFORE_TEXT) + _LENGTH
+        stop = text + int.from_bytes(data[text - _LENGTH : text], "little")
+        at = data.find(_NUMBER, text, stop) + len(_NUMBER)
+        behind = data.find(b",", at, stop)
+        if at < text or behind < 0 or data[end : text - _LENGTH] != _BEFORE_TEXT or stop > len(data):
+            return None
+        number, around = data[at:behind], (data[text:at], data[behind:stop])
+        origin = self._origins.get(around)
+        if origin is None:
+            origin = self._learn(around)
+        if not origin or not number.isdigit() or number[:1] == b"0":
+            return None
+        return Usual(front, data[begin:end], data[stop:], origin, int(number))
+
+    def _learn(self, around: tuple[bytes, bytes]) -> str:
+        try:
+            about = decode_json(b"1".join(around))
+        except (ValueError, TypeError):
+            about = {}
+        origin, to = about.get("o"), about.get("t")
+        usual = about == {"o": origin, "n": 1, "t": to, "d": True} and isinstance(origin, str) and isinstance(to, list)
+        if len(self._origins) >= _MOST_ORIGINS:
+            self._origins.clear()
+        self._origins[around] = found = str(origin) if usual else ""
+        return found
 
 
 def groups_of(route: Route, forwarded: Forwarded) -> list[Shared]:

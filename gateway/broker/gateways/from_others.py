@@ -10,10 +10,12 @@ from math import inf
 from gateway.broker.context import Context
 from gateway.broker.deliver.fan_out import FanOut
 from gateway.broker.gateways.addressed import Addressed
-from gateway.broker.gateways.forwarded import Forwarded, decode_forwarded, groups_of
+from gateway.broker.gateways.forwarded import Forwarded, Usual, UsualRecords, decode_forwarded, groups_of
+from gateway.broker.gateways.incoming import Incoming, Part, parts
 from gateway.broker.gateways.moves import Has, Moves
 from gateway.broker.publish.route import Receiver, Route, Shared
 from gateway.broker.publish.router import Router
+from gateway.broker.undo import Undo
 from gateway.errors import MQError
 from gateway.ports.batch import Stored, Token
 from gateway.ports.ownership import Forwards, forward_key
@@ -67,7 +69,10 @@ class FromOthers:
         self._number_waiting = 0
         self._handed_over: dict[Token, None] = {}
         """The last ones that were: what has waited, or what is committed late, may have been read ahead once more."""
-        self._routes: dict[str, Route] = {}
+        self._routes: dict[tuple[bytes, int, str], Route] = {}
+        """By topic, QoS and the client that has published."""
+        self.incoming = Incoming(context, fan_out, self._route)
+        self._records = UsualRecords()
         self._running = self._more = False
 
     def start(self) -> None:
@@ -93,9 +98,7 @@ class FromOthers:
         if self._number_waiting < _MOST_ROWS:
             found = self.forwards.claim(FORWARD, self.key, _BATCH)
             handed += len(found)
-            for stored in found:
-                if stored.token not in self._handed_over:
-                    self._sort(stored)
+            self._sort_all([stored for stored in found if stored.token not in self._handed_over])
         if handed:
             context.batch.after.append(lambda: context.scheduler.soon(self._pump))
             context.flush()
@@ -106,6 +109,47 @@ class FromOthers:
             self.arrived()
         elif self._waiting:
             context.scheduler.later(_PAUSE, self.arrived)
+
+    def _sort_all(self, found: list[Stored]) -> None:
+        """Those that are usual, together."""
+        usual: list[Usual] = []
+        for at, stored in enumerate(found):
+            one = None if self.moves.any_of_late else self._records.decode(stored.data)
+            if one is not None:
+                usual.append(one)
+                continue
+            self._hand_over_all(found[at - len(usual) : at], usual)
+            usual = []
+            self._sort(stored)
+        self._hand_over_all(found[len(found) - len(usual) :], usual)
+
+    def _hand_over_all(self, found: list[Stored], usual: list[Usual]) -> None:
+        """In parts; where one of them cannot be handed over together, each is looked at alone."""
+        begin = 0
+        for part in parts(usual):
+            some = found[begin : begin + len(part.found)]
+            begin += len(some)
+            if self._hand_over_part(part, [stored.token for stored in some]):
+                continue
+            for stored in some:
+                self._sort(stored)
+
+    def _hand_over_part(self, part: Part, tokens: list[Token]) -> bool:
+        batch = self.context.batch
+        undo = Undo(batch)
+        try:
+            if not self.incoming.hand_over(part):
+                return False
+            batch.taken(FORWARD, self.key).extend(tokens)
+        except Exception:  # noqa: BLE001 -- the one that meets a defect is found when they are looked at alone
+            undo.take_back(batch)
+            return False
+        finally:
+            undo.keep()
+        for one, token in zip(part.found, tokens, strict=True):
+            self.moves.last[one.origin] = one.number
+            self._remember(token)
+        return True
 
     def _sort(self, stored: Stored) -> None:
         """Hand it over, or keep it until its session has come; what is for others does not wait."""
@@ -129,9 +173,12 @@ class FromOthers:
 
     def _record(self, stored: Stored, call: Callable[[], object]) -> None:
         if self.context.set_aside.record("queue_message", FORWARD, self.key, stored, call):
-            self._handed_over[stored.token] = None
-            if len(self._handed_over) > _REMEMBERED:
-                del self._handed_over[next(iter(self._handed_over))]
+            self._remember(stored.token)
+
+    def _remember(self, token: Token) -> None:
+        self._handed_over[token] = None
+        if len(self._handed_over) > _REMEMBERED:
+            del self._handed_over[next(iter(self._handed_over))]
 
     def _hand_over_late(self) -> int:
         """Some of what has waited and need not any more. How much that was."""
@@ -177,7 +224,7 @@ class FromOthers:
         if forwarded.device:
             self.addressed.arrived(forwarded, self.key, stored.token, self._again)
             return
-        route = self._route(forwarded.publication.topic.decode())
+        route = self._route(forwarded.publication)
         if forwarded.left:
             self._give(
                 route, forwarded, [one for one in route.receivers if self.moves.had_left(one.session, forwarded)]
@@ -256,12 +303,14 @@ class FromOthers:
     def _give(self, route: Route, forwarded: Forwarded, receivers: Collection[Receiver]) -> None:
         self.fan_out.deliver_to(route, receivers, (), forwarded.publication)
 
-    def _route(self, topic: str) -> Route:
-        route = self._routes.get(topic)
+    def _route(self, publication: Publication) -> Route:
+        key = publication.topic, publication.qos, publication.client_id
+        route = self._routes.get(key)
         if route is None:
             if len(self._routes) >= _MOST_ROWS:
                 self._routes.clear()
-            route = self._routes[topic] = Route(topic, topic.encode(), 0)
+            route = Route(publication.topic.decode(), publication.topic, publication.qos << 1)
+            self._routes[key] = route
         if route.version != route.changes[0] or route.version < 0:
             self.router.find_receivers(route, _NOBODY)
         return route
@@ -290,7 +339,7 @@ class FromOthers:
             again = forwarded._replace(client="", to=[])  # that one could have said where the session has gone
             self.moves.to_others.put([self.instance], again)
             return
-        route = self._route(forwarded.publication.topic.decode())
+        route = self._route(forwarded.publication)
         if forwarded.client and forwarded.groups:
             self._for_groups(route, forwarded)
             return

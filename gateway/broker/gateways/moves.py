@@ -353,6 +353,11 @@ class Moves:
     # -- a publication --
 
     @property
+    def any_of_late(self) -> bool:
+        """Whether some session has come here, or gone from here, of late."""
+        return bool(self._came or self._moved or len(self._departed))
+
+    @property
     def any_came(self) -> bool:
         """Whether some session has come here of late."""
         return bool(self._came)

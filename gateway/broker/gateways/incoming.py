@@ -1,0 +1,167 @@
+"""Publications from other gateways that are usual: nobody has come or gone of late, and everybody here who subscribes
+gets them. They are handed over many at a time, with the same result as one by one (`FromOthers`). Pure.
+
+Those of one client and topic that follow one another go as the fast lane relays them. Of others it is each session's
+rows that are made in one go.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.broker.context import Context
+from gateway.broker.deliver.fan_out import FanOut
+from gateway.broker.publish.columns import length_of
+from gateway.session.outflow import Item
+from gateway.session.publication import Publication
+from gateway.session.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gateway.broker.gateways.forwarded import Usual
+    from gateway.broker.publish.route import Route
+
+LEAST = 4
+"""So many that are alike make a run."""
+_FRONT = attrgetter("front")
+
+
+class Part(NamedTuple):
+    """What is handed over together."""
+
+    found: list[Usual]
+    is_run: bool
+    """Whether they are of one client and topic."""
+
+
+class _Share:
+    """What a session gets."""
+
+    __slots__ = ("heads", "items", "size")
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self.heads: list[bytes] = []
+        """What a durable session stores them under."""
+        self.size = 0
+
+
+class Incoming:
+    """Hands such publications over."""
+
+    def __init__(self, context: Context, fan_out: FanOut, route: Callable[[Publication], Route]) -> None:
+        self.context = context
+        self.fan_out = fan_out
+        self.route = route
+
+    def hand_over(self, part: Part) -> bool:
+        """With the open batch. False, with nothing done: a session has no room for all, or gets one of them in a way of
+        its own."""
+        return self._hand_over_run(part.found) if part.is_run else self._hand_over_each(part.found)
+
+    def _hand_over_run(self, run: list[Usual]) -> bool:
+        like = _publication(run[0])
+        route, payloads, blocks = self.route(like), [one.payload for one in run], [one.block for one in run]
+        if not route.receivers:
+            return True
+        size, are_mixed = length_of(payloads), any(blocks) and not all(blocks)
+        if are_mixed or _is_apart(route, like) or not self.fan_out.admits(route, len(run), size):
+            return False
+        said = blocks if blocks[0] else None
+        relay = partial(self.fan_out.relay, route, like.client_id, payloads, size, said, like.expires)
+        if like.qos:
+            relay()
+        else:  # at most once; and after what its publisher had been acknowledged before
+            self.context.batch.after.append(relay)
+        return True
+
+    def _hand_over_each(self, found: list[Usual]) -> bool:
+        shares: dict[Session, _Share] = {}
+        sent: Counter[int] = Counter()
+        at_once, later = list[tuple[Session, Item]](), list[tuple[Session, Item]]()
+        for one in found:
+            publication = _publication(one)
+            route = self.route(publication)
+            if _is_apart(route, publication):
+                return False
+            prefixes = {} if publication.properties or publication.expires else route.stored
+            sent[publication.qos] += len(route.receivers)
+            for session, highest, _, sub_ids in route.receivers:
+                item = Item(publication, min(publication.qos, highest), False, sub_ids)  # noqa: FBT003 -- not retained
+                if not item.qos:
+                    (at_once if publication.qos else later).append((session, item))
+                    continue
+                share = shares.get(session)
+                if share is None:
+                    share = shares[session] = _Share()
+                share.items.append(item)
+                share.size += len(one.payload)
+                if session.durable:
+                    share.heads.append(self.fan_out.prefix(prefixes, item))
+        if not self._have_room(shares):
+            return False
+        self._store(shares)
+        self._send(at_once)
+        for qos in (1, 2):
+            if sent[qos]:
+                self.context.counters.mqtt_publish_sent["_none", qos] += sent[qos]
+        if later:
+            self.context.batch.after.append(partial(self._send_later, later))
+        return True
+
+    def _have_room(self, shares: dict[Session, _Share]) -> bool:
+        limits = self.context.limits
+        messages, size = sum(len(one.items) for one in shares.values()), sum(one.size for one in shares.values())
+        return (
+            not limits.any_refuses
+            and self.context.stored.room(limits, size, messages)
+            and all(self.fan_out.has_room(session, one.size, len(one.items)) for session, one in shares.items())
+        )
+
+    def _store(self, shares: dict[Session, _Share]) -> None:
+        for session, one in shares.items():
+            if session.durable:
+                self.fan_out.store_items(session, one.items, one.heads, one.size)
+            else:
+                self.context.batch.deliveries.append((session, [*one.items], None, 0, len(one.items)))
+
+    def _send(self, copies: list[tuple[Session, Item]]) -> None:
+        for session, item in copies:
+            self.fan_out.send_at_once(session, item)
+
+    def _send_later(self, copies: list[tuple[Session, Item]]) -> None:
+        """What was published at QoS 0."""
+        self.context.counters.mqtt_publish_sent["_none", 0] += len(copies)
+        self._send(copies)
+
+
+def parts(found: list[Usual]) -> Iterator[Part]:
+    """Runs that are alike, and what is between them."""
+    single: list[Usual] = []
+    for _, some in groupby(found, _FRONT):
+        alike = list(some)
+        if len(alike) < LEAST:
+            single += alike
+            continue
+        if single:
+            yield Part(single, is_run=False)
+            single = []
+        yield Part(alike, is_run=True)
+    if single:
+        yield Part(single, is_run=False)
+
+
+def _is_apart(route: Route, publication: Publication) -> bool:
+    """Whether somebody gets it as a retained message."""
+    return publication.retain and any(one.retain_as_published for one in route.receivers)
+
+
+def _publication(one: Usual) -> Publication:
+    front = one.front
+    return Publication(front.topic, one.payload, front.qos, front.retain, one.block, front.expires, front.client_id)
