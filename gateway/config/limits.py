@@ -22,7 +22,10 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class Limits(Part):
-    """Rates and shares of the process, of one address, of one client; 0 is no limit."""
+    """Rates and shares of the process, of one address, of one client; 0 is no limit.
+
+    Each of several gateways on a queue manager counts for itself.
+    """
 
     connects_per_second: Count = Field(default=0, description="New connections of the process.")
     connects_per_second_per_address: Count = Field(default=0, description="New connections from one address.")

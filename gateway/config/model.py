@@ -81,12 +81,13 @@ class Listener(Part):
     tls: Tls | None = Field(default=None, description="TLS; without it the listener is plain.")
     websocket: WebSocket | None = Field(default=None, description="WebSocket framing.")
     max_connections: Positive | None = Field(
-        default=None, description="Limit of this listener, besides the global one."
+        default=None,
+        description="Limit of this listener, besides the global one; each of several gateways has its own.",
     )
     max_sessions: Positive | None = Field(
         default=None,
-        description="Sessions of clients that came last through this listener, connected or not, besides the global "
-        "limit. Beyond it CONNECT is refused (0x97).",
+        description="Sessions of clients that came last through this listener of this gateway, connected or not, "
+        "besides the global limit. Beyond it CONNECT is refused (0x97).",
     )
     proxy_protocol: Literal["v1", "v2"] | None = Field(
         default=None, description="Version of the PROXY protocol that the load balancer in front speaks."
@@ -171,7 +172,10 @@ class Mqtt(Part):
         description="Unacknowledged messages in each direction; announced as Receive Maximum. Beyond it: 0x93.",
     )
     topic_aliases: Annotated[int, Field(ge=0, le=65535)] = Field(default=10, description="Topic aliases (5.0).")
-    max_connections: Positive = Field(default=20000, description="Connections of the process.")
+    max_connections: Positive = Field(
+        default=20000,
+        description="Connections of the process: each of several gateways on a queue manager has as many.",
+    )
     max_sessions: Positive = Field(
         default=100_000,
         description="Sessions, connected or not, of all gateways on the queue manager. Beyond it CONNECT is refused "

@@ -234,6 +234,17 @@ def test_probes_and_prometheus_speak_tls_where_the_admin_port_does() -> None:
     assert "insecure: true" in settings(rendered("default"))
 
 
+def test_each_pod_says_where_its_own_page_is() -> None:
+    pages = "admin.page=https://$(POD_NAME).mqgate.example/admin/"
+    env = gateway(rendered("default", pages))["env"]
+    assert [each["name"] for each in env[:2]] == ["POD_NAME", "MQGATE_ADMIN__PAGE"]  # only earlier ones are put in
+    assert env[0]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    assert env[1]["value"] == "https://$(POD_NAME).mqgate.example/admin/"
+    written = {"MQGATE_ADMIN__PAGE": env[1]["value"].replace("$(POD_NAME)", "gate-0")}
+    assert load_settings(None, written).admin.page == "https://gate-0.mqgate.example/admin/"
+    assert "POD_NAME" not in json.dumps(gateway(rendered("default")))
+
+
 def test_the_grace_period_outlasts_the_drain() -> None:
     spec = workload(rendered("default"))["spec"]["template"]["spec"]
     assert "time.sleep(10)" in gateway(rendered("default"))["lifecycle"]["preStop"]["exec"]["command"][-1]

@@ -43,7 +43,7 @@ export default function gateways(target, _rest, _page, every) {
     { title: "Runs for", cell: (one) => (one.started ? format.seconds(Date.now() / 1000 - one.started) : "–"), value: (one) => (one.started ? Date.now() / 1000 - one.started : -1), number: true },
   ], { key: (one) => `${one.instance} ${one.name} ${one.version} ${one.page}` });
   put(target, h("h1", {}, "Gateways"), versions, panel("", sums, table.element,
-    h("p", { class: "soft" }, "Each tells the others every ten seconds what it does. One whose lease stays as it is for its whole length is taken for dead: another takes its sessions over. A name leads to the page of that gateway, where one signs in anew.")));
+    h("p", { class: "soft" }, "Each tells the others every ten seconds what it does. One whose lease stays as it is for its whole length is taken for dead: another takes its sessions over. A name leads to the page of that gateway, where one signs in anew. Limits on connections, on the sessions of a listener, and rates are each gateway's own; mqtt.max_sessions is for all together.")));
   every(4, async () => {
     const { items } = await call("/gateways");
     const sum = (name) => items.reduce((total, one) => total + (one[name] ?? 0), 0);
