@@ -187,3 +187,31 @@ def test_what_is_usual_is_looked_at_together(clients, qos):
         side.node.turn()
     for device in side.devices[2:4]:
         assert [packet[4] for packet in device.take()] == [b"%d" % number for number in range(1, 11)]
+
+
+def test_only_those_for_a_session_that_has_moved_of_late_are_looked_at_alone():
+    side = Side(together=True)
+    other = side.estate.start()
+    other.bench.device(4, "mover").connect(clean=False)
+    side.estate.settle(0.5)
+    mover = side.node.bench.device(4, "mover")
+    mover.connect(clean=False)
+    side.estate.settle(0.5)
+    mover.subscribe("b/#", 1)
+    side.estate.settle(0.5)
+    moves = side.node.bench.engine.ownership.moves
+    assert moves.any_came
+    reader, alone = side.node.bench.engine.ownership.from_others, []
+    sort = reader._sort
+    reader._sort = lambda stored: (alone.append(stored), sort(stored))
+    topics = [b"a/1", b"b/1", b"a/1"]
+    side.put(
+        [
+            Forwarded(Publication(topic, b"%d" % number, 1, retain=False), ORIGINS[0], number, ["me"], direct=True)
+            for number, topic in enumerate(topics, 1)
+        ]
+    )
+    side.read()
+    side.estate.settle(0.5)
+    assert [b"b/1" in stored.data for stored in alone] == [True]
+    assert [packet[4] for packet in side.devices[3].take() if packet[0] >> 4 == p.PUBLISH] == [b"1", b"2", b"3"]

@@ -22,7 +22,7 @@ from gateway.ports.ownership import Forwards, forward_key
 from gateway.ports.state_queues import FORWARD, SESSIONS
 from gateway.session.connection import Publisher
 from gateway.session.publication import Publication
-from gateway.session.record import decode_json, key_of
+from gateway.session.record import Front, decode_json, key_of
 from gateway.session.session import Session
 
 _BATCH, PAGE = 200, 500
@@ -114,7 +114,7 @@ class FromOthers:
         """Those that are usual, together."""
         usual: list[Usual] = []
         for at, stored in enumerate(found):
-            one = None if self.moves.any_of_late else self._records.decode(stored.data)
+            one = self._usual(stored)
             if one is not None:
                 usual.append(one)
                 continue
@@ -122,6 +122,15 @@ class FromOthers:
             usual = []
             self._sort(stored)
         self._hand_over_all(found[len(found) - len(usual) :], usual)
+
+    def _usual(self, stored: Stored) -> Usual | None:
+        """None: it is looked at alone."""
+        one = self._records.decode(stored.data)
+        try:
+            concerned = one is None or self.moves.concern(self._route(one.front))
+        except Exception:  # noqa: BLE001 -- a defect is found there
+            return None
+        return None if concerned else one
 
     def _hand_over_all(self, found: list[Stored], usual: list[Usual]) -> None:
         """In parts; where one of them cannot be handed over together, each is looked at alone."""
@@ -303,7 +312,7 @@ class FromOthers:
     def _give(self, route: Route, forwarded: Forwarded, receivers: Collection[Receiver]) -> None:
         self.fan_out.deliver_to(route, receivers, (), forwarded.publication)
 
-    def _route(self, publication: Publication) -> Route:
+    def _route(self, publication: Publication | Front) -> Route:
         key = publication.topic, publication.qos, publication.client_id
         route = self._routes.get(key)
         if route is None:

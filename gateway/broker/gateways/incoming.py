@@ -1,5 +1,5 @@
-"""Publications from other gateways that are usual: nobody has come or gone of late, and everybody here who subscribes
-gets them. They are handed over many at a time, with the same result as one by one (`FromOthers`). Pure.
+"""Publications from other gateways that are usual: for everybody here who subscribes, none of whom has moved of late.
+They are handed over many at a time, with the same result as one by one (`FromOthers`). Pure.
 
 Those of one client and topic that follow one another go as the fast lane relays them. Of others it is each session's
 rows that are made in one go.

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from gateway.broker.context import Context
 from gateway.broker.gateways.forwarded import Forwarded
 from gateway.broker.gateways.to_others import ToOthers
+from gateway.broker.publish.route import Route
 from gateway.broker.publish.router import Router, name_of
 from gateway.ports.ownership import Message
 from gateway.routing.filters import Interest, Subscriptions
@@ -352,10 +353,11 @@ class Moves:
 
     # -- a publication --
 
-    @property
-    def any_of_late(self) -> bool:
-        """Whether some session has come here, or gone from here, of late."""
-        return bool(self._came or self._moved or len(self._departed))
+    def concern(self, route: Route) -> bool:
+        """Whether a session that gets what is published there has come here, or has gone from here, of late."""
+        came = self._came
+        has_come = bool(came) and any(one.session.client_id in came for one in route.receivers)
+        return has_come or self._is_sent_on(route.topic)
 
     @property
     def any_came(self) -> bool:
