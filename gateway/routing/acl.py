@@ -211,11 +211,11 @@ class Acl:
         return Rights(subject, clauses, given)
 
     def _rights(self, listener: str, client_id: str, user: str | None, lists: Lists | None) -> Rights:
-        rights = self._recent.get(((client_id, user or "", listener), lists))  # a subject is a tuple
+        key = Subject(client_id, user or "", listener), lists
+        rights = self._recent.get(key)
         if rights is None:
             if len(self._recent) >= MAX_SUBJECTS:
                 del self._recent[next(iter(self._recent))]
-            key = Subject(client_id, user or "", listener), lists
             rights = self._recent[key] = self._in_common(self.of(*key))
         return rights
 
@@ -236,9 +236,10 @@ class Acl:
         self, listener: str, client_id: str, user: str | None, topic: str, lists: Lists | None = None
     ) -> bool:
         """Whether this client may publish to `topic`."""
-        return (self._entries is None and lists is None) or self._rights(listener, client_id, user, lists).publish(
-            topic
-        )
+        if self._entries is None and lists is None:
+            return True
+        rights = self._recent.get(((client_id, user or "", listener), lists))  # a subject is a tuple
+        return (rights or self._rights(listener, client_id, user, lists)).publish(topic)
 
     def may_subscribe(
         self, listener: str, client_id: str, user: str | None, filter_: str, lists: Lists | None = None

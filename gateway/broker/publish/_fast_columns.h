@@ -76,7 +76,7 @@ static int append(PyObject *list, PyObject *stolen)
 }
 
 /* The head of one more row, whose body is there, of a route with these columns. */
-static int append_head(const taking *of, PyObject *route, const open_columns *open, PyObject *head)
+static inline int append_head(const taking *of, PyObject *route, const open_columns *open, PyObject *head)
 {
     if (open->queues != NULL) {
         PyObject *queue = field(route, QUEUE);

@@ -140,7 +140,9 @@ static int open_record_topic(const taking *of, unsigned first, const publication
     int done = path == path_staged || path == path_promised;
     Py_XSETREF(to->promised, path == path_promised ? Py_NewRef(route) : NULL);
     if (done) {
-        Py_XSETREF(to->head, PyObject_CallMethodObjArgs(of->turn->lane, s_staged_head, route, of->session, NULL));
+        PyObject *head = *place(route, STAGED_HEAD); /* NULL or empty: nobody has asked for it yet */
+        int is_made = head != NULL && PyBytes_CheckExact(head) && PyBytes_GET_SIZE(head) > 0;
+        Py_XSETREF(to->head, is_made ? Py_NewRef(head) : PyObject_CallMethodObjArgs(of->turn->lane, s_staged_head, route, of->session, NULL));
         if (to->head == NULL) done = -1;
     }
     Py_DECREF(route);

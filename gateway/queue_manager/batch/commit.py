@@ -216,7 +216,7 @@ class Committer:
                 if not maintained:
                     self._maintain()
                 return
-            if not batch.unit:  # all of it was refused
+            if not (batch.unit.puts or batch.unit):  # all of it was refused
                 self._tell(batch, None)
             elif called or (self.slow and not self._on_trial()):
                 self._hand_over(batch)
