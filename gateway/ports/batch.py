@@ -12,7 +12,7 @@ and blank PutDate/PutTime for the time of the commit.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from gateway.ports.spread import in_words
@@ -59,10 +59,11 @@ class Puts:
     def by_queue(self) -> list[Puts]:
         """The same with puts for each queue."""
         found: dict[str, Puts] = {}
+        like = self.queue_manager, self.key, self.priority, self.persistent
         for queue, head, body in zip(self.queues or (), self.heads, self.bodies, strict=True):
             puts = found.get(queue)
             if puts is None:
-                puts = found[queue] = replace(self, queue=queue, queues=None, heads=[], bodies=[])
+                puts = found[queue] = Puts(queue, *like, [], [], syncpoint=self.syncpoint, retain=self.retain)
             puts.heads.append(head)
             puts.bodies.append(body)
         return list(found.values())

@@ -26,8 +26,8 @@ from gateway.queue_manager.store.unit import LaneMoves, LaneName, LanePuts, Lane
 TOPIC_PREFIX = "topic://"
 TARGETS_REMEMBERED = 10_000
 """Resolved names; messages to devices have a queue manager's name each."""
-HEADS_REMEMBERED = 20_000
-"""With a queue for each device each has a head of its own."""
+HEADS_REMEMBERED, WAYS_REMEMBERED = 4000, 16_384
+"""With a queue for each device each has a head, and a way, of its own."""
 NO_QUEUE = b" " * 48
 """A name that is not given."""
 REPORT, EXPIRY = 8, 16
@@ -286,7 +286,7 @@ class Translator:
         if not known.unlimited:
             lane.expiries = tuple(expiries(heads, self._core.now()))
         elif name is not None and heads is puts.heads:
-            if len(self._ways) >= HEADS_REMEMBERED:
+            if len(self._ways) >= WAYS_REMEMBERED:
                 self._ways.clear()
             lane_name = queue.name, puts.key, PRIORITIES - 1 - priority
             self._ways[name] = _Way(queue, priority, limit - longest_head + MQMD_LENGTH, lane_name)
