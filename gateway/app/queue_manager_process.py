@@ -77,7 +77,7 @@ class QueueManagerProcess:
         try:
             self._queue_manager = opened = open_embedded(self._settings, self.directory, self._scheduler)
             opened.define_state_queues()
-            self._server = MqiServer(opened, self.socket, self._scheduler, on_fatal=log_lines.fatal)
+            self._server = MqiServer(opened, self.socket, on_fatal=log_lines.fatal)
             self._server.start()
         except BaseException:
             if admin is not None:

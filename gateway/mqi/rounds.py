@@ -78,36 +78,26 @@ class Rounds:
         self._planned, self._running = False, True
         until, late = self._monotonic() + SECONDS, False
         try:
-            while (self._calls or self._chunks) and not late:
+            while self._calls or (self._chunks and not late):
                 with self._queue_manager.gathered():
-                    late = self._make_calls(until)
-            if self._calls:  # the answers to what was just committed
-                with self._queue_manager.gathered():
-                    self._make_those_there()
+                    late = self._make_calls(until, late=late)
         finally:
             self._running = False
         if self._chunks or self._calls:  # a call of another thread may have come just now
             self._have_run()
 
-    def _make_calls(self, until: float) -> bool:
+    def _make_calls(self, until: float, *, late: bool) -> bool:
         """Those that share a commit: answers first, and chunks until it is late. Whether it is."""
         calls, chunks, monotonic = self._calls, self._chunks, self._monotonic
-        late = False
-        while (calls or chunks) and not late:
-            self._make_those_there()
+        while calls or (chunks and not late):
+            while calls:
+                calls.popleft()()
             while chunks and not late:
                 program, chunk = chunks.popleft()
                 program.receive(chunk)
                 late = monotonic() > until
-                if calls:
-                    self._make_those_there()
-            late = late or monotonic() > until
+                while calls:
+                    calls.popleft()()
             if not late:
                 self._exchange()
         return late
-
-    def _make_those_there(self) -> None:
-        """The calls that are there now: one that asks for another does not hold up what programs send."""
-        calls = self._calls
-        for _ in range(len(calls)):
-            calls.popleft()()

@@ -39,15 +39,13 @@ class MqiServer:
     """Listens on `path` from `start` to `stop`: one thread for all programs."""
 
     def __init__(
-        self, queue_manager: QueueManager, path: Path, scheduler: ThreadScheduler | None = None, *, mode: int = 0o600,
-        max_connections: int = 1000, on_fatal: Callable[[Exception], None] | None = None,
+        self, queue_manager: QueueManager, path: Path, *, mode: int = 0o600, max_connections: int = 1000,
+        on_fatal: Callable[[Exception], None] | None = None,
     ) -> None:  # fmt: skip
-        """`scheduler` is the queue manager's: what it is to do at once the server's thread does, until `stop`, after
-        which the queue manager is to be closed. `on_fatal` is called with a defect that has ended the thread, in it."""
+        """`on_fatal` is called with a defect that has ended the thread, in that thread."""
         self.path = path
         self._on_fatal = on_fatal
         self._queue_manager = queue_manager
-        self._scheduler = scheduler
         self._mode = mode
         self._max_connections = max_connections
         self._listener: socket.socket | None = None
@@ -81,16 +79,12 @@ class MqiServer:
         self._queue_manager.serve_through(self._rounds.soon)
         self._thread = threading.Thread(target=self._run, name="mqi-server", daemon=True)
         self._thread.start()
-        if self._scheduler is not None:
-            self._scheduler.make_calls_through(self._rounds.soon)
 
     def stop(self) -> None:
         """Disconnect every program (its unit of work is backed out) and remove the socket."""
         listener, self._listener = self._listener, None
         if listener is None or self._thread is None:
             return
-        if self._scheduler is not None:
-            self._scheduler.make_calls_through(None)
         self.path.unlink(missing_ok=True)
         self._stopping = True
         self._plan()
@@ -314,7 +308,7 @@ def main(argv: list[str] | None = None) -> int:
             directory, given.name, scheduler, objects,
             users=users, administrators=given.administrator, check_client=given.check_client,
         )  # fmt: skip
-        server = MqiServer(queue_manager, path, scheduler)
+        server = MqiServer(queue_manager, path)
         try:
             server.start()
             sys.stdout.write(f"{given.name} answers at {path}\n")

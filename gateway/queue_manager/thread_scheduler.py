@@ -46,7 +46,6 @@ class ThreadScheduler:
         self._looks_at = -inf
         """When the thread looks by itself; it is looking, or about to: long ago."""
         self._ended = False
-        self._through: Callable[[Callable[[], None]], None] | None = None
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
     def __enter__(self) -> Self:
@@ -80,17 +79,8 @@ class ThreadScheduler:
         return lambda: self._cancel(entry)
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Run `call` in the scheduler's thread, or in another that makes such calls."""
-        through = self._through
-        if through is None:
-            self.later(0, call)
-        else:
-            through(call)
-
-    def make_calls_through(self, soon: Callable[[Callable[[], None]], None] | None) -> None:
-        """Have what is to be done at once done by `soon`: a thread that serves programs does it between two of their
-        calls, where this one would first have to be woken and wait for the queue manager's lock. None: no longer."""
-        self._through = soon
+        """Run `call` in the scheduler's thread."""
+        self.later(0, call)
 
     def _cancel(self, entry: _Entry) -> None:
         with self._changed:

@@ -78,7 +78,6 @@ class Market:
         self._planned = False
         self._rounds = Rounds(self.queue_manager, time.monotonic, self._plan, self._exchange)
         self.queue_manager.serve_through(self._rounds.soon)
-        scheduler.make_calls_through(self._rounds.soon)
         self._programs: list[tuple[ServerProtocol, Talk, list[bytes]]] = []
         for number in range(servers + requesters):
             self._connect(self._server() if number < servers else self._requester())
@@ -170,7 +169,6 @@ def main() -> None:
                 f"{case:>7}: {thread / made * 1e6:.0f} us of the thread and {process / made * 1e6:.0f} us of the "
                 f"process a round trip, {frames / (market.trips - before):.2f} frames, {market.calls(500):.0f} calls"
             )
-            scheduler.make_calls_through(None)
             market.queue_manager.close()
 
 

@@ -75,6 +75,7 @@ def test_the_wheel_runs_in_a_bare_environment_with_its_extensions(bare: Path) ->
         "import gateway, gateway.net._wire, gateway.net._tls, gateway.net._frames, gateway.session._copies;"
         "import gateway.broker.publish._fast, gateway.queue_manager.store._rows, gateway.backends.ibm._calls;"
         "import gateway.pipeline.decode._parts;"
+        "import gateway.mqi._sockets;"
         "print(gateway.__file__, gateway.net._wire.__file__)"
     )
     left = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}

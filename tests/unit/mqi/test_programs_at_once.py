@@ -18,16 +18,15 @@ OBJECTS = "DEFINE QLOCAL(Q) MAXDEPTH(100000)\nDEFINE QLOCAL(R) MAXDEPTH(100000)"
 PROGRAMS, CALLS, SEEDS = (16, 600, 5) if os.environ.get("MQGATE_LONG") else (10, 40, 1)
 
 
-@pytest.fixture(params=["slow disk", "fast disk", "slow disk, by the scheduler's thread"])
+@pytest.fixture(params=["slow disk", "fast disk"])
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A socket. Behind a slow disk frames are written by the journal's thread, behind a fast one by who commits; what a
-    frame lets happen happens in the thread that serves, or in the scheduler's."""
+    """A socket. Behind a slow disk frames are written by the journal's thread, behind a fast one by who commits."""
     with ThreadScheduler() as scheduler:
         queue_manager = EmbeddedQueueManager.open(tmp_path / "data", "QM1", scheduler, OBJECTS, store_options=SMALL)
         committer = queue_manager.core.committer
-        if request.param.startswith("slow disk"):
+        if request.param == "slow disk":
             committer.seconds, committer._trial_in = 10.0, 1 << 30
-        server = MqiServer(queue_manager, tmp_path / "mqi.sock", None if "by" in request.param else scheduler)
+        server = MqiServer(queue_manager, tmp_path / "mqi.sock")
         server.start()
         yield server.path
         server.stop()

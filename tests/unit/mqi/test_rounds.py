@@ -274,22 +274,3 @@ def test_what_a_program_said_before_it_went_counts(rig):
     assert rig.manager.depth("Q") == 1
     rig.run()
     assert rig.manager.depth("Q") == 2
-
-
-def test_a_call_that_asks_for_the_next_one_holds_up_no_program(rig):
-    """As steps of the store's maintenance do, of which there may be thousands."""
-    program, steps = Program(rig, "p"), []
-
-    def step():
-        steps.append(rig.time)
-        rig.time += SECONDS / 10
-        if len(steps) < 1000:
-            rig.rounds.soon(step)
-
-    rig.rounds.soon(step)
-    rig.round((program, b"put Q"))
-    assert program.outcomes == ["put"]
-    assert 0 < len(steps) < 50
-    while len(steps) < 1000:
-        assert rig.planned  # the rest has its turn
-        rig.rounds.run()

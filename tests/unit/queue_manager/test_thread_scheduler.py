@@ -79,15 +79,3 @@ def test_what_it_keeps_of_cancelled_calls_goes(scheduler: ThreadScheduler) -> No
     for _ in range(10_000):
         scheduler.later(FAR, lambda: None)()
     assert len(scheduler._entries) < 200
-
-
-def test_what_is_to_be_done_at_once_may_be_done_by_another(scheduler: ThreadScheduler) -> None:
-    handed: list[object] = []
-    scheduler.make_calls_through(handed.append)
-    scheduler.soon(ran)  # type: ignore[arg-type]
-    due = threading.Event()
-    scheduler.later(0.01, due.set)  # what has a time is not
-    assert due.wait(PATIENCE)
-    assert handed == [ran]
-    scheduler.make_calls_through(None)
-    ran(scheduler)
