@@ -118,6 +118,7 @@ STEPS = st.lists(
         st.tuples(st.just("publish"), st.integers(0, 1), st.sampled_from(sorted(WHERE)), st.integers(1, 2)),
         st.tuples(st.just("refuse"), st.sampled_from(QUEUES), st.sampled_from([2053, 2051, 2035])),
         st.tuples(st.just("accept"), st.sampled_from(QUEUES)),
+        st.tuples(st.just("little room"), st.sampled_from(QUEUES[:2]), st.integers(0, 3)),
         st.tuples(st.just("slow")),
         st.tuples(st.just("commit")),
         st.tuples(st.just("wait"), st.sampled_from([0.3, 1.1, 3.0])),
@@ -140,6 +141,8 @@ def test_whatever_refuses_when(steps: list[tuple[Any, ...]]) -> None:
             bench.queues.refusing[values[0]] = values[1]
         elif step == "accept":
             bench.queues.refusing.pop(values[0], None)
+        elif step == "little room":  # beyond what is there already
+            bench.queues.room[values[0]] = bench.queues.depth(values[0]) + values[1]
         elif step == "slow":
             bench.queues.automatic = False
         elif step == "commit":
@@ -155,6 +158,13 @@ def test_whatever_refuses_when(steps: list[tuple[Any, ...]]) -> None:
         balance(bench)
     bench.queues.refusing.clear()
     bench.queues.automatic = True
+    for _ in range(3):  # consumers take one message after the other
+        for queue in bench.queues.room:
+            bench.queues.room[queue] += 1
+        while bench.queues.commit():
+            pass
+        bench.advance(2)
+    bench.queues.room.clear()
     for _ in range(8):
         while bench.queues.commit():
             pass
