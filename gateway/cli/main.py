@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gateway.cli.denied import denied
 from gateway.cli.extensions import unusable
 from gateway.version import VERSION
 
@@ -50,9 +51,16 @@ class Lazy(click.Group):
     """A group whose commands are imported on demand."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; an extension that cannot be loaded ends it with one line."""
+        """Run the command; an extension that cannot be loaded, and a file that is somebody else's, end it with one
+        line."""
         try:
             return super().invoke(ctx)
+        except PermissionError as error:
+            if error.filename is None:
+                raise
+            ended = click.ClickException(denied(error))
+            vars(ended)["exit_code"] = 3
+            raise ended from error
         except ImportError as error:
             if not unusable(error):
                 raise

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gateway.cli.denied import denied
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, DriverUnavailable, MQError, StoreError
@@ -57,7 +58,7 @@ def run(
             click.echo(str(finding), err=True)
         sys.exit(1)
     except (StoreError, DriverUnavailable, MQError, OSError) as error:
-        click.echo(f"mqgate: {error}", err=True)
+        click.echo(f"mqgate: {_said(error)}", err=True)
         sys.exit(3)
 
 
@@ -126,3 +127,7 @@ def _raise_descriptor_limit() -> None:
     """Raise the limit on open files as far as the system allows: each device needs one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _said(error: Exception) -> str:
+    return denied(error) if isinstance(error, PermissionError) and error.filename is not None else str(error)

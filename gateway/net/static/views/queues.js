@@ -30,7 +30,7 @@ export default function queues(target, [name], page, every) {
     load().catch(() => {});
   };
   const table = new Table("", [
-    { title: "Queue", node: (queue) => link(breakable(queue.name), `#/queues/${part(queue.name)}`), value: (queue) => queue.name, wide: true },
+    { title: "Queue", node: (queue) => link(queue.name.length > 30 ? breakable(queue.name) : queue.name, `#/queues/${part(queue.name)}`), value: (queue) => queue.name },
     { title: "Type", cell: (queue) => (queue.type === "local" ? queue.role.replace("_", " ") : queue.type) },
     { title: "Depth", cell: (queue) => format.count(queue.depth), value: (queue) => queue.depth ?? -1, number: true },
     { title: "Full", cell: full, value: (queue) => (queue.max_depth ? queue.depth / queue.max_depth : 0), number: true },
