@@ -50,7 +50,8 @@ class Forwarded(NamedTuple):
     request: str = ""
     """The record of the request that it answers, in hexadecimal."""
     redirects: int = 0
-    """How often it was sent after a session that moves."""
+    """How often it was sent after a session that moves. Of one for a shared subscription: not 0 if gateways with
+    members have passed it on, and how often it has gone back to them."""
 
 
 def encode_forwarded(forwarded: Forwarded) -> tuple[bytes, bytes]:

@@ -274,8 +274,10 @@ class FromOthers:
         for name in forwarded.groups:
             group = here.get(name)
             if group is None:
-                others.give(name, publication, tried)
-            elif group.takes(anyhow=bool(tried)) or not others.pass_on(name, publication, tried):
+                others.give(name, publication, tried, forwarded.redirects)
+            elif group.takes(anyhow=bool(tried)) or not others.pass_on(
+                name, publication, tried, max(1, forwarded.redirects)
+            ):
                 served.append(group)
         return served
 

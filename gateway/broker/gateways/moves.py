@@ -181,12 +181,14 @@ class Moves:
         """The shared subscriptions with a member that has moved on from here and that not all know elsewhere yet."""
         return [name_of(group) for group in self._departed.match(topic).groups] if len(self._departed) else []
 
-    def _give_departed(self, name: str, publication: Publication, tried: Collection[str]) -> bool:
+    def _give_departed(self, name: str, publication: Publication, tried: Collection[str], redirects: int) -> bool:
         """To such a member; it is given to one at its gateway when that has the session. False: there is none."""
         group = self._departed.group(name)
         for client in () if group is None else group.members:
             moved = self._moved[client]
-            member = Forwarded(publication, to=sorted(tried), client=client, epoch=moved.epoch, groups=[name])
+            member = Forwarded(
+                publication, to=sorted(tried), client=client, epoch=moved.epoch, groups=[name], redirects=redirects
+            )
             self.to_others.put([moved.to], member)
             return True
         return False

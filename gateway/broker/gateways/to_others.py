@@ -29,6 +29,10 @@ _MOST_AROUND = 1024
 """Sets of gateways of which is remembered what stands around a number."""
 
 
+_MOST_REDIRECTS = 20
+"""So often a message of a shared subscription goes back to gateways that have passed it on: their members move."""
+
+
 class ToOthers:
     """Puts publications for other gateways."""
 
@@ -42,8 +46,9 @@ class ToOthers:
         """Told of each publication of this gateway's clients that others want, or sessions that have moved on."""
         self.departed_groups: Callable[[str], Collection[str]] = lambda _topic: ()
         """The shared subscriptions for a topic with members that have just moved on from here."""
-        self.give_departed: Callable[[str, Publication, Collection[str]], bool] = lambda *_: False
-        """Gives a publication to such a member; False: there is none. The last argument: gateways where nobody is."""
+        self.give_departed: Callable[[str, Publication, Collection[str], int], bool] = lambda *_: False
+        """Gives a publication to such a member; False: there is none. The last arguments: gateways where nobody is, and
+        how often it was redirected."""
         self._turn = 0
         self._digits = 0
         self._around: dict[tuple[str, ...], tuple[bytes, bytes]] = {}
@@ -65,7 +70,7 @@ class ToOthers:
                 given.add(name)
         for name in self.departed_groups(route.topic):
             if name not in here and name not in route.shared_elsewhere:
-                self.give_departed(name, publication, [self.instance])
+                self.give_departed(name, publication, [self.instance], 0)
         self.number += 1
         forwarded = Forwarded(publication, self.instance, self.number, sorted(wanted), direct=True)
         self.on_sent(forwarded)
@@ -134,23 +139,35 @@ class ToOthers:
             head = with_expiry(head, self.context.now + expiry, MQMD_LENGTH)
         return with_properties(head, block) if block else head
 
-    def give(self, name: str, publication: Publication, tried: Collection[str] = ()) -> None:
+    def give(self, name: str, publication: Publication, tried: Collection[str] = (), redirects: int = 0) -> None:
         """To a member of a shared subscription at another gateway, in the open batch: here nobody is left of it. It has
-        no number, and `tried` are those where nobody was."""
-        if not self.pass_on(name, publication, tried):
-            self.give_departed(name, publication, {*tried, self.instance})
+        no number, and `tried` are those where nobody was. `redirects`: and those that have passed it on, where it goes
+        back to if nobody is elsewhere."""
+        if self.pass_on(name, publication, tried, redirects):
+            return
+        tried = {*tried, self.instance}
+        if self.give_departed(name, publication, tried, redirects) or not 0 < redirects < _MOST_REDIRECTS:
+            return
+        group = self.router.elsewhere.group(name)
+        if group is not None:
+            self._give_one(list(group.members), name, publication, tried, redirects + 1)
 
-    def pass_on(self, name: str, publication: Publication, tried: Collection[str]) -> bool:
+    def pass_on(self, name: str, publication: Publication, tried: Collection[str], redirects: int) -> bool:
         """The same while some are here; False: all gateways with members have been tried."""
         group = self.router.elsewhere.group(name)
         tried = {*tried, self.instance}
         peers = [] if group is None else [peer for peer in group.members if peer not in tried]
-        if not peers:
-            return False
+        if peers:
+            self._give_one(peers, name, publication, tried, redirects)
+        return bool(peers)
+
+    def _give_one(
+        self, peers: list[str], name: str, publication: Publication, tried: Collection[str], redirects: int
+    ) -> None:
         self._turn += 1
         peer = peers[self._turn % len(peers)]
-        self.put([peer], Forwarded(publication, to=sorted({*tried, peer}), groups=[name]))
-        return True
+        given = Forwarded(publication, to=sorted({*tried, peer}), groups=[name], redirects=redirects)
+        self.put([peer], given)
 
     def put(self, gateways: Collection[str], forwarded: Forwarded) -> None:
         """For these gateways, in the open batch."""

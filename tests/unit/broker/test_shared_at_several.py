@@ -85,3 +85,24 @@ def test_what_all_have_too_much_of_stays() -> None:
     assert [len(members.payloads(device)) for device in stuck] == [1, 1, 1]
     assert len(members.estate.rows["MQGATE.OUT"]) == len(sent)
     assert not members.estate.rows["MQGATE.FORWARD"]
+
+
+def test_what_was_passed_on_goes_back_when_the_other_member_leaves_meanwhile() -> None:
+    members = Members()
+    first, second, third = members.nodes
+    away, here = members.arrives("away", first), members.arrives("here", second)
+    publisher = members.arrives("publisher", third, shares=False)
+    away.disconnect()
+    members.estate.settle(0.2)
+    for packet_id in range(1, 5):
+        publisher.publish("a", b"%d" % packet_id, 1, packet_id)
+    while third.commit():
+        pass
+    while any([first.look_ahead(), first.commit()]):
+        first.turn()
+    here.unsubscribe(GROUP)
+    while second.commit():
+        pass
+    members.estate.settle(0.5)
+    assert len(members.estate.rows["MQGATE.OUT"]) == 4
+    assert not members.estate.rows["MQGATE.FORWARD"]
