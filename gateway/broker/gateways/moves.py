@@ -51,6 +51,7 @@ class _Came:
         "at",
         "dead",
         "epoch",
+        "given_at",
         "left",
         "left_after",
         "move",
@@ -72,6 +73,9 @@ class _Came:
         self.stays = stays
         """The last one first."""
         self.at = at
+        self.given_at = 0
+        """The last publication of the former gateway's own clients before it gave the session: that one has got there,
+        as far as it wanted it."""
         self.settled = False
         """Whether all that the former gateway had to say is known."""
         self.dead = False
@@ -246,12 +250,14 @@ class Moves:
 
     # -- a session comes --
 
-    def comes(self, session: Session, gateway: str, stays: list[Stay]) -> int:
-        """It has moved here from another gateway. The number of the move."""
+    def comes(self, session: Session, gateway: str, stays: list[Stay], given_at: int = 0) -> int:
+        """It has moved here from another gateway, which gave it after that publication of its own. The number of the
+        move."""
         self._stop_sending(session.client_id)
         self._departures.pop(session.client_id, None)
         self._number += 1
         self._remember(session, [Stay(gateway, None), *stays])
+        self._came[session.client_id].given_at = given_at
         self.arrived()
         return self._number
 
@@ -350,8 +356,10 @@ class Moves:
 
     def _nothing_more(self, client: str, move: int) -> None:
         came = self._came.get(client)
-        if came is not None:
-            self.departed(client, move, came.sent_on)
+        if came is not None and came.stays:
+            former = came.stays[0].gateway
+            own = max(came.given_at, came.sent_on.get(former, 0))
+            self.departed(client, move, came.sent_on | {former: own})
 
     # -- a publication --
 

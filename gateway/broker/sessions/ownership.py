@@ -307,7 +307,7 @@ class Ownership:
         elif session is not None:
             stays = self.moves.stays_of(session)
             if self._give(session, sender):
-                answer |= {"kind": "yours", "stays": stays}
+                answer |= {"kind": "yours", "stays": stays, "given_at": self.to_others.number}
         self._write(sender, answer)
         self.owners.reached("answered")
 
@@ -419,7 +419,7 @@ class Ownership:
 
     def _restore_received(self, left: _Left, message: Message) -> None:
         session = self._restore(left)
-        move = self.moves.comes(session, message["from"], stays_from(message))
+        move = self.moves.comes(session, message["from"], stays_from(message), message.get("given_at", 0))
         self.context.batch.replace(SESSIONS, session.key, encode_json(left.record | self.context.owner_of(session)))
         self._restore_will(session, left)
         self.interests.ask_all(lambda: self.moves.known(session.client_id, move))
