@@ -17,6 +17,7 @@ typedef struct {
     PyObject *route; /* a reference is held */
     PyObject *timed; /* the head that all have that came in this turn; held; NULL: there is none */
     long path;
+    int wanted; /* whether clients of other gateways want what is published there */
     open_columns open;
     tail_source tail;
     open_columns other_open; /* of the route that it has otherwise and that applied last */
@@ -33,13 +34,25 @@ static void leave_direction(direction *to)
     forget_tail(&to->other_tail);
 }
 
+/* Whether clients of others want what is published there; -1: an error is set. */
+static int is_wanted_elsewhere(PyObject *route)
+{
+    PyObject *gateways = field(route, ELSEWHERE);
+    if (gateways == NULL || !PyTuple_CheckExact(gateways)) {
+        if (gateways != NULL) PyErr_SetString(PyExc_TypeError, "other gateways are a tuple");
+        return -1;
+    }
+    return PyTuple_GET_SIZE(gateways) > 0;
+}
+
 /* Lead along this route, whose reference is handed over. Its columns are opened with the first row. */
 static int lead_to(const taking *of, direction *to, PyObject *route)
 {
     Py_XSETREF(to->route, route);
     Py_CLEAR(to->timed);
     PyObject *tails = field(route, TAILS);
-    return tails == NULL ? -1 : learn_tail(of, &to->tail, tails);
+    to->wanted = is_wanted_elsewhere(route);
+    return tails == NULL || to->wanted < 0 ? -1 : learn_tail(of, &to->tail, tails);
 }
 
 /* One more row. */
@@ -107,17 +120,6 @@ static long path_of(const taking *of, unsigned first, upcoming *next, PyObject *
 
 /* -- other gateways -- */
 
-/* Whether clients of others want what is published there; -1: an error is set. */
-static int is_wanted_elsewhere(PyObject *route)
-{
-    PyObject *gateways = field(route, ELSEWHERE);
-    if (gateways == NULL || !PyTuple_CheckExact(gateways)) {
-        if (gateways != NULL) PyErr_SetString(PyExc_TypeError, "other gateways are a tuple");
-        return -1;
-    }
-    return PyTuple_GET_SIZE(gateways) > 0;
-}
-
 /* The user properties of a publication. A new reference. */
 static PyObject *users_of(const given *said)
 {
@@ -149,11 +151,10 @@ static int add_sent(const taking *of, PyObject *route, const publication *one, P
     return sent == NULL ? -1 : append(turn->sent, sent);
 }
 
-/* The same of QoS 0 or 1, if clients of others want it. `said`: its properties, if it has any. */
+/* The same of QoS 0 or 1. `said`: its properties, if it has any. */
 static int note_sent(const taking *of, PyObject *route, const publication *one, const given *said)
 {
-    int wanted = is_wanted_elsewhere(route), has_block = one->block_length != 0;
-    if (wanted <= 0) return wanted;
+    int has_block = one->block_length != 0;
     PyObject *block = has_block ? users_of(said) : PyBytes_FromStringAndSize(NULL, 0);
     return add_sent(of, route, one, block, has_block && said->has_expiry ? said->expiry : 0, Py_NewRef(Py_None));
 }
@@ -308,7 +309,8 @@ static int link_rows(taking *of, unsigned first, PyObject *route, Py_ssize_t roo
     publication one, before = {0};
     Py_ssize_t rows = 0;
     if (!read_publication(of, of->at, first, &one) || one.block_length != 0) return 0;
-    int more = open_targets(of, field(route, LINKED), &to) < 0 ? -1 : 1;
+    int wanted = is_wanted_elsewhere(route);
+    int more = wanted < 0 || open_targets(of, field(route, LINKED), &to) < 0 ? -1 : 1;
     PyObject *firsts = more == 1 ? PyTuple_New(to.count) : NULL;
     if (firsts == NULL) more = -1;
     for (Py_ssize_t i = 0; more == 1 && i < to.count; i++) {
@@ -319,7 +321,7 @@ static int link_rows(taking *of, unsigned first, PyObject *route, Py_ssize_t roo
     for (; more == 1 && rows < room && read_publication(of, of->at, first, &one) && one.block_length == 0; rows++, of->at = one.stop) {
         if (before.topic != NULL && !same_topic(&one, &before)) break;
         before = one;
-        if (append_linked(&to, &one) < 0 || note_sent(of, route, &one, NULL) < 0 || (one.packet_id && answer(of, PUBACK, one.packet_id) < 0)) more = -1;
+        if (append_linked(&to, &one) < 0 || (wanted && note_sent(of, route, &one, NULL) < 0) || (one.packet_id && answer(of, PUBACK, one.packet_id) < 0)) more = -1;
     }
     if (more == 1 && rows > 0 && note_linked(of, route, firsts, rows) < 0) more = -1;
     leave_targets(&to);
@@ -381,7 +383,7 @@ static int take_publications(taking *of, unsigned first)
             if (path < 0) more = -1;
             if (path != path_direct && path != path_formed) break;
             int taken = append_publication(of, &to, one, &said);
-            if (taken == 1 && note_sent(of, to.route, one, &said) < 0) more = -1;
+            if (taken == 1 && to.wanted && note_sent(of, to.route, one, &said) < 0) more = -1;
             if (taken < 0 || (taken && one->packet_id && answer(of, PUBACK, one->packet_id) < 0) ||
                 (taken && first & RETAIN && keep(of, to.route, one) < 0))
                 more = -1;

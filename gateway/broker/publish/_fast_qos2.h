@@ -419,11 +419,9 @@ static PyObject *released_head(const taking *of, const staged *one, const public
     return Py_NewRef(Py_None);
 }
 
-/* A publication of QoS 2 that is released now is put for other gateways, if their clients want it. */
+/* A publication of QoS 2 that is released now is put for other gateways. */
 static int note_released(const taking *of, PyObject *route, const staged *one, const publication *as)
 {
-    int wanted = is_wanted_elsewhere(route);
-    if (wanted <= 0) return wanted;
     PyObject *block = PyTuple_GET_SIZE(one->kept) == 4 ? Py_NewRef(PyTuple_GET_ITEM(one->kept, 3)) : PyBytes_FromStringAndSize(NULL, 0);
     return add_sent(of, route, as, block, 0, PyTuple_Pack(3, of->session, one->id, one->token));
 }
@@ -442,7 +440,8 @@ static int release_one(const taking *of, const staged *one, unsigned packet_id, 
     int failed = open_released(of, to, rows) < 0 || append(to->open.bodies, body_of(&to->tail, packet_id, as.payload, as.length)) < 0 ||
                  PyList_Append(to->open.heads, head) < 0 || PyList_Append(rows->ids, one->id) < 0 ||
                  PyList_Append(rows->tokens, one->token) < 0 || PyDict_DelItem(of->inbound, one->id) < 0 ||
-                 PyDict_DelItem(tokens, one->id) < 0 || note_released(of, to->route, one, &as) < 0;
+                 PyDict_DelItem(tokens, one->id) < 0 ||
+                 (to->wanted && note_released(of, to->route, one, &as) < 0);
     Py_DECREF(head);
     return failed ? -1 : 1;
 }
