@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gateway.bridge.payload import Body
-from gateway.bridge.trace import TRACEPARENT as TRACEPARENT_NAME
 from gateway.broker.columns import Columns
 from gateway.broker.deliver.in_flight import ACKNOWLEDGEMENTS
+from gateway.broker.publish.given import NOTHING, Given, given_of, user_properties
 from gateway.broker.publish.qos2 import PUBREL
 from gateway.broker.publish.route import UNROUTED, FastPath, Route
 from gateway.mqtt.packets import V5
-from gateway.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, TOPIC_ALIAS, USER_PROPERTY
 from gateway.session.connection import CLOSED, ONLINE, Connection
 from gateway.session.record import with_properties
 from gateway.session.session import STAGED_ID
@@ -31,7 +30,6 @@ PUBLISH = 0x30
 RETAIN, DUP, FLAGS = 0x01, 0x08, 0x0F
 MOST_KEPT = 500
 """Topics of one client for which something is retained at once: what is left comes in later turns."""
-TRACEPARENT = TRACEPARENT_NAME.encode()
 STAGES = frozenset({FastPath.STAGED, FastPath.PROMISED})
 """Paths of QoS 2."""
 
@@ -105,32 +103,13 @@ def _account(taking: Taking, pending: dict[Connection, int]) -> None:
     connection.published += more + acknowledged
 
 
-class Given(NamedTuple):
-    """What the properties of a PUBLISH say."""
-
-    users: list[tuple[bytes, bytes]]
-    expiry: int | None
-    alias: int
-
-
-NOTHING = Given([], None, 0)
-
-
-def is_text(raw: bytes) -> bool:
-    """Whether it is UTF-8."""
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 class Taking:
     """What one connection has sent, on its way into the open batch."""
 
     __slots__ = (
         "acknowledged", "answers", "at", "caches", "completed", "connection", "data", "end", "in_flight", "kept",
-        "lane", "longest", "max_packet", "received", "replies", "room", "sent", "session", "unanswered", "version_5",
+        "lane", "longest", "max_packet", "most_users", "received", "replies", "room", "sent", "session", "unanswered",
+        "version_5",
     )  # fmt: skip
 
     def __init__(
@@ -142,6 +121,7 @@ class Taking:
         self.connection = connection
         self.session = session
         self.caches = connection.caches
+        self.most_users = limits.max_user_properties
         self.data = data
         self.at = at
         self.end = len(data)
@@ -257,7 +237,7 @@ class Taking:
             topic, packet_id, block, body, stop = one
             given: Given | None = None
             if block:
-                given = self._given(block)
+                given = given_of(block, self.most_users)
                 if given is None:
                     break
                 if given.alias and first & RETAIN:
@@ -323,10 +303,7 @@ class Taking:
         """One more publication that is put for them; Topic Alias and expiry are not in what stays of its properties."""
         expiry = 0 if given is None else given.expiry or 0
         if given is not None and (expiry or given.alias):
-            block = b"".join(
-                b"\x26%b%b%b%b" % (len(name).to_bytes(2, "big"), name, len(value).to_bytes(2, "big"), value)
-                for name, value in given.users
-            )
+            block = user_properties(given)
         self.sent.append((self.connection, route, payload, block, expiry, released))
 
     def _forward(self) -> None:
@@ -336,39 +313,6 @@ class Taking:
             self.sent.clear()
 
     # -- properties, and messages that are not all alike --
-
-    def _given(self, block: bytes) -> Given | None:
-        """What the properties of a PUBLISH say; None: the plain lane looks at them."""
-        users: list[tuple[bytes, bytes]] = []
-        expiry: int | None = None
-        alias, at, end, text = 0, 0, len(block), block.isascii()
-        while at + 3 <= end:
-            kind = block[at]
-            if kind == USER_PROPERTY:
-                middle = at + 3 + (block[at + 1] << 8 | block[at + 2])
-                if middle + 2 > end:
-                    return None
-                stop = middle + 2 + (block[middle] << 8 | block[middle + 1])
-                name, value = block[at + 3 : middle], block[middle + 2 : stop]
-                if stop > end or not (text or (is_text(name) and is_text(value))) or 0 in name or 0 in value:
-                    return None
-                if name == TRACEPARENT:  # the span of this hop goes on
-                    return None
-                users.append((name, value))
-                at = stop
-            elif kind == MESSAGE_EXPIRY_INTERVAL and expiry is None and at + 5 <= end:
-                expiry = int.from_bytes(block[at + 1 : at + 5], "big")
-                if not expiry:
-                    return None
-                at += 5
-            elif kind == TOPIC_ALIAS and not alias:
-                alias = block[at + 1] << 8 | block[at + 2] or 1 << 16  # there is no 0
-                at += 3
-            else:
-                return None
-        if at < end or len(users) > self.connection.limits.max_user_properties:
-            return None
-        return Given(users, expiry, alias)
 
     def _formed(self, route: Route | None, given: Given, body: Body, packet_id: int) -> tuple[Route, bytes] | None:
         """The head of one message, and the route among this and those that it has otherwise whose rule applies; None:
@@ -398,7 +342,7 @@ class Taking:
                 break
             payload, number = self.data[body:stop], packet_id if first & 6 else 0
             if block:
-                given = self._given(block)
+                given = given_of(block, self.most_users)
                 if given is None or given.alias or given.expiry is not None:
                     break
                 if tails is not None:
@@ -524,7 +468,7 @@ class Taking:
         topic, head, found_route = b"", b"", None
         while self._room() > 0 and (one := self._read(self.at, first)) is not None:
             found, packet_id, block, body, stop = one
-            given = self._given(block) if block else NOTHING
+            given = given_of(block, self.most_users) if block else NOTHING
             if given is None or given.alias or given.expiry is not None:
                 break
             if packet_id in inbound:  # [MQTT-4.3.3-10]: the plain lane answers that nothing changes
@@ -614,7 +558,7 @@ class Taking:
                 tails, last, heads = route.tails, (topic, first), None
             head: bytes | None = b"" if route is None else route.head
             if len(staged) == 4:
-                given = self._given(staged[3])
+                given = given_of(staged[3], self.most_users)
                 formed = None if given is None else self._formed(route, given, Body(body[STAGED_ID:]), packet_id)
                 if formed is None:
                     break
