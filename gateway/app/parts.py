@@ -84,7 +84,7 @@ class Parts:
         self.engine.answers.write_each = self.hub.write_each
         self.spans = self._open_spans()
         self.hub.on_defect = log_lines.defect
-        self.hub.on_fatal = log_lines.fatal
+        self.hub.on_fatal = self.engine.context.on_fatal = log_lines.fatal
         self.hub.turns.on_stall = self._stalled
         self.hub.rates = SendRates(client_rates(settings), time.monotonic)
         self.listeners = Listeners(reactor, self.engine, self.hub, settings.limits)

@@ -140,6 +140,8 @@ class Context:
         """`paused`: true while the open batch is full and a commit runs: the network edge stops reading."""
         self.on_pause: Callable[[bool], None] = lambda _paused: None
         self.on_committed: Callable[[], None] = lambda: None
+        self.on_fatal: Callable[[Exception], None] = lambda _error: None
+        """Told of a defect after which nothing could be committed."""
         self.on_connected: Callable[[Connection], None] = lambda _connection: None
         self.on_end: Callable[[Connection, str], None] = lambda _connection, _why: None
         self.on_denied: Callable[[Connection, str, str], None] | None = None

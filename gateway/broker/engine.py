@@ -338,12 +338,21 @@ class Engine:
                     continue
                 batch.started = context.clock.monotonic()
                 context.committing, context.running = True, batch
-                context.submit(unit, self.done)
+                self._hand_over(unit)
         finally:
             self._submitting = False
         if not context.batch:
             context.batch.opened = 0.0  # what was read asked for nothing: the next batch has not begun
         self._check_pressure()
+
+    def _hand_over(self, unit: Unit) -> None:
+        """Have a unit committed. After a defect there nobody can tell whether it is, and nothing could be committed any
+        more: whoever called, the process ends."""
+        try:
+            self.context.submit(unit, self.done)
+        except Exception as error:
+            self.context.on_fatal(error)
+            raise
 
     def _next_batch(self) -> Batch:
         """The open batch; another one is open from now on."""
@@ -472,7 +481,7 @@ class Engine:
         waited."""
         unit = batch.unit()
         if unit:
-            self.context.submit(unit, self.done)
+            self._hand_over(unit)
         else:
             self.done(unit, Outcome())
 

@@ -255,3 +255,20 @@ def test_a_client_that_closes_behind_its_disconnect_is_told_nothing(bench):
     while bench.queues.commit():
         pass
     assert device.take() == []
+
+
+def test_a_defect_in_the_hand_over_of_a_unit_is_fatal_whoever_calls(bench, monkeypatch):
+    device, fatal = bench.device(5, "d").connect(), []
+    bench.engine.context.on_fatal = fatal.append
+    bench.engine.context.set_aside.on_defect = lambda _defect: None
+
+    def submit(_unit, _done):
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(bench.engine.context, "submit", submit)
+    bench.engine.context.scheduler.later(
+        0.1, lambda: device.publish("a", b"x", 1, 1, retain=True)
+    )  # its defects are set aside
+    bench.advance(1)
+    assert [type(error) for error in fatal] == [KeyError]
+    assert 4 not in kinds(device)
