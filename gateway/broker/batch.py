@@ -517,22 +517,20 @@ class Batch:
         self.released[connection] = self.released.get(connection, 0) + count
         connection.inbound_pending += count
 
-    def unit(self) -> Unit:
-        """What the queue manager is asked to commit."""
+    def unit(self) -> Unit | None:
+        """What the queue manager is asked to commit; None: nothing."""
         puts = [destination.puts for destination in self.destinations.values() if destination.puts.heads]
         puts += [puts for puts in self.state.values() if puts.heads]
         if self.consumed:
             puts += [one.put() for one in self.consumed.values() if one.names]
         puts += [mixed.puts for mixed in self.mixed if mixed.puts.heads]
-        unit = Unit(
-            puts,
-            [takes for takes in self.takes.values() if takes.tokens] if self.takes else [],
-            [],
-            list(self.replaces.values()),
-        )
+        takes = [takes for takes in self.takes.values() if takes.tokens] if self.takes else []
+        if not (puts or takes or self.replaces or self.moves):
+            return None
+        unit = Unit(puts, takes, [], list(self.replaces.values()))
         for session, moves in self.moves.items():
             add_moves(moves, session, unit)
-        return unit
+        return unit if not self.moves or unit else None
 
 
 class Parked:

@@ -312,8 +312,9 @@ class Engine:
 
     def flush(self) -> None:
         """Submit the open batch unless a commit is running, and write what may be written."""
-        context = self.context
-        self.full_disk.look()
+        context, fills = self.context, self.full_disk.fills
+        if fills is not None and (fills.storage_full is not None or context.storage_full is not None):
+            self.full_disk.look()
         if context.refill:
             refill, context.refill = context.refill, {}
             for session in refill:
@@ -331,7 +332,7 @@ class Engine:
             while not context.committing and (context.attempts or context.batch):
                 batch = context.attempts.pop(0) if context.attempts else self._next_batch()
                 unit = batch.unit()
-                if not unit:
+                if unit is None:
                     if batch.parked is not None:
                         self.parking.over(batch.parked)
                     self.finish(batch)
@@ -480,10 +481,10 @@ class Engine:
         """Submit the batch that failed once more, changed so that it can be committed; what came after it has
         waited."""
         unit = batch.unit()
-        if unit:
+        if unit is not None:
             self._hand_over(unit)
         else:
-            self.done(unit, Outcome())
+            self.done(Unit([]), Outcome())
 
     def abandon(self) -> None:
         """The batch that failed waits: its messages are parked; what has come after it goes on."""

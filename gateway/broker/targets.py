@@ -188,7 +188,7 @@ class Targets:
         if any(isinstance(puts.queue_manager, Spread) for puts in unit.puts):
             self._turn += 1
             if self._bind(batch):
-                unit = batch.unit()
+                unit = batch.unit() or Unit([])
         by_target: dict[str, list[int]] = {}
         unknown: list[int] = []
         for index, puts in enumerate(unit.puts):

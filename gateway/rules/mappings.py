@@ -76,9 +76,12 @@ class OutboundRule:
     """All that its templates ask for."""
     json_fields: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """The fields of a JSON body among them."""
+    targets: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The targets whose queues are consumed; none: that of the gateway's own queue manager is."""
 
     def __post_init__(self) -> None:
         templates = (self.topic, self.client, self.order_by, self.response_topic)
+        object.__setattr__(self, "targets", tuple(self.spec.queue_manager))
         slots = tuple(slot for template in templates if template is not None for slot in template.slots)
         object.__setattr__(self, "slots", slots)
         object.__setattr__(self, "json_fields", tuple({slot.name: None for slot in slots if slot.kind == "json"}))
@@ -86,11 +89,6 @@ class OutboundRule:
     @property
     def name(self) -> str:
         return self.spec.name
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """The targets whose queues are consumed; none: that of the gateway's own queue manager is."""
-        return tuple(self.spec.queue_manager)
 
 
 @dataclass(frozen=True, slots=True)

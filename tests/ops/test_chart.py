@@ -235,13 +235,13 @@ def test_probes_and_prometheus_speak_tls_where_the_admin_port_does() -> None:
 
 
 def test_each_pod_says_where_its_own_page_is() -> None:
-    pages = "admin.page=https://$(POD_NAME).mqgate.example/admin/"
+    pages = "admin.page=https://$(POD_NAME).plant.example/admin/"
     env = gateway(rendered("default", pages))["env"]
     assert [each["name"] for each in env[:2]] == ["POD_NAME", "MQGATE_ADMIN__PAGE"]  # only earlier ones are put in
     assert env[0]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
-    assert env[1]["value"] == "https://$(POD_NAME).mqgate.example/admin/"
+    assert env[1]["value"] == "https://$(POD_NAME).plant.example/admin/"
     written = {"MQGATE_ADMIN__PAGE": env[1]["value"].replace("$(POD_NAME)", "gate-0")}
-    assert load_settings(None, written).admin.page == "https://gate-0.mqgate.example/admin/"
+    assert load_settings(None, written).admin.page == "https://gate-0.plant.example/admin/"
     assert "POD_NAME" not in json.dumps(gateway(rendered("default")))
 
 

@@ -123,3 +123,15 @@ def test_a_topic_that_is_being_retained_keeps_no_subscription_waiting() -> None:
     found = {bytes(packet[1]): bytes(packet[4]) for packet in device.take() if packet[0] >> 4 == p.PUBLISH}
     assert found == {b"kept/a": b"of the second", b"kept/b": b"for long"}
     world.agree()
+
+
+def test_what_is_not_known_here_yet_is_cleared_all_the_same() -> None:
+    """Its publisher has been told that it is retained; whoever clears it then, anywhere, is right."""
+    world = World(0, 2, cleared=0)
+    first, second = world.nodes
+    world.publishers[first.instance].publish("kept/a", b"of the first", retain=True)
+    first.commit()
+    world.publishers[second.instance].publish("kept/a", b"", retain=True)  # it has not heard of it
+    second.commit()
+    world.agree()
+    assert not world.estate.rows[RETAINED]

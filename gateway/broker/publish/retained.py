@@ -56,6 +56,8 @@ class Retained:
         """How many have been retained so far: later ones reach a subscription made now as live publications."""
         self.on_change: Callable[[str], None] = nobody_is_told
         """Told of what is retained or cleared with the open batch."""
+        self.has_others: Callable[[], bool] = lambda: False
+        """Whether other gateways retain too: then a topic is cleared also where nothing of it is known here yet."""
         self.is_others: Callable[[str], bool] = lambda _topic: False
         """Asked when a message has expired: whether another gateway may have replaced what lies on the queue, which is
         then looked at first."""
@@ -69,7 +71,7 @@ class Retained:
         if batch.undo is not None:
             batch.undo.step(self._put_back, topic, before)
         if not publication.payload:
-            if self.forget(topic):
+            if self.forget(topic) or self.has_others():
                 batch.replace(RETAINED, key_of(publication.topic), None)
                 self.on_change(topic)
             return

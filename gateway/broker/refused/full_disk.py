@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gateway.mqtt.packets import V5
-from gateway.ports.batch import Fills, StorageFull
+from gateway.ports.batch import Fills
 from gateway.session.connection import CLOSED, ONLINE, Connection
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class FullDisk:
         self.plain_lane = plain_lane
         self._packets = packets
         """Takes in packets of a connection."""
-        self._fills = context.queue_manager if isinstance(context.queue_manager, Fills) else None
+        self.fills = context.queue_manager if isinstance(context.queue_manager, Fills) else None
+        """What has a disk of its own that may be full."""
         self.withheld: dict[Connection, deque[Any]] = {}
         """Publications of 3.x clients, in their order."""
         self.withheld_bytes = 0
@@ -49,14 +50,10 @@ class FullDisk:
         self._releasing = False
 
     def look(self) -> None:
-        """Once a round: whether the disk is full, or not any more."""
+        """Once a round, where it is full or was: whether it is, or not any more."""
         context = self.context
-        full = self._fills.storage_full if self._fills is not None else None
-        if full is not None or context.storage_full is not None:
-            self._changed(full)
-
-    def _changed(self, full: StorageFull | None) -> None:
-        self.context.storage_full = full
+        full = self.fills.storage_full if self.fills is not None else None
+        context.storage_full = full
         if full is None and (self.withheld or self._beyond) and not self._releasing:
             self._release()
 

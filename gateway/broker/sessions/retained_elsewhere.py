@@ -51,6 +51,7 @@ class RetainedElsewhere:
         self.context = context
         self.retained = retained
         retained.on_change, retained.is_others = self._changed_here, self._is_others
+        retained.has_others = lambda: bool(self.peers())
         self.instance = instance
         self.peers = peers
         self.write = write

@@ -206,7 +206,7 @@ class SubscribeHandler:
 
     def _unanswerable(self, connection: Connection, filters: int) -> bool:
         """Whether the client's Maximum Packet Size leaves no room for SUBACK or UNSUBACK of so many filters: it is told
-        that, and nothing changes [MQTT-3.1.2-24]."""
+        that, and nothing changes [MQTT5-3.1.2-24]."""
         most = connection.session.outflow.max_packet
         if filters + _ACK_HEAD <= most or len(writer.encode_suback(V5, Suback(1, [0] * filters))) <= most:
             return False

@@ -291,7 +291,7 @@ def leaves_for_a_second(bench):
     device.drop()
 
 
-def test_a_session_lasts_to_the_end_of_its_expiry_through_a_restart_mqtt_3_1_2_23():
+def test_a_session_lasts_to_the_end_of_its_expiry_through_a_restart_mqtt5_3_1_2_23():
     bench = Harness()
     leaves_for_a_second(bench)
     bench.advance(0.25)
@@ -310,7 +310,7 @@ def test_a_session_that_was_not_taken_up_again_ends_with_its_expiry_after_a_rest
     assert not bench.queues.rows[SESSIONS]
 
 
-def test_a_session_lasts_to_the_end_of_its_expiry_when_it_moves_to_another_gateway_mqtt_3_1_2_23():
+def test_a_session_lasts_to_the_end_of_its_expiry_when_it_moves_to_another_gateway_mqtt5_3_1_2_23():
     estate = Estate()
     first, second = estate.start(), estate.start()
     second.bench.clock.advance(first.bench.clock.now() - second.bench.clock.now())

@@ -18,7 +18,7 @@ from gateway.ports.batch import Address, Unit
 
 def image(batch: Batch) -> Any:
     """Everything that is committed, and what is remembered of it."""
-    unit: Unit = batch.unit()
+    unit = batch.unit() or Unit([])
     puts = [(one.queue, one.key, one.priority, list(one.heads), list(one.bodies)) for one in unit.puts]
     takes = [(one.queue, one.key, list(one.tokens)) for one in unit.takes]
     marks = [sorted(one.marks) for one in batch.destinations.values()]
