@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -112,17 +112,9 @@ def _queue_manager(checker: _Checker, spec: ToMq) -> Template:
             checker.wrong(("spread",), "`spread` says how messages are spread over several targets",
                           "give `queue_manager` a list of them, or remove it")  # fmt: skip
         return _name_template(checker, ("queue_manager",), names, spec) or Template("", ())
-    if not 0 < len(names) <= MAX_TARGETS:
-        checker.wrong(("queue_manager",), f"a list of {len(names)} targets", f"name from 1 to {MAX_TARGETS} of them")
-    for index, name in enumerate(names):
-        here: Path = ("queue_manager", index)
-        if "{" in name:
-            checker.wrong(here, f"`{name}` has a placeholder: a list names its targets",
-                          "write the names, or a template instead of the list")  # fmt: skip
-        elif name in names[:index]:
-            checker.wrong(here, f"`{name}` is in the list already", "remove it")
-        else:
-            checker.attempt(here, partial(check_name, name, "queue manager"))
+    if not names:
+        checker.wrong(("queue_manager",), "a list of 0 targets", f"name from 1 to {MAX_TARGETS} of them")
+    _target_names(checker, names, "a list names its targets", "write the names, or a template instead of the list")
     text = ", ".join(names)
     return Template(text, (text,) if spec.spread == "round_robin" else (Slot("client"),))
 
@@ -229,20 +221,25 @@ def check_outbound(
     return (None if checker.problems else rule), checker.problems
 
 
-def _consumed_at(checker: _Checker, spec: ToMqtt) -> None:
-    """The targets that a rule consumes from."""
-    names = spec.queue_manager
+def _target_names(checker: _Checker, names: Sequence[str], why: str, fix: str, *, alone: bool = False) -> None:
+    """Targets that a rule names, in a list or `alone`: none twice, and no placeholders (`why`, and what to write)."""
     if len(names) > MAX_TARGETS:
         checker.wrong(("queue_manager",), f"a list of {len(names)} targets", f"name from 1 to {MAX_TARGETS} of them")
     for index, name in enumerate(names):
-        here: Path = ("queue_manager", index) if len(names) > 1 else ("queue_manager",)
+        here: Path = ("queue_manager",) if alone else ("queue_manager", index)
         if "{" in name:
-            checker.wrong(here, f"`{name}` has a placeholder: what is consumed is known before there is a message",
-                          "write the name of a target, or a list of them")  # fmt: skip
+            checker.wrong(here, f"`{name}` has a placeholder: {why}", fix)
         elif name in names[:index]:
             checker.wrong(here, f"`{name}` is in the list already", "remove it")
         else:
             checker.attempt(here, partial(check_name, name, "queue manager"))
+
+
+def _consumed_at(checker: _Checker, spec: ToMqtt) -> None:
+    """The targets that a rule consumes from."""
+    names = spec.queue_manager
+    why = "what is consumed is known before there is a message"
+    _target_names(checker, names, why, "write the name of a target, or a list of them", alone=len(names) == 1)
     if names and spec.groups == "whole":
         checker.wrong(("groups",), "groups are put together on the gateway's own queue manager only",
                       "remove it, or remove `queue_manager`")  # fmt: skip
