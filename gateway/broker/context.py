@@ -49,6 +49,8 @@ class Context:
     """The same for whoever is not connected yet: what clients that are have sent waits for less of that."""
     until_late: float = inf
     """Until when those are served in this turn who come or go, and what was put off before."""
+    owed: bool = False
+    """Whether the next packet is taken in though time is up."""
 
     on_slow: Callable[[Connection, float, int], None]
     """Told when a packet among so many bytes of a connection has taken so many seconds."""
@@ -271,11 +273,17 @@ class Context:
 
     def is_time_up(self) -> bool:
         """Whether what is left of the packets that are being taken in is put off."""
-        return self.is_full or self.clock.monotonic() > self.until
+        return self.is_full or self._is_over(self.until)
 
     def is_time_of_strangers_up(self) -> bool:
         """The same for the packets of those that are not connected yet."""
-        return self.is_full or self.clock.monotonic() > self.until_strangers
+        return self.is_full or self._is_over(self.until_strangers)
+
+    def _is_over(self, until: float) -> bool:
+        if self.owed:
+            self.owed = False
+            return False
+        return self.clock.monotonic() > until
 
     @property
     def idle(self) -> bool:

@@ -124,7 +124,8 @@ class PutOff:
         self._planned = False
         begun = monotonic()
         until = max(min(context.until_late, begun + LATER_SECONDS), begun + SLICE_SECONDS)
-        while (self._first or self._others) and not context.is_full and monotonic() <= until:
+        over = False
+        while (self._first or self._others) and not context.is_full and not over:
             connection = (self._first or self._others).popleft()
             late = self._waiting.pop(connection)
             connection.generation = late.generation
@@ -132,6 +133,7 @@ class PutOff:
                 continue
             self._now = connection
             context.until = context.until_strangers = monotonic() + SLICE_SECONDS
+            context.owed = True  # however busy the machine is, it goes on
             try:
                 self._take(connection, late)
                 if connection not in self._waiting and connection.state != CLOSED:
@@ -139,7 +141,8 @@ class PutOff:
             except Exception as error:  # noqa: BLE001 -- a defect costs the connection that met it, not the others
                 context.defect(connection, error)
             finally:
-                self._now = None
+                self._now, context.owed = None, False
+            over = monotonic() > until
         context.flush()
         if self._first or self._others:
             self._plan(FULL_SECONDS if context.is_full else 0.0)

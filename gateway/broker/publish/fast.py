@@ -22,6 +22,7 @@ from gateway.broker.deliver.fan_out import most_of
 from gateway.broker.limits import Limits
 from gateway.broker.moves import Move
 from gateway.broker.publish.columns import length_of
+from gateway.broker.publish.publications import MAX_CACHED_TOPIC
 from gateway.broker.publish.route import FastPath, Route
 from gateway.broker.publish.taking import PUBLISH, Arrived, Rest, take_in_python
 from gateway.broker.refused.set_aside import aside_of_publication
@@ -104,9 +105,10 @@ class FastLane:
 
     def route(self, connection: Connection, first: int, topic: bytes) -> Route | None:
         """The route of a topic that is not cached, or not up to date. None: the plain lane takes its packet, because
-        time is up or because it meets a defect there."""
+        time is up, because it would have to find the route of a long topic once more, or because it meets a defect
+        there."""
         context = self.context
-        if context.clock.monotonic() > context.until:
+        if context.clock.monotonic() > context.until or len(topic) > MAX_CACHED_TOPIC:
             return None
         try:
             return self.publications.route(connection, first, topic)

@@ -79,6 +79,27 @@ def test_what_there_is_no_time_for_comes_in_later_turns_in_its_order() -> None:
     assert bench.engine.retained.count == 30
 
 
+@pytest.mark.parametrize("topic", ["brief", "long/" + "a/" * 150])
+@pytest.mark.parametrize("retain", [True, False])
+def test_it_goes_on_however_slow_the_machine_is(topic: str, retain: bool) -> None:
+    """Nothing is left of a slice when the route of its first packet is found."""
+    bench = Slow("version: 1\nto_mq:\n  - {name: all, topic: '#', queue: Q}\n")
+    device = bench.device(5, "a").connect()
+    moments = itertools.count()
+    bench.clock.monotonic = lambda: bench.clock.time + next(moments) * 5 * SLICE_SECONDS
+    bench.turn()
+    device.send(
+        b"".join(
+            writer.encode_publish(5, f"{topic}{n}".encode(), b"x", 1, retain=retain, packet_id=n) for n in range(1, 11)
+        )
+    )
+    found = acknowledged(device)
+    for _ in range(10):
+        bench.later()
+        found += acknowledged(device)
+    assert found == list(range(1, 11))
+
+
 @pytest.mark.parametrize("retain", [True, False])
 def test_nothing_overtakes_what_is_put_off(retain: bool) -> None:
     bench = Slow("version: 1\nto_mq:\n  - {name: all, topic: fast, queue: Q}\n")

@@ -6,6 +6,8 @@ import random
 
 import pytest
 
+pytest.importorskip("numpy", reason="numpy is not installed: pip install '.[spark]'")
+
 from gateway.pipeline.decode.row_decoder import few_distinct_heads
 
 MOST_DECODED = 32_768
