@@ -240,7 +240,7 @@ class Outflow:
     def _fill_one(self, item: Item, now: float, out: list[bytes]) -> bool:
         """Send one; True: it is dropped unsent."""
         inflight, data = self.inflight, b""
-        dropped = item.publication.expired(now)  # [MQTT-3.3.2-5], but not once it is sent [MQTT-4.3.3-7]
+        dropped = not item.dup and item.publication.expired(now)  # [MQTT-3.3.2-5], once sent not [MQTT-4.3.3-7]
         if not dropped:
             if not item.packet_id or item.packet_id in inflight:
                 item.packet_id = self.allot()
