@@ -37,6 +37,9 @@ LEAST_CHUNK, SLOW_SECONDS = 512, 0.02
 """How much is read at once grows while it is taken in fast, and shrinks otherwise: what one client sends may be
 expensive to route, and the others wait meanwhile."""
 MAX_EVENTS = 512
+SEVERAL, ALONG_SECONDS = 4, 0.002
+"""While so many clients at once have sent something, what they send meanwhile comes into the same batch, as a commit
+costs as much as dozens of messages; and for how long at most, since those who were first wait for it."""
 
 
 @implementer(IReadDescriptor)
@@ -122,17 +125,34 @@ class Hub:
         late, events = self._late_of(events) if self._late else ([], events)
         arrived, wrapped, others, full = read_sockets(events, self._sockets)
         ask, others = self._woken(late + others)
+        count = self._take(arrived, wrapped, full)
+        if others:
+            self._serve(others)
+        if count >= SEVERAL:
+            self._take_along(begun + ALONG_SECONDS)
+        self.engine.flush()
+        self._end_lost(context.until_late)
+        return ask
+
+    def _take(
+        self, arrived: list[tuple[Connection, bytes]], wrapped: list[tuple[HubSocket, bytes]], full: list[HubSocket]
+    ) -> int:
+        """Hand what was read to the broker; of how many it was."""
         for link, chunk in wrapped:
             data = self._ordinary(link, chunk)
             if data and link.connection is not None:
                 arrived.append((link.connection, data))
         if arrived:
             self._hand_in_all(arrived, full)
-        if others:
-            self._serve(others)
-        self.engine.flush()
-        self._end_lost(context.until_late)
-        return ask
+        return len(arrived)
+
+    def _take_along(self, until: float) -> None:
+        """Read into the batch what several clients have sent meanwhile, unless it waits for a commit anyway. What else
+        is ready the next poll says again."""
+        context, count = self.engine.context, SEVERAL
+        while count >= SEVERAL and not (context.committing or self._lost or self._over) and monotonic() < until:
+            arrived, wrapped, _, full = read_sockets(self._epoll.poll(0, MAX_EVENTS), self._sockets)
+            count = self._take(arrived, wrapped, full)
 
     def _late_of(self, events: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         """What is ready of those that the last turn had no time for, and the others."""

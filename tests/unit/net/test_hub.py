@@ -15,10 +15,12 @@ from broker_harness import Harness
 
 from gateway.broker.put_off import STRANGERS_SECONDS, TURN_SECONDS
 from gateway.mqtt import client, writer
-from gateway.net.hub import CHUNK, LEAST_CHUNK, Hub
+from gateway.net import hub
+from gateway.net.hub import CHUNK, LEAST_CHUNK, SEVERAL, Hub
 from gateway.net.hub_socket import FIRST_CHUNK, READ, HubSocket
 from gateway.net.rates import ClientRates, SendRates
 from gateway.net.reactor import HubReactor
+from gateway.session.connection import ONLINE, Connection
 
 MAPPING = "version: 1\nto_mq:\n  - {name: all, topic: 't', queue: Q}\n"
 
@@ -214,3 +216,83 @@ def test_what_clients_have_sent_is_taken_before_those_who_come(rig: Rig) -> None
         rig.hub.wait(5)
     assert seen == [before + 1]
     coming.close()
+
+
+class Many:
+    """Clients each of whom sends a publication; while those of the first half are taken in, the others send theirs."""
+
+    def __init__(self, rig: Rig, count: int) -> None:
+        self.rig = rig
+        rig.harness.clock.monotonic = lambda: 0.0  # time is never up, however busy the machine is
+        self.links: list[HubSocket] = []
+        self.sockets: list[socket.socket] = []
+        for number in range(count):
+            ours, theirs = socket.socketpair()
+            link = HubSocket(rig.hub, ours, f"10.0.0.9:{number}", "plain")
+            link.connection = rig.harness.engine.connected(link, None)
+            rig.hub.add(link)
+            theirs.sendall(client.encode_connect(client.connect(4, f"many{number}")))
+            self.links.append(link)
+            self.sockets.append(theirs)
+            rig.hub.wait(5)
+        assert all(link.connection is not None and link.connection.state == ONLINE for link in self.links)
+        self.commits = rig.harness.queues.commits
+        self._later: list[socket.socket] = []
+        self._take = rig.harness.engine.received_each
+        rig.harness.engine.received_each = self._received_each  # type: ignore[method-assign]
+
+    def _received_each(self, arrived: list[tuple[Connection, bytes]]) -> None:
+        self._take(arrived)
+        later, self._later = self._later, []
+        for one in later:
+            one.sendall(self.rig.publications(1))
+
+    def send(self) -> tuple[int, int]:
+        """Half of them send, and the hub has one turn: how many publications it has taken, and made commits."""
+        before = self.rig.harness.engine.counters.packets_in[3]
+        self._later = self.sockets[len(self.sockets) // 2 :]
+        for one in self.sockets[: len(self.sockets) // 2]:
+            one.sendall(self.rig.publications(1))
+        self.rig.hub.wait(5)
+        taken = self.rig.harness.engine.counters.packets_in[3] - before
+        return taken, self.rig.harness.queues.commits - self.commits
+
+    def close(self) -> None:
+        for sock, link in zip(self.sockets, self.links, strict=True):
+            sock.close()
+            link.abort()
+
+
+def test_what_several_clients_send_meanwhile_comes_into_the_same_commit(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "ALONG_SECONDS", 60.0)  # on a busy machine the first may have taken long
+    many = Many(rig, 4 * SEVERAL)
+    assert many.send() == (4 * SEVERAL, 1)
+    many.close()
+
+
+def test_those_who_were_first_do_not_wait_for_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "ALONG_SECONDS", 0.0)
+    many = Many(rig, 4 * SEVERAL)
+    assert many.send() == (2 * SEVERAL, 1)
+    many.close()
+
+
+def test_few_do_not_wait_for_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "ALONG_SECONDS", 60.0)
+    many = Many(rig, 2 * (SEVERAL - 1))
+    assert many.send() == (SEVERAL - 1, 1)
+    many.close()
+
+
+def test_nothing_is_read_along_into_a_batch_that_waits_for_a_commit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "ALONG_SECONDS", 60.0)
+    many = Many(rig, 4 * SEVERAL)
+    rig.harness.queues.automatic = False
+    rig.send(rig.publications(1))
+    assert rig.harness.engine.context.committing
+    assert many.send()[0] == 2 * SEVERAL
+    rig.harness.queues.automatic = True
+    rig.harness.queues.commit()
+    many.close()
