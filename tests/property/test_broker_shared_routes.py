@@ -51,6 +51,25 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
+JOINS = (shared_routes.join, shared_routes.join_in_python)
+"""The compiled one, where there is one, and its twin."""
+MISSING = object()
+
+
+def slots(route):
+    """Everything that a route has; what it has not is answered for all routes alike."""
+    names = [name for kind in type(route).__mro__ for name in getattr(kind, "__slots__", ())]
+    found = {name: getattr(type(route), name) for name in names}
+    return {name: value for name, one in found.items() if (value := slot(one, route)) is not MISSING}
+
+
+def slot(descriptor, route):
+    try:
+        return descriptor.__get__(route)
+    except AttributeError:
+        return MISSING
+
+
 def said(route):
     plan = route.plan
     return (
@@ -69,7 +88,14 @@ def test_a_route_is_the_same_however_it_is_made(steps):
     router, listener = bench.engine.router, bench.device(4, "l").connect()
     for step in steps:
         if step[0] == "route":
-            assert said(router.route(*step[1:])) == said(router._whole_route(*step[1:], may_be_wide=False))
+            whole = said(router._whole_route(*step[1:], may_be_wide=False))
+            routes, allowed = router._shared_routes.of(router.generation), router.access.may_publish
+            made, in_python = [join(routes, *step[1:], allowed) for join in JOINS]
+            assert (made is None) == (in_python is None)
+            if made is not None:
+                assert slots(made) == slots(in_python)
+                assert said(made) == said(in_python) == whole
+            assert said(router.route(*step[1:])) == whole
         elif step[0] == "subscribe":
             listener.subscribe(step[1], 0)
         elif step[0] == "unsubscribe":
@@ -90,6 +116,65 @@ def test_the_third_client_of_a_topic_is_led_by_the_shared_route(monkeypatch):
     with pytest.raises(AssertionError, match="not callable"):  # it has not been met by this rule: its part is not known
         devices[3].publish("p/x/1", b"x", 1, 4)
     assert len(devices[2].take()) == 4
+
+
+def shared_by_two():
+    """The shared routes of a router that two clients have taught, and the publisher of one of them."""
+    bench = Harness(MAPPING)
+    devices = [bench.device(4, f"c{number}").connect() for number in range(2)]
+    for device in devices:
+        device.publish("p/x/1", b"x", 1, 1)
+    router = bench.engine.router
+    return router._shared_routes.of(router.generation), devices[0].connection.publisher
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_who_may_not_publish_there_gets_no_shared_route(join):
+    routes, publisher = shared_by_two()
+    asked = []
+
+    def answer(*who):
+        asked.append(who)
+        return len(asked) > 1
+
+    assert join(routes, publisher, b"p/x/1", 2, answer) is None
+    assert join(routes, publisher, b"p/x/1", 2, answer).publisher is publisher
+    assert asked == [(publisher.listener, publisher.client_id, publisher.user, "p/x/1")] * 2
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_a_client_whose_part_is_not_known_gets_no_shared_route(join):
+    routes, publisher = shared_by_two()
+    assert join(routes, publisher._replace(client_id="new"), b"p/x/1", 2, lambda *_: True) is None
+    assert join(routes, publisher, b"p/x/2", 2, lambda *_: True) is None
+    assert join(routes, publisher, b"p/x/1", 3, lambda *_: True) is None
+    assert join(routes, publisher._replace(user="alice"), b"p/x/1", 2, lambda *_: True) is None
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_a_defect_of_the_access_list_is_told(join):
+    routes, publisher = shared_by_two()
+    with pytest.raises(ZeroDivisionError):
+        join(routes, publisher, b"p/x/1", 2, lambda *_: 1 // 0)
+
+
+@pytest.mark.skipif(JOINS[0] is JOINS[1], reason="not compiled here")
+def test_what_is_no_shared_route_is_refused_by_the_compiled_join():
+    routes, publisher = shared_by_two()
+    ((key, shared),) = [one for one in routes.items() if one[0][0] == b"p/x/1"]
+    client = next(iter(shared.clients.values()))
+    name = publisher.client_id, ""
+    wrong = [
+        (1, 2, 3), shared[:2], shared._replace(pattern=None), shared._replace(clients=[]), shared._replace(front="x"),
+        shared._replace(clients={name: ()}), shared._replace(clients={name: client._replace(before=None)}),
+        shared._replace(clients={name: client._replace(length=None)}),
+    ]  # fmt: skip
+    for one in wrong:
+        with pytest.raises(TypeError):
+            shared_routes.join({key: one}, publisher, b"p/x/1", 2, lambda *_: True)
+    for arguments in [(), (routes, (), b"", 2, None), ([], publisher, b"", 2, None)]:
+        with pytest.raises(TypeError):
+            shared_routes.join(*arguments)
 
 
 def test_topics_without_end_fill_no_memory(monkeypatch):

@@ -19,6 +19,7 @@
 #include "_fast_publish.h"
 #include "_fast_qos2.h"
 #include "_fast_answers.h"
+#include "_fast_shared.h"
 #include "../../built_from.h"
 
 BUILT_FROM_THIS_FILE;
@@ -316,6 +317,7 @@ static PyMethodDef methods[] = {
     {"pair", (PyCFunction)(void (*)(void))pair, METH_FASTCALL, pair_doc},
     {"ordinary", ordinary, METH_O, ordinary_doc},
     {"committed", committed, METH_O, committed_doc},
+    {"join", (PyCFunction)(void (*)(void))join, METH_FASTCALL, join_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -335,7 +337,7 @@ PyMODINIT_FUNC PyInit__fast(void)
     if (check_sources() < 0) return NULL;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if ((*names[i].where = PyUnicode_InternFromString(names[i].name)) == NULL) return NULL;
-    if ((escaped_names = PyDict_New()) == NULL) return NULL;
+    if ((escaped_names = PyDict_New()) == NULL || (no_user = PyUnicode_New(0, 0)) == NULL) return NULL;
     PyObject *made = PyModule_Create(&module);
     if (made != NULL && add_topic_cache_type(made) < 0) Py_CLEAR(made);
     return made;

@@ -10,7 +10,7 @@ from gateway.bridge.syncpoint import why_within
 from gateway.bridge.trace import NewSpan
 from gateway.broker.columns import Columns
 from gateway.broker.publish.route import UNROUTED, FastPath, Receiver, Route, Shared
-from gateway.broker.publish.shared_routes import SharedRoutes, route_from_shared
+from gateway.broker.publish.shared_routes import SharedRoutes, join
 from gateway.mq import mqmd
 from gateway.mqtt import reasons
 from gateway.mqtt.topics import SHARE_PREFIX, split_shared, topic_name_error
@@ -86,18 +86,13 @@ class Router:
     def route(self, publisher: Publisher, wire_topic: bytes, first: int, *, may_be_wide: bool = False) -> Route:
         """The route of one topic for one client; `first` holds the QoS and RETAIN bits."""
         route = self._whole_route(publisher, wire_topic, first, may_be_wide=may_be_wide)
-        self._shared_routes.keep(publisher, route, self.table, self.generation)
+        self._shared_routes.keep(publisher, route, self.table, self)
         return route
 
     def shared_route(self, publisher: Publisher, wire_topic: bytes, first: int) -> Route | None:
         """The same, made of what the routes of other clients to this topic have in common, if that is known."""
-        shared = self._shared_routes.find(publisher, wire_topic, first, self.generation)
-        if shared is None:
-            return None
-        listener, client_id, user, _ = publisher
-        if not self.access.may_publish(listener, client_id, user, shared.topic):
-            return None
-        return route_from_shared(shared, publisher, wire_topic, first, self)
+        routes = self._shared_routes.of(self.generation)
+        return join(routes, publisher, wire_topic, first, self.access.may_publish)
 
     def _may_publish(self, publisher: Publisher, topic: str) -> bool:
         return self.access.may_publish(publisher.listener, publisher.client_id, publisher.user, topic)

@@ -1,5 +1,6 @@
 """The part of a route that depends on the topic alone, shared by all clients: the route of a client that is new to the
-topic then costs a look into the access list and a join, not the whole way through rules and templates. Pure.
+topic then costs a look into the access list and a join, not the whole way through rules and templates; compiled where
+there was a compiler at installation. Pure.
 
 Only the usual case is shared: one rule that looks at nothing but the topic, the flags and the listener, whose message
 is a topic's part and a client's part, and no subscriber. Everything else is computed for each client.
@@ -7,13 +8,12 @@ is a topic's part and a client's part, and no subscriber. Everything else is com
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.bridge.assembly import NO_TAILS
-from gateway.bridge.stencil import Stencil, stencil_of
-from gateway.broker.columns import Columns
+from gateway.bridge.stencil import ClientPart, stencil_of
 from gateway.broker.publish.route import FastPath, Route
-from gateway.ports.failure_policy import Policy
 from gateway.routing.table import Table
 from gateway.session.connection import Publisher
 
@@ -26,23 +26,20 @@ MAX_SHARED_ROUTES, MAX_TOPIC = 8192, 256
 
 Key = tuple[bytes, int, str, bool]
 """Topic, QoS and RETAIN bits, listener, and whether there is a user name."""
+MayPublish = Callable[[str, str, "str | None", str], bool]
+"""Whether who comes through this listener as this client and user may publish to this topic."""
 
 
 class SharedRoute(NamedTuple):
     """What routes to one topic have in common, whoever publishes."""
 
-    topic: str
-    stencil: Stencil
+    pattern: Route
+    """Such a route without a publisher and a head. It is valid while its `changes` say its `version`: no subscription
+    that could match has been made or ended."""
+    clients: dict[tuple[str, str], ClientPart]
+    """The clients' parts of the message."""
     front: bytes
     """The topic's part of the headers."""
-    policies: tuple[Policy, ...]
-    columns: Columns
-    queue: str
-    fast_path: FastPath
-    changes: list[int]
-    elsewhere: tuple[str, ...]
-    version: int
-    """Valid while `changes` says the same: no subscription that could match has been made or ended."""
 
 
 class SharedRoutes:
@@ -52,32 +49,29 @@ class SharedRoutes:
         self._routes: dict[Key, SharedRoute] = {}
         self._generation = -1
 
-    def find(self, publisher: Publisher, wire_topic: bytes, first: int, generation: int) -> SharedRoute | None:
-        """The shared route of a topic, if there is one that is still valid."""
+    def of(self, generation: int) -> dict[Key, SharedRoute]:
+        """The shared routes of this generation; those of another one are void."""
         if generation != self._generation:
             self._forget(generation)
-        shared = self._routes.get((wire_topic, first, publisher.listener, bool(publisher.user)))
-        valid = shared is not None and shared.version == shared.changes[0]
-        return shared if valid else None
+        return self._routes
 
     def _forget(self, generation: int) -> None:
-        """Those of another generation are void."""
         self._routes.clear()
         self._generation = generation
 
-    def keep(self, publisher: Publisher, route: Route, table: Table, generation: int) -> None:
+    def keep(self, publisher: Publisher, route: Route, table: Table, router: Router) -> None:
         """Keep the part of a new route that other clients share, if it has one."""
         if route.fast_path not in {FastPath.DIRECT, FastPath.STAGED} or len(route.wire_topic) > MAX_TOPIC:
             return
-        shared = _shared_part(route, table)
+        shared = _shared_part(route, table, router)
         if shared is None:
             return
-        if generation != self._generation or len(self._routes) >= MAX_SHARED_ROUTES:
-            self._forget(generation)
+        if router.generation != self._generation or len(self._routes) >= MAX_SHARED_ROUTES:
+            self._forget(router.generation)
         self._routes[route.wire_topic, route.first, publisher.listener, bool(publisher.user)] = shared
 
 
-def _shared_part(route: Route, table: Table) -> SharedRoute | None:
+def _shared_part(route: Route, table: Table, router: Router) -> SharedRoute | None:
     plan = route.plan
     if plan is None or table.asks_who(route.topic):
         return None
@@ -86,27 +80,49 @@ def _shared_part(route: Route, table: Table) -> SharedRoute | None:
     front = None if stencil is None else stencil.front_of(only.origin, route.head)
     if stencil is None or front is None:
         return None
-    return SharedRoute(
-        route.topic, stencil, front, route.policies, route.columns, route.queue, route.fast_path, route.changes,
-        route.elsewhere, route.version,
-    )  # fmt: skip
+    pattern = _copy_of(route)
+    pattern.router, pattern.rule, pattern.tails = router, route.policies[0].rule, NO_TAILS
+    pattern.form, pattern.linked, pattern.otherwise = False, (), None
+    return SharedRoute(pattern, stencil.clients, front)
 
 
-def route_from_shared(
-    shared: SharedRoute, publisher: Publisher, wire_topic: bytes, first: int, router: Router
+def _copy_of(route: Route) -> Route:
+    """What routes to one topic have in common; what is not set here is as in every new route."""
+    copy = _NEW(Route)
+    copy.topic, copy.wire_topic, copy.first = route.topic, route.wire_topic, route.first
+    copy.router, copy.policies, copy.rule, copy.tails = route.router, route.policies, route.rule, route.tails
+    copy.columns, copy.queue, copy.fast_path = route.columns, route.queue, route.fast_path
+    copy.changes, copy.elsewhere, copy.version = route.changes, route.elsewhere, route.version
+    copy.form, copy.linked, copy.otherwise = route.form, route.linked, route.otherwise
+    return copy
+
+
+def join_in_python(
+    routes: dict[Key, SharedRoute], publisher: Publisher, wire_topic: bytes, first: int, may_publish: MayPublish, /
 ) -> Route | None:
-    """The route of another client; None if the client's part of the message is not known yet."""
-    client = shared.stencil.clients.get((publisher.client_id, publisher.user or ""))
+    """The route of a client of a shared one. None: there is none that is valid, the client may not publish there, or
+    its part of the message is not known yet."""
+    listener, client_id, user, _ = publisher
+    shared = routes.get((wire_topic, first, listener, bool(user)))
+    if shared is None:
+        return None
+    pattern, clients, front = shared
+    if pattern.version != pattern.changes[0] or not may_publish(listener, client_id, user, pattern.topic):
+        return None
+    client = clients.get((client_id, user or ""))
     if client is None:
         return None
-    route = _NEW(Route)  # what is not set here is as in every new route
-    route.topic, route.wire_topic, route.first = shared.topic, wire_topic, first
-    route.router, route.publisher = router, publisher
-    route.policies, route.rule = shared.policies, shared.policies[0].rule
-    route.columns, route.queue, route.fast_path = shared.columns, shared.queue, shared.fast_path
-    route.changes, route.elsewhere, route.version = shared.changes, shared.elsewhere, shared.version
-    front = shared.front
-    route.head = client.head(front)
-    route.tails = client.tails if front else NO_TAILS
-    route.form, route.linked, route.otherwise = False, (), None
+    route = _copy_of(pattern)
+    route.publisher, route.head = publisher, client.head(front)
+    if front:
+        route.tails = client.tails
     return route
+
+
+join = join_in_python
+try:
+    import gateway.broker.publish._fast as compiled_join
+except ModuleNotFoundError:
+    pass
+else:
+    join = compiled_join.join

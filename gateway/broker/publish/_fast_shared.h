@@ -1,0 +1,133 @@
+/*
+ * The route of a client that is new to a topic, made of what all routes to the topic have in common: see
+ * shared_routes.py, which does the same in Python.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <string.h>
+
+#include "../../built_from.h"
+
+BUILT_FROM_THIS_FILE;
+
+enum { PUBLISHER_PARTS = 4, SHARED_PARTS = 3, CLIENT_PARTS = 5 }; /* of a Publisher, a SharedRoute, a ClientPart */
+enum { BEFORE_LENGTH = 12 }; /* bytes of an MQRFH2 up to and with StrucLength */
+
+static PyObject *no_user; /* an empty text */
+
+static int is_tuple_of(PyObject *object, Py_ssize_t parts) { return PyTuple_Check(object) && PyTuple_GET_SIZE(object) == parts; }
+
+/* A copy of a route, which has slots and nothing else: a new reference. */
+static PyObject *copy_of_route(PyObject *route)
+{
+    PyTypeObject *type = classes_of[A_ROUTE];
+    if (!is_a(route, A_ROUTE) || type->tp_dictoffset != 0 || type->tp_weaklistoffset != 0 || type->tp_itemsize != 0) {
+        PyErr_SetString(PyExc_TypeError, "what is shared is a route, which has slots");
+        return NULL;
+    }
+    PyObject *copy = PyType_GenericAlloc(type, 0);
+    if (copy == NULL) return NULL;
+    for (Py_ssize_t at = (Py_ssize_t)sizeof(PyObject); at < type->tp_basicsize; at += (Py_ssize_t)sizeof(PyObject *))
+        *(PyObject **)((char *)copy + at) = Py_XNewRef(*(PyObject **)((char *)route + at));
+    return copy;
+}
+
+/* The head of a client's messages on a topic with this front: a new reference. */
+static PyObject *head_of_client(PyObject *client, PyObject *front)
+{
+    PyObject *before = PyTuple_GET_ITEM(client, 0), *alone = PyTuple_GET_ITEM(client, 1), *folder = PyTuple_GET_ITEM(client, 2);
+    if (!PyBytes_CheckExact(before) || !PyBytes_CheckExact(alone) || !PyBytes_CheckExact(folder) || !PyLong_Check(PyTuple_GET_ITEM(client, 4))) {
+        PyErr_SetString(PyExc_TypeError, "a client's part of a message is bytes, and a length");
+        return NULL;
+    }
+    Py_ssize_t fronts = PyBytes_GET_SIZE(front), begins = PyBytes_GET_SIZE(before), ends = PyBytes_GET_SIZE(folder);
+    if (fronts == 0) return Py_NewRef(alone);
+    uint32_t size = (uint32_t)(BEFORE_LENGTH + fronts + as_long(PyTuple_GET_ITEM(client, 4)));
+    PyObject *head = PyBytes_FromStringAndSize(NULL, begins + 4 + fronts + ends);
+    if (head == NULL) return NULL;
+    unsigned char *to = (unsigned char *)PyBytes_AS_STRING(head);
+    memcpy(to, PyBytes_AS_STRING(before), (size_t)begins);
+    to += begins;
+    for (int i = 0; i < 4; i++) *to++ = (unsigned char)(size >> 8 * i);
+    memcpy(to, PyBytes_AS_STRING(front), (size_t)fronts);
+    memcpy(to + fronts, PyBytes_AS_STRING(folder), (size_t)ends);
+    return head;
+}
+
+/* The shared route of a topic: a new reference. NULL: there is none that is valid, or an error is set. */
+static PyObject *valid_shared(PyObject *routes, PyObject *topic, PyObject *first, PyObject *listener, int has_user)
+{
+    PyObject *key = PyTuple_Pack(4, topic, first, listener, has_user ? Py_True : Py_False);
+    PyObject *shared = key != NULL ? Py_XNewRef(PyDict_GetItemWithError(routes, key)) : NULL;
+    Py_XDECREF(key);
+    if (shared == NULL) return NULL;
+    if (!is_tuple_of(shared, SHARED_PARTS) || !PyDict_Check(PyTuple_GET_ITEM(shared, 1)) || !PyBytes_CheckExact(PyTuple_GET_ITEM(shared, 2))) {
+        PyErr_SetString(PyExc_TypeError, "a shared route is a route, a dict and bytes");
+        Py_DECREF(shared);
+        return NULL;
+    }
+    long path = fast_path_of(PyTuple_GET_ITEM(shared, 0));
+    if (path < 0 || path == STALE) Py_CLEAR(shared);
+    return shared;
+}
+
+/* Whether a client may publish to a topic; -1: an error is set. */
+static int is_allowed(PyObject *may_publish, PyObject *listener, PyObject *client_id, PyObject *user, PyObject *topic)
+{
+    PyObject *arguments[] = {listener, client_id, user, topic};
+    PyObject *said = topic == NULL ? NULL : PyObject_Vectorcall(may_publish, arguments, 4, NULL);
+    int yes = said == NULL ? -1 : PyObject_IsTrue(said);
+    Py_XDECREF(said);
+    return yes;
+}
+
+/* A client's part of the message: a new reference. NULL: it is not known, or an error is set. */
+static PyObject *part_of_client(PyObject *clients, PyObject *client_id, PyObject *user)
+{
+    PyObject *key = PyTuple_Pack(2, client_id, user);
+    PyObject *client = key != NULL ? Py_XNewRef(PyDict_GetItemWithError(clients, key)) : NULL;
+    Py_XDECREF(key);
+    if (client != NULL && !is_tuple_of(client, CLIENT_PARTS)) {
+        PyErr_SetString(PyExc_TypeError, "a client's part of a message has five parts");
+        Py_CLEAR(client);
+    }
+    return client;
+}
+
+/* The pattern as the route of a client: a new reference. */
+static PyObject *route_of_client(PyObject *shared, PyObject *client, PyObject *publisher)
+{
+    PyObject *front = PyTuple_GET_ITEM(shared, 2), *head = head_of_client(client, front);
+    PyObject *route = head != NULL ? copy_of_route(PyTuple_GET_ITEM(shared, 0)) : NULL;
+    if (route == NULL) {
+        Py_XDECREF(head);
+        return NULL;
+    }
+    Py_XSETREF(*place(route, HEAD), head);
+    Py_XSETREF(*place(route, PUBLISHER), Py_NewRef(publisher));
+    if (PyBytes_GET_SIZE(front) != 0) Py_XSETREF(*place(route, TAILS), Py_NewRef(PyTuple_GET_ITEM(client, 3)));
+    return route;
+}
+
+PyDoc_STRVAR(join_doc,
+"join(routes, publisher, wire_topic, first, may_publish) -> Route or None\n\n"
+"The route of a client of a shared one. None: there is none that is valid, the client may not publish there, or its part\n"
+"of the message is not known yet.");
+
+static PyObject *join(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
+{
+    if (classes_of[A_ROUTE] == NULL || nargs != 5 || !PyDict_CheckExact(args[0]) || !is_tuple_of(args[1], PUBLISHER_PARTS)) {
+        PyErr_SetString(PyExc_TypeError, "join(dict, publisher, bytes, int, callable)");
+        return NULL;
+    }
+    PyObject *listener = PyTuple_GET_ITEM(args[1], 0), *client_id = PyTuple_GET_ITEM(args[1], 1), *user = PyTuple_GET_ITEM(args[1], 2);
+    int has_user = PyObject_IsTrue(user);
+    PyObject *shared = has_user < 0 ? NULL : valid_shared(args[0], args[2], args[3], listener, has_user), *client = NULL, *route = NULL;
+    if (shared != NULL && is_allowed(args[4], listener, client_id, user, field(PyTuple_GET_ITEM(shared, 0), TOPIC)) == 1)
+        client = part_of_client(PyTuple_GET_ITEM(shared, 1), client_id, has_user ? user : no_user);
+    if (client != NULL) route = route_of_client(shared, client, args[1]);
+    Py_XDECREF(client);
+    Py_XDECREF(shared);
+    if (route == NULL && !PyErr_Occurred()) Py_RETURN_NONE;
+    return route;
+}
