@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
+import select
 import signal
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +61,39 @@ def test_a_session_goes_with_its_device(fleet: Fleet) -> None:
     until(lambda: not fleet.bodies("MQGATE.OUT"))
 
 
+CLOSED = 0xFF
+"""Not told anything: a connection that is taken over before its CONNACK."""
+
+
+def at_once(fleet: Fleet, client_id: str, *, stays: bool) -> None:
+    """Two CONNECTs at each gateway in the same moment, with one identifier: one of them stays."""
+    sockets = [socket.create_connection(("127.0.0.1", one.port), 5) for one in fleet.gateways * 2]
+    random.shuffle(sockets)
+    connect = client.connect(5, client_id, clean_start=not stays)
+    connect.properties = {0x11: 3600} if stays else {}
+    for one in sockets:
+        one.sendall(client.encode_connect(connect))
+    readers = {one: client.server_reader(5) for one in sockets}
+    alive = set(sockets)
+    told = dict.fromkeys(sockets, CLOSED)
+    end = time.monotonic() + 40
+    while len(alive) > 1 or any(told[one] for one in alive):
+        assert alive, [hex(reason) for reason in told.values()]
+        assert time.monotonic() < end, f"{len(alive)} of {len(told)} wait: {[hex(told[one]) for one in alive]}"
+        for one in select.select(list(alive), [], [], 0.2)[0]:
+            data = one.recv(65536)
+            for packet in readers[one].feed(data):
+                told[one] = packet[1].reason
+            if not data:
+                alive.remove(one)
+    assert {reason for one, reason in told.items() if one not in alive} <= {0x8E, 0x89, CLOSED}
+    (stayed,) = alive
+    stayed.sendall(client.encode_pingreq())
+    assert stayed.recv(10) == writer.PINGRESP_BYTES
+    for one in sockets:
+        one.close()
+
+
 def test_a_client_is_at_one_gateway_at_a_time(fleet: Fleet) -> None:
     """Sessions that nobody stores, too; and the will of the one that is replaced is published."""
     first, second = fleet.start(), fleet.start()
@@ -69,6 +106,9 @@ def test_a_client_is_at_one_gateway_at_a_time(fleet: Fleet) -> None:
     again = Talker(first.port, "same")
     assert there.next(p.DISCONNECT)[1].reason == 0x8E
     assert again.publish("up/here") == 0
+    fleet.start()
+    for number in range(200 if "MQGATE_LONG" in os.environ else 5):
+        at_once(fleet, f"rush-{number // 4}", stays=number % 2 == 0)
 
 
 def named(gateway: RunningGateway, user: str, *, stays: bool = False) -> tuple[Device, int]:

@@ -2,7 +2,9 @@
 
 Two gateways may ask for the same session at the same time. Who is asked first gives it, and the other one must not
 conclude that there is none: so a gateway whose own questions have not been answered yet does not say that it has
-nothing. Of two that wait for each other the one with the smaller name goes on, and the other refuses its client.
+nothing. Of two that wait for each other the one with the smaller name goes on, and the other gives way: it refuses its
+client when all have answered and nobody has given it the session. Not before: whoever gives it the session meanwhile
+closes a connection for it, and that client would be refused as well.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Callable, Collection
 from enum import Enum, auto
 from typing import Any
 
-from gateway.broker.sessions.connack import ANOTHERS, Connacks
+from gateway.broker.sessions.connack import ANOTHERS, Connacks, Refusal
 from gateway.mqtt import reasons
 from gateway.ports.ownership import Message
 from gateway.session.connection import AUTHENTICATING
@@ -25,11 +27,15 @@ _ELSEWHERE = reasons.SERVER_BUSY, "the same client connected to another gateway"
 class Claim:
     """A CONNECT that waits, or whose client has gone while other gateways have still to answer."""
 
-    __slots__ = ("number", "unanswered", "waiter")
+    __slots__ = ("number", "preferred", "refusal", "unanswered", "waiter")
 
     def __init__(self, waiter: Waiter, number: int) -> None:
         self.waiter = waiter
         self.number = number
+        self.refusal: Refusal | None = None
+        """Why its client is refused unless somebody gives it the session."""
+        self.preferred = False
+        """Another gateway has closed a connection for it: it goes on, whoever else connects."""
         self.unanswered: set[str] = set()
         """Gateways that have not answered."""
 
@@ -106,16 +112,19 @@ class Claims:
         """One has answered. True: nobody has its session, and the client may go on."""
         client_id, kind = message["client"], message["kind"]
         claim = self._claims.get(client_id)
+        if claim is not None and message.get("closed"):
+            claim.preferred = True
         if claim is None or claim.number != message["number"]:
             return False
         if kind != "none":  # the same client is connecting there too, or has a session of another user there
-            self._refuse(claim, *(ANOTHERS if kind == "anothers" else _THERE))
+            claim.refusal = ANOTHERS if kind == "anothers" else claim.refusal or _THERE
         claim.unanswered.discard(message["from"])
         if claim.unanswered:
             return False
-        if not claim.waits:
-            del self._claims[client_id]
-        return claim.waits
+        if claim.waits and (claim.preferred or claim.refusal is None):
+            return True
+        self._give_up(client_id, claim)
+        return False
 
     def given(self, message: Message) -> None:
         """One has given it the session."""
@@ -145,10 +154,10 @@ class Claims:
             return Standing.NOTHING
         if self.instance < sender and (claim.waits or claim.unanswered):
             return Standing.GOES_ON
-        self._refuse(claim, *_ELSEWHERE)
+        claim.refusal = claim.refusal or _ELSEWHERE
         if claim.unanswered:
             return Standing.UNKNOWN
-        del self._claims[client_id]
+        self._give_up(client_id, claim)
         return Standing.NOTHING
 
     def ask_again(self, is_here: Callable[[str], bool]) -> list[str]:
@@ -160,9 +169,15 @@ class Claims:
                 ready.append(client_id)
             else:
                 self._number += 1
-                claim.number = self._number
+                claim.number, claim.refusal = self._number, None
                 self.ask(client_id)
         return ready
+
+    def _give_up(self, client_id: str, claim: Claim) -> None:
+        """All have answered, and its session goes to another gateway, or its client has left."""
+        del self._claims[client_id]
+        if claim.refusal is not None:
+            self._refuse(claim, *claim.refusal)
 
     def _refuse(self, claim: Claim, reason: int, text: str) -> None:
         connection = claim.waiter.connection

@@ -281,23 +281,25 @@ class Ownership:
         client_id, sender = message["client"], message["from"]
         session = self.context.sessions.get(client_id)
         anothers = self._is_anothers(session, message)
-        if session is not None and not self._busy and not anothers:
+        earlier = any(one["client"] == client_id for one in self._deferred)  # who asked first is given it first
+        if session is not None and not self._busy and not anothers and not earlier:
             if session.unconfirmed:
                 session.expiry = 0  # its client has not been told of it
             if session.connection is not None and not session.expiry:
                 self.endings.take_over(session.connection)  # and so it ends
+                message["closed"] = True
         reading = client_id in self._receiving or session in self.context.sessions.ending
         reading = reading or (session is not None and self.moves.is_unsettled(session))
-        earlier = any(one["client"] == client_id for one in self._deferred)  # who asked first is answered first
-        if self._busy or earlier or reading or (session is not None and self._releases(session)):
+        late = session is not None and (earlier or self._releases(session))
+        if self._busy or reading or late:
             self._defer(message)
             return
         standing = Standing.NOTHING
         if session is None:
             standing = self.claims.standing(client_id, sender)
-            if standing is Standing.UNKNOWN:
-                self._defer(message)
-                return
+        if standing is Standing.UNKNOWN or (earlier and standing is Standing.NOTHING):
+            self._defer(message)
+            return
         self.owners.reached("asked")
         answer = {"kind": "none", "client": client_id, "number": message["number"]}
         if anothers:
@@ -306,8 +308,11 @@ class Ownership:
             answer["kind"] = "wait"
         elif session is not None:
             stays = self.moves.stays_of(session)
+            message["closed"] = message.get("closed", False) or session.connection is not None
             if self._give(session, sender):
                 answer |= {"kind": "yours", "stays": stays, "given_at": self.to_others.number}
+        if message.get("closed") and answer["kind"] == "none":
+            answer["closed"] = True  # that client has nothing to take over but the place of one that was connected
         self._write(sender, answer)
         self.owners.reached("answered")
 
