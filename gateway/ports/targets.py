@@ -42,6 +42,9 @@ class Taker(Protocol):
     def lost(self, why: str) -> None:
         """The queue cannot be consumed for now. A unit of work that is open is still to be concluded."""
 
+    def failed(self, error: Exception) -> None:
+        """Its thread has met a defect: as if the connection were lost; `lost` follows."""
+
 
 class Intake(Protocol):
     """A queue of a target at work. Whatever fails ends with `Taker.opened`: nothing is got then, and what had been got

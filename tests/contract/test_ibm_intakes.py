@@ -38,6 +38,7 @@ class Taker:
         self.opens = self.commits = self.working = 0
         self.alive: bool | None = None
         self.whys: list[str] = []
+        self.errors: list[Exception] = []
         new_id = MessageIds(0.0, b"take")
         self.intake = IbmIntake(load("ibmmq"), SETTINGS, self.scheduler, new_id, origin, self, Backoff(0.05, 0.1))
         self.intake.start()
@@ -62,6 +63,9 @@ class Taker:
 
     def lost(self, why: str) -> None:
         self.whys.append(why)
+
+    def failed(self, error: Exception) -> None:
+        self.errors.append(error)
 
     def until(self, condition: Callable[[], object], seconds: float = 60) -> None:
         end = time.monotonic() + seconds
@@ -161,6 +165,22 @@ def test_a_back_out_queue_that_refuses_is_tried_until_it_takes_the_message(
     taker.until(lambda: taker.commits)
     taker.end()
     assert on(queue_manager, "NOT.YET") == [b"1"]
+
+
+def test_a_defect_in_its_thread_is_told_and_what_was_got_comes_again(
+    queue_manager: EmbeddedQueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(b"1")
+    monkeypatch.setattr(intakes, "_AGAIN_SECONDS", 0.05)
+    taker = Taker(Origin("APP.Q"))
+    taker.until(lambda: taker.messages)
+    taker.intake.commit((None,))  # type: ignore[arg-type] -- no token and queue
+    taker.until(lambda: taker.opens == 2 and taker.messages)
+    assert isinstance(taker.errors[0], TypeError)
+    assert len(taker.errors) == 1
+    assert "a defect" in taker.whys[0]
+    assert taker.bodies == [b"1"]
+    taker.end()
 
 
 def test_publications_of_a_durable_subscription(queue_manager: EmbeddedQueueManager) -> None:

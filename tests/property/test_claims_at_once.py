@@ -106,7 +106,7 @@ def play(version: int, taken: Steps) -> None:
     rush.check()
 
 
-FEW = settings(max_examples=3000 if LONG else 60, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=1000 if LONG else 60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 THREE = [("connect", 0), ("connect", 1), ("connect", 2)]

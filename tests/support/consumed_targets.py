@@ -123,6 +123,7 @@ class FarIntake:
         self.got, self.handed_over = free, True
         self.queue.locked.update(free)
         found = [Stored(at, *self.queue.rows[number]) for at, number in enumerate(free)]
+        self.told.append(self.taker.works)
         self.told.append(partial(self.taker.got, found))
         return True
 

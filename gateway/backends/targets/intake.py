@@ -204,6 +204,7 @@ class IbmIntake:
                 self._closing.wait(delay if _connects_again(error) else _AGAIN_SECONDS)
                 attempt += 1
             except Exception as error:  # noqa: BLE001 -- a defect: what is got comes again, and others go on
+                self._tell(partial(self._taker.failed, error))
                 self._lose(f"a defect: {error!r}", life)
                 self._closing.wait(_AGAIN_SECONDS)
 
@@ -261,7 +262,7 @@ class IbmIntake:
                 return
 
     def _back_out(self, life: _Life) -> None:
-        life.handed_over = False
+        life.handed_over = life.works = False
         life.connection.session.back()
         life.messages = []
         self._tell(partial(self._taker.opened, life.backout()))

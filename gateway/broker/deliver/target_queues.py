@@ -9,6 +9,8 @@ That needs the marker to be seen. A gateway which has lost its messages may stil
 So before anything is got on a new connection, and before a message is dealt with that was got before and backed out,
 all other gateways settle: they answer when what they have dealt with is committed, and what they have got beside that
 they give out only when their unit of work turns out to be open still. Then the markers are read.
+
+What meets a defect here is as if the connection were lost: what is got goes back, after a while, and comes again.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ from gateway.ports.state_queues import MARKERS, rows_of
 from gateway.ports.targets import Intake, Origin
 from gateway.rules.mappings import OutboundRule
 
+_LONGEST = 60.0
+"""Seconds until a queue is tried again that meets defects."""
 _WAITS = "it waits until the other gateways have said what they have dealt with"
 
 if TYPE_CHECKING:
@@ -39,8 +43,8 @@ class TargetQueue(Source):
     """One queue, or the publications of one subscription, of a target."""
 
     __slots__ = (
-        "_again", "_aside", "_begun", "_doubts", "_in_batch", "_known", "_left", "_matched", "_of_queue", "_own",
-        "_pending", "_retired", "_sure", "context", "handover", "intake", "target",
+        "_again", "_aside", "_begun", "_broken", "_doubts", "_failures", "_in_batch", "_known", "_left", "_matched",
+        "_of_queue", "_own", "_pending", "_retired", "_sure", "context", "handover", "intake", "target",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +75,10 @@ class TargetQueue(Source):
         self._doubts = self._sure = 0
         """How often other gateways may have got what is pending here, and up to which of these times they have not."""
         self._retired = False
+        self._broken = False
+        """Something has met a defect: nothing is done until what is got has gone back."""
+        self._failures = 0
+        """How often in a row."""
         self._of_queue = Backout()
         self.intake: Intake | None = context.consume_at(target, origin, self)
         if self.intake is None:
@@ -86,6 +94,10 @@ class TargetQueue(Source):
 
     def opened(self, backout: Backout) -> None:
         """See `ports.targets.Taker`."""
+        self._broken = False
+        self._guarded(partial(self._begin, backout))
+
+    def _begin(self, backout: Backout) -> None:
         self._of_queue = backout
         self.use(self.rules)
         self._pending.clear()
@@ -104,6 +116,9 @@ class TargetQueue(Source):
 
     def got(self, messages: list[Stored]) -> None:
         """See `ports.targets.Taker`."""
+        self._guarded(partial(self._got, messages))
+
+    def _got(self, messages: list[Stored]) -> None:
         self._pending = {stored.token: stored for stored in messages}
         if any(self._came_before(stored) for stored in messages):
             self._look(self._deal)
@@ -112,13 +127,18 @@ class TargetQueue(Source):
 
     def verified(self, *, alive: bool) -> None:
         """See `ports.targets.Taker`."""
-        if alive:
-            self._deal()
-        else:
-            self._back_out()
+        self._guarded(self._deal if alive else self._back_out)
 
     def committed(self) -> None:
         """See `ports.targets.Taker`."""
+        self._guarded(self._committed_there)
+
+    def failed(self, error: Exception) -> None:
+        """See `ports.targets.Taker`."""
+        self.context.set_aside.keep("call", self.name, error)
+
+    def _committed_there(self) -> None:
+        self._failures = 0
         taken = self.context.batch.taken(MARKERS, self.key) if self._own else []
         taken += self._own
         for name in self._matched:
@@ -130,6 +150,27 @@ class TargetQueue(Source):
                 del self._left[marker]
                 self.context.batch.take(MARKERS, self.key, marker)
         self._own, self._matched, self._aside = [], [], []
+
+    # -- defects --
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        """Do something; if it meets a defect, start over after a while."""
+        if self._broken or self.context.set_aside.run("call", self.name, call):
+            return
+        self._broken = True
+        seconds = min(_LONGEST, PAUSE * 2**self._failures)
+        self._failures = min(self._failures + 1, 10)
+        self.lost(f"a defect, see the log and MQGATE.SET.ASIDE; it is tried again in {seconds:.0f} s")
+        self.context.scheduler.later(seconds, self._start_over)
+
+    def _start_over(self) -> None:
+        """Give back what is got: it is opened again then. What is in a batch is committed first, with its marker."""
+        if self._retired or not self._broken:
+            return
+        if self._in_batch:
+            self.context.scheduler.later(PAUSE, self._start_over)
+        else:
+            self._back_out()
 
     # -- other gateways --
 
@@ -143,23 +184,27 @@ class TargetQueue(Source):
 
     def _look(self, then: Callable[[], None]) -> None:
         """Read the markers, when all gateways have put theirs, this one included."""
-        self.context.batch.after.append(partial(self._settle_others, then))
+        self.context.batch.after.append(partial(self._guarded, partial(self._settle_others, then)))
         self.context.flush()
 
     def _settle_others(self, then: Callable[[], None]) -> None:
         self.context.problems.setdefault(self.name, _WAITS)
-        self.context.settle_others(self.key, partial(self._read, then))
+        self.context.settle_others(self.key, partial(self._guarded, partial(self._read, then)))
         self.context.flush()
 
     def _read(self, then: Callable[[], None]) -> None:
         if self._retired:
             return
         manager = self.context.queue_manager
-        self.context.ask(lambda: list(rows_of(manager, MARKERS, self.key)), partial(self._found, then))
+
+        def found(markers: list[Stored] | MQError) -> None:
+            self._guarded(partial(self._found, then, markers))
+
+        self.context.ask(lambda: list(rows_of(manager, MARKERS, self.key)), found)
 
     def _found(self, then: Callable[[], None], found: list[Stored] | MQError) -> None:
         if isinstance(found, MQError):
-            self.context.scheduler.later(PAUSE, partial(self._read, then))
+            self.context.scheduler.later(PAUSE, partial(self._guarded, partial(self._read, then)))
             return
         if self.context.problems.get(self.name) == _WAITS:
             del self.context.problems[self.name]
@@ -199,13 +244,20 @@ class TargetQueue(Source):
 
     def pump(self) -> None:
         """Deal with what is pending, as far as there is time; what it leads to goes into the open batch."""
+        if self._broken:
+            self.running = False
+        else:
+            self._guarded(self._pump)
+
+    def _pump(self) -> None:
         if not self._pending:
             self.running = False
         elif self._sure < self._doubts and self.intake is not None:
             self._sure, self.running = self._doubts, False
             self.intake.verify()
         elif self.context.remote_reads is not None:
-            self.handover.know_requests(list(self._pending.values()), self._hand_over)
+            known = list(self._pending.values())
+            self.handover.know_requests(known, lambda error: self._guarded(partial(self._hand_over, error)))
         else:
             self._hand_over(None)
 
@@ -216,6 +268,8 @@ class TargetQueue(Source):
             context.scheduler.later(PAUSE if error is not None else 0.0, self._resume_pumping)
             return
         begun, rules = context.scheduler.monotonic(), Counter[str]()
+        if context.batch.undo is not None:
+            context.batch.undo.key(context.batch.consumed, self)
         consumed = context.batch.consumed.setdefault(self, Consumed(self.key))
         for token, stored in list(self._pending.items()):
             name = name_of(stored)
@@ -239,8 +293,13 @@ class TargetQueue(Source):
 
     def _committed_here(self, consumed: Consumed, rules: Counter[str], begun: float) -> None:
         """What they led to is committed where the state is, with the marker."""
-        context, counters = self.context, self.context.counters
         self._in_batch = False
+        self._guarded(partial(self._dealt_with, consumed, rules, begun))
+        if self._broken and self._retired and self.intake is not None:
+            self.intake.close()
+
+    def _dealt_with(self, consumed: Consumed, rules: Counter[str], begun: float) -> None:
+        context, counters = self.context, self.context.counters
         self._begun.clear()
         self.stayed.clear()
         if consumed.names:
@@ -257,7 +316,7 @@ class TargetQueue(Source):
         elif self._pending:
             self._again(self)
         elif self.under_way:
-            self.over = self._conclude
+            self.over = partial(self._guarded, self._conclude)
         else:
             self._conclude()
 

@@ -14,12 +14,13 @@ from broker_harness import Harness
 from consumed_targets import FarIntake, FarQueue, FarTarget
 
 from gateway.broker.consumed import NAME, name_of
+from gateway.broker.deliver import target_queues
 from gateway.broker.targets import Targets
 from gateway.mq import mqmd
 from gateway.mqtt import packets as p
 from gateway.ports.batch import Stored
 from gateway.ports.sources import Backout
-from gateway.ports.state_queues import MARKERS, OUT
+from gateway.ports.state_queues import MARKERS, OUT, rows_of
 from gateway.routing.table import compile_mappings
 from gateway.rules.parse import parse_mappings
 
@@ -302,11 +303,87 @@ def test_the_name_of_a_message_does_not_change_on_its_way() -> None:
     assert name_of(stored) != name_of(stored._replace(md=mqmd.with_msg_id(MD, b"n" * 24)))
 
 
-@pytest.mark.parametrize("seed", range(1000 if os.environ.get("MQGATE_LONG") else 40))
-def test_each_message_comes_once_whatever_happens(seed: int) -> None:
+class Flaw:
+    """A defect that is met so many times more, for the first time after so many calls."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.times = self.after = 0
+        monkeypatch.setattr(target_queues, "name_of", self.name_of)
+        monkeypatch.setattr(target_queues, "rows_of", self.rows_of)
+
+    def _met(self) -> None:
+        if self.times and self.after:
+            self.after -= 1
+        elif self.times:
+            self.times -= 1
+            raise ZeroDivisionError("a flaw")
+
+    def name_of(self, stored: Stored) -> bytes:
+        self._met()
+        return name_of(stored)
+
+    def rows_of(self, *asked: Any) -> Any:
+        self._met()
+        return rows_of(*asked)
+
+
+def test_a_defect_costs_a_while_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second time it waits for longer."""
+    flaw = Flaw(monkeypatch)
+    bench = Bench()
+    bench.defects = []
+    reader = Reader(bench)
+    bench.run()
+    flaw.times = 2
+    bench.put(b"1", b"2")
+    bench.run()
+    problems = bench.engine.context.problems
+    assert "a defect" in problems["queue COMMANDS at QM2"]
+    assert [(one.whom, repr(one.error)) for one in bench.defects] == [
+        ("queue COMMANDS at QM2", "ZeroDivisionError('a flaw')")
+    ]
+    assert bench.engine.counters.set_aside["call", "ok"] == 1
+    bench.advance(1.25)
+    bench.run()
+    assert len(bench.defects) == 2
+    bench.advance(1.25)
+    bench.run()
+    assert not reader.read()
+    bench.advance(1)
+    bench.run()
+    assert reader.read() == [b"1", b"2"]
+    assert not bench.there.rows
+    assert "queue COMMANDS at QM2" not in problems
+    bench.put(b"3")
+    bench.run()
+    assert reader.read() == [b"1", b"2", b"3"]
+    assert len(bench.defects) == 2
+
+
+def test_a_rule_that_goes_after_a_defect_gives_back_what_was_got(monkeypatch: pytest.MonkeyPatch) -> None:
+    flaw = Flaw(monkeypatch)
+    bench = Bench()
+    bench.defects = []
+    bench.run()
+    flaw.times = 1
+    bench.put(b"1")
+    bench.run()
+    bench.consumers.use(compile_mappings(parse_mappings([("none.yaml", "version: 1\n")])))
+    bench.advance(5)
+    bench.run()
+    assert bench.intake.closed
+    assert bench.there.bodies == [b"1"]
+    assert not bench.there.locked
+
+
+@pytest.mark.parametrize("flaws", [False, True], ids=["", "with defects"])
+@pytest.mark.parametrize("seed", range(1000 if os.environ.get("MQGATE_LONG") else 20))
+def test_each_message_comes_once_whatever_happens(monkeypatch: pytest.MonkeyPatch, seed: int, *, flaws: bool) -> None:
     """Random steps of the target's thread, of commits here and there, lost connections and kills, and counting."""
     random = Random(seed)
+    flaw = Flaw(monkeypatch)
     bench = Bench(most=random.choice([1, 2, 5, 200]))
+    bench.defects = [] if flaws else None
     reader = Reader(bench)
     bench.queues.automatic = False
     sent: list[bytes] = []
@@ -326,7 +403,10 @@ def test_each_message_comes_once_whatever_happens(seed: int) -> None:
     steps += 3 * [bench.step, bench.hear]
     steps += [lambda: bench.intake.lose(committed=random.random() < 0.5), lambda: bench.advance(0.5)]
     for _ in range(120):
+        if flaws and random.random() < 0.05:
+            flaw.times, flaw.after = 1, random.randrange(4)
         kill() if random.random() < 0.03 else random.choice(steps)()
+    flaw.times = 0
     bench.queues.automatic = True
     for _ in range(4):
         bench.run()
