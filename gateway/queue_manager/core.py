@@ -426,6 +426,8 @@ class Core:
             arrived[puts.queue] = arrived.get(puts.queue, 0) + len(puts.heads)
             if puts.expiries is not None:
                 self._note_expiry(puts.queue, puts.expiries)
+        for one in unit.replaced:
+            arrived[one.queue] = arrived.get(one.queue, 0) + len(one.keys)
         for moves in unit.moves:
             source = queues.get(moves.queue)
             if source is not None:
@@ -442,12 +444,12 @@ class Core:
                 queue.taken(takes.tokens)
                 queue.gets += len(takes.tokens)
                 queue.last_get = now
-        for (name, _, rank), first, _ in unit.replaced:
-            queue = queues.get(name)
+        for one in unit.replaced:
+            queue = queues.get(one.queue)
             if queue is not None:
                 if queue.locked or queue.marked:
-                    queue.taken((rank << NUMBER_BITS | first,))
-                queue.gets += 1
+                    queue.taken([one.rank << NUMBER_BITS | number for number in one.numbers])
+                queue.gets += len(one.numbers)
                 queue.last_get = now
 
     def _note_arrivals(self, arrived: dict[str, int], unit: StoreUnit) -> None:

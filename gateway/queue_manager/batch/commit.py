@@ -216,7 +216,7 @@ class Committer:
                 if not maintained:
                     self._maintain()
                 return
-            if not (batch.unit.puts or batch.unit):  # all of it was refused
+            if not batch.unit:  # all of it was refused
                 self._tell(batch, None)
             elif called or (self.slow and not self._on_trial()):
                 self._hand_over(batch)
@@ -277,7 +277,7 @@ class Committer:
             try:
                 return self._store.prepare(unit, self._scheduler.now())
             except StoreError:
-                if unit.puts or not self._make_room():
+                if unit.adds or not self._make_room():
                     raise
         return self._store.prepare(unit, self._scheduler.now())
 
@@ -301,7 +301,7 @@ class Committer:
     def _refuse_written(self, batch: Batch, error: StoreError) -> bool:
         """The frame could not be written. What only takes is tried once more: the reserve of a full disk is for it."""
         unit = batch.unit
-        if unit.puts or batch.again or not unit:
+        if unit.adds or batch.again or not unit:
             self._refuse(batch, error)
             return False
         batch.again = True

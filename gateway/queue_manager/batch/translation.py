@@ -20,6 +20,7 @@ from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.objects.name_resolution import Target, reply_to, resolve
 from gateway.queue_manager.objects.placement import Placer, check_lengths
 from gateway.queue_manager.store.place import PRIORITIES
+from gateway.queue_manager.store.replaced import Records, records_of
 from gateway.queue_manager.store.rows import agree, extent, one_run, runs, same
 from gateway.queue_manager.store.unit import LaneMoves, LaneName, LanePuts, LaneTakes, Message, StoreUnit
 
@@ -92,8 +93,8 @@ class Translator:
         self._version = -1
         self._depths: dict[str, int] = {}
         """How many messages queues will hold once the frame is applied."""
-        self._states: dict[tuple[str, bytes], bytes | None] = {}
-        """State messages of the frame by queue and key; None: removed."""
+        self._states: dict[str, Records] = {}
+        """State messages of the frame by queue."""
 
     # Names
 
@@ -152,34 +153,34 @@ class Translator:
                 self._move(moves, own)
             for takes in unit.takes:
                 self._take(takes, own)
-            if unit.replaces:
-                for name in {replace.queue for replace in unit.replaces}:
-                    self.target(name, "")
+            replaces, more = records_of(unit.replaces) if unit.replaces else ({}, 0)
+            for name in replaces:
+                self.target(name, "")
         except MQError as error:
             submission.failures.append(Failure(-1, error.reason, str(error)))
         if submission.failures:
             self._depths = depths
             submission.puts.clear()
             return size
-        for queue, key, body in unit.replaces:
-            self._states[queue, key] = body
-            size += len(body or b"")
+        for name, records in replaces.items():
+            self._states.setdefault(name, records).update(records)
         frame.add(own)
-        return size
+        return size + more
 
     def end(self, frame: StoreUnit) -> None:
         """Every unit has been added. Of several replacements of a state message the last one counts."""
         store, groups, bodies = self._core.store, list[tuple[LaneName, int]](), list[bytes]()
-        for name, body in self._states.items():
-            queue, key = name
-            record = store.alone(queue, key)  # as nearly always
-            if record is not None:
-                frame.replaced.append(record)
-            elif tokens := store.tokens(queue, key):
-                frame.takes.append(LaneTakes(queue, key, tokens))
-            if body is not None:
-                groups.append(((queue, key, PRIORITIES - 1), 1))
-                bodies.append(body)
+        for queue, records in self._states.items():
+            replaced, others = store.replaceable(queue, records, _STATE_HEAD)
+            if replaced is not None:  # as nearly always
+                frame.replaced.append(replaced)
+            for key, body in others.items():
+                tokens = store.tokens(queue, key)
+                if tokens:
+                    frame.takes.append(LaneTakes(queue, key, tokens))
+                if body is not None:
+                    groups.append(((queue, key, PRIORITIES - 1), 1))
+                    bodies.append(body)
         if groups:
             frame.puts.append(LanePuts("", b"", 0, True, [_STATE_HEAD] * len(bodies), bodies, groups=groups))  # noqa: FBT003
 

@@ -39,7 +39,9 @@ from gateway.queue_manager.journal.layout import (
 )
 from gateway.queue_manager.store.index import LaneName
 from gateway.queue_manager.store.packed_heads import Packing, total_of
+from gateway.queue_manager.store.replaced import links as links_of_replaced
 from gateway.queue_manager.store.rows import dictionary, lay_out, offsets, repeats, same
+from gateway.queue_manager.store.unit import Replaced
 
 Section = tuple[int, int, bytes]
 """Kind, form, content."""
@@ -176,19 +178,22 @@ class LaneNumbers:
         self.fresh = []
 
 
-def encode_links(links: Links, lanes: LaneNumbers) -> tuple[list[Section], int]:
+def encode_links(links: Links, lanes: LaneNumbers, replaced: Sequence[Replaced] = ()) -> tuple[list[Section], int]:
     """The sections that name lanes, with definitions of those that are new in the segment; and what they add to the
-    length of a frame.
+    length of a frame. Rows and takes of what is replaced are the last ones.
     """
     first = lanes.begin()
     known, number = lanes.known.get, lanes.number
     sections: list[Section] = []
-    if links.groups:
-        sections.append(
-            (Kind.GROUPS, 0, b"".join([GROUP.pack(known(name) or number(name), rows) for name, rows in links.groups]))
-        )
-    if links.takes:
-        takes = [TAKE.pack(known(name) or number(name), count, at) for name, at, count in links.takes]
+    groups = [GROUP.pack(known(name) or number(name), rows) for name, rows in links.groups]
+    takes = [TAKE.pack(known(name) or number(name), count, at) for name, at, count in links.takes]
+    for one in replaced:
+        come, leave = links_of_replaced(one.queue, one.rank, one.keys, one.numbers, lanes.known, number)
+        groups.append(come)
+        takes.append(leave)
+    if groups:
+        sections.append((Kind.GROUPS, 0, b"".join(groups)))
+    if takes:
         sections.append((Kind.TAKES, 0, b"".join(takes)))
     if links.moves:
         moves = [MOVE.pack(number(m.lane), number(m.to_lane), m.first, m.to_first, m.length, 0) for m in links.moves]

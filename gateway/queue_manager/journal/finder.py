@@ -108,7 +108,7 @@ class Finder:
     def note_arrivals(self, changes: Changes, rows: Rows | None) -> None:
         """Add what was just applied to the indexes of the queues that were searched."""
         number, row = changes.first_number, 0
-        for name, count in changes.groups if changes.numbers is None else ():
+        for name, count in changes.all_groups if changes.numbers is None else ():
             if rows is not None:
                 self._note(name, number, count, row, rows)
             number += count

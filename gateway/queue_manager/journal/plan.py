@@ -22,7 +22,7 @@ from gateway.queue_manager.store.place import MAX_ROWS, NUMBER_BITS, NUMBER_MASK
 from gateway.queue_manager.store.rows import extent
 from gateway.queue_manager.store.space import BIG_ROW
 from gateway.queue_manager.store.under_way import UnderWay
-from gateway.queue_manager.store.unit import NO_ID, LaneMoves, LanePuts, StoreUnit
+from gateway.queue_manager.store.unit import NO_ID, LaneMoves, LanePuts, Replaced, StoreUnit
 
 T = TypeVar("T")
 NO_COLUMNS = Columns((), ())
@@ -37,6 +37,7 @@ class Plan:
     links: Links
     columns: Columns = NO_COLUMNS
     rows: int = 0
+    replaced: list[Replaced] = field(default_factory=list)
     volatile_groups: list[tuple[LaneName, int]] = field(default_factory=list)
     volatile_takes: list[TokenRun] = field(default_factory=list)
     volatile_moves: list[MoveRun] = field(default_factory=list)
@@ -58,7 +59,7 @@ class Plan:
             lengths = [len(body) for body in self.columns.bodies] if longest >= BIG_ROW else []
         return Changes(
             frame, self.first_number, links.groups, self.columns.numbers, links.takes, links.moves, links.backouts,
-            links.state, used, longest, lengths,
+            links.state, used, longest, lengths, self.replaced,
         )  # fmt: skip
 
 
@@ -80,14 +81,11 @@ def plan_unit(reader: Reader, under_way: UnderWay, unit: StoreUnit, number: int,
     for groups, move in rewritten:
         puts += groups
         takes.append((move.queue, move.key, move.tokens))
+    if unit.replaced:
+        _plan_replaced(under_way, plan, unit.replaced, puts)
     _plan_puts(plan, [group for group in puts if group.persistent])
     if takes:
         _plan_takes(reader, under_way, plan, takes)
-    leaving = under_way.leaving
-    for run in unit.replaced if leaving else ():
-        if run.first in leaving:
-            plan.missing.append(run.lane[2] << NUMBER_BITS | run.first)
-    links.takes.extend([run for run in unit.replaced if run.first not in leaving] if leaving else unit.replaced)
     if unit.moves:
         _plan_moves(reader, under_way, plan, [move for move in unit.moves if move.heads is None])
     _plan_volatile(plan, [group for group in puts if not group.persistent], time)
@@ -186,14 +184,30 @@ def _optional(columns: list[Sequence[T] | None], groups: Sequence[LanePuts], non
 
 def _plan_puts(plan: Plan, groups: list[LanePuts]) -> None:
     plan.next_number = plan.first_number
-    if not groups:
+    if not (groups or plan.replaced):
         return
     plan.links.groups.extend(_name_groups(groups, plan.first_number))
-    plan.rows = sum([rows for _name, rows in plan.links.groups])
+    plan.rows = sum([rows for _name, rows in plan.links.groups]) + sum([len(one.keys) for one in plan.replaced])
     if plan.rows >= MAX_ROWS:
         raise StoreError(TOO_LARGE.format(limit=MAX_ROWS - 1, what="messages", found=plan.rows))
-    plan.columns = _columns_of(groups)
+    rows = [LanePuts(one.queue, heads=[one.head] * len(one.keys), bodies=one.bodies) for one in plan.replaced]
+    plan.columns = _columns_of([*groups, *rows])
     plan.next_number += plan.rows
+
+
+def _plan_replaced(under_way: UnderWay, plan: Plan, replaced: list[Replaced], puts: list[LanePuts]) -> None:
+    """Where something leaves in a frame under way, what is replaced is looked at one by one."""
+    leaving = under_way.leaving
+    if not leaving:
+        plan.replaced = replaced
+        return
+    for one in replaced:
+        puts.append(one.puts)
+        for run in one.takes:
+            if run.first in leaving:
+                plan.missing.append(run.lane[2] << NUMBER_BITS | run.first)
+            else:
+                plan.links.takes.append(run)
 
 
 def _staying(under_way: UnderWay, plan: Plan, tokens: Sequence[int]) -> Sequence[int]:

@@ -39,7 +39,7 @@ from gateway.queue_manager.store.packed_heads import new_packing
 from gateway.queue_manager.store.place import BLOCK_BITS, NUMBER_BITS, NUMBER_MASK, VOLATILE
 from gateway.queue_manager.store.space import Extent
 from gateway.queue_manager.store.under_way import UnderWay
-from gateway.queue_manager.store.unit import StoreUnit
+from gateway.queue_manager.store.unit import Replaced, StoreUnit
 
 NO_FLAGS = 0
 RESTART_GAP = 1 << 32
@@ -84,6 +84,8 @@ class Prepared:
     volatile_rows: Rows | None = None
     leaving: Sequence[TokenRun] = ()
     """The messages that the unit takes or moves."""
+    replaced: Sequence[Replaced] = ()
+    """More of them."""
     numbers: tuple[list[int], list[range]] = ([], [])
     """Their numbers."""
     locked: Sequence[int] = ()
@@ -108,7 +110,7 @@ class Store:
         self.fetch, self.read, self.load, self.oldest = reader.fetch, reader.read, reader.load, reader.oldest
         self.first, self.tokens = reader.first, reader.tokens
         self.find = self.finder.find
-        self.depth, self.alone = index.depth, index.alone
+        self.depth, self.replaceable = index.depth, index.replaceable
         self.path = path
         self.options = options
         self.generation = 0
@@ -234,7 +236,7 @@ class Store:
             prepared.volatile_rows = plan.volatile_rows
             self._next_batch += 1
         self._next_number = plan.next_number
-        if links.takes or links.moves or plan.volatile_takes or plan.volatile_moves:
+        if links.takes or links.moves or plan.volatile_takes or plan.volatile_moves or plan.replaced:
             self._hide(prepared, plan)
         if unit.backouts or unit.state:
             self.under_way.begin(unit)
@@ -260,9 +262,13 @@ class Store:
             for _lane, first, count in runs:
                 locked += hidden.among(range(first, first + count))
         numbers = parted(runs)
+        for one in plan.replaced:
+            numbers[0].extend(one.numbers)
+            if hidden:
+                locked += [number for number in one.numbers if number in hidden]
         hidden.add(*numbers)
         leaving.add(*numbers)
-        prepared.leaving, prepared.numbers, prepared.locked = runs, numbers, locked
+        prepared.leaving, prepared.replaced, prepared.numbers, prepared.locked = runs, plan.replaced, numbers, locked
 
     def _place(self, prepared: Prepared, plan: Plan, time: int, flags: int, keep: int = Keep.FOR_TAKES) -> None:
         """Give the frame its place and its bytes. A frame that opens a segment defines its lanes anew."""
@@ -271,12 +277,12 @@ class Store:
         if FRAME_LENGTH + rows_length > MAX_FRAME:
             raise StoreError(TOO_LARGE.format(limit=MAX_FRAME, what="bytes", found=FRAME_LENGTH + rows_length))
         lanes = self._lanes
-        links, links_length = encode_links(plan.links, lanes)
+        links, links_length = encode_links(plan.links, lanes, plan.replaced)
         length = FRAME_LENGTH + rows_length + links_length
         if length > ring.room:
             lanes.take_back()
             lanes = LaneNumbers()
-            links, links_length = encode_links(plan.links, lanes)
+            links, links_length = encode_links(plan.links, lanes, plan.replaced)
             length = FRAME_LENGTH + rows_length + links_length
         try:
             position = ring.position_for(length, sequence, plan.first_number, time, keep=keep)
@@ -393,7 +399,7 @@ class Store:
         if prepared.position is not None and prepared.generation == self.generation:
             self.generation += 1
             self._failed = True
-        for lane, first, count in prepared.leaving:
+        for lane, first, count in [*prepared.leaving, *[run for one in prepared.replaced for run in one.takes]]:
             rank = lane[2] << NUMBER_BITS
             self.index.show(lane[0], lane[1], range(rank | first, (rank | first) + count))
         self.index.hidden.update(prepared.locked)
@@ -402,7 +408,7 @@ class Store:
         """The unit is not under way any more."""
         unit = prepared.unit
         self._carrying -= prepared.carries
-        if prepared.leaving or unit.backouts or unit.state:
+        if prepared.leaving or prepared.replaced or unit.backouts or unit.state:
             self.under_way.end(unit, prepared.numbers)
 
     def _reopen(self) -> None:

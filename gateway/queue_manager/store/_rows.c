@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "_packed_heads.h"
+#include "_replaced.h"
 #include "../../built_from.h"
 
 BUILT_FROM_THIS_FILE;
@@ -381,6 +382,10 @@ static PyMethodDef methods[] = {
     {"lay_out", lay_out, METH_O, lay_out_doc},
     {"runs", (PyCFunction)(void (*)(void))runs, METH_FASTCALL, runs_doc},
     {"dictionary", dictionary, METH_O, dictionary_doc},
+    {"records_of", records_of, METH_O, records_of_doc},
+    {"stand_alone", (PyCFunction)(void (*)(void))stand_alone, METH_FASTCALL, stand_alone_doc},
+    {"links", (PyCFunction)(void (*)(void))replaced_links, METH_FASTCALL, replaced_links_doc},
+    {"put_in_place", (PyCFunction)(void (*)(void))put_in_place, METH_FASTCALL, put_in_place_doc},
     {"unpack", (PyCFunction)(void (*)(void))unpack_heads, METH_FASTCALL, unpack_heads_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -1,7 +1,10 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from gateway.queue_manager.store.unit import Message
+from gateway.ports.batch import Replace
+from gateway.queue_manager.store.lanes import Lane
+from gateway.queue_manager.store.replaced import Records
+from gateway.queue_manager.store.unit import LaneName, Message
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -18,6 +21,22 @@ def agree(values: list[bytes], at: int, wanted: bytes, /) -> bool: ...
 def lay_out(sections: list[tuple[int, int, bytes]], /) -> bytes: ...
 def runs(one: list[_A], other: list[_B], /) -> list[tuple[_A, _B, int]]: ...
 def dictionary(values: list[bytes], /) -> tuple[list[bytes], int, bytes]: ...
+def records_of(replaces: Sequence[Replace], /) -> tuple[dict[str, Records], int]: ...
+def stand_alone(
+    lanes: dict[bytes, Lane], rank: int, records: Records, keys: list[bytes], numbers: list[int], bodies: list[bytes], /
+) -> Records: ...
+def links(
+    queue: str,
+    rank: int,
+    keys: list[bytes],
+    numbers: list[int],
+    known: dict[LaneName, int],
+    define: Callable[[LaneName], int],
+    /,
+) -> tuple[bytes, bytes]: ...
+def put_in_place(
+    lanes: dict[bytes, Lane], rank: int, keys: list[bytes], numbers: list[int], first: int, place: int, /
+) -> tuple[list[tuple[int, int]], list[int]]: ...
 def unpack(packed: bytes | memoryview, most: int, /) -> tuple[bytes, bytes]: ...
 
 class HeadNumbers:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from gateway.queue_manager.store.index import Index, LaneName, MoveRun, TokenRun
 from gateway.queue_manager.store.place import ROW_BITS
 from gateway.queue_manager.store.space import BIG_ROW, Extent
+from gateway.queue_manager.store.unit import Replaced
 
 
 class Changes(NamedTuple):
@@ -30,6 +31,14 @@ class Changes(NamedTuple):
     """Length of the longest body: it says whether any row is big enough to be accounted alone."""
     lengths: Sequence[int] = ()
     """Lengths of all bodies; given only if `longest` is that of a big row."""
+    replaced: Sequence[Replaced] = ()
+    """Its rows come after those of `groups`, and its takes after the others. A frame that is read has none: there they
+    are among these."""
+
+    @property
+    def all_groups(self) -> list[tuple[LaneName, int]]:
+        """The groups of all rows."""
+        return [*self.groups, *[(name, rows) for one in self.replaced for name, rows in one.puts.groups or ()]]
 
 
 def apply(index: Index, extent: Extent | None, changes: Changes) -> None:
@@ -41,9 +50,7 @@ def apply(index: Index, extent: Extent | None, changes: Changes) -> None:
     if changes.numbers is not None:
         _carry(index, extent, changes)
     else:
-        number = changes.first_number + index.put(changes.groups, changes.first_number, place)
-        if extent is not None and number > changes.first_number:
-            extent.numbers = _widened(extent.numbers, changes.first_number, number)
+        _put(index, extent, changes, place)
     if changes.longest >= BIG_ROW:
         _note_big_rows(index, changes)
     for move in changes.moves:
@@ -58,6 +65,19 @@ def apply(index: Index, extent: Extent | None, changes: Changes) -> None:
     if changes.state and extent is not None:
         for key, value in changes.state.items():
             index.put_state(key, value, extent)
+
+
+def _put(index: Index, extent: Extent | None, changes: Changes, place: int) -> None:
+    first = changes.first_number
+    number = first + index.put(changes.groups, first, place)
+    if extent is None:
+        return
+    for one in changes.replaced:
+        index.replace(one, number, place + number - first, extent)
+        extent.said += len(one.keys)
+        number += len(one.keys)
+    if number > first:
+        extent.numbers = _widened(extent.numbers, first, number)
 
 
 def _widened(numbers: tuple[int, int], first: int, end: int) -> tuple[int, int]:

@@ -14,9 +14,10 @@ from typing import NamedTuple, TypeGuard
 from gateway.queue_manager.store.lanes import Lane, Queue, Released, Run
 from gateway.queue_manager.store.numbers import Numbers, parted
 from gateway.queue_manager.store.place import BLOCK_BITS, NUMBER_BITS, NUMBER_MASK, PRIORITIES, ROW_BITS, VOLATILE
+from gateway.queue_manager.store.replaced import Records, put_in_place, stand_alone
 from gateway.queue_manager.store.rows import one_run
 from gateway.queue_manager.store.space import Extent, Space
-from gateway.queue_manager.store.unit import LaneName, TokenRun
+from gateway.queue_manager.store.unit import LaneName, Replaced, TokenRun
 
 __all__ = [
     "Found",
@@ -169,6 +170,23 @@ class Index:
                 for number in self.backouts.keys() & numbers if count > 1 else numbers:
                     self.backouts.pop(number, None)
 
+    def replace(self, replaced: Replaced, first: int, place: int, by: Extent) -> None:
+        """Messages take the place of others, each alone in its lane; their rows begin at `place`."""
+        queue, numbers = self.queues.get(replaced.queue), replaced.numbers
+        lanes = queue.lanes if queue is not None else {}
+        been, others = put_in_place(lanes, replaced.rank, replaced.keys, numbers, first, place)
+        self._count_rows(place >> ROW_BITS, len(numbers) - len(others))
+        if self.hidden:
+            self.hidden.remove(numbers, [])
+        if self.backouts:
+            for number in numbers:
+                self.backouts.pop(number, None)
+        self.space.release(been, by)
+        for row in others:  # what was there has changed since
+            name = replaced.queue, replaced.keys[row], replaced.rank
+            self.put([(name, 1)], first + row, place + row)
+            self.take([TokenRun(name, numbers[row], 1)], by)
+
     def move(self, run: MoveRun, by: Extent | None) -> None:
         """Messages leave one lane and become the last ones of another. Their rows stay where they are."""
         source = self.find(run.lane)
@@ -238,6 +256,15 @@ class Index:
         by.state += 1
 
     # ---- questions
+
+    def replaceable(self, queue: str, records: Records, head: bytes) -> tuple[Replaced | None, Records]:
+        """Those state records that can take the place of the one message of their keys, and the others."""
+        known = self.queues.get(queue)
+        if known is None or self.hidden:
+            return None, records
+        found = Replaced(queue, PRIORITIES - 1, head)
+        others = stand_alone(known.lanes, found.rank, records, found.keys, found.numbers, found.bodies)
+        return found if found.keys else None, others
 
     def alone(self, queue: str, key: bytes) -> TokenRun | None:
         """The one message of a key, as of most state records; None where there is another number of them, or where it

@@ -13,6 +13,7 @@ from sys import maxsize
 from gateway.ports.batch import StorageFull
 from gateway.queue_manager.descriptor import CORREL_ID, GROUP_ID, LENGTH, MSG_ID, NO_ID, message_id, stamp
 from gateway.queue_manager.store.place import priority_of, token_of
+from gateway.queue_manager.store.replaced import Records
 from gateway.queue_manager.store.unit import LaneMoves, LanePuts, Message, StoreUnit
 
 
@@ -199,9 +200,9 @@ class MemoryStore:
             and (group_id is None or message.head[GROUP_ID] == group_id)
         ]
 
-    def alone(self, _queue: str, _key: bytes) -> None:
+    def replaceable(self, _queue: str, records: Records, _head: bytes) -> tuple[None, Records]:
         """Nobody has looked."""
-        return
+        return None, records
 
     def depth(self, queue: str, key: bytes = b"", least: int = 0) -> int:
         """How many messages there are."""

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from gateway.ports.batch import StorageFull
-from gateway.queue_manager.store.unit import Message, StoreUnit, TokenRun
+from gateway.queue_manager.store.replaced import Records
+from gateway.queue_manager.store.unit import Message, Replaced, StoreUnit
 
 
 class MessageStore(Protocol):
@@ -72,9 +73,9 @@ class MessageStore(Protocol):
         """The messages with this MsgId, CorrelId and GroupId (None: any), by priority and arrival; locked ones too.
         Nothing may be put or taken while they are looked at."""
 
-    def alone(self, queue: str, key: bytes, /) -> TokenRun | None:
-        """The one message of a key, as most state records are, if it is persistent and not locked. None also where
-        nobody has looked."""
+    def replaceable(self, queue: str, records: Records, head: bytes, /) -> tuple[Replaced | None, Records]:
+        """Those state records that can take the place of the one message of their keys, if nobody has locked it, and
+        the others; all are others where nobody has looked."""
 
     def depth(self, queue: str, key: bytes = b"", least: int = 0) -> int:
         """How many messages there are of at least this priority."""

@@ -92,6 +92,33 @@ class LaneMoves:
     """Filled by `Store.prepare`, parallel to `tokens` (without those that were missing)."""
 
 
+@dataclass(slots=True)
+class Replaced:
+    """State records of one queue that others take the place of: the one persistent message of each key leaves, and
+    another comes. Columns are parallel and not changed afterwards."""
+
+    queue: str
+    rank: int
+    head: bytes
+    keys: list[bytes] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    """Of the messages that leave."""
+    bodies: list[bytes] = field(default_factory=list)
+    """Of those that come."""
+
+    @property
+    def puts(self) -> LanePuts:
+        """What comes, like anything else that is put."""
+        groups = [((self.queue, key, self.rank), 1) for key in self.keys]
+        return LanePuts("", b"", 0, True, [self.head] * len(groups), self.bodies, groups=groups)  # noqa: FBT003
+
+    @property
+    def takes(self) -> list[TokenRun]:
+        """What leaves, like anything else that is taken."""
+        numbers = zip(self.keys, self.numbers, strict=True)
+        return [TokenRun((self.queue, key, self.rank), number, 1) for key, number in numbers]
+
+
 class Backout(NamedTuple):
     """The backout count of one message becomes `times`."""
 
@@ -111,14 +138,19 @@ class StoreUnit:
     backouts: list[Backout] = field(default_factory=list)
     state: dict[bytes, bytes | None] = field(default_factory=dict)
     """Small records by key; None removes one."""
-    replaced: list[TokenRun] = field(default_factory=list)
-    """More messages that leave: persistent ones that have been looked up."""
+    replaced: list[Replaced] = field(default_factory=list)
     own: bool = False
     """The gateway's: it knows when the disk is full and puts only what it has to, which has a reserve of its own."""
 
     def puts_to(self, queue: str) -> Iterator[LanePuts]:
         """What is put to a queue."""
-        return (lane for puts in self.puts for lane in puts.by_lane() if lane.queue == queue)
+        replaced = [one.puts for one in self.replaced if one.queue == queue]
+        return (lane for puts in (*self.puts, *replaced) for lane in puts.by_lane() if lane.queue == queue)
+
+    @property
+    def adds(self) -> bool:
+        """Whether messages come with it."""
+        return bool(self.puts or self.replaced)
 
     def __bool__(self) -> bool:
         return bool(self.puts or self.takes or self.moves or self.backouts or self.state or self.replaced)
