@@ -24,7 +24,7 @@
 
 BUILT_FROM_THIS_FILE;
 
-static PyObject *s_joined, *s_renew, *s_settle, *s_keep, *s_released, *s_failed, *s_start, *s_step;
+static PyObject *s_joined, *s_renew, *s_settle, *s_released, *s_failed, *s_start, *s_step;
 
 /* Answers to what this client was sent. */
 static int take_answers(taking *of, PyObject *chunk)
@@ -61,11 +61,7 @@ static int account(taking *of)
 {
     Py_ssize_t others = of->unanswered + of->received; /* those of QoS 1 follow with their commit */
     if (hand_in_answers(of) < 0) return -1;
-    if (of->kept != NULL) {
-        PyObject *done = PyObject_CallMethodObjArgs(of->turn->lane, s_keep, of->connection, of->kept, NULL);
-        if (done == NULL) return -1;
-        Py_DECREF(done);
-    }
+    if (keep_all(of) < 0) return -1;
     if (of->acknowledged) {
         PyObject *known = PyDict_GetItemWithError(of->turn->pending, of->connection);
         long before = known == NULL ? 0 : as_long(known);
@@ -110,6 +106,7 @@ static int take_of(turn *turn, PyObject *connection, PyObject *chunk, Py_ssize_t
     int failed = PyErr_Occurred() || take_packets(&of, chunk) < 0;
     if (!failed) failed = account(&of) < 0;
     Py_CLEAR(of.answers);
+    Py_CLEAR(of.kept_route);
     Py_CLEAR(of.kept);
     Py_DECREF(session);
     Py_DECREF(inbound);
@@ -219,6 +216,7 @@ static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
         Py_DECREF(entry);
     }
     if (!failed) failed = forward(&now) < 0;
+    if (leave_keeping(&now) < 0) failed = 1;
     Py_CLEAR(now.time);
     Py_CLEAR(now.sent);
     forget_tail(&now.tail);
@@ -332,7 +330,7 @@ PyMODINIT_FUNC PyInit__fast(void)
         {&s_admits, "admits"}, {&s_records, "records"}, {&s_staged_head, "staged_head"}, {&s_new_run, "new_run"}, {&s_stage, "stage"},
         {&s_may_move, "may_move"}, {&s_move, "move"}, {&s_taken_records, "taken_records"}, {&s_release, "release"}, {&s_ids, "ids"},
         {&s_bodies, "bodies"}, {&s_size, "size"}, {&s_longest, "longest"}, {&s_joined, "joined"}, {&s_renew, "renew"},
-        {&s_settle, "settle"}, {&s_keep, "keep"}, {&s_released, "released"}, {&s_failed, "failed"}, {&s_link, "link"}, {&s_can_keep, "can_keep"}, {&s_start, "start"}, {&s_step, "step"}, {&s_join, "join"}, {&s_forward, "forward"},
+        {&s_settle, "settle"}, {&s_keep, "keep"}, {&s_released, "released"}, {&s_failed, "failed"}, {&s_link, "link"}, {&s_keeping, "keeping"}, {&s_have_kept, "have_kept"}, {&s_start, "start"}, {&s_step, "step"}, {&s_join, "join"}, {&s_forward, "forward"},
     };
     if (check_sources() < 0) return NULL;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

@@ -19,11 +19,19 @@ typedef struct {
     Py_ssize_t width; /* 0: there is none */
 } tail_source;
 
-/* One turn: what has arrived of several connections. All but `rest`, `time`, `sent` and `tail` is borrowed. */
+/* What publications are retained with; see FastLane.keeping. */
+typedef struct {
+    PyObject *asked; /* a reference is held; NULL: nobody has; None: they are not retained in this lane */
+    PyObject *records, *number, *replaces; /* borrowed from it */
+    Py_ssize_t most, more; /* records replaced in one commit; bytes that are retained more */
+} keeping;
+
+/* One turn: what has arrived of several connections. All but `rest`, `time`, `sent`, `keeping` and `tail` is borrowed. */
 typedef struct {
     PyObject *lane, *replies, *pending, *now, *rest;
     PyObject *time; /* of receipt, as text; held; NULL: nobody has asked */
     PyObject *sent; /* a list of what clients of other gateways want and is not put for them yet; held; NULL: there is none */
+    keeping keeping;
     tail_source tail; /* the last that was learnt: connections whose rule is the same have the same */
     long generation;
     Py_ssize_t size, unanswered, acknowledged, received, completed;
@@ -39,7 +47,10 @@ typedef struct {
     Py_ssize_t at, end, max_packet, longest, room, in_flight, most_users;
     int is_5;
     Py_ssize_t unanswered, acknowledged, received, completed;
-    PyObject *kept; /* a dict: by route, payload and properties of the last publication to be retained; NULL: there is none */
+    PyObject *kept_route; /* of the last publication to be retained; a reference is held; NULL: there is none */
+    const unsigned char *kept_payload, *kept_block;
+    Py_ssize_t kept_length, kept_block_length;
+    PyObject *kept; /* a dict: by route, payload and properties of the last ones before it, in order; NULL: there are none */
     PyObject *answers; /* bytes, used up to `answered`; NULL: they are in `few` */
     Py_ssize_t answered;
     unsigned char few[FEW_ANSWERS];

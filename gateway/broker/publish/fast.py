@@ -10,6 +10,8 @@ the tests compare both with the plain lane. Here is what they ask of the rest of
 
 from __future__ import annotations
 
+import sys
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from gateway.bridge.form import Form, JsonCell, PacketIdCell, TimeCell, UserCell
@@ -18,11 +20,13 @@ from gateway.bridge.mqtt5 import escape_name
 from gateway.bridge.payload import Body
 from gateway.broker.batch import Destination, LinkedRuns
 from gateway.broker.columns import Columns, Mixed
+from gateway.broker.context import MOST_REPLACED
 from gateway.broker.deliver.fan_out import most_of
 from gateway.broker.limits import Limits
 from gateway.broker.moves import Move
 from gateway.broker.publish.columns import length_of
 from gateway.broker.publish.publications import MAX_CACHED_TOPIC
+from gateway.broker.publish.retained import Latest
 from gateway.broker.publish.route import FastPath, Route
 from gateway.broker.publish.taking import PUBLISH, Arrived, Rest, take_in_python
 from gateway.broker.refused.set_aside import aside_of_publication
@@ -33,6 +37,7 @@ from gateway.mq.rfh2 import FIXED_LENGTH
 from gateway.mqtt.packets import V5
 from gateway.mqtt.properties import decode_publish
 from gateway.mqtt.reader import Reader
+from gateway.ports.batch import Replace
 from gateway.ports.state_queues import STAGED
 from gateway.session.connection import CLOSED, ONLINE, Connection
 from gateway.session.publication import Publication
@@ -53,6 +58,7 @@ NOBODYS = -2
 """The generation of no connection's routes."""
 SHORTEST = 5
 """Bytes of the shortest PUBLISH, at least."""
+_data = itemgetter(1)
 MANY = 32
 """From so many topics on, a client's routes are kept in a `TopicCache`, where the compiled lane finds them quickly."""
 
@@ -169,10 +175,23 @@ class FastLane:
         if self.context.is_full:
             return False
         if self._keeps is None:
-            size, begun = sum(len(one[1]) for one in self._arrived), len(self._arrived)  # the beginnings were held
+            size, begun = sum(map(len, map(_data, self._arrived))), len(self._arrived)  # the beginnings were held
             most = size + begun * self.context.limits.max_packet
             self._keeps = self.publications.retained.has_room(size // SHORTEST + begun, most)
         return self._keeps
+
+    def keeping(self) -> tuple[dict[bytes, Latest], int, dict[tuple[str, bytes], Replace], int] | None:
+        """What the compiled lane retains with by itself, where it may: records by topic, the number of what it retains,
+        where it notes what replaces these, and how many there may be. None: as in `can_keep`."""
+        context = self.context
+        if not self.can_keep():
+            return None
+        most = sys.maxsize if context.held_since else MOST_REPLACED
+        return *self.publications.retained.begin(), context.batch.replaces, most
+
+    def have_kept(self, more: int) -> None:
+        """So many bytes more are retained by the compiled lane."""
+        self.publications.retained.bytes += more
 
     def keep(self, connection: Connection, kept: dict[Route, tuple[bytes, bytes]]) -> None:
         """Retain payload and properties of the last publications on some routes."""
@@ -416,7 +435,22 @@ def configure(many: int) -> None:
     """Tell the compiled lane whose slots it reads, from how many topics on a client's routes are kept in a
     `TopicCache`, and what else it has to know."""
     compiled_lane.configure(
-        (Connection, Reader, Session, Limits, Route, Columns, Form, Body, JsonCell, TimeCell, PacketIdCell, UserCell),
+        (
+            Connection,
+            Reader,
+            Session,
+            Limits,
+            Route,
+            Columns,
+            Form,
+            Body,
+            JsonCell,
+            TimeCell,
+            PacketIdCell,
+            UserCell,
+            Latest,
+            Replace,
+        ),
         (
             CLOSED,
             ONLINE,

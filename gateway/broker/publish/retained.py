@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 _NEW = tuple.__new__
-MOST_RECORDS = 4096
-"""Beginnings of records that are remembered."""
+MOST_RECORDS = 16_384
+"""Topics whose last record is remembered."""
 
 
 class _Kept(Publication):
@@ -27,12 +27,66 @@ class _Kept(Publication):
     number: int
 
 
+class Latest:
+    """The record of a topic on which something was retained that has nothing but a payload. What the same client
+    retains there next differs from it in nothing else: no publication is made of it before somebody wants it. The
+    compiled lane reads and writes these slots."""
+
+    __slots__ = ("client_id", "front", "name", "node", "number", "qos", "record")
+
+    def __init__(self, node: _Node, topic: bytes, client_id: str, qos: int, payload: bytes) -> None:
+        self.node = node
+        self.name = RETAINED, key_of(topic)
+        """Queue and key."""
+        self.number: int | None = None
+        """Of the publication in the order in which they came; None: it has been made."""
+        self.belongs_to(topic, client_id, qos)
+        self.record = self.front + payload
+
+    def belongs_to(self, topic: bytes, client_id: str, qos: int) -> None:
+        """Whose the next record is."""
+        self.client_id, self.qos = client_id, qos
+        like = Publication(topic, b"", qos, retain=True, client_id=client_id)
+        self.front = encode_prefix(like, qos, True, ()) + STORED_IDS[0]  # noqa: FBT003 -- RETAIN
+        """The record before the payload."""
+
+    @property
+    def payload(self) -> bytes:
+        """What is retained."""
+        return self.record[len(self.front) :]
+
+    def replace(self, payload: bytes, number: int) -> Replace:
+        """Another payload takes the place of what is retained."""
+        self.record, self.number = self.front + payload, number
+        return _NEW(Replace, (*self.name, self.record))
+
+
 class _Node:
-    __slots__ = ("below", "publication")
+    __slots__ = ("_publication", "below", "latest")
 
     def __init__(self) -> None:
         self.below: dict[str, _Node] = {}
-        self.publication: Publication | None = None
+        self._publication: Publication | None = None
+        self.latest: Latest | None = None
+
+    @property
+    def publication(self) -> Publication | None:
+        """What is retained on this topic."""
+        latest, before = self.latest, self._publication
+        if latest is None or latest.number is None or before is None:
+            return before
+        made = _Kept(before.topic, latest.payload, latest.qos, retain=True, client_id=latest.client_id)
+        made.number, latest.number = latest.number, None
+        self._publication = made
+        return made
+
+    @publication.setter
+    def publication(self, publication: Publication | None) -> None:
+        self._publication, self.latest = publication, None
+
+    def settle(self) -> None:
+        """Have the publication alone."""
+        self.publication = self.publication
 
 
 def nobody_is_told(_topic: str) -> None:
@@ -46,10 +100,8 @@ class Retained:
         self.context = context
         self._root = _Node()
         self._expiring: list[tuple[float, str]] = []
-        self._records: dict[tuple[bytes, str, int], tuple[tuple[str, bytes], bytes]] = {}
-        """By topic, client and QoS: see `_record_of`."""
-        self._nodes: dict[bytes, _Node] = {}
-        """By topic, of what was retained once more in the place of another."""
+        self._latest: dict[bytes, Latest] = {}
+        """By topic; each is that of its node."""
         self.count = 0
         self.bytes = 0
         self.number = 0
@@ -86,50 +138,46 @@ class Retained:
         )  # fmt: skip
         self.number += 1
         kept.number = self.number
-        if node is not None and before is not None and not kept.expires:  # as nearly always
-            node.publication = kept
-            self.bytes += more
-            if len(self._nodes) >= MOST_RECORDS:
-                self._nodes.clear()
-            self._nodes[kept.topic] = node
+        node = self.restore(kept)
+        if kept.properties or kept.expires:
+            front = encode_prefix(kept, kept.qos, kept.retain, ()) + STORED_IDS[0]
+            batch.replace(RETAINED, key_of(kept.topic), front + kept.payload)
         else:
-            self.restore(kept)
-        (_, key), front = self._record_of(kept)
-        batch.replace(RETAINED, key, front + kept.payload)
+            if len(self._latest) >= MOST_RECORDS:
+                for each in self._latest.values():
+                    each.node.settle()
+                self._latest.clear()
+            node.latest = latest = Latest(node, kept.topic, kept.client_id, kept.qos, kept.payload)
+            self._latest[kept.topic] = latest
+            batch.replace(*latest.name, latest.record)
         self.on_change(topic)
 
     def again(self, topic: bytes, payload: bytes, qos: int, client_id: str) -> bool:
         """Store what a client retains again and again on a topic, with nothing but its payload; False: `keep` has to
         do it."""
-        batch, node, record = self.context.batch, self._nodes.get(topic), self._records.get((topic, client_id, qos))
-        before = node.publication if node is not None else None
-        if node is None or before is None or record is None or not payload or batch.undo is not None:
+        batch, latest = self.context.batch, self._latest.get(topic)
+        if latest is None or not payload or batch.undo is not None:
             return False
-        more = len(payload) - len(before.payload) - len(before.properties)
+        more = len(payload) + len(latest.front) - len(latest.record)
         if more > 0 and self.bytes + more > self.context.limits.max_retained_bytes:
             return False
-        node.publication = kept = _Kept(topic, payload, qos, True, b"", 0.0, client_id)  # noqa: FBT003 -- faster
+        if latest.client_id != client_id or latest.qos != qos:
+            latest.belongs_to(topic, client_id, qos)
+        latest.client_id = client_id  # this object, which the compiled lane knows again
         self.bytes += more
-        self.number = kept.number = self.number + 1
-        name, front = record
-        batch.replaces[name] = _NEW(Replace, (*name, front + payload))
+        self.number += 1
+        batch.replaces[latest.name] = latest.replace(payload, self.number)
         if self.on_change is not nobody_is_told:
             self.on_change(topic.decode())
         return True
 
-    def _record_of(self, kept: _Kept) -> tuple[tuple[str, bytes], bytes]:
-        """Queue and key of a publication's record, and what stands there before the payload: remembered for those that
-        a client sends again and again."""
-        name = kept.topic, kept.client_id, kept.qos
-        plain = not (kept.properties or kept.expires)
-        found = self._records.get(name) if plain else None
-        if found is None:
-            found = (RETAINED, key_of(kept.topic)), encode_prefix(kept, kept.qos, kept.retain, ()) + STORED_IDS[0]
-            if plain:
-                if len(self._records) >= MOST_RECORDS:
-                    self._records.clear()
-                self._records[name] = found
-        return found
+    def begin(self) -> tuple[dict[bytes, Latest], int]:
+        """What is known of topics for those who do by themselves what `again` does, where there is room for all of it,
+        and the number of all that they retain; they say how many bytes that is more. Nothing is known where somebody is
+        told of each."""
+        self.number += 1
+        alone = self.on_change is nobody_is_told and self.context.batch.undo is None
+        return self._latest if alone else {}, self.number
 
     def _put_back(self, topic: str, before: Publication | None) -> None:
         """What a topic had before a publication that is taken back."""
@@ -150,7 +198,7 @@ class Retained:
             more <= 0 or self.bytes + more <= limits.max_retained_bytes
         )
 
-    def restore(self, publication: Publication) -> None:
+    def restore(self, publication: Publication) -> _Node:
         """Put a retained message into the tree (also at start-up)."""
         node = self._root
         for level in publication.topic.decode().split("/"):
@@ -158,8 +206,10 @@ class Retained:
             if below is None:
                 below = node.below[level] = _Node()
             node = below
-        self.count += node.publication is None
-        self.bytes += _size(publication) - (_size(node.publication) if node.publication is not None else 0)
+        before = node.publication
+        self.count += before is None
+        self.bytes += _size(publication) - (_size(before) if before is not None else 0)
+        self._latest.pop(publication.topic, None)
         node.publication = publication
         if publication.expires:
             if len(self._expiring) > 2 * self.count + 1000:  # most are of messages that have been replaced
@@ -167,6 +217,7 @@ class Retained:
                 heapq.heapify(self._expiring)
             else:
                 heapq.heappush(self._expiring, (publication.expires, publication.topic.decode()))
+        return node
 
     def node(self, topic: str | None) -> _Node | None:
         """A topic's place in the tree; of None, the root."""
@@ -195,10 +246,11 @@ class Retained:
             if node is None:
                 return False
             path.append(node)
-        if path[-1].publication is None:
+        publication = path[-1].publication
+        if publication is None:
             return False
-        self.bytes -= _size(path[-1].publication)
-        self._nodes.pop(path[-1].publication.topic, None)
+        self.bytes -= _size(publication)
+        self._latest.pop(publication.topic, None)
         path[-1].publication = None
         self.count -= 1
         for depth in range(len(levels), 0, -1):

@@ -272,6 +272,7 @@ class Taking:
             if qos:
                 ids.append(packet_id.to_bytes(2, "big"))
             if first & RETAIN and route is not None:
+                self.kept.pop(route, None)  # the last one counts, also of a topic that has two routes
                 self.kept[route] = data[body:stop], block
             if route is not None and route.elsewhere:
                 self._note_sent(route, data[body:stop], block, given)
