@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 from broker_harness import Device, Harness
+from lanes import FORMS, lane
 from refused_queues import FULL, MAPPING, PUBACK, PUBCOMP, PUBREC, PUBREL, balance, bodies
 
 from gateway.broker.batch import Parked
+from gateway.mqtt import writer
+from gateway.ports.batch import Unit
 
 
 @pytest.fixture
@@ -49,6 +52,69 @@ def test_a_publication_with_two_destinations_waits_alone(bench: Harness) -> None
     assert bodies(bench, "FIRST.Q") == [b"tied"]
     assert bodies(bench, "SECOND.Q") == [b"before", b"beside", b"tied"]
     assert not bench.engine.parking.linked
+    balance(bench)
+
+
+EACH = """
+version: 1
+to_mq:
+  - name: each
+    topic: 'each/{device}'
+    queue: 'DEVICE.{device}'
+    on_failure: {retry: {times: 5, from: 1s, to: 2s}, then: hold}
+  - {name: other, topic: 'other', queue: OTHER.Q}
+"""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_of_queues_in_one_column_the_one_that_refuses_waits_alone(form: str) -> None:
+    """The queue manager refuses the column as a whole and says of none which it is: each queue is tried by itself then,
+    in order, in one unit with what else there was. Later batches are parted before they are submitted."""
+    bench = Harness(EACH)
+    devices = {name: bench.device(4, name).connect() for name in "ABC"}
+    other = bench.device(4, "other").connect()
+    bench.queues.refusing["DEVICE.B"] = FULL
+    bench.queues.automatic = False
+
+    def put_by(unit: Unit) -> dict[str, list[bytes]]:
+        assert all(puts.queues is None for puts in unit.puts)
+        return {puts.queue: [body[-1:] for body in puts.bodies] for puts in unit.puts}
+
+    def all_send(payload: bytes, packet_id: int) -> None:
+        sent = [
+            (device.connection, writer.encode_publish(4, f"each/{name}".encode(), payload, 1, packet_id=packet_id))
+            for name, device in devices.items()
+        ]
+        bench.engine.received_each([(other.connection, writer.encode_publish(4, b"other", b"0", 0)), *sent, *sent[:1]])
+        bench.engine.flush()
+
+    with lane(form):
+        all_send(b"1", 1)
+        waiting = bench.queues.waiting
+        assert any(puts.queues == [f"DEVICE.{name}" for name in "ABCA"] for puts in waiting[0][0].puts)
+        assert bench.queues.commit()  # it is refused
+        (unit, _), *more = waiting
+        assert not more
+        assert put_by(unit) == {
+            "OTHER.Q": [b"0"], "DEVICE.A": [b"1", b"1"], "DEVICE.B": [b"1"], "DEVICE.C": [b"1"]
+        }  # fmt: skip
+        assert [acks(device) for device in devices.values()] == [[], [], []]
+        while bench.queues.commit():
+            pass
+        assert [acks(device) for device in devices.values()] == [[(PUBACK, 1)] * 2, [], [(PUBACK, 1)]]
+        assert bench.engine.parking.held() == {"each": 1}
+        balance(bench)
+        all_send(b"2", 2)
+        assert put_by(waiting[0][0]).keys() == {"OTHER.Q", "DEVICE.A", "DEVICE.C"}
+        while bench.queues.commit():
+            pass
+    assert [acks(device) for device in devices.values()] == [[(PUBACK, 2)] * 2, [], [(PUBACK, 2)]]
+    bench.queues.refusing.clear()
+    bench.queues.automatic = True
+    bench.advance(5)
+    assert acks(devices["B"]) == [(PUBACK, 1), (PUBACK, 2)]
+    kept = {name: [body[-1:] for body in bodies(bench, f"DEVICE.{name}")] for name in devices}
+    assert kept == {"A": [b"1", b"1", b"2", b"2"], "B": [b"1", b"2"], "C": [b"1", b"2"]}
     balance(bench)
 
 
