@@ -217,6 +217,8 @@ static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     }
     if (!failed) failed = forward(&now) < 0;
     if (leave_keeping(&now) < 0) failed = 1;
+    Py_CLEAR(now.staging.said);
+    Py_CLEAR(now.taken.said);
     Py_CLEAR(now.time);
     Py_CLEAR(now.sent);
     forget_tail(&now.tail);

@@ -25,7 +25,7 @@ enum {
     HEADS, BODIES, OWNERS, RELEASED, QUEUES,
     BEFORE, LENGTH, FIXED, AFTER, USR, CARRIES, TAKEN, LONGEST_EXPIRY, CHECK, CONDITION, FORM_HEAD, AROUND_TIME,
     NAME, BEGIN, END, REQUIRED,
-    WIRE_TOPIC, FIRST, CLIENT_ID, WHOSE, QOS, FRONT, RECORD, RECORD_NAME, RECORD_NUMBER,
+    WIRE_TOPIC, FIRST, CLIENT_ID, STAGED_KEY, WHOSE, QOS, FRONT, RECORD, RECORD_NAME, RECORD_NUMBER,
     FIELDS
 };
 static const struct { int owner; const char *name; } fields[FIELDS] = {
@@ -47,7 +47,7 @@ static const struct { int owner; const char *name; } fields[FIELDS] = {
     {A_FORM, "taken"}, {A_FORM, "longest_expiry"}, {A_FORM, "check"}, {A_FORM, "condition"}, {A_FORM, "head"},
     {A_FORM, "around_time"},
     {A_USER_CELL, "name"}, {A_USER_CELL, "begin"}, {A_USER_CELL, "end"}, {A_USER_CELL, "required"},
-    {A_ROUTE, "wire_topic"}, {A_ROUTE, "first"}, {A_SESSION, "client_id"},
+    {A_ROUTE, "wire_topic"}, {A_ROUTE, "first"}, {A_SESSION, "client_id"}, {A_SESSION, "staged_key"},
     {A_LATEST, "client_id"}, {A_LATEST, "qos"}, {A_LATEST, "front"}, {A_LATEST, "record"}, {A_LATEST, "name"}, {A_LATEST, "number"},
 };
 static Py_ssize_t offsets[FIELDS];

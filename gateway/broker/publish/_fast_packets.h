@@ -26,12 +26,25 @@ typedef struct {
     Py_ssize_t most, more; /* records replaced in one commit; bytes that are retained more */
 } keeping;
 
-/* One turn: what has arrived of several connections. All but `rest`, `time`, `sent`, `keeping` and `tail` is borrowed. */
+/* Where records of QoS 2 are staged, and taken from: the last that was asked for; see FastLane.records and .taken_records. */
+typedef struct {
+    PyObject *said; /* a reference is held; NULL: nobody has asked */
+    PyObject *key, *puts, *heads, *bodies, *staged; /* borrowed from it */
+} staging;
+
+typedef struct {
+    PyObject *said; /* the same */
+    PyObject *key, *tokens, *moves; /* the same; while nothing is moved */
+} taken_records;
+
+/* One turn: what has arrived of several connections. All but `rest`, `time`, `sent`, `keeping`, `tail` and what is said is borrowed. */
 typedef struct {
     PyObject *lane, *replies, *pending, *now, *rest;
     PyObject *time; /* of receipt, as text; held; NULL: nobody has asked */
     PyObject *sent; /* a list of what clients of other gateways want and is not put for them yet; held; NULL: there is none */
     keeping keeping;
+    staging staging;
+    taken_records taken;
     tail_source tail; /* the last that was learnt: connections whose rule is the same have the same */
     long generation;
     Py_ssize_t size, unanswered, acknowledged, received, completed;

@@ -103,39 +103,69 @@ static int stage_run(taking *of, unsigned first, PyObject *route)
 /* -- records -- */
 
 typedef struct {
-    PyObject *ids, *heads, *bodies;              /* of the session; references are held by `all` */
-    PyObject *all, *topic, *first, *head;        /* references are held */
+    PyObject *heads, *bodies;                    /* borrowed from the turn */
+    PyObject *ids, *topic, *first, *head;        /* references are held */
     PyObject *promised;                          /* the route of the topic, if its subscribers have to have room; held; or NULL */
 } records;
+
+/* Whether sessions have the same key for what they stage. */
+static int is_key(PyObject *known, PyObject *key)
+{
+    if (known == key) return 1;
+    return known != NULL && PyBytes_CheckExact(known) && PyBytes_CheckExact(key) && PyBytes_GET_SIZE(known) == PyBytes_GET_SIZE(key) &&
+           !memcmp(PyBytes_AS_STRING(known), PyBytes_AS_STRING(key), (size_t)PyBytes_GET_SIZE(key));
+}
+
+/* Ask where records of a session are staged with the open batch: sessions that follow often have the same key. */
+static int ask_for_staging(const taking *of, staging *with)
+{
+    with->key = NULL;
+    Py_XSETREF(with->said, PyObject_CallMethodOneArg(of->turn->lane, s_records, of->session));
+    PyObject *key;
+    if (with->said == NULL ||
+        !PyArg_ParseTuple(with->said, "SOO!O!O!", &key, &with->puts, &PyList_Type, &with->heads, &PyList_Type, &with->bodies, &PyList_Type, &with->staged))
+        return -1;
+    with->key = key;
+    return 0;
+}
 
 static int open_records(const taking *of, unsigned first, records *to)
 {
     memset(to, 0, sizeof *to);
-    to->all = PyObject_CallMethodOneArg(of->turn->lane, s_records, of->session);
+    staging *with = &of->turn->staging;
+    PyObject *key = field(of->session, STAGED_KEY);
+    if (key == NULL || (!is_key(with->key, key) && ask_for_staging(of, with) < 0)) return -1;
+    to->heads = with->heads;
+    to->bodies = with->bodies;
+    to->ids = PyList_New(0);
     to->first = PyLong_FromLong((long)(first & ~(unsigned)DUP));
-    if (to->all == NULL || to->first == NULL) return -1;
-    if (!PyArg_ParseTuple(to->all, "O!O!O!", &PyList_Type, &to->ids, &PyList_Type, &to->heads, &PyList_Type, &to->bodies))
-        return -1;
-    return 0;
+    PyObject *begin = PyLong_FromSsize_t(PyList_GET_SIZE(with->heads)), *noted = NULL;
+    if (to->ids != NULL && to->first != NULL && begin != NULL)
+        noted = PyTuple_Pack(5, of->session, with->puts, begin, to->ids, Py_None);
+    Py_XDECREF(begin);
+    return append(with->staged, noted);
 }
 
 static void close_records(records *to)
 {
-    Py_XDECREF(to->all);
+    Py_XDECREF(to->ids);
     Py_XDECREF(to->topic);
     Py_XDECREF(to->first);
     Py_XDECREF(to->head);
     Py_XDECREF(to->promised);
 }
 
-/* Use the head of the records of this topic. 0: its route is not staged. */
-static int open_record_topic(const taking *of, unsigned first, const publication *one, records *to)
+/* The route of a topic, and its path: a new reference. NULL: there is none, or an error is set. */
+static PyObject *route_of_topic(const taking *of, unsigned first, PyObject *topic, long *path)
 {
-    Py_XSETREF(to->topic, PyBytes_FromStringAndSize((const char *)one->topic, one->topic_length));
-    PyObject *cache = to->topic != NULL ? cache_of(of, first) : NULL;
-    if (cache == NULL) return -1;
-    long path;
-    PyObject *route = route_of(of, cache, first, to->topic, &path);
+    PyObject *cache = topic != NULL ? cache_of(of, first) : NULL;
+    return cache != NULL ? route_of(of, cache, first, topic, path) : NULL;
+}
+
+/* Use the head of the records of a topic, which is stolen, with this route, which is stolen too. 0: it is not staged. */
+static int open_record_topic(const taking *of, PyObject *topic, PyObject *route, long path, records *to)
+{
+    Py_XSETREF(to->topic, topic);
     if (route == NULL) return PyErr_Occurred() ? -1 : 0;
     int done = path == path_staged || path == path_promised;
     Py_XSETREF(to->promised, path == path_promised ? Py_NewRef(route) : NULL);
@@ -217,14 +247,21 @@ static int have_room(const taking *of, const records *to, const publication *one
     return yes;
 }
 
-static int stage_records(taking *of, unsigned first)
+/* Publications as records, the first of which has this topic and this route. */
+static int stage_records(taking *of, unsigned first, PyObject *topic, PyObject *route, long path)
 {
     records to;
     publication one, before = {0};
     Py_ssize_t rows = 0;
     int more = open_records(of, first, &to) < 0 ? -1 : 1;
     while (more == 1 && room(of) > 0 && read_publication(of, of->at, first, &one) && has_users_alone(of, &one)) {
-        if (before.topic == NULL || !same_topic(&one, &before)) more = open_record_topic(of, first, &one, &to);
+        if (before.topic == NULL) {
+            more = open_record_topic(of, Py_NewRef(topic), Py_NewRef(route), path, &to);
+        } else if (!same_topic(&one, &before)) {
+            PyObject *other = PyBytes_FromStringAndSize((const char *)one.topic, one.topic_length);
+            PyObject *found = route_of_topic(of, first, other, &path);
+            more = open_record_topic(of, other, found, path, &to);
+        }
         if (more == 1) more = have_room(of, &to, &one);
         if (more == 1) more = stage_record(of, &one, &to);
         if (more == 1 && answer(of, PUBREC, one.packet_id) < 0) more = -1;
@@ -242,15 +279,15 @@ static int take_staged(taking *of, unsigned first)
 {
     publication one;
     if (first & RETAIN || (first & 6) == 6 || !read_publication(of, of->at, first, &one)) return 0;
-    PyObject *cache = cache_of(of, first), *topic = PyBytes_FromStringAndSize((const char *)one.topic, one.topic_length);
+    PyObject *topic = PyBytes_FromStringAndSize((const char *)one.topic, one.topic_length);
     long path = 0;
-    PyObject *route = cache != NULL && topic != NULL ? route_of(of, cache, first, topic, &path) : NULL;
-    Py_XDECREF(topic);
-    if (route == NULL) return PyErr_Occurred() ? -1 : 0;
-    int done = 0;
+    PyObject *route = route_of_topic(of, first, topic, &path);
+    int done = route == NULL && PyErr_Occurred() ? -1 : 0;
     if (path == path_staged && one.block_length == 0 && have_one_topic(of, first, &one)) done = stage_run(of, first, route);
-    Py_DECREF(route);
-    return (path == path_staged || path == path_promised) && done == 0 ? stage_records(of, first) : done;
+    if ((path == path_staged || path == path_promised) && done == 0) done = stage_records(of, first, topic, route, path);
+    Py_XDECREF(topic);
+    Py_XDECREF(route);
+    return done;
 }
 
 /* -- PUBREL of a run -- */
@@ -364,8 +401,17 @@ static int begin_released(released_rows *rows, const direction *to, PyObject *se
         return -1;
     }
     if ((rows->ids = PyList_New(0)) == NULL || (rows->tokens = PyList_New(0)) == NULL ||
-        (noted = Py_BuildValue("nOOO", PyList_GET_SIZE(to->open.heads), session, rows->ids, rows->tokens)) == NULL)
+        (noted = PyTuple_New(4)) == NULL)
         return -1;
+    PyObject *begin = PyLong_FromSsize_t(PyList_GET_SIZE(to->open.heads));
+    if (begin == NULL) {
+        Py_DECREF(noted);
+        return -1;
+    }
+    PyTuple_SET_ITEM(noted, 0, begin);
+    PyTuple_SET_ITEM(noted, 1, Py_NewRef(session));
+    PyTuple_SET_ITEM(noted, 2, Py_NewRef(rows->ids));
+    PyTuple_SET_ITEM(noted, 3, Py_NewRef(rows->tokens));
     return append(released, noted);
 }
 
@@ -446,10 +492,25 @@ static int release_one(const taking *of, const staged *one, unsigned packet_id, 
     return failed ? -1 : 1;
 }
 
+/* The tokens of the records that are taken, to be added to: a new reference. */
+static PyObject *taken_of(const taking *of)
+{
+    taken_records *with = &of->turn->taken;
+    PyObject *key = field(of->session, STAGED_KEY), *known;
+    if (key == NULL) return NULL;
+    if (!is_key(with->key, key) || PyDict_GET_SIZE(with->moves) > 0) {
+        with->key = NULL;
+        Py_XSETREF(with->said, PyObject_CallMethodOneArg(of->turn->lane, s_taken_records, of->session));
+        if (with->said == NULL || !PyArg_ParseTuple(with->said, "SOO!", &known, &with->tokens, &PyDict_Type, &with->moves)) return NULL;
+        with->key = known;
+    }
+    return Py_NewRef(with->tokens);
+}
+
 static int release_records(taking *of)
 {
     PyObject *tokens = dict_field(of->session, TOKENS);
-    PyObject *taken = tokens != NULL ? PyObject_CallMethodOneArg(of->turn->lane, s_taken_records, of->session) : NULL;
+    PyObject *taken = tokens != NULL ? taken_of(of) : NULL;
     if (taken == NULL) return -1;
     direction to = {0};
     released_rows rows = {NULL, NULL};

@@ -37,7 +37,7 @@ from gateway.mq.rfh2 import FIXED_LENGTH
 from gateway.mqtt.packets import V5
 from gateway.mqtt.properties import decode_publish
 from gateway.mqtt.reader import Reader
-from gateway.ports.batch import Replace
+from gateway.ports.batch import Puts, Replace
 from gateway.ports.state_queues import STAGED
 from gateway.session.connection import CLOSED, ONLINE, Connection
 from gateway.session.publication import Publication
@@ -45,6 +45,7 @@ from gateway.session.session import STAGED_ID, Session
 from gateway.session.staged_run import LEAST, StagedRun
 
 if TYPE_CHECKING:
+    from gateway.broker.batch import StagedRows
     from gateway.broker.context import Context
     from gateway.broker.deliver.fan_out import FanOut
     from gateway.broker.deliver.in_flight import InFlight
@@ -298,16 +299,14 @@ class FastLane:
         """The head of the records that stage publications on a route."""
         return route.staged_head or self.staging.head(route, session.client_id)
 
-    def records(self, session: Session) -> tuple[list[int], list[bytes], list[bytes]]:
-        """Packet identifiers, heads and bodies of the records that a session stages with the open batch."""
-        batch = self.context.batch
-        puts = batch.state.get((STAGED, session.staged_key, 0))
-        if puts is None or batch.undo is not None:
-            puts, ids = batch.staging(session)
-        else:  # as nearly always
-            ids = []
-            batch.staged.append((session, puts, len(puts.heads), ids, None))
-        return ids, puts.heads, puts.bodies
+    def records(self, session: Session) -> tuple[bytes, Puts, list[bytes], list[bytes], list[StagedRows]]:
+        """Where sessions with the same key, which is the first of these, stage records with the open batch: puts, their
+        heads and bodies; and where it is noted who has staged which."""
+        batch, key = self.context.batch, session.staged_key
+        puts = batch.state_puts(STAGED, key)
+        if batch.undo is not None:
+            batch.undo.length(batch.staged)
+        return key, puts, puts.heads, puts.bodies, batch.staged
 
     def admits(self, route: Route, size: int) -> bool:
         """Whether every subscriber has room for one more publication of so many bytes."""
@@ -395,7 +394,7 @@ class FastLane:
         try:
             if not fan_out.admits(route, len(ids), size):
                 return False
-            self.taken_records(session).extend(tokens)
+            self.taken_records(session)[1].extend(tokens)
             if route.head:
                 destination = batch.destination(route.address, route.policies[0])
                 destination.released_rows.append((destination.rows, session, ids, tokens))
@@ -414,12 +413,13 @@ class FastLane:
                 batch.fanned[session, packet_id, token] = like
         return True
 
-    def taken_records(self, session: Session) -> list[Any]:
-        """The tokens of the records of a session that the open batch takes; they go in the order of their PUBRELs."""
+    def taken_records(self, session: Session) -> tuple[bytes, list[Any], dict[Session, list[Move]]]:
+        """The tokens of the records that the open batch takes of sessions with the same key, which is the first of
+        these; they go in the order of their PUBRELs. Last, what is moved: then another session has to be asked for."""
         batch = self.context.batch
         if batch.moves and session in batch.moves:
             self.staged_runs.write_out(batch, session)
-        return batch.taken(STAGED, session.staged_key)
+        return session.staged_key, batch.taken(STAGED, session.staged_key), batch.moves
 
 
 take = take_in_python

@@ -465,7 +465,9 @@ class Taking:
     def _stage_records(self, first: int) -> bool:
         """Publications as records, as long as their routes are staged."""
         inbound, lane, session, begin = self.session.inbound, self.lane, self.session, self.at
-        ids, heads, bodies = lane.records(session)
+        _, puts, heads, bodies, staged = lane.records(session)
+        ids = list[int]()
+        staged.append((session, puts, len(heads), ids, None))
         topic, head, found_route = b"", b"", None
         while self._room() > 0 and (one := self._read(self.at, first)) is not None:
             found, packet_id, block, body, stop = one
@@ -542,7 +544,7 @@ class Taking:
     def _release_records(self) -> bool:
         """PUBRELs of what is staged as records, as long as their routes are staged."""
         session, begin, route = self.session, self.at, None
-        inbound, tokens, taken = session.inbound, session.staged_tokens, self.lane.taken_records(session)
+        inbound, tokens, (_, taken, _) = session.inbound, session.staged_tokens, self.lane.taken_records(session)
         last: tuple[bytes, int] | None = None
         ids, of_rows, tails = list[int](), list[Any](), dict[int, bytes]()
         heads: Any = None
