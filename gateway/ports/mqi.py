@@ -246,8 +246,8 @@ class QueueManagerConnection(Protocol):
         self, handle: int, md: bytes, options: GetOptions, buffer_length: int, deadline: float | None, arrived: Arrived
     ) -> Cancel:
         """MQGET that waits until `deadline` (the scheduler's monotonic clock; None for ever). `arrived` is called
-        once, maybe before this returns; waiters of a queue are served in order, one for each message. The answer
-        cancels the wait silently."""
+        once, maybe before this returns, and while calls are gathered maybe with the lock held; waiters of a queue are
+        served in order, one for each message. The answer cancels the wait silently."""
 
     def begin(self) -> None:
         """MQBEGIN: a unit of work of the queue manager's own; refused while one is open (2128)."""

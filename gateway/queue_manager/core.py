@@ -19,6 +19,7 @@ from gateway.errors import MQError, StoreError
 from gateway.ports.batch import Scheduler
 from gateway.queue_manager.batch.commit import Batch, Committer, reason_of
 from gateway.queue_manager.descriptor import CORREL_ID
+from gateway.queue_manager.handing_over import Handed, end, hand_over
 from gateway.queue_manager.objects.catalogue import Catalogue, Definition, decode_definition
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.settlement import Settlement
@@ -114,11 +115,13 @@ class Round:
     """The commits of calls that are made together: one unit of work, and what each call is told. Until it is committed
     messages that it takes are hidden, and those it puts are counted."""
 
-    __slots__ = ("_core", "_unit", "calls")
+    __slots__ = ("_core", "_handed", "_unit", "calls")
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._unit = StoreUnit()
+        self._handed: list[Handed] = []
+        """Messages that are not stored: gets that wait have taken them."""
         self.calls: list[_Call] = []
 
     def add(self, unit: StoreUnit, settlement: Settlement, counted: Mapping[LocalQueue, int] | None) -> Settlement:
@@ -164,10 +167,17 @@ class Round:
 
     def batch(self) -> Batch:
         """What is committed for all of them."""
+        for call in self.calls:
+            if call.unit.puts:
+                self._handed += hand_over(call.unit, self._core.queues, self._core.changed)
+        if self._handed:
+            gone = {id(handed.puts) for handed in self._handed}
+            self._unit.puts = [puts for puts in self._unit.puts if id(puts) not in gone]
         return Batch(self._unit, self._finished, apart=self._apart if len(self.calls) > 1 else None)
 
     def _apart(self) -> list[Batch]:
         """The calls one by one, when together they are refused."""
+        self._end_handed(made=False)
         batches = []
         for call in self.calls:
             alone = Round(self._core)
@@ -186,11 +196,17 @@ class Round:
         else:
             error = MQError(reason_of(failure), str(failure))
             error.__cause__ = failure
+        self._end_handed(made=error is None)
         for call in self.calls:
             if error is not None:
                 for queue, token in call.hidden:
                     self._core.unlock_messages(queue, [token])
             call.settlement.end(error)
+
+    def _end_handed(self, *, made: bool) -> None:
+        handed, self._handed = self._handed, []
+        for one in handed:
+            end(one, self._core.scheduler.now(), self._core.store.depth(one.queue.name), made=made)
 
 
 class Core:
@@ -220,7 +236,7 @@ class Core:
         """Called with the state records of each unit that has been committed."""
         self.served_through: Callable[[Callable[[], None]], None] | None = None
         """Has a call made among those that share the next commit; None: there is nobody who gathers calls."""
-        self._changed: dict[LocalQueue, set[bytes] | None] = {}
+        self.changed: dict[LocalQueue, set[bytes] | None] = {}
         """Queues whose waiting gets are tried next; with the CorrelIds of what has come, if it is nothing else."""
         self._saved: StoreUnit | None = None
         self._round: Round | None = None
@@ -359,6 +375,11 @@ class Core:
         """Calls made within share one commit; each is told by its settlement. The lock is held meanwhile."""
         return self._gathering
 
+    @property
+    def gathering(self) -> bool:
+        """Whether calls are made that share a commit."""
+        return self._round is not None
+
     def begin_round(self) -> bool:
         """Gather the commits of calls from now on; False: that is so already."""
         if self._round is not None:
@@ -371,7 +392,7 @@ class Core:
         """Commit what was gathered."""
         gathered, self._round = self._round, None
         if gathered is not None and gathered.calls:
-            self.committer.share([gathered.batch()])
+            self.committer.share(gathered.batch())
 
     def commit_call(
         self,
@@ -503,7 +524,7 @@ class Core:
         self, queue: LocalQueue, correl_ids: Collection[bytes] | None, soon: Callable[[Callable[[], None]], None]
     ) -> None:
         """Try waiting gets with the calls that are gathered next, once for all that changes until then."""
-        changed = self._changed
+        changed = self.changed
         if queue not in changed:
             if not changed:
                 soon(self._serve_changed)
@@ -515,7 +536,7 @@ class Core:
 
     def _serve_changed(self) -> None:
         with self.gathered():
-            changed, self._changed = self._changed, {}
+            changed, self.changed = self.changed, {}
             for queue, correl_ids in changed.items():
                 self._serve(queue, correl_ids)
 

@@ -53,8 +53,8 @@ def _put(handle: int, options: int, descriptor: bytes) -> bytes:
     return _frame(Verb.PUT, start + descriptor + struct.pack("<2i", 0, SIZE) + BODY)
 
 
-def _get(handle: int, match: int, descriptor: bytes) -> bytes:
-    options = mq.MQGMO_WAIT | mq.MQGMO_SYNCPOINT | FAIL
+def _get(handle: int, match: int, descriptor: bytes, syncpoint: int = mq.MQGMO_SYNCPOINT) -> bytes:
+    options = mq.MQGMO_WAIT | syncpoint | FAIL
     start = struct.pack("<7i", handle, options, -1, match, 0, 2, SIZE + 1)
     return _frame(Verb.GET, start + bytes(16) + descriptor)
 
@@ -72,8 +72,12 @@ def _greeting() -> bytes:
 class Market:
     """A queue manager in a directory with its requesters and servers."""
 
-    def __init__(self, directory: Path, scheduler: Any, requesters: int, servers: int) -> None:
+    def __init__(
+        self, directory: Path, scheduler: Any, requesters: int, servers: int, *, committed: bool = True
+    ) -> None:
+        """`committed`: requesters get their replies under syncpoint."""
         self.trips = 0
+        self._committed = committed
         self.queue_manager = EmbeddedQueueManager.open(directory, "QM1", scheduler, OBJECTS)
         self._planned = False
         self._rounds = Rounds(self.queue_manager, time.monotonic, self._plan, self._exchange)
@@ -109,8 +113,12 @@ class Market:
         while True:
             answer = yield _put(output, mq.MQPMO_NO_SYNCPOINT, _descriptor(1, reply_to=b"REPLY"))
             msg_id = answer[64:88]
-            yield _get(own, mq.MQMO_MATCH_CORREL_ID, _descriptor(8, correl_id=msg_id))
-            yield _frame(Verb.COMMIT)
+            asked = _descriptor(8, correl_id=msg_id)
+            if self._committed:
+                yield _get(own, mq.MQMO_MATCH_CORREL_ID, asked)
+                yield _frame(Verb.COMMIT)
+            else:
+                yield _get(own, mq.MQMO_MATCH_CORREL_ID, asked, mq.MQGMO_NO_SYNCPOINT)
             self.trips += 1
 
     def _server(self) -> Talk:
@@ -153,12 +161,13 @@ class Market:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trips", type=int, default=2000)
+    parser.add_argument("--plain", action="store_true", help="replies are got outside syncpoint")
     parser.add_argument("--cases", default="1/1 10/4 100/10")
     given = parser.parse_args()
     for case in given.cases.split():
         requesters, servers = map(int, case.split("/"))
         with tempfile.TemporaryDirectory() as directory, ThreadScheduler() as scheduler:
-            market = Market(Path(directory) / "data", scheduler, requesters, servers)
+            market = Market(Path(directory) / "data", scheduler, requesters, servers, committed=not given.plain)
             market.run(200)
             frames, before = market.queue_manager.core.committer.frames, market.trips
             began, all_began = time.thread_time(), time.process_time()

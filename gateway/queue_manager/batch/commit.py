@@ -190,14 +190,14 @@ class Committer:
             self._complete(writing)
             self.run()
 
-    def share(self, batches: Sequence[Batch]) -> None:
-        """Commit for calls that nobody waits in: one frame. Each batch is told, perhaps before this returns."""
-        if not batches:
-            return
-        if self._writing is None and not (self.slow and not self._on_trial()):
-            self.now(_together(batches))
+    def share(self, batch: Batch) -> None:
+        """Commit for calls that nobody waits in. They are told, perhaps before this returns."""
+        if not batch.unit:  # there is nothing to store
+            self._tell(batch, None)
+        elif self._writing is None and not (self.slow and not self._on_trial()):
+            self.now(batch)
         else:
-            self._calls += batches
+            self._calls.append(batch)
             self.run()
 
     # ---- the loop

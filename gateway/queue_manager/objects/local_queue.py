@@ -26,6 +26,9 @@ class Waiter:
     """The get takes any message: if it finds none, no later get will."""
     correl_id: bytes | None = None
     """The get takes messages with this CorrelId only."""
+    offer: Callable[[bytes, bytes], Callable[[bool], None] | None] | None = None
+    """Has the get take a message that is about to be put, if it would take it off the queue at once. Then it waits no
+    more; the answer tells it whether the message was put."""
     ended: bool = False
     number: int = 0
     """Its place in the order."""
@@ -64,6 +67,15 @@ class Waiters:
         for correl_id in wanted:
             found += self._by_correl_id[correl_id].values()
         return sorted(found, key=_NUMBER)
+
+    def first(self, correl_id: bytes) -> Waiter | None:
+        """The first of those that a message with this CorrelId concerns."""
+        other = next(iter(self._others.values())) if self._others else None
+        alike = self._by_correl_id.get(correl_id)
+        if alike is None:
+            return other
+        found = next(iter(alike.values()))
+        return found if other is None or found.number < other.number else other
 
     def remove(self, waiter: Waiter) -> None:
         """The get has been answered or given up."""

@@ -277,19 +277,24 @@ class WaitingGet:
         *,
         any_message: bool,
         correl_id: bytes | None,
+        accept: Callable[[bytes, bytes], Got | None] | None = None,
     ) -> None:
-        """`get` is what it comes to now; None: it waits on."""
+        """`get` is what it comes to now; None: it waits on. `accept` is what it comes to with a message that is about
+        to be put, given its head and body; None: that has to be on the queue first."""
         self.handle = handle
         self._connection = connection
         self._get = get
         self._arrived = arrived
-        self._waiter = Waiter(self.attempt, any_message, correl_id)
+        self._accept = accept
+        self._waiter = Waiter(self.attempt, any_message, correl_id, None if accept is None else self._offered)
         self._queue: LocalQueue | None = None
+        self._deadline: float | None = None
         self._timer: Cancel | None = None
+        self._cancelled = False
 
     def start(self, queue: LocalQueue, deadline: float | None) -> None:
         """Wait on the queue until `deadline` (monotonic seconds; None: for ever)."""
-        self._queue = queue
+        self._queue, self._deadline = queue, deadline
         queue.waiters.add(self._waiter)
         self._connection.waiting.add(self)
         if deadline is not None:
@@ -308,6 +313,7 @@ class WaitingGet:
     def cancel(self) -> None:
         """Stop waiting without an answer."""
         with self._connection.core.entered():
+            self._cancelled = True
             self._finish()
 
     def end(self, outcome: Got | MQError) -> bool:
@@ -316,6 +322,25 @@ class WaitingGet:
             self._finish()
             self._connection.core.afterwards(partial(self._arrived, outcome))
         return True
+
+    def _offered(self, head: bytes, body: bytes) -> Callable[[bool], None] | None:
+        got = None if self._accept is None else self._accept(head, body)
+        if got is None:
+            return None
+        self._finish()
+        return partial(self._handed, got)
+
+    def _handed(self, got: Got, made: bool) -> None:
+        """The message that was offered has been put, or the get goes on waiting."""
+        core = self._connection.core
+        if made:
+            if self.handle.options & mq.MQOO_SAVE_ALL_CONTEXT:
+                self.handle.saved_context = got.md
+            core.afterwards(partial(self._arrived, got))
+        elif self._queue is not None and not (self._cancelled or self._connection.ended):
+            self._waiter.ended = False
+            self.start(self._queue, self._deadline)
+            core.wake(self._queue)
 
     def _expire(self) -> None:
         with self._connection.core.entered():
@@ -334,9 +359,12 @@ class WaitingGet:
 
 
 def tell(connection: ConnectionState, outcome: Got | MQError, arrived: Arrived) -> None:
-    """Call `arrived` with what a get comes to, when its commit is made."""
-    settlement, afterwards = connection.unsettled(), connection.core.afterwards
-    if settlement is None:
-        afterwards(partial(arrived, outcome))
+    """Call `arrived` with what a get comes to, when its commit is made. A get that needs none does not wait for that of
+    the calls that are gathered."""
+    settlement, core = connection.unsettled(), connection.core
+    if settlement is not None:
+        settlement.then(lambda error: core.afterwards(partial(arrived, error or outcome)))
+    elif core.gathering:
+        arrived(outcome)
     else:
-        settlement.then(lambda error: afterwards(partial(arrived, error or outcome)))
+        core.afterwards(partial(arrived, outcome))

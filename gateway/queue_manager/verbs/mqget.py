@@ -108,9 +108,11 @@ def wait(
         asked = wanted(md, options)
         any_message, correl_id = asked.any_message and handle.selector is None, asked.correl_id
         attempt = partial(_outcome, connection, handle, md, options, buffer_length, asked)
+        accept = None
     else:
         any_message, correl_id = (True, None) if correl_id == NO_ID else (False, correl_id)
         attempt = partial(_plain_outcome, connection, handle, md, options, buffer_length, correl_id or NO_ID)
+        accept = partial(plain_gets.accepted, connection, handle, options, buffer_length)
     outcome = attempt()
     if outcome is not None:
         tell(connection, outcome, arrived)
@@ -118,7 +120,9 @@ def wait(
     queue = handle.queue
     if queue is None:
         raise MQError(mq.MQRC_NOT_OPEN_FOR_INPUT, "the object is not a queue messages can be got from")
-    waiting = WaitingGet(connection, handle, attempt, arrived, any_message=any_message, correl_id=correl_id)
+    waiting = WaitingGet(
+        connection, handle, attempt, arrived, any_message=any_message, correl_id=correl_id, accept=accept
+    )
     waiting.start(queue, deadline)
     return waiting.cancel
 

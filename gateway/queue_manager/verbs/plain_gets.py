@@ -24,6 +24,7 @@ _PLAIN = mq.MQGMO_WAIT | mq.MQGMO_SYNCPOINT | mq.MQGMO_NO_SYNCPOINT | mq.MQGMO_F
 _MATCHES = mq.MQMO_MATCH_MSG_ID | mq.MQMO_MATCH_CORREL_ID | mq.MQMO_MATCH_GROUP_ID
 _NO_FLAGS = bytes(4)
 _FORMAT = slice(32, 40)
+_PUT_DATE = slice(304, 312)
 
 
 @lru_cache(maxsize=256)
@@ -64,6 +65,35 @@ def attempt(
     return got, got is not None
 
 
+def accepted(
+    connection: ConnectionState, handle: Handle, options: GetOptions, buffer_length: int, head: bytes, body: bytes
+) -> Got | None:
+    """What such a get outside syncpoint comes to with a message that is about to be put and fits; None: MQGET has to
+    look at it on the queue."""
+    queue, core = handle.queue, connection.core
+    length = len(head) - MQMD_LENGTH + len(body)
+    if (
+        queue is None
+        or options.options & mq.MQGMO_SYNCPOINT
+        or handle.got_at != core.catalogue.version
+        or connection.ended
+        or core.quiescing
+        or not _is_plain(head, length, buffer_length)
+        or head[descriptor.REPORT] != descriptor.NO_REPORT
+        or head[descriptor.MSG_ID] == NO_ID
+        or head[_PUT_DATE] == descriptor.BLANK_DATE
+    ):
+        return None
+    data = head[MQMD_LENGTH:] + body if length > len(body) else body
+    token = message_token(int.from_bytes(core.new_identifier()[-8:], "big"))
+    return Got(head[:MQMD_LENGTH], data, length, queue.name, token=token)
+
+
+def _is_plain(head: bytes, length: int, buffer_length: int) -> bool:
+    """Whether a message is got whole and as it was put."""
+    return length <= buffer_length and head[descriptor.FLAGS] == _NO_FLAGS and head[_FORMAT] != mq.MQFMT_RF_HEADER_2
+
+
 def _found(store: MessageStore, handle: Handle, queue: LocalQueue, correl_id: bytes) -> Message | None:
     if correl_id == NO_ID:
         messages = store.fetch(queue.name, b"", 1)
@@ -86,9 +116,7 @@ def _taken(
     """The message, got; None: MQGET has to look at it."""
     token, head, body, _time, backout, expiry = message
     length = len(head) - MQMD_LENGTH + len(body)
-    if expiry or length > buffer_length or head[descriptor.FLAGS] != _NO_FLAGS:
-        return None
-    if head[_FORMAT] == mq.MQFMT_RF_HEADER_2:
+    if expiry or not _is_plain(head, length, buffer_length):
         return None
     core = connection.core
     md = complete(message, core.name)

@@ -5,100 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from embedded_rig import SMALL, md
-from schedulers import ManualScheduler
+from embedded_rig import md
+from round_rig import Program, Rig, programs
 
 from gateway.errors import StoreError
-from gateway.mqi.rounds import SECONDS, Rounds
-from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions
-from gateway.queue_manager.embedded import EmbeddedQueueManager
-
-SYNCPOINT, NO_SYNCPOINT, WAIT = 2, 4, 1
-OBJECTS = "DEFINE QLOCAL(Q)\nDEFINE QLOCAL(R)"
-
-
-class Program:
-    """Makes one call for each chunk, and notes its outcome when it is settled."""
-
-    def __init__(self, rig, name):
-        self.connection = rig.manager.connect(user=name)
-        self.handles = {queue: self.connection.open(ObjectDescriptor(queue), 2 | 8 | 16).handle for queue in "QR"}
-        self.rounds = rig.rounds
-        self.outcomes = []
-        self.lost = False
-
-    def receive(self, chunk):
-        verb, *rest = chunk.decode().split()
-        getattr(self, verb)(*rest)
-
-    def connection_lost(self):
-        self.lost = True
-
-    def told(self, outcome):
-        settlement = self.connection.unsettled()
-        if settlement is None:
-            self.outcomes.append(outcome)
-        else:
-            settlement.then(lambda error: self.rounds.soon(lambda: self.outcomes.append(error or outcome)))
-
-    def put(self, queue, options="4", correl="0"):
-        given = md(persistence=1, correl_id=correl.encode().ljust(24, b"\0"))
-        self.connection.put(self.handles[queue], given, PutOptions(int(options)), b"data")
-        self.told("put")
-
-    def get(self, queue, options="4"):
-        got = self.connection.get(self.handles[queue], md(), GetOptions(int(options)), 100)
-        self.told(got.data)
-
-    def wait(self, queue, options="4", correl=""):
-        asked = md(correl_id=correl.encode().ljust(24, b"\0"))
-
-        def arrived(outcome):
-            self.rounds.soon(lambda: self.outcomes.append(getattr(outcome, "data", outcome)))
-
-        self.connection.wait(self.handles[queue], asked, GetOptions(int(options) | WAIT), 100, None, arrived)
-
-    def commit(self):
-        self.connection.commit()
-        self.told("commit")
-
-
-class Rig:
-    def __init__(self, path):
-        self.scheduler = ManualScheduler()
-        self.manager = EmbeddedQueueManager.open(path, "QM1", self.scheduler, OBJECTS, store_options=SMALL)
-        self.planned, self.time = 0, 0.0
-        self.meanwhile = []
-        """What programs send while a round runs: each time everything has been answered, one list of chunks."""
-        self.rounds = Rounds(self.manager, lambda: self.time, self._plan, self._exchange)
-        self.manager.serve_through(self.rounds.soon)
-
-    def _plan(self):
-        self.planned += 1
-
-    def _exchange(self):
-        for program, chunk in self.meanwhile.pop(0) if self.meanwhile else ():
-            self.rounds.receive(program, chunk)
-
-    @property
-    def frames(self):
-        return self.manager.core.committer.frames
-
-    def round(self, *chunks):
-        """The frames that a round of these chunks has taken."""
-        before = self.frames
-        for program, chunk in chunks:
-            self.rounds.receive(program, chunk)
-        self.run()
-        return self.frames - before
-
-    def run(self):
-        """One round, and what follows when a slow disk has written its frames."""
-        self.rounds.run()
-        committer = self.manager.core.committer
-        while committer._writing is not None:
-            self.scheduler.run_until(lambda: committer._writing is None)
-            self.rounds.run()
+from gateway.mqi.rounds import SECONDS
+from gateway.ports.mqi import PutOptions
 
 
 @pytest.fixture(params=["memory", "journal"])
@@ -106,10 +18,6 @@ def rig(request, tmp_path):
     made = Rig(None if request.param == "memory" else tmp_path / "data")
     yield made
     made.manager.close()
-
-
-def programs(rig, count):
-    return [Program(rig, f"p{number}") for number in range(count)]
 
 
 def test_puts_of_many_programs_are_one_frame(rig):
@@ -129,12 +37,26 @@ def test_nobody_is_told_before_the_commit(rig, monkeypatch):
     assert program.outcomes == ["put"]
 
 
+def test_a_get_under_syncpoint_does_not_wait_for_the_commit_of_others(rig, monkeypatch):
+    """A server goes on with its reply while the round goes on: half as many frames where many wait for servers."""
+    one, server, waits = programs(rig, 3)
+    rig.round((one, b"put Q"))
+    rig.round((waits, b"wait R 2"))
+    store = rig.manager.core.store
+    seen, write = [], store.write
+    monkeypatch.setattr(store, "write", lambda frame: (seen.append(server.outcomes + waits.outcomes), write(frame))[1])
+    assert rig.round((one, b"put R"), (server, b"wait Q 2")) == 1
+    assert seen == [[b"data"]]
+    assert waits.outcomes == [b"data"]
+
+
 def test_what_is_put_in_a_round_is_got_in_it_by_those_who_wait(rig):
     made = programs(rig, 10)
     for one in made[:5]:
-        rig.round((one, b"wait Q"))
-    assert rig.round(*[(one, b"put Q") for one in made[5:]]) == 2
+        rig.round((one, b"wait Q 2"))
+    assert rig.round(*[(one, b"put Q") for one in made[5:]]) == 1
     assert [one.outcomes for one in made] == [[b"data"]] * 5 + [["put"]] * 5
+    assert rig.round(*[(one, b"commit") for one in made[:5]]) == 1
     assert rig.manager.depth("Q") == 0
 
 
@@ -146,10 +68,10 @@ def test_what_comes_while_a_round_runs_is_part_of_its_commit(rig):
 
 
 def test_what_waits_is_taken_with_what_comes_meanwhile(rig):
-    """One commit puts five messages; the next takes them, and puts five more."""
+    """One commit puts five messages; then they are got, and the next commit puts five more."""
     made = programs(rig, 10)
     for one in made[:5]:
-        rig.round((one, b"wait Q"))
+        rig.round((one, b"wait Q 2"))
     rig.meanwhile = [[], [(one, b"put R") for one in made[5:]]]
     assert rig.round(*[(one, b"put Q") for one in made[5:]]) == 2
     assert [one.outcomes for one in made] == [[b"data"]] * 5 + [["put", "put"]] * 5
@@ -158,7 +80,7 @@ def test_what_waits_is_taken_with_what_comes_meanwhile(rig):
 def test_gets_that_wait_are_looked_at_once_for_all_that_has_come(rig, monkeypatch):
     made, core = programs(rig, 10), rig.manager.core
     for number, one in enumerate(made[:5]):
-        rig.round((one, b"wait R 4 c%d" % number))
+        rig.round((one, b"wait R 2 c%d" % number))
     served, serve = [], core._serve
     monkeypatch.setattr(
         core, "_serve", lambda queue, ids: (served.append((queue.name, len(ids))), serve(queue, ids))[1]
@@ -201,7 +123,7 @@ def test_units_of_work_are_committed_together(rig):
 def test_a_reply_wakes_the_program_that_waits_for_it_alone(rig, monkeypatch):
     made = programs(rig, 50)
     for number, one in enumerate(made):
-        rig.round((one, b"wait R 4 c%d" % number))
+        rig.round((one, b"wait R 2 c%d" % number))
     tried = []
     queue = rig.manager.core.queues["R"]
     for waiter in queue.waiters.concerned(None):
