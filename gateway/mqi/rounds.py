@@ -78,9 +78,10 @@ class Rounds:
         self._planned, self._running = False, True
         until, late = self._monotonic() + SECONDS, False
         try:
-            while self._calls or (self._chunks and not late):
-                with self._queue_manager.gathered():
+            with self._queue_manager.gathered() as commit:
+                while self._calls or (self._chunks and not late):
                     late = self._make_calls(until, late=late)
+                    commit()
         finally:
             self._running = False
         if self._chunks or self._calls:  # a call of another thread may have come just now

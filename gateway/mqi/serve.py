@@ -57,6 +57,8 @@ class MqiServer:
         self._poll.register(self._wake, select.EPOLLIN)
         self._rounds = Rounds(queue_manager, time.monotonic, self._plan, self._exchange)
         self._thread: threading.Thread | None = None
+        self._ident = 0
+        """Of the thread, in it."""
         self._stopping = self._planned = False
 
     def start(self) -> None:
@@ -96,7 +98,7 @@ class MqiServer:
 
     def _plan(self) -> None:
         """Have the rounds run soon. From any thread."""
-        if self._thread is threading.current_thread():
+        if threading.get_ident() == self._ident:
             self._planned = True
             return
         with suppress(OSError):
@@ -115,6 +117,7 @@ class MqiServer:
             self._on_fatal(error)
 
     def _serve(self) -> None:
+        self._ident = threading.get_ident()
         while not self._stopping:
             self._receive(self._poll.poll(0 if self._planned else None))
             self._planned = False
@@ -129,6 +132,8 @@ class MqiServer:
         self._receive(self._poll.poll(0))
 
     def _receive(self, ready: list[tuple[int, int]]) -> None:
+        if not ready:
+            return
         arrived, rest = receive(ready, self._programs)
         for program, chunk in arrived:
             self._rounds.receive(program.protocol, chunk)
@@ -142,6 +147,8 @@ class MqiServer:
                 self._accept()
 
     def _send(self) -> None:
+        if not self._answered:
+            return
         usual = [program for program in self._answered if program.has_one_answer]
         others = [program for program in self._answered if not program.has_one_answer]
         self._answered.clear()

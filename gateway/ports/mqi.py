@@ -246,8 +246,8 @@ class QueueManagerConnection(Protocol):
         self, handle: int, md: bytes, options: GetOptions, buffer_length: int, deadline: float | None, arrived: Arrived
     ) -> Cancel:
         """MQGET that waits until `deadline` (the scheduler's monotonic clock; None for ever). `arrived` is called
-        once, maybe before this returns, and while calls are gathered maybe with the lock held; waiters of a queue are
-        served in order, one for each message. The answer cancels the wait silently."""
+        once, maybe before this returns, with the queue manager's lock held: it only notes the outcome. Waiters of a
+        queue are served in order, one for each message. The answer cancels the wait silently."""
 
     def begin(self) -> None:
         """MQBEGIN: a unit of work of the queue manager's own; refused while one is open (2128)."""
@@ -299,8 +299,9 @@ class QueueManager(Protocol):
         """MQCONNX. 2035 when the user or the password is not accepted, 2059 or 2161 when the queue manager is not
         up."""
 
-    def gathered(self) -> AbstractContextManager[None]:
-        """Calls of several connections made within share one commit; see `QueueManagerConnection.unsettled`."""
+    def gathered(self) -> AbstractContextManager[Callable[[], None]]:
+        """Calls of several connections made within share one commit; see `QueueManagerConnection.unsettled`. It is made
+        at the end; the function that `with` gives makes it for the calls so far."""
 
     def serve_through(self, soon: Callable[[Callable[[], None]], None] | None) -> None:
         """Have gets that wait for messages tried in calls made by `soon`, which are gathered with others; None: with a

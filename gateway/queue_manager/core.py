@@ -79,7 +79,7 @@ class _Gathering:
         self._depth = 0
         """How often the round that is gathered has been entered."""
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Callable[[], None]:
         self._entry.__enter__()
         try:
             if self._core.begin_round():
@@ -88,6 +88,7 @@ class _Gathering:
             self._entry.__exit__(None, None, None)
             raise
         self._depth += 1
+        return self._core.next_round
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -240,6 +241,8 @@ class Core:
         """Queues whose waiting gets are tried next; with the CorrelIds of what has come, if it is nothing else."""
         self._saved: StoreUnit | None = None
         self._round: Round | None = None
+        self._next_round: Round | None = None
+        """One in which nothing was committed: it is used again."""
         self._serial = int(scheduler.now() * 1_000_000) & ((1 << 62) - 1)
         self._last_caller, self._last_call, self._crowd_until = 0, 0.0, 0.0
         self._restore()
@@ -371,28 +374,33 @@ class Core:
             raise MQError(reason_of(failures[0]), str(failures[0])) from failures[0]
         self.settled(unit)
 
-    def gathered(self) -> AbstractContextManager[None]:
-        """Calls made within share one commit; each is told by its settlement. The lock is held meanwhile."""
+    def gathered(self) -> AbstractContextManager[Callable[[], None]]:
+        """Calls made within share one commit; each is told by its settlement. The lock is held meanwhile. What is
+        entered commits what has been gathered so far."""
         return self._gathering
-
-    @property
-    def gathering(self) -> bool:
-        """Whether calls are made that share a commit."""
-        return self._round is not None
 
     def begin_round(self) -> bool:
         """Gather the commits of calls from now on; False: that is so already."""
         if self._round is not None:
             return False
         self.committer.collect()
-        self._round = Round(self)
+        self._round, self._next_round = self._next_round or Round(self), None
         return True
 
     def end_round(self) -> None:
         """Commit what was gathered."""
         gathered, self._round = self._round, None
-        if gathered is not None and gathered.calls:
+        if gathered is None:
+            return
+        if gathered.calls:
             self.committer.share(gathered.batch())
+        else:
+            self._next_round = gathered
+
+    def next_round(self) -> None:
+        """Commit what was gathered, and go on."""
+        self.end_round()
+        self.begin_round()
 
     def commit_call(
         self,
@@ -538,15 +546,12 @@ class Core:
         with self.gathered():
             changed, self.changed = self.changed, {}
             for queue, correl_ids in changed.items():
-                self._serve(queue, correl_ids)
+                _try_waiters(queue, correl_ids)
 
     def _serve(self, queue: LocalQueue, correl_ids: Collection[bytes] | None) -> None:
-        """Try waiters in order, with one commit for all. If one that takes any message finds none, the others would
-        find none either."""
+        """Try waiting gets with one commit for all."""
         with self.gathered():
-            for waiter in queue.waiters.concerned(correl_ids):
-                if not waiter.ended and not waiter.attempt() and waiter.any_message:
-                    break
+            _try_waiters(queue, correl_ids)
 
     def _announce(self, queue: LocalQueue) -> None:
         queue.announced = False
@@ -569,6 +574,13 @@ class Core:
     def depth(self, queue: LocalQueue) -> int:
         """CURDEPTH: messages on the queue, and those put in units of work that are still open."""
         return self.store.depth(queue.name) + queue.uncommitted_puts
+
+
+def _try_waiters(queue: LocalQueue, correl_ids: Collection[bytes] | None) -> None:
+    """Try them in order. If one that takes any message finds none, the others would find none either."""
+    for waiter in queue.waiters.concerned(correl_ids):
+        if not waiter.ended and not waiter.attempt() and waiter.any_message:
+            break
 
 
 def _correl_ids(queue: str, unit: StoreUnit) -> Collection[bytes] | None:

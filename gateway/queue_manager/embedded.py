@@ -202,7 +202,7 @@ class EmbeddedQueueManager:
             self.connections.add(connection.state)
             return connection
 
-    def gathered(self) -> AbstractContextManager[None]:
+    def gathered(self) -> AbstractContextManager[Callable[[], None]]:
         """Calls of several connections made within share one commit."""
         return self.core.gathered()
 

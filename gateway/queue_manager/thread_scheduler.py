@@ -37,6 +37,11 @@ class ThreadScheduler:
     long before its time, and waking a thread costs more than the get.
     """
 
+    now = staticmethod(time.time)
+    """Seconds since the epoch."""
+    monotonic = staticmethod(time.monotonic)
+    """Seconds that never jump."""
+
     def __init__(self) -> None:
         self._entries: list[_Entry] = []
         self._cancelled = 0
@@ -59,14 +64,6 @@ class ThreadScheduler:
             self._ended = True
             self._changed.notify()
         self._thread.join()
-
-    def now(self) -> float:
-        """Seconds since the epoch."""
-        return time.time()
-
-    def monotonic(self) -> float:
-        """Seconds that never jump."""
-        return time.monotonic()
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
         """Run `call` in the scheduler's thread after `seconds`; the answer cancels it."""

@@ -35,6 +35,8 @@ def segment_to_carry(
     one segment that is half empty is not worth the writing. `pressed`: on a full disk whatever frees a segment is.
     """
     sealed = [extent for extent in extents if extent.sealed]
+    if not sealed:
+        return None
     held = [extent for extent in sealed if extent.readable and (extent.live or extent.state)]
     nearly_empty = [extent for extent in held if extent.live_bytes < NEARLY_EMPTY * size_of(extent.slot)]
     if nearly_empty:

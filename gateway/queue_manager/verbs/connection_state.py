@@ -320,7 +320,7 @@ class WaitingGet:
         """Answer, once. Always True."""
         if not self._waiter.ended:
             self._finish()
-            self._connection.core.afterwards(partial(self._arrived, outcome))
+            self._arrived(outcome)
         return True
 
     def _offered(self, head: bytes, body: bytes) -> Callable[[bool], None] | None:
@@ -336,7 +336,7 @@ class WaitingGet:
         if made:
             if self.handle.options & mq.MQOO_SAVE_ALL_CONTEXT:
                 self.handle.saved_context = got.md
-            core.afterwards(partial(self._arrived, got))
+            self._arrived(got)
         elif self._queue is not None and not (self._cancelled or self._connection.ended):
             self._waiter.ended = False
             self.start(self._queue, self._deadline)
@@ -361,10 +361,8 @@ class WaitingGet:
 def tell(connection: ConnectionState, outcome: Got | MQError, arrived: Arrived) -> None:
     """Call `arrived` with what a get comes to, when its commit is made. A get that needs none does not wait for that of
     the calls that are gathered."""
-    settlement, core = connection.unsettled(), connection.core
-    if settlement is not None:
-        settlement.then(lambda error: core.afterwards(partial(arrived, error or outcome)))
-    elif core.gathering:
+    settlement = connection.unsettled()
+    if settlement is None:
         arrived(outcome)
     else:
-        core.afterwards(partial(arrived, outcome))
+        settlement.then(lambda error: arrived(error or outcome))

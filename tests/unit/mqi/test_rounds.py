@@ -11,6 +11,7 @@ from round_rig import Program, Rig, programs
 from gateway.errors import StoreError
 from gateway.mqi.rounds import SECONDS
 from gateway.ports.mqi import PutOptions
+from gateway.queue_manager.objects.local_queue import Waiters
 
 
 @pytest.fixture(params=["memory", "journal"])
@@ -78,15 +79,15 @@ def test_what_waits_is_taken_with_what_comes_meanwhile(rig):
 
 
 def test_gets_that_wait_are_looked_at_once_for_all_that_has_come(rig, monkeypatch):
-    made, core = programs(rig, 10), rig.manager.core
+    made = programs(rig, 10)
     for number, one in enumerate(made[:5]):
         rig.round((one, b"wait R 2 c%d" % number))
-    served, serve = [], core._serve
+    looked, concerned = [], Waiters.concerned
     monkeypatch.setattr(
-        core, "_serve", lambda queue, ids: (served.append((queue.name, len(ids))), serve(queue, ids))[1]
+        Waiters, "concerned", lambda waiters, ids: (looked.append(len(ids)), concerned(waiters, ids))[1]
     )
     rig.round(*[(one, b"put R 4 c%d" % number) for number, one in enumerate(made[5:])])
-    assert served == [("R", 5)]
+    assert looked == [5]
     assert [one.outcomes for one in made[:5]] == [[b"data"]] * 5
 
 
