@@ -90,7 +90,7 @@ class Gateway:
             parts.users.start()
         parts.recovered = True
         self.sampler.restore(time.time())
-        parts.consumers.start(parts.table)
+        self._consume()
         if parts.settings.log.clients:
             self.tracer.follow(parts.settings.log.clients)
         self._serve_operators()
@@ -109,6 +109,14 @@ class Gateway:
         parts.hub.turns.watch()
         recovered = {f"recovered_{what}": count for what, count in counts.items() if count}
         log.info("started", f"queue manager {parts.queue_manager.name}", **recovered)
+
+    def _consume(self) -> None:
+        """Take messages from queues to devices, as soon as it is known what devices at other gateways subscribe to."""
+        parts, ownership = self.parts, self.parts.engine.ownership
+        if ownership is None:
+            parts.consumers.start(parts.table)
+        else:
+            ownership.joining.when_over(lambda: parts.consumers.start(parts.table))
 
     def _serve_programs(self) -> None:
         """Programs with the MQI library reach the embedded queue manager through a Unix socket."""

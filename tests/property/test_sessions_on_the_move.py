@@ -108,6 +108,33 @@ class Subscriber(Client):
             self.ack(p.PUBREC, packet[2])
 
 
+class Mortal(Client):
+    """Each of its connections leaves a will; none is closed in order."""
+
+    def __init__(self, estate: Estate, name: str) -> None:
+        super().__init__(estate, name)
+        self.left: list[bytes] = []
+        """The wills of connections that were let in."""
+        self.number = 0
+
+    def connect(self, node: Node, *, drop: bool) -> None:
+        if drop:
+            self.leave()
+        self.node, self.online, self.number = node, False, self.number + 1
+        self.device = node.bench.device(5, self.name)
+        self.device.connect(clean=False, will=p.Will("news/wills", self.will, 2, retain=False))
+
+    @property
+    def will(self) -> bytes:
+        return b"%s:2:%d" % (self.name.encode(), self.number)
+
+    def begin(self) -> None:
+        self.left.append(self.will)
+
+    def take(self, packet: tuple) -> None:
+        pass
+
+
 class Publisher(Client):
     topic = "news/a"
 
@@ -153,8 +180,8 @@ class Publisher(Client):
 class World:
     """Three gateways, three publishers, three subscribers, and dice."""
 
-    def __init__(self, seed: int, *, members: int = 0, **more: float) -> None:
-        """`members`: of a shared subscription, besides."""
+    def __init__(self, seed: int, *, members: int = 0, mortals: int = 0, **more: float) -> None:
+        """Besides: `members` of a shared subscription, and `mortals` with wills."""
         self.dice = random.Random(seed)
         self.weights = WEIGHTS | more
         self.estate = self.make_estate()
@@ -164,7 +191,8 @@ class World:
         self.subscribers = [Subscriber(self.estate, f"hears-{number}") for number in range(3)]
         self.publishers = [Publisher(self.estate, f"tells-{number}") for number in range(3)]
         self.members = [Subscriber(self.estate, f"shares-{n}", "$share/some/news/#") for n in range(members)]
-        self.clients: list[Client] = [*self.subscribers, *self.publishers, *self.members]
+        self.mortals = [Mortal(self.estate, f"dies-{number}") for number in range(mortals)]
+        self.clients: list[Client] = [*self.subscribers, *self.publishers, *self.members, *self.mortals]
         for one in self.clients:
             one.connect(self.any_node(), drop=True)
             self.quiet()
@@ -256,10 +284,13 @@ class World:
 
     def check(self) -> None:
         """Nothing that was acknowledged is missing, and of QoS 2 nothing came twice."""
+        for one in self.mortals:
+            one.leave()
         for _ in range(4):
             self.quiet()
         assert not any(one.sent for one in self.publishers)
         wanted = [body for one in self.publishers for body in one.done]
+        wanted += [body for one in self.mortals for body in one.left if body != one.will]
         nothing: dict[str, list[bytes]] = {one.name: [] for one in self.subscribers}
         assert {one.name: [body for body in wanted if not one.found[body]] for one in self.subscribers} == nothing
         addressed = [(one.name, body) for one in self.subscribers for body in one.found if body.startswith(b"cmd:")]
@@ -273,6 +304,26 @@ class World:
         assert twice == nothing
 
 
+class HarderWorld(World):
+    """Gateways end before others are taken over from, and while they take over; one that begins may be successor."""
+
+    def kill(self, node: Node) -> None:
+        if len(self.nodes) > 1:
+            self.estate.kill(node, landed=self.dice.random() < 0.5)
+            if self.dice.random() < 0.5:
+                self.condemn()
+
+    def condemn(self, node: Node | None = None) -> None:
+        for dead in list(self.estate.dead):
+            if node is None or self.dice.random() < 0.5:
+                self.estate.condemn(dead, self.any_node())
+
+    def step(self) -> None:
+        super().step()
+        if len(self.nodes) < 3 and self.dice.random() < 0.02:
+            self.estate.start(successor=True, mapping=MAPPING)
+
+
 WEIGHTS = {
     "commit": 30, "hear": 30, "answer": 20, "look_ahead": 20, "turn": 40, "wait": 10, "read": 40, "publish": 20,
     "move": 1, "condemn": 2, "kill": 0, "lose_marks": 0, "wait_long": 0,
@@ -281,8 +332,8 @@ WEIGHTS = {
 LONG = bool(os.environ.get("MQGATE_LONG"))
 
 
-def play(seed: int, steps: int, *, members: int = 0, **more: float) -> None:
-    world = World(seed, members=members, **more)
+def play(seed: int, steps: int, *, harder: bool = False, members: int = 0, mortals: int = 0, **more: float) -> None:
+    world = (HarderWorld if harder else World)(seed, members=members, mortals=mortals, **more)
     for _ in range(steps):
         world.step()
     world.check()
@@ -321,3 +372,8 @@ def test_members_of_a_shared_subscription_that_move_get_each_publication_once(se
 @pytest.mark.parametrize("seed", range(300) if LONG else [0, 2])
 def test_members_of_a_shared_subscription_get_each_publication_once_while_gateways_end(seed: int) -> None:
     play(seed, 1500, members=2, kill=0.3)
+
+
+@pytest.mark.parametrize("seed", range(100) if LONG else [2, 9, 14])
+def test_when_several_gateways_end_at_once_all_arrives_and_wills_too(seed: int) -> None:
+    play(seed, 1500, harder=True, mortals=1 + seed % 2, kill=0.3)

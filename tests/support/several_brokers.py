@@ -34,9 +34,13 @@ class Estate:
         """Records that a unit of work has got which is not committed."""
         self._names = itertools.count(1)
 
-    def start(self, **limits: Any) -> Node:
-        """One more; it takes connections when all that is written has been read."""
-        node = Node(self, f"{next(self._names):024x}", limits)
+    def start(self, *, successor: bool = False, **limits: Any) -> Node:
+        """One more; it takes connections when all that is written has been read. `successor`: of those from whom nobody
+        takes over yet."""
+        name = f"{next(self._names):024x}"
+        if successor:
+            self.dead = {owner: heir or name for owner, heir in self.dead.items()}
+        node = Node(self, name, limits)
         self.changed()
         self.settle()
         return node
@@ -152,7 +156,8 @@ class SharedQueues(FarQueues):
         self.estate.locked.difference_update(got)
 
     def peers(self) -> frozenset[str]:
-        return frozenset(self.estate.nodes.keys() | self.estate.dead.keys()) - {self.instance}
+        dead = {heir or owner for owner, heir in self.estate.dead.items()}
+        return frozenset(self.estate.nodes.keys() | dead) - {self.instance}
 
     lease_seconds = 10.0
 

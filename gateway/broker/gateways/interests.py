@@ -91,8 +91,9 @@ class Interests:
                     self.write(peer, {"kind": "interest", what: page})
 
     def introduce(self, peer: str) -> None:
-        """Tell a gateway all filters, the first time it is heard of."""
-        if peer == self.instance or peer in self.told:
+        """Tell a gateway all filters, the first time it is heard of. What one has written that is no more may be read
+        after its end: it answers nothing."""
+        if peer == self.instance or peer in self.told or peer not in self.peers():
             return
         self.write_changes()
         self.told.add(peer)

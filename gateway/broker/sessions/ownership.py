@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Generator
 from functools import partial
 from itertools import islice
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 from gateway.broker.context import Context
 from gateway.broker.deliver.expiry import Expiry
@@ -24,14 +24,16 @@ from gateway.broker.gateways.moves import Moves, stays_from
 from gateway.broker.gateways.rebalance import Rebalance
 from gateway.broker.gateways.to_others import ToOthers
 from gateway.broker.publish.router import Router
-from gateway.broker.refused.set_aside import Aside, aside_of
+from gateway.broker.refused.set_aside import aside_of
 from gateway.broker.sessions.claims import Claims, Standing
 from gateway.broker.sessions.connack import Connacks
 from gateway.broker.sessions.endings import Endings
+from gateway.broker.sessions.joining import Joining
 from gateway.broker.sessions.recovery import Recovery, restore_staged
 from gateway.broker.sessions.retained_elsewhere import RetainedElsewhere
+from gateway.broker.sessions.stored_records import Left, Unread, of_nobody, record_of
 from gateway.broker.sessions.wills import Wills
-from gateway.errors import MQError, Refused
+from gateway.errors import MQError
 from gateway.ports.batch import Stored
 from gateway.ports.counters import UnitKind
 from gateway.ports.ownership import Message, Owners, message_key
@@ -43,24 +45,6 @@ from gateway.session.session import Session, will_from_record, will_record
 _SLICE = 50
 """So many sessions are taken over before others get their turn."""
 _AGAIN_SECONDS, _RETRY_SECONDS = 0.05, 1.0
-
-
-class _Unread(NamedTuple):
-    """A session whose record nobody can read."""
-
-    stored: Stored
-    error: Exception
-
-
-class _Left(NamedTuple):
-    """A session as it lies on the state queues."""
-
-    record: dict[str, Any]
-    rows: list[Stored]
-    staged: list[Stored]
-    wills: list[Stored]
-    stored: Stored
-    """The record, as it is."""
 
 
 def _WAIT() -> None:  # noqa: N802 -- a value to be compared with
@@ -111,6 +95,10 @@ class Ownership:
         context.settle_others = lambda key, settled: self.interests.ask_all(settled, key=key)
         self.claims = Claims(connacks, self.instance, owners.peers, self._write)
         self._loading: _Loading | None = None
+        self.joining = Joining()
+        self._recovering: list[str] = []
+        self._wills_due: set[str] = set()
+        """Clients of gateways that are no more: their wills are published before they connect again."""
         self._deferred: list[Message] = []
         """Questions that cannot be answered yet."""
         self._receiving: set[str] = set()
@@ -132,22 +120,25 @@ class Ownership:
         return not self.owners.peers()
 
     def expired_owners(self) -> list[str]:
-        """Gateways whose lease has expired and whose sessions and wills are this gateway's now."""
-        return self.owners.expired_owners()
+        """Gateways whose sessions and wills this one takes over as it is recovered: where there are others, none."""
+        self._recovering = [] if self.owners.peers() else self.owners.expired_owners()
+        return self._recovering
 
     def is_own(self, record: dict[str, Any]) -> bool:
-        """Whether a stored session or will is this gateway's, or orphaned and this gateway's to take over."""
+        """Whether a stored session or will is this gateway's as it is recovered."""
         owner = record.get("owner", "")
-        return owner == self.instance or owner in self.owners.expired_owners()
+        return owner == self.instance or owner in self._recovering
 
     def recovered(self, expired: list[str]) -> None:
         """All that is this gateway's has been recovered, with what these others left: from now on messages of other
-        gateways are answered."""
+        gateways are answered. Where there are others nothing is taken over before these have told what they want, and
+        have given whom they were asked for by those that are no more."""
         gone = [owner for owner in expired if owner]
         self.context.on_succession(gone)
         self.interests.changed()
-        if gone and self.owners.peers():  # those have to hear of it first
-            self._loading = self._finish(expired, gone)
+        if self.owners.peers():
+            self.joining.begin()
+            self._loading = self._join()
         else:
             for owner in gone:
                 self._all_follow(owner)
@@ -160,6 +151,13 @@ class Ownership:
         self.from_others.start()
         if self._loading is not None:
             self._load()
+
+    def _join(self) -> _Loading:
+        """Begin beside others."""
+        yield from self._heard_by_all()
+        self._loading = None
+        self.joining.finish()
+        self.changed()
 
     def _finish(self, expired: list[str], gone: list[str]) -> _Loading:
         """The last part of taking over from these owners."""
@@ -198,7 +196,8 @@ class Ownership:
 
     def holds_up(self, client_id: str, waiter: Waiter) -> bool:
         """Whether a CONNECT has to wait for the answers of other gateways; the waiter is called when they are there."""
-        if self.context.sessions.get(client_id) is not None and client_id not in self.claims:
+        is_here = self.context.sessions.get(client_id) is not None and client_id not in self.claims
+        if is_here and self.joining.over and client_id not in self._wills_due:
             return False
         if not self._busy and not self.owners.peers() and client_id not in self._receiving:
             return False
@@ -385,29 +384,29 @@ class Ownership:
         self.owners.reached("receiving")
         self.context.ask(lambda: self._read(message["client"]), lambda found: self._received(message, found))
 
-    def _read(self, client_id: str) -> _Left | _Unread | None:
+    def _read(self, client_id: str) -> Left | Unread | None:
         for stored in self.context.queue_manager.fetch(SESSIONS, key_of(client_id), 1):
             try:
-                record = _decode("session", stored)
+                record = record_of("session", stored)
             except (ValueError, TypeError) as error:
-                return _Unread(stored, error)
+                return Unread(stored, error)
             if record.get("owner") == self.instance:
                 return self._left(record, stored)
         return None
 
-    def _left(self, record: dict[str, Any], stored: Stored) -> _Left:
+    def _left(self, record: dict[str, Any], stored: Stored) -> Left:
         manager, key = self.context.queue_manager, key_of(record["client"])
         staged, wills_ = manager.fetch(STAGED, key, 0xFFFF), manager.fetch(WILLS, key, 1)
-        return _Left(record, list(stored_for(manager, key)), staged, wills_, stored)
+        return Left(record, list(stored_for(manager, key)), staged, wills_, stored)
 
-    def _received(self, message: Message, left: _Left | _Unread | MQError | None) -> None:
+    def _received(self, message: Message, left: Left | Unread | MQError | None) -> None:
         if isinstance(left, MQError):  # it is away for the moment
             self.context.scheduler.later(_RETRY_SECONDS, lambda: self._receive(message))
             return
         client_id = message["client"]
         self._receiving.discard(client_id)
         set_aside, key = self.context.set_aside, key_of(client_id)
-        if isinstance(left, _Unread):
+        if isinstance(left, Unread):
             set_aside.keep("session", key.hex(), left.error, partial(aside_of, SESSIONS, key, left.stored))
         elif left is not None and self.context.sessions.get(client_id) is None:
             restore = partial(self._restore_received, left, message)
@@ -422,21 +421,21 @@ class Ownership:
             for one in messages:
                 self._take(one["kind"], "", one)
 
-    def _restore_received(self, left: _Left, message: Message) -> None:
+    def _restore_received(self, left: Left, message: Message) -> None:
         session = self._restore(left)
         move = self.moves.comes(session, message["from"], stays_from(message), message.get("given_at", 0))
         self.context.batch.replace(SESSIONS, session.key, encode_json(left.record | self.context.owner_of(session)))
         self._restore_will(session, left)
         self.interests.ask_all(lambda: self.moves.known(session.client_id, move))
 
-    def _restore(self, left: _Left) -> Session:
+    def _restore(self, left: Left) -> Session:
         session = self.recovery.restore_session(left.record, left.rows)
         self.claim(session, left.record)
         for staged in left.staged:
             restore_staged(session, staged)
         return session
 
-    def _restore_will(self, session: Session, left: _Left) -> None:
+    def _restore_will(self, session: Session, left: Left) -> None:
         """One whose delay had begun."""
         for stored in left.wills:
             record = decode_json(stored.data)
@@ -502,6 +501,9 @@ class Ownership:
         yield from self._heard_by_all()  # whoever it had asked for a session has given it now, or does not any more
         self._answer_no_more(expired)
         kept = yield lambda: list(context.queue_manager.load(WILLS))
+        wills = [(key, stored, record) for key, stored in kept if (record := self._record("will", key, stored))]
+        wills = [one for one in wills if one[2].get("owner", "") in expired]
+        self._wills_due = {record.get("client", "") for _, _, record in wills}
         sessions = iter(context.queue_manager.load(SESSIONS))
         while some := (yield lambda: list(islice(sessions, _SLICE))):
             for key, stored in some:
@@ -516,14 +518,14 @@ class Ownership:
             if len(some) == _SLICE:
                 self.owners.reached("slice")
             yield None
-        for key, stored in kept:
-            record = self._record("will", key, stored)
-            if record.get("owner", "") in expired:
-                session = context.sessions.get(record["client"])
-                publish = partial(self.wills.restore, session, key, record)
-                context.set_aside.record("will", WILLS, key, stored, publish)
+        for key, stored, record in wills:
+            context.set_aside.record("will", WILLS, key, stored, partial(self._restore_orphaned_will, key, record))
+        self._wills_due = set()
         yield from self._finish(expired, [owner for owner in expired if owner])
         self.owners.reached("signing")
+
+    def _restore_orphaned_will(self, key: bytes, record: dict[str, Any]) -> None:
+        self.wills.restore(self.context.sessions.get(record["client"]), key, record)
 
     def _forwarded_to(self, gone: list[str]) -> _Loading:
         """Publications that others have put for these gateways are for the sessions that were theirs. First all others
@@ -571,11 +573,11 @@ class Ownership:
     def _record(self, what: UnitKind, key: bytes, stored: Stored) -> dict[str, Any]:
         """A record that lies on a state queue; empty if nobody can read it: then nobody knows whose it is."""
         try:
-            return _decode(what, stored)
+            return record_of(what, stored)
         except (ValueError, TypeError) as error:
             queue = SESSIONS if what == "session" else WILLS
             others = set(self.owners.peers()).difference(self.owners.expired_owners())
-            aside = _of_nobody if others else partial(aside_of, queue, key, stored)
+            aside = of_nobody if others else partial(aside_of, queue, key, stored)
             self.context.set_aside.keep(what, key.hex(), error, aside)
             return {}
 
@@ -583,17 +585,3 @@ class Ownership:
         for client_id in self.claims.ask_again(lambda client_id: self.context.sessions.get(client_id) is not None):
             self._go_on(client_id)
         self._ask_again()
-
-
-def _decode(what: UnitKind, stored: Stored) -> dict[str, Any]:
-    """A record, if it has the form by which it is found out whose it is."""
-    record = decode_json(stored.data)
-    if not isinstance(record.get("owner", ""), str):
-        raise TypeError(f"the record of a {what} names nobody")
-    if what == "session" and not isinstance(record.get("client"), str):
-        raise TypeError("the record of a session names no client")
-    return record
-
-
-def _of_nobody() -> Aside:
-    raise Refused("another gateway may own it", 0)
