@@ -483,13 +483,12 @@ class Core:
 
     def _note_arrivals(self, arrived: dict[str, int], unit: StoreUnit) -> None:
         """So many messages have arrived on each of these queues."""
-        queues, now, depth_of = self.queues, self.scheduler.now(), self.store.depth
-        for name, messages in arrived.items():
+        queues, now = self.queues, self.scheduler.now()
+        for (name, messages), depth in zip(arrived.items(), self.store.depths(list(arrived)), strict=True):
             queue = queues.get(name)
             if queue is not None:
                 queue.puts += messages
                 queue.last_put = now
-                depth = depth_of(name)
                 if depth > queue.high_depth:  # noqa: PLR1730 -- one call less
                     queue.high_depth = depth
                 if queue.triggers or queue.waiters.count or queue.consumers or queue.served is not None:

@@ -244,14 +244,13 @@ class Translator:
         manager, priority, persistent = puts.queue_manager, puts.priority, puts.persistent
         known, found = self._ways.get, runs(queues, puts.heads)
         ways = [known((queue, manager, priority, persistent, head)) for queue, head, _ in found]
-        if any(way is None or longest > way.longest for way in ways):
+        if not all(ways) or longest > min([way.longest for way in cast("list[_Way]", ways)]):
             return sum(self._put(each, own, submission) for each in puts.by_queue())
-        depths, depth_of = self._depths, self._core.store.depth
-        groups = []
-        for way, (_, head, rows) in zip(cast("list[_Way]", ways), found, strict=True):
+        depths, groups = self._depths, []
+        stored = self._core.store.depths([way.queue.name for way in cast("list[_Way]", ways)])
+        for way, (_, head, rows), before in zip(cast("list[_Way]", ways), found, stored, strict=True):
             queue, length = way.queue, length + len(head)
-            depth = depths.get(queue.name)
-            depth = rows + (depth_of(queue.name) + queue.uncommitted_puts if depth is None else depth)
+            depth = rows + depths.get(queue.name, before + queue.uncommitted_puts)
             if depth > queue.max_depth:
                 self._claim(queue, rows)  # which says so
             depths[queue.name] = depth

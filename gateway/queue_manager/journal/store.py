@@ -110,7 +110,7 @@ class Store:
         self.fetch, self.read, self.load, self.oldest = reader.fetch, reader.read, reader.load, reader.oldest
         self.first, self.tokens = reader.first, reader.tokens
         self.find = self.finder.find
-        self.depth, self.replaceable = index.depth, index.replaceable
+        self.depth, self.depths, self.replaceable = index.depth, index.depths, index.replaceable
         self.path = path
         self.options = options
         self.generation = 0

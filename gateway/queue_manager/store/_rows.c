@@ -2,7 +2,7 @@
  * The loops over the rows of a batch: what the store does for each message rather than for each batch.
  *
  * rows.py has the same functions in Python, which run where there was no compiler at installation; the tests compare the
- * two. Nothing here knows lanes or files, and nothing is kept from one call to the next.
+ * two. Nothing here knows files, and but for _lanes.h nothing knows lanes; nothing is kept from one call to the next.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -11,6 +11,7 @@
 
 #include "_packed_heads.h"
 #include "_replaced.h"
+#include "_lanes.h"
 #include "../../built_from.h"
 
 BUILT_FROM_THIS_FILE;
@@ -386,6 +387,8 @@ static PyMethodDef methods[] = {
     {"stand_alone", (PyCFunction)(void (*)(void))stand_alone, METH_FASTCALL, stand_alone_doc},
     {"links", (PyCFunction)(void (*)(void))replaced_links, METH_FASTCALL, replaced_links_doc},
     {"put_in_place", (PyCFunction)(void (*)(void))put_in_place, METH_FASTCALL, put_in_place_doc},
+    {"append", (PyCFunction)(void (*)(void))append, METH_FASTCALL, append_doc},
+    {"depths", (PyCFunction)(void (*)(void))depths, METH_FASTCALL, depths_doc},
     {"unpack", (PyCFunction)(void (*)(void))unpack_heads, METH_FASTCALL, unpack_heads_doc},
     {NULL, NULL, 0, NULL},
 };
@@ -397,7 +400,7 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__rows(void)
 {
-    if (check_sources() < 0) return NULL;
+    if (check_sources() < 0 || name_attributes() < 0) return NULL;
     PyObject *made = PyModule_Create(&module);
     if (made != NULL && (add_head_numbers_type(made) < 0 || PyModule_AddType(made, &packing_type) < 0)) Py_CLEAR(made);
     return made;

@@ -2,7 +2,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from gateway.ports.batch import Replace
-from gateway.queue_manager.store.lanes import Lane
+from gateway.queue_manager.store.lanes import Lane, Queue
 from gateway.queue_manager.store.replaced import Records
 from gateway.queue_manager.store.unit import LaneName, Message
 
@@ -37,6 +37,10 @@ def links(
 def put_in_place(
     lanes: dict[bytes, Lane], rank: int, keys: list[bytes], numbers: list[int], first: int, place: int, /
 ) -> tuple[list[tuple[int, int]], list[int]]: ...
+def append(
+    queues: dict[str, Queue], groups: Sequence[tuple[LaneName, int]], at: int, first: int, place: int, /
+) -> tuple[int, int]: ...
+def depths(queues: dict[str, Queue], names: list[str], /) -> list[int]: ...
 def unpack(packed: bytes | memoryview, most: int, /) -> tuple[bytes, bytes]: ...
 
 class HeadNumbers:

@@ -8,10 +8,11 @@ leave in a frame which is not applied yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, TypeGuard
 
-from gateway.queue_manager.store.lanes import Lane, Queue, Released, Run
+from gateway.queue_manager.store.lanes import Lane, Queue, Released, Run, append, depths
 from gateway.queue_manager.store.numbers import Numbers, parted
 from gateway.queue_manager.store.place import BLOCK_BITS, NUMBER_BITS, NUMBER_MASK, PRIORITIES, ROW_BITS, VOLATILE
 from gateway.queue_manager.store.replaced import Records, put_in_place, stand_alone
@@ -60,6 +61,8 @@ class Index:
 
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
+        self.depths: Callable[[list[str]], list[int]] = partial(depths, self.queues)
+        """How many messages without a key are on each of these queues."""
         self.space = Space()
         self.hidden = Numbers()
         self.backouts: dict[int, int] = {}
@@ -117,19 +120,18 @@ class Index:
 
     # ---- applying what a frame says
 
-    def put(self, groups: Iterable[tuple[LaneName, int]], first: int, place: int) -> int:
+    def put(self, groups: Sequence[tuple[LaneName, int]], first: int, place: int) -> int:
         """The new messages of a frame, whose rows begin at `place`, by lane; how many they are."""
-        begin, queues = first, self.queues
-        for name, count in groups:
-            queue = queues.get(name[0])
-            lane = queue.lanes.get(name[1]) if queue is not None else None
-            if lane is None or lane.rank != name[2]:
-                lane = self.lane(name)
-            lane.append(first, count, place + first - begin)
-            first += count
-        if first > begin:
-            self._count_rows(place >> ROW_BITS, first - begin)
-        return first - begin
+        at, rows = append(self.queues, groups, 0, first, place)
+        while at < len(groups):
+            name, count = groups[at]
+            self.lane(name).append(first + rows, count, place + rows)
+            rows += count
+            at, more = append(self.queues, groups, at + 1, first + rows, place + rows)
+            rows += more
+        if rows:
+            self._count_rows(place >> ROW_BITS, rows)
+        return rows
 
     def _count_rows(self, frame: int, rows: int) -> None:
         """`rows` live rows lie in `frame`."""

@@ -9,8 +9,10 @@ the lane.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
+
+from gateway.queue_manager.store.unit import LaneName
 
 _RUN = Struct("=QQQ").pack
 EMPTY = array("Q")
@@ -62,13 +64,14 @@ class Lane:
 
     def append(self, first: int, count: int, place: int) -> None:
         """Add a batch after all other messages."""
-        if self.runs and first < self.runs[-3]:
+        runs = self.runs
+        if not runs:
+            self.runs = array("Q", (first, count, place))  # exactly one: many lanes never have more
+        elif first < runs[-3]:
             self.insert(first, count, place)  # units may become visible in another order than they were prepared in
             return
-        if self.runs:
-            self.runs.frombytes(_RUN(first, count, place))  # faster than to extend it
         else:
-            self.runs = array("Q", (first, count, place))  # exactly one: many lanes never have more
+            runs.frombytes(_RUN(first, count, place))  # faster than to extend it
         self.depth += count
         self.queue.depth += count
 
@@ -277,3 +280,43 @@ def cut_run(run: Run, without: set[int]) -> Iterator[Run]:
         begin = number + 1
     if begin < end:
         yield begin, end - begin, place + begin - first
+
+
+def append_in_python(
+    queues: dict[str, Queue], groups: Sequence[tuple[LaneName, int]], at: int, first: int, place: int, /
+) -> tuple[int, int]:
+    """Add the rows of groups from `at` on to the ends of their lanes, as far as these have runs already; where that
+    ends, and how many rows these were."""
+    rows = 0
+    while at < len(groups):
+        name, count = groups[at]
+        queue = queues.get(name[0])
+        lane = queue.lanes.get(name[1]) if queue is not None else None
+        if lane is None or lane.rank != name[2] or not lane.runs or first + rows < lane.runs[-3]:
+            break
+        lane.append(first + rows, count, place + rows)
+        at += 1
+        rows += count
+    return at, rows
+
+
+def depths_in_python(queues: dict[str, Queue], names: list[str], /) -> list[int]:
+    """How many messages without a key are on each of these queues."""
+    found = []
+    for name in names:
+        queue, depth = queues.get(name), 0
+        lane = queue.lanes.get(b"") if queue is not None else None
+        while lane is not None:
+            depth += lane.depth
+            lane = lane.lower
+        found.append(depth)
+    return found
+
+
+append, depths = append_in_python, depths_in_python
+try:
+    import gateway.queue_manager.store._rows as compiled_lanes
+except ModuleNotFoundError:
+    pass
+else:
+    append, depths = compiled_lanes.append, compiled_lanes.depths

@@ -211,6 +211,10 @@ class MemoryStore:
             return 0
         return sum(priority_of(token) >= least for token in shelf.entries) if least else len(shelf.entries)
 
+    def depths(self, queues: list[str]) -> list[int]:
+        """How many there are on each."""
+        return [self.depth(queue) for queue in queues]
+
     def oldest(self, queue: str) -> int:
         """When the oldest message was put."""
         shelf = self._shelves.get(queue, {}).get(b"")

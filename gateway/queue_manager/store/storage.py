@@ -80,6 +80,9 @@ class MessageStore(Protocol):
     def depth(self, queue: str, key: bytes = b"", least: int = 0) -> int:
         """How many messages there are of at least this priority."""
 
+    def depths(self, queues: list[str], /) -> list[int]:
+        """How many there are on each of these queues."""
+
     def oldest(self, queue: str) -> int:
         """When the oldest message of the queue was put, in microseconds; 0: the queue is empty."""
 
