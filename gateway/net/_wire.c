@@ -23,8 +23,8 @@ BUILT_FROM_THIS_FILE;
 #define LONGEST (64 * 1024)
 
 /* Attributes of links. */
-enum { CONNECTION, WRAPPING, CHUNK, DIRECT, OUTWARD, ATTRIBUTES };
-static const char *const texts[ATTRIBUTES] = {"connection", "wrapping", "chunk", "direct", "outward"};
+enum { CONNECTION, WRAPPING, CHUNK, DIRECT, INWARD, OUTWARD, ATTRIBUTES };
+static const char *const texts[ATTRIBUTES] = {"connection", "wrapping", "chunk", "direct", "inward", "outward"};
 static PyObject *names[ATTRIBUTES], *s_wrap;
 
 /* The class of the last link, and where its instances have them; 0: in no slot. A reference is held. */
@@ -76,6 +76,38 @@ static int append_pair(PyObject *list, PyObject *first, PyObject *second)
     return failed;
 }
 
+/* What is in it for the broker, by the link's own call; None: the wrapping itself has to take it. A new reference. */
+static PyObject *unwrapped(PyObject *link, PyObject *data)
+{
+    PyObject *inward = attribute(link, INWARD);
+    if (inward == NULL) return NULL;
+    PyObject *found = inward == Py_None ? Py_NewRef(Py_None) : PyObject_CallOneArg(inward, data);
+    Py_DECREF(inward);
+    if (found == NULL || found == Py_None || PyBytes_CheckExact(found)) return found;
+    PyErr_SetString(PyExc_TypeError, "what was wrapped is bytes");
+    Py_DECREF(found);
+    return NULL;
+}
+
+/* Put what was read of a link in its list; `is_full`: it was as much as was to be read. */
+static int sort_in(PyObject *link, PyObject *connection, PyObject *data, int is_full, const lists *to)
+{
+    PyObject *wrapping = attribute(link, WRAPPING);
+    if (wrapping == NULL) return -1;
+    PyObject *found = wrapping == Py_None ? Py_NewRef(data) : unwrapped(link, data);
+    Py_DECREF(wrapping);
+    if (found == NULL) return -1;
+    int failed = 0;
+    if (found == Py_None) {
+        failed = append_pair(to->wrapped, link, data);
+    } else {
+        if (PyBytes_GET_SIZE(found) != 0) failed = append_pair(to->arrived, connection, found);
+        if (failed == 0 && is_full) failed = PyList_Append(to->full, link);
+    }
+    Py_DECREF(found);
+    return failed;
+}
+
 /*
  * One readable socket. 1: read, and in its list; 0: it is for the caller; -1: an error is set. Links are read here while
  * there is room for all that they may have.
@@ -92,14 +124,9 @@ static int read_one(PyObject *link, int fd, Py_ssize_t *room, const lists *to)
     ssize_t length = connection == Py_None ? 0 : recv(fd, bytes, (size_t)chunk, MSG_DONTWAIT);
     if (length > 0) {
         *room -= length;
-        PyObject *data = PyBytes_FromStringAndSize(bytes, length), *wrapping = attribute(link, WRAPPING);
-        if (data == NULL || wrapping == NULL) done = -1;
-        else if (wrapping != Py_None) done = append_pair(to->wrapped, link, data);
-        else done = append_pair(to->arrived, connection, data);
-        if (done == 0 && length == chunk && wrapping == Py_None) done = PyList_Append(to->full, link);
+        PyObject *data = PyBytes_FromStringAndSize(bytes, length);
+        done = data == NULL || sort_in(link, connection, data, length == chunk, to) < 0 ? -1 : 1;
         Py_XDECREF(data);
-        Py_XDECREF(wrapping);
-        if (done == 0) done = 1;
     }
     Py_DECREF(connection);
     return done;
@@ -107,8 +134,8 @@ static int read_one(PyObject *link, int fd, Py_ssize_t *room, const lists *to)
 
 PyDoc_STRVAR(receive_doc,
 "receive(events, links) -> (arrived, wrapped, rest, full)\n\n"
-"Read the sockets of a poll: (connection, bytes), (link, bytes) of what is wrapped in something, events for the caller, links\n"
-"of the first that had as much as was to be read of them at once.");
+"Read the sockets of a poll: (connection, bytes), (link, bytes) of what a wrapping has to take itself, events for the caller,\n"
+"links of the first that had as much as was to be read of them at once.");
 
 static PyObject *receive(PyObject *Py_UNUSED(self), PyObject *args)
 {
@@ -128,7 +155,9 @@ static PyObject *receive(PyObject *Py_UNUSED(self), PyObject *args)
         if ((fd == -1 || ready == -1) && PyErr_Occurred()) goto failed;
         PyObject *link = ready == EPOLLIN ? PyDict_GetItemWithError(links, number) : NULL;
         if (link == NULL && PyErr_Occurred()) goto failed;
+        Py_XINCREF(link); /* its call may be anything */
         int done = link == NULL ? 0 : read_one(link, (int)fd, &room, &to);
+        Py_XDECREF(link);
         if (done < 0 || (done == 0 && PyList_Append(to.rest, event) < 0)) goto failed;
     }
     return Py_BuildValue("NNNN", to.arrived, to.wrapped, to.rest, to.full);

@@ -139,11 +139,14 @@ class Hub:
     ) -> int:
         """Hand what was read to the broker; of how many it was."""
         for link, chunk in wrapped:
-            data = self._ordinary(link, chunk)
+            data = self._unwrapped(link, chunk)
             if data and link.connection is not None:
                 arrived.append((link.connection, data))
         if arrived:
             self._hand_in_all(arrived, full)
+        else:
+            for link in full:  # the beginning of something long
+                self._read_more(link, link.chunk)
         return len(arrived)
 
     def _take_along(self, until: float) -> None:
@@ -219,14 +222,6 @@ class Hub:
         if not chunk:
             self.lost(link)
         return chunk
-
-    def _ordinary(self, link: HubSocket, chunk: bytes) -> bytes:
-        """What is in it for the broker, in one call for what is ordinary."""
-        data = None if link.inward is None else link.inward(chunk)
-        if data is None:
-            return self._unwrapped(link, chunk)
-        self._read_more(link, len(chunk))
-        return data
 
     def _unwrapped(self, link: HubSocket, chunk: bytes) -> bytes:
         """What is in it for the broker."""

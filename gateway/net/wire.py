@@ -24,9 +24,9 @@ ROOM, LONGEST = 512 << 10, 64 << 10
 
 
 def receive(events: Events, links: Mapping[int, HubSocket]) -> Received:
-    """Read the sockets of a poll. Returned are bytes with their connection, what is wrapped in something with its link,
-    the events left to the caller (all that are not data of a client, and those beyond ROOM), and links of the first
-    that had as much as was to be read of them at once."""
+    """Read the sockets of a poll. Returned are bytes with their connection, what a wrapping has to take itself with its
+    link, the events left to the caller (all that are not data of a client, and those beyond ROOM), and links of the
+    first that had as much as was to be read of them at once."""
     arrived: list[tuple[Connection, bytes]] = []
     wrapped: list[tuple[HubSocket, bytes]] = []
     rest: Events = []
@@ -44,12 +44,15 @@ def receive(events: Events, links: Mapping[int, HubSocket]) -> Received:
             rest.append((fd, ready))
             continue
         room -= len(data)
-        if link.wrapping is not None:
+        is_full = len(data) == link.chunk
+        found = data if link.wrapping is None else None if link.inward is None else link.inward(data)
+        if found is None:
             wrapped.append((link, data))
-        else:
-            arrived.append((link.connection, data))
-            if len(data) == link.chunk:
-                full.append(link)
+            continue
+        if found:
+            arrived.append((link.connection, found))
+        if is_full:
+            full.append(link)
     return arrived, wrapped, rest, full
 
 

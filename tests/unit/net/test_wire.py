@@ -35,7 +35,7 @@ def pairs():
         ours, theirs = socket.socketpair()
         ours.settimeout(0)
         opened.extend((ours, theirs))
-        known = {"connection": object(), "wrapping": None, "chunk": 4096, "direct": ours.fileno()}
+        known = {"connection": object(), "wrapping": None, "inward": None, "chunk": 4096, "direct": ours.fileno()}
         return Link(sock=ours, fd=ours.fileno(), **{**known, **more}), theirs
 
     yield make
@@ -70,6 +70,28 @@ class TestReceive:
         links = {one.fd: one, other.fd: other}
         found = receive([(one.fd, IN), (other.fd, IN)], links)
         assert found == ([], [(one, b"abc"), (other, b"x" * 100)], [], [])
+
+    def test_what_is_ordinary_of_it_comes_as_what_is_plain(self, receive, write, pairs):
+        del write
+        (one, theirs), (long, longs), (odd, odds), (few, fews) = (
+            pairs(wrapping=object(), inward=bytes.upper), pairs(wrapping=object(), inward=bytes.upper, chunk=8),
+            pairs(wrapping=object(), inward=lambda _data: None), pairs(wrapping=object(), inward=lambda _data: b""),
+        )  # fmt: skip
+        theirs.sendall(b"abc")
+        longs.sendall(b"x" * 9)
+        odds.sendall(b"odd")
+        fews.sendall(b"f" * few.chunk)
+        links = {link.fd: link for link in (one, long, odd, few)}
+        arrived, wrapped, rest, full = receive([(fd, IN) for fd in links], links)
+        assert arrived == [(one.connection, b"ABC"), (long.connection, b"X" * 8)]
+        assert (wrapped, rest, full) == ([(odd, b"odd")], [], [long, few])
+
+    def test_a_defect_of_a_wrapping_is_told(self, receive, write, pairs):
+        del write
+        link, other = pairs(wrapping=object(), inward=lambda _data: 1 // 0)
+        other.sendall(b"abc")
+        with pytest.raises(ZeroDivisionError):
+            receive([(link.fd, IN)], {link.fd: link})
 
     def test_no_more_than_a_chunk_is_read(self, receive, write, pairs):
         del write
