@@ -15,6 +15,10 @@ from gateway.ports.batch import Stored
 
 _INSTANCE_BYTES = 12
 
+READS = 1
+"""What this release reads of what other gateways put, as its entry on `GATEWAYS` says. 0: a release before that says
+nothing. 1: messages for one device, and how often a publication was sent on."""
+
 Message = dict[str, Any]
 """What one gateway tells another: `kind`, `from`, and what the kind needs."""
 
@@ -63,6 +67,9 @@ class Owners(Forwards, Protocol):
 
     lease_seconds: float
     """How long a gateway may leave its lease unrenewed."""
+
+    def reads(self, gateway: str) -> int:
+        """What a gateway reads of what others put (`READS`); 0 as long as that is not known."""
 
     def leases(self) -> dict[str, float]:
         """For how many seconds the lease of each other gateway has lain there as it is."""

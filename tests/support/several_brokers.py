@@ -12,7 +12,7 @@ from typing import Any
 from broker_harness import FarQueues, Harness
 
 from gateway.ports.batch import Replace, Stored, Token, Unit
-from gateway.ports.ownership import message_key
+from gateway.ports.ownership import READS, message_key
 from gateway.ports.state_queues import FORWARD, GATEWAYS, RETAINED
 from gateway.session.record import decode_json
 
@@ -30,6 +30,8 @@ class Estate:
         """Living ones, by instance."""
         self.dead: dict[str, str | None] = {}
         """Those that are not taken over yet, and their heirs."""
+        self.earlier: set[str] = set()
+        """Those of a release that does not say what it reads."""
         self.locked: set[int] = set()
         """Records that a unit of work has got which is not committed."""
         self._names = itertools.count(1)
@@ -158,6 +160,9 @@ class SharedQueues(FarQueues):
     def peers(self) -> frozenset[str]:
         dead = {heir or owner for owner, heir in self.estate.dead.items()}
         return frozenset(self.estate.nodes.keys() | dead) - {self.instance}
+
+    def reads(self, gateway: str) -> int:
+        return 0 if gateway in self.estate.earlier else READS
 
     lease_seconds = 10.0
 

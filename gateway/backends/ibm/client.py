@@ -209,6 +209,10 @@ class IbmQueueManager:
         """How long a gateway may leave its lease unrenewed; 0: nobody else is there."""
         return self._membership.seconds if self._membership is not None else 0.0
 
+    def reads(self, gateway: str) -> int:
+        """See `Owners.reads`."""
+        return self._membership.reads(gateway) if self._membership is not None else 0
+
     def leases(self) -> dict[str, float]:
         """For how many seconds the lease of each other gateway has lain there as it is."""
         return self._membership.leases() if self._membership is not None else {}

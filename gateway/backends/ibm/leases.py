@@ -31,6 +31,8 @@ class Entry(NamedTuple):
     """How many connections commit for it, each with its marker."""
     successor: str = ""
     """The gateway that has taken over from it."""
+    reads: int = 0
+    """See `ports.ownership.READS`."""
 
     @property
     def owner(self) -> str:
@@ -52,6 +54,7 @@ def encode(entry: Entry, host: str = "") -> bytes:
     body: dict[str, Any] = {"instance": entry.instance, "workers": entry.workers}
     body |= {"host": host} if host else {}
     body |= {"heir": entry.successor} if entry.successor else {}
+    body |= {"reads": entry.reads} if entry.reads else {}
     return json.dumps(body, separators=(",", ":")).encode()
 
 
@@ -60,7 +63,8 @@ def decode(token: bytes, data: bytes) -> Entry | None:
     try:
         body = read_object(data)
         bytes.fromhex(body["instance"] + body.get("heir", ""))
-        return Entry(body["instance"], token, int(body["workers"]), body.get("heir", ""))
+        reads = int(body.get("reads", 0))
+        return Entry(body["instance"], token, int(body["workers"]), body.get("heir", ""), reads)
     except (ValueError, TypeError, KeyError):
         return None
 

@@ -26,7 +26,7 @@ from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.mq.reason_policy import explain
-from gateway.ports.ownership import Message, entry_key, lease_key, message_key
+from gateway.ports.ownership import READS, Message, entry_key, lease_key, message_key
 from gateway.ports.state_queues import GATEWAYS, MARKERS
 from gateway.queue_manager.journal import failpoint
 
@@ -65,7 +65,7 @@ class Membership:
         self._new_id = new_id
         self._number = workers
         """Its own marker's."""
-        self._own = Entry(instance, b"", workers + 1)
+        self._own = Entry(instance, b"", workers + 1, reads=READS)
         self._roster = Roster(instance, seconds)
         self._backoff = backoff
         self._told = told
@@ -75,6 +75,8 @@ class Membership:
         self._expired: tuple[str, ...] = ()
         self._strangers: set[str] = set()
         """Gateways that have said hello and have not been seen on the queue yet."""
+        self._reads: dict[str, int] = {}
+        """What others read of what is put for them."""
         self._settled: set[str] = set()
         self._eldest = False
         """What names no owner is this one's: no other gateway ran when it joined."""
@@ -95,6 +97,11 @@ class Membership:
         """Every other gateway that may own a session."""
         with self._lock:
             return self._peers | self._strangers
+
+    def reads(self, gateway: str) -> int:
+        """What another gateway reads of what is put for it; 0: it has not said so."""
+        with self._lock:
+            return self._reads.get(gateway, 0)
 
     def leases(self) -> dict[str, float]:
         """For how many seconds each other gateway's lease has lain there as it is."""
@@ -294,6 +301,8 @@ class Membership:
             self._strangers -= {entry.instance for entry in entries}
             changed = peers != self._peers or expired != self._expired
             self._peers, self._expired = peers, expired
+            known = {one: reads for one, reads in self._reads.items() if one in peers | self._strangers}
+            self._reads = known | {entry.instance: entry.reads for entry in entries}
         self._welcomed &= self.peers()
         if changed:
             self.on_change()
@@ -318,6 +327,7 @@ class Membership:
         if kind == "hello":
             with self._lock:
                 self._strangers.add(sender)
+                self._reads.setdefault(sender, _number(message.get("reads")))
             self._welcomed.add(sender)  # it knows of this one
             self._write(connection, sender, "welcome")
             connection.session.commit()
@@ -330,7 +340,7 @@ class Membership:
             self.on_message(message)
 
     def _write(self, connection: Connection, to: str, kind: str) -> None:
-        body = json.dumps({"kind": kind, "from": self.instance}).encode()
+        body = json.dumps({"kind": kind, "from": self.instance, "reads": READS}).encode()
         self._put(connection, message_key(to), body)
 
     # The queue
@@ -366,3 +376,8 @@ class Membership:
                 leases[key[4:16].hex()] = Lease(token, b"over" in answer[0])
             elif key.startswith(b"MQGL") and (entry := decode(token, answer[0])) is not None:
                 entries.append(entry)
+
+
+def _number(said: object) -> int:
+    """What a gateway says that it reads; earlier releases say nothing."""
+    return said if isinstance(said, int) else 0

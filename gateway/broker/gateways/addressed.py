@@ -51,7 +51,7 @@ class Addressed:
         self, context: Context, to_others: ToOthers, moves: Moves, others: Callable[[], set[str]],
         may_come: Callable[[str], bool],
     ) -> None:  # fmt: skip
-        """`others`: gateways that take publications; `may_come`: whether a client's session may be on its way here."""
+        """`others`: gateways that take such messages; `may_come`: whether a client's session may be on its way here."""
         self.context = context
         self.to_others = to_others
         self.moves = moves
@@ -83,7 +83,7 @@ class Addressed:
         """Whether it is put where the session is going, or waits for it here."""
         device, moved = forwarded.device, self.moves.went(forwarded.device)
         to = self.instance if moved is None else self._living(moved[0])
-        if to == self.instance and not self.may_come(device):
+        if not (self.may_come(device) if to == self.instance else self.to_others.reads(to)):
             return False
         epoch = 0 if moved is None else moved[1] + (to == self.instance)  # it comes back
         self.to_others.put([to], forwarded._replace(client=device, epoch=epoch, redirects=redirects))

@@ -15,7 +15,7 @@ from gateway.broker.gateways.forwarded import Forwarded, around_number, encode_f
 from gateway.broker.publish.route import Route
 from gateway.broker.publish.router import Router
 from gateway.ports.batch import MQMD_LENGTH
-from gateway.ports.ownership import forward_key
+from gateway.ports.ownership import READS, forward_key
 from gateway.ports.state_queues import FORWARD
 from gateway.session.publication import Publication
 from gateway.session.record import encode_prefix, with_expiry, with_properties
@@ -36,10 +36,14 @@ _MOST_REDIRECTS = 20
 class ToOthers:
     """Puts publications for other gateways."""
 
-    def __init__(self, context: Context, router: Router, instance: str) -> None:
+    def __init__(
+        self, context: Context, router: Router, instance: str, reads: Callable[[str], int] = lambda _: READS
+    ) -> None:
+        """`reads`: what another gateway reads of what is put for it."""
         self.context = context
         self.router = router
         self.instance = instance
+        self.reads = reads
         self.number = int(context.now * 1_000_000)
         """The last one given to a publication that was put for others; a later life of this gateway goes on higher."""
         self.on_sent: Callable[[Forwarded], None] = lambda _forwarded: None
@@ -171,6 +175,11 @@ class ToOthers:
 
     def put(self, gateways: Collection[str], forwarded: Forwarded) -> None:
         """For these gateways, in the open batch."""
+        if forwarded.redirects:
+            early = [gateway for gateway in gateways if not self.reads(gateway)]
+            if early:
+                self.put(early, forwarded._replace(redirects=0))
+                gateways = set(gateways).difference(early)
         prefix, body = encode_forwarded(forwarded)
         head = self.router.state_head(prefix)
         for gateway in gateways:

@@ -81,7 +81,7 @@ class Ownership:
         self.interests = Interests(context, router, self.instance, owners.peers, self._write)
         self.census = Census(self.instance, owners.peers, owners.leases, owners.lease_seconds)
         self.census.write = self._write
-        self.to_others = ToOthers(context, router, self.instance)
+        self.to_others = ToOthers(context, router, self.instance, owners.reads)
         self.from_others = FromOthers(context, router, endings.fan_out, owners)
         self.moves = Moves(context, router, self.to_others, self._write, self.from_others.arrived)
         self.from_others.moves = self.moves
@@ -214,9 +214,9 @@ class Ownership:
         return self._busy or client_id in self._receiving or client_id in self.claims
 
     def _takers(self) -> set[str]:
-        """The gateways that take what is put for them; those that are no more are forgotten."""
+        """The gateways that take messages for devices; those that are no more are forgotten."""
         self._over &= self.owners.peers()
-        return self.interests.told - self._over
+        return {one for one in self.interests.told - self._over if self.owners.reads(one)}
 
     # -- messages between gateways --
 

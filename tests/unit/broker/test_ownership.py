@@ -10,7 +10,7 @@ from broker_harness import FarQueues, Harness
 
 from gateway.mq import mqmd
 from gateway.ports.batch import Stored
-from gateway.ports.ownership import message_key
+from gateway.ports.ownership import READS, message_key
 from gateway.ports.state_queues import GATEWAYS, SESSIONS, SET_ASIDE, WILLS
 from gateway.session.record import decode_json, encode_json, key_of
 
@@ -33,6 +33,10 @@ class SharedQueues(FarQueues):
         return frozenset(self.others)
 
     lease_seconds = 10.0
+
+    def reads(self, gateway: str) -> int:
+        del gateway
+        return READS
 
     def leases(self) -> dict[str, float]:
         return {}
