@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from device_fleet import Fleet, write_journal
@@ -31,7 +31,7 @@ from s3_server import BUCKET
 
 from gateway.pipeline.decode.columns import COLUMNS
 from gateway.pipeline.decode.row_decoder import RowDecoder
-from gateway.pipeline.jobs.spark_session import make_session
+from gateway.pipeline.jobs.spark_session import UNCHECKED_ARROW, make_session
 from gateway.pipeline.journal.chunks import read_stream, stream_bytes
 from gateway.pipeline.source.queue_access import JournalAccess
 
@@ -39,6 +39,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 Case = Callable[[], object]
 LATENCY_SECONDS = 45.0
 AGED_ROUNDS = 8
+COMPILERS_STAY = "-XX:-UseDynamicNumberOfCompilerThreads"
+"""Otherwise Java ends compilers that idle, and what they have used can no longer be told from the rest."""
 STEADY_RATE, STEADY_SECONDS = 50_000, 60.0
 TABLE_FORMATS = ("parquet", *(["delta"] if find_spec("deltalake") else []))
 ON_S3 = ("objects", "latency")
@@ -60,18 +62,38 @@ def cpu_seconds() -> dict[int, float]:
     return {pid: found[pid][1] for pid in mine if pid in found}
 
 
-def java_and_python() -> tuple[float, float]:
-    """Processor time below this process of Java, and of everything else with what has ended."""
-    java = python = 0.0
+class Spent(NamedTuple):
+    """Processor time below this process, by whose it is."""
+
+    java: float
+    """Without its compilers."""
+    compilers: float
+    python: float
+    """And everything else, with what has ended."""
+
+
+def spent_by_now() -> Spent:
+    """Of all processes below this one, so far."""
+    java = compilers = python = 0.0
     for pid in cpu_seconds():
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            name = Path(f"/proc/{pid}/comm").read_text().strip()
-        except OSError:
-            continue
-        own, ended = sum(map(int, fields[11:13])) / TICKS, sum(map(int, fields[13:15])) / TICKS
-        java, python = (java + own, python) if name == "java" else (java, python + own + ended)
-    return java, python
+        name, own, ended = of_process_or_thread(Path(f"/proc/{pid}"))
+        if name == "java":
+            threads = [of_process_or_thread(each) for each in Path(f"/proc/{pid}/task").glob("*")]
+            compiling = sum(used for thread, used, _ in threads if "CompilerThre" in thread)
+            java, compilers = java + own - compiling, compilers + compiling
+        else:
+            python += own + ended
+    return Spent(java, compilers, python)
+
+
+def of_process_or_thread(folder: Path) -> tuple[str, float, float]:
+    """Its name, the seconds that it has used, and those of its children that have ended; nothing when it has ended."""
+    try:
+        before, _, after = (folder / "stat").read_text().rpartition(")")
+    except OSError:
+        return "", 0.0, 0.0
+    fields = after.split()
+    return before.partition("(")[2], sum(map(int, fields[11:13])) / TICKS, sum(map(int, fields[13:15])) / TICKS
 
 
 def spent_between(before: dict[int, float], after: dict[int, float]) -> float:
@@ -110,7 +132,7 @@ class Bench:
         self.found: Found = {}
         write_journal(work / "j", self.rows, Fleet(devices=1000), frame=200)
         write_journal(work / "v", self.rows, Fleet(devices=1000, varying=True), frame=200)
-        self.spark = make_session("bench")
+        self.spark = make_session("bench", {"spark.driver.extraJavaOptions": f"{UNCHECKED_ARROW} {COMPILERS_STAY}"})
         self.load().write.mode("overwrite").parquet(str(work / "parquet"))
 
     def keep(self, title: str, found: Found, base: str) -> None:
@@ -145,24 +167,25 @@ class Bench:
         self.keep("Batch read", measure(cases, self.rows, self.times), "parquet")
 
     def aged(self) -> None:
-        """Processor time in a session that has read everything twenty times, by whose it is."""
+        """Processor time in a session that has read everything twenty times, by whose it is. Java's compilers are told
+        apart: they are at work for minutes, on whatever was read before."""
         frames = {
             "parquet": self.parquet(),
             "decoded": self.load(),
             "raw": self.load(columns="queue,seq,priority,mqmd,headers,payload"),
         }
-        spent: dict[str, list[tuple[float, float]]] = {name: [] for name in frames}
+        spent: dict[str, list[Spent]] = {name: [] for name in frames}
         for _ in range(20 + AGED_ROUNDS):
             for name, frame in frames.items():
-                before = java_and_python()
+                before = spent_by_now()
                 self.noop(frame)()
-                spent[name].append(tuple(now - then for now, then in zip(java_and_python(), before, strict=True)))
-        print(f"\n{'us of processor a row':24} {'JVM':>6} {'Python':>7} {'of Parquet':>11}")
+                spent[name].append(Spent(*(now - then for now, then in zip(spent_by_now(), before, strict=True))))
+        print(f"\n{'us of processor a row':24} {'JVM':>6} {'Python':>7} {'of Parquet':>11} {'compilers beside':>17}")
         for name, rounds in spent.items():
-            java, python = (median(each) / self.rows * 1e6 for each in zip(*rounds[20:], strict=True))
+            java, compilers, python = (median(each) / self.rows * 1e6 for each in zip(*rounds[20:], strict=True))
             self.found[f"{name} after twenty rounds"] = 0.0, java + python
             share = (java + python) / self.found["parquet after twenty rounds"][1]
-            print(f"{name:24} {java:6.2f} {python:7.2f} {share:11.2f}")
+            print(f"{name:24} {java:6.2f} {python:7.2f} {share:11.2f} {compilers:17.2f}")
 
     def tuples(self) -> None:
         cases = {"tuples": self.noop(self.load(transfer="rows")), "arrow": self.noop(self.load())}
