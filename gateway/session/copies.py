@@ -19,7 +19,7 @@ STORED_ID = 2
 class Copies:
     """Consecutive copies for one session: columns of payloads, with packet identifiers that count up."""
 
-    __slots__ = ("blocks", "bodies", "first", "like", "qos", "released", "start", "sub_ids", "tokens", "width")
+    __slots__ = ("blocks", "bodies", "first", "like", "qos", "released", "share", "start", "sub_ids", "tokens", "width")
 
     def __init__(
         self,
@@ -31,6 +31,7 @@ class Copies:
         first: int = 0,
         tokens: Sequence[Token] = (),
         blocks: list[bytes] | None = None,
+        share: str = "",
     ) -> None:
         self.like = like
         """A publication that has what is the same for all."""
@@ -45,6 +46,8 @@ class Copies:
         """Empty where they are not stored."""
         self.blocks = blocks
         """The properties of each, where they differ."""
+        self.share = share
+        """The shared subscription they came through."""
         self.start = 0
         """How many of them have left for the client as a part of their own."""
         self.released = False
@@ -58,7 +61,7 @@ class Copies:
         first = self.first + begin if self.first else 0
         blocks = self.blocks[begin:end] if self.blocks is not None else None
         bodies, tokens = self.bodies[begin:end], self.tokens[begin:end]
-        return Copies(self.like, self.qos, self.sub_ids, bodies, self.width, first, tokens, blocks)
+        return Copies(self.like, self.qos, self.sub_ids, bodies, self.width, first, tokens, blocks, self.share)
 
     def publication(self, at: int) -> Publication:
         """One of them by itself."""

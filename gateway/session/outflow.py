@@ -69,7 +69,7 @@ def single(copies: Copies, at: int) -> Item:
     token = copies.tokens[at] if copies.tokens else None
     packet_id = copies.first + at if copies.first else 0
     item = Item(copies.publication(at), copies.qos, False, copies.sub_ids, packet_id, token)  # noqa: FBT003
-    item.released = copies.released
+    item.released, item.share = copies.released, copies.share
     return item
 
 

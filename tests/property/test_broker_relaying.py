@@ -31,6 +31,11 @@ SUBSCRIBERS = (
     (5, False, "#", 2, {0x21: 3, 0x22: 1}),
     (5, True, "b/1", 0, {0x27: 40, 0x22: 1}),
     (5, True, "a/1", 1, {0x27: 12}),
+    (4, False, "$share/g/a/#", 1, {}),
+    (5, True, "$share/g/a/#", 2, {0x21: 4, 0x22: 1}),
+    (5, False, "$share/g/a/#", 1, {0x21: 2}),
+    (4, True, "$share/h/+/1", 0, {}),
+    (5, True, "$share/h/+/1", 1, {}),
 )
 USER = b"\x26\x00\x01a\x00\x01"
 PROPERTIES = st.sampled_from(
@@ -134,7 +139,7 @@ def stories(draw):
 
 
 @pytest.mark.parametrize("form", [form for form in lanes.FORMS if "few" not in form])
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(stories())
 def test_runs_do_what_one_by_one_does(form, story):
     with lanes.lane(form):

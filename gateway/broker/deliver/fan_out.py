@@ -8,9 +8,9 @@ at a time and with the same result, which the tests compare.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.broker.context import Context
 from gateway.broker.deliver.expiry import Expiry
@@ -34,6 +34,16 @@ MOST_COPIES = 4096
 """Copies made for one run: what is left of it is another run, and may be put off."""
 Prefixes = dict[tuple[int, bool, tuple[int, ...]], bytes]
 """Heads of stored copies by what differs between them: QoS and flags, RETAIN, subscription identifiers."""
+
+
+class Chosen(NamedTuple):
+    """The members of a shared subscription that take some publications in turn."""
+
+    group: Shared
+    members: list[Receiver]
+    """Each takes the next one; then it begins again."""
+    turn: int
+    """Whose turn it is afterwards."""
 
 
 class FanOut:
@@ -221,7 +231,7 @@ class FanOut:
             bodies = copies.bodies = copy_columns.numbered(payloads, first)
             copies.width = STORED_ID
         else:  # in what is stored, too, these are with the payload
-            head = self.router.state_head(encode_front(copies.like, copies.qos))
+            head = self.router.state_head(encode_front(copies.like, copies.qos | (SHARED if copies.share else 0)))
             bodies = copy_columns.numbered(payloads, first, blocks, encode_sub_ids(copies.sub_ids))
         away = session.connection is None and session not in self.context.sessions.ending
         self._store(session, None if away else copies, [head] * len(payloads), bodies, size)
@@ -252,12 +262,13 @@ class FanOut:
             batch.undo.step(self.context.stored.added, session, -size, -count)
 
     def prefix(self, prefixes: Prefixes, one: Item | Copies) -> bytes:
-        """The head of what a durable session stores of such a copy, remembered; not retained, not through a share."""
-        variant = (one.qos, False, one.sub_ids)
+        """The head of what a durable session stores of such a copy, remembered; not retained."""
+        flags = SHARED if one.share else 0
+        variant = (one.qos | flags, False, one.sub_ids)
         prefix = prefixes.get(variant)
         if prefix is None:
             like = one.like if isinstance(one, Copies) else one.publication
-            prefix = self.router.state_head(encode_prefix(like, one.qos, False, one.sub_ids))  # noqa: FBT003
+            prefix = self.router.state_head(encode_prefix(like, one.qos, False, one.sub_ids, flags))  # noqa: FBT003
             prefixes[variant] = prefix
         return prefix
 
@@ -296,13 +307,52 @@ class FanOut:
                     return False
         return True
 
+    def can_take(self, route: Route) -> bool:
+        """Whether somebody of each shared subscription can take a publication now."""
+        return all(self._members_in_turn(group, 1) is not None for group in route.shared)
+
+    def choose_several(self, route: Route, count: int, size: int) -> list[Chosen] | None:
+        """As `choose`, the members of each shared subscription for so many publications of so many bytes; None where
+        somebody can take none of them now, or has no room: then each publication is looked at by itself."""
+        chosen: list[Chosen] = []
+        if not route.shared:
+            return chosen
+        taken = dict.fromkeys([one.session for one in route.receivers], count)
+        """How many of them each session takes; one may take some more than once."""
+        for group in route.shared:
+            found = self._members_in_turn(group, count)
+            if found is None:
+                return None
+            for place, member in enumerate(found.members):
+                session = member.session
+                theirs = taken[session] = taken.get(session, 0) + len(range(place, count, len(found.members)))
+                ways = -(-theirs // count)
+                if route.first & 6 and member.qos and not self.has_room(session, size * ways, theirs):
+                    return None
+            chosen.append(found)
+        return chosen
+
+    def _members_in_turn(self, group: Shared, count: int) -> Chosen | None:
+        """Those that can take a publication now, from the one whose turn it is: as many as there are publications, or
+        all of them. None: there are none."""
+        sessions, turns = group.sessions, list[int]()
+        turn = self._turns.get(group.name, 0) % (len(sessions) or 1)
+        members: list[Receiver] = []
+        for at in chain(range(turn, len(sessions)), range(turn)):
+            if sessions[at].can_take and (member := group.member(sessions[at])) is not None:
+                members.append(member)
+                turns.append(at + 1)
+                if len(members) == count:
+                    break
+        return Chosen(group, members, turns[(count - 1) % len(turns)]) if members else None
+
     def relay(
         self, route: Route, client_id: str, payloads: list[bytes], size: int, blocks: list[bytes] | None = None,
-        expires: float = 0.0,
+        expires: float = 0.0, chosen: Sequence[Chosen] = (),
     ) -> None:  # fmt: skip
         """Copies of publications that are admitted and differ in payload, packet identifier and properties alone, for
         every subscriber. `blocks`: what subscribers get of their properties, if they have any; `expires`: when all of
-        them do."""
+        them do; `chosen`: who takes them of shared subscriptions."""
         receivers, qos, prefixes = route.receivers, route.first >> 1 & 3, route.stored
         block = b""
         if blocks is not None and blocks.count(blocks[0]) == len(blocks):  # nearly always, where there are any
@@ -313,13 +363,35 @@ class FanOut:
         if block or expires:
             prefixes = {}
             like = Publication(like.topic, b"", qos, False, block, expires, client_id)  # noqa: FBT003
-        self.context.counters.mqtt_publish_sent["_none", qos] += len(payloads) * len(receivers)
-        for session, highest, _, sub_ids in receivers:
-            copies = Copies(like, min(qos, highest), sub_ids, payloads, blocks=blocks)
-            if copies.qos:
-                self.copy_all(session, copies, size, prefixes)
-            else:
-                self.send_all_at_once(session, copies)
+        self.context.counters.mqtt_publish_sent["_none", qos] += len(payloads) * (len(receivers) + len(chosen))
+        for receiver in receivers:
+            self._hand_to(
+                receiver,
+                Copies(like, min(qos, receiver.qos), receiver.sub_ids, payloads, blocks=blocks),
+                size,
+                prefixes,
+            )
+        for group, members, turn in chosen:
+            self._take_turn(group, turn)
+            for at, member in enumerate(members):
+                every = slice(at, None, len(members))
+                theirs = None if blocks is None else blocks[every]
+                copies = Copies(
+                    like, min(qos, member.qos), member.sub_ids, payloads[every], blocks=theirs, share=group.name
+                )
+                self._hand_to(member, copies, sum(map(len, copies.bodies)), prefixes)
+
+    def _hand_to(self, receiver: Receiver, copies: Copies, size: int, prefixes: Prefixes) -> None:
+        if copies.qos:
+            self.copy_all(receiver.session, copies, size, prefixes)
+        else:
+            self.send_all_at_once(receiver.session, copies)
+
+    def _take_turn(self, group: Shared, turn: int) -> None:
+        """From now on it is the turn of that session, or of the first one."""
+        if len(self._turns) > _MAX_TURNS:
+            self._turns.clear()
+        self._turns[group.name] = turn
 
     def put(self, connection: Connection, route: Route, bodies: list[bytes], heads: list[bytes]) -> None:
         """Their rows on the queue of their rule, if they have one."""
@@ -334,4 +406,4 @@ class FanOut:
 
 def most_of(route: Route) -> int:
     """How many publications are copied before the clock is looked at again: many subscribers take long."""
-    return max(1, MOST_COPIES // (len(route.receivers) or 1))
+    return max(1, MOST_COPIES // (len(route.receivers) + len(route.shared) or 1))

@@ -45,9 +45,11 @@ from gateway.session.session import STAGED_ID, Session
 from gateway.session.staged_run import LEAST, StagedRun
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gateway.broker.batch import StagedRows
     from gateway.broker.context import Context
-    from gateway.broker.deliver.fan_out import FanOut
+    from gateway.broker.deliver.fan_out import Chosen, FanOut
     from gateway.broker.deliver.in_flight import InFlight
     from gateway.broker.publish.publications import Publications
     from gateway.broker.publish.qos2 import StagedRuns, Staging
@@ -216,9 +218,12 @@ class FastLane:
         self.context.batch.linked_runs.append(LinkedRuns(destinations, firsts, count, waits))  # type: ignore[arg-type]
 
     def most(self, route: Route) -> int:
-        """How many publications for subscribers are taken at once; none when time is up."""
+        """How many publications for subscribers are taken at once; none when time is up, or where nobody of a shared
+        subscription can take one now."""
         context = self.context
-        return 0 if context.clock.monotonic() > context.until else most_of(route)
+        if context.clock.monotonic() > context.until or (route.shared and not self.fan_out.can_take(route)):
+            return 0
+        return most_of(route)
 
     def relay(
         self, connection: Connection, route: Route, payloads: list[bytes], bodies: list[bytes], blocks: list[bytes],
@@ -229,10 +234,11 @@ class FastLane:
         fan_out, count, size, batch = self.fan_out, len(payloads), length_of(payloads), self.context.batch
         undo = Undo(batch)
         try:
-            if not fan_out.admits(route, count, size):
+            chosen = fan_out.choose_several(route, count, size)
+            if chosen is None or not fan_out.admits(route, count, size):
                 return False
             fan_out.put(connection, route, bodies, heads or [route.head] * count)
-            self._hand_on(connection, route, payloads, size, blocks)
+            self._hand_on(connection, route, payloads, size, blocks, chosen)
         except Exception:  # noqa: BLE001 -- as in `route`: the plain lane meets it again
             undo.take_back(batch)
             return False
@@ -241,14 +247,15 @@ class FastLane:
         return True
 
     def _hand_on(
-        self, connection: Connection, route: Route, payloads: list[bytes], size: int, blocks: list[bytes]
-    ) -> None:
+        self, connection: Connection, route: Route, payloads: list[bytes], size: int, blocks: list[bytes],
+        chosen: Sequence[Chosen] = (),
+    ) -> None:  # fmt: skip
         """Publications of one topic for those who want them at other gateways and here."""
         if route.elsewhere:
             said = blocks or [b""] * len(payloads)
             self.fan_out.forward_all([(connection, route, *one, 0, None) for one in zip(payloads, said, strict=True)])
-        if route.receivers:
-            self.fan_out.relay(route, connection.session.client_id, payloads, size, blocks or None)
+        if route.receivers or chosen:
+            self.fan_out.relay(route, connection.session.client_id, payloads, size, blocks or None, chosen=chosen)
 
     def forward(self, sent: list[Sent]) -> None:
         """Put for other gateways what their clients want of what was taken."""
@@ -311,7 +318,7 @@ class FastLane:
     def admits(self, route: Route, size: int) -> bool:
         """Whether every subscriber has room for one more publication of so many bytes."""
         try:
-            return self.fan_out.admits(route, 1, size)
+            return self.fan_out.admits(route, 1, size) and self.fan_out.can_take(route)
         except Exception:  # noqa: BLE001 -- as in `route`: the plain lane meets it again
             return False
 
@@ -392,7 +399,8 @@ class FastLane:
         tokens = [session.staged_tokens[packet_id] for packet_id in ids]
         size, undo = length_of(columns), Undo(batch)
         try:
-            if not fan_out.admits(route, len(ids), size):
+            chosen = fan_out.choose_several(route, len(ids), size)
+            if chosen is None or not fan_out.admits(route, len(ids), size):
                 return False
             self.taken_records(session)[1].extend(tokens)
             if route.head:
@@ -400,7 +408,7 @@ class FastLane:
                 destination.released_rows.append((destination.rows, session, ids, tokens))
             bodies = [tails[packet_id] + payload for packet_id, payload in payloads.items()] if route.head else []
             fan_out.put(connection, route, bodies, [route.head] * len(ids))
-            self._hand_on(connection, route, columns, size, [])
+            self._hand_on(connection, route, columns, size, [], chosen)
         except Exception:  # noqa: BLE001 -- as in `relay`
             undo.take_back(batch)
             return False

@@ -208,11 +208,11 @@ class Router:
         self._find_elsewhere(route)
         checked = any(policy.too_long == "reject" for policy in route.policies)
         offered = self.context is None or route.first >> 1 & 3 <= self.context.limits.max_qos  # [MQTT-3.2.2-11]
-        looked_at = checked or not offered or route.shared or route.shared_elsewhere or route.sent_on
+        looked_at = checked or not offered or route.shared_elsewhere or route.sent_on
         route.fast_path = FastPath.NONE
-        if not (looked_at or route.receivers):
+        if not (looked_at or route.receivers or route.shared):
             route.fast_path = self._path_to_queues(route)
-        wanted = route.receivers or (route.elsewhere and route.fast_path is FastPath.NONE)
+        wanted = route.receivers or route.shared or (route.elsewhere and route.fast_path is FastPath.NONE)
         if wanted and not (looked_at or route.first & 1) and (route.head or route.plan is None):
             route.fast_path = FastPath.PROMISED if route.first & 4 else FastPath.FAN_OUT
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from broker_harness import Harness
+from lanes import FORMS, lane
 
 from gateway.broker.sessions.endings import GIVING_SECONDS
 from gateway.mqtt import packets as p
+from gateway.mqtt import writer
 
 
 @pytest.fixture
@@ -41,6 +43,40 @@ def test_each_message_goes_to_one_member_in_turn(bench):
     shares = [payloads(one) for one in members]
     assert [len(share) for share in shares] == [5, 5, 5, 5]
     assert {one for share in shares for one in share} == everything
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_arrives_together_is_shared_out_together(form, qos):
+    """In turn, in order, beside an ordinary subscriber and a second group, some of whose members are durable; nothing
+    of it is looked at alone."""
+    bench = Harness()
+    members = [member(bench, f"m{n}", clean=n != 1, qos=2) for n in range(3)]
+    alone = member(bench, "alone", filter_="$share/h/+/1", qos=2)
+    everybody = member(bench, "everybody", filter_="a/#", qos=2)
+    sender = bench.device(4, "sender").connect()
+
+    def alone_in_the_plain_lane(_connection, packet):
+        raise AssertionError(f"{packet} was looked at alone")
+
+    def send(first, count):
+        numbers = range(first, first + count)
+        sender.send(b"".join(
+            writer.encode_publish(4, b"a/1", b"%d" % n, qos, packet_id=n if qos else 0) for n in numbers
+        ))  # fmt: skip
+        if qos == 2:
+            sender.send(writer.encode_acks(p.PUBREL, list(numbers)))
+
+    with lane(form):
+        bench.engine.plain_lane.handlers[p.PUBLISH] = alone_in_the_plain_lane
+        bench.engine.plain_lane.handlers[p.PUBREL] = alone_in_the_plain_lane
+        send(1, 7)
+        assert [payloads(one) for one in members] == [[b"1", b"4", b"7"], [b"2", b"5"], [b"3", b"6"]]
+        send(8, 2)
+        assert [payloads(one) for one in members] == [[], [b"8"], [b"9"]]
+    for one in (alone, everybody):
+        assert payloads(one) == [b"%d" % n for n in range(1, 10)]
+    assert bench.engine.counters.mqtt_publish_sent["_none", qos] == 3 * 9
 
 
 def test_groups_and_ordinary_subscribers_do_not_share_with_each_other(bench):
