@@ -53,6 +53,11 @@ sys.path.insert(0, {folder!r})
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 """Runs this file as if what is compiled were not there."""
+HERE = {
+    "two sessions": Variant(),
+    "a shared subscription of two sessions": Variant(of="two sessions"),
+}
+"""Variants with subscribers, whose answers are counted too; of rates see `run.py`."""
 LOADS = {"10 x 100": (10, 100, 4), "100 x 1": (100, 1, 30)}
 """Clients, messages each has in flight, rounds that are counted."""
 WARM = 12
@@ -142,6 +147,22 @@ class Publisher:
             return b""
 
 
+class Subscriber:
+    """A client that acknowledges what it gets."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket, self.reader = connected, client.server_reader(4)
+
+    def answer(self) -> bool:
+        """All that has come; whether anything has."""
+        try:
+            packets = self.reader.feed(self.socket.recv(1 << 24))
+        except BlockingIOError:
+            return False
+        self.socket.send(writer.encode_acks(p.PUBACK, [packet[2] for packet in packets]))
+        return True
+
+
 class Running:
     """A variant at a load."""
 
@@ -169,6 +190,7 @@ class Running:
         if traced:
             engine.context.on_accepted = lambda _connection: None
         self.publishers = [Publisher(self.load, number, clients, self.hub, self.inside) for number in range(clients)]
+        self.subscribers: list[Subscriber] = []
         self._round()
         for one in self.publishers:
             one.drain()
@@ -177,24 +199,37 @@ class Running:
         """End the journal's threads, and close the sockets."""
         for connection in list(self.inside.engine.connections):
             connection.link.abort()
-        for one in self.publishers:
+        for one in (*self.publishers, *self.subscribers):
             one.socket.close()
         self.inside.close()
 
     def absent(self) -> None:
         """A session that is away, for which everything is stored."""
+        self._subscriber("away", "dev/#", clean=False).close()
+        self._round()
+
+    def subscribe(self, number: int, *, shared: bool) -> None:
+        """So many clients that get what is published, each all of it or a share."""
+        for at in range(number):
+            one = self._subscriber(f"s{at}", "$share/g/dev/#" if shared else "dev/#", clean=True)
+            one.settimeout(0)
+            one.recv(1 << 10)
+            self.subscribers.append(Subscriber(one))
+
+    def _subscriber(self, client_id: str, filter_: str, *, clean: bool) -> socket.socket:
         engine = self.inside.engine
         ours, theirs = socket.socketpair()
         ours.settimeout(0)
+        for one in (ours, theirs):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         link = HubSocket(self.hub, ours, "10.0.0.8:1", "plain")
         link.connection = engine.connected(link, self.inside.listener)
         self.hub.add(link)
-        theirs.send(client.encode_connect(client.connect(4, "away", clean_start=False)))
+        theirs.send(client.encode_connect(client.connect(4, client_id, clean_start=clean)))
         self._round()
-        theirs.send(client.encode_subscribe(4, p.Subscribe(1, [p.Subscription("dev/#", 1)], {})))
+        theirs.send(client.encode_subscribe(4, p.Subscribe(1, [p.Subscription(filter_, 1)], {})))
         self._round()
-        theirs.close()
-        self._round()
+        return theirs
 
     def _round(self) -> None:
         """Serve what is ready."""
@@ -210,6 +245,8 @@ class Running:
             one.publish(self.window)
         measured(self._round)
         self._drained(4 if self.load.qos else 0)
+        while [True for subscriber in self.subscribers if subscriber.answer()]:
+            measured(self._round)
         if self.load.qos == 2:
             for one in self.publishers:
                 one.release(self.window)
@@ -273,7 +310,7 @@ def inner(given: argparse.Namespace) -> None:
     keep_what_is_freed()
     with tempfile.TemporaryDirectory() as made:
         switch = None if given.seconds else shim(Path(made))
-        for name, variant in VARIANTS.items():
+        for name, variant in (VARIANTS | HERE).items():
             if not re.search(given.only, name) or variant.listener != "plain":
                 continue
             for load, (clients, window, rounds) in LOADS.items():
@@ -283,6 +320,8 @@ def inner(given: argparse.Namespace) -> None:
                     running = Running(variant, clients, window, Path(folder))
                     if "away" in name:
                         running.absent()
+                    if name in HERE:
+                        running.subscribe(2, shared="shared" in name)
                     for _ in range(WARM * (1 if window > 1 else 4)):
                         running.round(lambda call: call())
                     if switch is None:
@@ -339,7 +378,7 @@ def main() -> None:
     for name in dict.fromkeys(one for one, _ in found):
         cells = []
         for load in LOADS:
-            value, plain = found.get((name, load), 0.0), found.get((VARIANTS[name].of, load), 0.0)
+            value, plain = found.get((name, load), 0.0), found.get(((VARIANTS | HERE)[name].of, load), 0.0)
             cells.append(f"{value:,.2f}" if given.seconds else f"{value:,.0f}")
             cells.append(f"{plain / value:.2f}" if value and plain else "")
         print(f"| {name} | " + " | ".join(cells) + " |")
