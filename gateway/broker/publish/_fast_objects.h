@@ -11,7 +11,7 @@
 
 BUILT_FROM_THIS_FILE;
 
-enum { A_CONNECTION, A_READER, A_SESSION, A_LIMITS, A_ROUTE, A_COLUMNS, A_FORM, A_BODY, A_JSON_CELL, A_TIME_CELL, A_PACKET_ID_CELL, A_USER_CELL, A_LATEST, A_REPLACE, CLASSES };
+enum { A_CONNECTION, A_READER, A_SESSION, A_LIMITS, A_ROUTE, A_COLUMNS, A_FORM, A_BODY, A_JSON_CELL, A_TIME_CELL, A_PACKET_ID_CELL, A_USER_CELL, A_LATEST, A_NODE, A_REPLACE, CLASSES };
 static PyTypeObject *classes_of[CLASSES];
 
 enum {
@@ -25,7 +25,7 @@ enum {
     HEADS, BODIES, OWNERS, RELEASED, QUEUES,
     BEFORE, LENGTH, FIXED, AFTER, USR, CARRIES, TAKEN, LONGEST_EXPIRY, CHECK, CONDITION, FORM_HEAD, AROUND_TIME,
     NAME, BEGIN, END, REQUIRED,
-    WIRE_TOPIC, FIRST, CLIENT_ID, STAGED_KEY, WHOSE, QOS, FRONT, RECORD, RECORD_NAME, RECORD_NUMBER,
+    WIRE_TOPIC, FIRST, CLIENT_ID, STAGED_KEY, WHOSE, QOS, FRONT, RECORD, RECORD_NAME, RECORD_NUMBER, RECORD_SIZE, NODE, KEPT,
     FIELDS
 };
 static const struct { int owner; const char *name; } fields[FIELDS] = {
@@ -49,6 +49,7 @@ static const struct { int owner; const char *name; } fields[FIELDS] = {
     {A_USER_CELL, "name"}, {A_USER_CELL, "begin"}, {A_USER_CELL, "end"}, {A_USER_CELL, "required"},
     {A_ROUTE, "wire_topic"}, {A_ROUTE, "first"}, {A_SESSION, "client_id"}, {A_SESSION, "staged_key"},
     {A_LATEST, "client_id"}, {A_LATEST, "qos"}, {A_LATEST, "front"}, {A_LATEST, "record"}, {A_LATEST, "name"}, {A_LATEST, "number"},
+    {A_LATEST, "size"}, {A_LATEST, "node"}, {A_NODE, "kept"},
 };
 static Py_ssize_t offsets[FIELDS];
 
@@ -149,7 +150,7 @@ PyDoc_STRVAR(configure_doc,
 "configure(classes, numbers) -> None\n\n"
 "The classes whose slots are read from now on: connection, reader, session, limits, route, columns, form;\n"
 "those of a payload that is looked into, and of cells: JSON field, time of receipt, packet identifier, user property; of the\n"
-"record of a topic, and of what replaces one. The numbers\n"
+"record of a topic, of the place of a topic, and of what replaces a record. The numbers\n"
 "CLOSED, ONLINE, V5, FastPath.DIRECT, .STAGED, .FAN_OUT, .FORMED, .LINKED and .PROMISED, from how many topics on a client's routes are kept in a\n"
 "TopicCache, the least publications in a staged run, where in a descriptor Expiry stands, and the length of an MQRFH2 without\n"
 "folders.");
@@ -159,10 +160,10 @@ static PyObject *configure(PyObject *Py_UNUSED(self), PyObject *args)
     PyObject *given[CLASSES];
     long numbers[9];
     Py_ssize_t fewest, run, expiry, length;
-    if (!PyArg_ParseTuple(args, "(O!O!O!O!O!O!O!O!O!O!O!O!O!O!)(lllllllllnnnn)", &PyType_Type, &given[0], &PyType_Type, &given[1], &PyType_Type,
+    if (!PyArg_ParseTuple(args, "(O!O!O!O!O!O!O!O!O!O!O!O!O!O!O!)(lllllllllnnnn)", &PyType_Type, &given[0], &PyType_Type, &given[1], &PyType_Type,
                           &given[2], &PyType_Type, &given[3], &PyType_Type, &given[4], &PyType_Type, &given[5], &PyType_Type, &given[6],
                           &PyType_Type, &given[7], &PyType_Type, &given[8], &PyType_Type, &given[9], &PyType_Type, &given[10], &PyType_Type, &given[11],
-                          &PyType_Type, &given[12], &PyType_Type, &given[13],
+                          &PyType_Type, &given[12], &PyType_Type, &given[13], &PyType_Type, &given[14],
                           &numbers[0], &numbers[1], &numbers[2], &numbers[3], &numbers[4], &numbers[5], &numbers[6], &numbers[7], &numbers[8],
                           &fewest, &run, &expiry, &length))
         return NULL;

@@ -405,22 +405,31 @@ static int keep_again(const taking *of, PyObject *route, const unsigned char *pa
     if (topic == NULL || client_id == NULL || first == NULL) return -1;
     PyObject *latest = PyDict_GetItemWithError(with->records, topic);
     if (latest == NULL || !is_a(latest, A_LATEST)) return PyErr_Occurred() ? -1 : 0;
-    PyObject *front = *place(latest, FRONT), *before = *place(latest, RECORD), *name = *place(latest, RECORD_NAME), *qos = *place(latest, QOS);
+    PyObject *front = *place(latest, FRONT), *before = *place(latest, RECORD_SIZE), *name = *place(latest, RECORD_NAME), *qos = *place(latest, QOS);
+    PyObject *node = *place(latest, NODE);
     if (length == 0 || *place(latest, WHOSE) != client_id || qos == NULL || as_long(qos) != (as_long(first) >> 1 & 3)) return PyErr_Occurred() ? -1 : 0;
-    if (front == NULL || before == NULL || name == NULL || !PyBytes_CheckExact(front) || !PyBytes_CheckExact(before) ||
-        !PyTuple_CheckExact(name) || PyTuple_GET_SIZE(name) != 2)
+    if (front == NULL || before == NULL || name == NULL || node == NULL || !PyBytes_CheckExact(front) || !PyLong_CheckExact(before) ||
+        !PyTuple_CheckExact(name) || PyTuple_GET_SIZE(name) != 2 || !is_a(node, A_NODE))
         return 0;
+    PyObject *size = PyLong_FromSsize_t(length);
+    if (size == NULL) return -1;
     PyObject *record = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(front) + length);
-    if (record == NULL) return -1;
+    if (record == NULL) {
+        Py_DECREF(size);
+        return -1;
+    }
     copy(copy(PyBytes_AS_STRING(record), PyBytes_AS_STRING(front), PyBytes_GET_SIZE(front)), (const char *)payload, length);
     PyObject *made = replacement(name, record);
     if (made == NULL || PyDict_SetItem(with->replaces, name, made) < 0) {
         Py_XDECREF(made);
         Py_DECREF(record);
+        Py_DECREF(size);
         return -1;
     }
     Py_DECREF(made);
-    with->more += PyBytes_GET_SIZE(record) - PyBytes_GET_SIZE(before);
+    with->more += length - as_long(before);
+    Py_XSETREF(*place(latest, RECORD_SIZE), size);
+    Py_XSETREF(*place(node, KEPT), Py_NewRef(Py_None)); /* the publication that is older */
     Py_XSETREF(*place(latest, RECORD), record);
     Py_XSETREF(*place(latest, RECORD_NUMBER), Py_NewRef(with->number));
     return 1;

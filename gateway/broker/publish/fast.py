@@ -26,7 +26,7 @@ from gateway.broker.limits import Limits
 from gateway.broker.moves import Move
 from gateway.broker.publish.columns import length_of
 from gateway.broker.publish.publications import MAX_CACHED_TOPIC
-from gateway.broker.publish.retained import Latest
+from gateway.broker.publish.retained import Latest, Node
 from gateway.broker.publish.route import FastPath, Route
 from gateway.broker.publish.taking import PUBLISH, Arrived, Rest, take_in_python
 from gateway.broker.refused.set_aside import aside_of_publication
@@ -457,6 +457,7 @@ def configure(many: int) -> None:
             PacketIdCell,
             UserCell,
             Latest,
+            Node,
             Replace,
         ),
         (

@@ -28,61 +28,72 @@ class _Kept(Publication):
 
 
 class Latest:
-    """The record of a topic on which something was retained that has nothing but a payload. What the same client
+    """The last record of a topic on which something was retained that has nothing but a payload. What the same client
     retains there next differs from it in nothing else: no publication is made of it before somebody wants it. The
     compiled lane reads and writes these slots."""
 
-    __slots__ = ("client_id", "front", "name", "node", "number", "qos", "record")
+    __slots__ = ("client_id", "front", "name", "node", "number", "qos", "record", "size", "topic")
 
-    def __init__(self, node: _Node, topic: bytes, client_id: str, qos: int, payload: bytes) -> None:
+    def __init__(self, node: Node, kept: _Kept) -> None:
         self.node = node
-        self.name = RETAINED, key_of(topic)
+        self.topic = kept.topic
+        self.name = RETAINED, key_of(kept.topic)
         """Queue and key."""
-        self.number: int | None = None
-        """Of the publication in the order in which they came; None: it has been made."""
-        self.belongs_to(topic, client_id, qos)
-        self.record = self.front + payload
+        self.record: bytes | None = None
+        """None: there is a publication instead."""
+        self.size = len(kept.payload)
+        self.number = kept.number
+        """Of the publication in the order in which they came."""
+        self.belongs_to(kept.client_id, kept.qos)
 
-    def belongs_to(self, topic: bytes, client_id: str, qos: int) -> None:
+    def belongs_to(self, client_id: str, qos: int) -> None:
         """Whose the next record is."""
         self.client_id, self.qos = client_id, qos
-        like = Publication(topic, b"", qos, retain=True, client_id=client_id)
+        like = Publication(self.topic, b"", qos, retain=True, client_id=client_id)
         self.front = encode_prefix(like, qos, True, ()) + STORED_IDS[0]  # noqa: FBT003 -- RETAIN
         """The record before the payload."""
 
-    @property
-    def payload(self) -> bytes:
-        """What is retained."""
-        return self.record[len(self.front) :]
-
     def replace(self, payload: bytes, number: int) -> Replace:
         """Another payload takes the place of what is retained."""
-        self.record, self.number = self.front + payload, number
-        return _NEW(Replace, (*self.name, self.record))
+        self.record = record = self.front + payload
+        self.size, self.number = len(payload), number
+        self.node.forget_publication()
+        return _NEW(Replace, (*self.name, record))
+
+    def publication(self) -> _Kept | None:
+        """What is retained, if it is only a record; the record is not needed any more."""
+        if self.record is None:
+            return None
+        payload, self.record = self.record[len(self.front) :], None
+        made = _Kept(self.topic, payload, self.qos, retain=True, client_id=self.client_id)
+        made.number = self.number
+        return made
 
 
-class _Node:
-    __slots__ = ("_publication", "below", "latest")
+class Node:
+    """A topic, or a level of some."""
+
+    __slots__ = ("below", "kept", "latest")
 
     def __init__(self) -> None:
-        self.below: dict[str, _Node] = {}
-        self._publication: Publication | None = None
+        self.below: dict[str, Node] = {}
+        self.kept: Publication | None = None
         self.latest: Latest | None = None
 
     @property
     def publication(self) -> Publication | None:
         """What is retained on this topic."""
-        latest, before = self.latest, self._publication
-        if latest is None or latest.number is None or before is None:
-            return before
-        made = _Kept(before.topic, latest.payload, latest.qos, retain=True, client_id=latest.client_id)
-        made.number, latest.number = latest.number, None
-        self._publication = made
-        return made
+        if self.kept is None and self.latest is not None:
+            self.kept = self.latest.publication()
+        return self.kept
 
     @publication.setter
     def publication(self, publication: Publication | None) -> None:
-        self._publication, self.latest = publication, None
+        self.kept, self.latest = publication, None
+
+    def forget_publication(self) -> None:
+        """It is older than the record."""
+        self.kept = None
 
     def settle(self) -> None:
         """Have the publication alone."""
@@ -98,7 +109,7 @@ class Retained:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self._root = _Node()
+        self._root = Node()
         self._expiring: list[tuple[float, str]] = []
         self._latest: dict[bytes, Latest] = {}
         """By topic; each is that of its node."""
@@ -147,9 +158,9 @@ class Retained:
                 for each in self._latest.values():
                     each.node.settle()
                 self._latest.clear()
-            node.latest = latest = Latest(node, kept.topic, kept.client_id, kept.qos, kept.payload)
+            node.latest = latest = Latest(node, kept)
             self._latest[kept.topic] = latest
-            batch.replace(*latest.name, latest.record)
+            batch.replace(*latest.name, latest.front + kept.payload)
         self.on_change(topic)
 
     def again(self, topic: bytes, payload: bytes, qos: int, client_id: str) -> bool:
@@ -158,11 +169,11 @@ class Retained:
         batch, latest = self.context.batch, self._latest.get(topic)
         if latest is None or not payload or batch.undo is not None:
             return False
-        more = len(payload) + len(latest.front) - len(latest.record)
+        more = len(payload) - latest.size
         if more > 0 and self.bytes + more > self.context.limits.max_retained_bytes:
             return False
         if latest.client_id != client_id or latest.qos != qos:
-            latest.belongs_to(topic, client_id, qos)
+            latest.belongs_to(client_id, qos)
         latest.client_id = client_id  # this object, which the compiled lane knows again
         self.bytes += more
         self.number += 1
@@ -198,13 +209,13 @@ class Retained:
             more <= 0 or self.bytes + more <= limits.max_retained_bytes
         )
 
-    def restore(self, publication: Publication) -> _Node:
+    def restore(self, publication: Publication) -> Node:
         """Put a retained message into the tree (also at start-up)."""
         node = self._root
         for level in publication.topic.decode().split("/"):
             below = node.below.get(level)
             if below is None:
-                below = node.below[level] = _Node()
+                below = node.below[level] = Node()
             node = below
         before = node.publication
         self.count += before is None
@@ -219,11 +230,11 @@ class Retained:
                 heapq.heappush(self._expiring, (publication.expires, publication.topic.decode()))
         return node
 
-    def node(self, topic: str | None) -> _Node | None:
+    def node(self, topic: str | None) -> Node | None:
         """A topic's place in the tree; of None, the root."""
         return self._root if topic is None else self._node(topic)
 
-    def _node(self, topic: str) -> _Node | None:
+    def _node(self, topic: str) -> Node | None:
         node = self._root
         for level in topic.split("/"):
             below = node.below.get(level)
@@ -265,7 +276,7 @@ class Retained:
             if not publication.expired(now) and getattr(publication, "number", 0) <= until:
                 yield publication
 
-    def _walk(self, node: _Node, levels: list[str], depth: int) -> Iterator[Publication]:
+    def _walk(self, node: Node, levels: list[str], depth: int) -> Iterator[Publication]:
         if depth == len(levels):
             if node.publication is not None:
                 yield node.publication
@@ -282,7 +293,7 @@ class Retained:
             if child_ is not None:
                 yield from self._walk(child_, levels, depth + 1)
 
-    def _below(self, node: _Node, first: bool) -> Iterator[Publication]:
+    def _below(self, node: Node, first: bool) -> Iterator[Publication]:
         if node.publication is not None:
             yield node.publication
         for name, child in list(node.below.items()):
