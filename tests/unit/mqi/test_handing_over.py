@@ -155,6 +155,18 @@ def test_what_comes_while_a_frame_is_on_its_way_is_for_others(rig):
     assert rig.manager.depth("R") == 1
 
 
+def test_a_call_that_nobody_gathers_hands_over_as_well(rig):
+    """On a slow disk it waits for its frame without the lock; here there is nothing to write."""
+    one, other = programs(rig, 2)
+    rig.round((one, b"wait R 4 c"))
+    rig.manager.serve_through(None)
+    slowly(rig)
+    frames = rig.frames
+    other.put("R", "4", "c")
+    rig.run()
+    assert (one.outcomes, other.outcomes, rig.frames) == ([b"data"], ["put"], frames)
+
+
 @pytest.mark.parametrize(
     ("wait", "put"),
     [
