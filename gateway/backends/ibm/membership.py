@@ -16,10 +16,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from gateway.backends.ibm.connection import FIRST_LENGTH, Connection, state_put
+from gateway.backends.ibm import mailbox
+from gateway.backends.ibm.connection import Connection, state_put
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId
-from gateway.backends.ibm.leases import RENEWALS, Entry, Lease, Roster, decode, decode_message, encode
+from gateway.backends.ibm.leases import RENEWALS, Entry, Lease, Roster, decode, encode
+from gateway.backends.ibm.mailbox import Mailbox
 from gateway.backends.ibm.structures import get_options, key_of, match_md, msg_id_of
 from gateway.backends.ibm.unit_of_work import Superseded, marker_key
 from gateway.backends.ibm.worker import Backoff
@@ -32,10 +34,12 @@ from gateway.queue_manager.journal import failpoint
 
 _WAIT_MILLISECONDS, _SOON_MILLISECONDS = 500, 50
 _BROWSE = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES
-_FIRST = get_options(_BROWSE | mq.MQGMO_BROWSE_FIRST, mq.MQMO_NONE)
-_NEXT = get_options(_BROWSE | mq.MQGMO_BROWSE_NEXT, mq.MQMO_NONE)
+_LOOK = _BROWSE | mq.MQGMO_ACCEPT_TRUNCATED_MSG
+_FIRST = get_options(_LOOK | mq.MQGMO_BROWSE_FIRST, mq.MQMO_NONE)
+_NEXT = get_options(_LOOK | mq.MQGMO_BROWSE_NEXT, mq.MQMO_NONE)
 _TAKE_KEYED = get_options(_BROWSE | mq.MQGMO_SYNCPOINT, mq.MQMO_MATCH_CORREL_ID)
-_READ = mq.MQGMO_WAIT | mq.MQGMO_NO_SYNCPOINT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES
+_ENTRY_LENGTH = 4096
+"""More than an entry or a lease takes; of the messages beside them no more is wanted."""
 
 
 class Membership:
@@ -85,9 +89,8 @@ class Membership:
         self._connection: Connection | None = None
         self._seen_at = time.monotonic()
         self._due = 0.0
-        wait = min(_WAIT_MILLISECONDS, int(seconds * 1000 / (4 * RENEWALS)))
-        self._wait = get_options(_READ, mq.MQMO_MATCH_CORREL_ID, wait)
-        self._soon = get_options(_READ, mq.MQMO_MATCH_CORREL_ID, _SOON_MILLISECONDS)
+        self._mailbox = Mailbox(instance, self._deal_with)
+        self._wait = min(_WAIT_MILLISECONDS, int(seconds * 1000 / (4 * RENEWALS)))
         self._stopping = threading.Event()
         self.thread = threading.Thread(target=self._run, name="mq-membership", daemon=True)
 
@@ -139,7 +142,7 @@ class Membership:
                 text = f"gateway {min(strange)} renews its lease and does not answer: end it, then start again"
                 raise MQError(mq.MQRC_OBJECT_IN_USE, text)
             self._take_over_abandoned(connection)
-            self._read(connection, self._soon())
+            self._mailbox.read(connection, _SOON_MILLISECONDS)
             if time.monotonic() >= self._due:
                 self._look(connection)
         living = [entry.instance for entry in self._entries(connection)[0] if not entry.successor]
@@ -180,7 +183,7 @@ class Membership:
                 connection = self._ready()
                 if time.monotonic() >= self._due:
                     self._look(connection)
-                self._read(connection, self._wait())
+                self._mailbox.read(connection, self._wait)
                 attempt = 0
             except Superseded as error:
                 self._superseded(str(error))
@@ -238,7 +241,9 @@ class Membership:
         with self._lock:
             settled = [name for name in self._settled if now - self._taken_over_at.get(name, 0.0) > self.seconds]
         self._renew(connection, b"{}")
+        connection.session.commit()
         for name in settled:
+            mailbox.empty(connection, name)  # others may have put something for it until they knew
             self._take(connection, entry_key(name))
             self._take(connection, lease_key(name))
         connection.session.commit()
@@ -269,13 +274,12 @@ class Membership:
             if older.successor == entry.instance and self._take(connection, entry_key(older.instance)) is not None:
                 self._put(connection, entry_key(older.instance), encode(older._replace(successor=self.instance)))
                 self._taken_over_at[older.instance] = time.monotonic()
-        while self._take(connection, message_key(entry.instance)) is not None:
-            pass
         self._put(connection, entry_key(entry.instance), encode(entry._replace(successor=self.instance)))
         failpoint.reach("owners.before-inherit")
         connection.session.commit()
         failpoint.reach("owners.after-inherit")
         self._taken_over_at[entry.instance] = time.monotonic()
+        mailbox.empty(connection, entry.instance)
         self._told(f"gateway {entry.instance} has ended or is gone: its sessions are taken over")
         return True
 
@@ -309,20 +313,8 @@ class Membership:
 
     # Messages between gateways
 
-    def _read(self, connection: Connection, options: bytes) -> None:
-        """Wait for a message of another gateway."""
-        handle, session = connection.input(GATEWAYS), connection.session
-        md = match_md(correl_id=message_key(self.instance))
-        answer = session.mqget(session.handle, handle, md, options, FIRST_LENGTH)
-        if answer[-1] == mq.MQRC_NO_MSG_AVAILABLE:
-            return
-        if answer[-2] == mq.MQCC_FAILED:
-            raise MQError(int(answer[-1]), f"reading from {GATEWAYS}")
-        message = decode_message(answer[0])
-        if message is not None:
-            self._handle(connection, message)
-
-    def _handle(self, connection: Connection, message: Message) -> None:
+    def _deal_with(self, connection: Connection, message: Message) -> None:
+        """What another gateway says; what is put for it is committed by the caller."""
         kind, sender = message["kind"], message["from"]
         if kind == "hello":
             with self._lock:
@@ -330,7 +322,6 @@ class Membership:
                 self._reads.setdefault(sender, _number(message.get("reads")))
             self._welcomed.add(sender)  # it knows of this one
             self._write(connection, sender, "welcome")
-            connection.session.commit()
             self.on_change()
         elif kind == "welcome":
             self._welcomed.add(sender)
@@ -352,7 +343,7 @@ class Membership:
         """The first message with this key, within the unit of work: (data, MsgId)."""
         session = connection.session
         options = _TAKE_KEYED()
-        answer = session.mqget(session.handle, connection.input(queue), match_md(correl_id=key), options, FIRST_LENGTH)
+        answer = session.mqget(session.handle, connection.input(queue), match_md(correl_id=key), options, _ENTRY_LENGTH)
         if answer[-1] == mq.MQRC_NO_MSG_AVAILABLE:
             return None
         if answer[-2] == mq.MQCC_FAILED:
@@ -365,7 +356,7 @@ class Membership:
         entries: list[Entry] = []
         leases: dict[str, Lease] = {}
         while True:
-            answer = session.mqget(session.handle, handle, match_md(), options(), FIRST_LENGTH)
+            answer = session.mqget(session.handle, handle, match_md(), options(), _ENTRY_LENGTH)
             if answer[-1] == mq.MQRC_NO_MSG_AVAILABLE:
                 return entries, leases
             if answer[-2] == mq.MQCC_FAILED:

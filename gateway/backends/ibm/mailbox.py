@@ -1,0 +1,91 @@
+"""What other gateways have put on `GATEWAYS` for one of them: looked at, dealt with, and only then removed.
+
+A destructive get could lose a message: outside syncpoint the one that the queue manager has handed over when it ends or
+the connection breaks; under syncpoint it would be seen again, but behind what was put later, for as long as the queue
+manager holds the unit of work of the broken connection open. What gateways tell each other has to arrive whole and in
+order, because nothing of it is said twice. A message that was dealt with and whose removal was not committed is known
+by its MsgId when it is seen again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.backends.ibm.connection import FIRST_LENGTH, Connection
+from gateway.backends.ibm.leases import decode_message
+from gateway.backends.ibm.structures import NO_ID, get_options, match_md, msg_id_of
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.ports.batch import Takes
+from gateway.ports.ownership import Message, message_key
+from gateway.ports.state_queues import GATEWAYS
+
+_BROWSE = mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES
+_NEXT = get_options(_BROWSE | mq.MQGMO_NO_WAIT | mq.MQGMO_BROWSE_NEXT, mq.MQMO_MATCH_CORREL_ID)
+_TAKE = get_options(
+    _BROWSE | mq.MQGMO_NO_WAIT | mq.MQGMO_SYNCPOINT | mq.MQGMO_ACCEPT_TRUNCATED_MSG, mq.MQMO_MATCH_CORREL_ID
+)
+_AT_ONCE = 100
+"""Messages of one unit of work."""
+_REMEMBERED = 10 * _AT_ONCE
+"""MsgIds of messages that may be seen again: those of the last few units of work whose end was not heard of."""
+
+
+class Mailbox:
+    """The messages to one gateway."""
+
+    def __init__(self, instance: str, deal_with: Callable[[Connection, Message], None]) -> None:
+        """`deal_with` may put more by that connection; it is committed with the removal of what it was called for."""
+        self._key = message_key(instance)
+        self._deal_with = deal_with
+        self._dealt_with: dict[bytes, None] = {}
+        """MsgIds of those whose removal is not known to be committed, in the order in which they were read."""
+
+    def read(self, connection: Connection, milliseconds: int) -> None:
+        """Deal with what is there, in order; wait so long for the first. MQError: what was read may be read again."""
+        options = get_options(_BROWSE | mq.MQGMO_WAIT | mq.MQGMO_BROWSE_FIRST, mq.MQMO_MATCH_CORREL_ID, milliseconds)
+        read: list[bytes] = []
+        while len(read) < _AT_ONCE and (found := self._look(connection, options)) is not None:
+            data, msg_id = found
+            if msg_id not in self._dealt_with and (message := decode_message(data)) is not None:
+                self._deal_with(connection, message)
+            self._dealt_with[msg_id] = None
+            read.append(msg_id)
+            options = _NEXT
+        if read:
+            connection.take(Takes(GATEWAYS, self._key, tokens=[*read]))
+            connection.session.commit()
+            for msg_id in read:
+                del self._dealt_with[msg_id]
+        while len(self._dealt_with) > _REMEMBERED:
+            del self._dealt_with[next(iter(self._dealt_with))]
+
+    def _look(self, connection: Connection, options: Callable[[], bytes]) -> tuple[bytes, bytes] | None:
+        """The next one: (data, MsgId)."""
+        session, handle, length = connection.session, connection.browse(GATEWAYS), FIRST_LENGTH
+        while True:
+            answer = session.mqget(session.handle, handle, match_md(NO_ID, self._key), options(), length)
+            reason = int(answer[-1])
+            if reason == mq.MQRC_TRUNCATED_MSG_FAILED:  # the cursor has not moved: the same again with its length
+                length = int(answer[-3])
+                continue
+            if reason == mq.MQRC_NO_MSG_AVAILABLE:
+                return None
+            if answer[-2] == mq.MQCC_FAILED:
+                raise MQError(reason, f"reading from {GATEWAYS}")
+            return answer[0], msg_id_of(answer[1])
+
+
+def empty(connection: Connection, instance: str) -> None:
+    """Remove what was put for a gateway that is no more, in as many units of work as it takes."""
+    session, handle, taken = connection.session, connection.input(GATEWAYS), 0
+    while True:
+        answer = session.mqget(session.handle, handle, match_md(NO_ID, message_key(instance)), _TAKE(), 0)
+        none = answer[-1] == mq.MQRC_NO_MSG_AVAILABLE
+        if not none and answer[-2] == mq.MQCC_FAILED:
+            raise MQError(int(answer[-1]), f"taking from {GATEWAYS}")
+        taken += not none
+        if taken and (none or taken % _AT_ONCE == 0):
+            session.commit()
+        if none:
+            return
