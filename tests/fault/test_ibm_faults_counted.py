@@ -262,7 +262,7 @@ class Counted:
 
     def found(self) -> dict[str, Counter[bytes]]:
         """How often each body has come, by subscriber; what is shared counts together."""
-        shared = sum((one.found for one in self.members), Counter[bytes]())
+        shared = sum((Counter(dict.copy(one.found)) for one in self.members), Counter[bytes]())
         return {one.name_: one.found for one in self.subscribers} | {"shared": shared}
 
 
