@@ -78,7 +78,7 @@ def _nats(sync: str) -> Callable[[Path, int], list[str]]:
 def _rumqttd(folder: Path, port: int) -> list[str]:
     del folder
     listen = ["--listen", "127.0.0.1", "--port", str(port)]
-    return [str(VENV / "bin" / "python"), "-m", "iotcore", *listen, "--log-level", "error"]
+    return [str(VENV / "bin" / "python"), "-m", "iotcore", *listen, "--log-level", "critical"]
 
 
 def _mosquitto(folder: Path, port: int) -> list[str]:
