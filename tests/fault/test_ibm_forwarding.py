@@ -50,6 +50,18 @@ def test_publications_reach_subscribers_of_every_gateway(fleet: Fleet) -> None:
     assert talkers[0].publish("other") == 0x10, "nobody subscribes anywhere"
 
 
+def test_the_longest_filters_reach_every_gateway(fleet: Fleet) -> None:
+    """What says them is longer than the buffer of a first get; a look at the leases meets it too."""
+    first, second = fleet.start(), fleet.start()
+    listener, teller = Talker(first.port, "listener"), Talker(second.port, "teller")
+    filters = [letter * ((65_535 - 6) // len(letter.encode())) + "/news" for letter in ("a", "\N{SNOWMAN}", '"')]
+    for filter_ in filters:
+        listener.subscribe(filter_, 1)
+        assert teller.publish(filter_, b"long") == 0
+        assert got(listener)[1:3] == (b"long", 1)
+    assert teller.publish("nobody") == 0x10
+
+
 def test_a_session_that_is_away_gets_what_was_published_elsewhere(fleet: Fleet) -> None:
     first, second = fleet.start(), fleet.start()
     away = stay("away", first)
