@@ -15,9 +15,10 @@ from gateway.ports.batch import Stored
 
 _INSTANCE_BYTES = 12
 
-READS = 1
+LONG_MESSAGES = 2
+READS = LONG_MESSAGES
 """What this release reads of what other gateways put, as its entry on `GATEWAYS` says. 0: a release before that says
-nothing. 1: messages for one device, and how often a publication was sent on."""
+nothing. 1: messages for one device, and how often a publication was sent on. 2: messages longer than 64 KiB."""
 
 Message = dict[str, Any]
 """What one gateway tells another: `kind`, `from`, and what the kind needs."""

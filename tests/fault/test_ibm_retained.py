@@ -51,6 +51,16 @@ def test_what_one_retains_or_clears_the_others_know_at_once(fleet: Fleet) -> Non
     assert [decode_publication(body)[0].topic for body in fleet.bodies("MQGATE.RETAINED")] == [b"end"]
 
 
+def test_also_on_the_longest_topic(fleet: Fleet) -> None:
+    first, second = fleet.start(), fleet.start()
+    topic = "kept/" + "\N{SNOWMAN}" * ((65_535 - 5) // 3)
+    teller = Talker(first.port, "teller")
+    teller.publish("end", b"of the list", retain=True)
+    for kept in ({topic.encode(): b"new"}, {topic.encode(): b"newer"}, {}):
+        teller.publish(topic, kept.get(topic.encode(), b""), retain=True)
+        assert retained_at(second) == kept
+
+
 def test_several_that_retain_on_one_topic_agree_in_the_end(fleet: Fleet) -> None:
     gateways = [fleet.start(), fleet.start()]
     talkers = [Talker(gateway.port, f"talks-{number}") for number, gateway in enumerate(gateways)]

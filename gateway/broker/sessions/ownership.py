@@ -77,7 +77,9 @@ class Ownership:
         self.endings = endings
         self.recovery = recovery
         self.instance = owners.instance
-        self.retained = RetainedElsewhere(context, recovery.retained, self.instance, owners.peers, self._write)
+        self.retained = RetainedElsewhere(
+            context, recovery.retained, self.instance, owners.peers, owners.reads, self._write
+        )
         self.interests = Interests(context, router, self.instance, owners.peers, self._write)
         self.census = Census(self.instance, owners.peers, owners.leases, owners.lease_seconds)
         self.census.write = self._write

@@ -18,13 +18,14 @@ from gateway.broker.context import Context
 from gateway.broker.publish.retained import Retained
 from gateway.errors import MQError
 from gateway.ports.batch import Stored, Token
-from gateway.ports.ownership import Message
+from gateway.ports.ownership import LONG_MESSAGES, Message
 from gateway.ports.state_queues import RETAINED
 from gateway.session.publication import Publication
 from gateway.session.record import decode_publication, key_of
 
-LONGEST_TOPIC = 8192
-"""A message between gateways is short. What is retained on a longer topic is known elsewhere after the next start."""
+_LONG_TOPIC = 8192
+"""Gateways of earlier releases read short messages only: what is retained on a longer topic they know after their next
+start."""
 _AT_ONCE = 100
 """Records that are read in one question to the queue manager."""
 _SEVERAL = 4
@@ -46,14 +47,16 @@ class RetainedElsewhere:
 
     def __init__(
         self, context: Context, retained: Retained, instance: str, peers: Callable[[], Collection[str]],
-        write: Callable[[str, Message], None],
+        reads: Callable[[str], int], write: Callable[[str, Message], None],
     ) -> None:  # fmt: skip
+        """`reads`: what another gateway reads of what is put for it."""
         self.context = context
         self.retained = retained
         retained.on_change, retained.is_others = self._changed_here, self._is_others
         retained.has_others = lambda: bool(self.peers())
         self.instance = instance
         self.peers = peers
+        self.reads = reads
         self.write = write
         self._stale: dict[str, int] = {}
         """Topics whose record has to be read, in this order, and which look that is."""
@@ -75,8 +78,9 @@ class RetainedElsewhere:
         if topic in self._reading:
             self._changed.add(topic)
         peers = self.peers()
-        if peers and len(topic.encode()) <= LONGEST_TOPIC:
-            for peer in peers:
+        is_long = bool(peers) and len(topic.encode()) > _LONG_TOPIC
+        for peer in peers:
+            if not is_long or self.reads(peer) >= LONG_MESSAGES:
                 self.write(peer, {"kind": "retained", "topic": topic})
 
     def _is_others(self, topic: str) -> bool:
