@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import mqi_clients
 import pytest
 from ibm_rig import HEAD, OBJECTS, Rig, served
 
+from gateway.backends.ibm.connection import Connection
+from gateway.backends.ibm.driver import ConnectSettings, load
+from gateway.backends.ibm.structures import NO_ID, get_options, match_md
+from gateway.mq import constants as mq
 from gateway.ports.batch import Puts, Takes, Unit
+from gateway.ports.ownership import forward_key
+from gateway.ports.state_queues import FORWARD
 
 pytestmark = pytest.mark.mqi
 COUNT = 600
@@ -166,3 +172,65 @@ def test_what_an_earlier_life_had_read_comes_first_all_of_it(rigs: list[Rig]) ->
     _until(lambda: len(consumer.got) == 12)
     consumer.end()
     assert consumer.got == [b"%d" % number for number in range(12)]
+
+
+KEY = forward_key("0a" * 12)
+"""Of what other gateways put for one: nobody else reads it, and its order counts."""
+
+
+def _forward(rig: Rig, first: int, count: int) -> None:
+    bodies = [b"%d" % number for number in range(first, first + count)]
+    puts = Puts(FORWARD, key=KEY, heads=[HEAD] * count, bodies=bodies)
+    assert not rig.commit(Unit(puts=[puts])).failures
+
+
+def _browser(marks: int) -> Callable[[], int]:
+    """Marks the messages with that key, or looks how many of them are unmarked."""
+    session = load("ibmmq").connect(ConnectSettings("QM1", "localhost(1414)", "GATEWAY.SVRCONN", "app", "pw"))
+    connection = Connection(session, lambda _priority: NO_ID)
+    handle = connection.browse(FORWARD, co_op=True)
+    look = mq.MQGMO_NO_WAIT | mq.MQGMO_UNMARKED_BROWSE_MSG | marks
+
+    def count() -> int:
+        found, how = 0, mq.MQGMO_BROWSE_FIRST
+        while True:
+            options = get_options(look | how, mq.MQMO_MATCH_CORREL_ID)()
+            answer = session.mqget(session.handle, handle, match_md(correl_id=KEY), options, 1000)
+            if answer[-2] == mq.MQCC_FAILED:
+                return found
+            found, how = found + 1, mq.MQGMO_BROWSE_NEXT
+
+    return count
+
+
+def _claimed(rig: Rig, count: int) -> list[int]:
+    found: list[int] = []
+
+    def are_there() -> bool:
+        found.extend(int(one.data) for one in rig.queue_manager.claim(FORWARD, KEY, 50))
+        return len(found) >= count
+
+    _until(are_there)
+    return found
+
+
+def test_what_is_for_one_gateway_keeps_its_order_however_late_it_is_asked_for(rigs: list[Rig]) -> None:
+    """A commit takes long, and the marks run out meanwhile: what comes then is not handed out before it."""
+    unmarked = _browser(0)
+    rigs[0].queue_manager.receive(KEY, lambda: None)
+    _forward(rigs[1], 0, 10)
+    _until(lambda: not unmarked())
+    read = time.monotonic()
+    _until(lambda: time.monotonic() > read + 1.6)  # MARKINT
+    _forward(rigs[1], 10, 10)
+    _until(lambda: not unmarked())
+    assert _claimed(rigs[0], 20) == list(range(20))
+
+
+def test_nor_do_marks_of_a_connection_that_is_broken_change_it(rigs: list[Rig]) -> None:
+    """The queue manager may take its time to notice."""
+    _forward(rigs[1], 0, 10)
+    assert _browser(mq.MQGMO_MARK_BROWSE_CO_OP)() == 10
+    _forward(rigs[1], 10, 10)
+    rigs[0].queue_manager.receive(KEY, lambda: None)
+    assert _claimed(rigs[0], 20) == list(range(20))

@@ -2,7 +2,8 @@
 round trip to the queue manager blocks a commit or the reactor.
 
 What it reads it marks (MQGMO_MARK_BROWSE_CO_OP), so that of several gateways on one queue only one has a message. A
-mark lasts for MARKINT: a message that was not claimed by then is forgotten and read again. The cursor finds arrivals
+mark lasts for MARKINT: a message that was not claimed by then is forgotten and read again, unless it has the key of
+this gateway: then nobody else may have it, and its place in the order counts. The cursor finds arrivals
 after its position; a message that appears before it (a backout, a higher priority, a mark that ran out) is found when
 the cursor starts over, which it does after every idle wait.
 """
@@ -225,7 +226,11 @@ class Watcher:
         gatherer.longest, transmitted.longest = longest + _HEADERS, longest
         if self._marks:
             gatherer.interval = transmitted.interval = self._interval(connection)
-        self._ahead.lifetime = gatherer.lifetime = transmitted.lifetime = gatherer.interval * _FRESH
+        gatherer.lifetime = transmitted.lifetime = gatherer.interval * _FRESH
+        if (
+            not self._key
+        ):  # else nobody else has it when its mark runs out: the order counts, however late it is asked for
+            self._ahead.lifetime = gatherer.lifetime
         marks = _MARK if self._marks else 0
         wait = _LOOK | marks | mq.MQGMO_WAIT
         match, wanted = (mq.MQMO_MATCH_CORREL_ID, self._key) if self._key else (mq.MQMO_NONE, NO_ID)
@@ -234,7 +239,7 @@ class Watcher:
         if self._key and self._marks:  # several gateways put there: one that commits late is behind the cursor
             following = first
         handle = connection.browse(self.queue, co_op=self._marks)
-        if self._marks and not self._key:
+        if self._marks:
             self._wait_for_marks(connection, handle)
         session, options, length = connection.session, first, FIRST_LENGTH
         while not self._stopping.is_set():
@@ -273,19 +278,32 @@ class Watcher:
             self._ahead.add(whole[0], now, *whole[1:])
 
     def _wait_for_marks(self, connection: Connection, handle: int) -> None:
-        """Older messages that are marked go first: an earlier life of this gateway had read them, and its marks run out
-        within MARKINT, one after the other. If they leave meanwhile, another gateway is at work on them, and nothing is
-        waited for."""
-        until = monotonic() + self._ahead.lifetime / _FRESH + 1
-        many, first = _MARKED, _heads(connection, handle, 0, 1)
+        """Older messages that are marked go first: an earlier life of this gateway, or a connection that is broken, had
+        read them, and its marks run out within MARKINT, one after the other. If they leave meanwhile, another gateway
+        is at work on them, and nothing is waited for, unless nobody else can."""
+        until = monotonic() + self._gatherer.interval + 1
+        many, first = _MARKED, self._heads(connection, handle, 0, 1)
         while first and monotonic() < until:
-            there, free = (_heads(connection, handle, more, many) for more in (0, mq.MQGMO_UNMARKED_BROWSE_MSG))
-            if there[:1] != first or there == free:
+            there, free = (self._heads(connection, handle, more, many) for more in (0, mq.MQGMO_UNMARKED_BROWSE_MSG))
+            if there == free[: len(there)] or (there[:1] != first and not self._key):
                 return
             if len(there) == many and there[-1] not in free and many < _MOST_MARKED:
                 many *= 2
             elif self._stopping.wait(0.1):
                 return
+
+    def _heads(self, connection: Connection, handle: int, more: int, most: int) -> list[Token]:
+        """The first messages that can be seen with these options."""
+        session, found = connection.session, list[Token]()
+        following, match = _LOOK | _HEAD_ONLY | more, mq.MQMO_MATCH_CORREL_ID if self._key else mq.MQMO_NONE
+        options = get_options(following | mq.MQGMO_BROWSE_FIRST, match, 0)
+        while len(found) < most:
+            answer = session.mqget(session.handle, handle, match_md(correl_id=self._key or NO_ID), options(), 0)
+            if answer[-2] == mq.MQCC_FAILED:
+                break
+            found.append(msg_id_of(answer[1]))
+            options = get_options(following | mq.MQGMO_BROWSE_NEXT, match, 0)
+        return found
 
     @staticmethod
     def _interval(connection: Connection) -> float:
@@ -295,17 +313,3 @@ class Watcher:
         except MQError:
             interval = MARK_INTERVAL
         return interval / 1000 if interval >= 0 else float("inf")
-
-
-def _heads(connection: Connection, handle: int, more: int, most: int) -> list[Token]:
-    """The first messages that can be seen with these options."""
-    session, found = connection.session, list[Token]()
-    following = _LOOK | _HEAD_ONLY | more
-    options = get_options(following | mq.MQGMO_BROWSE_FIRST, mq.MQMO_NONE, 0)
-    while len(found) < most:
-        answer = session.mqget(session.handle, handle, match_md(), options(), 0)
-        if answer[-2] == mq.MQCC_FAILED:
-            break
-        found.append(msg_id_of(answer[1]))
-        options = get_options(following | mq.MQGMO_BROWSE_NEXT, mq.MQMO_NONE, 0)
-    return found
