@@ -252,7 +252,8 @@ class Context:
         queues."""
         if not self.instance:
             return {}
-        return {"owner": self.instance, "epoch": session.epoch, "after": session.came_after}
+        came = {} if session.came is None else {"came": session.came}
+        return {"owner": self.instance, "epoch": session.epoch, "after": session.came_after} | came
 
     def persist(self, session: Session) -> None:
         """The session's record, as it is now, with the open batch."""

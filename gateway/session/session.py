@@ -36,6 +36,7 @@ class Session:
     """State of one client identifier."""
 
     __slots__ = (
+        "came",
         "came_after",
         "client_id",
         "connection",
@@ -109,6 +110,8 @@ class Session:
         """How often it has changed its owner, where several gateways share the state queues."""
         self.came_after = 0
         """The number of the last publication of this gateway's clients that other gateways wanted, when it came."""
+        self.came: dict[str, Any] | None = None
+        """What its record says of the gateways where it was of late: see `broker.gateways.moves`."""
         self.connection: Connection | None = None
         self.will: Will | None = None
         self.will_at = 0.0

@@ -324,6 +324,20 @@ class HarderWorld(World):
             self.estate.start(successor=True, mapping=MAPPING)
 
 
+class AllEndWorld(World):
+    """All gateways end at once, as a machine does, and others begin one after the other."""
+
+    def kill(self, _node: Node) -> None:
+        for node in self.nodes:
+            self.estate.kill(node, landed=self.dice.random() < 0.5)
+        self.estate.start(successor=True, mapping=MAPPING)
+        while len(self.nodes) < 3:
+            self.start()
+
+    def condemn(self, _node: Node | None = None) -> None:
+        pass
+
+
 WEIGHTS = {
     "commit": 30, "hear": 30, "answer": 20, "look_ahead": 20, "turn": 40, "wait": 10, "read": 40, "publish": 20,
     "move": 1, "condemn": 2, "kill": 0, "lose_marks": 0, "wait_long": 0,
@@ -332,8 +346,10 @@ WEIGHTS = {
 LONG = bool(os.environ.get("MQGATE_LONG"))
 
 
-def play(seed: int, steps: int, *, harder: bool = False, members: int = 0, mortals: int = 0, **more: float) -> None:
-    world = (HarderWorld if harder else World)(seed, members=members, mortals=mortals, **more)
+def play(
+    seed: int, steps: int, *, kind: type[World] = World, members: int = 0, mortals: int = 0, **more: float
+) -> None:
+    world = kind(seed, members=members, mortals=mortals, **more)
     for _ in range(steps):
         world.step()
     world.check()
@@ -376,4 +392,14 @@ def test_members_of_a_shared_subscription_get_each_publication_once_while_gatewa
 
 @pytest.mark.parametrize("seed", range(100) if LONG else [2, 9, 14])
 def test_when_several_gateways_end_at_once_all_arrives_and_wills_too(seed: int) -> None:
-    play(seed, 1500, harder=True, mortals=1 + seed % 2, kill=0.3)
+    play(seed, 1500, kind=HarderWorld, mortals=1 + seed % 2, kill=0.3)
+
+
+@pytest.mark.parametrize("seed", range(100) if LONG else [6, 9, 28])
+def test_when_all_gateways_end_at_once_nothing_is_lost_that_was_on_its_way(seed: int) -> None:
+    play(seed, 1500, kind=AllEndWorld, move=3, kill=0.3)
+
+
+@pytest.mark.parametrize("seed", range(100, 200) if LONG else [136])
+def test_nor_with_members_of_a_shared_subscription_and_wills(seed: int) -> None:
+    play(seed, 1500, kind=AllEndWorld, members=2, mortals=1, move=3, kill=0.3)

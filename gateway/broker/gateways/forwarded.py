@@ -26,7 +26,7 @@ class Forwarded(NamedTuple):
     number: int = 0
     """Numbers of a gateway ascend with its publications."""
     to: list[str] = []  # noqa: RUF012 -- nobody changes it
-    """All gateways it was put for."""
+    """All gateways it was put for with `direct`; of what has no number, those where nobody took it."""
     direct: bool = False
     """For subscriptions that are not shared."""
     groups: list[str] = []  # noqa: RUF012

@@ -234,7 +234,7 @@ class FromOthers:
             self.addressed.arrived(forwarded, self.key, stored.token, self._again)
             return
         route = self._route(forwarded.publication)
-        if forwarded.left:
+        if forwarded.left and not forwarded.held:
             self._give(
                 route, forwarded, [one for one in route.receivers if self.moves.had_left(one.session, forwarded)]
             )
@@ -333,18 +333,23 @@ class FromOthers:
         fetch, key = self.context.queue_manager.fetch, forward_key(owner)
         return lambda last: fetch(FORWARD, key, PAGE, last.token if last is not None else None)
 
-    def inherited(self, owner: str, clients: Collection[str], found: list[Stored], peers: Collection[str]) -> None:
+    def inherited(self, owner: str, found: list[Stored], peers: Collection[str]) -> None:
         """For the sessions that were its own: the others of this gateway have it from what was put for this one. And
         for sessions that had just moved on from there, wherever they are."""
         key = forward_key(owner)
         for stored in found:
-            call = partial(self._inherit, owner, clients, peers, stored)
+            call = partial(self._inherit, owner, peers, stored)
             self.context.set_aside.record("queue_message", FORWARD, key, stored, call)
 
-    def _inherit(self, owner: str, clients: Collection[str], peers: Collection[str], stored: Stored) -> None:
+    def _inherit(self, owner: str, peers: Collection[str], stored: Stored) -> None:
         self.context.batch.take(FORWARD, forward_key(owner), stored.token)
         forwarded = decode_forwarded(stored.data)
-        if forwarded.fence or forwarded.left:
+        if forwarded.fence:
+            return
+        if forwarded.left and not forwarded.held:
+            route = self._route(forwarded.publication)
+            theirs = [one for one in route.receivers if self.moves.was_at(one.session, owner)]
+            self._give(route, forwarded, [one for one in theirs if self.moves.had_left(one.session, forwarded)])
             return
         if forwarded.device:
             again = forwarded._replace(client="", to=[])  # that one could have said where the session has gone
@@ -358,7 +363,8 @@ class FromOthers:
             session = self.context.sessions.get(forwarded.client)
             if session is not None and session.epoch >= forwarded.epoch:
                 gave = self.moves.gave(session.client_id, session.epoch, forwarded)
-                if self._lacks(session, forwarded) if forwarded.held else not gave:
+                self.moves.was_sent_on(session.client_id, forwarded._replace(epoch=session.epoch))
+                if self._lacks(session, forwarded.left or owner, forwarded) if forwarded.held else not gave:
                     self._give(route, forwarded, [one for one in route.receivers if one.session is session])
             elif session is None and peers:
                 self.moves.to_others.put(sorted(peers), forwarded._replace(held=False))
@@ -368,7 +374,7 @@ class FromOthers:
             mine = forwarded._replace(left=owner)
             receivers = tuple(
                 one for one in route.receivers
-                if (one.session.client_id in clients and self._lacks(one.session, forwarded))
+                if (self.moves.was_at(one.session, owner) and self._lacks(one.session, owner, forwarded))
                 or self.moves.had_left(one.session, mine)
             )  # fmt: skip
             if peers:
@@ -376,15 +382,15 @@ class FromOthers:
         groups = self._served(route, forwarded)
         self.fan_out.deliver_to(route, receivers, groups, forwarded.publication)
 
-    def _lacks(self, session: Session, forwarded: Forwarded) -> bool:
+    def _lacks(self, session: Session, owner: str, forwarded: Forwarded) -> bool:
         """Whether a session of that gateway has got it neither here nor from one where it was before; if that is not
         known yet, it is put aside."""
         moves, client = self.moves, session.client_id
-        if moves.gave(client, session.epoch, forwarded):
+        if moves.gave(client, session.epoch, forwarded) or moves.has_earlier(session, owner, forwarded):
             return False
         has = moves.sent_on_before(client, session.epoch, forwarded)
         if has is Has.UNKNOWN:
-            moves.hold(session, forwarded)
+            moves.hold(session, forwarded, owner)
         return has is Has.NO
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from enum import Enum, auto
-from math import inf
 from typing import Any, NamedTuple
 
 from gateway.broker.context import Context
@@ -19,13 +18,21 @@ from gateway.broker.gateways.to_others import ToOthers
 from gateway.broker.publish.route import Route
 from gateway.broker.publish.router import Router, name_of
 from gateway.ports.ownership import Message
+from gateway.ports.state_queues import SESSIONS
 from gateway.routing.filters import Interest, Subscriptions
 from gateway.session.publication import Publication
+from gateway.session.record import encode_json
 from gateway.session.session import Session
 
 _MOST_STAYS = 8
 _REMEMBERED = 60.0
 """Seconds after which what was put for a gateway when a session came there has been read."""
+
+
+_NEVER = 1 << 62
+"""Above every number of a publication."""
+_LONG_GONE = 600.0
+"""Seconds after which nothing is read any more of what a gateway that is no more has put."""
 
 
 class Has(Enum):
@@ -43,17 +50,45 @@ class Stay(NamedTuple):
     last: dict[str, int] | None
     """The last publication of each gateway that comes from there; None: not known yet, or all of them."""
 
+    def has(self, forwarded: Forwarded) -> bool:
+        """Whether a publication is known to have come from there."""
+        put = self.gateway in forwarded.to or forwarded.origin == self.gateway
+        return put and self.last is not None and forwarded.number <= self.last.get(forwarded.origin, 0)
+
+
+class Place(NamedTuple):
+    """A gateway that is no more, where a session was until then: it gets what lies there."""
+
+    gateway: str
+    own: int = _NEVER
+    """The last publication of that gateway's own clients before the session came there."""
+    read: dict[str, int] | None = None
+    """The last publication of each gateway that had been handed over there before; None: an earlier release has not
+    said."""
+    arrived: bool = True
+    """It had been read there; else it gets there only what was sent on."""
+
+    def has(self, forwarded: Forwarded) -> bool:
+        """Whether the session gets a publication from there, or has got it there."""
+        if not self.arrived:
+            return False
+        if forwarded.origin == self.gateway:
+            return self.read is None or forwarded.number > self.own
+        known = {} if self.read is None else self.read
+        return self.gateway in forwarded.to and forwarded.number > known.get(forwarded.origin, 0)
+
 
 class _Came:
     """A session that has come here."""
 
     __slots__ = (
+        "assumed",
         "at",
         "dead",
         "epoch",
+        "given_after",
         "given_at",
-        "left",
-        "left_after",
+        "lefts",
         "move",
         "own",
         "read",
@@ -73,6 +108,8 @@ class _Came:
         self.stays = stays
         """The last one first."""
         self.at = at
+        self.given_after = _NEVER
+        """The last publication of the former gateway's own clients before the session came there."""
         self.given_at = 0
         """The last publication of the former gateway's own clients before it gave the session: that one has got there,
         as far as it wanted it."""
@@ -80,10 +117,11 @@ class _Came:
         """Whether all that the former gateway had to say is known."""
         self.dead = False
         """The former gateway was no more before it had told the last number."""
-        self.left = ""
-        """The gateway that is no more and whose session it was: what lies there is handed over by its successor."""
-        self.left_after: float = inf
-        """What that one's own clients had published after this number it has got there."""
+        self.lefts: list[Place] = []
+        """The gateway that is no more and whose session it was, and those before whose session it had been likewise:
+        what lies there is handed over by their successor."""
+        self.assumed = ""
+        """The gateway that it had come from there, and that may not be done with sending on, as its record says."""
         self.unclear = False
         """Whether others have still to say what they have sent on to that gateway."""
         self.sent_on: dict[str, int] = {}
@@ -125,6 +163,8 @@ class Moves:
         to_others.on_sent = self.send_all_on
         to_others.departed_groups, to_others.give_departed = self._departed_groups, self._give_departed
         router.sent_on = self._is_sent_on
+        self.is_gone: Callable[[str], bool] = lambda _gateway: False
+        """Whether a gateway is no more. Set by whoever makes this."""
         self.last: dict[str, int] = {}
         """The number of the last publication of each gateway that was handed over here."""
         self._came: dict[str, _Came] = {}
@@ -135,6 +175,8 @@ class Moves:
         self._departures: dict[str, _Departure] = {}
         """Of late, in their order."""
         self._number = 0
+        self._gone_at: dict[str, float] = {}
+        """Since when gateways are no more."""
 
     # -- a session goes --
 
@@ -250,38 +292,61 @@ class Moves:
 
     # -- a session comes --
 
-    def comes(self, session: Session, gateway: str, stays: list[Stay], given_at: int = 0) -> int:
+    def given(self, session: Session) -> dict[str, Any]:
+        """What the record of a session that is given to another gateway says, until it is read there."""
+        came = self._of(session.client_id, session.epoch)
+        lefts = [] if came is None else came.lefts
+        stays = self.stays_of(session)
+        after = 0 if came is None else came.own
+        own = {"from": self.instance, "given_after": after, "given_at": self.to_others.number, "arrived": False}
+        return own | {"stays": stays, "lefts": lefts, "sent_on": {}}
+
+    def comes(
+        self, session: Session, gateway: str, stays: list[Stay], record: dict[str, Any], given_at: int = 0
+    ) -> int:
         """It has moved here from another gateway, which gave it after that publication of its own. The number of the
-        move."""
+        move. `record`: what that one has stored of it."""
         self._stop_sending(session.client_id)
         self._departures.pop(session.client_id, None)
         self._number += 1
-        self._remember(session, [Stay(gateway, None), *stays])
-        self._came[session.client_id].given_at = given_at
+        came = self._remember(session, [Stay(gateway, None), *stays])
+        before = record.get("came") or {}
+        came.given_after, came.given_at = before.get("given_after", _NEVER), given_at
+        came.lefts = [Place(*one) for one in before.get("lefts", ())]
+        session.came = _record_of(came)
         self.arrived()
         return self._number
 
-    def inherits(self, session: Session, owner: str, after: float) -> None:
+    def inherits(self, session: Session, owner: str, record: dict[str, Any]) -> None:
         """A session of a gateway that is no more is this one's: it gets what lies there. What others had sent on to it
-        there is not known before they have said so. `after`: it has got there what that one's clients published after
-        this number."""
+        there is not known before they have said so, or, if they are no more either, before what lies there is handed
+        over, too. `record`: what was stored of it there."""
         client, stays = session.client_id, list[Stay]()
+        before = record.get("came") or {}
         moved, departure = self._moved.get(client), self._departures.get(client)
         if moved is not None and moved.to == owner:  # it comes back
             stays = [Stay(self.instance, self._last())]
             self._stop_sending(client)
         elif departure is not None and departure.to == owner:
             stays = [Stay(self.instance, departure.last)]
+        earlier = [Stay(*one) for one in before.get("stays", ()) if not stays or one[0] != self.instance]
+        assumed = before.get("from", "") if not stays else ""
         self._number += 1
-        self._remember(session, stays)
-        came = self._came[client]
-        came.left, came.left_after, came.unclear = owner, after, True
+        came = self._remember(session, [*stays, *([Stay(assumed, None)] if assumed else []), *earlier][:_MOST_STAYS])
+        there = Place(owner, record.get("after", _NEVER), before.get("read"), before.get("arrived", True))
+        came.lefts = [there, *[Place(*one) for one in before.get("lefts", ())]][:_MOST_STAYS]
+        came.assumed, came.unclear = assumed, True
+        came.given_after, came.given_at = before.get("given_after", _NEVER), before.get("given_at", 0)
+        came.sent_on = before.get("sent_on", {})
+        session.came = _record_of(came)
 
     def follows(self, client: str, sender: str, last: dict[str, int] | None) -> None:
         """Another gateway had sent on what was for a session to one that is no more; it has done so up to `last`, or
         does it still, and from now on to this one."""
         came = self._came.get(client)
         if came is not None and came.unclear:
+            came.stays = [stay for stay in came.stays if stay.gateway != sender]
+            came.assumed = "" if came.assumed == sender else came.assumed
             came.stays.insert(0, Stay(sender, last)) if last is None else came.stays.append(Stay(sender, last))
         elif last is None:  # that session has ended
             self.write(sender, {"kind": "settled", "client": client, "move": 0})
@@ -291,26 +356,38 @@ class Moves:
         of them goes on sending, with the number of the move."""
         found = []
         for client, came in self._came.items():
-            if came.left == owner and came.unclear:
-                came.unclear = False
-                if came.stays and came.stays[0].last is None:
-                    found.append((client, came.move))
-                else:
-                    came.settled = True
+            if not came.unclear or came.lefts[0].gateway != owner:
+                continue
+            came.unclear = False
+            if came.assumed and not self.is_gone(came.assumed):  # it had nothing to say: that was long ago
+                came.stays = [stay for stay in came.stays if stay.gateway != came.assumed]
+                came.assumed = ""
+            if came.assumed:
+                came.dead = True
+            elif came.stays and came.stays[0].last is None:
+                found.append((client, came.move))
+            else:
+                came.settled = True
         self.arrived()
         return found
 
-    def _remember(self, session: Session, stays: list[Stay]) -> None:
+    def awaited(self) -> set[str]:
+        """Gateways that are no more and of which is waited for what they have left, for sessions that have come from
+        there."""
+        return {came.stays[0].gateway for came in self._came.values() if came.dead and not came.settled}
+
+    def _remember(self, session: Session, stays: list[Stay]) -> _Came:
         now = self.context.scheduler.monotonic()
         self._came.pop(session.client_id, None)
         read, own = dict(self.last), self.to_others.number
         session.came_after = own
-        self._came[session.client_id] = _Came(self._number, session.epoch, own, read, stays, now)
+        found = self._came[session.client_id] = _Came(self._number, session.epoch, own, read, stays, now)
         for client, came in list(self._came.items()):
             if now - came.at <= _REMEMBERED:
                 break
             if came.settled and client not in self._moved:
                 del self._came[client]
+        return found
 
     def is_unsettled(self, session: Session) -> bool:
         """Whether the gateway where it was may still send something on."""
@@ -329,7 +406,19 @@ class Moves:
         if came is not None and came.move == move and not came.settled:
             came.stays[0] = came.stays[0]._replace(last=last)
             came.settled = True
+            self._persist(client, came)
             self.arrived()
+
+    def _persist(self, client: str, came: _Came) -> None:
+        """What has changed is in the session's record: whoever takes over from this gateway has to know it."""
+        session = self.context.sessions.get(client)
+        if session is not None and session.came is not None:
+            session.came = _record_of(came)
+            if session.durable:
+                record = session.to_record(self.context.now) | self.context.owner_of(session)
+                if session.ends_at:
+                    record["since"] = session.ends_at - session.expiry
+                self.context.batch.replace(SESSIONS, session.key, encode_json(record))
 
     def forget(self, gateway: str, heir: str) -> None:
         """This gateway is no more: what was sent on to it is sent on to its successor, and sessions that have come
@@ -340,12 +429,22 @@ class Moves:
             elif moved.to == gateway:
                 self._moved[client] = _Moved(heir, moved.epoch + 1)
                 self.write(heir, {"kind": "follows", "client": client, "last": None})
+        self._forget_numbers(gateway)
         for client, departure in self._departures.items():
             if departure.to == gateway and heir != self.instance:
                 self.write(heir, {"kind": "follows", "client": client, "last": departure.last})
         for came in self._came.values():
             if not came.settled and came.stays and came.stays[0].gateway == gateway:
                 came.dead = True
+
+    def _forget_numbers(self, gateway: str) -> None:
+        """Those of gateways that have been no more for long."""
+        now = self.context.scheduler.monotonic()
+        self._gone_at.setdefault(gateway, now)
+        for gone, since in list(self._gone_at.items()):
+            if now - since > _LONG_GONE:
+                del self._gone_at[gone]
+                self.last.pop(gone, None)
 
     def handed_over(self, gateway: str) -> None:
         """The successor of a gateway has put for others what that one had not sent on: it lies before this gateway's
@@ -383,25 +482,23 @@ class Moves:
         came = self._of(client, epoch)
         if came is None:
             return Has.NO
-        if came.left and (came.left in forwarded.to or forwarded.origin == came.left):
+        if any(left.has(forwarded) for left in came.lefts):
             return Has.YES
         return Has.UNKNOWN if came.unclear else self.sent_on_before(client, epoch, forwarded)
 
     def sent_on_before(self, client: str, epoch: int, forwarded: Forwarded) -> Has:
         """The same, leaving aside what lies where the session was when its gateway ended."""
         came = self._of(client, epoch)
-        for gateway, last in () if came is None else came.stays:
-            if gateway not in forwarded.to and forwarded.origin != gateway:
-                continue
-            if last is None:
+        for stay in () if came is None else came.stays:
+            if stay.last is None and (stay.gateway in forwarded.to or forwarded.origin == stay.gateway):
                 return Has.YES if came is None or came.settled else Has.UNKNOWN
-            if forwarded.number <= last.get(forwarded.origin, 0):
+            if stay.has(forwarded):
                 return Has.YES
         return Has.NO
 
-    def hold(self, session: Session, forwarded: Forwarded) -> None:
-        """It is not known yet: aside, in the open batch."""
-        mine = forwarded._replace(client=session.client_id, epoch=session.epoch, groups=[], held=True)
+    def hold(self, session: Session, forwarded: Forwarded, left: str = "") -> None:
+        """It is not known yet: aside, in the open batch. `left`: it lay for that gateway, which is no more."""
+        mine = forwarded._replace(client=session.client_id, epoch=session.epoch, groups=[], held=True, left=left)
         self.to_others.put([self.instance], mine)
 
     def waits(self, forwarded: Forwarded, session: Session | None) -> bool:
@@ -418,7 +515,8 @@ class Moves:
         if epoch < forwarded.epoch:
             return False  # begun anew since then
         if forwarded.held:
-            return self.has(client, epoch, forwarded) is Has.NO
+            has = self.sent_on_before if forwarded.left else self.has
+            return has(client, epoch, forwarded) is Has.NO
         came = self._of(client, epoch)
         if came is None:
             return True
@@ -430,6 +528,8 @@ class Moves:
         came = self._of(client, forwarded.epoch)
         if came is not None and not forwarded.held:
             came.sent_on[forwarded.origin] = max(forwarded.number, came.sent_on.get(forwarded.origin, 0))
+            if not came.settled:
+                self._persist(client, came)
 
     def gave(self, client: str, epoch: int, forwarded: Forwarded) -> bool:
         """Whether it was published where the session was then, here or at the gateway that is no more, so that it has
@@ -437,19 +537,52 @@ class Moves:
         came = self._of(client, epoch)
         if came is None:
             return False
-        if came.left and forwarded.origin == came.left:
-            return forwarded.number > came.left_after
+        for left in came.lefts:
+            if forwarded.origin == left.gateway:
+                return forwarded.number > left.own
+        is_former = bool(came.stays) and forwarded.origin == came.stays[0].gateway
+        if is_former and came.given_after < forwarded.number <= came.given_at:
+            return True
         return forwarded.origin == self.instance and forwarded.number > came.own
+
+    def was_at(self, session: Session, gateway: str) -> bool:
+        """Whether a session was that gateway's, which is no more."""
+        came = self._of(session.client_id, session.epoch)
+        return came is not None and any(left.gateway == gateway and left.arrived for left in came.lefts)
+
+    def has_earlier(self, session: Session, gateway: str, forwarded: Forwarded) -> bool:
+        """Whether a session that was at that gateway, which is no more, gets a publication from one where it was
+        before, which was no more either."""
+        came = self._of(session.client_id, session.epoch)
+        lefts = [] if came is None else came.lefts
+        here = next((at for at, left in enumerate(lefts) if left.gateway == gateway), len(lefts))
+        return any(left.has(forwarded) for left in lefts[here + 1 :])
 
     def had_left(self, session: Session, forwarded: Forwarded) -> bool:
         """Whether a session gets what lay for a gateway that is no more: it had just moved on from there, and has not
         been handed what was put for this gateway."""
         came = self._of(session.client_id, session.epoch)
-        if came is None or not came.dead or not came.stays or came.stays[0].gateway != forwarded.left:
+        if came is None or not (came.dead or came.assumed) or not came.stays or came.settled:
             return False
-        if self.gave(session.client_id, session.epoch, forwarded):
+        if came.stays[0].gateway != forwarded.left or self.gave(session.client_id, session.epoch, forwarded):
+            return False
+        if any(left.has(forwarded) for left in came.lefts) or any(stay.has(forwarded) for stay in came.stays[1:]):
             return False
         return self.instance not in forwarded.to or forwarded.number <= came.read.get(forwarded.origin, 0)
+
+
+def _record_of(came: _Came) -> dict[str, Any]:
+    """What the record of a session says of its ways, for whoever takes over from this gateway."""
+    pending = came.stays[0].gateway if came.stays and came.stays[0].last is None else ""
+    return {
+        "from": pending,
+        "given_after": came.given_after,
+        "given_at": came.given_at,
+        "read": came.read,
+        "sent_on": came.sent_on,
+        "stays": [stay for stay in came.stays if stay.last is not None],
+        "lefts": came.lefts,
+    }
 
 
 def stays_from(message: dict[str, Any]) -> list[Stay]:

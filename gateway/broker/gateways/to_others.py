@@ -76,7 +76,7 @@ class ToOthers:
             if name not in here and name not in route.shared_elsewhere:
                 self.give_departed(name, publication, [self.instance], 0)
         self.number += 1
-        forwarded = Forwarded(publication, self.instance, self.number, sorted(wanted), direct=True)
+        forwarded = Forwarded(publication, self.instance, self.number, sorted(route.elsewhere), direct=True)
         self.on_sent(forwarded)
         same: list[str] = []
         for peer, (direct, groups) in wanted.items():

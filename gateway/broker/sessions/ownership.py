@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator
 from functools import partial
 from itertools import islice
-from math import inf
 from typing import Any
 
 from gateway.broker.context import Context
@@ -23,6 +22,7 @@ from gateway.broker.gateways.interests import Interests
 from gateway.broker.gateways.moves import Moves, stays_from
 from gateway.broker.gateways.rebalance import Rebalance
 from gateway.broker.gateways.to_others import ToOthers
+from gateway.broker.gateways.unfinished import Unfinished
 from gateway.broker.publish.router import Router
 from gateway.broker.refused.set_aside import aside_of
 from gateway.broker.sessions.claims import Claims, Standing
@@ -86,14 +86,14 @@ class Ownership:
         self.to_others = ToOthers(context, router, self.instance, owners.reads)
         self.from_others = FromOthers(context, router, endings.fan_out, owners)
         self.moves = Moves(context, router, self.to_others, self._write, self.from_others.arrived)
+        self.moves.is_gone = lambda gateway: gateway in self._over or gateway not in owners.peers()
         self.from_others.moves = self.moves
+        self.unfinished = Unfinished(self.moves, self.interests, owners.expired_owners, self._write)
         self.addressed = Addressed(context, self.to_others, self.moves, self._takers, self._may_come)
         self.from_others.addressed = self.addressed
         endings.fan_out.forward, endings.give_elsewhere = self.to_others.send, self.to_others.give
         endings.fan_out.forward_all = self.to_others.send_all
         self.rebalance = Rebalance(context, endings, self.moves, owners.peers, self._write)
-        self._former: dict[str, list[str]] = {}
-        """The clients whose sessions were another gateway's, by gateway, until what was put for it is handed over."""
         context.settle_others = lambda key, settled: self.interests.ask_all(settled, key=key)
         self.claims = Claims(connacks, self.instance, owners.peers, self._write)
         self._loading: _Loading | None = None
@@ -144,9 +144,12 @@ class Ownership:
         else:
             for owner in gone:
                 self._all_follow(owner)
+            for owner in gone:
                 left, last = self.from_others.left(owner), None
                 while found := left(last):
                     last = self._inherited(owner, found)
+                self.unfinished.here(owner)
+            self.unfinished.settle()
             if expired:
                 self._settle(expired)
         self.owners.listen(self.on_message, self.changed)
@@ -171,11 +174,9 @@ class Ownership:
         if record.get("owner", "") == self.instance:
             return
         former = record.get("owner", "")
-        if former and former in self.owners.expired_owners():
-            self._former.setdefault(former, []).append(session.client_id)
         session.epoch = record.get("epoch", 0) + 1
         if former and former in self.owners.expired_owners():
-            self.moves.inherits(session, former, record.get("after", inf))
+            self.moves.inherits(session, former, record)
         record = record | self.context.owner_of(session)
         if record["connected"]:
             record |= {"connected": False, "since": self.context.now, "sent": session.outflow.redelivered}
@@ -187,6 +188,7 @@ class Ownership:
         self.context.batch.after.append(lambda: self._settled(expired))
 
     def _settled(self, expired: list[str]) -> None:
+        self.unfinished.settled(expired)
         for owner in expired:
             self.owners.taken_over(owner)
         self._settling.difference_update(expired)
@@ -262,6 +264,7 @@ class Ownership:
         else:
             self.interests.on_message(message)
             self.retained.on_message(message)
+            self.unfinished.on_message(message)
 
     def _taken_over_elsewhere(self, kind: str, gateway: str, heir: str) -> None:
         """Another gateway takes over from one that has ended; first, when it knows the sessions, and in the end."""
@@ -276,7 +279,7 @@ class Ownership:
             self.interests.forget(gateway)
             self.moves.forget(gateway, heir)
         else:
-            self.moves.handed_over(gateway)
+            self.unfinished.elsewhere(gateway)
 
     def _asked(self, message: Message) -> None:
         client_id, sender = message["client"], message["from"]
@@ -359,7 +362,7 @@ class Ownership:
         if context.sessions.get(session.client_id) is not session:
             return False
         owner = {"owner": to, "epoch": session.epoch + 1}
-        record = session.to_record(context.now) | owner
+        record = session.to_record(context.now) | owner | {"came": self.moves.given(session)}
         if session.ends_at:
             record["since"] = session.ends_at - session.expiry
         context.batch.replace(SESSIONS, session.key, encode_json(record))
@@ -425,7 +428,8 @@ class Ownership:
 
     def _restore_received(self, left: Left, message: Message) -> None:
         session = self._restore(left)
-        move = self.moves.comes(session, message["from"], stays_from(message), message.get("given_at", 0))
+        stays, given_at = stays_from(message), message.get("given_at", 0)
+        move = self.moves.comes(session, message["from"], stays, left.record, given_at)
         self.context.batch.replace(SESSIONS, session.key, encode_json(left.record | self.context.owner_of(session)))
         self._restore_will(session, left)
         self.interests.ask_all(lambda: self.moves.known(session.client_id, move))
@@ -545,8 +549,8 @@ class Ownership:
             while found := (yield partial(left, last)):
                 last = self._inherited(owner, found)
             self.interests.say("handed over", owner)
-            self.moves.handed_over(owner)
-            self._former.pop(owner, None)
+            self.unfinished.here(owner)
+        self.unfinished.settle()
 
     def _heard_by_all(self) -> _Loading:
         """All others, and this gateway, have read what has been written to them so far."""
@@ -568,8 +572,8 @@ class Ownership:
             self.interests.ask_all(partial(self.moves.known, client, move))
 
     def _inherited(self, owner: str, found: list[Stored]) -> Stored:
-        clients, peers = self._former.get(owner, ()), self.owners.peers() - {owner, *self.owners.expired_owners()}
-        self.from_others.inherited(owner, clients, found, peers)
+        peers = self.owners.peers() - {owner, *self.owners.expired_owners()}
+        self.from_others.inherited(owner, found, peers)
         return found[-1]
 
     def _record(self, what: UnitKind, key: bytes, stored: Stored) -> dict[str, Any]:
