@@ -12,7 +12,8 @@ from gateway.broker.deliver.fan_out import FanOut
 from gateway.broker.gateways.addressed import Addressed
 from gateway.broker.gateways.forwarded import Forwarded, Usual, UsualRecords, decode_forwarded, groups_of
 from gateway.broker.gateways.incoming import Incoming, Part, parts
-from gateway.broker.gateways.moves import Has, Moves
+from gateway.broker.gateways.moves import Moves
+from gateway.broker.gateways.places import Has
 from gateway.broker.publish.route import Receiver, Route, Shared
 from gateway.broker.publish.router import Router
 from gateway.broker.undo import Undo

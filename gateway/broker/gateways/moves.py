@@ -4,16 +4,19 @@ The gateway that a session has left goes on telling others that it wants the ses
 put for it. When all others know the gateway where the session is now, the former one puts a message to itself; when
 that has come back it tells the last number of each gateway that it has sent on. What is put for both gateways until
 then the new one puts aside, on its own key, and gives it to the session if the former one has not sent it on.
+
+The session's record says from where it has come and what it has had from there: whoever takes over from its gateway
+goes on, also where the former one is no more either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from gateway.broker.context import Context
 from gateway.broker.gateways.forwarded import Forwarded
+from gateway.broker.gateways.places import MOST_STAYS, NEVER, Came, Has, Place, Stay, record_of
 from gateway.broker.gateways.to_others import ToOthers
 from gateway.broker.publish.route import Route
 from gateway.broker.publish.router import Router, name_of
@@ -24,108 +27,10 @@ from gateway.session.publication import Publication
 from gateway.session.record import encode_json
 from gateway.session.session import Session
 
-_MOST_STAYS = 8
 _REMEMBERED = 60.0
 """Seconds after which what was put for a gateway when a session came there has been read."""
-
-
-_NEVER = 1 << 62
-"""Above every number of a publication."""
 _LONG_GONE = 600.0
 """Seconds after which nothing is read any more of what a gateway that is no more has put."""
-
-
-class Has(Enum):
-    """Whether a session gets a publication from a gateway where it was."""
-
-    NO = auto()
-    YES = auto()
-    UNKNOWN = auto()
-
-
-class Stay(NamedTuple):
-    """A gateway where a session was."""
-
-    gateway: str
-    last: dict[str, int] | None
-    """The last publication of each gateway that comes from there; None: not known yet, or all of them."""
-
-    def has(self, forwarded: Forwarded) -> bool:
-        """Whether a publication is known to have come from there."""
-        put = self.gateway in forwarded.to or forwarded.origin == self.gateway
-        return put and self.last is not None and forwarded.number <= self.last.get(forwarded.origin, 0)
-
-
-class Place(NamedTuple):
-    """A gateway that is no more, where a session was until then: it gets what lies there."""
-
-    gateway: str
-    own: int = _NEVER
-    """The last publication of that gateway's own clients before the session came there."""
-    read: dict[str, int] | None = None
-    """The last publication of each gateway that had been handed over there before; None: an earlier release has not
-    said."""
-    arrived: bool = True
-    """It had been read there; else it gets there only what was sent on."""
-
-    def has(self, forwarded: Forwarded) -> bool:
-        """Whether the session gets a publication from there, or has got it there."""
-        if not self.arrived:
-            return False
-        if forwarded.origin == self.gateway:
-            return self.read is None or forwarded.number > self.own
-        known = {} if self.read is None else self.read
-        return self.gateway in forwarded.to and forwarded.number > known.get(forwarded.origin, 0)
-
-
-class _Came:
-    """A session that has come here."""
-
-    __slots__ = (
-        "assumed",
-        "at",
-        "dead",
-        "epoch",
-        "given_after",
-        "given_at",
-        "lefts",
-        "move",
-        "own",
-        "read",
-        "sent_on",
-        "settled",
-        "stays",
-        "unclear",
-    )
-
-    def __init__(self, move: int, epoch: int, own: int, read: dict[str, int], stays: list[Stay], at: float) -> None:
-        self.move = move
-        self.epoch = epoch
-        self.own = own
-        """The last publication of this gateway's own clients before it came."""
-        self.read = read
-        """The last publication of each gateway that had been handed over here before it came."""
-        self.stays = stays
-        """The last one first."""
-        self.at = at
-        self.given_after = _NEVER
-        """The last publication of the former gateway's own clients before the session came there."""
-        self.given_at = 0
-        """The last publication of the former gateway's own clients before it gave the session: that one has got there,
-        as far as it wanted it."""
-        self.settled = False
-        """Whether all that the former gateway had to say is known."""
-        self.dead = False
-        """The former gateway was no more before it had told the last number."""
-        self.lefts: list[Place] = []
-        """The gateway that is no more and whose session it was, and those before whose session it had been likewise:
-        what lies there is handed over by their successor."""
-        self.assumed = ""
-        """The gateway that it had come from there, and that may not be done with sending on, as its record says."""
-        self.unclear = False
-        """Whether others have still to say what they have sent on to that gateway."""
-        self.sent_on: dict[str, int] = {}
-        """The last publication of each gateway that the former one has sent on."""
 
 
 class _Moved(NamedTuple):
@@ -167,7 +72,7 @@ class Moves:
         """Whether a gateway is no more. Set by whoever makes this."""
         self.last: dict[str, int] = {}
         """The number of the last publication of each gateway that was handed over here."""
-        self._came: dict[str, _Came] = {}
+        self._came: dict[str, Came] = {}
         """By client, in the order in which they came."""
         self._departed: Subscriptions[str] = Subscriptions()
         """What clients whose sessions have moved on subscribe to: those get what is still put for this gateway."""
@@ -195,7 +100,7 @@ class Moves:
         came = self._of(session.client_id, session.epoch)
         if came is None or self.context.scheduler.monotonic() - came.at > _REMEMBERED:
             return []
-        return [stay for stay in came.stays if stay.last is not None][: _MOST_STAYS - 1]
+        return [stay for stay in came.stays if stay.last is not None][: MOST_STAYS - 1]
 
     def has_moved(self, client: str) -> bool:
         """Whether it is to be sent on what comes for this client."""
@@ -298,7 +203,13 @@ class Moves:
         lefts = [] if came is None else came.lefts
         stays = self.stays_of(session)
         after = 0 if came is None else came.own
-        own = {"from": self.instance, "given_after": after, "given_at": self.to_others.number, "arrived": False}
+        own = {
+            "from": self.instance,
+            "former": self.instance,
+            "given_after": after,
+            "given_at": self.to_others.number,
+            "arrived": False,
+        }
         return own | {"stays": stays, "lefts": lefts, "sent_on": {}}
 
     def comes(
@@ -311,9 +222,9 @@ class Moves:
         self._number += 1
         came = self._remember(session, [Stay(gateway, None), *stays])
         before = record.get("came") or {}
-        came.given_after, came.given_at = before.get("given_after", _NEVER), given_at
+        came.former, came.given_after, came.given_at = gateway, before.get("given_after", NEVER), given_at
         came.lefts = [Place(*one) for one in before.get("lefts", ())]
-        session.came = _record_of(came)
+        session.came = record_of(came)
         self.arrived()
         return self._number
 
@@ -332,13 +243,14 @@ class Moves:
         earlier = [Stay(*one) for one in before.get("stays", ()) if not stays or one[0] != self.instance]
         assumed = before.get("from", "") if not stays else ""
         self._number += 1
-        came = self._remember(session, [*stays, *([Stay(assumed, None)] if assumed else []), *earlier][:_MOST_STAYS])
-        there = Place(owner, record.get("after", _NEVER), before.get("read"), before.get("arrived", True))
-        came.lefts = [there, *[Place(*one) for one in before.get("lefts", ())]][:_MOST_STAYS]
+        came = self._remember(session, [*stays, *([Stay(assumed, None)] if assumed else []), *earlier][:MOST_STAYS])
+        there = Place(owner, record.get("after", NEVER), before.get("read"), before.get("arrived", True))
+        came.lefts = [there, *[Place(*one) for one in before.get("lefts", ())]][:MOST_STAYS]
         came.assumed, came.unclear = assumed, True
-        came.given_after, came.given_at = before.get("given_after", _NEVER), before.get("given_at", 0)
+        came.former, came.given_at = before.get("former", ""), before.get("given_at", 0)
+        came.given_after = before.get("given_after", NEVER)
         came.sent_on = before.get("sent_on", {})
-        session.came = _record_of(came)
+        session.came = record_of(came)
 
     def follows(self, client: str, sender: str, last: dict[str, int] | None) -> None:
         """Another gateway had sent on what was for a session to one that is no more; it has done so up to `last`, or
@@ -376,12 +288,12 @@ class Moves:
         there."""
         return {came.stays[0].gateway for came in self._came.values() if came.dead and not came.settled}
 
-    def _remember(self, session: Session, stays: list[Stay]) -> _Came:
+    def _remember(self, session: Session, stays: list[Stay]) -> Came:
         now = self.context.scheduler.monotonic()
         self._came.pop(session.client_id, None)
         read, own = dict(self.last), self.to_others.number
         session.came_after = own
-        found = self._came[session.client_id] = _Came(self._number, session.epoch, own, read, stays, now)
+        found = self._came[session.client_id] = Came(self._number, session.epoch, own, read, stays, now)
         for client, came in list(self._came.items()):
             if now - came.at <= _REMEMBERED:
                 break
@@ -409,11 +321,11 @@ class Moves:
             self._persist(client, came)
             self.arrived()
 
-    def _persist(self, client: str, came: _Came) -> None:
+    def _persist(self, client: str, came: Came) -> None:
         """What has changed is in the session's record: whoever takes over from this gateway has to know it."""
         session = self.context.sessions.get(client)
         if session is not None and session.came is not None:
-            session.came = _record_of(came)
+            session.came = record_of(came)
             if session.durable:
                 record = session.to_record(self.context.now) | self.context.owner_of(session)
                 if session.ends_at:
@@ -457,7 +369,8 @@ class Moves:
         came = self._came.get(client)
         if came is not None and came.stays:
             former = came.stays[0].gateway
-            own = max(came.given_at, came.sent_on.get(former, 0))
+            given_at = came.given_at if former == came.former else 0
+            own = max(given_at, came.sent_on.get(former, 0))
             self.departed(client, move, came.sent_on | {former: own})
 
     # -- a publication --
@@ -473,7 +386,7 @@ class Moves:
         """Whether some session has come here of late."""
         return bool(self._came)
 
-    def _of(self, client: str, epoch: int) -> _Came | None:
+    def _of(self, client: str, epoch: int) -> Came | None:
         came = self._came.get(client)
         return came if came is not None and epoch >= came.epoch else None
 
@@ -540,8 +453,7 @@ class Moves:
         for left in came.lefts:
             if forwarded.origin == left.gateway:
                 return forwarded.number > left.own
-        is_former = bool(came.stays) and forwarded.origin == came.stays[0].gateway
-        if is_former and came.given_after < forwarded.number <= came.given_at:
+        if forwarded.origin == came.former and came.given_after < forwarded.number <= came.given_at:
             return True
         return forwarded.origin == self.instance and forwarded.number > came.own
 
@@ -569,22 +481,3 @@ class Moves:
         if any(left.has(forwarded) for left in came.lefts) or any(stay.has(forwarded) for stay in came.stays[1:]):
             return False
         return self.instance not in forwarded.to or forwarded.number <= came.read.get(forwarded.origin, 0)
-
-
-def _record_of(came: _Came) -> dict[str, Any]:
-    """What the record of a session says of its ways, for whoever takes over from this gateway."""
-    pending = came.stays[0].gateway if came.stays and came.stays[0].last is None else ""
-    return {
-        "from": pending,
-        "given_after": came.given_after,
-        "given_at": came.given_at,
-        "read": came.read,
-        "sent_on": came.sent_on,
-        "stays": [stay for stay in came.stays if stay.last is not None],
-        "lefts": came.lefts,
-    }
-
-
-def stays_from(message: dict[str, Any]) -> list[Stay]:
-    """Those that another gateway tells."""
-    return [Stay(gateway, last) for gateway, last in message.get("stays", ())]

@@ -19,7 +19,8 @@ from gateway.broker.gateways.addressed import Addressed
 from gateway.broker.gateways.census import Census
 from gateway.broker.gateways.from_others import FromOthers
 from gateway.broker.gateways.interests import Interests
-from gateway.broker.gateways.moves import Moves, stays_from
+from gateway.broker.gateways.moves import Moves
+from gateway.broker.gateways.places import stays_from
 from gateway.broker.gateways.rebalance import Rebalance
 from gateway.broker.gateways.to_others import ToOthers
 from gateway.broker.gateways.unfinished import Unfinished

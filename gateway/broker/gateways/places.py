@@ -1,0 +1,131 @@
+"""Where a session is and was, of late: which publications it gets, or has got, from which gateway. Pure.
+
+A number says how far: those of a gateway's own clients ascend, and every other gateway hands them over in that order.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+from gateway.broker.gateways.forwarded import Forwarded
+
+MOST_STAYS = 8
+NEVER = 1 << 62
+"""Above every number of a publication."""
+
+
+class Has(Enum):
+    """Whether a session gets a publication from a gateway where it was."""
+
+    NO = auto()
+    YES = auto()
+    UNKNOWN = auto()
+
+
+class Stay(NamedTuple):
+    """A gateway where a session was."""
+
+    gateway: str
+    last: dict[str, int] | None
+    """The last publication of each gateway that comes from there; None: not known yet, or all of them."""
+
+    def has(self, forwarded: Forwarded) -> bool:
+        """Whether a publication is known to have come from there."""
+        put = self.gateway in forwarded.to or forwarded.origin == self.gateway
+        return put and self.last is not None and forwarded.number <= self.last.get(forwarded.origin, 0)
+
+
+class Place(NamedTuple):
+    """A gateway that is no more, where a session was until then: it gets what lies there."""
+
+    gateway: str
+    own: int = NEVER
+    """The last publication of that gateway's own clients before the session came there."""
+    read: dict[str, int] | None = None
+    """The last publication of each gateway that had been handed over there before; None: an earlier release has not
+    said."""
+    arrived: bool = True
+    """It had been read there; else it gets there only what was sent on."""
+
+    def has(self, forwarded: Forwarded) -> bool:
+        """Whether the session gets a publication from there, or has got it there."""
+        if not self.arrived:
+            return False
+        if forwarded.origin == self.gateway:
+            return self.read is None or forwarded.number > self.own
+        known = {} if self.read is None else self.read
+        return self.gateway in forwarded.to and forwarded.number > known.get(forwarded.origin, 0)
+
+
+class Came:
+    """A session that has come here."""
+
+    __slots__ = (
+        "assumed",
+        "at",
+        "dead",
+        "epoch",
+        "former",
+        "given_after",
+        "given_at",
+        "lefts",
+        "move",
+        "own",
+        "read",
+        "sent_on",
+        "settled",
+        "stays",
+        "unclear",
+    )
+
+    def __init__(self, move: int, epoch: int, own: int, read: dict[str, int], stays: list[Stay], at: float) -> None:
+        self.move = move
+        self.epoch = epoch
+        self.own = own
+        """The last publication of this gateway's own clients before it came."""
+        self.read = read
+        """The last publication of each gateway that had been handed over here before it came."""
+        self.stays = stays
+        """The last one first."""
+        self.at = at
+        self.former = ""
+        """The gateway that gave it, here or, of one that is inherited, there."""
+        self.given_after = NEVER
+        """The last publication of the former gateway's own clients before the session came there."""
+        self.given_at = 0
+        """The last publication of the former gateway's own clients before it gave the session: that one has got there,
+        as far as it wanted it."""
+        self.settled = False
+        """Whether all that the former gateway had to say is known."""
+        self.dead = False
+        """The former gateway was no more before it had told the last number."""
+        self.lefts: list[Place] = []
+        """The gateway that is no more and whose session it was, and those before whose session it had been likewise:
+        what lies there is handed over by their successor."""
+        self.assumed = ""
+        """The gateway that it had come from there, and that may not be done with sending on, as its record says."""
+        self.unclear = False
+        """Whether others have still to say what they have sent on to that gateway."""
+        self.sent_on: dict[str, int] = {}
+        """The last publication of each gateway that the former one has sent on."""
+
+
+def record_of(came: Came) -> dict[str, Any]:
+    """What the record of a session says of its ways, for whoever takes over from this gateway."""
+    pending = came.stays[0].gateway if came.stays and came.stays[0].last is None else ""
+    return {
+        "from": pending,
+        "former": came.former,
+        "given_after": came.given_after,
+        "given_at": came.given_at,
+        "read": came.read,
+        "sent_on": came.sent_on,
+        "stays": [stay for stay in came.stays if stay.last is not None],
+        "lefts": came.lefts,
+    }
+
+
+def stays_from(message: dict[str, Any]) -> list[Stay]:
+    """Those that another gateway tells."""
+    return [Stay(gateway, last) for gateway, last in message.get("stays", ())]
