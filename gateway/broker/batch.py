@@ -213,7 +213,7 @@ class Batch:
     __slots__ = (
         "_linked", "after", "answered", "consumed", "deliveries", "destinations", "fanned", "linked_runs", "mixed",
         "moves", "opened", "parked", "pending", "queued_after", "released", "replaces", "replies", "rows", "staged",
-        "started", "state", "takes", "undo",
+        "staged_rows", "started", "state", "takes", "undo",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -240,6 +240,8 @@ class Batch:
         """What local sessions get then, in order."""
         self.staged: list[StagedRows] = []
         """QoS 2 publications: the rows that store them until their PUBREL."""
+        self.staged_rows = 0
+        """How many these are, once they are committed."""
         self.moves: dict[Session, list[Move]] = {}
         """What is released of such as are staged in runs, in order."""
         self.fanned: dict[Released, Publication | None] = {}

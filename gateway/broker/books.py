@@ -233,9 +233,8 @@ def finished(counters: Counters, queue_manager: str, batch: Batch, now: float) -
     acknowledged = sum(batch.pending.values())
     if acknowledged:
         counters.mqtt_puback_seconds[1].observe_many(since_read, acknowledged)
-    if batch.staged:
-        staged = sum([len(ids) for _, _, _, ids, _ in batch.staged])
-        counters.mqtt_puback_seconds[2].observe_many(since_read, staged)
+    if batch.staged_rows:
+        counters.mqtt_puback_seconds[2].observe_many(since_read, batch.staged_rows)
     if bridged:
         counters.bridge_latency_seconds["in"].observe_many(since_read, bridged)
 

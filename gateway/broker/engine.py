@@ -24,8 +24,7 @@ from gateway.broker.deliver.reports import Reports
 from gateway.broker.deliver.wide import Wide
 from gateway.broker.gateways.census import Census
 from gateway.broker.limits import Limits
-from gateway.broker.publish.answered import committed
-from gateway.broker.publish.columns import pair
+from gateway.broker.publish.answered import committed, keep_tokens
 from gateway.broker.publish.fast import FastLane
 from gateway.broker.publish.plain import PlainLane
 from gateway.broker.publish.publications import Publications
@@ -429,17 +428,8 @@ class Engine:
         else:
             out[:] = map(add, out, answered)
         accepted = self._step(batch, partial(self.answers.acknowledge, batch)) or ()
-        for owner, staged, first, ids, run in batch.staged:
-            if len(ids) == 1 and run is None and not owner.ended:  # as where one message is in flight
-                owner.staged_tokens[ids[0]] = staged.tokens[first]
-                continue
-            tokens = staged.tokens[first : first + len(ids)]
-            if owner.ended:  # it ended while this was being committed
-                self.context.batch.taken(STAGED, owner.staged_key).extend(tokens)
-            elif run is not None:
-                run.tokens = tokens
-            else:
-                pair(owner.staged_tokens, ids, tokens)
+        if batch.staged:
+            self._keep_tokens(batch)
         if batch.deliveries:
             self._step(batch, partial(self._deliver, batch))
         for connection in accepted:
@@ -449,6 +439,16 @@ class Engine:
                 self.context.defect(connection, error)
         for call in batch.after:
             self._call(call)
+
+    def _keep_tokens(self, batch: Batch) -> None:
+        """What was staged is released by the tokens it has now."""
+        batch.staged_rows, others = keep_tokens(batch.staged)
+        for owner, staged, first, ids, run in others:
+            tokens = staged.tokens[first : first + len(ids)]
+            if owner.ended:  # it ended while this was being committed
+                self.context.batch.taken(STAGED, owner.staged_key).extend(tokens)
+            elif run is not None:
+                run.tokens = tokens
 
     def _deliver(self, batch: Batch) -> None:
         try:

@@ -9,7 +9,6 @@
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-#include <limits.h>
 
 #include "_fast_objects.h"
 #include "_fast_packets.h"
@@ -24,7 +23,7 @@
 
 BUILT_FROM_THIS_FILE;
 
-static PyObject *s_joined, *s_renew, *s_settle, *s_released, *s_failed, *s_start, *s_step;
+static PyObject *s_joined, *s_renew, *s_settle, *s_released, *s_failed;
 
 /* Answers to what this client was sent. */
 static int take_answers(taking *of, PyObject *chunk)
@@ -231,65 +230,6 @@ static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
 
 /* -- whole columns, for columns.py -- */
 
-/* The first of tokens that are numbers counting up, as a store gives them; 0: they are something else. */
-static int counts_up(PyObject *tokens, unsigned long long *first)
-{
-    if (!PyRange_Check(tokens)) return 0;
-    PyObject *start = PyObject_GetAttr(tokens, s_start), *step = start ? PyObject_GetAttr(tokens, s_step) : NULL;
-    int found = step != NULL && PyLong_AsLong(step) == 1;
-    if (found) *first = PyLong_AsUnsignedLongLong(start);
-    found = found && *first <= ULLONG_MAX - (unsigned long long)PySequence_Size(tokens);
-    Py_XDECREF(start);
-    Py_XDECREF(step);
-    if (PyErr_Occurred()) {
-        PyErr_Clear();
-        return 0;
-    }
-    return found;
-}
-
-static int pair_run(PyObject *into, PyObject *ids, unsigned long long first)
-{
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(ids); i++) {
-        PyObject *token = PyLong_FromUnsignedLongLong(first + (unsigned long long)i);
-        if (token == NULL) return -1;
-        int failed = PyDict_SetItem(into, PyList_GET_ITEM(ids, i), token);
-        Py_DECREF(token);
-        if (failed < 0) return -1;
-    }
-    return 0;
-}
-
-PyDoc_STRVAR(pair_doc,
-"pair(into, ids, tokens) -> None\n\n"
-"into[id] = token for each of the ids; tokens is a sequence of as many.");
-
-static PyObject *pair(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
-{
-    if (nargs != 3 || !PyDict_CheckExact(args[0]) || !PyList_CheckExact(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "pair(dict, list, sequence)");
-        return NULL;
-    }
-    Py_ssize_t count = PySequence_Size(args[2]);
-    if (count != PyList_GET_SIZE(args[1])) {
-        if (count >= 0) PyErr_SetString(PyExc_ValueError, "as many tokens as ids");
-        return NULL;
-    }
-    unsigned long long first;
-    if (counts_up(args[2], &first)) {
-        if (pair_run(args[0], args[1], first) < 0) return NULL;
-        Py_RETURN_NONE;
-    }
-    PyObject *tokens = PySequence_Fast(args[2], "tokens are a sequence");
-    if (tokens == NULL) return NULL;
-    int failed = 0;
-    for (Py_ssize_t i = 0; failed == 0 && i < PySequence_Fast_GET_SIZE(tokens) && i < PyList_GET_SIZE(args[1]); i++)
-        failed = PyDict_SetItem(args[0], PyList_GET_ITEM(args[1], i), PySequence_Fast_GET_ITEM(tokens, i));
-    Py_DECREF(tokens);
-    if (failed < 0) return NULL;
-    Py_RETURN_NONE;
-}
-
 PyDoc_STRVAR(length_doc, "length(column) -> int\n\nThe bytes of a column's values together.");
 
 static PyObject *length(PyObject *Py_UNUSED(self), PyObject *column)
@@ -314,9 +254,9 @@ static PyMethodDef methods[] = {
     {"configure", configure, METH_VARARGS, configure_doc},
     {"take", (PyCFunction)(void (*)(void))take, METH_FASTCALL, take_doc},
     {"length", length, METH_O, length_doc},
-    {"pair", (PyCFunction)(void (*)(void))pair, METH_FASTCALL, pair_doc},
     {"ordinary", ordinary, METH_O, ordinary_doc},
     {"committed", committed, METH_O, committed_doc},
+    {"keep_tokens", keep_tokens, METH_O, keep_tokens_doc},
     {"join", (PyCFunction)(void (*)(void))join, METH_FASTCALL, join_doc},
     {NULL, NULL, 0, NULL},
 };
@@ -332,7 +272,7 @@ PyMODINIT_FUNC PyInit__fast(void)
         {&s_admits, "admits"}, {&s_records, "records"}, {&s_staged_head, "staged_head"}, {&s_new_run, "new_run"}, {&s_stage, "stage"},
         {&s_may_move, "may_move"}, {&s_move, "move"}, {&s_taken_records, "taken_records"}, {&s_release, "release"}, {&s_ids, "ids"},
         {&s_bodies, "bodies"}, {&s_size, "size"}, {&s_longest, "longest"}, {&s_joined, "joined"}, {&s_renew, "renew"},
-        {&s_settle, "settle"}, {&s_keep, "keep"}, {&s_released, "released"}, {&s_failed, "failed"}, {&s_link, "link"}, {&s_keeping, "keeping"}, {&s_have_kept, "have_kept"}, {&s_start, "start"}, {&s_step, "step"}, {&s_join, "join"}, {&s_forward, "forward"},
+        {&s_settle, "settle"}, {&s_keep, "keep"}, {&s_released, "released"}, {&s_failed, "failed"}, {&s_link, "link"}, {&s_keeping, "keeping"}, {&s_have_kept, "have_kept"}, {&s_start, "start"}, {&s_step, "step"}, {&s_join, "join"}, {&s_tokens, "tokens"}, {&s_forward, "forward"},
     };
     if (check_sources() < 0) return NULL;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

@@ -3,12 +3,13 @@
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <limits.h>
 
 #include "../../built_from.h"
 
 BUILT_FROM_THIS_FILE;
 
-static PyObject *s_join;
+static PyObject *s_join, *s_tokens, *s_start, *s_step;
 
 /* Whether the answers of a connection are written as they are; -1: an error is set. */
 static int is_ordinary(PyObject *connection, PyObject *answers)
@@ -79,4 +80,103 @@ static PyObject *committed(PyObject *Py_UNUSED(self), PyObject *pending)
             return NULL;
     }
     Py_RETURN_NONE;
+}
+
+/* The first of tokens that are numbers counting up, as a store gives them; 0: they are something else. */
+static int counts_up(PyObject *tokens, unsigned long long *first)
+{
+    if (!PyRange_Check(tokens)) return 0;
+    PyObject *start = PyObject_GetAttr(tokens, s_start), *step = start ? PyObject_GetAttr(tokens, s_step) : NULL;
+    int found = step != NULL && PyLong_AsLong(step) == 1;
+    if (found) *first = PyLong_AsUnsignedLongLong(start);
+    found = found && *first <= ULLONG_MAX - (unsigned long long)PySequence_Size(tokens);
+    Py_XDECREF(start);
+    Py_XDECREF(step);
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+        return 0;
+    }
+    return found;
+}
+
+/* What the rows of one column were stored under: those of most sessions follow one another in it. */
+typedef struct {
+    PyObject *puts, *tokens; /* borrowed; a reference is held */
+    Py_ssize_t count;
+    int is_run;
+    unsigned long long begin; /* of a run */
+} stored_rows;
+
+static int look_at_tokens(stored_rows *rows, PyObject *puts)
+{
+    if (rows->puts == puts) return 0;
+    Py_XSETREF(rows->tokens, PyObject_GetAttr(puts, s_tokens));
+    rows->puts = puts;
+    rows->count = rows->tokens != NULL ? PySequence_Size(rows->tokens) : -1;
+    rows->is_run = rows->count > 0 && counts_up(rows->tokens, &rows->begin);
+    return rows->count < 0 || PyErr_Occurred() ? -1 : 0;
+}
+
+/* The token of a row: a new reference. */
+static PyObject *token_of(const stored_rows *rows, Py_ssize_t row)
+{
+    if (row < 0 || row >= rows->count) return PyErr_Format(PyExc_IndexError, "row %zd has no token", row);
+    return rows->is_run ? PyLong_FromUnsignedLongLong(rows->begin + (unsigned long long)row) : PySequence_GetItem(rows->tokens, row);
+}
+
+/* The session of an entry of rows that are records, with their identifiers and the first of them: 1; 0: they are left to the caller. */
+static int are_records(PyObject *entry, PyObject **session, PyObject **ids, Py_ssize_t *first)
+{
+    if (!PyTuple_CheckExact(entry) || PyTuple_GET_SIZE(entry) != 5 || !is_a(PyTuple_GET_ITEM(entry, 0), A_SESSION) ||
+        !PyList_CheckExact(PyTuple_GET_ITEM(entry, 3))) {
+        PyErr_SetString(PyExc_TypeError, "staged are sessions with puts, the first row, packet identifiers and a run");
+        return -1;
+    }
+    *session = PyTuple_GET_ITEM(entry, 0);
+    *ids = PyTuple_GET_ITEM(entry, 3);
+    PyObject *ended = field(*session, ENDED);
+    *first = as_long(PyTuple_GET_ITEM(entry, 2));
+    if (ended == NULL || (*first == -1 && PyErr_Occurred())) return -1;
+    return PyTuple_GET_ITEM(entry, 4) == Py_None && ended == Py_False;
+}
+
+static int keep_tokens_of(PyObject *session, PyObject *ids, Py_ssize_t first, const stored_rows *rows)
+{
+    PyObject *into = dict_field(session, TOKENS);
+    int failed = into == NULL;
+    for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(ids); i++) {
+        PyObject *token = token_of(rows, first + i);
+        failed = token == NULL || PyDict_SetItem(into, PyList_GET_ITEM(ids, i), token) < 0;
+        Py_XDECREF(token);
+    }
+    return failed ? -1 : 0;
+}
+
+PyDoc_STRVAR(keep_tokens_doc,
+"keep_tokens(staged) -> (count, others)\n\n"
+"Note with their sessions under which tokens records of QoS 2 are stored now. How many publications were staged, and which\n"
+"of the entries are not such records: runs, and what sessions have staged that have ended since.");
+
+static PyObject *keep_tokens(PyObject *Py_UNUSED(self), PyObject *staged)
+{
+    if (!PyList_CheckExact(staged)) {
+        PyErr_SetString(PyExc_TypeError, "keep_tokens(list)");
+        return NULL;
+    }
+    stored_rows rows = {NULL, NULL, 0, 0, 0};
+    PyObject *others = PyList_New(0), *session, *ids;
+    Py_ssize_t count = 0, first;
+    int failed = others == NULL;
+    for (Py_ssize_t at = 0; !failed && at < PyList_GET_SIZE(staged); at++) {
+        PyObject *entry = Py_NewRef(PyList_GET_ITEM(staged, at)); /* tokens may be anything */
+        int done = are_records(entry, &session, &ids, &first);
+        if (done == 1) failed = look_at_tokens(&rows, PyTuple_GET_ITEM(entry, 1)) < 0 || keep_tokens_of(session, ids, first, &rows) < 0;
+        else failed = done < 0 || PyList_Append(others, entry) < 0;
+        if (!failed) count += PyList_GET_SIZE(ids);
+        Py_DECREF(entry);
+    }
+    Py_XDECREF(rows.tokens);
+    if (!failed) return Py_BuildValue("nN", count, others);
+    Py_XDECREF(others);
+    return NULL;
 }

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gateway.ports.link import Link
 from gateway.session.connection import CLOSED, Connection
+
+if TYPE_CHECKING:
+    from gateway.broker.batch import StagedRows
 
 Ordinary = tuple[list[Connection], list[Link], list[bytes], list[Connection]]
 
@@ -30,10 +35,28 @@ def committed_in_python(pending: dict[Connection, int], /) -> None:
         connection.session.received += count
 
 
-ordinary, committed = ordinary_in_python, committed_in_python
+def keep_tokens_in_python(staged: list[StagedRows], /) -> tuple[int, list[StagedRows]]:
+    """Note with their sessions under which tokens records of QoS 2 are stored now. How many publications were staged,
+    and which of the entries are not such records: runs, and what sessions have staged that have ended since."""
+    count = 0
+    others: list[StagedRows] = []
+    for entry in staged:
+        session, puts, first, ids, run = entry
+        count += len(ids)
+        if run is not None or session.ended:
+            others.append(entry)
+        elif len(ids) == 1:  # as where one message is in flight
+            session.staged_tokens[ids[0]] = puts.tokens[first]
+        else:
+            session.staged_tokens.update(zip(ids, puts.tokens[first : first + len(ids)], strict=True))
+    return count, others
+
+
+ordinary, committed, keep_tokens = ordinary_in_python, committed_in_python, keep_tokens_in_python
 try:
     import gateway.broker.publish._fast as compiled_answers
 except ModuleNotFoundError:
     pass
 else:
     ordinary, committed = compiled_answers.ordinary, compiled_answers.committed
+    keep_tokens = compiled_answers.keep_tokens

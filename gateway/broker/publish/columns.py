@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from gateway.ports.batch import Token
-
 try:
     import gateway.broker.publish._fast as compiled_columns
 except ModuleNotFoundError:
@@ -20,11 +16,3 @@ def length_in_python(column: list[bytes]) -> int:
 
 
 length_of = compiled_columns.length if compiled else length_in_python
-
-
-def pair(into: dict[int, Token], ids: list[int], tokens: Sequence[Token]) -> None:
-    """The token of each packet id, now that they are stored."""
-    if compiled:
-        compiled_columns.pair(into, ids, tokens)
-    else:
-        into.update(zip(ids, tokens, strict=True))

@@ -126,20 +126,7 @@ def test_classes_without_slots_are_errors():
 
 
 @COMPILED
-def test_ids_are_paired_with_what_kind_of_token_there_is():
-    large = (1 << 64) - 2
-    for tokens in (
-        range(7, 9), range(large, large + 2), range(large + 1, large + 3), range(-1, 1), range(9, 5, -2), [b"a", b"b"],
-        ("x", "y"),
-    ):  # fmt: skip
-        paired = {3: 0}
-        _fast.pair(paired, [1, 2], tokens)
-        assert paired == {3: 0, 1: tokens[0], 2: tokens[1]}
-    with pytest.raises(ValueError, match="as many"):
-        _fast.pair({}, [1, 2], range(3))
-    for wrong in [(), ({}, (), ()), ({}, [], 1)]:
-        with pytest.raises(TypeError):
-            _fast.pair(*wrong)
+def test_a_column_that_is_measured_is_a_list_of_bytes():
     for wrong in [(b"",), ["a"]]:
         with pytest.raises(TypeError):
             _fast.length(wrong)
