@@ -1,9 +1,10 @@
 /*
  * Reading from many sockets at once, and writing to many: one call for each instead of a few for every socket.
  *
+ * poll() keeps what the kernel says as it is, since nearly all of it is for receive(): no pair of numbers for each event.
  * receive() reads once each socket that a poll found readable and nothing else; write() sends once to each socket. Both
  * do the usual case only. A socket that has been closed by its peer, has an error, cannot take all, has bytes kept to be
- * sent first, or is not the hub's is left to the caller in Python. `wire.py` has the same two functions in Python, with
+ * sent first, or is not the hub's is left to the caller in Python. `wire.py` has the same functions in Python, with
  * which the tests compare these.
  *
  * The interpreter's lock is released once for all sends of a call, not for each. Reading keeps it: it only copies from
@@ -11,6 +12,8 @@
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <errno.h>
+#include <limits.h>
 #include <structmember.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -21,6 +24,7 @@ BUILT_FROM_THIS_FILE;
 
 #define ROOM (512 * 1024)
 #define LONGEST (64 * 1024)
+#define MOST_EVENTS 512
 
 /* Attributes of links. */
 enum { CONNECTION, WRAPPING, CHUNK, DIRECT, INWARD, OUTWARD, ATTRIBUTES };
@@ -132,41 +136,100 @@ static int read_one(PyObject *link, int fd, Py_ssize_t *room, const lists *to)
     return done;
 }
 
+/* One event of a poll: 0 if it is dealt with, either way; -1: an error is set. */
+static int take_event(PyObject *links, PyObject *number, int fd, unsigned long ready, PyObject *event, Py_ssize_t *room, const lists *to)
+{
+    PyObject *link = ready == EPOLLIN ? PyDict_GetItemWithError(links, number) : NULL;
+    if (link == NULL && PyErr_Occurred()) return -1;
+    Py_XINCREF(link); /* its call may be anything */
+    int done = link == NULL ? 0 : read_one(link, fd, room, to);
+    Py_XDECREF(link);
+    if (done != 0) return done < 0 ? -1 : 0;
+    PyObject *rest = event != NULL ? Py_NewRef(event) : Py_BuildValue("Ok", number, ready);
+    int failed = rest == NULL ? -1 : PyList_Append(to->rest, rest);
+    Py_XDECREF(rest);
+    return failed;
+}
+
+/* Events as poll() has them. */
+static int take_polled(PyObject *links, PyObject *events, Py_ssize_t *room, const lists *to)
+{
+    Py_ssize_t length = PyBytes_GET_SIZE(events), size = sizeof(struct epoll_event);
+    if (length % size != 0) {
+        PyErr_SetString(PyExc_ValueError, "events are those of poll()");
+        return -1;
+    }
+    for (Py_ssize_t at = 0; at < length; at += size) {
+        struct epoll_event event;
+        memcpy(&event, PyBytes_AS_STRING(events) + at, sizeof event);
+        PyObject *number = PyLong_FromLong(event.data.fd);
+        int failed = number == NULL ? -1 : take_event(links, number, event.data.fd, event.events, NULL, room, to);
+        Py_XDECREF(number);
+        if (failed < 0) return -1;
+    }
+    return 0;
+}
+
+/* Events as Python has them. */
+static int take_pairs(PyObject *links, PyObject *events, Py_ssize_t *room, const lists *to)
+{
+    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(events); at++) {
+        PyObject *event = PyList_GET_ITEM(events, at);
+        if (!PyTuple_CheckExact(event) || PyTuple_GET_SIZE(event) != 2) {
+            PyErr_SetString(PyExc_TypeError, "an event is a descriptor and what it is ready for");
+            return -1;
+        }
+        PyObject *number = PyTuple_GET_ITEM(event, 0);
+        long fd = PyLong_AsLong(number), ready = PyLong_AsLong(PyTuple_GET_ITEM(event, 1));
+        if ((fd == -1 || ready == -1) && PyErr_Occurred()) return -1;
+        if (take_event(links, number, (int)fd, (unsigned long)ready, event, room, to) < 0) return -1;
+    }
+    return 0;
+}
+
 PyDoc_STRVAR(receive_doc,
 "receive(events, links) -> (arrived, wrapped, rest, full)\n\n"
 "Read the sockets of a poll: (connection, bytes), (link, bytes) of what a wrapping has to take itself, events for the caller,\n"
-"links of the first that had as much as was to be read of them at once.");
+"links of the first that had as much as was to be read of them at once. Events are those of poll(), or pairs in a list.");
 
 static PyObject *receive(PyObject *Py_UNUSED(self), PyObject *args)
 {
     PyObject *events, *links;
     Py_ssize_t room = ROOM;
-    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &events, &PyDict_Type, &links)) return NULL;
+    if (!PyArg_ParseTuple(args, "OO!", &events, &PyDict_Type, &links)) return NULL;
+    if (!PyBytes_CheckExact(events) && !PyList_CheckExact(events)) return PyErr_Format(PyExc_TypeError, "events are those of poll(), or a list");
     lists to = {PyList_New(0), PyList_New(0), PyList_New(0), PyList_New(0)};
-    if (to.arrived == NULL || to.wrapped == NULL || to.rest == NULL || to.full == NULL) goto failed;
-    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(events); at++) {
-        PyObject *event = PyList_GET_ITEM(events, at);
-        if (!PyTuple_CheckExact(event) || PyTuple_GET_SIZE(event) != 2) {
-            PyErr_SetString(PyExc_TypeError, "an event is a descriptor and what it is ready for");
-            goto failed;
-        }
-        PyObject *number = PyTuple_GET_ITEM(event, 0);
-        long fd = PyLong_AsLong(number), ready = PyLong_AsLong(PyTuple_GET_ITEM(event, 1));
-        if ((fd == -1 || ready == -1) && PyErr_Occurred()) goto failed;
-        PyObject *link = ready == EPOLLIN ? PyDict_GetItemWithError(links, number) : NULL;
-        if (link == NULL && PyErr_Occurred()) goto failed;
-        Py_XINCREF(link); /* its call may be anything */
-        int done = link == NULL ? 0 : read_one(link, (int)fd, &room, &to);
-        Py_XDECREF(link);
-        if (done < 0 || (done == 0 && PyList_Append(to.rest, event) < 0)) goto failed;
-    }
-    return Py_BuildValue("NNNN", to.arrived, to.wrapped, to.rest, to.full);
-failed:
+    int failed = to.arrived == NULL || to.wrapped == NULL || to.rest == NULL || to.full == NULL;
+    if (!failed) failed = (PyBytes_CheckExact(events) ? take_polled(links, events, &room, &to) : take_pairs(links, events, &room, &to)) < 0;
+    if (!failed) return Py_BuildValue("NNNN", to.arrived, to.wrapped, to.rest, to.full);
     Py_XDECREF(to.full);
     Py_XDECREF(to.arrived);
     Py_XDECREF(to.wrapped);
     Py_XDECREF(to.rest);
     return NULL;
+}
+
+PyDoc_STRVAR(poll_doc,
+"poll(epoll, seconds) -> events\n\n"
+"What an epoll has, for receive(); false if it has nothing. Negative seconds: however long it takes.");
+
+static PyObject *poll_events(PyObject *Py_UNUSED(self), PyObject *args)
+{
+    PyObject *epoll;
+    double seconds;
+    struct epoll_event found[MOST_EVENTS];
+    if (!PyArg_ParseTuple(args, "Od", &epoll, &seconds)) return NULL;
+    int fd = PyObject_AsFileDescriptor(epoll);
+    if (fd < 0) return NULL;
+    double milliseconds = seconds * 1000;
+    int count, timeout = !(milliseconds >= 0) ? -1 : milliseconds >= INT_MAX ? INT_MAX : (int)milliseconds;
+    if (timeout >= 0 && timeout < milliseconds && timeout < INT_MAX) timeout++; /* not before the time is over */
+    Py_BEGIN_ALLOW_THREADS
+    count = epoll_wait(fd, found, MOST_EVENTS, timeout);
+    Py_END_ALLOW_THREADS
+    if (count < 0 && errno != EINTR) return PyErr_SetFromErrno(PyExc_OSError);
+    if (count < 0 && PyErr_CheckSignals() < 0) return NULL;
+    return PyBytes_FromStringAndSize((const char *)found, count < 0 ? 0 : (Py_ssize_t)(count * sizeof *found));
 }
 
 /* What is sent to one socket. */
@@ -265,6 +328,7 @@ failed:
 }
 
 static PyMethodDef methods[] = {
+    {"poll", poll_events, METH_VARARGS, poll_doc},
     {"receive", receive, METH_VARARGS, receive_doc},
     {"write", write_each, METH_VARARGS, write_doc},
     {NULL, NULL, 0, NULL},

@@ -1,6 +1,8 @@
+import select
 from typing import Any
 
+def poll(epoll: select.epoll, seconds: float, /) -> bytes: ...
 def receive(
-    events: list[tuple[int, int]], links: dict[int, Any], /
+    events: list[tuple[int, int]] | bytes, links: dict[int, Any], /
 ) -> tuple[list[tuple[Any, bytes]], list[tuple[Any, bytes]], list[tuple[int, int]], list[Any]]: ...
 def write(kind: type, links: list[Any], datas: list[bytes], /) -> list[tuple[int, bytes]]: ...

@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
 from zope.interface import implementer
@@ -27,16 +27,18 @@ from gateway.net.reactor import HubReactor
 from gateway.net.scheduler import ReactorScheduler, Waker
 from gateway.net.stops import Stop
 from gateway.net.turns import Turns
-from gateway.net.wire import read_sockets, write_sockets
+from gateway.net.wire import poll_sockets, read_sockets, write_sockets
 from gateway.ports.link import Link
 from gateway.session.connection import Connection
+
+if TYPE_CHECKING:
+    from gateway.net.wire import Ready
 
 GONE = select.EPOLLHUP | select.EPOLLERR
 CHUNK = 1 << 16
 LEAST_CHUNK, SLOW_SECONDS = 512, 0.02
 """How much is read at once grows while it is taken in fast, and shrinks otherwise: what one client sends may be
 expensive to route, and the others wait meanwhile."""
-MAX_EVENTS = 512
 SEVERAL, ALONG_SECONDS = 4, 0.002
 """While so many clients at once have sent something, what they send meanwhile comes into the same batch, as a commit
 costs as much as dozens of messages; and for how long at most, since those who were first wait for it."""
@@ -96,7 +98,7 @@ class Hub:
         """Read all that is ready, hand it to the broker, commit, answer. A defect here cannot be attributed to one
         connection: the process ends, and after its restart everything that was acknowledged is there."""
         try:
-            self._round(self._epoll.poll(0, MAX_EVENTS))
+            self._round(poll_sockets(self._epoll, 0))
         except Exception as error:  # noqa: BLE001 -- logged, and then the process ends
             self.on_fatal(error)
 
@@ -104,7 +106,7 @@ class Hub:
         """`doRead` for a reactor that serves the hub first: wait so long at most. True: the reactor has events too."""
         try:
             self.turns.end()
-            events = self._epoll.poll(seconds, MAX_EVENTS)
+            events = poll_sockets(self._epoll, seconds)
             self.turns.begin()
             return bool(events) and self._round(events)
         except Exception as error:  # noqa: BLE001 -- as in doRead
@@ -116,15 +118,16 @@ class Hub:
         self._reactor_fd = fd
         self._epoll.register(fd, READ)
 
-    def _round(self, events: list[tuple[int, int]]) -> bool:
+    def _round(self, events: Ready) -> bool:
         """Serve what is ready: commits that are done, then what clients have sent, then those who come and go. True:
         the reactor has events too."""
         begun, context = monotonic(), self.engine.context
         context.until = begun + TURN_SECONDS
         context.until_strangers, context.until_late = begun + STRANGERS_SECONDS, begun + LATER_SECONDS
-        late, events = self._late_of(events) if self._late else ([], events)
         arrived, wrapped, others, full = read_sockets(events, self._sockets)
-        ask, others = self._woken(late + others)
+        if self._late:
+            others = self._late_first(others)
+        ask, others = self._woken(others)
         count = self._take(arrived, wrapped, full)
         if others:
             self._serve(others)
@@ -154,14 +157,14 @@ class Hub:
         is ready the next poll says again."""
         context, count = self.engine.context, SEVERAL
         while count >= SEVERAL and not (context.committing or self._lost or self._over) and monotonic() < until:
-            arrived, wrapped, _, full = read_sockets(self._epoll.poll(0, MAX_EVENTS), self._sockets)
+            arrived, wrapped, _, full = read_sockets(poll_sockets(self._epoll, 0), self._sockets)
             count = self._take(arrived, wrapped, full)
 
-    def _late_of(self, events: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """What is ready of those that the last turn had no time for, and the others."""
+    def _late_first(self, others: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Those that the last turn had no time for come before the others."""
         late, self._late = self._late, {}
-        ready = dict(events)
-        return [(fd, ready.pop(fd)) for fd in late if fd in ready], list(ready.items())
+        ready = dict(others)
+        return [(fd, ready.pop(fd)) for fd in late if fd in ready] + list(ready.items())
 
     def _woken(self, others: list[tuple[int, int]]) -> tuple[bool, list[tuple[int, int]]]:
         """Make the calls of other threads. Whether the reactor has events too, and what else is ready."""

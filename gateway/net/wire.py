@@ -1,4 +1,5 @@
-"""Reading from many sockets and writing to many in one call; compiled where there was a compiler at installation.
+"""Asking an epoll, reading from many sockets and writing to many, each in one call; compiled where there was a compiler
+at installation.
 
 Only the usual case is done here. A socket that has been closed by its peer, has an error, does not take all, or has
 bytes kept to be sent first is left to the hub.
@@ -17,10 +18,18 @@ if TYPE_CHECKING:
     from gateway.session.connection import Connection
 
     Events = list[tuple[int, int]]
+    Ready = Events | bytes
+    """What a poll has found; as bytes it is what the kernel says, for `read_sockets` alone."""
     Received = tuple[list[tuple[Connection, bytes]], list[tuple[HubSocket, bytes]], Events, list[HubSocket]]
 
 ROOM, LONGEST = 512 << 10, 64 << 10
 """How much is read in one call, and from one socket."""
+MOST_EVENTS = 512
+
+
+def poll(epoll: select.epoll, seconds: float) -> Events:
+    """What is ready: wait for it so many seconds at most, without a limit if these are negative."""
+    return epoll.poll(seconds, MOST_EVENTS)
 
 
 def receive(events: Events, links: Mapping[int, HubSocket]) -> Received:
@@ -76,13 +85,15 @@ def write(kind: type, links: list[Link], datas: list[bytes]) -> list[tuple[int, 
     return rest
 
 
-read_sockets: Callable[[Events, dict[int, HubSocket]], Received] = receive
+poll_sockets: Callable[[select.epoll, float], Ready] = poll
+read_sockets: Callable[[Any, dict[int, HubSocket]], Received] = receive
 write_sockets: Callable[[type, list[Link], list[bytes]], list[tuple[int, bytes]]] = write
 try:
     import gateway.net._wire as compiled_wire
 except ModuleNotFoundError:
     pass
 else:
+    poll_sockets = compiled_wire.poll
     read_sockets, write_sockets = compiled_wire.receive, compiled_wire.write
 
 

@@ -36,11 +36,11 @@ def note(frame, event, argument):
             calls.append((name[len(PACKAGE):], frame.f_code.co_name))
     elif event == "c_call":
         module, name = getattr(argument, "__module__", None) or "", getattr(argument, "__name__", "")
-        if module.startswith("gateway."):
-            calls.append((module[len("gateway."):].replace(".", "/") + ".c", name))
-        elif name == "poll":  # the hub's epoll: a round ends and the next begins
+        if name == "poll":  # the hub's epoll: a round ends and the next begins
             rounds.append(calls)
             calls = []
+        elif module.startswith("gateway."):
+            calls.append((module[len("gateway."):].replace(".", "/") + ".c", name))
 
 
 def end(*_):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
 from types import SimpleNamespace
 
@@ -128,6 +129,96 @@ class TestReceive:
         assert len(large) == wire.ROOM // wire.LONGEST
         assert rest == events[-3:]
         assert full == [link for link, _ in made[:-3]]
+
+
+@pytest.mark.parametrize(
+    ("poll", "receive"),
+    [
+        pytest.param(wire.poll, wire.receive, id="python"),
+        pytest.param(wire.poll, wire.read_sockets, id="polled in python"),
+        pytest.param(wire.poll_sockets, wire.read_sockets, id="compiled"),
+    ],
+)
+class TestPoll:
+    """Asking what is ready, and reading it."""
+
+    @pytest.fixture
+    def epoll(self):
+        with select.epoll() as made:
+            yield made
+
+    def test_what_is_ready_is_read_and_the_rest_is_for_the_caller(self, poll, receive, epoll, pairs):
+        (one, theirs), (gone, other), (idle, _), (wants, _) = made = [pairs() for _ in range(4)]
+        read, write = os.pipe()
+        try:
+            for link, _ in made:
+                epoll.register(link.fd, select.EPOLLOUT if link is wants else IN)
+            epoll.register(read, IN)
+            os.write(write, b"woken")
+            theirs.sendall(b"abc")
+            other.close()
+            for seconds in (0, 30, -1.0):
+                events = poll(epoll, seconds)
+                assert events
+            arrived, wrapped, rest, full = receive(events, {link.fd: link for link, _ in made})
+        finally:
+            os.close(read)
+            os.close(write)
+        assert (arrived, wrapped, full) == ([(one.connection, b"abc")], [], [])
+        gone_as = IN | select.EPOLLHUP
+        assert sorted(rest) == sorted([(gone.fd, gone_as), (wants.fd, select.EPOLLOUT), (read, IN)])
+        del idle
+
+    def test_nothing_is_ready(self, poll, receive, epoll, pairs):
+        link, _ = pairs()
+        epoll.register(link.fd, IN)
+        for seconds in (0, 0.0001, 0.002):
+            events = poll(epoll, seconds)
+            assert not events
+            assert receive(events, {link.fd: link}) == ([], [], [], [])
+
+    def test_descriptors_may_be_large(self, poll, receive, epoll, pairs):
+        made = [pairs() for _ in range(150)]  # descriptors over the small numbers that Python keeps
+        for link, theirs in made:
+            epoll.register(link.fd, IN)
+            theirs.sendall(b"%d" % link.fd)
+        arrived, _, rest, _ = receive(poll(epoll, 0), {link.fd: link for link, _ in made})
+        assert sorted(data for _, data in arrived) == sorted(b"%d" % link.fd for link, _ in made)
+        assert rest == []
+
+    def test_an_epoll_that_is_closed(self, poll, receive, epoll):
+        del receive
+        epoll.close()
+        with pytest.raises(ValueError, match="closed"):
+            poll(epoll, 0)
+
+    def test_what_a_signal_raises_ends_it(self, poll, receive, epoll):
+        del receive
+
+        def raises(*_):
+            raise InterruptedError("by a signal")
+
+        def waits():
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            poll(epoll, 60)
+
+        before = signal.signal(signal.SIGALRM, raises)
+        try:
+            with pytest.raises(InterruptedError, match="by a signal"):
+                waits()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.skipif(not COMPILED, reason="no compiler where the gateway was installed")
+def test_events_are_those_of_a_poll_or_pairs():
+    for wrong, error in ((b"x", ValueError), ((), TypeError), ([1], TypeError), ([("a", 1)], TypeError)):
+        with pytest.raises(error):
+            wire.read_sockets(wrong, {})
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(OSError, match="Invalid argument"):
+        wire.compiled_wire.poll(ours, 0)
 
 
 @pytest.mark.parametrize(("receive", "write"), TWINS)
