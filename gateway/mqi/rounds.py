@@ -84,6 +84,7 @@ class Rounds:
                     commit()
         finally:
             self._running = False
+        self._planned = False  # another thread's plan of just now may have been taken in while the round ran
         if self._chunks or self._calls:  # a call of another thread may have come just now
             self._have_run()
 

@@ -7,10 +7,12 @@ from functools import partial
 import pytest
 from embedded_rig import md
 from round_rig import Program, Rig, programs
+from schedulers import ManualScheduler
 
 from gateway.errors import StoreError
-from gateway.mqi.rounds import SECONDS
+from gateway.mqi.rounds import SECONDS, Rounds
 from gateway.ports.mqi import PutOptions
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.objects.local_queue import Waiters
 
 
@@ -103,6 +105,26 @@ def test_a_round_tells_what_the_writers_thread_has_written_meanwhile(rig):
     rig.rounds.receive(other, b"put R 2")
     rig.rounds.run()
     assert (one.outcomes, other.outcomes) == (["put"], ["put"])
+
+
+def test_a_plan_that_is_taken_in_by_the_round_that_runs_does_not_stand_for_the_next():
+    """A thread finds no round running, and goes on when one runs: its wake-up is read with what programs have sent."""
+    queue_manager = EmbeddedQueueManager.open(None, "QM1", ManualScheduler())
+    made, plans = [], []
+
+    def exchange():
+        if not plans:
+            rounds._have_run()  # as the other thread, which had looked before the round began
+
+    rounds = Rounds(queue_manager, lambda: 0.0, lambda: plans.append(1), exchange)
+    rounds._calls.append(lambda: made.append("first"))
+    rounds.run()
+    plans.clear()
+    rounds.soon(lambda: made.append("second"))
+    assert plans == [1]
+    rounds.run()
+    assert made == ["first", "second"]
+    queue_manager.close()
 
 
 def test_a_queue_manager_without_rounds_serves_gets_that_wait_by_itself(rig):
