@@ -7,6 +7,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from types import TracebackType
 from typing import Self
@@ -15,19 +16,11 @@ _FEW = 64
 """So many cancelled calls may lie among the others before they are removed."""
 
 
-class _Entry:
-    """One call."""
-
-    __slots__ = ("at", "call", "serial")
-
-    def __init__(self, at: float, serial: int, call: Callable[[], None]) -> None:
-        self.at = at
-        self.serial = serial
-        self.call: Callable[[], None] | None = call
-        """None: cancelled."""
-
-    def __lt__(self, other: _Entry) -> bool:
-        return (self.at, self.serial) < (other.at, other.serial)
+Call = Callable[[], None] | None
+"""None: it has been cancelled, or has been made."""
+_Entry = tuple[float, int, list[Call]]
+"""When a call is due, its number (so that no two are compared by what follows), and the call: nearly every MQGET that
+waits makes one, and tuples are compared in C."""
 
 
 class ThreadScheduler:
@@ -47,7 +40,8 @@ class ThreadScheduler:
         self._cancelled = 0
         """How many of the entries are."""
         self._serial = itertools.count()
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._looks_at = -inf
         """When the thread looks by itself; it is looking, or about to: long ago."""
         self._ended = False
@@ -60,33 +54,34 @@ class ThreadScheduler:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._changed:
+        with self._lock:
             self._ended = True
             self._changed.notify()
         self._thread.join()
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
         """Run `call` in the scheduler's thread after `seconds`; the answer cancels it."""
-        entry = _Entry(time.monotonic() + seconds, next(self._serial), call)
-        with self._changed:
-            heapq.heappush(self._entries, entry)
-            if entry.at < self._looks_at:
+        at = time.monotonic() + seconds
+        kept: list[Call] = [call]
+        with self._lock:
+            heapq.heappush(self._entries, (at, next(self._serial), kept))
+            if at < self._looks_at:
                 self._looks_at = -inf
                 self._changed.notify()
-        return lambda: self._cancel(entry)
+        return partial(self._cancel, kept)
 
     def soon(self, call: Callable[[], None]) -> None:
         """Run `call` in the scheduler's thread."""
         self.later(0, call)
 
-    def _cancel(self, entry: _Entry) -> None:
-        with self._changed:
-            if entry.call is None:  # it has run
+    def _cancel(self, kept: list[Call]) -> None:
+        with self._lock:
+            if kept[0] is None:  # it has run
                 return
-            entry.call = None
+            kept[0] = None
             self._cancelled += 1
             if self._cancelled > _FEW and self._cancelled > len(self._entries) // 2:
-                self._entries = [one for one in self._entries if one.call is not None]
+                self._entries = [one for one in self._entries if one[2][0] is not None]
                 heapq.heapify(self._entries)
                 self._cancelled = 0
 
@@ -94,19 +89,19 @@ class ThreadScheduler:
         while (call := self._next()) is not None:
             call()
 
-    def _next(self) -> Callable[[], None] | None:
-        with self._changed:
+    def _next(self) -> Call:
+        with self._lock:
             while not self._ended:
                 entries = self._entries
-                while entries and entries[0].call is None:
+                while entries and entries[0][2][0] is None:
                     heapq.heappop(entries)
                     self._cancelled -= 1
-                wait = entries[0].at - time.monotonic() if entries else None
+                wait = entries[0][0] - time.monotonic() if entries else None
                 if wait is not None and wait <= 0:
-                    entry = heapq.heappop(entries)
-                    call, entry.call = entry.call, None
+                    kept = heapq.heappop(entries)[2]
+                    call, kept[0] = kept[0], None
                     return call
-                self._looks_at = entries[0].at if entries else inf
+                self._looks_at = entries[0][0] if entries else inf
                 self._changed.wait(wait)
                 self._looks_at = -inf
         return None
