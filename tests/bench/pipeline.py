@@ -172,6 +172,7 @@ class Bench:
         frames = {
             "parquet": self.parquet(),
             "decoded": self.load(),
+            "decoded, notNull": self.load(notNull="true"),
             "raw": self.load(columns="queue,seq,priority,mqmd,headers,payload"),
         }
         spent: dict[str, list[Spent]] = {name: [] for name in frames}

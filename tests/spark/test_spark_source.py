@@ -12,6 +12,7 @@ from device_fleet import SMALL, Fleet, descriptor, put, reading, write_journal
 from spark_queries import ended
 
 from gateway.mq import mqmd
+from gateway.pipeline.decode.columns import MAY_BE_NULL
 from gateway.pipeline.journal.owner import opened
 from gateway.queue_manager.journal.store import Store
 
@@ -50,6 +51,19 @@ def test_columns_and_tuples_say_the_same(spark: Any, journal: Path) -> None:
     arrow = load(spark, journal, columns=names).orderBy("seq").limit(50).collect()
     rows = load(spark, journal, columns=names, transfer="rows").orderBy("seq").limit(50).collect()
     assert arrow == rows
+
+
+def test_a_schema_may_say_that_a_column_is_never_null(spark: Any, journal: Path) -> None:
+    reader = spark.read.format("mqqueue").options(path=str(journal), queue="TELEMETRY.*")
+    declared = reader.schema("seq bigint NOT NULL, topic string NOT NULL, dlq_reason int").load()
+    assert [field.nullable for field in declared.schema] == [False, False, True]
+    assert declared.exceptAll(load(spark, journal, columns="seq,topic,dlq_reason")).count() == 0
+    with pytest.raises(Exception, match="'dlq_reason' is null in some messages"):
+        reader.schema("dlq_reason int NOT NULL").load().collect()
+    told = load(spark, journal, notNull="true")
+    assert {field.name for field in told.schema if field.nullable} == MAY_BE_NULL
+    assert told.drop("properties").exceptAll(load(spark, journal).drop("properties")).count() == 0
+    assert load(spark, journal, notNull="true", transfer="rows").orderBy("seq").first() == told.orderBy("seq").first()
 
 
 def test_filters_are_taken_over(spark: Any, journal: Path) -> None:

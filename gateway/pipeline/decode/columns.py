@@ -86,6 +86,12 @@ FILES = (
 )
 """The columns with option staging: files of messages instead of messages."""
 
+MAY_BE_NULL = frozenset({
+    "topic", "client_id", "content_type", "qos", "retain", "recv_ts", "dlq_reason", "dlq_dest_q", "dlq_dest_qmgr",
+    "header_error",
+})  # fmt: skip
+"""Columns of which a message may have no value: what headers say. Descriptor, place and payload every message has."""
+
 BY_NAME = {column.name: column for column in (*COLUMNS, *RAW_COLUMNS)}
 
 
@@ -132,8 +138,9 @@ def arrow_schema(columns: Iterable[MessageColumn]) -> pa.Schema:
     return pa.schema([pa.field(column.name, arrow_type(column.kind), nullable=True) for column in columns])
 
 
-def spark_schema(columns: Iterable[MessageColumn]) -> Any:
-    """The schema for Spark, built by hand because its DDL parser needs a running context, which workers lack."""
+def spark_schema(columns: Iterable[MessageColumn], *, not_null: bool = False) -> Any:
+    """The schema for Spark, built by hand because its DDL parser needs a running context, which workers lack.
+    `not_null`: it says which columns never are null."""
     from pyspark.sql import types as t
 
     kinds = {
@@ -146,4 +153,9 @@ def spark_schema(columns: Iterable[MessageColumn]) -> Any:
         "timestamp": t.TimestampType(),
         "map": t.MapType(t.StringType(), t.StringType(), valueContainsNull=True),
     }
-    return t.StructType([t.StructField(column.name, kinds[column.kind], nullable=True) for column in columns])
+    return t.StructType(
+        [
+            t.StructField(column.name, kinds[column.kind], nullable=not not_null or column.name in MAY_BE_NULL)
+            for column in columns
+        ]
+    )

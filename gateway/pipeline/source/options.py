@@ -13,9 +13,9 @@ from gateway.pipeline.source.places import plain_folder, staging_place
 NAMES = (
     "path", "url", "token", "tokenFile", "caFile", "queueManager", "queue", "consumerGroup", "consume", "startingSeq",
     "endingSeq", "startingTimestamp", "endingTimestamp", "partitions", "maxMessagesPerTrigger", "maxBytesPerTrigger",
-    "arrowBatchSize", "transfer", "columns", "includeRaw", "pushdown", "failOnDataLoss", "purgeDelay", "leaseTtl",
-    "idleWait", "txn", "persistence", "priority", "expiry", "format", "staging", "connection", "channel", "ccdt",
-    "user", "passwordFile", "cipher", "keyRepository", "driver", "storage", "sourceName",
+    "arrowBatchSize", "transfer", "columns", "includeRaw", "notNull", "pushdown", "failOnDataLoss", "purgeDelay",
+    "leaseTtl", "idleWait", "txn", "persistence", "priority", "expiry", "format", "staging", "connection", "channel",
+    "ccdt", "user", "passwordFile", "cipher", "keyRepository", "driver", "storage", "sourceName",
 )  # fmt: skip
 
 SPARKS_OWN = ("checkpointlocation", "mode")
@@ -45,6 +45,7 @@ class Options:
     transfer: str = "arrow"
     columns: str = ""
     include_raw: bool = False
+    not_null: bool = False
     pushdown: bool = False
     fail_on_data_loss: bool = True
     purge_delay: float = 600.0
@@ -98,6 +99,7 @@ class Options:
             transfer=_choice(text, "transfer", ("auto", "arrow", "rows")),
             columns=text.get("columns", ""),
             include_raw=_boolean(text, "includeRaw", otherwise=False),
+            not_null=_boolean(text, "notNull", otherwise=False),
             pushdown=_boolean(text, "pushdown", otherwise=False),
             fail_on_data_loss=_boolean(text, "failOnDataLoss", otherwise=True),
             purge_delay=_duration(text, "purgeDelay", 600.0),

@@ -70,9 +70,10 @@ class MqQueueDataSource(DataSource):
     def schema(self) -> Any:
         """The columns asked for; with staging, those that describe files (`FILES`)."""
         options = self.parsed
-        return spark_schema(
-            FILES if options.staging else select_columns(options.columns, include_raw=options.include_raw)
-        )
+        if options.staging:
+            return spark_schema(FILES)
+        chosen = select_columns(options.columns, include_raw=options.include_raw)
+        return spark_schema(chosen, not_null=options.not_null)
 
     def reader(self, schema: Any) -> DataSourceReader:
         """A batch read. Spark refuses a reader with pushdown unless its setting allows it, so pushdown is an option."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
@@ -50,13 +50,15 @@ class TaskReader:
 
     options: Options
     names: tuple[str, ...]
+    required: tuple[str, ...] = ()
+    """Columns that the schema says are never null."""
 
     @classmethod
     def of(cls, options: Options, schema: Any) -> TaskReader:
         """A reader of the columns in the schema that Spark has, or with staging of those to be written to files."""
         names = tuple(schema.fieldNames())
         if not options.staging:
-            return cls(options, names)
+            return cls(options, names, tuple(field.name for field in schema.fields if not field.nullable))
         if names != tuple(column.name for column in FILES):
             raise WrongOption("with option staging Spark is handed files: leave the schema out and name `columns`")
         chosen = select_columns(options.columns, include_raw=options.include_raw)
@@ -92,7 +94,9 @@ class TaskReader:
             if bounds is not None:
                 batch = bounds.apply(batch, chunk)
             if batch.num_rows:
-                yield named(batch, self.options.source_name) if self.options.source_name else batch
+                if self.options.source_name:
+                    batch = named(batch, self.options.source_name)
+                yield without_nulls(batch, self.required) if self.required else batch
             failpoint("read.middle")
         decoder.keep()
 
@@ -101,6 +105,15 @@ def named(batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
     """The rows with the name of their source."""
     (field,) = arrow_schema([SOURCE_COLUMN])
     return batch.append_column(field, pa.repeat(pa.scalar(source, field.type), batch.num_rows))
+
+
+def without_nulls(batch: pa.RecordBatch, names: Collection[str]) -> pa.RecordBatch:
+    """The rows under a schema that says of these columns that they are never null, as Spark's does."""
+    for name in names:
+        if batch.column(name).null_count:
+            raise WrongOption(f"column {name!r} is null in some messages: declare it nullable in the schema")
+    fields = [field.with_nullable(field.name not in names) for field in batch.schema]
+    return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
 
 
 def write_rows(folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

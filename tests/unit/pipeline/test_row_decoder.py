@@ -19,7 +19,7 @@ import io
 
 from gateway.mq import mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
-from gateway.pipeline.decode.columns import COLUMNS, RAW_COLUMNS, select_columns
+from gateway.pipeline.decode.columns import COLUMNS, MAY_BE_NULL, RAW_COLUMNS, select_columns
 from gateway.pipeline.decode.heads import decode_head
 from gateway.pipeline.decode.row_decoder import RowDecoder
 from gateway.pipeline.journal.chunks import read_stream, stream_bytes
@@ -45,6 +45,7 @@ def decoded(path: Path, columns: Any = ALL, rows: int = 1000) -> list[dict[str, 
 
 def checked(batch: Any) -> Any:
     batch.validate(full=True)
+    assert {name for name in batch.schema.names if batch.column(name).null_count} <= MAY_BE_NULL
     return batch
 
 

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 
 from gateway.pipeline.decode.columns import COLUMNS, RAW_COLUMNS
 from gateway.pipeline.decode.row_decoder import RowDecoder
-from gateway.pipeline.errors import PipelineError
+from gateway.pipeline.errors import PipelineError, WrongOption
 from gateway.pipeline.jobs.folder_tables import take_files
 from gateway.pipeline.source import tasks as task_files
 from gateway.pipeline.source.queue_access import JournalAccess
-from gateway.pipeline.source.tasks import write_rows
+from gateway.pipeline.source.tasks import without_nulls, write_rows
 
 
 def batches(journal: Path, rows: int = 200) -> list[Any]:
@@ -55,6 +55,16 @@ def test_a_task_holds_so_many_bytes_at_most(tmp_path: Path, monkeypatch: pytest.
     found = pq.ParquetFile(tmp_path / "s" / told.to_pylist()[0]["file"])
     assert found.metadata.num_row_groups > 1
     assert found.read().to_pylist() == pa.Table.from_batches(made).to_pylist()
+
+
+def test_columns_that_are_declared_never_null(tmp_path: Path) -> None:
+    write_journal(tmp_path / "j", 100)
+    (batch,) = batches(tmp_path / "j")
+    made = without_nulls(batch, ["seq", "payload"])
+    assert [field.name for field in made.schema if not field.nullable] == ["seq", "payload"]
+    assert made.to_pylist() == batch.to_pylist()
+    with pytest.raises(WrongOption, match="'dlq_reason' is null in some messages"):
+        without_nulls(batch, ["seq", "dlq_reason"])
 
 
 def test_nothing_to_read_is_no_file(tmp_path: Path) -> None:
