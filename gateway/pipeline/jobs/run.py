@@ -28,6 +28,7 @@ from gateway.pipeline.jobs.progress import JobProgress, Watch
 from gateway.pipeline.jobs.sources import Input
 from gateway.pipeline.jobs.spark_session import make_session
 from gateway.pipeline.jobs.telling import GatewayReports
+from gateway.pipeline.jobs.tries import PROGRESS_FOR, Tries
 from gateway.pipeline.jobs.upkeep import shown_upkeep
 from gateway.pipeline.jobs.warehouse import warehouse_of
 from gateway.pipeline.land.delta import DeltaLog
@@ -43,11 +44,6 @@ FATAL = ("LeaseLost", "DataLost", "WrongOption", "ConfigurationError", "StoreRef
 """Errors that starting again does not repair, as Spark's report names them."""
 NOT_BEGUN = "-"
 """In Spark's offset log, the place of a source without an offset."""
-PROGRESS_FOR = 60.0
-TRIES_ONCE = 3
-"""With --once the command gives up after this many failures in a row."""
-HELD_FOR = 90.0
-"""Seconds to wait for another driver's lease: half as long again as a lease runs without being renewed."""
 
 
 class JobRun:
@@ -65,7 +61,6 @@ class JobRun:
         self.writer = MicroBatchWriter(spark, job, tables)
         self.progress = JobProgress(job.name)
         self.checkpoint = Path(job.checkpoint_folder)
-        self._held_since: float | None = None
         self._reporting = threading.Lock()
         self._listener: Any = None
 
@@ -187,7 +182,7 @@ class JobRun:
             give_back(self.inputs)
 
     def _run(self, *, once: bool, wait: Callable[[float], None]) -> JobProgress:
-        failures = 0
+        failures, tries = 0, Tries()
         while True:
             began = time.time()
             try:
@@ -197,27 +192,16 @@ class JobRun:
                 self._report()
                 return self.progress
             except Exception as error:
-                failures = 1 if time.time() - began > PROGRESS_FOR else failures + 1
+                now = time.time()
+                failures = 1 if now - began > PROGRESS_FOR else failures + 1
                 self._failed(error)
-                if (
-                    is_fatal(error)
-                    or self._gives_up(error, failures)
-                    or (once and self._gives_up_once(error, failures))
-                ):
+                if is_fatal(error) or self._gives_up(error, failures) or (once and tries.over(error, began, now)):
                     raise
                 wait(min(self.job.restart.longest, self.job.restart.first * 2 ** (failures - 1)))
 
     def _gives_up(self, error: Exception, failures: int) -> bool:
         """Whether there were more failures than the job allows. Waiting for another driver's lease is none."""
         return "LeaseHeld" not in str(error) and 0 < self.job.restart.times < failures
-
-    def _gives_up_once(self, error: Exception, failures: int) -> bool:
-        """Whether `--once` gives up: too many failures in a row, or a lease held for longer than a dead driver's."""
-        if "LeaseHeld" not in str(error):
-            self._held_since = None
-            return failures >= TRIES_ONCE
-        self._held_since = self._held_since or time.time()
-        return time.time() - self._held_since > HELD_FOR
 
     def _failed(self, error: Exception) -> None:
         self.progress.restarts += 1

@@ -1,0 +1,33 @@
+"""How often `--once` tries. Pure: the time is told."""
+
+from __future__ import annotations
+
+PROGRESS_FOR = 60.0
+"""A query that ran for so many seconds has not failed in a row with the one before."""
+TRIES = 3
+"""Failures in a row."""
+PASSING = {
+    "LeaseHeld": 90.0,  # half as long again as a lease runs without being renewed
+    "Python worker failed to connect back": 180.0,  # Spark gives a process ten seconds to start, a busy machine not
+}
+"""Errors that pass by themselves, as Spark's report names them, and for how many seconds to wait for that."""
+
+
+class Tries:
+    """The failures of one command."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._passing: str | None = None
+        self._since = 0.0
+
+    def over(self, error: Exception, began: float, now: float) -> bool:
+        """Whether to give up after an error of a query that began then."""
+        passing = next((name for name in PASSING if name in str(error)), None)
+        if passing is None:
+            self._passing = None
+            self._failures = 1 if now - began > PROGRESS_FOR else self._failures + 1
+            return self._failures >= TRIES
+        if passing != self._passing or now - began > PASSING[passing]:
+            self._passing, self._since = passing, now
+        return now - self._since > PASSING[passing]

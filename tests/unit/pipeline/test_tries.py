@@ -1,0 +1,36 @@
+"""How often `--once` tries: three failures in a row end it; what passes by itself is waited for, and not for ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.pipeline.jobs.tries import PASSING, PROGRESS_FOR, TRIES, Tries
+
+BUSY = RuntimeError("Query ended: Python worker failed to connect back. SQLSTATE: XXKST")
+OTHER = RuntimeError("a file is not there")
+
+
+def test_failures_in_a_row() -> None:
+    tries = Tries()
+    assert [tries.over(OTHER, at, at + 1) for at in range(TRIES)] == [False] * (TRIES - 1) + [True]
+
+
+def test_a_query_that_has_run_begins_the_count_anew() -> None:
+    tries = Tries()
+    assert not any(tries.over(OTHER, at, at + PROGRESS_FOR + 1) for at in range(0, 1000, 100))
+
+
+@pytest.mark.parametrize("name", PASSING)
+def test_what_passes_is_waited_for(name: str) -> None:
+    tries, error, patience = Tries(), RuntimeError(f"so it ended: {name}, says Java"), PASSING[name]
+    assert not any(tries.over(error, at, at + 10) for at in range(0, int(patience), 10))
+    assert tries.over(error, patience + 1, patience + 11)
+
+
+def test_what_passes_does_not_count_among_the_others() -> None:
+    tries = Tries()
+    assert [tries.over(BUSY, at, at + 10) for at in range(0, 60, 10)] == [False] * 6
+    assert not tries.over(OTHER, 60, 61)
+    assert not tries.over(BUSY, 400, 410), "a wait that is new"
+    assert not tries.over(OTHER, 411, 412)
+    assert tries.over(OTHER, 413, 414)
