@@ -211,7 +211,7 @@ def test_a_second_driver_is_refused(spark: Any, tmp_path: Path) -> None:
     from gateway.pipeline.journal.groups import ConsumerGroup
 
     with opened(journal) as owner:
-        owner.acquire(ConsumerGroup("test", "TELEMETRY.*"), "elsewhere:1", 60.0)
+        owner.acquire(ConsumerGroup("test", "TELEMETRY.*"), "elsewhere:1", 900.0)
     with pytest.raises(Exception, match="is read by elsewhere:1"):
         landed(spark, journal, tmp_path / "w")
 

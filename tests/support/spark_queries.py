@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-STARTS = 5
+STARTS = 18
 
 
 def ended(start: Callable[[], Any]) -> Any:
