@@ -322,6 +322,8 @@ class HarderWorld(World):
         super().step()
         if len(self.nodes) < 3 and self.dice.random() < 0.02:
             self.estate.start(successor=True, mapping=MAPPING)
+        if len(self.nodes) < 3 and all(self.estate.dead.values()) and self.dice.random() < 0.1:  # else it would wait
+            self.estate.start(settle=False, mapping=MAPPING)
 
 
 class AllEndWorld(World):

@@ -36,15 +36,16 @@ class Estate:
         """Records that a unit of work has got which is not committed."""
         self._names = itertools.count(1)
 
-    def start(self, *, successor: bool = False, **limits: Any) -> Node:
+    def start(self, *, successor: bool = False, settle: bool = True, **limits: Any) -> Node:
         """One more; it takes connections when all that is written has been read. `successor`: of those from whom nobody
-        takes over yet."""
+        takes over yet. `settle`: everything that is under way arrives first."""
         name = f"{next(self._names):024x}"
         if successor:
-            self.dead = {owner: heir or name for owner, heir in self.dead.items()}
+            self.dead = {owner: heir if heir in self.nodes else name for owner, heir in self.dead.items()}
         node = Node(self, name, limits)
         self.changed()
-        self.settle()
+        if settle:
+            self.settle()
         return node
 
     def kill(self, node: Node, *, landed: bool = False) -> None:
@@ -57,14 +58,14 @@ class Estate:
         node.bench.clock.forget()
         del self.nodes[node.instance]
         self.dead[node.instance] = None
-        for owner, heir in self.dead.items():
-            if heir == node.instance:
-                self.dead[owner] = None
 
     def condemn(self, instance: str, heir: Node) -> None:
         """Its lease has ended, and this one takes over from it."""
         if self.dead.get(instance, "") is None:
             self.dead[instance] = heir.instance
+            for older, successor in self.dead.items():
+                if successor == instance:  # it goes along
+                    self.dead[older] = heir.instance
             heir.queues.on_change()
 
     def changed(self) -> None:

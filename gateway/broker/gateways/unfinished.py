@@ -4,6 +4,9 @@ Pure.
 A session that had moved from a first gateway to a second one, both of which are no more, gets what lies for the first.
 The successor of that says when it has handed all of it over. Whoever takes over from the second may have missed that:
 it asks the others, and waits only if one of them is at it.
+
+A gateway that begins asks likewise. What is published there is put for those whose sessions nobody has read yet, too:
+it has never heard what their clients subscribe to.
 """
 
 from __future__ import annotations
@@ -29,8 +32,33 @@ class Unfinished:
         self.write = write
         self._others: set[str] = set()
         """Gateways of which others have said that they are taking over from them."""
+        self._unread: set[str] = set()
+        """Those among them whose sessions may not be read yet."""
+        self._said_gone: set[str] = set()
+        """Those of this gateway's whose sessions it has read, and has said so."""
         self._done: set[str] = set()
         """Those of this gateway's whose publications it has just handed over."""
+
+    def ask(self) -> None:
+        """Ask the others from whom they take over; they answer before they say that they have heard."""
+        self.interests.say("unfinished?", "")
+
+    def assume(self) -> None:
+        """This gateway begins, and the others have answered."""
+        for gateway in {*self._unread, *self.expired_owners()}:
+            if gateway:
+                self.interests.assume_all(gateway)
+        self._unread.clear()
+
+    def gone_here(self, gateway: str) -> None:
+        """The sessions of a gateway from which this one takes over are read: all others are told that it is gone."""
+        self._said_gone.add(gateway)
+        self.interests.say_gone(gateway)
+
+    def gone_elsewhere(self, gateway: str) -> None:
+        """Another gateway has said so: nothing is to be put for that any more."""
+        self._unread.discard(gateway)
+        self.interests.forget(gateway)
 
     def here(self, gateway: str) -> None:
         """This gateway has handed over all that lay for one from which it takes over."""
@@ -45,13 +73,14 @@ class Unfinished:
     def settled(self, gateways: Collection[str]) -> None:
         """Nothing names them any more."""
         self._done.difference_update(gateways)
+        self._said_gone.difference_update(gateways)
 
     def settle(self) -> None:
         """This gateway has handed over all that lay for those from which it takes over: have sessions go on that wait
         for others, unless somebody is about to hand over what lies for these."""
         awaited = self.moves.awaited().difference(self.expired_owners())
         if awaited:
-            self.interests.say("unfinished?", "")
+            self.ask()
             self.interests.ask_all(lambda: self._go_on(awaited))
 
     def _go_on(self, awaited: Collection[str]) -> None:
@@ -62,7 +91,9 @@ class Unfinished:
     def on_message(self, message: Message) -> None:
         """Another gateway asks from which ones this one takes over, or answers."""
         if message["kind"] == "unfinished?":
-            gateways = sorted(set(self.expired_owners()) - self._done)
-            self.write(message["from"], {"kind": "unfinished", "gateways": gateways})
+            expired = set(self.expired_owners()) - {""}
+            found = {"gateways": sorted(expired - self._done), "unread": sorted(expired - self._said_gone)}
+            self.write(message["from"], {"kind": "unfinished", **found})
         elif message["kind"] == "unfinished":
             self._others.update(message["gateways"])
+            self._unread.update(message["unread"])

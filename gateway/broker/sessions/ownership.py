@@ -160,8 +160,10 @@ class Ownership:
 
     def _join(self) -> _Loading:
         """Begin beside others."""
+        self.unfinished.ask()
         yield from self._heard_by_all()
         self._loading = None
+        self.unfinished.assume()
         self.joining.finish()
         self.changed()
 
@@ -277,7 +279,7 @@ class Ownership:
             self.interests.expect_nothing_of(gateway)
             self._answer_no_more([gateway])
         elif kind == "gone":
-            self.interests.forget(gateway)
+            self.unfinished.gone_elsewhere(gateway)
             self.moves.forget(gateway, heir)
         else:
             self.unfinished.elsewhere(gateway)
@@ -538,7 +540,7 @@ class Ownership:
         """Publications that others have put for these gateways are for the sessions that were theirs. First all others
         hear that nothing is to be put for them any more, and this gateway has read all that they have written to it."""
         for owner in gone:
-            self.interests.say_gone(owner)
+            self.unfinished.gone_here(owner)
         yield from self._heard_by_all()
         while self._receiving:  # what these gave last: who gets what they have left is known when it is here
             yield lambda: None
