@@ -13,7 +13,7 @@ HERE, THERE, OTHER = "0a" * 12, "0b" * 12, "0c" * 12
 
 
 def published(origin: str, number: int, *to: str) -> Forwarded:
-    return Forwarded(Publication(b"t", b"x", 1, False), origin, number, list(to), direct=True)  # noqa: FBT003
+    return Forwarded(Publication(b"t", b"x", 1, False), origin, number, list(to), direct=True)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def published(origin: str, number: int, *to: str) -> Forwarded:
         (published(HERE, 1, THERE), True),
     ],
 )
-def test_what_a_session_gets_from_where_it_was(forwarded: Forwarded, expected: bool) -> None:  # noqa: FBT001
+def test_what_a_session_gets_from_where_it_was(forwarded: Forwarded, expected: bool) -> None:
     assert Place(THERE, 9, {OTHER: 5}).has(forwarded) is expected
 
 
