@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from gateway.broker.context import Context
 from gateway.broker.gateways.forwarded import Forwarded
-from gateway.broker.gateways.places import MOST_STAYS, NEVER, Came, Has, Place, Stay, record_of
+from gateway.broker.gateways.places import MOST_STAYS, NEVER, Came, Has, Place, Stay, came_of, record_of
 from gateway.broker.gateways.to_others import ToOthers
 from gateway.broker.publish.route import Route
 from gateway.broker.publish.router import Router, name_of
@@ -197,13 +197,14 @@ class Moves:
 
     # -- a session comes --
 
-    def given(self, session: Session) -> dict[str, Any]:
+    def given(self, session: Session, to: str) -> dict[str, Any]:
         """What the record of a session that is given to another gateway says, until it is read there."""
         came = self._of(session.client_id, session.epoch)
         lefts = [] if came is None else came.lefts
         stays = self.stays_of(session)
         after = 0 if came is None else came.own
         own = {
+            "at": to,
             "from": self.instance,
             "former": self.instance,
             "given_after": after,
@@ -224,7 +225,7 @@ class Moves:
         before = record.get("came") or {}
         came.former, came.given_after, came.given_at = gateway, before.get("given_after", NEVER), given_at
         came.lefts = [Place(*one) for one in before.get("lefts", ())]
-        session.came = record_of(came)
+        session.came = record_of(came, self.instance)
         self.arrived()
         return self._number
 
@@ -233,7 +234,7 @@ class Moves:
         there is not known before they have said so, or, if they are no more either, before what lies there is handed
         over, too. `record`: what was stored of it there."""
         client, stays = session.client_id, list[Stay]()
-        before = record.get("came") or {}
+        before = came_of(record, owner)
         moved, departure = self._moved.get(client), self._departures.get(client)
         if moved is not None and moved.to == owner:  # it comes back
             stays = [Stay(self.instance, self._last())]
@@ -250,7 +251,7 @@ class Moves:
         came.former, came.given_at = before.get("former", ""), before.get("given_at", 0)
         came.given_after = before.get("given_after", NEVER)
         came.sent_on = before.get("sent_on", {})
-        session.came = record_of(came)
+        session.came = record_of(came, self.instance)
 
     def follows(self, client: str, sender: str, last: dict[str, int] | None) -> None:
         """Another gateway had sent on what was for a session to one that is no more; it has done so up to `last`, or
@@ -325,7 +326,7 @@ class Moves:
         """What has changed is in the session's record: whoever takes over from this gateway has to know it."""
         session = self.context.sessions.get(client)
         if session is not None and session.came is not None:
-            session.came = record_of(came)
+            session.came = record_of(came, self.instance)
             if session.durable:
                 record = session.to_record(self.context.now) | self.context.owner_of(session)
                 if session.ends_at:

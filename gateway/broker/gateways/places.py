@@ -111,10 +111,11 @@ class Came:
         """The last publication of each gateway that the former one has sent on."""
 
 
-def record_of(came: Came) -> dict[str, Any]:
-    """What the record of a session says of its ways, for whoever takes over from this gateway."""
+def record_of(came: Came, gateway: str) -> dict[str, Any]:
+    """What the record of a session says of its ways, for whoever takes over from this gateway, where it is."""
     pending = came.stays[0].gateway if came.stays and came.stays[0].last is None else ""
     return {
+        "at": gateway,
         "from": pending,
         "former": came.former,
         "given_after": came.given_after,
@@ -124,6 +125,14 @@ def record_of(came: Came) -> dict[str, Any]:
         "stays": [stay for stay in came.stays if stay.last is not None],
         "lefts": came.lefts,
     }
+
+
+def came_of(record: dict[str, Any], owner: str) -> dict[str, Any]:
+    """What a record says of the ways of a session that was this gateway's. Nothing, if an earlier release has written
+    it since: that keeps what it does not know."""
+    came: dict[str, Any] = record.get("came") or {}
+    is_read = came.get("arrived", True) or "after" not in record
+    return came if came.get("at") == owner and is_read else {}
 
 
 def stays_from(message: dict[str, Any]) -> list[Stay]:

@@ -365,7 +365,7 @@ class Ownership:
         if context.sessions.get(session.client_id) is not session:
             return False
         owner = {"owner": to, "epoch": session.epoch + 1}
-        record = session.to_record(context.now) | owner | {"came": self.moves.given(session)}
+        record = session.to_record(context.now) | owner | {"came": self.moves.given(session, to)}
         if session.ends_at:
             record["since"] = session.ends_at - session.expiry
         context.batch.replace(SESSIONS, session.key, encode_json(record))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.broker.gateways.forwarded import Forwarded
-from gateway.broker.gateways.places import Came, Place, Stay, record_of, stays_from
+from gateway.broker.gateways.places import Came, Place, Stay, came_of, record_of, stays_from
 from gateway.session.publication import Publication
 from gateway.session.record import decode_json, encode_json
 
@@ -53,11 +53,20 @@ def test_a_record_says_it_all() -> None:
     came = Came(3, 2, 7, {OTHER: 5}, [Stay(THERE, None), Stay(OTHER, {HERE: 4})], 0.0)
     came.former, came.given_after, came.given_at, came.sent_on = THERE, 1, 2, {OTHER: 6}
     came.lefts = [Place(OTHER, 1, {})]
-    record = decode_json(encode_json(record_of(came)))
+    record = decode_json(encode_json(record_of(came, HERE)))
     assert record["from"] == record["former"] == THERE
     assert (record["given_after"], record["given_at"], record["read"]) == (1, 2, {OTHER: 5})
     assert record["sent_on"] == {OTHER: 6}
     assert stays_from(record) == [Stay(OTHER, {HERE: 4})]
     assert [Place(*one) for one in record["lefts"]] == came.lefts
     came.stays[0] = Stay(THERE, {})
-    assert record_of(came)["from"] == "", "nothing more comes from there"
+    assert record_of(came, HERE)["from"] == "", "nothing more comes from there"
+
+
+def test_what_an_earlier_release_has_kept_without_knowing_it_says_nothing() -> None:
+    given = {"at": HERE, "from": THERE, "arrived": False}
+    assert came_of({"came": given}, HERE) == given
+    assert came_of({"came": given, "after": 5}, HERE) == {}, "it was read there"
+    assert came_of({"came": given | {"arrived": True}, "after": 5}, HERE) == given | {"arrived": True}
+    assert came_of({"came": given | {"arrived": True}, "after": 5}, OTHER) == {}, "it was taken over there"
+    assert came_of({}, HERE) == {}
