@@ -18,7 +18,8 @@ _INSTANCE_BYTES = 12
 LONG_MESSAGES = 2
 READS = LONG_MESSAGES
 """What this release reads of what other gateways put, as its entry on `GATEWAYS` says. 0: a release before that says
-nothing. 1: messages for one device, and how often a publication was sent on. 2: messages longer than 64 KiB."""
+nothing. 1: messages for one device, and how often a publication was sent on. 2: messages longer than 64 KiB,
+and publications for sessions that nobody has read yet."""
 
 Message = dict[str, Any]
 """What one gateway tells another: `kind`, `from`, and what the kind needs."""

@@ -49,6 +49,9 @@ class Forwarded(NamedTuple):
     """The rule that addresses it."""
     request: str = ""
     """The record of the request that it answers, in hexadecimal."""
+    unread: bool = False
+    """For the sessions of a gateway that is no more, which nobody had read yet, whatever they subscribe to; it is not
+    one of `to`."""
     redirects: int = 0
     """How often it was sent after a session that moves. Of one for a shared subscription: not 0 if gateways with
     members have passed it on, and how often it has gone back to them."""
@@ -71,7 +74,7 @@ def decode_forwarded(data: bytes) -> Forwarded:
     return Forwarded(publication, **{_FULL[name]: value for name, value in about.items()})
 
 
-_FULL = dict(zip("ontdgcehlfarqm", Forwarded._fields[1:], strict=True))
+_FULL = dict(zip("ontdgcehlfarqum", Forwarded._fields[1:], strict=True))
 
 
 def around_number(origin: str, to: list[str], digits: int) -> tuple[bytes, bytes]:

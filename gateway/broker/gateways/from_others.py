@@ -371,6 +371,11 @@ class FromOthers:
                 self.moves.to_others.put(sorted(peers), forwarded._replace(held=False))
             return
         receivers: tuple[Receiver, ...] = ()
+        if forwarded.unread:
+            self._give(
+                route, forwarded, [one for one in route.receivers if self._is_unread(one.session, owner, forwarded)]
+            )
+            return
         if forwarded.direct:
             mine = forwarded._replace(left=owner)
             receivers = tuple(
@@ -382,6 +387,12 @@ class FromOthers:
                 self.moves.to_others.put(sorted(peers), mine._replace(groups=[]))
         groups = self._served(route, forwarded)
         self.fan_out.deliver_to(route, receivers, groups, forwarded.publication)
+
+    def _is_unread(self, session: Session, owner: str, forwarded: Forwarded) -> bool:
+        """Whether a session that nobody had read yet lacks it."""
+        if not self.moves.was_at(session, owner) or self.moves.has_later(session, owner, forwarded):
+            return False
+        return self._lacks(session, owner, forwarded)
 
     def _lacks(self, session: Session, owner: str, forwarded: Forwarded) -> bool:
         """Whether a session of that gateway has got it neither here nor from one where it was before; if that is not

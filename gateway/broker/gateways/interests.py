@@ -121,11 +121,6 @@ class Interests:
             about = {"consumed": key.hex()} if key else {}
             self.write(peer, {"kind": "heard?", "number": self._number} | about)
 
-    def assume_all(self, gateway: str) -> None:
-        """What the clients of a gateway that is no more subscribe to has never been heard here: all is put for it until
-        its sessions are read."""
-        self.router.subscribe_elsewhere(gateway, "#", _ANY)
-
     def say_gone(self, owner: str) -> None:
         """This gateway has taken over from another: nothing is to be put for that any more."""
         self.forget(owner)

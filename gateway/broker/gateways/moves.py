@@ -115,6 +115,8 @@ class Moves:
         return None if departure is None else (departure.to, departure.epoch)
 
     def _is_sent_on(self, topic: str) -> bool:
+        if self.to_others.unread:
+            return True
         if not len(self._departed):
             return False
         matched = self._departed.match(topic)
@@ -462,6 +464,16 @@ class Moves:
         """Whether a session was that gateway's, which is no more."""
         came = self._of(session.client_id, session.epoch)
         return came is not None and any(left.gateway == gateway and left.arrived for left in came.lefts)
+
+    def has_later(self, session: Session, gateway: str, forwarded: Forwarded) -> bool:
+        """Whether a session that was at that gateway, which is no more, gets a publication from one where it was later,
+        or here."""
+        came = self._of(session.client_id, session.epoch)
+        if came is None:
+            return False
+        here = next((at for at, left in enumerate(came.lefts) if left.gateway == gateway), 0)
+        is_here = self.instance in forwarded.to and forwarded.number > came.read.get(forwarded.origin, 0)
+        return is_here or any(left.has(forwarded) for left in came.lefts[:here])
 
     def has_earlier(self, session: Session, gateway: str, forwarded: Forwarded) -> bool:
         """Whether a session that was at that gateway, which is no more, gets a publication from one where it was

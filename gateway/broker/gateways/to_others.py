@@ -53,6 +53,9 @@ class ToOthers:
         self.give_departed: Callable[[str, Publication, Collection[str], int], bool] = lambda *_: False
         """Gives a publication to such a member; False: there is none. The last arguments: gateways where nobody is, and
         how often it was redirected."""
+        self.unread: set[str] = set()
+        """Gateways that are no more whose sessions nobody has read yet, and of which it was never heard here what their
+        clients subscribe to."""
         self._turn = 0
         self._digits = 0
         self._around: dict[tuple[str, ...], tuple[bytes, bytes]] = {}
@@ -86,6 +89,8 @@ class ToOthers:
                 self.put([peer], forwarded._replace(direct=direct, groups=groups))
         if same:
             self.put(same, forwarded)
+        for gateway in self.unread:
+            self.put([gateway], forwarded._replace(unread=True))
         return given
 
     def send_all(self, sent: list[Sent]) -> None:

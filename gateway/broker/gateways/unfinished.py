@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 
 from gateway.broker.gateways.interests import Interests
 from gateway.broker.gateways.moves import Moves
-from gateway.ports.ownership import Message
+from gateway.ports.ownership import LONG_MESSAGES, Message
 
 
 class Unfinished:
@@ -28,6 +28,7 @@ class Unfinished:
         """`expired_owners`: gateways from which this one takes over."""
         self.moves = moves
         self.interests = interests
+        self.to_others = moves.to_others
         self.expired_owners = expired_owners
         self.write = write
         self._others: set[str] = set()
@@ -45,19 +46,27 @@ class Unfinished:
 
     def assume(self) -> None:
         """This gateway begins, and the others have answered."""
-        for gateway in {*self._unread, *self.expired_owners()}:
-            if gateway:
-                self.interests.assume_all(gateway)
+        peers = self.interests.peers()
+        if all(self.to_others.reads(peer) >= LONG_MESSAGES for peer in peers):
+            self._put_for({*self._unread, *self.expired_owners()} - {""})
         self._unread.clear()
+
+    def _put_for(self, gateways: set[str]) -> None:
+        """From now on everything is put for these, too."""
+        if gateways != self.to_others.unread:
+            self.to_others.unread = gateways
+            self.interests.router.touch()
 
     def gone_here(self, gateway: str) -> None:
         """The sessions of a gateway from which this one takes over are read: all others are told that it is gone."""
         self._said_gone.add(gateway)
+        self._put_for(self.to_others.unread - {gateway})
         self.interests.say_gone(gateway)
 
     def gone_elsewhere(self, gateway: str) -> None:
         """Another gateway has said so: nothing is to be put for that any more."""
         self._unread.discard(gateway)
+        self._put_for(self.to_others.unread - {gateway})
         self.interests.forget(gateway)
 
     def here(self, gateway: str) -> None:
