@@ -40,6 +40,8 @@ SETTINGS = "mappings: [none.yaml]\nmqtt: {connect_timeout: 100s, max_queued: 100
 BROKEN = (OSError, AssertionError)
 """What a device notices of a fault."""
 FAULTS = ["kill", "cut", "stand still", "queue manager", "cut off"]
+AT_ONCE = ["all", "two", "all and the queue manager", "two"]
+"""Gateways that end at the same moment, while devices that were cut off are coming back."""
 
 
 class Device(threading.Thread):
@@ -206,8 +208,25 @@ def fault(broker: GatewaysBehindBalancer, kind: str, gateway: RunningGateway) ->
     elif kind == "queue manager":
         broker.queue_manager.kill()
         broker.queue_manager.start()
+    elif kind in AT_ONCE:
+        end_at_once(broker, kind, gateway)
     else:
         broker.balancer.cut()
+
+
+def end_at_once(broker: GatewaysBehindBalancer, kind: str, spared: RunningGateway) -> None:
+    """All gateways, or all but one, a moment after every device has lost its connection."""
+    broker.balancer.cut()
+    time.sleep(random.choice([0.05, 0.15, 0.3, 0.5, 0.8]))
+    ending = [one for one in broker.gateways if one is not spared or kind != "two"]
+    for one in ending:
+        assert one.process is not None
+        one.process.send_signal(signal.SIGKILL)
+    if kind == "all and the queue manager":
+        broker.queue_manager.kill()
+        broker.queue_manager.start()
+    for one in ending:
+        one.kill()
 
 
 class Counted:
@@ -267,11 +286,14 @@ class Counted:
 
 
 @pytest.mark.skipif(not os.environ.get("MQGATE_LONG"), reason="the long form: tests/run --long")
-def test_what_is_acknowledged_arrives_everywhere_and_once_at_qos_2(broker: GatewaysBehindBalancer) -> None:
+@pytest.mark.parametrize("faults", [FAULTS, AT_ONCE], ids=["one-by-one", "at-once"])
+def test_what_is_acknowledged_arrives_everywhere_and_once_at_qos_2(
+    broker: GatewaysBehindBalancer, faults: list[str]
+) -> None:
     counted = Counted(broker)
     dice = random.Random(os.environ.get("MQGATE_SEED", "24"))
     for number in range(ROUNDS):
-        fault(broker, FAULTS[number % len(FAULTS)], dice.choice(broker.gateways))
+        fault(broker, faults[number % len(faults)], dice.choice(broker.gateways))
         supervise(broker)
         counted.go_on()
     counted.end()
