@@ -349,7 +349,7 @@ class FromOthers:
             return
         if forwarded.left and not forwarded.held:
             route = self._route(forwarded.publication)
-            theirs = [one for one in route.receivers if self.moves.was_at(one.session, owner)]
+            theirs = [one for one in route.receivers if self.moves.was_given(one.session, owner)]
             self._give(route, forwarded, [one for one in theirs if self.moves.had_left(one.session, forwarded)])
             return
         if forwarded.device:

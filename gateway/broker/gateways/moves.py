@@ -465,6 +465,11 @@ class Moves:
         came = self._of(session.client_id, session.epoch)
         return came is not None and any(left.gateway == gateway and left.arrived for left in came.lefts)
 
+    def was_given(self, session: Session, gateway: str) -> bool:
+        """The same, though it may not have been read there."""
+        came = self._of(session.client_id, session.epoch)
+        return came is not None and any(left.gateway == gateway for left in came.lefts)
+
     def has_later(self, session: Session, gateway: str, forwarded: Forwarded) -> bool:
         """Whether a session that was at that gateway, which is no more, gets a publication from one where it was later,
         or here."""

@@ -148,7 +148,7 @@ class Ownership:
             for owner in gone:
                 left, last = self.from_others.left(owner), None
                 while found := left(last):
-                    last = self._inherited(owner, found)
+                    last = self._inherited(owner, gone, found)
                 self.unfinished.here(owner)
             self.unfinished.settle()
             if expired:
@@ -550,7 +550,7 @@ class Ownership:
         for owner in gone:
             left, last = self.from_others.left(owner), None
             while found := (yield partial(left, last)):
-                last = self._inherited(owner, found)
+                last = self._inherited(owner, gone, found)
             self.interests.say("handed over", owner)
             self.unfinished.here(owner)
         self.unfinished.settle()
@@ -574,8 +574,9 @@ class Ownership:
         for client, move in self.moves.all_follow(owner):
             self.interests.ask_all(partial(self.moves.known, client, move))
 
-    def _inherited(self, owner: str, found: list[Stored]) -> Stored:
-        peers = self.owners.peers() - {owner, *self.owners.expired_owners()}
+    def _inherited(self, owner: str, gone: Collection[str], found: list[Stored]) -> Stored:
+        """`gone`: whose sessions have been read. Those of others that are no more, too, may have come from there."""
+        peers = self.owners.peers().union(self.owners.expired_owners()).difference({"", *gone})
         self.from_others.inherited(owner, found, peers)
         return found[-1]
 
