@@ -364,6 +364,21 @@ class Connection:
             head = moves.heads[index] if moves.heads is not None else staged
             self.put_run(_moved(moves, staged, head, data), asynchronous)
 
+    def look(self, handle: int, key: bytes, options: Callable[[], bytes], queue: str) -> tuple[bytes, bytes] | None:
+        """The message that a browse with these options sees, whatever its length; (data, descriptor)."""
+        length = FIRST_LENGTH
+        while True:
+            answer = self.session.mqget(self.session.handle, handle, match_md(NO_ID, key), options(), length)
+            reason = int(answer[-1])
+            if reason == mq.MQRC_TRUNCATED_MSG_FAILED:  # the cursor has not moved: the same again with its length
+                length = int(answer[-3])
+                continue
+            if reason == mq.MQRC_NO_MSG_AVAILABLE:
+                return None
+            if answer[-2] == mq.MQCC_FAILED:
+                raise MQError(reason, f"looking at {queue}")
+            return answer[0], answer[1]
+
     def get(self, handle: int, msg_id: bytes, queue: str) -> tuple[bytes, bytes] | None:
         """The message with this MsgId, whatever its length, under syncpoint; (data, descriptor)."""
         length = FIRST_LENGTH

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.backends.ibm.connection import FIRST_LENGTH, Connection
+from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.leases import decode_message
 from gateway.backends.ibm.structures import NO_ID, get_options, match_md, msg_id_of
 from gateway.errors import MQError
@@ -45,8 +45,11 @@ class Mailbox:
         """Deal with what is there, in order; wait so long for the first. MQError: what was read may be read again."""
         options = get_options(_BROWSE | mq.MQGMO_WAIT | mq.MQGMO_BROWSE_FIRST, mq.MQMO_MATCH_CORREL_ID, milliseconds)
         read: list[bytes] = []
-        while len(read) < _AT_ONCE and (found := self._look(connection, options)) is not None:
-            data, msg_id = found
+        while (
+            len(read) < _AT_ONCE
+            and (found := connection.look(connection.browse(GATEWAYS), self._key, options, GATEWAYS)) is not None
+        ):
+            data, msg_id = found[0], msg_id_of(found[1])
             if msg_id not in self._dealt_with and (message := decode_message(data)) is not None:
                 self._deal_with(connection, message)
             self._dealt_with[msg_id] = None
@@ -59,21 +62,6 @@ class Mailbox:
                 del self._dealt_with[msg_id]
         while len(self._dealt_with) > _REMEMBERED:
             del self._dealt_with[next(iter(self._dealt_with))]
-
-    def _look(self, connection: Connection, options: Callable[[], bytes]) -> tuple[bytes, bytes] | None:
-        """The next one: (data, MsgId)."""
-        session, handle, length = connection.session, connection.browse(GATEWAYS), FIRST_LENGTH
-        while True:
-            answer = session.mqget(session.handle, handle, match_md(NO_ID, self._key), options(), length)
-            reason = int(answer[-1])
-            if reason == mq.MQRC_TRUNCATED_MSG_FAILED:  # the cursor has not moved: the same again with its length
-                length = int(answer[-3])
-                continue
-            if reason == mq.MQRC_NO_MSG_AVAILABLE:
-                return None
-            if answer[-2] == mq.MQCC_FAILED:
-                raise MQError(reason, f"reading from {GATEWAYS}")
-            return answer[0], msg_id_of(answer[1])
 
 
 def empty(connection: Connection, instance: str) -> None:

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TypeVar
 
 from gateway.backends.ibm.bounded_calls import ANSWER_SECONDS, BoundedCalls
-from gateway.backends.ibm.connection import FIRST_LENGTH, STALE_HANDLES, Connection
+from gateway.backends.ibm.connection import STALE_HANDLES, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import MessageIds, follows, follows_in_process, is_ours
 from gateway.backends.ibm.structures import NO_ID, get_options, key_of, match_md, msg_id_of
@@ -149,19 +149,9 @@ class Reader:
             yield stored
 
     def _look(self, connection: Connection, handle: int, queue: str, key: bytes, *, first: bool) -> Stored | None:
-        session, length, match = connection.session, FIRST_LENGTH, _KEYED if key else _ANY
-        options = (self._first if first else self._next)[match]
-        while True:
-            answer = session.mqget(session.handle, handle, match_md(NO_ID, key), options(), length)
-            reason = int(answer[-1])
-            if reason == mq.MQRC_TRUNCATED_MSG_FAILED:  # the cursor has not moved: the same again with its length
-                length = int(answer[-3])
-                continue
-            if reason == mq.MQRC_NO_MSG_AVAILABLE:
-                return None
-            if answer[-2] == mq.MQCC_FAILED:
-                raise MQError(reason, f"looking at {queue}")
-            return Stored(msg_id_of(answer[1]), answer[1], answer[0])
+        options = (self._first if first else self._next)[_KEYED if key else _ANY]
+        found = connection.look(handle, key, options, queue)
+        return None if found is None else Stored(msg_id_of(found[1]), found[1], found[0])
 
 
 class BoundedReader(Reader):

@@ -44,8 +44,9 @@ class Unfinished:
         """Ask the others from whom they take over; they answer before they say that they have heard."""
         self.interests.say("unfinished?", "")
 
-    def assume(self) -> None:
-        """This gateway begins, and the others have answered."""
+    def put_for_unread(self) -> None:
+        """This gateway begins, and the others have answered: what is published here is put for the sessions, too, that
+        nobody has read yet."""
         peers = self.interests.peers()
         if all(self.to_others.reads(peer) >= LONG_MESSAGES for peer in peers):
             self._put_for({*self._unread, *self.expired_owners()} - {""})

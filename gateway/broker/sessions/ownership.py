@@ -163,7 +163,7 @@ class Ownership:
         self.unfinished.ask()
         yield from self._heard_by_all()
         self._loading = None
-        self.unfinished.assume()
+        self.unfinished.put_for_unread()
         self.joining.finish()
         self.changed()
 
