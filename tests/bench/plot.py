@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from html import escape
 
-WIDTH, LABEL, ROW, TOP, GAP, KEY = 820, 250, 13, 46, 9, 115
-COLOURS = ("#2a78d6", "#c25a1a", "#2f8f5b", "#8a4fbf", "#888888", "#b8860b")
+WIDTH, LABEL, ROW, TOP, GAP, KEY = 820, 250, 13, 46, 9, 85
+COLOURS = ("#2a78d6", "#c25a1a", "#2f8f5b", "#8a4fbf", "#888888", "#b8860b", "#c2185b", "#37474f")
 MARKS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 25, 50, 100)
 
 
