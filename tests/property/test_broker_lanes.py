@@ -318,6 +318,7 @@ STEP = st.tuples(
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(STEP, min_size=1, max_size=4))
 @example([([(1, "l/1", 1), (1, "d/1/a", 1), (1, "l/1", 1)], "commit", {"D1"}, 2053)])
+@example([([(0, "d/1/a", 1), (0, "d/1/t", 1), (0, "l/1", 1), (1, "l/1", 1)], "refuse", {"D1"}, 2085)])
 def test_a_queue_for_each_device_is_as_if_each_had_its_own_columns(form, steps):
     sides, ids = [Side(form), Side("plain")], itertools.count(1)
     for sent, then, refusing, reason in steps:

@@ -54,9 +54,9 @@ class Side:
 
 
 def without_ids(state):
-    """MsgIds tell in which order messages were put, over all queues."""
+    """MsgIds tell in which order messages were put, over all queues; CorrelIds of reports repeat them."""
     queues, counts = state
-    return {name: [(one[:48] + one[72:], data) for one, data in rows] for name, rows in queues.items()}, counts
+    return {name: [(one[:48] + one[96:], data) for one, data in rows] for name, rows in queues.items()}, counts
 
 
 def compare(units, path: Path | None) -> None:

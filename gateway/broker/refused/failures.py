@@ -7,6 +7,7 @@ retried as it is, with growing pauses: the acknowledgements stay withheld meanwh
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -167,11 +168,15 @@ class Failures:
     def settle(self, batch: Batch, destination: Destination, failure: Failure, tries: int) -> bool:
         """Do what its rules say with the messages of a destination that refused; returns whether some of them wait."""
         waits, may_pass = False, action_for(failure.reason) is Action.RETRY
+        given_up: dict[tuple[str, str], set[Policy]] = {}
         for policy in dict.fromkeys(policy for policy, rows in destination.rows_by_policy() if rows):
             retried = may_pass and tries < policy.retry_times
-            held = policy.then == "hold" and not (failure.reason in TOO_LONG and policy.too_long == "segment")
-            if retried or held or not self.give_up(batch, destination, policy, failure):
+            if retried or (policy.then == "hold" and not _is_cut(policy, failure)):
                 waits = True
+            else:
+                given_up.setdefault((policy.then, policy.too_long), set()).add(policy)
+        for policies in given_up.values():
+            waits = not self.give_up(batch, destination, policies, failure) or waits
             if not destination.rows:
                 break
         return waits and destination.rows > 0
@@ -216,10 +221,12 @@ class Failures:
         self.parking.refused(parked, wait)
         context.abandon()
 
-    def give_up(self, batch: Batch, destination: Destination, policy: Policy, failure: Failure) -> bool:
-        """Do what a rule says of its messages when their retries are used up; False: they have to wait."""
-        rows = {row for row in range(destination.rows) if destination.policy(row) == policy}
-        if failure.reason in TOO_LONG and policy.too_long == "segment" and self.segment(batch, destination, rows):
+    def give_up(self, batch: Batch, destination: Destination, policies: Collection[Policy], failure: Failure) -> bool:
+        """Do what rules say of their messages when their retries are used up; False: they have to wait. Rules that say
+        the same are dealt with together: what one client has published stays in its order on the dead-letter queue."""
+        policy = next(iter(policies))
+        rows = {row for row in range(destination.rows) if destination.policy(row) in policies}
+        if _is_cut(policy, failure) and self.segment(batch, destination, rows):
             return True
         if policy.then == "hold":  # it cannot be cut
             return False
@@ -373,6 +380,11 @@ class Failures:
         longest = self.context.queue_manager.max_length(puts.queue)
         long = {row for row in rows if len(puts.heads[row]) - MQMD_LENGTH + len(puts.bodies[row]) > longest}
         return long or rows
+
+
+def _is_cut(policy: Policy, failure: Failure) -> bool:
+    """Whether what its queue does not take is put in segments."""
+    return failure.reason in TOO_LONG and policy.too_long == "segment"
 
 
 def _origin(head: bytes, body: bytes) -> tuple[str, str | None]:
