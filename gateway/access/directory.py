@@ -74,13 +74,12 @@ class Directory:
 
     def __init__(self, settings: Ldap, ca: str | None, secret: str | None, told: Callable[[str, str], None]) -> None:
         try:
-            import ldap3
+            tls = _verifying(ca)
         except ImportError as error:
             what = f"a directory cannot be asked: {error}"
             fix = f"{how_to_install('ldap')}, or remove the key"
             raise ConfigurationError([Finding("security.ldap", 1, 1, what, fix)]) from error
         self._settings, self._secret, self._told = settings, secret, told
-        tls = ldap3.Tls(validate=ssl.CERT_REQUIRED, ca_certs_file=ca, version=ssl.PROTOCOL_TLS_CLIENT)
         self._servers = [_server(url, settings, tls) for url in settings.servers]
         self._away: dict[int, float] = {}
         self._idle: dict[bool, deque[tuple[ldap3.Connection, float]]] = {True: deque(), False: deque()}
@@ -256,6 +255,25 @@ class Directory:
         for idle in self._idle.values():
             while idle:
                 _end(idle.pop()[0])
+
+
+def _verifying(ca: str | None) -> ldap3.Tls:
+    """TLS in which the handshake looks at the server's name too. The library does so by itself, behind it, and from
+    Python 3.12 on takes no address for a name."""
+    import ldap3
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if ca is None:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(ca)
+
+    class Verifying(ldap3.Tls):  # type: ignore[misc]
+        def wrap_socket(self, connection: Any, do_handshake: bool = False) -> None:
+            host, plain = connection.server.host, connection.socket
+            connection.socket = context.wrap_socket(plain, server_hostname=host, do_handshake_on_connect=do_handshake)
+
+    return Verifying(validate=ssl.CERT_REQUIRED, ca_certs_file=ca, version=ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _server(url: str, settings: Ldap, tls: ldap3.Tls) -> ldap3.Server:

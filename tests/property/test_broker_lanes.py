@@ -173,12 +173,14 @@ def what_is_kept(one):
 
 
 def by_client(rows):
-    """Rows in the order of each client, by priority and persistence: others have none among them."""
+    """Rows in the order of each client, by priority and persistence, and dead letters by the queue that refused them:
+    others have none among them."""
     found = {}
     for head, *more in rows:
         whole = head + more[0] if isinstance(more[0], bytes) else head
         name = re.search(rb"(?:>|\x02\x00)(c\d)", whole)  # in a folder, in a record
-        found.setdefault((name and name[1], head[40:48]), []).append((head, *more))
+        refused = whole[376:424] if whole[364:368] == b"DLH " else b""
+        found.setdefault((name and name[1], head[40:48], refused), []).append((head, *more))
     return found
 
 
@@ -318,6 +320,7 @@ STEP = st.tuples(
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(STEP, min_size=1, max_size=4))
 @example([([(1, "l/1", 1), (1, "d/1/a", 1), (1, "l/1", 1)], "commit", {"D1"}, 2053)])
+@example([([(0, "d/1/a", 0), (0, "d/2/a", 1), (0, "d/1/a", 1), (1, "d/1/a", 1)], "refuse", {"D1", "D2"}, 2085)])
 @example([([(0, "d/1/a", 1), (0, "d/1/t", 1), (0, "l/1", 1), (1, "l/1", 1)], "refuse", {"D1"}, 2085)])
 def test_a_queue_for_each_device_is_as_if_each_had_its_own_columns(form, steps):
     sides, ids = [Side(form), Side("plain")], itertools.count(1)

@@ -97,6 +97,8 @@ def model(entries, subject, topic):
     for entry in entries:
         if entry.anonymous is not None and entry.anonymous != (not subject.username):
             continue
+        if entry.user == "*" and not subject.username:
+            continue
         if entry.user == "u*" and not subject.username.startswith("u"):
             continue
         if entry.user == "u1" and subject.username != "u1":
