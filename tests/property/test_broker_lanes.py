@@ -18,7 +18,7 @@ from gateway.broker.gateways.to_others import ToOthers
 from gateway.broker.publish import fast
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
-from gateway.ports.state_queues import FORWARD, OUT
+from gateway.ports.state_queues import FORWARD, OUT, RETAINED
 from gateway.routing.filters import Interest
 
 MAPPING = """
@@ -190,6 +190,11 @@ def released_by(destination, row):
     return mark and mark.released and mark.released[1]
 
 
+def in_order(name, rows):
+    """Rows of a queue; what is retained is one for each topic, in no order that anybody could see."""
+    return sorted(rows.values(), key=lambda row: row[1]) if name == RETAINED else rows.values()
+
+
 NUMBER = re.compile(rb'"n":(\d+)')
 
 
@@ -261,7 +266,7 @@ class Side:
             "pending": [(one.inbound_pending, one.published, one.session.received) for one in connections],
             "put to": self.bench.queues.put_to,
             "rows": {
-                name: by_client((without_number(name, row[2] + row[3]), row[0], row[1]) for row in rows.values())
+                name: by_client((without_number(name, row[2] + row[3]), row[0], row[1]) for row in in_order(name, rows))
                 for name, rows in self.bench.queues.rows.items()
                 if name != OUT  # the subscriber's packet identifiers are in the order of all
             },

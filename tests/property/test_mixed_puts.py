@@ -54,9 +54,15 @@ class Side:
 
 
 def without_ids(state):
-    """MsgIds tell in which order messages were put, over all queues; CorrelIds of reports repeat them."""
+    """MsgIds tell in which order messages were put, over all queues; CorrelIds of reports repeat them, and so does the
+    descriptor behind a transmission header."""
     queues, counts = state
-    return {name: [(one[:48] + one[96:], data) for one, data in rows] for name, rows in queues.items()}, counts
+    kept = {name: [(one[:48] + one[96:], without_id(data)) for one, data in rows] for name, rows in queues.items()}
+    return kept, counts
+
+
+def without_id(data):
+    return data[:152] + data[176:] if data[:4] == b"XQH " else data
 
 
 def compare(units, path: Path | None) -> None:
