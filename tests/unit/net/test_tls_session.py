@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import ssl
 import threading
@@ -287,6 +288,28 @@ def test_a_session_is_in_one_thread_at_a_time(files: Files) -> None:
         form[1]([(sessions[0], "text")])
     with pytest.raises(TypeError):
         form[1]([sessions[0]])
+
+
+@pytest.mark.skipif(not COMPILED, reason="no compiler where the gateway was installed")
+def test_errors_that_others_have_left_behind_end_no_connection(files: Files) -> None:
+    form = tls_session.new_context, tls_session.handshakes
+    client = Client(files)
+    session, _ = shaken(form, context_of(form, files), client)
+    library = next(name for name in Path("/proc/self/maps").read_text().split() if "libcrypto" in name)
+    crypto = ctypes.CDLL(library)
+
+    def leave_an_error() -> None:
+        crypto.ERR_new()
+        crypto.ERR_set_error(20, 1, None)
+        assert crypto.ERR_peek_error()
+
+    records = client.send(b"abc")
+    leave_an_error()
+    assert session.whole(records[:5]) == b""  # OpenSSL has to ask for more
+    leave_an_error()
+    assert session.whole(records[5:]) == b"abc"
+    leave_an_error()
+    assert client.read(session.encrypt(b"defg")) == b"defg"
 
 
 @pytest.mark.parametrize("form", TWINS)
