@@ -138,21 +138,21 @@ class Translator:
 
     def add(self, submission: Submission, frame: StoreUnit) -> int:
         """Add a unit to the frame, or note in the submission why it cannot be; the bytes it adds."""
-        unit, own = submission.unit, StoreUnit()
+        unit = submission.unit
         size = self._add_out_of_syncpoint(submission, frame)
-        depths = self._depths.copy()
+        depths, mark = self._depths.copy(), frame.mark()
         for index, puts in enumerate(unit.puts):
             if not puts.syncpoint:
                 continue
             try:
-                size += self._put(puts, own, submission)
+                size += self._put(puts, frame, submission)
             except (MQError, HeaderError) as error:
                 submission.failures.append(_failure(index, error))
         try:
             for moves in unit.moves:
-                self._move(moves, own)
+                self._move(moves, frame)
             for takes in unit.takes:
-                self._take(takes, own)
+                self._take(takes, frame)
             replaces, more = records_of(unit.replaces) if unit.replaces else ({}, 0)
             for name in replaces:
                 self.target(name, "")
@@ -160,11 +160,11 @@ class Translator:
             submission.failures.append(Failure(-1, error.reason, str(error)))
         if submission.failures:
             self._depths = depths
+            frame.take_back(mark)
             submission.puts.clear()
             return size
         for name, records in replaces.items():
             self._states.setdefault(name, records).update(records)
-        frame.add(own)
         return size + more
 
     def end(self, frame: StoreUnit) -> None:
@@ -204,23 +204,23 @@ class Translator:
         for index, puts in enumerate(submission.unit.puts):
             if puts.syncpoint or puts.placed:
                 continue
-            own, depths = StoreUnit(), self._depths.copy()
+            depths, mark = self._depths.copy(), frame.mark()
             try:
-                size += self._put(puts, own, submission)
+                size += self._put(puts, frame, submission)
             except (MQError, HeaderError) as error:
                 self._depths = depths
+                frame.take_back(mark)
                 submission.failures.append(_failure(index, error))
                 continue
             submission.out_of_syncpoint.append(puts)
-            frame.add(own)
         return size
 
-    def _put(self, puts: Puts, own: StoreUnit, submission: Submission) -> int:
+    def _put(self, puts: Puts, frame: StoreUnit, submission: Submission) -> int:
         heads, bodies = puts.heads, puts.bodies
         if not heads:
             return 0
         if puts.queues is not None:
-            return self._put_mixed(puts, puts.queues, own, submission)
+            return self._put_mixed(puts, puts.queues, frame, submission)
         if len(heads) == 1:
             length = longest = len(bodies[0])
             is_alike = True
@@ -230,14 +230,14 @@ class Translator:
         name = puts.queue, puts.queue_manager, puts.priority, puts.persistent, heads[0]
         way = self._ways.get(name) if is_alike else None
         if way is None or longest > way.longest:
-            return length + self._put_anew(puts, own, submission, longest, name if is_alike else None)
+            return length + self._put_anew(puts, frame, submission, longest, name if is_alike else None)
         self._claim(way.queue, len(heads))
         lane = LanePuts(way.queue.name, puts.key, way.priority, puts.persistent, heads, bodies)
-        own.puts.append(lane)
+        frame.puts.append(lane)
         submission.puts.append((puts, lane))
         return length + len(heads[0])
 
-    def _put_mixed(self, puts: Puts, queues: list[str], own: StoreUnit, submission: Submission) -> int:
+    def _put_mixed(self, puts: Puts, queues: list[str], frame: StoreUnit, submission: Submission) -> int:
         """Put messages each of which has its queue; how many bytes they are. Where one goes on another way than that of
         earlier ones with its head, each queue gets puts of its own."""
         length, longest = extent(puts.bodies)
@@ -245,7 +245,7 @@ class Translator:
         known, found = self._ways.get, runs(queues, puts.heads)
         ways = [known((queue, manager, priority, persistent, head)) for queue, head, _ in found]
         if not all(ways) or longest > min([way.longest for way in cast("list[_Way]", ways)]):
-            return sum(self._put(each, own, submission) for each in puts.by_queue())
+            return sum(self._put(each, frame, submission) for each in puts.by_queue())
         depths, groups = self._depths, []
         stored = self._core.store.depths([way.queue.name for way in cast("list[_Way]", ways)])
         for way, (_, head, rows), before in zip(cast("list[_Way]", ways), found, stored, strict=True):
@@ -255,15 +255,15 @@ class Translator:
                 self._claim(queue, rows)  # which says so
             depths[queue.name] = depth
             groups.append((way.lane, rows))
-        own.puts.append(LanePuts("", b"", 0, persistent, puts.heads, puts.bodies, groups=groups))
+        frame.puts.append(LanePuts("", b"", 0, persistent, puts.heads, puts.bodies, groups=groups))
         return length
 
-    def _put_anew(self, puts: Puts, own: StoreUnit, submission: Submission, longest: int, name: _Name | None) -> int:
+    def _put_anew(self, puts: Puts, frame: StoreUnit, submission: Submission, longest: int, name: _Name | None) -> int:
         """Put messages of which this was not done before, whose bodies are no longer than this; how long their heads
         are. They have a name if all heads are one."""
         heads, bodies = puts.heads, puts.bodies
         if puts.queue.startswith(TOPIC_PREFIX):
-            self._placer.publish_columns(puts.queue.removeprefix(TOPIC_PREFIX), puts, own)
+            self._placer.publish_columns(puts.queue.removeprefix(TOPIC_PREFIX), puts, frame)
             return 0
         target, queue, limit = self._resolve(puts.queue, puts.queue_manager)
         known = _about(heads) if name is None else self._about(heads[0])
@@ -271,7 +271,7 @@ class Translator:
             heads = self._as_put(puts, target, known)
         if queue is None or not known.quiet:
             target.check_put()
-            self._placer.place_columns(target, replace(puts, heads=heads), own)
+            self._placer.place_columns(target, replace(puts, heads=heads), frame)
             return 0
         if puts.persistent and queue.temporary:
             raise MQError(mq.MQRC_PERSISTENT_NOT_ALLOWED, f"{queue.name} is a temporary dynamic queue")
@@ -290,7 +290,7 @@ class Translator:
                 self._ways.clear()
             lane_name = queue.name, puts.key, PRIORITIES - 1 - priority
             self._ways[name] = _Way(queue, priority, limit - longest_head + MQMD_LENGTH, lane_name)
-        own.puts.append(lane)
+        frame.puts.append(lane)
         submission.puts.append((puts, lane))
         return heads_length
 
@@ -323,7 +323,7 @@ class Translator:
 
     # Moves, takes, state
 
-    def _move(self, moves: Moves, own: StoreUnit) -> None:
+    def _move(self, moves: Moves, frame: StoreUnit) -> None:
         source = self.target(moves.queue, "").queue
         resolved = self._resolve(moves.to_queue, moves.to_queue_manager)
         target = resolved.target
@@ -339,7 +339,7 @@ class Translator:
         if moves.to_priority is not None and (rewritten or (queue is not None and queue.temporary)):
             raise MQError(mq.MQRC_Q_TYPE_ERROR, f"messages cannot be moved to {moves.to_queue} now: put them there")
         if queue is None or rewritten:
-            self._rewrite(moves, source, target, own)
+            self._rewrite(moves, source, target, frame)
             return
         if moves.longest > resolved.longest:
             raise MQError(mq.MQRC_MSG_TOO_BIG_FOR_Q, f"a message may be too long for MAXMSGL of {queue.name}")
@@ -348,9 +348,9 @@ class Translator:
         to_priority = 0 if queue.fifo else None
         if moves.to_priority is not None:
             to_priority = _priority(queue, target, moves.to_priority)
-        own.moves.append(LaneMoves(source.name, moves.key, tokens, queue.name, moves.to_key, to_priority, heads))
+        frame.moves.append(LaneMoves(source.name, moves.key, tokens, queue.name, moves.to_key, to_priority, heads))
 
-    def _rewrite(self, moves: Moves, source: LocalQueue, target: Target, own: StoreUnit) -> None:
+    def _rewrite(self, moves: Moves, source: LocalQueue, target: Target, frame: StoreUnit) -> None:
         """Move staged messages to a remote queue or a topic: they are written again there."""
         puts = Puts(moves.to_queue, moves.to_queue_manager, moves.to_key, priority=-1)
         tokens = []
@@ -362,18 +362,18 @@ class Translator:
             puts.heads.append(message.head if moves.heads is None else moves.heads[index])
             puts.bodies.append(message.body)
         if tokens:
-            self._placer.place_columns(target, puts, own)
-            own.takes.append(LaneTakes(source.name, moves.key, tokens))
+            self._placer.place_columns(target, puts, frame)
+            frame.takes.append(LaneTakes(source.name, moves.key, tokens))
 
-    def _take(self, takes: Takes, own: StoreUnit) -> None:
+    def _take(self, takes: Takes, frame: StoreUnit) -> None:
         queue = self.target(takes.queue, "").queue
         if queue is None:
             raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"{takes.queue!r} is no local queue")
         tokens = numbers_of(takes.tokens)
-        own.takes.append(LaneTakes(queue.name, takes.key, tokens))
+        frame.takes.append(LaneTakes(queue.name, takes.key, tokens))
         if self._confirmations:
             for message in filter(None, [self._confirmations.get((queue.name, token)) for token in tokens]):
-                self._placer.confirm_delivery(complete(message, self._core.name), _data_of(message), own)
+                self._placer.confirm_delivery(complete(message, self._core.name), _data_of(message), frame)
 
     def confirm_taking(self, queue: str, messages: Sequence[Message]) -> None:
         """Messages that will be taken: remember those that ask for COD."""

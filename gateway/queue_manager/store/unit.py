@@ -128,6 +128,15 @@ class Backout(NamedTuple):
     times: int
 
 
+class Mark(NamedTuple):
+    """How far a unit had come."""
+
+    puts: int
+    takes: int
+    moves: int
+    state: dict[bytes, bytes | None]
+
+
 @dataclass(slots=True)
 class StoreUnit:
     """One frame: everything in it is committed, or nothing."""
@@ -154,6 +163,15 @@ class StoreUnit:
 
     def __bool__(self) -> bool:
         return bool(self.puts or self.takes or self.moves or self.backouts or self.state or self.replaced)
+
+    def mark(self) -> Mark:
+        """What is in it now, for `take_back`."""
+        return Mark(len(self.puts), len(self.takes), len(self.moves), dict(self.state))
+
+    def take_back(self, mark: Mark) -> None:
+        """Take back what was added since. Backout counts and what is replaced are added only to units that stay."""
+        del self.puts[mark.puts :], self.takes[mark.takes :], self.moves[mark.moves :]
+        self.state = mark.state
 
     def add(self, other: StoreUnit) -> None:
         """Commit all of another unit with it."""
