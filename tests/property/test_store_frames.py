@@ -23,11 +23,11 @@ from gateway.queue_manager.journal.decode import (
 )
 from gateway.queue_manager.journal.encode import (
     Columns,
-    FrameHead,
     LaneNumbers,
     encode_frame,
     encode_links,
     encode_rows,
+    laid_out,
 )
 from gateway.queue_manager.journal.layout import FRAME_LENGTH, Kind, padded
 from gateway.queue_manager.journal.recovery import changes_of
@@ -74,12 +74,13 @@ def columns(draw: st.DrawFn) -> Columns:
 
 
 def encoded(rows: Columns | None, links: Links, lanes: LaneNumbers, salt: int = 7, sequence: int = 3) -> bytes:
-    columns, columns_length, _packed = encode_rows(rows, new_packing()) if rows else ([], 0, 0)
-    named, named_length = encode_links(links, lanes)
-    sections, length = columns + named, FRAME_LENGTH + columns_length + named_length
+    columns, _packed = encode_rows(rows, new_packing()) if rows else ([], 0)
+    sections = columns + encode_links(links, lanes)
+    content = laid_out(sections)
+    length = FRAME_LENGTH + len(content)
     buffer = bytearray(b"\xff" * padded(length))
-    head = FrameHead(0, salt, sequence, 11, 13, len(rows.heads) if rows else 0)
-    assert encode_frame(head, sections, memoryview(buffer)) == length
+    count = len(rows.heads) if rows else 0
+    assert encode_frame(memoryview(buffer), content, len(sections), 0, salt, sequence, 11, 13, count) == length
     return bytes(buffer)
 
 

@@ -81,8 +81,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     def submit(self, unit: StoreUnit, *then: object) -> None:
         self.now += 1
-        self.under_way.append((self.store.prepare(unit, self.now), list(then)))
-        if len(self.under_way) > 2:
+        at_once = not self.under_way and self.now % 2 == 0
+        self.under_way.append((self.store.prepare(unit, self.now, at_once=at_once), list(then)))
+        if at_once or len(self.under_way) > 2:
             self.finish()
 
     @rule()

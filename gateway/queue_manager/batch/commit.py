@@ -252,7 +252,7 @@ class Committer:
             self.settle()
         store = self._store
         try:
-            frame = self._prepare(batch.unit)
+            frame = self._prepare(batch.unit, at_once=True)
         except StoreError as error:
             self._refuse(batch, error)
             return False
@@ -271,15 +271,15 @@ class Committer:
         self._maintain()
         return True
 
-    def _prepare(self, unit: StoreUnit) -> Any:
+    def _prepare(self, unit: StoreUnit, *, at_once: bool) -> Any:
         """The unit's frame. On a full disk what only takes waits for room that maintenance makes, but not for long."""
         for _ in range(STEPS_FOR_ROOM):
             try:
-                return self._store.prepare(unit, self._scheduler.now())
+                return self._store.prepare(unit, self._scheduler.now(), at_once=at_once)
             except StoreError:
                 if unit.adds or not self._make_room():
                     raise
-        return self._store.prepare(unit, self._scheduler.now())
+        return self._store.prepare(unit, self._scheduler.now(), at_once=at_once)
 
     def _make_room(self) -> bool:
         """One step of maintenance; whether there may be another one."""
@@ -380,7 +380,7 @@ class Committer:
         if self._writing is not None:  # maintenance after a commit that was made while units gathered
             self.settle()
         try:
-            frame = self._prepare(batch.unit)
+            frame = self._prepare(batch.unit, at_once=False)
         except StoreError as error:
             self._refuse(batch, error)
             return

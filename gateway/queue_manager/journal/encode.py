@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
+from gateway.errors import StoreError
 from gateway.queue_manager.journal.decode import Links
 from gateway.queue_manager.journal.layout import (
     BACKOUT,
@@ -27,11 +28,11 @@ from gateway.queue_manager.journal.layout import (
     GROUP,
     LANE_DEFINITION,
     LANES,
+    MAX_FRAME,
     MOVE,
     ONE,
     PACKED,
     REMOVED,
-    SECTION,
     STATE,
     TAKE,
     VERSION,
@@ -50,6 +51,7 @@ WORTH_PACKING = 4
 """Fewer heads than this do not make a frame a block longer."""
 ZEROS = memoryview(bytes(BLOCK))
 """What the last block of a frame is filled with."""
+TOO_LARGE = "a unit of work may have at most {limit} {what}, this one has {found}: split it"
 
 
 class Columns(NamedTuple):
@@ -66,10 +68,8 @@ class Columns(NamedTuple):
     """Whether several rows may share a body. Within one lane that is not worth looking for."""
 
 
-def encode_rows(columns: Columns, packing: Packing) -> tuple[list[Section], int, int]:
-    """The sections that hold rows, what they add to the length of a frame, and the length of heads that are packed (0:
-    they are not).
-    """
+def encode_rows(columns: Columns, packing: Packing) -> tuple[list[Section], int]:
+    """The sections that hold rows, and the length of heads that are packed (0: they are not)."""
     heads, packed = _heads(columns.heads, packing)
     sections = heads + _bodies(columns.bodies, shared=columns.shared)
     if columns.msg_ids is not None:
@@ -82,10 +82,7 @@ def encode_rows(columns: Columns, packing: Packing) -> tuple[list[Section], int,
         sections.append(_values(Kind.PUT_TIMES, columns.put_times))
     if columns.numbers is not None:
         sections.append(_values(Kind.NUMBERS, columns.numbers))
-    length = SECTION.size * len(sections)
-    for _kind, _form, content in sections:
-        length += len(content) + 7 & ~7
-    return sections, length, packed
+    return sections, packed
 
 
 def _values(kind: Kind, values: Sequence[int]) -> Section:
@@ -178,9 +175,9 @@ class LaneNumbers:
         self.fresh = []
 
 
-def encode_links(links: Links, lanes: LaneNumbers, replaced: Sequence[Replaced] = ()) -> tuple[list[Section], int]:
-    """The sections that name lanes, with definitions of those that are new in the segment; and what they add to the
-    length of a frame. Rows and takes of what is replaced are the last ones.
+def encode_links(links: Links, lanes: LaneNumbers, replaced: Sequence[Replaced] = ()) -> list[Section]:
+    """The sections that name lanes, with definitions of those that are new in the segment. Rows and takes of what is
+    replaced are the last ones.
     """
     first = lanes.begin()
     known, number = lanes.known.get, lanes.number
@@ -205,10 +202,7 @@ def encode_links(links: Links, lanes: LaneNumbers, replaced: Sequence[Replaced] 
         sections.append((Kind.STATE, 0, _state(links.state)))
     if lanes.next > first:
         sections.append((Kind.LANES, 0, _definitions(first, lanes.fresh)))
-    length = SECTION.size * len(sections)
-    for _kind, _form, content in sections:
-        length += len(content) + 7 & ~7
-    return sections, length
+    return sections
 
 
 def _definitions(first: int, names: list[LaneName]) -> bytes:
@@ -226,27 +220,30 @@ def _state(records: dict[bytes, bytes | None]) -> bytes:
     return b"".join(parts)
 
 
-class FrameHead(NamedTuple):
-    """What the caller decides about a frame."""
+def laid_out(sections: list[Section]) -> bytes:
+    """The sections as they lie in a frame. StoreError if they are too long for one."""
+    try:
+        content = lay_out(sections)
+        length = FRAME_LENGTH + len(content)
+    except ValueError:  # a section is longer than a frame can say
+        content, length = b"", FRAME_LENGTH + sum(len(content) for _kind, _form, content in sections)
+    if length > MAX_FRAME:
+        raise StoreError(TOO_LARGE.format(limit=MAX_FRAME, what="bytes", found=length))
+    return content
 
-    flags: int
-    salt: int
-    sequence: int
-    time: int
-    first_number: int
-    rows: int
 
-
-def encode_frame(head: FrameHead, sections: Sequence[Section], buffer: memoryview) -> int:
-    """Write the frame into `buffer`, checksum included; the rest of its last block is zeroed. Returns the length."""
-    data = lay_out(sections if isinstance(sections, list) else list(sections))
-    length = FRAME_LENGTH + len(data)
+def encode_frame(
+    buffer: memoryview, content: bytes, sections: int, flags: int, salt: int, sequence: int, time: int,
+    first_number: int, rows: int,
+) -> int:  # fmt: skip
+    """Write the frame with so many sections, laid out, into `buffer`, checksum included; the rest of its last block is
+    zeroed. Returns the length."""
+    length = FRAME_LENGTH + len(content)
     FRAME.pack_into(
-        buffer, 0, 0, FRAME_MAGIC, VERSION, head.flags, head.salt, head.sequence, head.time, head.first_number,
-        head.rows, length, len(sections), 0, 0,
-    )  # fmt: skip
-    buffer[FRAME_LENGTH:length] = data
+        buffer, 0, 0, FRAME_MAGIC, VERSION, flags, salt, sequence, time, first_number, rows, length, sections, 0, 0
+    )
+    buffer[FRAME_LENGTH:length] = content
     if length < len(buffer):
         buffer[length:] = ZEROS[: len(buffer) - length]
-    CHECKSUM.pack_into(buffer, 0, xxh3_64_intdigest(buffer[CHECKED_FROM:length], seed=head.salt))
+    CHECKSUM.pack_into(buffer, 0, xxh3_64_intdigest(buffer[CHECKED_FROM:length], seed=salt))
     return length

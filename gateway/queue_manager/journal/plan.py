@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from gateway.errors import StoreError
 from gateway.queue_manager.journal.decode import Links, Rows
-from gateway.queue_manager.journal.encode import Columns
+from gateway.queue_manager.journal.encode import TOO_LARGE, Columns
 from gateway.queue_manager.journal.layout import MAX_KEY
 from gateway.queue_manager.journal.reader import Reader
 from gateway.queue_manager.store.changes import Changes
@@ -26,7 +26,6 @@ from gateway.queue_manager.store.unit import NO_ID, LaneMoves, LanePuts, Replace
 
 T = TypeVar("T")
 NO_COLUMNS = Columns((), ())
-TOO_LARGE = "a unit of work may have at most {limit} {what}, this one has {found}: split it"
 
 
 @dataclass(slots=True)
@@ -104,9 +103,9 @@ def check_lane(queue: str, key: bytes, priority: int) -> None:
         raise StoreError(f"{queue}: priority {priority} is not one of 0 to {PRIORITIES - 1}")
 
 
-def _name_groups(groups: list[LanePuts], number: int) -> list[tuple[LaneName, int]]:
-    """Number the groups and give their tokens. Neighbours of one lane, as group commit brings them, become one."""
-    named: list[tuple[LaneName, int]] = []
+def _name_groups(groups: list[LanePuts], number: int, named: list[tuple[LaneName, int]]) -> int:
+    """Number the groups from this number on, and give their tokens; returned is the next number. Neighbours of one
+    lane, as group commit brings them, become one."""
     queue, key, priority, base = "", b"", -1, 0
     for group in groups:
         rows = len(group.heads)
@@ -127,7 +126,7 @@ def _name_groups(groups: list[LanePuts], number: int) -> list[tuple[LaneName, in
             named.append(((queue, key, PRIORITIES - 1 - priority), rows))
         group.tokens = range(base + number, base + number + rows)
         number += rows
-    return named
+    return number
 
 
 def _takes_by_key(unit: StoreUnit) -> dict[tuple[str, bytes], Sequence[int]]:
@@ -183,16 +182,16 @@ def _optional(columns: list[Sequence[T] | None], groups: Sequence[LanePuts], non
 
 
 def _plan_puts(plan: Plan, groups: list[LanePuts]) -> None:
-    plan.next_number = plan.first_number
-    if not (groups or plan.replaced):
-        return
-    plan.links.groups.extend(_name_groups(groups, plan.first_number))
-    plan.rows = sum([rows for _name, rows in plan.links.groups]) + sum([len(one.keys) for one in plan.replaced])
+    first = plan.first_number
+    number = _name_groups(groups, first, plan.links.groups)
+    for one in plan.replaced:
+        groups = [*groups, LanePuts(one.queue, heads=[one.head] * len(one.keys), bodies=one.bodies)]
+        number += len(one.keys)
+    plan.rows, plan.next_number = number - first, number
     if plan.rows >= MAX_ROWS:
         raise StoreError(TOO_LARGE.format(limit=MAX_ROWS - 1, what="messages", found=plan.rows))
-    rows = [LanePuts(one.queue, heads=[one.head] * len(one.keys), bodies=one.bodies) for one in plan.replaced]
-    plan.columns = _columns_of([*groups, *rows])
-    plan.next_number += plan.rows
+    if groups:
+        plan.columns = _columns_of(groups)
 
 
 def _plan_replaced(under_way: UnderWay, plan: Plan, replaced: list[Replaced], puts: list[LanePuts]) -> None:
@@ -275,8 +274,7 @@ def _plan_volatile(plan: Plan, groups: list[LanePuts], time: int) -> None:
     plan.first_volatile = plan.next_number
     if not groups:
         return
-    plan.volatile_groups = _name_groups(groups, plan.next_number)
-    rows = sum([rows for _name, rows in plan.volatile_groups])
+    rows = _name_groups(groups, plan.next_number, plan.volatile_groups) - plan.next_number
     if rows >= MAX_ROWS:
         raise StoreError(TOO_LARGE.format(limit=MAX_ROWS - 1, what="messages", found=rows))
     columns = _columns_of(groups)

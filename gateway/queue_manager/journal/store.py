@@ -18,11 +18,11 @@ from gateway.ports.batch import StorageFull
 from gateway.queue_manager.journal import failpoint
 from gateway.queue_manager.journal.compaction import Walk
 from gateway.queue_manager.journal.decode import Rows
-from gateway.queue_manager.journal.encode import FrameHead, LaneNumbers, encode_frame, encode_links, encode_rows
+from gateway.queue_manager.journal.encode import LaneNumbers, encode_frame, encode_links, encode_rows, laid_out
 from gateway.queue_manager.journal.finder import Finder
-from gateway.queue_manager.journal.layout import BLOCK, FRAME_LENGTH, MAX_FRAME, FrameFlag
+from gateway.queue_manager.journal.layout import BLOCK, FRAME_LENGTH, FrameFlag
 from gateway.queue_manager.journal.lock import DirectoryLock
-from gateway.queue_manager.journal.plan import TOO_LARGE, Plan, plan_unit
+from gateway.queue_manager.journal.plan import Plan, plan_unit
 from gateway.queue_manager.journal.reader import Reader
 from gateway.queue_manager.journal.recovery import Progress, recover
 from gateway.queue_manager.journal.restating import Restating
@@ -210,9 +210,9 @@ class Store:
 
     # ---- the three steps
 
-    def prepare(self, unit: StoreUnit, now: float) -> Prepared:
-        """Make the frame. Nothing is visible yet, but what leaves is not handed out any more. StoreUnavailable: the
-        disk is full.
+    def prepare(self, unit: StoreUnit, now: float, *, at_once: bool = False) -> Prepared:
+        """Make the frame. Nothing is visible yet, but what leaves is not handed out any more, unless the frame is
+        written and applied, or given up, before anybody asks (`at_once`). StoreUnavailable: the disk is full.
         """
         if self._failed:
             self._reopen()
@@ -236,7 +236,7 @@ class Store:
             prepared.volatile_rows = plan.volatile_rows
             self._next_batch += 1
         self._next_number = plan.next_number
-        if links.takes or links.moves or plan.volatile_takes or plan.volatile_moves or plan.replaced:
+        if not at_once:
             self._hide(prepared, plan)
         if unit.backouts or unit.state:
             self.under_way.begin(unit)
@@ -254,6 +254,8 @@ class Store:
     def _hide(self, prepared: Prepared, plan: Plan) -> None:
         """What leaves is not handed out any more."""
         links = plan.links
+        if not (links.takes or links.moves or plan.volatile_takes or plan.volatile_moves or plan.replaced):
+            return
         runs = [*links.takes, *plan.volatile_takes]
         runs += [TokenRun(move.lane, move.first, move.length) for move in (*links.moves, *plan.volatile_moves)]
         hidden, leaving = self.index.hidden, self.under_way.leaving
@@ -272,29 +274,26 @@ class Store:
 
     def _place(self, prepared: Prepared, plan: Plan, time: int, flags: int, keep: int = Keep.FOR_TAKES) -> None:
         """Give the frame its place and its bytes. A frame that opens a segment defines its lanes anew."""
-        ring, columns, sequence = self.ring, plan.columns, self._next_sequence
-        rows, rows_length, packed = encode_rows(columns, self._packing) if plan.rows else ([], 0, 0)
-        if FRAME_LENGTH + rows_length > MAX_FRAME:
-            raise StoreError(TOO_LARGE.format(limit=MAX_FRAME, what="bytes", found=FRAME_LENGTH + rows_length))
-        lanes = self._lanes
-        links, links_length = encode_links(plan.links, lanes, plan.replaced)
-        length = FRAME_LENGTH + rows_length + links_length
-        if length > ring.room:
-            lanes.take_back()
-            lanes = LaneNumbers()
-            links, links_length = encode_links(plan.links, lanes, plan.replaced)
-            length = FRAME_LENGTH + rows_length + links_length
+        ring, lanes, columns, sequence = self.ring, self._lanes, plan.columns, self._next_sequence
+        rows, packed = encode_rows(columns, self._packing) if plan.rows else ([], 0)
         try:
+            sections = rows + encode_links(plan.links, lanes, plan.replaced)
+            content = laid_out(sections)
+            if FRAME_LENGTH + len(content) > ring.room:
+                lanes.take_back()
+                lanes = LaneNumbers()
+                sections = rows + encode_links(plan.links, lanes, plan.replaced)
+                content = laid_out(sections)
+            length = FRAME_LENGTH + len(content)
             position = ring.position_for(length, sequence, plan.first_number, time, keep=keep)
-        except StoreUnavailable:
+        except StoreError:
             lanes.take_back()
             raise
         self._lanes = lanes
         size = position.size
         buffer = ring.buffers.take(size)
         frame = buffer[:size]
-        head = FrameHead(flags, position.salt, sequence, time, plan.first_number, plan.rows)
-        encode_frame(head, rows + links, frame)
+        encode_frame(frame, content, len(sections), flags, position.salt, sequence, time, plan.first_number, plan.rows)
         ring.take_position(position, sequence)
         prepared.position, prepared.buffer, prepared.frame, prepared.sequence = position, buffer, frame, sequence
         place = position.segment.slot << BLOCK_BITS | position.offset // BLOCK

@@ -86,7 +86,7 @@ class MemoryStore:
         self._shelves: defaultdict[str, dict[bytes, Shelf]] = defaultdict(dict)
         self._state: dict[bytes, bytes] = {}
 
-    def prepare(self, unit: StoreUnit, now: float) -> StoreUnit:
+    def prepare(self, unit: StoreUnit, now: float, *, at_once: bool = False) -> StoreUnit:  # noqa: ARG002
         """Give tokens to the messages."""
         self._committed = now
         unit.puts = [lane for puts in unit.puts for lane in puts.by_lane()]

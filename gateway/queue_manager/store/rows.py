@@ -16,6 +16,7 @@ from gateway.queue_manager.store.unit import Message
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 _SECTION = Struct("<HHI")
+_LONGEST = (1 << 32) - 1
 _NEW, _MESSAGES, _ZEROS = tuple.__new__, repeat(Message), repeat(0)
 """Arguments of `map` that make a message of each row of a `zip` without a call into Python."""
 
@@ -64,8 +65,10 @@ def agree_in_python(values: list[bytes], at: int, wanted: bytes, /) -> bool:
 
 def lay_out_in_python(sections: list[tuple[int, int, bytes]], /) -> bytes:
     """Sections (kind, form, content) as a frame has them: kind, form and length of each, then the contents padded to
-    multiples of 8.
+    multiples of 8. ValueError for a content whose length has more than 32 bits.
     """
+    if max((len(content) for _kind, _form, content in sections), default=0) > _LONGEST:
+        raise ValueError("a section has at most 4 GiB")
     parts = [_SECTION.pack(kind, form, len(content)) for kind, form, content in sections]
     for _kind, _form, content in sections:
         parts += (content, bytes(-len(content) % 8))

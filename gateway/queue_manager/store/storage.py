@@ -21,8 +21,9 @@ class MessageStore(Protocol):
     Names in a unit are those of local queues, priorities 0 to 9; tokens compare in the order of delivery.
     """
 
-    def prepare(self, unit: StoreUnit, now: float) -> Any:
-        """Make one frame, and give tokens to its messages. Either `apply` or `abort` follows."""
+    def prepare(self, unit: StoreUnit, now: float, *, at_once: bool = False) -> Any:
+        """Make one frame, and give tokens to its messages. Either `apply` or `abort` follows. `at_once`: before
+        anything else is asked, and nothing else is on its way, so that what leaves need not be hidden until then."""
 
     def write(self, frame: Any) -> None:
         """Write the frame; it is durable on return. StoreUnavailable: nothing of it is stored."""
