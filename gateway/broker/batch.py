@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     """What a session gets (None: it is stored, and its client away); for a durable session the puts that store it, the
     first of their rows, and how many they are."""
 
-_first, _ids = itemgetter(0), itemgetter(2)
+_first = itemgetter(0)
 
 
 class Destination:
@@ -158,7 +158,7 @@ class Destination:
     @property
     def releases(self) -> int:
         """How many staged messages are released here."""
-        count = sum(map(len, map(_ids, self.released_rows)))
+        count = sum([len(ids) for _, _, ids, _ in self.released_rows])
         return count + sum(mark.released is not None for mark in self._marks.values()) if self._marks else count
 
     def rewrite(self, parts: list[list[tuple[bytes, bytes]]], elsewhere: dict[int, Row]) -> list[int]:

@@ -214,6 +214,8 @@ class Engine:
         if not context.batch.opened:
             context.batch.opened = context.clock.monotonic()
         rest = self._take_ordinary(arrived)
+        if not rest:  # as nearly always
+            return
         strangers = [one for one in rest if one[0].state != ONLINE]
         if len(strangers) > MANY_STRANGERS:
             self._take_rest([one for one in rest if one[0].state == ONLINE])
@@ -341,7 +343,7 @@ class Engine:
                 self._hand_over(unit)
         finally:
             self._submitting = False
-        if not context.batch:
+        if context.batch.opened and not context.batch:
             context.batch.opened = 0.0  # what was read asked for nothing: the next batch has not begun
         self._check_pressure()
 
@@ -402,17 +404,16 @@ class Engine:
             return
         context.committing = False
         if batch.parked is not None:
-            self._step(batch, partial(self.parking.over, batch.parked))
+            self._step(batch, self.parking.over, batch.parked)
         if context.held_since:
             self.failures.recovered()
         if context.trace_commit is not None:
-            self._step(batch, partial(context.trace_commit, batch))
+            self._step(batch, context.trace_commit, batch)
         over = context.clock.monotonic()
         self.finish(batch)
         if context.unwritten:
             self._step(batch, self.answers.write_all)  # before the books are kept: clients wait for this
-        keep_books = partial(books.finished, context.counters, context.queue_manager.name, batch, over)
-        self._step(batch, keep_books)
+        self._step(batch, books.finished, context.counters, context.queue_manager.name, batch, over)
         self._step(batch, context.on_committed)
         if not self._submitting:
             self.flush()
@@ -427,11 +428,11 @@ class Engine:
             out[4] += answered[4]  # nothing but PUBACKs
         else:
             out[:] = map(add, out, answered)
-        accepted = self._step(batch, partial(self.answers.acknowledge, batch)) or ()
+        accepted = self._step(batch, self.answers.acknowledge, batch) or ()
         if batch.staged:
             self._keep_tokens(batch)
         if batch.deliveries:
-            self._step(batch, partial(self._deliver, batch))
+            self._step(batch, self._deliver, batch)
         for connection in accepted:
             try:
                 self.connect.connected(connection)
@@ -460,11 +461,11 @@ class Engine:
                     self.context.refill[session] = None
             raise
 
-    def _step(self, batch: Batch, call: Callable[[], _T]) -> _T | None:
+    def _step(self, batch: Batch, call: Callable[..., _T], *args: object) -> _T | None:
         """Something that follows a commit. If it meets a defect, nobody can tell who has not heard of the commit: those
         who wait for an answer in it come back, and are told by their sessions."""
         try:
-            return call()
+            return call(*args)
         except Exception as error:  # noqa: BLE001 -- the other steps are taken
             self.context.set_aside.keep("call", getattr(call, "__qualname__", "what follows a commit"), error)
             for connection in list(batch.replies):

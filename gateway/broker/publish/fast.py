@@ -11,7 +11,6 @@ the tests compare both with the plain lane. Here is what they ask of the rest of
 from __future__ import annotations
 
 import sys
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from gateway.bridge.form import Form, JsonCell, PacketIdCell, TimeCell, UserCell
@@ -61,7 +60,6 @@ NOBODYS = -2
 """The generation of no connection's routes."""
 SHORTEST = 5
 """Bytes of the shortest PUBLISH, at least."""
-_data = itemgetter(1)
 MANY = 32
 """From so many topics on, a client's routes are kept in a `TopicCache`, where the compiled lane finds them quickly."""
 
@@ -96,10 +94,11 @@ class FastLane:
         counters, published = context.counters, unanswered + acknowledged + received
         counters.bytes_in += size
         counters.packets_in[3] += published
-        counters.packets_in[6] += completed
         batch.answered[4] += acknowledged
-        batch.answered[5] += received
-        batch.answered[7] += completed
+        if received or completed:
+            counters.packets_in[6] += completed
+            batch.answered[5] += received
+            batch.answered[7] += completed
         batch.rows += published + completed
         return rest
 
@@ -178,7 +177,7 @@ class FastLane:
         if self.context.is_full:
             return False
         if self._keeps is None:
-            size, begun = sum(map(len, map(_data, self._arrived))), len(self._arrived)  # the beginnings were held
+            size, begun = length_of([one[1] for one in self._arrived]), len(self._arrived)  # the beginnings were held
             most = size + begun * self.context.limits.max_packet
             self._keeps = self.publications.retained.has_room(size // SHORTEST + begun, most)
         return self._keeps
