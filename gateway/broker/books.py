@@ -23,6 +23,7 @@ from gateway.rules.feedback import Feedback
 
 if TYPE_CHECKING:
     from gateway.broker.batch import Batch, Destination, Row
+    from gateway.ports.batch import Puts
     from gateway.ports.counters import Counters, DropReason, TransformReason
     from gateway.session.connection import Connection
 
@@ -113,7 +114,6 @@ def refused(
 def committed(counters: Counters, queue_manager: str, batch: Batch) -> int:
     """Count what a batch has put; how many messages of rules that is."""
     bridged = 0
-    plain: dict[tuple[str, str, int], list[int]] = {}
     for destination in batch.destinations.values():
         puts = destination.puts
         rows = len(puts.heads)
@@ -121,15 +121,7 @@ def committed(counters: Counters, queue_manager: str, batch: Batch) -> int:
             continue
         bridged += rows
         if destination.plain and not puts.lost and batch.parked is None:  # nearly always
-            name = destination.taker or queue_manager, destination.policies[0][1].rule, int(puts.persistent)
-            known = plain.get(name)
-            if known is None:
-                known = plain[name] = [0, 0]
-            known[0] += rows
-            if rows == 1:
-                known[1] += len(puts.heads[0]) + len(puts.bodies[0])
-            else:
-                known[1] += length_of(puts.heads) + length_of(puts.bodies)
+            _count_plain(counters, destination.taker or queue_manager, destination.policies[0][1].rule, puts)
             continue
         dead_letters = destination.dead_letters
         if dead_letters:
@@ -140,15 +132,8 @@ def committed(counters: Counters, queue_manager: str, batch: Batch) -> int:
         if puts.lost:
             _lost(counters, taker, destination)
     for mixed in batch.mixed:
-        puts = mixed.puts
-        bridged += len(puts.heads)
-        known = plain.setdefault((queue_manager, mixed.policy.rule, int(puts.persistent)), [0, 0])
-        known[0] += len(puts.heads)
-        known[1] += length_of(puts.heads) + length_of(puts.bodies)
-    for (taker, rule, qos), (rows, size) in plain.items():
-        counters.mq_put_messages[taker, rule] += rows
-        counters.mq_put_bytes[taker, rule] += size
-        _received(counters, rule, qos, rows)
+        bridged += len(mixed.puts.heads)
+        _count_plain(counters, queue_manager, mixed.policy.rule, mixed.puts)
     for moves in batch.moves.values():
         for move in moves:
             rule = move.policy.rule
@@ -157,6 +142,14 @@ def committed(counters: Counters, queue_manager: str, batch: Batch) -> int:
             _received(counters, rule, 2, move.rows)
             bridged += move.rows
     return bridged
+
+
+def _count_plain(counters: Counters, queue_manager: str, rule: str, puts: Puts) -> None:
+    """Count whole messages of one rule, none of which releases a staged one."""
+    rows, series = len(puts.heads), (queue_manager, rule)
+    counters.mq_put_messages[series] += rows
+    counters.mq_put_bytes[series] += length_of(puts.heads) + length_of(puts.bodies)
+    _received(counters, rule, int(puts.persistent), rows)
 
 
 def _count_dead_letters(counters: Counters, destination: Destination, rows: Iterable[int]) -> None:
