@@ -103,14 +103,20 @@ def test_places(kinds: list[int], keys: list[bytes], changed: int) -> None:
 @compares
 @given(st.lists(st.sampled_from(KEYS), unique=True), st.sets(st.sampled_from(KEYS)))
 def test_links(keys: list[bytes], known: set[bytes]) -> None:
-    ours = encoding.LaneNumbers([(QUEUE, key, RANK) for key in known])
-    theirs = encoding.LaneNumbers([(QUEUE, key, RANK) for key in known])
+    lanes = [encoding.LaneNumbers([(QUEUE, key, RANK) for key in known]) for _ in range(2)]
     numbers = [(1 << 60) - 1 - at for at in range(len(keys))]
-    for one in (ours, theirs):
+    found = []
+    for one, links in zip(lanes, (replaced.links, replaced.links_in_python), strict=True):
         one.begin()
-    found = replaced.links(QUEUE, RANK, keys, numbers, ours.known, ours.number)
-    assert found == replaced.links_in_python(QUEUE, RANK, keys, numbers, theirs.known, theirs.number)
+        found.append(links(QUEUE, RANK, keys, numbers, one.by_key(QUEUE, RANK), one.number))
+    ours, theirs = lanes
+    assert found[0] == found[1]
     assert (ours.known, ours.fresh) == (theirs.known, theirs.fresh)
+    assert ours.by_key(QUEUE, RANK) == theirs.by_key(QUEUE, RANK) == {key: ours.known[QUEUE, key, RANK] for key in keys}
+    fresh = {name[1] for name in ours.fresh}
+    ours.take_back()
+    again = replaced.links(QUEUE, RANK, keys, numbers, ours.by_key(QUEUE, RANK), ours.number)
+    assert (again, {name[1] for name in ours.fresh}) == (found[0], fresh), "what is not written is defined again"
 
 
 @compares

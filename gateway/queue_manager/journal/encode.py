@@ -148,13 +148,15 @@ class LaneNumbers:
         self.next = len(defined)
         self.known: dict[LaneName, int] = {name: number for number, name in enumerate(defined)}
         """Their numbers; `number` defines a lane that is not among them."""
+        self._by_key: dict[tuple[str, int], dict[bytes, int]] = {}
+        """Some of these once more, by queue and rank."""
         self.fresh: list[LaneName] = []
         """The lanes that the frame being made defines."""
 
     def begin(self) -> int:
         """Begin a frame; the first number it may define."""
         if len(self.known) > self.REMEMBERED:
-            self.known = {}
+            self.known, self._by_key = {}, {}
         self.fresh = []
         return self.next
 
@@ -167,12 +169,17 @@ class LaneNumbers:
             self.next += 1
         return number
 
+    def by_key(self, queue: str, rank: int) -> dict[bytes, int]:
+        """Numbers of lanes of a queue, to be added to as `number` gives them: keys of state records are many, and found
+        faster than names."""
+        return self._by_key.setdefault((queue, rank), {})
+
     def take_back(self) -> None:
         """The frame is not written: its definitions do not count."""
         for name in self.fresh:
             del self.known[name]
         self.next -= len(self.fresh)
-        self.fresh = []
+        self.fresh, self._by_key = [], {}
 
 
 def encode_links(links: Links, lanes: LaneNumbers, replaced: Sequence[Replaced] = ()) -> list[Section]:
@@ -185,7 +192,8 @@ def encode_links(links: Links, lanes: LaneNumbers, replaced: Sequence[Replaced] 
     groups = [GROUP.pack(known(name) or number(name), rows) for name, rows in links.groups]
     takes = [TAKE.pack(known(name) or number(name), count, at) for name, at, count in links.takes]
     for one in replaced:
-        come, leave = links_of_replaced(one.queue, one.rank, one.keys, one.numbers, lanes.known, number)
+        by_key = lanes.by_key(one.queue, one.rank)
+        come, leave = links_of_replaced(one.queue, one.rank, one.keys, one.numbers, by_key, number)
         groups.append(come)
         takes.append(leave)
     if groups:

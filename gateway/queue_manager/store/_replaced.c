@@ -179,12 +179,17 @@ PyObject *stand_alone(PyObject *module, PyObject *const *args, Py_ssize_t count)
 
 /* -- what a frame says of them -- */
 
-/* The number of a lane within its segment. */
-static int number_of_lane(PyObject *known, PyObject *define, PyObject *name, uint32_t *lane)
+/* The number of a key's lane within its segment; what is not known is told by `define`, of (queue, key, rank). */
+static int number_of_lane(PyObject *const *args, PyObject *key, uint32_t *lane)
 {
-    PyObject *found = Py_XNewRef(PyDict_GetItemWithError(known, name));
+    PyObject *known = args[4], *found = Py_XNewRef(PyDict_GetItemWithError(known, key));
     if (found == NULL && PyErr_Occurred()) return -1;
-    if (found == NULL) found = PyObject_CallOneArg(define, name);
+    if (found == NULL) {
+        PyObject *name = PyTuple_Pack(3, args[0], key, args[1]);
+        found = name != NULL ? PyObject_CallOneArg(args[5], name) : NULL;
+        Py_XDECREF(name);
+        if (found != NULL && PyDict_SetItem(known, key, found) < 0) Py_CLEAR(found);
+    }
     unsigned long number = found != NULL ? PyLong_AsUnsignedLong(found) : 0;
     Py_XDECREF(found);
     if (PyErr_Occurred()) return -1;
@@ -194,8 +199,8 @@ static int number_of_lane(PyObject *known, PyObject *define, PyObject *name, uin
 
 const char replaced_links_doc[] = PyDoc_STR(
 "links(queue, rank, keys, numbers, known, define, /) -> (bytes, bytes)\n\n"
-"The groups and the takes of records that are replaced: a message each. `known` are numbers of lanes by name; what is not\n"
-"there `define` tells.");
+"The groups and the takes of records that are replaced: a message each. `known` are numbers of lanes by key; what is not\n"
+"there `define` tells of a lane's name, and it is noted.");
 
 PyObject *replaced_links(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
@@ -211,9 +216,9 @@ PyObject *replaced_links(PyObject *module, PyObject *const *args, Py_ssize_t cou
     int failed = groups == NULL || takes == NULL;
     for (Py_ssize_t row = 0; !failed && row < rows; row++) {
         uint32_t lane = 0;
-        PyObject *name = PyTuple_Pack(3, args[0], PyList_GET_ITEM(args[2], row), args[1]);
-        failed = name == NULL || number_of_lane(args[4], args[5], name, &lane) < 0;
-        Py_XDECREF(name);
+        PyObject *key = Py_NewRef(PyList_GET_ITEM(args[2], row));
+        failed = number_of_lane(args, key, &lane) < 0;
+        Py_DECREF(key);
         if (!failed && (rows != PyList_GET_SIZE(args[2]) || rows != PyList_GET_SIZE(args[3]))) {
             PyErr_SetString(PyExc_RuntimeError, "a column has changed");
             failed = 1;

@@ -30,7 +30,7 @@ def links(
     rank: int,
     keys: list[bytes],
     numbers: list[int],
-    known: dict[LaneName, int],
+    known: dict[bytes, int],
     define: Callable[[LaneName], int],
     /,
 ) -> tuple[bytes, bytes]: ...

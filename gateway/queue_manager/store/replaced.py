@@ -57,17 +57,16 @@ def stand_alone_in_python(
 
 
 def links_in_python(
-    queue: str, rank: int, keys: list[bytes], numbers: list[int], known: dict[LaneName, int],
+    queue: str, rank: int, keys: list[bytes], numbers: list[int], known: dict[bytes, int],
     define: Callable[[LaneName], int], /,
 ) -> tuple[bytes, bytes]:  # fmt: skip
-    """The groups and the takes of such records, a message each, as a frame has them. `known` are numbers of lanes;
-    what is not there `define` tells."""
+    """The groups and the takes of such records, a message each, as a frame has them. `known` are numbers of lanes by
+    key; what is not there `define` tells of a lane's name, and it is noted."""
     groups, takes = [], []
     for key, number in zip(keys, numbers, strict=True):
-        name = queue, key, rank
-        lane = known.get(name)
+        lane = known.get(key)
         if lane is None:
-            lane = define(name)
+            lane = known[key] = define((queue, key, rank))
         groups.append(_GROUP.pack(lane, 1))
         takes.append(_TAKE.pack(lane, 1, number))
     return b"".join(groups), b"".join(takes)
