@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import get_ident
 from time import perf_counter
@@ -47,19 +47,21 @@ Entered = Callable[[], AbstractContextManager[None]]
 """How to take the queue manager's lock."""
 
 
-@dataclass(slots=True)
 class Submission:
     """A unit of work of the batch port, and what it has become on its way."""
 
-    unit: Unit
-    done: Done
-    alone: bool = False
-    """Its frame was refused with others in it: it is tried once more by itself."""
-    failures: list[Failure] = field(default_factory=list)
-    puts: list[tuple[Puts, LanePuts]] = field(default_factory=list)
-    """Puts that get tokens, with what they became."""
-    out_of_syncpoint: list[Puts] = field(default_factory=list)
-    """Puts that are in the frame even if the unit is refused."""
+    __slots__ = ("alone", "done", "failures", "out_of_syncpoint", "puts", "unit")
+
+    def __init__(self, unit: Unit, done: Done) -> None:
+        self.unit = unit
+        self.done = done
+        self.alone = False
+        """Its frame was refused with others in it: it is tried once more by itself."""
+        self.failures: list[Failure] = []
+        self.puts: list[tuple[Puts, LanePuts]] = []
+        """Puts that get tokens, with what they became."""
+        self.out_of_syncpoint: list[Puts] = []
+        """Puts that are in the frame even if the unit is refused."""
 
 
 class Translator(Protocol):

@@ -7,7 +7,6 @@ Numbers go to new persistent rows first, then to moved messages, then to non-per
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TypeVar
 
@@ -28,22 +27,26 @@ T = TypeVar("T")
 NO_COLUMNS = Columns((), ())
 
 
-@dataclass(slots=True)
 class Plan:
     """A unit with its numbers."""
 
-    first_number: int
-    links: Links
-    columns: Columns = NO_COLUMNS
-    rows: int = 0
-    replaced: list[Replaced] = field(default_factory=list)
-    volatile_groups: list[tuple[LaneName, int]] = field(default_factory=list)
-    volatile_takes: list[TokenRun] = field(default_factory=list)
-    volatile_moves: list[MoveRun] = field(default_factory=list)
-    volatile_rows: Rows | None = None
-    first_volatile: int = 0
-    next_number: int = 0
-    missing: list[int] = field(default_factory=list)
+    __slots__ = (
+        "columns", "first_number", "first_volatile", "links", "missing", "next_number", "replaced", "rows",
+        "volatile_groups", "volatile_moves", "volatile_rows", "volatile_takes",
+    )  # fmt: skip
+
+    def __init__(self, first_number: int, links: Links, next_number: int = 0) -> None:
+        self.first_number = self.first_volatile = first_number
+        self.next_number = next_number
+        self.links = links
+        self.columns = NO_COLUMNS
+        self.rows = 0
+        self.replaced: Sequence[Replaced] = ()
+        self.volatile_groups: list[tuple[LaneName, int]] = []
+        self.volatile_takes: list[TokenRun] = []
+        self.volatile_moves: list[MoveRun] = []
+        self.volatile_rows: Rows | None = None
+        self.missing: list[int] = []
 
     @classmethod
     def empty(cls, number: int) -> Plan:
@@ -73,7 +76,6 @@ def plan_unit(reader: Reader, under_way: UnderWay, unit: StoreUnit, number: int,
         group for group in puts if not group.persistent
     ]:
         _plan_puts(plan, puts)
-        plan.first_volatile = plan.next_number
         return plan
     takes = [(queue, key, tokens) for (queue, key), tokens in _takes_by_key(unit).items()] if unit.takes else []
     rewritten = [_rewrite(reader, under_way, move, plan) for move in unit.moves if move.heads is not None]
