@@ -169,7 +169,11 @@ class Translator:
 
     def end(self, frame: StoreUnit) -> None:
         """Every unit has been added. Of several replacements of a state message the last one counts."""
-        store, groups, bodies = self._core.store, list[tuple[LaneName, int]](), list[bytes]()
+        if not self._states:
+            return
+        store = self._core.store
+        groups: list[tuple[LaneName, int]] = []
+        bodies: list[bytes] = []
         for queue, records in self._states.items():
             replaced, others = store.replaceable(queue, records, _STATE_HEAD)
             if replaced is not None:  # as nearly always

@@ -24,6 +24,8 @@ from gateway.queue_manager.store.under_way import UnderWay
 from gateway.queue_manager.store.unit import NO_ID, LaneMoves, LanePuts, Replaced, StoreUnit
 
 T = TypeVar("T")
+_NEW = tuple.__new__
+"""Makes a named tuple without a call into Python: a frame has several."""
 NO_COLUMNS = Columns((), ())
 
 
@@ -59,17 +61,17 @@ class Plan:
         if used >= BIG_ROW and self.rows:
             longest = extent(self.columns.bodies)[1]
             lengths = [len(body) for body in self.columns.bodies] if longest >= BIG_ROW else []
-        return Changes(
+        return _NEW(Changes, (
             frame, self.first_number, links.groups, self.columns.numbers, links.takes, links.moves, links.backouts,
             links.state, used, longest, lengths, self.replaced,
-        )  # fmt: skip
+        ))  # fmt: skip
 
 
 def plan_unit(reader: Reader, under_way: UnderWay, unit: StoreUnit, number: int, time: int) -> Plan:
     """Look up what leaves and number what comes. Fills the tokens of the unit's puts and moves."""
     if unit.state and max(map(len, unit.state)) > MAX_KEY:
         raise StoreError(f"keys of state records have at most {MAX_KEY} bytes")
-    links = Links([], [], [], [], dict(unit.state))
+    links = _NEW(Links, ([], [], [], [], dict(unit.state)))
     plan = Plan(number, links)
     puts = [group for group in unit.puts if group.heads]
     if not (unit.takes or unit.replaced or unit.moves or unit.backouts) and not [
@@ -153,7 +155,9 @@ def _columns_of(groups: Sequence[LanePuts]) -> Columns:
     """The columns of several groups, one group after the other; those of one group are used as they are."""
     if len(groups) == 1:
         only = groups[0]
-        return Columns(only.heads, only.bodies, only.msg_ids, only.correl_ids, only.expiries, only.put_times)
+        return _NEW(Columns, (
+            only.heads, only.bodies, only.msg_ids, only.correl_ids, only.expiries, only.put_times, None, False,
+        ))  # fmt: skip
     heads: list[bytes] = []
     bodies: list[bytes] = []
     plain = True

@@ -299,10 +299,10 @@ class Store:
         place = position.segment.slot << BLOCK_BITS | position.offset // BLOCK
         prepared.changes = plan.changes(place, length)
         if plan.rows:
-            prepared.rows = Rows(
+            prepared.rows = tuple.__new__(Rows, (  # without a call into Python
                 time, columns.heads, columns.bodies, columns.msg_ids, columns.correl_ids, columns.expiries,
                 columns.put_times, size + packed,
-            )  # fmt: skip
+            ))  # fmt: skip
         self._next_sequence = sequence + 1
 
     def write(self, prepared: Prepared) -> None:

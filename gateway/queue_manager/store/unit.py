@@ -128,13 +128,8 @@ class Backout(NamedTuple):
     times: int
 
 
-class Mark(NamedTuple):
-    """How far a unit had come."""
-
-    puts: int
-    takes: int
-    moves: int
-    state: dict[bytes, bytes | None]
+Mark = tuple[int, int, int, dict[bytes, bytes | None]]
+"""How far a unit had come: how many puts, takes and moves it had, and its state records."""
 
 
 @dataclass(slots=True)
@@ -166,12 +161,12 @@ class StoreUnit:
 
     def mark(self) -> Mark:
         """What is in it now, for `take_back`."""
-        return Mark(len(self.puts), len(self.takes), len(self.moves), dict(self.state))
+        return len(self.puts), len(self.takes), len(self.moves), dict(self.state)
 
     def take_back(self, mark: Mark) -> None:
         """Take back what was added since. Backout counts and what is replaced are added only to units that stay."""
-        del self.puts[mark.puts :], self.takes[mark.takes :], self.moves[mark.moves :]
-        self.state = mark.state
+        puts, takes, moves, self.state = mark
+        del self.puts[puts:], self.takes[takes:], self.moves[moves:]
 
     def add(self, other: StoreUnit) -> None:
         """Commit all of another unit with it."""
