@@ -522,10 +522,12 @@ class Batch:
     def unit(self) -> Unit | None:
         """What the queue manager is asked to commit; None: nothing."""
         puts = [destination.puts for destination in self.destinations.values() if destination.puts.heads]
-        puts += [puts for puts in self.state.values() if puts.heads]
+        if self.state:
+            puts += [puts for puts in self.state.values() if puts.heads]
         if self.consumed:
             puts += [one.put() for one in self.consumed.values() if one.names]
-        puts += [mixed.puts for mixed in self.mixed if mixed.puts.heads]
+        if self.mixed:
+            puts += [mixed.puts for mixed in self.mixed if mixed.puts.heads]
         takes = [takes for takes in self.takes.values() if takes.tokens] if self.takes else []
         if not (puts or takes or self.replaces or self.moves):
             return None
