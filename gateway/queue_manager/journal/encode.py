@@ -46,6 +46,9 @@ from gateway.queue_manager.store.unit import Replaced
 
 Section = tuple[int, int, bytes]
 """Kind, form, content."""
+GROUPS, TAKES, HEADS, BODIES = Kind.GROUPS, Kind.TAKES, Kind.HEADS, Kind.BODIES
+HEAD_OFFSETS, HEAD_INDEX, BODY_OFFSETS = Kind.HEAD_OFFSETS, Kind.HEAD_INDEX, Kind.BODY_OFFSETS
+"""What nearly every frame has: a member of an enumeration costs as much as a call each time it is named."""
 CHECKSUM = Struct("<Q")
 WORTH_PACKING = 4
 """Fewer heads than this do not make a frame a block longer."""
@@ -102,7 +105,7 @@ def _bounds(kind: Kind, values: Sequence[bytes]) -> Section:
 @lru_cache(maxsize=64)
 def _one_head(head: bytes) -> list[Section]:
     """The sections of a frame whose rows all have this head: the same heads are used again and again."""
-    return [_bounds(Kind.HEAD_OFFSETS, [head]), (Kind.HEADS, 0, head)]
+    return [_bounds(HEAD_OFFSETS, [head]), (HEADS, 0, head)]
 
 
 def _heads(heads: Sequence[bytes], packing: Packing) -> tuple[list[Section], int]:
@@ -115,11 +118,11 @@ def _heads(heads: Sequence[bytes], packing: Packing) -> tuple[list[Section], int
     distinct, width, index = dictionary(heads)
     if len(distinct) == 1:
         return _one_head(heads[0]), 0
-    index_section = Kind.HEAD_INDEX, width, index
+    index_section = HEAD_INDEX, width, index
     packed = packing.pack(distinct) if len(distinct) >= WORTH_PACKING else None
     if packed is not None:
-        return [(Kind.HEADS, PACKED, packed), index_section], total_of(packed)
-    return [_bounds(Kind.HEAD_OFFSETS, distinct), (Kind.HEADS, 0, b"".join(distinct)), index_section], 0
+        return [(HEADS, PACKED, packed), index_section], total_of(packed)
+    return [_bounds(HEAD_OFFSETS, distinct), (HEADS, 0, b"".join(distinct)), index_section], 0
 
 
 def _bodies(bodies: Sequence[bytes], *, shared: bool) -> list[Section]:
@@ -131,7 +134,7 @@ def _bodies(bodies: Sequence[bytes], *, shared: bool) -> list[Section]:
         index = array("I", [number[id(body)] for body in bodies])
         sharing = Kind.BODY_INDEX, index.itemsize, index.tobytes()
         bodies = list(by_identity.values())
-    sections: list[Section] = [_bounds(Kind.BODY_OFFSETS, bodies), (Kind.BODIES, 0, b"".join(bodies))]
+    sections: list[Section] = [_bounds(BODY_OFFSETS, bodies), (BODIES, 0, b"".join(bodies))]
     return [*sections, sharing] if sharing else sections
 
 
@@ -197,9 +200,9 @@ def encode_links(links: Links, lanes: LaneNumbers, replaced: Sequence[Replaced] 
         groups.append(come)
         takes.append(leave)
     if groups:
-        sections.append((Kind.GROUPS, 0, b"".join(groups)))
+        sections.append((GROUPS, 0, b"".join(groups)))
     if takes:
-        sections.append((Kind.TAKES, 0, b"".join(takes)))
+        sections.append((TAKES, 0, b"".join(takes)))
     if links.moves:
         moves = [MOVE.pack(number(m.lane), number(m.to_lane), m.first, m.to_first, m.length, 0) for m in links.moves]
         sections.append((Kind.MOVES, 0, b"".join(moves)))
