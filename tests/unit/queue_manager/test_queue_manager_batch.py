@@ -9,6 +9,7 @@ from schedulers import ManualScheduler
 
 from gateway.ports.batch import Moves, Moving, Outcome, Puts, Replace, Takes, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
+from gateway.queue_manager.batch.commit import Submission
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 
@@ -59,6 +60,34 @@ def test_a_refused_put_refuses_its_unit_alone(rig):
     outcome = rig.commit(Unit(puts=[puts("A", "1"), puts("B", "1", "2", "3", "4"), puts("NONE", "x")]))
     assert [(one.puts, one.reason) for one in outcome.failures] == [(1, 2053), (2, 2085)]
     assert rig.queue_manager.depth("A") == 0
+    assert rig.commit(Unit(puts=[puts("B", "1", "2", "3")])) == Outcome()
+
+
+def test_a_unit_that_is_refused_leaves_nothing_in_the_frame_of_others(rig):
+    staged = "MQGATE.STAGED"
+    rig.commit(Unit([puts(staged, "1", "2", key=b"k")], replaces=[Replace("MQGATE.SESSIONS", b"k", b"before")]))
+    one, two = (found.token for found in rig.queue_manager.fetch(staged, b"k", 5))
+    refused_unit = Unit(
+        puts=[puts("A", "x"), puts("topic://news", "x", retain=True), puts("B", "1", "2", "3", "4")],
+        moves=[Moves(staged, b"k", [two], "A")],
+        takes=[Takes(staged, b"k", [one])],
+        replaces=[Replace("MQGATE.SESSIONS", b"k", b"x")],
+    )
+    units = [Unit(puts=[puts("A", "first")]), refused_unit, Unit([puts("A", "last")], [Takes(staged, b"k", [one])])]
+    outcomes = []
+    committer = rig.queue_manager.core.committer
+    frames = committer.frames
+    with rig.queue_manager.core.entered():
+        for unit in units[:2]:  # as if they had come while a frame was written
+            committer._submissions.append(Submission(unit, lambda _unit, outcome: outcomes.append(outcome)))
+        committer.submit(units[2], lambda _unit, outcome: outcomes.append(outcome))
+    rig.scheduler.run_until(lambda: len(outcomes) == 3)
+    assert committer.frames == frames + 1
+    assert [[(one.puts, one.reason) for one in outcome.failures] for outcome in outcomes] == [[], [(2, 2053)], []]
+    assert [found.data for found in rig.queue_manager.fetch("A", b"", 5)] == [b"first", b"last"]
+    assert [found.data for found in rig.queue_manager.fetch(staged, b"k", 5)] == [b"2"]
+    assert not [name for name in rig.queue_manager.core.store.state() if b"news" in name]
+    assert [found.data for _, found in rig.queue_manager.load("MQGATE.SESSIONS")] == [b"before"]
     assert rig.commit(Unit(puts=[puts("B", "1", "2", "3")])) == Outcome()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import StoreError, StoreInUse, StoreUnavailable
-from gateway.queue_manager.journal import Prepared, Store, StoreOptions
+from gateway.queue_manager.journal import Prepared, Store, StoreOptions, encode
 from gateway.queue_manager.journal.ring import KEPT_LISTINGS
 from gateway.queue_manager.journal.segment import listing_room
 from gateway.queue_manager.store.unit import Backout, LaneMoves, LanePuts, LaneTakes, StoreUnit
@@ -111,6 +111,50 @@ def test_what_leaves_is_not_handed_out_while_its_frame_is_written(path: Path) ->
         store.apply(prepared)
     assert store.depth("Q") == 0
     store.close()
+
+
+@pytest.mark.parametrize("end", [Store.close, crash])
+def test_a_frame_that_is_written_at_once_may_be_given_up(path: Path, end: object) -> None:
+    store = opened(path)
+    tokens = put(store, b"a", b"b", b"c") + put(store, b"d", persistent=False)
+    store.lock("Q", b"", tokens[:1])
+    taken = StoreUnit(
+        takes=[LaneTakes("Q", tokens=tokens[:2])], moves=[LaneMoves("Q", b"", tokens[2:], "R")], state={b"k": b"v"}
+    )
+    store.abort(store.prepare(taken, NOW, at_once=True))
+    assert bodies(store) == [b"b", b"c", b"d"]
+    assert (bodies(store, locked=True), store.state()) == ([b"a", b"b", b"c", b"d"], {})
+    prepared = store.prepare(taken, NOW, at_once=True)
+    store.write(prepared)
+    store.apply(prepared)
+    assert (bodies(store, locked=True), bodies(store, "R"), store.state()) == ([], [b"c", b"d"], {b"k": b"v"})
+    end(store)  # type: ignore[operator]
+    store = opened(path)
+    assert (bodies(store), bodies(store, "R"), store.state()) == ([], [b"c"], {b"k": b"v"})
+    store.close()
+
+
+def test_a_frame_that_is_too_long_is_refused_and_defines_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(path)
+    put(store, b"a")
+    with monkeypatch.context() as patched:
+        patched.setattr(encode, "MAX_FRAME", 4096)
+        with pytest.raises(StoreError, match="at most 4096 bytes, this one has"):
+            put(store, b"b" * 4096, queue="R")
+        patched.setattr(encode, "lay_out", refuse)
+        with pytest.raises(StoreError, match="at most 4096 bytes, this one has"):
+            put(store, b"b" * 4096, queue="R")
+    put(store, b"c", queue="S")
+    put(store, b"d", queue="R")
+    crash(store)
+    store = opened(path)
+    assert [bodies(store, queue) for queue in "QRS"] == [[b"a"], [b"d"], [b"c"]]
+    store.close()
+
+
+def refuse(_sections: object) -> bytes:
+    """As of sections beyond 4 GiB."""
+    raise ValueError
 
 
 def test_locked_messages_are_skipped_until_unlocked(path: Path) -> None:
