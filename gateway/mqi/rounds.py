@@ -8,7 +8,7 @@ threads are known here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from gateway.ports.mqi import QueueManager
@@ -51,6 +51,12 @@ class Rounds:
         """What a program has sent."""
         self._chunks.append((program, chunk))
         if not (self._running or self._planned):
+            self._have_run()
+
+    def receive_each(self, arrived: Iterable[tuple[FrameHandler, bytes]]) -> None:
+        """What several programs have sent."""
+        self._chunks.extend(arrived)
+        if self._chunks and not (self._running or self._planned):
             self._have_run()
 
     def soon(self, call: Callable[[], None]) -> None:

@@ -50,6 +50,8 @@ class MqiServer:
         self._max_connections = max_connections
         self._listener: socket.socket | None = None
         self._programs: dict[int, _Program] = {}
+        self._protocols: dict[int, ServerProtocol] = {}
+        """Theirs: what comes from a socket is for one of these."""
         self._answered: dict[_Program, None] = {}
         """Those that something is to be sent to."""
         self._poll = select.epoll()
@@ -134,9 +136,8 @@ class MqiServer:
     def _receive(self, ready: list[tuple[int, int]]) -> None:
         if not ready:
             return
-        arrived, rest = receive(ready, self._programs)
-        for program, chunk in arrived:
-            self._rounds.receive(program.protocol, chunk)
+        arrived, rest = receive(ready, self._protocols)
+        self._rounds.receive_each(arrived)
         for fd, events in rest:
             if fd == self._wake:
                 with suppress(BlockingIOError):
@@ -149,8 +150,10 @@ class MqiServer:
     def _send(self) -> None:
         if not self._answered:
             return
-        usual = [program for program in self._answered if program.has_one_answer]
-        others = [program for program in self._answered if not program.has_one_answer]
+        usual: list[_Program] = []
+        others: list[_Program] = []
+        for program in self._answered:
+            (usual if program.writable and len(program.unsent) == 1 else others).append(program)
         self._answered.clear()
         for program in others:
             program.send()
@@ -168,8 +171,10 @@ class MqiServer:
                 if len(self._programs) >= self._max_connections:
                     peer.close()
                     continue
-                program = _Program(peer, self._queue_manager, self._rounds, self._poll, self._programs, self._answered)
-                self._programs[program.fd] = program
+                program = _Program(
+                    peer, self._queue_manager, self._rounds, self._poll, self._programs, self._protocols, self._answered
+                )
+                self._programs[program.fd], self._protocols[program.fd] = program, program.protocol
 
 
 def _clear_stale(path: Path) -> None:
@@ -197,17 +202,19 @@ class _Program:
 
     def __init__(
         self, peer: socket.socket, queue_manager: QueueManager, rounds: Rounds, poll: select.epoll,
-        programs: dict[int, _Program], answered: dict[_Program, None],
+        programs: dict[int, _Program], protocols: dict[int, ServerProtocol], answered: dict[_Program, None],
     ) -> None:  # fmt: skip
         """`answered`: where those are noted that something is to be sent to."""
         peer.settimeout(0)
         self.fd = peer.fileno()
         self.unsent: list[bytes] = []
+        self.writable = True
+        """Its answers can be written, and nothing is to be done after them."""
         self._answered = answered
         self._peer = peer
         self._rounds = rounds
         self._poll = poll
-        self._programs = programs
+        self._programs, self._protocols = programs, protocols
         self._closing = False
         self._watching = select.EPOLLIN
         self.protocol = ServerProtocol(
@@ -221,13 +228,8 @@ class _Program:
         self._answered[self] = None
 
     def _close(self) -> None:
-        self._closing = True
+        self._closing, self.writable = True, False
         self._answered[self] = None
-
-    @property
-    def has_one_answer(self) -> bool:
-        """Whether one answer is to be sent and nothing else is to be done."""
-        return len(self.unsent) == 1 and not self._closing and self._watching == select.EPOLLIN
 
     def ready(self, events: int) -> None:
         """It takes something, or is gone, or has sent something that was not read with the others."""
@@ -266,12 +268,14 @@ class _Program:
         watching = select.EPOLLOUT if self.unsent else select.EPOLLIN
         if watching != self._watching:
             self._watching = watching
+            self.writable = watching == select.EPOLLIN and not self._closing
             self._poll.modify(self.fd, watching)
 
     def end(self) -> None:
         """It is gone: its unit of work is backed out."""
         if self._programs.pop(self.fd, None) is None:
             return
+        self._protocols.pop(self.fd, None)
         self._answered.pop(self, None)
         self._poll.unregister(self.fd)
         self._rounds.lost(self.protocol)
