@@ -128,7 +128,7 @@ class Gateway:
         rounds = Rounds(queue_manager, time.monotonic, lambda: parts.scheduler.soon(rounds.run))
 
         def make(write: Callable[[bytes], None], close: Callable[[], None], user: str) -> ServerProtocol:
-            return ServerProtocol(queue_manager, write, close, monotonic=time.monotonic, soon=rounds.soon, user=user)
+            return ServerProtocol(queue_manager, write, close, monotonic=time.monotonic, user=user)
 
         try:
             self.mqi_port = mqi.listen(parts.reactor, path, make, rounds)

@@ -218,7 +218,7 @@ class _Program:
         self._closing = False
         self._watching = select.EPOLLIN
         self.protocol = ServerProtocol(
-            queue_manager, self._write, self._close, monotonic=time.monotonic, soon=rounds.soon,
+            queue_manager, self._write, self._close, monotonic=time.monotonic,
             user=_peer_user(peer),
         )  # fmt: skip
         poll.register(self.fd, select.EPOLLIN)

@@ -2,8 +2,8 @@
 
 The owner of the socket feeds `receive` and sends what `write` is given; nothing here touches a socket, a thread or a
 clock. One frame is answered before the next is read. A get that has to wait is left with the queue manager, and a call
-that shares its commit with others (`QueueManager.gathered`) waits for it; the answer comes back through `soon`, in the
-owner's own thread. A program that breaks the protocol is disconnected.
+that shares its commit with others (`QueueManager.gathered`) waits for it; the queue manager tells what has become of it
+in the owner's own thread (`QueueManager.serve_through`). A program that breaks the protocol is disconnected.
 """
 
 from __future__ import annotations
@@ -62,7 +62,6 @@ _PUT, _GET, _COMMIT = int(Verb.PUT), int(Verb.GET), int(Verb.COMMIT)
 """Plain numbers: these are packed and compared for every call."""
 
 Write = Callable[[bytes], None]
-Soon = Callable[[Callable[[], None]], None]
 
 
 class ServerProtocol:
@@ -75,15 +74,13 @@ class ServerProtocol:
         close: Callable[[], None],
         *,
         monotonic: Callable[[], float],
-        soon: Soon,
         user: str = "",
     ) -> None:
-        """`soon` runs a function in the thread that calls `receive`; `user` is who runs the program."""
+        """`user` is who runs the program."""
         self._queue_manager = queue_manager
         self._write = write
         self._close = close
         self._monotonic = monotonic
-        self._soon = soon
         self._user = user
         self._frames = Frames()
         self._run = PutRun()
@@ -140,7 +137,7 @@ class ServerProtocol:
         if settlement is None:
             connection.disconnect(commit=False)
         else:  # what its last call has done is on its way to the disk
-            settlement.then(lambda _error: self._soon(lambda: connection.disconnect(commit=False)))
+            settlement.then(lambda _error: connection.disconnect(commit=False))
 
     def _answer_frames(self) -> None:
         if self._answering:  # a get found its message at once: the loop below goes on
@@ -219,6 +216,8 @@ class ServerProtocol:
                 answer = put_reply(_PUT, tag, connection.put(handle, md, options, data))
             elif verb == _GET:
                 answer = self._get_with(connection, tag, *fields)
+                if not answer:  # it waits
+                    return
             else:
                 connection.commit()
                 answer = outcome(_COMMIT, tag)
@@ -236,12 +235,9 @@ class ServerProtocol:
         """Answer when the commit that the call shares with others is made."""
         self._settlement, self._waiting = settlement, True
         self._answer_due = verb, tag, answer
-        settlement.then(self._commit_ended)
+        settlement.then(self._settled)
 
-    def _commit_ended(self, error: MQError | None) -> None:
-        self._soon(self._settled if error is None else partial(self._settled, error))
-
-    def _settled(self, error: MQError | None = None) -> None:
+    def _settled(self, error: MQError | None) -> None:
         """The commit that a call waited for is made, or has failed."""
         self._settlement = None
         if self._ended:
@@ -370,28 +366,13 @@ class ServerProtocol:
         if not flags & mq.MQGMO_WAIT or not wait:
             return get_reply(tag, connection.get(handle, md, options, size))
         deadline = None if wait == mq.MQWI_UNLIMITED else self._monotonic() + wait / 1000
-        self._wait(connection, tag, handle, md, options, size, deadline)
-        return b""
-
-    def _wait(
-        self,
-        connection: QueueManagerConnection,
-        tag: int,
-        handle: int,
-        md: bytes,
-        options: GetOptions,
-        size: int,
-        deadline: float | None,
-    ) -> None:
-        def arrived(result: Got | MQError) -> None:
-            self._soon(partial(self._answer_get, tag, result))
-
         self._waiting = True
         try:
-            self._cancel = connection.wait(handle, md, options, size, deadline, arrived)
+            self._cancel = connection.wait(handle, md, options, size, deadline, partial(self._answer_get, tag))
         except MQError:
             self._waiting = False
             raise
+        return b""
 
     def _answer_get(self, tag: int, result: Got | MQError) -> None:
         if self._ended:

@@ -212,7 +212,8 @@ class Settlement(Protocol):
     """The commit of a call that was made among others (`QueueManager.gathered`)."""
 
     def then(self, call: Callable[[MQError | None], None]) -> None:
-        """Call when the commit is made (None), or what the call comes to instead; at once if that is known."""
+        """Call when the commit is made (None), or with what the call comes to instead: through
+        `QueueManager.serve_through`, or at once if that is known."""
 
 
 class QueueManagerConnection(Protocol):
@@ -245,9 +246,10 @@ class QueueManagerConnection(Protocol):
     def wait(
         self, handle: int, md: bytes, options: GetOptions, buffer_length: int, deadline: float | None, arrived: Arrived
     ) -> Cancel:
-        """MQGET that waits until `deadline` (the scheduler's monotonic clock; None for ever). `arrived` is called
-        once, maybe before this returns, with the queue manager's lock held: it only notes the outcome. Waiters of a
-        queue are served in order, one for each message. The answer cancels the wait silently."""
+        """MQGET that waits until `deadline` (the scheduler's monotonic clock; None for ever). `arrived` is called once:
+        through `QueueManager.serve_through`, or else in any thread, maybe before this returns, with the queue manager's
+        lock held, so that it only notes the outcome. Waiters of a queue are served in order, one for each message. The
+        answer cancels the wait silently."""
 
     def begin(self) -> None:
         """MQBEGIN: a unit of work of the queue manager's own; refused while one is open (2128)."""
@@ -304,5 +306,6 @@ class QueueManager(Protocol):
         at the end; the function that `with` gives makes it for the calls so far."""
 
     def serve_through(self, soon: Callable[[Callable[[], None]], None] | None) -> None:
-        """Have gets that wait for messages tried in calls made by `soon`, which are gathered with others; None: with a
-        commit of their own. `soon` may be called in any thread."""
+        """Have gets that wait for messages tried, and programs told of what has become of their calls, in calls made by
+        `soon`, which are gathered with others; None: at once, with a commit of their own. `soon` may be called in any
+        thread."""

@@ -13,13 +13,12 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from threading import get_ident
 from types import TracebackType
-from typing import NamedTuple
 
 from gateway.errors import MQError, StoreError
 from gateway.ports.batch import Scheduler
 from gateway.queue_manager.batch.commit import Batch, Committer, reason_of
 from gateway.queue_manager.descriptor import CORREL_ID
-from gateway.queue_manager.handing_over import Handed, end, hand_over
+from gateway.queue_manager.handing_over import Handed, count_handed, hand_over
 from gateway.queue_manager.objects.catalogue import Catalogue, Definition, decode_definition
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.settlement import Settlement
@@ -101,17 +100,6 @@ class _Gathering:
             self._entry.__exit__(None, None, None)
 
 
-class _Call(NamedTuple):
-    """A call whose commit is shared with others."""
-
-    unit: StoreUnit
-    settlement: Settlement
-    counted: Mapping[LocalQueue, int]
-    """Messages that it puts, which count until it is committed."""
-    hidden: Sequence[tuple[LocalQueue, int]]
-    """Messages that it takes, which were free before."""
-
-
 class Round:
     """The commits of calls that are made together: one unit of work, and what each call is told. Until it is committed
     messages that it takes are hidden, and those it puts are counted."""
@@ -121,30 +109,24 @@ class Round:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._unit = StoreUnit()
-        self._handed: list[Handed] = []
+        self._handed: deque[Handed] = deque()
         """Messages that are not stored: gets that wait have taken them."""
-        self.calls: list[_Call] = []
+        self.calls: deque[Settlement] = deque()
 
-    def add(self, unit: StoreUnit, settlement: Settlement, counted: Mapping[LocalQueue, int] | None) -> Settlement:
+    def add(
+        self,
+        unit: StoreUnit,
+        counted: Mapping[LocalQueue, int] | None = None,
+        failed: Callable[[MQError], MQError] | None = None,
+    ) -> Settlement:
         """A call's unit. `counted`: it was open before, so that its puts are counted and what it takes is hidden."""
         hidden: Sequence[tuple[LocalQueue, int]] = ()
         if counted is None:
             counted = self._count(unit.puts) if unit.puts else {}
             hidden = self._hide(unit.takes) if unit.takes else ()
-        self._join(_Call(unit, settlement, counted, hidden))
+        settlement = Settlement(unit, counted, hidden, failed)
+        self.calls.append(settlement)
         return settlement
-
-    def _join(self, call: _Call) -> None:
-        unit, joined = call.unit, self._unit
-        joined.puts += unit.puts
-        joined.takes += unit.takes
-        if unit.moves:
-            joined.moves += unit.moves
-        if unit.backouts:
-            joined.backouts += unit.backouts
-        if unit.state:
-            joined.state.update(unit.state)
-        self.calls.append(call)
 
     def _count(self, puts: Sequence[LanePuts]) -> dict[LocalQueue, int]:
         counted: dict[LocalQueue, int] = {}
@@ -168,21 +150,30 @@ class Round:
 
     def batch(self) -> Batch:
         """What is committed for all of them."""
+        core, joined = self._core, self._unit
         for call in self.calls:
-            if call.unit.puts:
-                self._handed += hand_over(call.unit, self._core.queues, self._core.changed)
-        if self._handed:
-            gone = {id(handed.puts) for handed in self._handed}
-            self._unit.puts = [puts for puts in self._unit.puts if id(puts) not in gone]
-        return Batch(self._unit, self._finished, apart=self._apart if len(self.calls) > 1 else None)
+            unit = call.unit
+            if unit.puts:
+                handed = hand_over(unit, core.queues, core.changed)
+                self._handed += handed
+                gone = {id(one.puts) for one in handed}
+                joined.puts += [puts for puts in unit.puts if id(puts) not in gone] if handed else unit.puts
+            joined.takes += unit.takes
+            if unit.moves:
+                joined.moves += unit.moves
+            if unit.backouts:
+                joined.backouts += unit.backouts
+            if unit.state:
+                joined.state.update(unit.state)
+        return Batch(joined, self._finished, apart=self._apart if len(self.calls) > 1 else None)
 
     def _apart(self) -> list[Batch]:
         """The calls one by one, when together they are refused."""
-        self._end_handed(made=False)
+        self._take_back()
         batches = []
         for call in self.calls:
             alone = Round(self._core)
-            alone._join(call)
+            alone.calls.append(call)
             batches.append(alone.batch())
         return batches
 
@@ -191,23 +182,42 @@ class Round:
         for call in self.calls:
             for queue, rows in call.counted.items():
                 queue.uncommitted_puts -= rows
-        error: MQError | None = None
         if failure is None:
             self._core.settled(self._unit)
+            count_handed(self._handed, self._core.scheduler.now(), self._core.store)
         else:
-            error = MQError(reason_of(failure), str(failure))
-            error.__cause__ = failure
-        self._end_handed(made=error is None)
+            self._take_back()
+            self._refuse(failure)
         for call in self.calls:
-            if error is not None:
-                for queue, token in call.hidden:
-                    self._core.unlock_messages(queue, [token])
-            call.settlement.end(error)
+            call.ended = True
+        if self._handed or any(call.awaited for call in self.calls):
+            self._core.tell(self._tell)
 
-    def _end_handed(self, *, made: bool) -> None:
-        handed, self._handed = self._handed, []
+    def _refuse(self, failure: StoreError) -> None:
+        error = MQError(reason_of(failure), str(failure))
+        error.__cause__ = failure
+        for call in self.calls:
+            for queue, token in call.hidden:
+                self._core.unlock_messages(queue, [token])
+            call.refuse(error)
+
+    def _take_back(self) -> None:
+        """The messages were not put: the gets that had taken them go on waiting."""
+        handed, self._handed = self._handed, deque()
         for one in handed:
-            end(one, self._core.scheduler.now(), self._core.store.depth(one.queue.name), made=made)
+            one.ended(False)  # noqa: FBT003
+
+    def _tell(self) -> None:
+        """Tell the programs. A defect in what one of them does next does not keep the others waiting."""
+        handed, calls = self._handed, self.calls
+        try:
+            while handed:
+                handed.popleft().ended(True)  # noqa: FBT003
+            while calls:
+                calls.popleft().tell()
+        finally:
+            if handed or calls:
+                self._core.tell(self._tell)
 
 
 class Core:
@@ -237,6 +247,8 @@ class Core:
         """Called with the state records of each unit that has been committed."""
         self.served_through: Callable[[Callable[[], None]], None] | None = None
         """Has a call made among those that share the next commit; None: there is nobody who gathers calls."""
+        self._identifier = b"AMQ " + name.encode()[:12].ljust(12)
+        """What identifiers begin with."""
         self.changed: dict[LocalQueue, set[bytes] | None] = {}
         """Queues whose waiting gets are tried next; with the CorrelIds of what has come, if it is nothing else."""
         self._saved: StoreUnit | None = None
@@ -292,7 +304,7 @@ class Core:
     def new_identifier(self) -> bytes:
         """24 unique bytes for MsgId, GroupId and the like. The top bit keeps them apart from those the store makes."""
         self._serial += 1
-        return b"AMQ " + self.name.encode()[:12].ljust(12) + (self._serial | 1 << 63).to_bytes(8, "big")
+        return self._identifier + (self._serial | 1 << 63).to_bytes(8, "big")
 
     @property
     def identifier(self) -> str:
@@ -416,19 +428,18 @@ class Core:
         hidden, and those it puts are counted; with `counted` that is so already, and these are the puts.
         """
         if self._round is not None and together and unit:
-            return self._round.add(unit, Settlement(failed), counted)
+            return self._round.add(unit, counted, failed)
         if counted is not None:
             for queue, rows in counted.items():
                 queue.uncommitted_puts -= rows
         if not unit or (not self._crowded() and not self.committer.slow):
             self.commit(unit)
             return None
-        failures: list[MQError | None] = []
         alone = Round(self)
-        alone.add(unit, Settlement(), None).then(failures.append)
+        settlement = alone.add(unit)
         self.committer.call(alone.batch(), self.without_lock)
-        if failures[0] is not None:
-            raise failures[0]
+        if settlement.error is not None:
+            raise settlement.error
         return None
 
     def _crowded(self) -> bool:
@@ -506,7 +517,14 @@ class Core:
         if earliest:
             self.expiring[name] = min(earliest, self.expiring.get(name, earliest))
 
-    # Waking
+    # Telling and waking
+
+    def tell(self, call: Callable[[], None]) -> None:
+        """Make a call that tells programs what has become of theirs: among those that are gathered, if any are."""
+        if self.served_through is None:
+            call()
+        else:
+            self.served_through(call)
 
     def inputs_changed(self, queue: LocalQueue) -> None:
         """Call `on_inputs`: a program has opened the queue for input or closed it."""

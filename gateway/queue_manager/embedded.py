@@ -207,7 +207,7 @@ class EmbeddedQueueManager:
         return self.core.gathered()
 
     def serve_through(self, soon: Callable[[Callable[[], None]], None] | None) -> None:
-        """Have gets that wait tried among the calls that `soon` gathers, not with a commit of their own."""
+        """Have gets that wait tried, and programs told, among the calls that `soon` gathers."""
         self.core.served_through = soon
 
     def _managed_queue(self, topic_object: str, topic_string: str) -> Definition:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from gateway.queue_manager.descriptor import CORREL_ID
 from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.store.storage import MessageStore
 from gateway.queue_manager.store.unit import LanePuts, StoreUnit
 
 
@@ -56,12 +57,11 @@ def _is_whole(puts: LanePuts) -> bool:
     return not (puts.key or puts.groups or puts.msg_ids or puts.correl_ids or puts.put_times or expires)
 
 
-def end(handed: Handed, now: float, depth: int, *, made: bool) -> None:
-    """The commit is made, or has failed. The queue counts the message as any other; `depth` is the queue's."""
-    if made:
-        queue = handed.queue
+def count_handed(handed: Collection[Handed], now: float, store: MessageStore) -> None:
+    """Messages that were handed over have been put: a queue counts them as any other."""
+    for _, queue, _ in handed:
         queue.puts += 1
         queue.gets += 1
         queue.last_put = queue.last_get = now
-        queue.high_depth = max(queue.high_depth, depth + 1)
-    handed.ended(made)
+    for queue in {one.queue for one in handed}:
+        queue.high_depth = max(queue.high_depth, store.depth(queue.name) + 1)

@@ -1,10 +1,12 @@
-"""The commit of a call that shares it with other calls: what the call has done counts when it is settled."""
+"""A call that shares its commit with other calls: what it has done counts when it is settled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from gateway.errors import MQError
+from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.store.unit import StoreUnit
 
 Settled = Callable[[MQError | None], None]
 
@@ -12,32 +14,43 @@ Settled = Callable[[MQError | None], None]
 class Settlement:
     """Implements `ports.mqi.Settlement`."""
 
-    __slots__ = ("_call", "_ended", "_error", "_failed", "_others")
+    __slots__ = ("_calls", "_failed", "counted", "ended", "error", "hidden", "unit")
 
-    def __init__(self, failed: Callable[[MQError], MQError] | None = None) -> None:
-        """`failed` makes of the error of the commit what the call comes to."""
+    def __init__(
+        self,
+        unit: StoreUnit,
+        counted: Mapping[LocalQueue, int],
+        hidden: Sequence[tuple[LocalQueue, int]],
+        failed: Callable[[MQError], MQError] | None = None,
+    ) -> None:
+        """`counted` are messages that it puts, which count until it is committed, and `hidden` those that it takes,
+        which were free before. `failed` makes of the error of the commit what the call comes to."""
+        self.unit = unit
+        self.counted = counted
+        self.hidden = hidden
         self._failed = failed
-        self._call: Settled | None = None
-        self._others: list[Settled] | tuple[()] = ()
-        self._ended = False
-        self._error: MQError | None = None
+        self._calls: list[Settled] = []
+        self.ended = False
+        """The commit is made, or has failed."""
+        self.error: MQError | None = None
 
     def then(self, call: Settled) -> None:
         """Call when the commit is made (None) or has failed, at once if that is known."""
-        if self._ended:
-            call(self._error)
-        elif self._call is None:
-            self._call = call
+        if self.ended:
+            call(self.error)
         else:
-            self._others = [*self._others, call]
+            self._calls.append(call)
 
-    def end(self, error: MQError | None) -> None:
-        """It is made, or has failed."""
-        if error is not None and self._failed is not None:
-            error = self._failed(error)
-        self._ended, self._error = True, error
-        call, self._call = self._call, None
-        if call is not None:
-            call(error)
-        for other in self._others:
-            other(error)
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody is to be told."""
+        return bool(self._calls)
+
+    def refuse(self, error: MQError) -> None:
+        """The commit has failed."""
+        self.error = error if self._failed is None else self._failed(error)
+
+    def tell(self) -> None:
+        """Tell those who wait for it. It has ended."""
+        for call in self._calls:
+            call(self.error)

@@ -91,9 +91,7 @@ class Market:
 
     def _connect(self, talk: Talk) -> None:
         answers: list[bytes] = []
-        protocol = ServerProtocol(
-            self.queue_manager, answers.append, lambda: None, monotonic=time.monotonic, soon=self._rounds.soon
-        )
+        protocol = ServerProtocol(self.queue_manager, answers.append, lambda: None, monotonic=time.monotonic)
         self._programs.append((protocol, talk, answers))
         self._rounds.receive(protocol, next(talk))
 

@@ -61,9 +61,7 @@ def _fed(chunks: list[bytes]) -> tuple[bytes, bool, list[int]]:
     """(answers, cut off, depths) after these chunks and the end of the connection."""
     queue_manager = EmbeddedQueueManager.open(None, "QM1", ManualScheduler(), OBJECTS)
     answers, closed = bytearray(), []
-    protocol = ServerProtocol(
-        queue_manager, answers.extend, lambda: closed.append(True), monotonic=lambda: 0.0, soon=lambda call: call()
-    )
+    protocol = ServerProtocol(queue_manager, answers.extend, lambda: closed.append(True), monotonic=lambda: 0.0)
     for chunk in chunks:
         protocol.receive(chunk)
     protocol.connection_lost()

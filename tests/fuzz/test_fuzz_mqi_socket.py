@@ -43,9 +43,7 @@ class Peer:
     def __init__(self, queue_manager: EmbeddedQueueManager) -> None:
         self.answers = Frames()
         self.closed = False
-        self.protocol = ServerProtocol(
-            queue_manager, self.answers.add, self._close, monotonic=lambda: 0.0, soon=lambda call: call(), user="me"
-        )
+        self.protocol = ServerProtocol(queue_manager, self.answers.add, self._close, monotonic=lambda: 0.0, user="me")
 
     def _close(self) -> None:
         self.closed = True

@@ -320,7 +320,7 @@ class WaitingGet:
         """Answer, once. Always True."""
         if not self._waiter.ended:
             self._finish()
-            self._arrived(outcome)
+            self._connection.core.tell(partial(self._arrived, outcome))
         return True
 
     def _offered(self, head: bytes, body: bytes) -> Callable[[bool], None] | None:
@@ -363,6 +363,6 @@ def tell(connection: ConnectionState, outcome: Got | MQError, arrived: Arrived) 
     the calls that are gathered."""
     settlement = connection.unsettled()
     if settlement is None:
-        arrived(outcome)
+        connection.core.tell(partial(arrived, outcome))
     else:
         settlement.then(lambda error: arrived(error or outcome))

@@ -67,9 +67,10 @@ def check_options(options: GetOptions) -> None:
 
 def get(connection: ConnectionState, handle: Handle, md: bytes, options: GetOptions, buffer_length: int) -> Got:
     """Get one message. Never waits: 2033 when there is none now."""
-    check_options(options)
     correl_id = plain_gets.plain_correl_id(handle, md, options)
-    if correl_id is not None:
+    if correl_id is None:
+        check_options(options)
+    else:
         got, looked = plain_gets.attempt(connection, handle, options, buffer_length, correl_id)
         if got is not None:
             return got
@@ -102,9 +103,9 @@ def wait(
     arrived: Arrived,
 ) -> Cancel:
     """Try, and wait on the queue until `deadline` if no message is there yet. Returns what cancels the wait."""
-    check_options(options)
     correl_id = plain_gets.plain_correl_id(handle, md, options)
     if correl_id is None:
+        check_options(options)
         asked = wanted(md, options)
         any_message, correl_id = asked.any_message and handle.selector is None, asked.correl_id
         attempt = partial(_outcome, connection, handle, md, options, buffer_length, asked)

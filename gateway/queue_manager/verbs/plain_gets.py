@@ -20,7 +20,8 @@ from gateway.queue_manager.store.unit import LaneTakes, Message, StoreUnit
 from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle, Taken
 from gateway.queue_manager.verbs.search import message_token
 
-_PLAIN = mq.MQGMO_WAIT | mq.MQGMO_SYNCPOINT | mq.MQGMO_NO_SYNCPOINT | mq.MQGMO_FAIL_IF_QUIESCING
+_SYNCPOINTS = mq.MQGMO_SYNCPOINT | mq.MQGMO_NO_SYNCPOINT
+_PLAIN = mq.MQGMO_WAIT | _SYNCPOINTS | mq.MQGMO_FAIL_IF_QUIESCING
 _MATCHES = mq.MQMO_MATCH_MSG_ID | mq.MQMO_MATCH_CORREL_ID | mq.MQMO_MATCH_GROUP_ID
 _NO_FLAGS = bytes(4)
 _FORMAT = slice(32, 40)
@@ -29,14 +30,20 @@ _PUT_DATE = slice(304, 312)
 
 @lru_cache(maxsize=256)
 def _may_be_plain(options: int, match: int) -> bool:
-    """Whether such a get is plain unless the descriptor asks for more."""
-    return not options & ~_PLAIN and not match & ~_MATCHES
+    """Whether such a get is plain unless the descriptor asks for more. Its options do not clash."""
+    return not options & ~_PLAIN and not match & ~_MATCHES and options & _SYNCPOINTS != _SYNCPOINTS
 
 
 def plain_correl_id(handle: Handle, md: bytes, options: GetOptions) -> bytes | None:
-    """What such a get selects by: a CorrelId, or nothing (NO_ID). None: it is not a plain one."""
+    """What such a get selects by: a CorrelId, or nothing (NO_ID). None: it is not a plain one, or its options have to
+    be refused."""
     match = options.match
-    if handle.selector is not None or options.handle_given or not _may_be_plain(options.options, match):
+    if (
+        handle.selector is not None
+        or options.handle_given
+        or options.wait_interval < -1
+        or not _may_be_plain(options.options, match)
+    ):
         return None
     if (match & mq.MQMO_MATCH_MSG_ID and md[descriptor.MSG_ID] != NO_ID) or (
         match & mq.MQMO_MATCH_GROUP_ID and md[descriptor.GROUP_ID] != NO_ID

@@ -97,7 +97,6 @@ class Served:
         with peer:
             protocol = ServerProtocol(
                 self._manager, lambda answer: self._send(peer, answer), lambda: None, monotonic=time.monotonic,
-                soon=lambda call: call(),
             )  # fmt: skip
             while chunk := peer.recv(1 << 20):
                 protocol.receive(chunk)

@@ -219,3 +219,27 @@ def test_what_a_program_said_before_it_went_counts(rig):
     assert rig.manager.depth("Q") == 1
     rig.run()
     assert rig.manager.depth("Q") == 2
+
+
+def test_programs_are_told_of_their_commit_in_one_call(rig):
+    made, calls = programs(rig, 5), []
+
+    def soon(call):
+        calls.append(call)
+        rig.rounds.soon(call)
+
+    rig.manager.serve_through(soon)
+    rig.round(*[(one, b"put Q") for one in made])
+    assert len(calls) == 1
+    assert all(one.outcomes == ["put"] for one in made)
+
+
+def test_a_defect_of_one_program_does_not_keep_the_others_waiting(rig):
+    one, *others = programs(rig, 3)
+    one.told = lambda _outcome: one.connection.unsettled().then(lambda _error: 1 // 0)
+    for program in (one, *others):
+        rig.rounds.receive(program, b"put Q")
+    with pytest.raises(ZeroDivisionError):
+        rig.rounds.run()
+    rig.rounds.run()
+    assert all(other.outcomes == ["put"] for other in others)
