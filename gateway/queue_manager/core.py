@@ -154,10 +154,7 @@ class Round:
         for call in self.calls:
             unit = call.unit
             if unit.puts:
-                handed = hand_over(unit, core.queues, core.changed)
-                self._handed += handed
-                gone = {id(one.puts) for one in handed}
-                joined.puts += [puts for puts in unit.puts if id(puts) not in gone] if handed else unit.puts
+                joined.puts += self._stored(unit.puts, hand_over(unit, core.queues, core.changed))
             joined.takes += unit.takes
             if unit.moves:
                 joined.moves += unit.moves
@@ -166,6 +163,16 @@ class Round:
             if unit.state:
                 joined.state.update(unit.state)
         return Batch(joined, self._finished, apart=self._apart if len(self.calls) > 1 else None)
+
+    def _stored(self, puts: list[LanePuts], handed: list[Handed]) -> list[LanePuts]:
+        """What is left of the puts of a call when some have been handed over."""
+        if not handed:
+            return puts
+        self._handed += handed
+        if len(handed) == len(puts):
+            return []
+        gone = {id(one.puts) for one in handed}
+        return [one for one in puts if id(one) not in gone]
 
     def _apart(self) -> list[Batch]:
         """The calls one by one, when together they are refused."""

@@ -40,7 +40,7 @@ def hand_over(unit: StoreUnit, queues: Mapping[str, LocalQueue], changed: Collec
         if len(puts) > 1 and sum(other.queue == one.queue or other.groups is not None for other in puts) > 1:
             continue
         waiter = queue.waiters.first(one.heads[0][CORREL_ID])
-        ended = waiter.offer(one.heads[0], one.bodies[0]) if waiter is not None and waiter.offer is not None else None
+        ended = None if waiter is None else waiter.offer(one.heads[0], one.bodies[0])
         if ended is not None:
             handed.append(Handed(one, queue, ended))
     return handed

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Protocol
 
 from gateway.mq import constants as mq
 from gateway.queue_manager.objects.catalogue import Definition
@@ -16,22 +17,23 @@ BROKER = "broker"
 """The owner of messages that were fetched through the batch port."""
 
 
-@dataclass(slots=True, eq=False)
-class Waiter:
+class Waiter(Protocol):
     """A get that waits on a queue."""
 
-    attempt: Callable[[], bool]
-    """Try to get a message; True when the get has been answered."""
     any_message: bool
     """The get takes any message: if it finds none, no later get will."""
-    correl_id: bytes | None = None
+    correl_id: bytes | None
     """The get takes messages with this CorrelId only."""
-    offer: Callable[[bytes, bytes], Callable[[bool], None] | None] | None = None
-    """Has the get take a message that is about to be put, if it would take it off the queue at once. Then it waits no
-    more; the answer tells it whether the message was put."""
-    ended: bool = False
-    number: int = 0
+    ended: bool
+    number: int
     """Its place in the order."""
+
+    def attempt(self) -> bool:
+        """Try to get a message; True when the get has been answered."""
+
+    def offer(self, head: bytes, body: bytes, /) -> Callable[[bool], None] | None:
+        """Have the get take a message that is about to be put, if it would take it off the queue at once. Then it waits
+        no more; the answer tells it whether the message was put."""
 
 
 _NUMBER = attrgetter("number")

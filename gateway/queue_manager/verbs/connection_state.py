@@ -17,7 +17,7 @@ from gateway.queue_manager.groups import LogicalOrder
 from gateway.queue_manager.objects.administration import Administration
 from gateway.queue_manager.objects.authority import Authority
 from gateway.queue_manager.objects.catalogue import Definition
-from gateway.queue_manager.objects.local_queue import LocalQueue, Waiter
+from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.objects.name_resolution import Target
 from gateway.queue_manager.objects.placement import Placer
 from gateway.queue_manager.objects.selectors import Selector
@@ -266,7 +266,8 @@ class Connections:
 
 
 class WaitingGet:
-    """An MQGET that waits on its queue: tried again when something may have arrived, answered once."""
+    """An MQGET that waits on its queue: tried again when something may have arrived, answered once. Implements
+    `local_queue.Waiter`."""
 
     def __init__(
         self,
@@ -286,7 +287,10 @@ class WaitingGet:
         self._get = get
         self._arrived = arrived
         self._accept = accept
-        self._waiter = Waiter(self.attempt, any_message, correl_id, None if accept is None else self._offered)
+        self.any_message = any_message
+        self.correl_id = correl_id
+        self.ended = False
+        self.number = 0
         self._queue: LocalQueue | None = None
         self._deadline: float | None = None
         self._timer: Cancel | None = None
@@ -295,7 +299,7 @@ class WaitingGet:
     def start(self, queue: LocalQueue, deadline: float | None) -> None:
         """Wait on the queue until `deadline` (monotonic seconds; None: for ever)."""
         self._queue, self._deadline = queue, deadline
-        queue.waiters.add(self._waiter)
+        queue.waiters.add(self)
         self._connection.waiting.add(self)
         if deadline is not None:
             scheduler = self._connection.core.scheduler
@@ -318,12 +322,13 @@ class WaitingGet:
 
     def end(self, outcome: Got | MQError) -> bool:
         """Answer, once. Always True."""
-        if not self._waiter.ended:
+        if not self.ended:
             self._finish()
             self._connection.core.tell(partial(self._arrived, outcome))
         return True
 
-    def _offered(self, head: bytes, body: bytes) -> Callable[[bool], None] | None:
+    def offer(self, head: bytes, body: bytes) -> Callable[[bool], None] | None:
+        """Take a message that is about to be put; the answer is called when that is made, or has failed."""
         got = None if self._accept is None else self._accept(head, body)
         if got is None:
             return None
@@ -338,20 +343,20 @@ class WaitingGet:
                 self.handle.saved_context = got.md
             self._arrived(got)
         elif self._queue is not None and not (self._cancelled or self._connection.ended):
-            self._waiter.ended = False
+            self.ended = False
             self.start(self._queue, self._deadline)
             core.wake(self._queue)
 
     def _expire(self) -> None:
         with self._connection.core.entered():
-            if not self._waiter.ended:
+            if not self.ended:
                 self._timer = None
                 self.end(MQError(mq.MQRC_NO_MSG_AVAILABLE, "no message came in time"))
 
     def _finish(self) -> None:
-        self._waiter.ended = True
+        self.ended = True
         if self._queue is not None:
-            self._queue.waiters.remove(self._waiter)
+            self._queue.waiters.remove(self)
         self._connection.waiting.discard(self)
         if self._timer is not None:
             self._timer()

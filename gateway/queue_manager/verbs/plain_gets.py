@@ -105,6 +105,8 @@ def _found(store: MessageStore, handle: Handle, queue: LocalQueue, correl_id: by
     if correl_id == NO_ID:
         messages = store.fetch(queue.name, b"", 1)
         return messages[0] if messages else None
+    if not store.depth(queue.name):  # the reply is still to come, as nearly always
+        return None
     locked = queue.locked
     for message in store.find(queue.name, b"", None, correl_id):
         if locked.get(message.token, handle) is handle:
