@@ -18,6 +18,7 @@ from gateway.errors import MQError, StoreError
 from gateway.ports.batch import Scheduler
 from gateway.queue_manager.batch.commit import Batch, Committer, reason_of
 from gateway.queue_manager.descriptor import CORREL_ID
+from gateway.queue_manager.entry import Entry
 from gateway.queue_manager.handing_over import Handed, count_handed, hand_over
 from gateway.queue_manager.objects.catalogue import Catalogue, Definition, decode_definition
 from gateway.queue_manager.objects.local_queue import LocalQueue
@@ -34,45 +35,12 @@ OBJECT_STATE = b"object/"
 """Prefix of the store's state records that hold definitions."""
 
 
-class _Entry:
-    """The context manager of `with core.entered()`: it holds the lock. One serves all."""
-
-    __slots__ = ("_acquire", "_call_afterwards", "_release", "afterwards", "depth", "holder")
-
-    def __init__(self, lock: threading.RLock, call_afterwards: Callable[[], None]) -> None:
-        self._acquire, self._release = lock.acquire, lock.release
-        self._call_afterwards = call_afterwards
-        self.afterwards: deque[Callable[[], None]] = deque()
-        """What is called when the lock has been released."""
-        self.depth = 0
-        """How often the thread that holds the lock has taken it."""
-        self.holder = 0
-        """That thread; 0: there is none."""
-
-    def __enter__(self) -> None:
-        self._acquire()
-        if not self.depth:
-            self.holder = get_ident()
-        self.depth += 1
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.depth -= 1
-        last = self.depth == 0
-        if last:
-            self.holder = 0
-        self._release()
-        if last and self.afterwards:
-            self._call_afterwards()
-
-
 class _Gathering:
     """The context manager of `with core.gathered()`. One serves all: its state is that of the lock's holder."""
 
     __slots__ = ("_core", "_depth", "_entry")
 
-    def __init__(self, core: Core, entry: _Entry) -> None:
+    def __init__(self, core: Core, entry: Entry) -> None:
         self._core = core
         self._entry = entry
         self._depth = 0
@@ -235,7 +203,7 @@ class Core:
         self.store = store
         self.scheduler = scheduler
         self.lock = threading.RLock()
-        self.entry = _Entry(self.lock, self._call_afterwards)
+        self.entry = Entry(self.lock, self._call_afterwards)
         self._gathering = _Gathering(self, self.entry)
         self.catalogue = Catalogue()
         self.queues: dict[str, LocalQueue] = {}
