@@ -103,7 +103,7 @@ class Rig:
         """One round, and what follows when a slow disk has written its frames."""
         self.rounds.run()
         committer = self.manager.core.committer
-        while committer._writing is not None:
+        while committer._writing is not None or self.rounds._planned:  # a frame may end as the round has just ended
             self.scheduler.run_until(lambda: committer._writing is None)
             self.rounds.run()
 

@@ -13,10 +13,10 @@ from request_reply import Market
 from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
 
-@pytest.mark.parametrize(("committed", "most"), [(True, 320), (False, 240)])
+@pytest.mark.parametrize(("committed", "most"), [(True, 300), (False, 225)])
 def test_calls_of_the_mqi(tmp_path: Path, committed: bool, most: int) -> None:
-    """Measured 230 to 250 with replies got under syncpoint (400 to 430 when each get went through all that a get may
-    ask for and each commit had an account of its own), and 180 to 200 where they are handed over."""
+    """Measured 210 to 235 with replies got under syncpoint (400 to 430 when each get went through all that a get may
+    ask for and each commit had an account of its own), and 160 to 185 where they are handed over."""
     with ThreadScheduler() as scheduler:
         market = Market(tmp_path / "data", scheduler, 40, 10, committed=committed)
         market.run(100)
