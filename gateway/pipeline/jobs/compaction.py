@@ -10,10 +10,12 @@ import hashlib
 import shutil
 import time
 from collections import defaultdict
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.jobs.merging import alike, write_merged
 from gateway.pipeline.jobs.object_compaction import compact_objects, expire_objects, vacuum_hours
 from gateway.pipeline.land.durable import move_folder, read_json, sync_file, sync_tree, write_json
 from gateway.pipeline.land.landing import MERGED, STATE, TRASH
@@ -36,9 +38,8 @@ def compact(job: Job) -> dict[str, int]:
     for table in job.growing_tables:
         small = _small_folders(warehouse, Manifest(warehouse), table, job.retention.compact_bytes)
         if len(small) >= job.retention.compact_files:
-            _merge(warehouse, table, small)
-            done[table] = len(small)
-    return done
+            done[table] = _merge(warehouse, table, small)
+    return {table: count for table, count in done.items() if count}
 
 
 def _small_folders(warehouse: Path, manifest: Manifest, table: str, size: int) -> list[str]:
@@ -67,22 +68,30 @@ def _size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*.parquet"))
 
 
-def _merge(warehouse: Path, table: str, folders: list[str]) -> None:
+def _merge(warehouse: Path, table: str, folders: list[str]) -> int:
+    """Merge those of the batches that can be one; how many they are."""
+    folders = list(compress(folders, alike([_any_file(warehouse / folder) for folder in folders])))
+    if len(folders) == 1:
+        return 0
     name = MERGED + hashlib.blake2b("".join(folders).encode(), digest_size=6).hexdigest()
     staged = warehouse / "_staging" / "compaction" / table / f"batch={name}"
     shutil.rmtree(staged, ignore_errors=True)
-    _write_merged(warehouse, folders, staged)
+    _write_parts(warehouse, folders, staged)
     sync_tree(staged)
     new = f"{table}/batch={name}"
     intent = {"table": table, "old": folders, "new": new, "staged": str(staged.relative_to(warehouse))}
     write_json(warehouse / FOLDER / INTENT, intent)
     finish(warehouse)
+    return len(folders)
 
 
-def _write_merged(warehouse: Path, folders: list[str], target: Path) -> None:
+def _any_file(folder: Path) -> Path | None:
+    """A file of a batch: all have the same columns."""
+    return next(folder.rglob("*.parquet"), None)
+
+
+def _write_parts(warehouse: Path, folders: list[str], target: Path) -> None:
     """Write one file for each partition of the batches (such as status=ok)."""
-    import pyarrow.parquet as pq
-
     parts: dict[str, list[Path]] = defaultdict(list)
     for folder in folders:
         for file in sorted((warehouse / folder).rglob("*.parquet")):
@@ -90,11 +99,7 @@ def _write_merged(warehouse: Path, folders: list[str], target: Path) -> None:
     target.mkdir(parents=True)
     for below, files in parts.items():
         (target / below).mkdir(parents=True, exist_ok=True)
-        schema = pq.read_schema(files[0])
-        with pq.ParquetWriter(target / below / "part-merged.parquet", schema, compression="zstd") as writer:
-            for file in files:
-                for batch in pq.ParquetFile(file).iter_batches():
-                    writer.write_batch(batch.cast(schema) if batch.schema != schema else batch)
+        write_merged(files, target / below / "part-merged.parquet")
 
 
 def finish(warehouse: Path) -> bool:

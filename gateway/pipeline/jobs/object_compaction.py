@@ -11,11 +11,12 @@ from __future__ import annotations
 import secrets
 import tempfile
 import time
+from itertools import compress
 from pathlib import Path
-from typing import Any
 
 from gateway.pipeline.errors import Overtaken
 from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.jobs.merging import alike, write_merged
 from gateway.pipeline.land.iceberg import IcebergTables
 from gateway.pipeline.land.iceberg_upkeep import expire_snapshots
 from gateway.pipeline.land.landing import STATE
@@ -40,9 +41,8 @@ def compact_objects(job: Job) -> dict[str, int]:
     for table in job.growing_tables:
         for part, names in small_files(manifest, table, job.retention.compact_bytes).items():
             if len(names) >= job.retention.compact_files:
-                _merge(manifest, table, part, names)
-                done[table] = done.get(table, 0) + len(names)
-    return done
+                done[table] = done.get(table, 0) + _merge(manifest, table, part, names)
+    return {table: count for table, count in done.items() if count}
 
 
 def small_files(manifest: ObjectManifest, table: str, size: int) -> dict[str, list[str]]:
@@ -58,12 +58,20 @@ def small_files(manifest: ObjectManifest, table: str, size: int) -> dict[str, li
     return chosen
 
 
-def _merge(manifest: ObjectManifest, table: str, part: str, names: list[str]) -> None:
+def _merge(manifest: ObjectManifest, table: str, part: str, names: list[str]) -> int:
+    """Merge those of the files that can be one; how many they are."""
     store = manifest.store
     new = f"{table}{part}/merged-{secrets.token_hex(8)}.parquet"
     with tempfile.TemporaryDirectory(prefix="mqgate-") as folder:
+        pieces = [Path(folder) / f"{number}.parquet" for number in range(len(names))]
+        for name, piece in zip(names, pieces, strict=True):
+            store.download(name, piece)
+        fits = alike(pieces)
+        names, pieces = list(compress(names, fits)), list(compress(pieces, fits))
+        if len(names) == 1:
+            return 0
         target = Path(folder) / "merged.parquet"
-        _write_merged(store, names, Path(folder), target)
+        write_merged(pieces, target)
         store.upload(new, target)
         size = target.stat().st_size
 
@@ -72,27 +80,7 @@ def _merge(manifest: ObjectManifest, table: str, part: str, names: list[str]) ->
             raise Overtaken(f"files of {table!r} were merged or given up by another command: run this one again")
 
     manifest.commit("merge", {"table": table, "old": names, "new": [[new, size]]}, allowed)
-
-
-def _write_merged(store: ObjectStore, names: list[str], folder: Path, target: Path) -> None:
-    import pyarrow.parquet as pq
-
-    from gateway.pipeline.source.object_files import fitted
-
-    writer: Any = None
-    try:
-        for name in reversed(names):  # the newest knows all columns
-            piece = folder / "piece.parquet"
-            store.download(name, piece)
-            file = pq.ParquetFile(piece)
-            if writer is None:
-                schema = file.schema_arrow.remove_metadata()
-                writer = pq.ParquetWriter(target, schema, compression="zstd", store_schema=False)
-            for batch in file.iter_batches():
-                writer.write_batch(fitted(batch, schema))
-    finally:
-        if writer is not None:
-            writer.close()
+    return len(names)
 
 
 def keep_iceberg(job: Job) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from gateway.pipeline.jobs import compaction
 from gateway.pipeline.jobs.folder_tables import rows_in
 from gateway.pipeline.jobs.job import Job, parse_job
 from gateway.pipeline.jobs.upkeep import shown_upkeep
-from gateway.pipeline.land.landing import Landing
+from gateway.pipeline.land.landing import MERGED, Landing
 from gateway.pipeline.land.manifest import Manifest
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
@@ -23,19 +24,29 @@ def seqs(folder: Path) -> list[int]:
     return sorted(seq for file in files for seq in pq.ParquetFile(file).read().column("seq").to_pylist())
 
 
+def land(warehouse: Path, number: int, **more: Any) -> None:
+    """A batch of ten rows, with these columns beside their numbers."""
+    import pyarrow.parquet as pq
+
+    batch = Landing(warehouse, "j", rows_in).begin("q", number, [("s", 10 * number, 10 * number + 10)])
+    assert batch is not None
+    target = batch.stage("bronze")
+    assert target is not None
+    target.mkdir(parents=True)
+    rows = {"seq": list(range(10 * number, 10 * number + 10))} | {name: [value] * 10 for name, value in more.items()}
+    pq.write_table(pa.table(rows), target / "p.parquet")
+    batch.land()
+
+
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     """Six batches of ten rows."""
-    import pyarrow.parquet as pq
-
     for number in range(6):
-        batch = Landing(tmp_path, "j", rows_in).begin("q", number, [("s", 10 * number, 10 * number + 10)])
-        assert batch is not None
-        target = batch.stage("bronze")
-        assert target is not None
-        target.mkdir(parents=True)
-        pq.write_table(pa.table({"seq": list(range(10 * number, 10 * number + 10))}), target / "p.parquet")
-        batch.land()
+        land(tmp_path, number)
+    return job_in(tmp_path)
+
+
+def job_in(tmp_path: Path) -> Job:
     text = f"version: 1\nname: j\nsource: {{queue: Q, path: x}}\nwarehouse: {tmp_path}\n"
     return parse_job("job.yaml", text + "retention: {compact_files: 2, keep: {bronze: 1d}}\n")
 
@@ -69,6 +80,28 @@ def test_ended_between_the_moves(job: Job, tmp_path: Path, monkeypatch: pytest.M
     assert compaction.finish(tmp_path)
     assert seqs(tmp_path) == list(range(60))
     assert not compaction.finish(tmp_path)
+
+
+def test_columns_that_came_and_went(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    for number, columns in enumerate([{"old": 1.0}, {}, {"new": "x"}, {"new": "y"}, {}, {}]):
+        land(tmp_path, number, **columns)
+    assert compaction.compact(job_in(tmp_path)) == {"bronze": 4}
+    merged = pq.read_table(next(tmp_path.glob(f"bronze/batch={MERGED}*/*.parquet")), partitioning=None)
+    assert merged.column_names == ["seq", "old", "new"]
+    assert merged["old"].to_pylist() == [1.0] * 10 + [None] * 30
+    assert merged["new"].to_pylist() == [None] * 20 + ["x"] * 10 + ["y"] * 10
+
+
+def test_batches_in_which_a_column_has_another_type_stay(tmp_path: Path) -> None:
+    for number, value in enumerate([1, 1, "1", "1", "1", "1"]):
+        land(tmp_path, number, n=value)
+    job = job_in(tmp_path)
+    assert compaction.compact(job) == {"bronze": 2}
+    assert compaction.compact(job) == {}
+    assert seqs(tmp_path) == list(range(60))
+    assert len(list(tmp_path.glob("bronze/batch=*"))) == 5
 
 
 def test_old_batches_go(job: Job, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from s3_server import BUCKET, CREDENTIALS, MANIFEST, Fault, Proxy, environment, s3_server
@@ -69,19 +70,19 @@ def landing_of(job: Job) -> ObjectLanding:
     return ObjectLanding(store_of(job), job.name)
 
 
-def parquet(seqs: list[int]) -> bytes:
+def parquet(seqs: list[int], **more: Any) -> bytes:
     import pyarrow.parquet as pq
 
     target = io.BytesIO()
-    pq.write_table(pa.table({"seq": seqs}), target)
+    pq.write_table(pa.table({"seq": seqs} | {name: [value] * len(seqs) for name, value in more.items()}), target)
     return target.getvalue()
 
 
-def staged(landing: ObjectLanding, number: int, name: str = "") -> ObjectBatch:
-    """A batch of ten rows whose file is there; nothing is committed."""
+def staged(landing: ObjectLanding, number: int, name: str = "", **more: Any) -> ObjectBatch:
+    """A batch of ten rows whose file is there, with these columns beside their numbers; nothing is committed."""
     batch = landing.begin("q", number, [("s", 10 * number, 10 * number + 10)])
     assert batch is not None
-    data = parquet(list(range(10 * number, 10 * number + 10)))
+    data = parquet(list(range(10 * number, 10 * number + 10)), **more)
     file = f"{name or number}.parquet"
     landing.store.put(f"bronze/{file}", data)
     batch.add("bronze", [WrittenFile(file, 10, len(data))])
@@ -294,6 +295,18 @@ def test_the_same_rows_in_one_file_while_batches_land(job: Job) -> None:
     kept = [one.name for one in landing.store.names("bronze")]
     assert len(kept) == 6, "a reader may hold the names of the small ones"
     assert remove_leftovers(job) == 0
+
+
+def test_a_merge_keeps_columns_that_the_job_has_no_more(job: Job) -> None:
+    landing = landing_of(job)
+    for number, columns in enumerate([{"n": "1"}, {"n": 1, "old": 1.0}, {"n": 1}, {"n": 1, "new": "x"}, {}]):
+        staged(landing, number, **columns).land()
+    assert compact(job) == {"bronze": 4}, "a file in which a column has another type stays as it is"
+    rows = {row["seq"]: row for row in ObjectWarehouse(job).rows("bronze")}
+    assert rows[0] == {"seq": 0, "n": "1"}
+    assert rows[10] == {"seq": 10, "n": 1, "old": 1.0, "new": None}
+    assert rows[30] == {"seq": 30, "n": 1, "old": None, "new": "x"}
+    assert rows[40] == {"seq": 40, "n": None, "old": None, "new": None}
 
 
 def test_left_overs_go_and_nothing_else(job: Job, request: pytest.FixtureRequest) -> None:
