@@ -80,7 +80,10 @@ def messages_on(options: Options, most: int) -> list[dict[str, Any]]:
     batches = [decode.batch(chunk) for piece in pieces for chunk in piece.chunks(most)]
     found = [row for batch in batches for row in batch.to_pylist(maps_as_pydicts="lossy")]
     if not found:
-        raise WrongOption(f"there is no message on {options.queue}: put some there first, or name another queue")
+        raise WrongOption(
+            f"there is no persistent message on {options.queue}, and others are not read: publish some at QoS 1 or 2 "
+            "(or say `persistence: persistent` in the mapping), or name another queue"
+        )
     return found
 
 

@@ -1,8 +1,8 @@
 """Where messages lie in a journal: `Lookup` asks an index, `Follower` keeps an index of its own in any process.
 
 The follower reads what the journal's owner writes and applies the frames with the owner's own functions, so it has the
-same queues, lanes, numbers and state records, one frame later. It sees persistent messages only: the others are in
-their owner's memory.
+same queues, lanes, numbers and state records, one frame later. Messages that are not persistent are in their owner's
+memory, where no reader gets at them: a lookup lists persistent ones only, whoever asks it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gateway.queue_manager.journal.segment import Listed, SegmentHeader
 from gateway.queue_manager.store.changes import Changes, apply
 from gateway.queue_manager.store.index import Index
 from gateway.queue_manager.store.lanes import Lane
-from gateway.queue_manager.store.place import ROW_BITS, frame_of, slot_of
+from gateway.queue_manager.store.place import ROW_BITS, VOLATILE, frame_of, slot_of
 from gateway.queue_manager.store.space import BIG_ROW
 from gateway.queue_manager.store.unit import LaneName
 
@@ -56,12 +56,15 @@ class Lookup:
         """The queues that a comma-separated list of names and patterns matches."""
         return matching(patterns, self.index.queues)
 
-    def runs(self, patterns: str, low: int, high: int | None = None, limit: int | None = None) -> list[MessageRun]:
+    def runs(
+        self, patterns: str, low: int, high: int | None = None, limit: int | None = None, *, in_memory: bool = False
+    ) -> list[MessageRun]:
         """The messages of these queues from number `low` on, in the order of numbers; at most `limit` of them. Lanes
-        are given numbers group by group, so runs of several lanes never interleave."""
+        are given numbers group by group, so runs of several lanes never interleave. `in_memory`: those that are not
+        persistent, too."""
         listed: list[MessageRun] = []
         left = limit
-        lanes = (self._lane_runs(queue, lane, low, high) for queue, lane in self._lanes(patterns))
+        lanes = (self._lane_runs(queue, lane, low, high, in_memory) for queue, lane in self._lanes(patterns))
         for run in merge(*lanes, key=attrgetter("first")):
             if left is not None and run.rows >= left:
                 listed.append(run._replace(rows=left))
@@ -102,13 +105,14 @@ class Lookup:
                 lane = lane.lower
 
     @staticmethod
-    def _lane_runs(queue: str, lane: Lane, low: int, high: int | None) -> Iterator[MessageRun]:
+    def _lane_runs(queue: str, lane: Lane, low: int, high: int | None, in_memory: bool = False) -> Iterator[MessageRun]:
         for first, count, place in lane.live(low - 1):
             if high is not None and first + count > high:
                 count = high - first
                 if count <= 0:
                     return
-            yield MessageRun(queue, 9 - lane.rank, first, count, place)
+            if in_memory or not place >> ROW_BITS & VOLATILE:
+                yield MessageRun(queue, 9 - lane.rank, first, count, place)
 
 
 def matching(patterns: str, names: Iterable[str]) -> list[str]:

@@ -113,7 +113,7 @@ class Owner:
 
     def _purge_queue(self, queue: str, below: int, most: int) -> int:
         taken = 0
-        while taken < most and (runs := self.lookup.runs(queue, 0, below, PURGE_STEP)):
+        while taken < most and (runs := self.lookup.runs(queue, 0, below, PURGE_STEP, in_memory=True)):
             tokens: list[int] = []
             for run in runs:
                 first = token_of(run.priority, run.first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from device_fleet import SMALL, write_journal
+from device_fleet import SMALL, put, write_journal
 
 from gateway.pipeline.journal.owner import Owner, StoreJournal
 from gateway.pipeline.journal.service import PipelineService
@@ -58,6 +59,31 @@ def test_an_extent_by_bytes_and_a_number_by_time(service: PipelineService) -> No
     _, first = call(service, "GET", "since", queues="TELEMETRY.*", micros=begin)
     assert call(service, "GET", "count", queues="*", from_=0, to=first["next"])[1] == {"messages": 0}
     assert call(service, "GET", "since", queues="TELEMETRY.*", micros=end)[1]["next"] == all_["next"]
+
+
+def test_messages_that_are_not_persistent_are_not_read(service: PipelineService) -> None:
+    """They are in memory, where no reader gets at them. Where a group consumes, they go with those around them."""
+    from gateway.pipeline.journal.chunks import read_stream
+
+    journal = service.owner.journal
+    assert isinstance(journal, StoreJournal)
+    put(journal.store, "TELEMETRY.A", [b"head"] * 5, [b"at QoS 0"] * 5, persistent=False)
+    put(journal.store, "TELEMETRY.A", [b"head"] * 3, [b"at QoS 1"] * 3)
+    _, lease = call(service, "POST", "acquire", WANTED)
+    _, extent = call(service, "GET", "extent", queues="TELEMETRY.*", from_=0, rows=1000)
+    assert extent["messages"] == 103
+    assert call(service, "GET", "count", queues="*", from_=0, to=extent["next"])[1] == {"messages": 103}
+    _, since = call(service, "GET", "since", queues="TELEMETRY.*", micros=int((time.time() + 10) * 1_000_000))
+    assert since == {"next": extent["next"]}
+    reply = service.handle("GET", "messages", {"queues": "TELEMETRY.*", "from": "0", "to": str(extent["next"])}, b"")
+    assert reply.status == 200
+    assert sum(chunk.rows for chunk in read_stream(io.BytesIO(b"".join(reply.body)))) == 103
+    moved = {"name": "g", "epoch": lease["epoch"], "cursor": extent["next"], "ttl": 60}
+    call(service, "POST", "acknowledge", moved)
+    assert call(service, "GET", "groups")[1][0]["lag"] == 0
+    service.owner.clock = lambda: time.time() + 1
+    service.owner.purge()
+    assert journal.store.index.queues["TELEMETRY.A"].depth == 0
 
 
 def test_errors(service: PipelineService) -> None:
