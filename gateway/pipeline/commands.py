@@ -119,8 +119,13 @@ def files(file: Path, table: str, part: str, as_json: bool) -> None:
     """Name the committed files of a table, for readers that would otherwise list a folder."""
     from gateway.pipeline.jobs.warehouse import warehouse_of
 
-    found = warehouse_of(job_of(file)).files(table, part)
-    click.echo(json.dumps(found) if as_json else "\n".join(found))
+    job = job_of(file)
+    tables = sorted({*job.growing_tables, *job.replaced_tables})
+    if table not in tables:
+        raise click.ClickException(f"the job has no table {table!r}: name one of {', '.join(tables)}")
+    found = warehouse_of(job).files(table, part)
+    if as_json or found:
+        click.echo(json.dumps(found) if as_json else "\n".join(found))
 
 
 @pipeline.command()

@@ -240,6 +240,7 @@ class ObjectStore:
             self._refuse_missing_bucket(error)
             raise StoreUnreachable(f"{self.url}: cannot {what}: {summary(error)}") from error
         except (wrong.BaseError, OSError, ValueError) as error:
+            self._refuse_missing_bucket(error)
             if any(part in str(error) for part in IDENTITY):
                 raise StoreUnreachable(
                     f"{self.url}: cannot {what}: there are no credentials in the environment (for S3 AWS_ACCESS_KEY_ID "

@@ -379,6 +379,8 @@ def test_a_store_that_ignores_the_condition(job: Job, monkeypatch: pytest.Monkey
 def test_no_such_bucket(proxy: Proxy) -> None:
     with pytest.raises(StoreRefuses, match="there is no such bucket: make it"):
         ObjectStore("s3://nobody/x", StoreSettings(patience=2)).check()
+    with pytest.raises(StoreRefuses, match="there is no such bucket: make it"):
+        ObjectManifest(ObjectStore("s3://nobody/x", StoreSettings(patience=2))).refresh()
 
 
 def test_credentials_that_are_refused(proxy: Proxy, job: Job) -> None:

@@ -84,6 +84,13 @@ def test_an_empty_queue(tmp_path: Path) -> None:
     assert said.startswith("there is no persistent message on NOTHING, and others are not read: publish some at QoS 1")
 
 
+def test_a_table_that_the_job_has_not(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB.format(source=f"path: {tmp_path}", warehouse=tmp_path / "lake", more=""))
+    assert "the job has no table 'reading': name one of bronze" in asked("files", file, "--table", "reading", code=1)
+    assert asked("files", file, "--table", "bronze") == ""
+
+
 def test_types_and_names() -> None:
     document = {
         "when": "2026-11-23T12:00:00Z", "ok": True, "seq": 7, "tempC": 21, "status": "warm", "list": [1, 2],
