@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from gateway.config.counting import counted
+from gateway.config.units import show_duration
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.sentences import PipelineGroup, is_verbose
 
@@ -160,7 +161,7 @@ def compact(file: Path) -> None:
     """Merge small files, delete what is older than its retention, and what dead drivers have left."""
     from gateway.pipeline.jobs.compaction import compact as merge
     from gateway.pipeline.jobs.compaction import expire
-    from gateway.pipeline.jobs.leftovers import remove_leftovers
+    from gateway.pipeline.jobs.leftovers import age_of, remove_leftovers
     from gateway.pipeline.jobs.object_compaction import keep_iceberg
 
     job = job_of(file)
@@ -171,7 +172,9 @@ def compact(file: Path) -> None:
         click.echo(f"{table}: {counted(count, *what)} deleted")
     if job.format == "iceberg":
         click.echo(f"{counted(keep_iceberg(job), 'snapshot')} expired")
-    click.echo(f"{counted(remove_leftovers(job), 'left-over file')} removed")
+    found = remove_leftovers(job)
+    stay = f"; {found.younger:,} not yet {show_duration(age_of(job))} old" if found.younger else ""
+    click.echo(f"{counted(found.removed, 'left-over file')} removed{stay}")
 
 
 @pipeline.command()

@@ -14,18 +14,24 @@ from pathlib import Path
 
 from gateway.pipeline.jobs import object_compaction
 from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.jobs.object_compaction import Leftovers
 from gateway.pipeline.land.landing import STAGING, STATE, TASKS, TRASH
 from gateway.pipeline.land.manifest import Manifest
 
 LEAST_AGE = 3600.0
 
 
-def remove_leftovers(job: Job, now: float | None = None) -> int:
-    """Remove them; how many files and folders."""
+def age_of(job: Job) -> float:
+    """The age from which they are removed."""
+    return job.retention.leftovers if job.on_objects else max(job.retention.leftovers, LEAST_AGE)
+
+
+def remove_leftovers(job: Job, now: float | None = None) -> Leftovers:
+    """Remove them, files and folders."""
     if job.on_objects:
         return object_compaction.remove_leftovers(job)
     warehouse, now = Path(job.warehouse), time.time() if now is None else now
-    until = now - max(job.retention.leftovers, LEAST_AGE)
+    until = now - age_of(job)
     listed = [*_staged(warehouse), *_unnamed(warehouse, job)]
     old = [path for path in listed if touched(path) < until]
     for path in old:
@@ -33,7 +39,7 @@ def remove_leftovers(job: Job, now: float | None = None) -> int:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-    return len(old)
+    return Leftovers(len(old), len(listed) - len(old))
 
 
 def touched(path: Path) -> float:

@@ -13,6 +13,7 @@ import tempfile
 import time
 from itertools import compress
 from pathlib import Path
+from typing import NamedTuple
 
 from gateway.pipeline.errors import Overtaken
 from gateway.pipeline.jobs.job import Job
@@ -115,8 +116,16 @@ def expire_objects(job: Job, now: float | None = None) -> dict[str, int]:
     return done
 
 
-def remove_leftovers(job: Job) -> int:
-    """Remove the files that nothing names and nobody may hold any more; how many."""
+class Leftovers(NamedTuple):
+    """Files that nothing names."""
+
+    removed: int
+    younger: int
+    """Those that stay for now: they may be of a batch that is on its way, or a reader may hold them."""
+
+
+def remove_leftovers(job: Job) -> Leftovers:
+    """Remove the files that nothing names and nobody may hold any more."""
     store = open_store(job.place, job.storage.settings)
     manifest = ObjectManifest(store)
     now, here = _store_clock(store), time.time()
@@ -124,30 +133,30 @@ def remove_leftovers(job: Job) -> int:
     listed = [one for table in tables for one in store.names(table) if not any(each in one.name for each in BESIDE)]
     grace = job.retention.leftovers
 
-    def unnamed() -> list[str]:
-        """Those that may go, as the manifest is now."""
+    def unnamed() -> dict[str, bool]:
+        """Those that nothing names as the manifest is now, and whether they may go."""
         live = {name for files in manifest.state.files.values() for name in files}
         retired = manifest.state.retired
-        return [
-            one.name
+        return {
+            one.name: one.modified.timestamp() + grace <= now and retired.get(one.name, 0.0) + grace <= here
             for one in listed
             if one.name not in live
-            and one.modified.timestamp() + grace <= now
-            and retired.get(one.name, 0.0) + grace <= here
-        ]
+        }
 
     manifest.refresh()
-    names = unnamed()
+    found = unnamed()
+    names = [name for name, may_go in found.items() if may_go]
     if names:
 
         def allowed() -> None:
-            if set(names) - set(unnamed()):
+            still = unnamed()
+            if not all(still.get(name) for name in names):
                 raise Overtaken("a batch was landed that names what was to be removed: run this command again")
 
         manifest.commit("remove", {"names": names}, allowed)
         store.delete(names)
     manifest.trim()
-    return len(names)
+    return Leftovers(len(names), len(found) - len(names))
 
 
 def _tables(job: Job) -> list[str]:

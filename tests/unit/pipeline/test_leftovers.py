@@ -54,8 +54,8 @@ def test_what_dead_drivers_left_goes_when_it_is_old(tmp_path: Path) -> None:
     task = tmp_path / "_staging/tasks/0123.parquet"
     task.parent.mkdir()
     task.write_bytes(b"half")
-    assert remove_leftovers(lake.job, time.time() + 1.9 * HOUR) == 0
-    assert remove_leftovers(lake.job, time.time() + 2.1 * HOUR) == 3
+    assert remove_leftovers(lake.job, time.time() + 1.9 * HOUR) == (0, 3)
+    assert remove_leftovers(lake.job, time.time() + 2.1 * HOUR) == (3, 0)
     assert [path.name for path in (tmp_path / "bronze").iterdir()] == [
         f"batch={Lake(tmp_path, 'parquet').landing.manifest.last.id}"
     ]
@@ -80,7 +80,7 @@ def test_delta_logs_lead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         patched.setattr(lake.landing.manifest, "append", die)
         with pytest.raises(KeyboardInterrupt):
             lake.staged(1).land()
-    assert remove_leftovers(lake.job, time.time() + 100 * HOUR) == 1, "the folder in which it was staged, empty"
+    assert remove_leftovers(lake.job, time.time() + 100 * HOUR).removed == 1, "the folder in which it was staged, empty"
     again = Lake(tmp_path, "delta")
     batch = again.landing.begin("q", 1, [("s", 10, 20)])
     assert batch is not None
