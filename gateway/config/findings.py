@@ -133,7 +133,8 @@ def _text(item: Any, path: Path, model: type[BaseModel]) -> tuple[str, str]:
     expected = _EXPECTED.get(re.sub(r"_(type|parsing|from_float)$", "", kind))
     if expected:
         return f"`{key}` has the wrong type" if key else "wrong type", f"write {expected}"
-    return f"`{key}`: {item['msg'].removeprefix('Value error, ')}", ""
+    said = item["msg"].removeprefix("Value error, ")
+    return f"`{key}`: {said}" if key else said, ""
 
 
 def _choices(item: Any, context: dict[str, Any]) -> str:

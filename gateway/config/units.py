@@ -23,8 +23,8 @@ SIZE_PATTERN = r"^\d+(\.\d+)?\s*(B|[KMGT]i?B|[KMG])?$"
 class Wrong(ValueError):
     """A wrong value: what is wrong, and what to write instead."""
 
-    def __init__(self, what: str, fix: str = "", at: tuple[str, ...] = ()) -> None:
-        """`at`: the keys that lead to it from where it was found."""
+    def __init__(self, what: str, fix: str = "", at: tuple[str | int, ...] = ()) -> None:
+        """`at`: the keys and places that lead to it from where it was found."""
         super().__init__(f"{what}: {fix}" if fix else what)
         self.at = at
         self.what = what

@@ -277,8 +277,8 @@ class Job(Part):
             raise ValueError(f"table {doubled[0]!r} is there twice")
         for silver in self.silver:
             self._check_key(silver)
-        for gold in self.gold:
-            self._check_gold(gold)
+        for place, gold in enumerate(self.gold):
+            self._check_gold(gold, ("gold", place))
         self._check_catalog()
         if self.checkpoint and is_object_place(self.warehouse):
             raise Wrong(
@@ -312,16 +312,20 @@ class Job(Part):
         here = is_object_place(self.warehouse) or not self.on_objects
         return self.warehouse if here else f"{FOLDER}{os.path.abspath(self.warehouse)}"  # noqa: PTH100 - links stay
 
-    def _check_gold(self, gold: Gold) -> None:
+    def _check_gold(self, gold: Gold, at: tuple[str | int, ...]) -> None:
         if gold.kind == "dead_letters":
             return
-        silver = self.silver_of(gold)
-        columns = {column.name for column in silver.columns} | set(CARRIED) | ({SOURCE} if self.sources else set())
+        try:
+            silver = self.silver_of(gold)
+        except ValueError as error:
+            raise Wrong(str(error), at=at) from error
+        columns = [column.name for column in silver.columns] + [*CARRIED] + ([SOURCE] if self.sources else [])
         for wanted in (*gold.by, *gold.values, *filter(None, [gold.sequence, gold.start])):
             if wanted not in columns:
-                raise ValueError(f"gold table {gold.table!r}: {silver.table!r} has no column {wanted!r}")
+                what = f"gold table {gold.table!r}: {silver.table!r} has no column {wanted!r}"
+                raise Wrong(what, f"use one of {', '.join(columns)}, or add it there", at)
         if gold.kind in ("gaps", "silence", "last") and not (gold.by or silver.key):
-            raise ValueError(f"gold table {gold.table!r} needs by: the columns that name a device")
+            raise Wrong(f"gold table {gold.table!r} needs by: the columns that name a device", at=at)
 
     def silver_of(self, gold: Gold) -> Silver:
         """The silver table that a gold table is computed from."""

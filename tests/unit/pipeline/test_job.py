@@ -54,6 +54,15 @@ def test_paths_are_beside_the_file(tmp_path: Path) -> None:
     assert (job.source.path, job.warehouse) == (str(tmp_path / "data"), str(tmp_path / "lake"))
 
 
+def test_a_gold_table_that_does_not_fit_is_named_at_its_place() -> None:
+    (said,) = findings(GOOD.replace("values: [temperature]", "values: [temp]"))
+    assert said.startswith(
+        "job.yaml:16:5: gold table 'minutes': 'readings' has no column 'temp': use one of device, ts,"
+    )
+    (said,) = findings(GOOD.replace("kind: window", "from: reading, kind: window"))
+    assert said.startswith("job.yaml:16:5: gold table 'minutes': no silver table 'reading' (readings)")
+
+
 def test_all_errors_with_their_places() -> None:
     text = (
         GOOD.replace("purge_delay: 10m", "purge_dely: 10m").replace("unit: ms", "unit: minutes").replace("-60", "low")
