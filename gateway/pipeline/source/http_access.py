@@ -45,12 +45,13 @@ class HttpAddress(NamedTuple):
         token = self._token()
         if token:
             request.add_header("Authorization", f"Bearer {token}")
+        tls = self._tls()
         try:
-            return urllib.request.urlopen(request, timeout=timeout, context=self._tls())  # noqa: S310
+            return urllib.request.urlopen(request, timeout=timeout, context=tls)  # noqa: S310
         except urllib.error.HTTPError as error:
             raise _error_of(self.url, error) from error
         except (OSError, http.client.HTTPException) as error:
-            raise QueueUnreachable(f"{self.url} does not answer ({error}): is the gateway running there?") from error
+            raise _unreachable(self.url, error) from error
 
     def call(
         self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None, timeout: float = TIMEOUT
@@ -63,7 +64,24 @@ class HttpAddress(NamedTuple):
         return self.token or (Path(self.token_file).read_text(encoding="utf-8").strip() if self.token_file else "")
 
     def _tls(self) -> ssl.SSLContext | None:
-        return ssl.create_default_context(cafile=self.ca_file or None) if self.url.startswith("https") else None
+        if not self.url.startswith("https"):
+            return None
+        try:
+            return ssl.create_default_context(cafile=self.ca_file or None)
+        except OSError as error:
+            raise QueueUnreachable(
+                f"{self.ca_file} ({error}): give a PEM file with certificates as `ca_file`"
+            ) from error
+
+
+def _unreachable(url: str, error: Exception) -> QueueUnreachable:
+    why = getattr(error, "reason", error)  # urllib's error has the socket's in it
+    if isinstance(why, ssl.SSLCertVerificationError):
+        return QueueUnreachable(
+            f"the certificate of {url} is not trusted here ({why.verify_message}): name the file of the "
+            "certificates that it must be signed by as `ca_file`"
+        )
+    return QueueUnreachable(f"{url} does not answer ({why}): is the gateway running there?")
 
 
 def _error_of(url: str, error: urllib.error.HTTPError) -> PipelineError:

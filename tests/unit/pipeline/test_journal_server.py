@@ -64,8 +64,10 @@ def test_https(started: Started, tmp_path: Path) -> None:
     url = started(authority.issue("127.0.0.1"))
     with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))):  # connects and says nothing
         assert access(url, ca_file=str(authority.path)).extent("TELEMETRY.*", 0, None).messages == 100
-    with pytest.raises(QueueUnreachable, match="does not answer"):
+    with pytest.raises(QueueUnreachable, match=r"certificate of https.* is not trusted here .*: name the file"):
         access(url).extent("TELEMETRY.*", 0, None)
+    with pytest.raises(QueueUnreachable, match=r"nowhere\.pem .*: give a PEM file"):
+        access(url, ca_file="nowhere.pem").extent("TELEMETRY.*", 0, None)
 
 
 def status_of(url: str, token: str = "secret", **headers: str) -> int:
