@@ -130,6 +130,8 @@ def running(name: str, port: int, before: Sequence[str] = ()) -> Iterator[int]:
     in_sid = name in {"mosquitto21", "rabbitmq4"}
     if not (SID / "usr/sbin/mosquitto" if in_sid else VENV / "bin" / "nats-server").exists():
         raise SystemExit(f"{name} is not there: python tests/bench/newer_peers.py install")
+    with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), 1):
+        raise SystemExit(f"{name}: something listens on port {port} already, perhaps of a benchmark that was killed")
     place = SID / "bench" if in_sid else None
     if place is not None:
         place.mkdir(exist_ok=True)

@@ -200,11 +200,12 @@ def main() -> None:
                         found = [measure(tool, step, port, pid, pin) for step in steps]
                     results[name].setdefault(server, []).append(found[-1])
             print(f"{name}: done", file=sys.stderr, flush=True)
+            if given.json:  # what is measured so far stays if this is ended
+                measured = {"machine": platform.platform(), "calibration": speed, "results": results}
+                given.json.write_text(json.dumps(measured))
     ratios = report(wanted, results, speed)
     if given.plot:
         given.plot.write_text(ratios_plot("Times as fast as the peer (logarithmic)", ratios))
-    if given.json:
-        given.json.write_text(json.dumps({"machine": platform.platform(), "calibration": speed, "results": results}))
 
 
 def report(wanted: dict[str, tuple[str, str]], results: dict[str, Any], speed: float) -> dict[str, dict[str, float]]:
