@@ -258,7 +258,7 @@ class EmbeddedQueueManager:
 
     def submit(self, unit: Unit, done: Done) -> None:
         """Commit the unit."""
-        with self.core.entered():
+        with self.core.entry:
             self.core.committer.submit(unit, done)
 
     def load(self, queue: str) -> Iterable[tuple[bytes, Stored]]:

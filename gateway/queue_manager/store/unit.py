@@ -128,10 +128,6 @@ class Backout(NamedTuple):
     times: int
 
 
-Mark = tuple[int, int, int, dict[bytes, bytes | None]]
-"""How far a unit had come: how many puts, takes and moves it had, and its state records."""
-
-
 @dataclass(slots=True)
 class StoreUnit:
     """One frame: everything in it is committed, or nothing."""
@@ -158,15 +154,6 @@ class StoreUnit:
 
     def __bool__(self) -> bool:
         return bool(self.puts or self.takes or self.moves or self.backouts or self.state or self.replaced)
-
-    def mark(self) -> Mark:
-        """What is in it now, for `take_back`."""
-        return len(self.puts), len(self.takes), len(self.moves), dict(self.state)
-
-    def take_back(self, mark: Mark) -> None:
-        """Take back what was added since. Backout counts and what is replaced are added only to units that stay."""
-        puts, takes, moves, self.state = mark
-        del self.puts[puts:], self.takes[takes:], self.moves[moves:]
 
     def add(self, other: StoreUnit) -> None:
         """Commit all of another unit with it."""
