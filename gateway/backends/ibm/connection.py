@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.backends.ibm.calls import Carried
 from gateway.backends.ibm.driver import Session
@@ -366,34 +366,37 @@ class Connection:
 
     def look(self, handle: int, key: bytes, options: Callable[[], bytes], queue: str) -> tuple[bytes, bytes] | None:
         """The message that a browse with these options sees, whatever its length; (data, descriptor)."""
-        length = FIRST_LENGTH
-        while True:
-            answer = self.session.mqget(self.session.handle, handle, match_md(NO_ID, key), options(), length)
-            reason = int(answer[-1])
-            if reason == mq.MQRC_TRUNCATED_MSG_FAILED:  # the cursor has not moved: the same again with its length
-                length = int(answer[-3])
-                continue
-            if reason == mq.MQRC_NO_MSG_AVAILABLE:
-                return None
-            if answer[-2] == mq.MQCC_FAILED:
-                raise MQError(reason, f"looking at {queue}")
-            return answer[0], answer[1]
+
+        def ask(length: int) -> Sequence[Any]:
+            return self.session.mqget(self.session.handle, handle, match_md(NO_ID, key), options(), length)
+
+        return _whole(ask, f"looking at {queue}")
 
     def get(self, handle: int, msg_id: bytes, queue: str) -> tuple[bytes, bytes] | None:
         """The message with this MsgId, whatever its length, under syncpoint; (data, descriptor)."""
-        length = FIRST_LENGTH
-        while True:
+
+        def ask(length: int) -> Sequence[Any]:
             self.calls += 1
-            answer = self.session.mqget(self.session.handle, handle, match_md(msg_id), self._get_one(), length)
-            reason = int(answer[-1])
-            if reason == mq.MQRC_TRUNCATED_MSG_FAILED:
-                length = int(answer[-3])
-                continue
-            if reason == mq.MQRC_NO_MSG_AVAILABLE:
-                return None
-            if answer[-2] == mq.MQCC_FAILED:
-                raise MQError(reason, f"taking from {queue}")
-            return answer[0], answer[1]
+            return self.session.mqget(self.session.handle, handle, match_md(msg_id), self._get_one(), length)
+
+        return _whole(ask, f"taking from {queue}")
+
+
+def _whole(ask: Callable[[int], Sequence[Any]], what: str) -> tuple[bytes, bytes] | None:
+    """Data and descriptor of the message that a get with so much room finds; None: there is none. One that is longer
+    stays where it is, nor does a cursor move: it is asked for again with its length."""
+    length = FIRST_LENGTH
+    while True:
+        answer = ask(length)
+        reason = int(answer[-1])
+        if reason == mq.MQRC_TRUNCATED_MSG_FAILED:
+            length = int(answer[-3])
+            continue
+        if reason == mq.MQRC_NO_MSG_AVAILABLE:
+            return None
+        if answer[-2] == mq.MQCC_FAILED:
+            raise MQError(reason, what)
+        return answer[0], answer[1]
 
 
 def state_put(queue: str, key: bytes, body: bytes, expiry: int = -1) -> Puts:
