@@ -79,6 +79,12 @@ class Directory:
             what = f"a directory cannot be asked: {error}"
             fix = f"{how_to_install('ldap')}, or remove the key"
             raise ConfigurationError([Finding("security.ldap", 1, 1, what, fix)]) from error
+        except OSError as error:
+            what, fix = (
+                f"{ca}: {error.strerror or error}",
+                "give a PEM file with the certificates of authorities as `ca`",
+            )
+            raise ConfigurationError([Finding("security.ldap", 1, 1, what, fix)]) from error
         self._settings, self._secret, self._told = settings, secret, told
         self._servers = [_server(url, settings, tls) for url in settings.servers]
         self._away: dict[int, float] = {}
@@ -273,7 +279,7 @@ def _verifying(ca: str | None) -> ldap3.Tls:
             host, plain = connection.server.host, connection.socket
             connection.socket = context.wrap_socket(plain, server_hostname=host, do_handshake_on_connect=do_handshake)
 
-    return Verifying(validate=ssl.CERT_REQUIRED, ca_certs_file=ca, version=ssl.PROTOCOL_TLS_CLIENT)
+    return Verifying(validate=ssl.CERT_REQUIRED)
 
 
 def _server(url: str, settings: Ldap, tls: ldap3.Tls) -> ldap3.Server:

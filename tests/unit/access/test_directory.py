@@ -14,6 +14,7 @@ from gateway.access.directory import Directory, _canonical, is_plain_name
 from gateway.access.logins import Answer, Credentials, Login, NotNow
 from gateway.config.identity import Ldap
 from gateway.config.units import Wrong
+from gateway.errors import ConfigurationError
 
 pytest.importorskip("ldap3", reason="the extra `ldap` is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pyasn1, by ldap3
@@ -146,6 +147,12 @@ def test_tls_is_verified(server: Slapd, authority: Authority, tmp_path: Path, se
         assert isinstance(asked.ask("alice", b"wonder"), NotNow)
         assert asked.told[-1] != ""
         assert SERVICE_PASSWORD not in asked.told[-1]
+
+
+def test_a_file_without_certificates_is_refused_with_its_name(server: Slapd, tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("none")
+    with pytest.raises(ConfigurationError, match=f"{tmp_path}/ca.pem: .*: give a PEM file"):
+        Asked([server.secure_url], tmp_path / "ca.pem", **SEARCH)
 
 
 def test_the_name_in_its_certificate_is_checked(server: Slapd, authority: Authority) -> None:
