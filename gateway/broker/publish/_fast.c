@@ -55,20 +55,29 @@ static int take_packets(taking *of, PyObject *chunk)
     return more < 0 ? -1 : 0;
 }
 
+/* Add to the count that a dict has for a key. */
+static int add_count(PyObject *counts, PyObject *key, Py_ssize_t more)
+{
+    Py_ssize_t known = PyDict_GET_SIZE(counts);
+    PyObject *count = PyLong_FromSsize_t(more), *before = count != NULL ? PyDict_SetDefault(counts, key, count) : NULL;
+    Py_XDECREF(count);
+    if (before == NULL || PyDict_GET_SIZE(counts) > known) return before == NULL ? -1 : 0;
+    long sum = as_long(before);
+    count = PyErr_Occurred() ? NULL : PyLong_FromSsize_t(sum + more);
+    int failed = count == NULL || PyDict_SetItem(counts, key, count) < 0;
+    Py_XDECREF(count);
+    return failed ? -1 : 0;
+}
+
 /* Have what was taken of a connection answered, and counted as its. */
 static int account(taking *of)
 {
     Py_ssize_t others = of->unanswered + of->received; /* those of QoS 1 follow with their commit */
     if (hand_in_answers(of) < 0) return -1;
     if (keep_all(of) < 0) return -1;
-    if (of->acknowledged) {
-        PyObject *known = PyDict_GetItemWithError(of->turn->pending, of->connection);
-        long before = known == NULL ? 0 : as_long(known);
-        PyObject *sum = PyErr_Occurred() ? NULL : PyLong_FromSsize_t(before + of->acknowledged);
-        int failed = sum == NULL || PyDict_SetItem(of->turn->pending, of->connection, sum) < 0;
-        Py_XDECREF(sum);
-        if (failed || add_to_number(of->connection, PENDING, of->acknowledged) < 0) return -1;
-    }
+    if (of->acknowledged &&
+        (add_count(of->turn->pending, of->connection, of->acknowledged) < 0 || add_to_number(of->connection, PENDING, of->acknowledged) < 0))
+        return -1;
     if (of->completed && of->is_5) {
         PyObject *count = PyLong_FromSsize_t(of->completed);
         PyObject *done = count == NULL ? NULL : PyObject_CallMethodObjArgs(of->turn->lane, s_released, of->connection, count, NULL);

@@ -31,6 +31,9 @@ static PyObject *joined(PyObject *empty, PyObject *answers)
     return PyObject_CallMethodOneArg(empty, s_join, answers);
 }
 
+/* Shorten a list that was made longer than needed. */
+static int cut(PyObject *list, Py_ssize_t length) { return length < PyList_GET_SIZE(list) ? PyList_SetSlice(list, length, PyList_GET_SIZE(list), NULL) : 0; }
+
 PyDoc_STRVAR(ordinary_doc,
 "ordinary(replies) -> (connections, links, datas, others)\n\n"
 "Connections whose answers are written as they are, with their links and bytes, and the other connections.");
@@ -41,18 +44,24 @@ static PyObject *ordinary(PyObject *Py_UNUSED(self), PyObject *replies)
         PyErr_SetString(PyExc_TypeError, "ordinary(dict)");
         return NULL;
     }
-    PyObject *connections = PyList_New(0), *links = PyList_New(0), *datas = PyList_New(0), *others = PyList_New(0);
+    Py_ssize_t most = PyDict_GET_SIZE(replies), count = 0;
+    PyObject *connections = PyList_New(most), *links = PyList_New(most), *datas = PyList_New(most), *others = PyList_New(0);
     PyObject *empty = PyBytes_FromStringAndSize(NULL, 0), *connection, *answers;
     int failed = connections == NULL || links == NULL || datas == NULL || others == NULL || empty == NULL;
     for (Py_ssize_t at = 0; !failed && PyDict_Next(replies, &at, &connection, &answers);) {
         int is_one = is_ordinary(connection, answers);
-        PyObject *link = is_one == 1 ? field(connection, LINK) : NULL;
+        PyObject *link = is_one == 1 ? field(connection, LINK) : NULL, *data = link != NULL ? joined(empty, answers) : NULL;
         if (is_one == 0) failed = PyList_Append(others, connection) < 0;
-        else failed = link == NULL || PyList_Append(connections, connection) < 0 || PyList_Append(links, link) < 0 ||
-                      append(datas, joined(empty, answers)) < 0;
+        else if (data == NULL) failed = 1;
+        else {
+            PyList_SET_ITEM(connections, count, Py_NewRef(connection));
+            PyList_SET_ITEM(links, count, Py_NewRef(link));
+            PyList_SET_ITEM(datas, count++, data);
+        }
     }
     Py_XDECREF(empty);
-    if (!failed) return Py_BuildValue("NNNN", connections, links, datas, others);
+    if (!failed && cut(connections, count) == 0 && cut(links, count) == 0 && cut(datas, count) == 0)
+        return Py_BuildValue("NNNN", connections, links, datas, others);
     Py_XDECREF(connections);
     Py_XDECREF(links);
     Py_XDECREF(datas);

@@ -108,7 +108,7 @@ static long as_long(PyObject *value)
 }
 
 /* A field that is a number; -1 with an error set, as PyLong_AsLong. */
-static long number(PyObject *object, int which)
+static inline long number(PyObject *object, int which)
 {
     PyObject *value = field(object, which);
     return value == NULL ? -1 : as_long(value);

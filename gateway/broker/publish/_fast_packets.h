@@ -177,18 +177,12 @@ static int hand_in_answers(taking *of)
     if (of->answers == NULL) of->answers = PyBytes_FromStringAndSize((const char *)of->few, of->answered);
     else if (_PyBytes_Resize(&of->answers, of->answered) < 0) return -1;
     if (of->answers == NULL) return -1;
-    PyObject *known = PyDict_GetItemWithError(of->turn->replies, of->connection);
-    int failed = -1;
-    if (known != NULL && PyList_CheckExact(known)) {
-        failed = PyList_Append(known, of->answers);
-    } else if (!PyErr_Occurred()) {
-        PyObject *made = PyList_New(1);
-        if (made != NULL) {
-            PyList_SET_ITEM(made, 0, Py_NewRef(of->answers));
-            failed = PyDict_SetItem(of->turn->replies, of->connection, made);
-            Py_DECREF(made);
-        }
-    }
+    PyObject *made = PyList_New(1);
+    if (made == NULL) return -1;
+    PyList_SET_ITEM(made, 0, Py_NewRef(of->answers));
+    PyObject *all = PyDict_SetDefault(of->turn->replies, of->connection, made);
+    int failed = all == NULL || (all != made && PyList_Append(all, of->answers) < 0) ? -1 : 0;
+    Py_DECREF(made);
     Py_CLEAR(of->answers);
     return failed;
 }

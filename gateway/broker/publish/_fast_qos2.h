@@ -155,13 +155,6 @@ static void close_records(records *to)
     Py_XDECREF(to->promised);
 }
 
-/* The route of a topic, and its path: a new reference. NULL: there is none, or an error is set. */
-static PyObject *route_of_topic(const taking *of, unsigned first, PyObject *topic, long *path)
-{
-    PyObject *cache = topic != NULL ? cache_of(of, first) : NULL;
-    return cache != NULL ? route_of(of, cache, first, topic, path) : NULL;
-}
-
 /* Use the head of the records of a topic, which is stolen, with this route, which is stolen too. 0: it is not staged. */
 static int open_record_topic(const taking *of, PyObject *topic, PyObject *route, long path, records *to)
 {
@@ -258,8 +251,7 @@ static int stage_records(taking *of, unsigned first, PyObject *topic, PyObject *
         if (before.topic == NULL) {
             more = open_record_topic(of, Py_NewRef(topic), Py_NewRef(route), path, &to);
         } else if (!same_topic(&one, &before)) {
-            PyObject *other = PyBytes_FromStringAndSize((const char *)one.topic, one.topic_length);
-            PyObject *found = route_of_topic(of, first, other, &path);
+            PyObject *other, *found = route_and_topic(of, first, &one, &other, &path);
             more = open_record_topic(of, other, found, path, &to);
         }
         if (more == 1) more = have_room(of, &to, &one);
@@ -279,9 +271,8 @@ static int take_staged(taking *of, unsigned first)
 {
     publication one;
     if (first & RETAIN || (first & 6) == 6 || !read_publication(of, of->at, first, &one)) return 0;
-    PyObject *topic = PyBytes_FromStringAndSize((const char *)one.topic, one.topic_length);
     long path = 0;
-    PyObject *route = route_of_topic(of, first, topic, &path);
+    PyObject *topic, *route = route_and_topic(of, first, &one, &topic, &path);
     int done = route == NULL && PyErr_Occurred() ? -1 : 0;
     if (path == path_staged && one.block_length == 0 && have_one_topic(of, first, &one)) done = stage_run(of, first, route);
     if ((path == path_staged || path == path_promised) && done == 0) done = stage_records(of, first, topic, route, path);
@@ -569,9 +560,9 @@ static int take_released(taking *of, PyObject *chunk)
     PyObject *found = Py_XNewRef(PyDict_GetItemWithError(of->inbound, id));
     Py_DECREF(id);
     if (found == NULL) return PyErr_Occurred() ? -1 : 0;
-    int is_run = PyObject_HasAttr(found, s_ids);
-    int done = PyTuple_CheckExact(found) ? release_records(of) : is_run ? release_run(of, found) : 0;
-    if (done == 0 && PyTuple_CheckExact(found)) done = release_promised(of, chunk);
+    int done;
+    if (!PyTuple_CheckExact(found)) done = PyObject_HasAttr(found, s_ids) ? release_run(of, found) : 0;
+    else if ((done = release_records(of)) == 0) done = release_promised(of, chunk);
     Py_DECREF(found);
     return done;
 }

@@ -82,6 +82,29 @@ static PyObject *quick_cache_of(const taking *of, unsigned first)
     return quick;
 }
 
+enum { FEW_TOPICS = 4 };
+
+/* Find a topic among the few of a client by comparing, which costs less than a key and its hash: its key and route, borrowed. 0: it
+ * is not there, or there are more. */
+static int find_among_few(PyObject *cache, const publication *one, PyObject **key, PyObject **route)
+{
+    if (PyDict_GET_SIZE(cache) > FEW_TOPICS) return 0;
+    for (Py_ssize_t at = 0; PyDict_Next(cache, &at, key, route);)
+        if (PyBytes_CheckExact(*key) && PyBytes_GET_SIZE(*key) == one->topic_length && !memcmp(PyBytes_AS_STRING(*key), one->topic, (size_t)one->topic_length))
+            return 1;
+    return 0;
+}
+
+/* The route of a publication, as route_of(), and its topic: a new reference, or NULL with an error set. */
+static PyObject *route_and_topic(const taking *of, unsigned first, const publication *one, PyObject **topic, long *path)
+{
+    PyObject *cache = cache_of(of, first), *key = NULL, *known;
+    if (cache != NULL) /* a key of the cache knows its hash */
+        key = find_among_few(cache, one, &key, &known) ? Py_NewRef(key) : PyBytes_FromStringAndSize((const char *)one->topic, one->topic_length);
+    *topic = key;
+    return key != NULL ? route_of(of, cache, first, key, path) : NULL;
+}
+
 /* -- several packets ahead -- */
 
 /*
@@ -147,9 +170,12 @@ static PyObject *cached_route(PyObject *cache, topic_cache *topics, const upcomi
         prefetch_route(found->route, found->head);
         return found->route;
     }
-    PyObject *key = PyBytes_FromStringAndSize((const char *)one->topic, one->topic_length);
-    PyObject *route = key != NULL ? PyDict_GetItemWithError(cache, key) : NULL;
-    Py_XDECREF(key);
+    PyObject *key, *route;
+    if (!find_among_few(cache, one, &key, &route)) {
+        key = PyBytes_FromStringAndSize((const char *)one->topic, one->topic_length);
+        route = key != NULL ? PyDict_GetItemWithError(cache, key) : NULL;
+        Py_XDECREF(key);
+    }
     if (route == NULL || !is_a(route, A_ROUTE)) return route;
     const void *head = *place(route, HEAD);
     prefetch_route(route, head);
