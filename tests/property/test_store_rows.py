@@ -62,11 +62,22 @@ def test_extents(values: list[bytes]) -> None:
         assert rows.extent(sequence) == rows.extent_in_python(sequence)
 
 
-@given(st.lists(st.tuples(st.integers(0, 0xFFFF), st.integers(0, 0xFFFF), st.binary(max_size=40)), max_size=12))
-def test_sections_in_a_frame(sections: list[tuple[int, int, bytes]]) -> None:
-    laid_out = rows.lay_out(sections)
-    assert laid_out == rows.lay_out_in_python(sections)
-    assert len(laid_out) % 8 == 0
+CONTENTS = st.binary(max_size=40) | st.lists(st.binary(max_size=20), max_size=4)
+
+
+@given(st.lists(st.tuples(st.integers(0, 0xFFFF), st.integers(0, 0xFFFF), CONTENTS), max_size=12))
+def test_sections_in_a_frame(sections: list[rows.Section]) -> None:
+    length = rows.laid_length(sections)
+    assert length % 8 == 0
+    assert length == rows.laid_length_in_python(sections)
+    compiled, plain = (bytearray(b"\xff" * (length + 16)) for _ in range(2))
+    rows.lay_out(sections, memoryview(compiled)[8 : 8 + length])
+    rows.lay_out_in_python(sections, memoryview(plain)[8 : 8 + length])
+    assert compiled == plain
+    assert compiled[:8] == compiled[8 + length :] == b"\xff" * 8
+    for wrong in (length - 1, length + 1):
+        with pytest.raises(ValueError, match=r"fill the buffer|different structures"):
+            rows.lay_out(sections, memoryview(bytearray(max(wrong, 1))))
 
 
 @given(st.lists(st.integers(0, 30), max_size=40))
@@ -131,11 +142,14 @@ def test_numbers_of_distinct_values_are_as_wide_as_they_must(count: int) -> None
         lambda: rows.extent(["text"]),  # type: ignore[list-item]
         lambda: rows.extent(3),  # type: ignore[arg-type]
         lambda: rows.repeats((b"",)),  # type: ignore[arg-type]
-        lambda: rows.lay_out(((1, 2, b""),)),  # type: ignore[arg-type]
-        lambda: rows.lay_out([(1, 2)]),  # type: ignore[list-item]
-        lambda: rows.lay_out([(1, 2, "text")]),  # type: ignore[list-item]
-        lambda: rows.lay_out([(1 << 16, 0, b"")]),
-        lambda: rows.lay_out([(0, -1, b"")]),
+        lambda: rows.laid_length(((1, 2, b""),)),  # type: ignore[arg-type]
+        lambda: rows.laid_length([(1, 2)]),  # type: ignore[list-item]
+        lambda: rows.laid_length([(1, 2, "text")]),  # type: ignore[list-item]
+        lambda: rows.laid_length([(1, 2, ["text"])]),  # type: ignore[list-item]
+        lambda: rows.lay_out([(1, 2, "text")], memoryview(bytearray(16))),  # type: ignore[list-item]
+        lambda: rows.lay_out([(1, 2, b"")], memoryview(bytes(8))),
+        lambda: rows.lay_out([(1 << 16, 0, b"")], memoryview(bytearray(8))),
+        lambda: rows.lay_out([(0, -1, b"")], memoryview(bytearray(8))),
     ],
 )
 def test_what_is_no_column_is_refused(call: object) -> None:

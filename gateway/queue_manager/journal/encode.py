@@ -41,11 +41,9 @@ from gateway.queue_manager.journal.layout import (
 from gateway.queue_manager.store.index import LaneName
 from gateway.queue_manager.store.packed_heads import Packing, total_of
 from gateway.queue_manager.store.replaced import links as links_of_replaced
-from gateway.queue_manager.store.rows import dictionary, lay_out, offsets, repeats, same
+from gateway.queue_manager.store.rows import Section, dictionary, laid_length, lay_out, offsets, repeats, same
 from gateway.queue_manager.store.unit import Replaced
 
-Section = tuple[int, int, bytes]
-"""Kind, form, content."""
 GROUPS, TAKES, HEADS, BODIES = Kind.GROUPS, Kind.TAKES, Kind.HEADS, Kind.BODIES
 HEAD_OFFSETS, HEAD_INDEX, BODY_OFFSETS = Kind.HEAD_OFFSETS, Kind.HEAD_INDEX, Kind.BODY_OFFSETS
 """What nearly every frame has: a member of an enumeration costs as much as a call each time it is named."""
@@ -94,9 +92,9 @@ def _values(kind: Kind, values: Sequence[int]) -> Section:
     return kind, EACH, array("Q", values).tobytes()
 
 
-def _bounds(kind: Kind, values: Sequence[bytes]) -> Section:
+def _bounds(kind: Kind, values: list[bytes]) -> Section:
     """Arrow binary offsets, one more than there are values, from 0: of 4 bytes, or of 8 where these are too few."""
-    narrow = offsets(values if isinstance(values, list) else list(values))
+    narrow = offsets(values)
     if narrow is not None:
         return kind, 4, narrow
     return kind, 8, array("q", accumulate(map(len, values), initial=0)).tobytes()
@@ -122,7 +120,7 @@ def _heads(heads: Sequence[bytes], packing: Packing) -> tuple[list[Section], int
     packed = packing.pack(distinct) if len(distinct) >= WORTH_PACKING else None
     if packed is not None:
         return [(HEADS, PACKED, packed), index_section], total_of(packed)
-    return [_bounds(HEAD_OFFSETS, distinct), (HEADS, 0, b"".join(distinct)), index_section], 0
+    return [_bounds(HEAD_OFFSETS, distinct), (HEADS, 0, distinct), index_section], 0
 
 
 def _bodies(bodies: Sequence[bytes], *, shared: bool) -> list[Section]:
@@ -134,7 +132,8 @@ def _bodies(bodies: Sequence[bytes], *, shared: bool) -> list[Section]:
         index = array("I", [number[id(body)] for body in bodies])
         sharing = Kind.BODY_INDEX, index.itemsize, index.tobytes()
         bodies = list(by_identity.values())
-    sections: list[Section] = [_bounds(BODY_OFFSETS, bodies), (BODIES, 0, b"".join(bodies))]
+    bodies = bodies if isinstance(bodies, list) else list(bodies)
+    sections: list[Section] = [_bounds(BODY_OFFSETS, bodies), (BODIES, 0, bodies)]
     return [*sections, sharing] if sharing else sections
 
 
@@ -231,30 +230,24 @@ def _state(records: dict[bytes, bytes | None]) -> bytes:
     return b"".join(parts)
 
 
-def laid_out(sections: list[Section]) -> bytes:
-    """The sections as they lie in a frame. StoreError if they are too long for one."""
-    try:
-        content = lay_out(sections)
-        length = FRAME_LENGTH + len(content)
-    except ValueError:  # a section is longer than a frame can say
-        content, length = b"", FRAME_LENGTH + sum(len(content) for _kind, _form, content in sections)
+def frame_length(sections: list[Section]) -> int:
+    """The length of a frame with these sections. StoreError if they are too long for one."""
+    length = FRAME_LENGTH + laid_length(sections)
     if length > MAX_FRAME:
         raise StoreError(TOO_LARGE.format(limit=MAX_FRAME, what="bytes", found=length))
-    return content
+    return length
 
 
 def encode_frame(
-    buffer: memoryview, content: bytes, sections: int, flags: int, salt: int, sequence: int, time: int,
+    buffer: memoryview, sections: list[Section], length: int, flags: int, salt: int, sequence: int, time: int,
     first_number: int, rows: int,
-) -> int:  # fmt: skip
-    """Write the frame with so many sections, laid out, into `buffer`, checksum included; the rest of its last block is
-    zeroed. Returns the length."""
-    length = FRAME_LENGTH + len(content)
+) -> None:  # fmt: skip
+    """Write the frame with these sections, which has this length, into `buffer`, checksum included; the rest of its
+    last block is zeroed."""
     FRAME.pack_into(
-        buffer, 0, 0, FRAME_MAGIC, VERSION, flags, salt, sequence, time, first_number, rows, length, sections, 0, 0
+        buffer, 0, 0, FRAME_MAGIC, VERSION, flags, salt, sequence, time, first_number, rows, length, len(sections), 0, 0
     )
-    buffer[FRAME_LENGTH:length] = content
+    lay_out(sections, buffer[FRAME_LENGTH:length])
     if length < len(buffer):
         buffer[length:] = ZEROS[: len(buffer) - length]
     CHECKSUM.pack_into(buffer, 0, xxh3_64_intdigest(buffer[CHECKED_FROM:length], seed=salt))
-    return length

@@ -18,9 +18,9 @@ from gateway.ports.batch import StorageFull
 from gateway.queue_manager.journal import failpoint
 from gateway.queue_manager.journal.compaction import Walk
 from gateway.queue_manager.journal.decode import Rows
-from gateway.queue_manager.journal.encode import LaneNumbers, encode_frame, encode_links, encode_rows, laid_out
+from gateway.queue_manager.journal.encode import LaneNumbers, encode_frame, encode_links, encode_rows, frame_length
 from gateway.queue_manager.journal.finder import Finder
-from gateway.queue_manager.journal.layout import BLOCK, FRAME_LENGTH, FrameFlag
+from gateway.queue_manager.journal.layout import BLOCK, FrameFlag
 from gateway.queue_manager.journal.lock import DirectoryLock
 from gateway.queue_manager.journal.plan import Plan, plan_unit
 from gateway.queue_manager.journal.reader import Reader
@@ -278,13 +278,12 @@ class Store:
         rows, packed = encode_rows(columns, self._packing) if plan.rows else ([], 0)
         try:
             sections = rows + encode_links(plan.links, lanes, plan.replaced)
-            content = laid_out(sections)
-            if FRAME_LENGTH + len(content) > ring.room:
+            length = frame_length(sections)
+            if length > ring.room:
                 lanes.take_back()
                 lanes = LaneNumbers()
                 sections = rows + encode_links(plan.links, lanes, plan.replaced)
-                content = laid_out(sections)
-            length = FRAME_LENGTH + len(content)
+                length = frame_length(sections)
             position = ring.position_for(length, sequence, plan.first_number, time, keep=keep)
         except StoreError:
             lanes.take_back()
@@ -293,7 +292,7 @@ class Store:
         size = position.size
         buffer = ring.buffers.take(size)
         frame = buffer[:size]
-        encode_frame(frame, content, len(sections), flags, position.salt, sequence, time, plan.first_number, plan.rows)
+        encode_frame(frame, sections, length, flags, position.salt, sequence, time, plan.first_number, plan.rows)
         ring.take_position(position, sequence)
         prepared.position, prepared.buffer, prepared.frame, prepared.sequence = position, buffer, frame, sequence
         place = position.segment.slot << BLOCK_BITS | position.offset // BLOCK

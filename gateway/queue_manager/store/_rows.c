@@ -216,62 +216,93 @@ static PyObject *agree(PyObject *module, PyObject *const *args, Py_ssize_t count
     Py_RETURN_TRUE;
 }
 
-PyDoc_STRVAR(lay_out_doc,
-"lay_out(sections, /) -> bytes\n\n"
-"Sections (kind, form, content) as they lie in a frame: kind and form in 16 bits and the length in 32, for each; then the\n"
-"contents, each padded with NULs to a multiple of 8.");
+/* -- sections (kind, form, content) of a frame; a content is bytes, or a list of bytes that lie there back to back -- */
 
-/* The length of all contents with their padding; -1 with an error set. Every section is looked at before it is used. */
-static Py_ssize_t padded_contents(PyObject *sections)
+/* The length of a content; -1 with an error set. */
+static Py_ssize_t content_length(PyObject *content)
 {
-    Py_ssize_t sum = 0;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(sections); i++) {
-        PyObject *one = PyList_GET_ITEM(sections, i);
-        if (!PyTuple_Check(one) || PyTuple_GET_SIZE(one) != 3 || !PyLong_Check(PyTuple_GET_ITEM(one, 0)) ||
-            !PyLong_Check(PyTuple_GET_ITEM(one, 1)) || !PyBytes_Check(PyTuple_GET_ITEM(one, 2))) {
-            PyErr_SetString(PyExc_TypeError, "lay_out(list of (int, int, bytes))");
-            return -1;
-        }
-        Py_ssize_t length = PyBytes_GET_SIZE(PyTuple_GET_ITEM(one, 2));
-        if (length > UINT32_MAX) {
-            PyErr_SetString(PyExc_ValueError, "a section has at most 4 GiB");
-            return -1;
-        }
-        sum += (length + 7) & ~(Py_ssize_t)7;
-    }
+    if (PyBytes_Check(content)) return PyBytes_GET_SIZE(content);
+    Py_ssize_t sum = PyList_Check(content) ? 0 : -1;
+    for (Py_ssize_t i = 0; sum >= 0 && i < PyList_GET_SIZE(content); i++)
+        sum = PyBytes_Check(PyList_GET_ITEM(content, i)) ? sum + PyBytes_GET_SIZE(PyList_GET_ITEM(content, i)) : -1;
+    if (sum < 0) PyErr_SetString(PyExc_TypeError, "a content is bytes, or a list of bytes");
     return sum;
 }
 
-static PyObject *lay_out(PyObject *module, PyObject *sections)
+/* How long sections are as they lie in a frame; -1 with an error set. */
+static Py_ssize_t laid_length_of(PyObject *sections)
+{
+    Py_ssize_t sum = PyList_Check(sections) ? 0 : -1;
+    for (Py_ssize_t i = 0; sum >= 0 && i < PyList_GET_SIZE(sections); i++) {
+        PyObject *one = PyList_GET_ITEM(sections, i);
+        int fits = PyTuple_Check(one) && PyTuple_GET_SIZE(one) == 3 && PyLong_Check(PyTuple_GET_ITEM(one, 0)) && PyLong_Check(PyTuple_GET_ITEM(one, 1));
+        Py_ssize_t length = fits ? content_length(PyTuple_GET_ITEM(one, 2)) : -1;
+        sum = length < 0 ? -1 : sum + 8 + ((length + 7) & ~(Py_ssize_t)7);
+    }
+    if (sum < 0 && !PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "sections are a list of (int, int, content)");
+    return sum;
+}
+
+PyDoc_STRVAR(laid_length_doc, "laid_length(sections, /) -> int\n\nHow many bytes lay_out() writes.");
+
+static PyObject *laid_length(PyObject *module, PyObject *sections)
 {
     (void)module;
-    if (!PyList_Check(sections)) {
-        PyErr_SetString(PyExc_TypeError, "lay_out(list)");
-        return NULL;
-    }
-    Py_ssize_t count = PyList_GET_SIZE(sections), sum = padded_contents(sections);
-    if (sum < 0) return NULL;
-    PyObject *made = PyBytes_FromStringAndSize(NULL, 8 * count + sum);
-    if (made == NULL) return NULL;
-    unsigned char *head = (unsigned char *)PyBytes_AS_STRING(made), *at = head + 8 * count;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *one = PyList_GET_ITEM(sections, i), *content = PyTuple_GET_ITEM(one, 2);
-        unsigned long kind = PyLong_AsUnsignedLong(PyTuple_GET_ITEM(one, 0));
-        unsigned long form = PyLong_AsUnsignedLong(PyTuple_GET_ITEM(one, 1));
-        if (PyErr_Occurred() || kind > 0xFFFF || form > 0xFFFF) {
+    Py_ssize_t length = laid_length_of(sections);
+    return length < 0 ? NULL : PyLong_FromSsize_t(length);
+}
+
+/* Write the content of a section; where it ends. */
+static unsigned char *write_content(unsigned char *at, PyObject *content)
+{
+    if (PyBytes_Check(content)) return (unsigned char *)memcpy(at, PyBytes_AS_STRING(content), (size_t)PyBytes_GET_SIZE(content)) + PyBytes_GET_SIZE(content);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(content); i++) at = write_content(at, PyList_GET_ITEM(content, i));
+    return at;
+}
+
+/* Write sections that have been looked at. -1: an error is set. */
+static int write_sections(PyObject *sections, unsigned char *head)
+{
+    unsigned char *at = head + 8 * PyList_GET_SIZE(sections);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(sections); i++) {
+        PyObject *one = PyList_GET_ITEM(sections, i);
+        unsigned long kind = PyLong_AsUnsignedLong(PyTuple_GET_ITEM(one, 0)), form = PyLong_AsUnsignedLong(PyTuple_GET_ITEM(one, 1));
+        unsigned char *end = write_content(at, PyTuple_GET_ITEM(one, 2));
+        size_t length = (size_t)(end - at), padding = -length & 7;
+        if (PyErr_Occurred() || kind > 0xFFFF || form > 0xFFFF || length > UINT32_MAX) {
             PyErr_Clear();
-            PyErr_SetString(PyExc_ValueError, "kinds and forms have 16 bits");
-            Py_DECREF(made);
-            return NULL;
+            PyErr_SetString(PyExc_ValueError, "kinds and forms have 16 bits, lengths 32");
+            return -1;
         }
-        size_t length = (size_t)PyBytes_GET_SIZE(content), padding = -length & 7;
         *head++ = kind & 0xFF; *head++ = kind >> 8 & 0xFF; *head++ = form & 0xFF; *head++ = form >> 8 & 0xFF;
         for (int n = 0; n < 4; n++) *head++ = length >> 8 * n & 0xFF;
-        memcpy(at, PyBytes_AS_STRING(content), length);
-        memset(at + length, 0, padding);
-        at += length + padding;
+        memset(end, 0, padding);
+        at = end + padding;
     }
-    return made;
+    return 0;
+}
+
+PyDoc_STRVAR(lay_out_doc,
+"lay_out(sections, buffer, /) -> None\n\n"
+"Write sections (kind, form, content) as they lie in a frame, which fill the buffer: kind and form in 16 bits and the length in\n"
+"32, for each; then the contents, each padded with NULs to a multiple of 8.");
+
+static PyObject *lay_out(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *sections;
+    Py_buffer buffer;
+    if (!PyArg_ParseTuple(args, "Ow*", &sections, &buffer)) return NULL;
+    Py_ssize_t length = laid_length_of(sections);
+    int failed = length < 0;
+    if (!failed && length != buffer.len) {
+        PyErr_SetString(PyExc_ValueError, "the sections do not fill the buffer");
+        failed = 1;
+    }
+    if (!failed) failed = write_sections(sections, buffer.buf) < 0;
+    PyBuffer_Release(&buffer);
+    if (failed) return NULL;
+    Py_RETURN_NONE;
 }
 
 PyDoc_STRVAR(dictionary_doc,
@@ -380,7 +411,8 @@ static PyMethodDef methods[] = {
     {"offsets", offsets, METH_O, offsets_doc},
     {"same", same, METH_O, same_doc},
     {"agree", (PyCFunction)(void (*)(void))agree, METH_FASTCALL, agree_doc},
-    {"lay_out", lay_out, METH_O, lay_out_doc},
+    {"laid_length", laid_length, METH_O, laid_length_doc},
+    {"lay_out", lay_out, METH_VARARGS, lay_out_doc},
     {"runs", (PyCFunction)(void (*)(void))runs, METH_FASTCALL, runs_doc},
     {"dictionary", dictionary, METH_O, dictionary_doc},
     {"records_of", records_of, METH_O, records_of_doc},

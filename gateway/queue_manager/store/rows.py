@@ -15,6 +15,8 @@ from gateway.queue_manager.store.unit import Message
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
+Section = tuple[int, int, bytes | list[bytes]]
+"""Of a frame: kind, form, and content, which may be in pieces."""
 _SECTION = Struct("<HHI")
 _LONGEST = (1 << 32) - 1
 _NEW, _MESSAGES, _ZEROS = tuple.__new__, repeat(Message), repeat(0)
@@ -63,16 +65,23 @@ def agree_in_python(values: list[bytes], at: int, wanted: bytes, /) -> bool:
     return all(value[at:end] == wanted and len(value) >= end for value in values)
 
 
-def lay_out_in_python(sections: list[tuple[int, int, bytes]], /) -> bytes:
-    """Sections (kind, form, content) as a frame has them: kind, form and length of each, then the contents padded to
-    multiples of 8. ValueError for a content whose length has more than 32 bits.
+def laid_length_in_python(sections: list[Section], /) -> int:
+    """How many bytes `lay_out` writes."""
+    lengths = (len(content) if isinstance(content, bytes) else sum(map(len, content)) for *_, content in sections)
+    return sum(_SECTION.size + -(-length // 8) * 8 for length in lengths)
+
+
+def lay_out_in_python(sections: list[Section], buffer: memoryview, /) -> None:
+    """Write sections as a frame has them, which fill the buffer: kind, form and length of each, then the contents
+    padded to multiples of 8. ValueError for a content whose length has more than 32 bits.
     """
-    if max((len(content) for _kind, _form, content in sections), default=0) > _LONGEST:
+    contents = [content if isinstance(content, bytes) else b"".join(content) for *_, content in sections]
+    if max(map(len, contents), default=0) > _LONGEST:
         raise ValueError("a section has at most 4 GiB")
-    parts = [_SECTION.pack(kind, form, len(content)) for kind, form, content in sections]
-    for _kind, _form, content in sections:
+    parts = [_SECTION.pack(kind, form, len(one)) for (kind, form, _), one in zip(sections, contents, strict=True)]
+    for content in contents:
         parts += (content, bytes(-len(content) % 8))
-    return b"".join(parts)
+    buffer[:] = b"".join(parts)
 
 
 def dictionary_in_python(values: list[bytes], /) -> tuple[list[bytes], int, bytes]:
@@ -104,13 +113,15 @@ same: Callable[[list[bytes]], bool] = same_in_python
 agree: Callable[[list[bytes], int, bytes], bool] = agree_in_python
 runs = runs_in_python
 dictionary: Callable[[list[bytes]], tuple[list[bytes], int, bytes]] = dictionary_in_python
-lay_out: Callable[[list[tuple[int, int, bytes]]], bytes] = lay_out_in_python
+laid_length: Callable[[list[Section]], int] = laid_length_in_python
+lay_out: Callable[[list[Section], memoryview], None] = lay_out_in_python
 try:
     import gateway.queue_manager.store._rows as compiled_rows
 except ModuleNotFoundError:
     pass
 else:
-    make_messages, one_run, lay_out = compiled_rows.messages, compiled_rows.one_run, compiled_rows.lay_out
+    make_messages, one_run = compiled_rows.messages, compiled_rows.one_run
+    laid_length, lay_out = compiled_rows.laid_length, compiled_rows.lay_out
     extent, repeats, dictionary = compiled_rows.extent, compiled_rows.repeats, compiled_rows.dictionary
     runs = compiled_rows.runs
     offsets, same, agree = compiled_rows.offsets, compiled_rows.same, compiled_rows.agree

@@ -141,20 +141,12 @@ def test_a_frame_that_is_too_long_is_refused_and_defines_nothing(path: Path, mon
         patched.setattr(encode, "MAX_FRAME", 4096)
         with pytest.raises(StoreError, match="at most 4096 bytes, this one has"):
             put(store, b"b" * 4096, queue="R")
-        patched.setattr(encode, "lay_out", refuse)
-        with pytest.raises(StoreError, match="at most 4096 bytes, this one has"):
-            put(store, b"b" * 4096, queue="R")
     put(store, b"c", queue="S")
     put(store, b"d", queue="R")
     crash(store)
     store = opened(path)
     assert [bodies(store, queue) for queue in "QRS"] == [[b"a"], [b"d"], [b"c"]]
     store.close()
-
-
-def refuse(_sections: object) -> bytes:
-    """As of sections beyond 4 GiB."""
-    raise ValueError
 
 
 def test_locked_messages_are_skipped_until_unlocked(path: Path) -> None:
