@@ -32,7 +32,7 @@ from gateway.config.security import MethodName
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons
 from gateway.mqtt.packets import V5, Connect
-from gateway.ports.access import Authenticating, Verdict
+from gateway.ports.access import Authenticating, Decisions, Verdict
 from gateway.ports.batch import Scheduler
 from gateway.ports.counters import IdentityMethod, LoginMethod
 from gateway.ports.link import Link, address_of
@@ -370,6 +370,10 @@ class Gatekeeper:
         policy = self._policy
         lists = self._lists(client_id, user) if policy.gives else None
         return policy.acl.may_publish(listener, client_id, user, topic, lists)
+
+    def decisions(self, listener: str, client_id: str, user: str | None) -> Decisions:
+        """What is known of the topics that this client may publish to."""
+        return self._policy.acl.decisions(listener, client_id, user, self._lists(client_id, user))
 
     def may_subscribe(self, listener: str, client_id: str, user: str | None, filter_: str) -> bool:
         """Whether this client may subscribe to `filter_`."""

@@ -8,6 +8,10 @@ from typing import Any, NamedTuple, Protocol
 from gateway.mqtt.packets import Connect
 from gateway.ports.link import Link
 
+Decisions = dict[str, bool] | bool
+"""What is known of the topics that a client may publish to: by topic, in a dict that grows as it is asked; True: it may
+publish to all."""
+
 
 class Verdict(NamedTuple):
     """The answer to a CONNECT (or a step of enhanced authentication)."""
@@ -61,6 +65,9 @@ class Access(Protocol):
 
     def may_publish(self, listener: str, client_id: str, user: str | None, topic: str) -> bool:
         """Whether this client may publish to `topic`."""
+
+    def decisions(self, listener: str, client_id: str, user: str | None) -> Decisions:
+        """What is known of the topics that this client may publish to; of others `may_publish` is asked."""
 
     def may_subscribe(self, listener: str, client_id: str, user: str | None, filter_: str) -> bool:
         """Whether this client may subscribe to `filter_`."""

@@ -94,6 +94,11 @@ class Rights:
             return None
         return tuple(tuple(self._clauses[action]) for action in (PUBLISH, SUBSCRIBE))
 
+    @property
+    def decisions(self) -> dict[str, bool]:
+        """What is known of the topics that the subject may publish to."""
+        return self._remembered[PUBLISH]
+
     def share(self) -> None:
         """Cache more decisions: many subjects use these rights."""
         self._most = MAX_REMEMBERED_IN_COMMON
@@ -240,6 +245,14 @@ class Acl:
             return True
         rights = self._recent.get(((client_id, user or "", listener), lists))  # a subject is a tuple
         return (rights or self._rights(listener, client_id, user, lists)).publish(topic)
+
+    def decisions(
+        self, listener: str, client_id: str, user: str | None, lists: Lists | None = None
+    ) -> dict[str, bool] | bool:
+        """What is known of the topics that this client may publish to, growing as that is asked; True: to all."""
+        if self._entries is None and lists is None:
+            return True
+        return self._rights(listener, client_id, user, lists).decisions
 
     def may_subscribe(
         self, listener: str, client_id: str, user: str | None, filter_: str, lists: Lists | None = None

@@ -32,6 +32,7 @@ class Connection:
         "close_reason",
         "connack_sent",
         "connected_at",
+        "decisions",
         "earlier",
         "early",
         "early_bytes",
@@ -95,6 +96,8 @@ class Connection:
         self.aliases: dict[int, bytes] = {}  # [MQTT-3.3.2-7]
         self.caches: tuple[dict[bytes, Any], ...] = tuple({} for _ in range(8))
         """Routes by topic, one table for each value of the QoS and RETAIN bits."""
+        self.decisions: Any = {}
+        """What is known of the topics it may publish to; void with its routes."""
         self.generation = -1
         self.out: list[bytes] = []
         self.connack_sent = False

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.broker.publish import shared_routes
+from gateway.broker.publish.fast import compiled
 from gateway.config.security import AclEntry
 from gateway.mqtt import packets as p
 from gateway.routing.acl import Acl, Subject
-from gateway.session.connection import Publisher
+from gateway.session.connection import CLOSED, Publisher
 
 MAPPING = """
 version: 1
@@ -89,8 +90,8 @@ def test_a_route_is_the_same_however_it_is_made(steps):
     for step in steps:
         if step[0] == "route":
             whole = said(router._whole_route(*step[1:], may_be_wide=False))
-            routes, allowed = router._shared_routes.of(router.generation), router.access.may_publish
-            made, in_python = [join(routes, *step[1:], allowed) for join in JOINS]
+            routes, allowed = router.shared_routes, router.access.may_publish
+            made, in_python = [join(routes, *step[1:], {}, allowed) for join in JOINS]
             assert (made is None) == (in_python is None)
             if made is not None:
                 assert slots(made) == slots(in_python)
@@ -125,7 +126,7 @@ def shared_by_two():
     for device in devices:
         device.publish("p/x/1", b"x", 1, 1)
     router = bench.engine.router
-    return router._shared_routes.of(router.generation), devices[0].connection.publisher
+    return router.shared_routes, devices[0].connection.publisher
 
 
 @pytest.mark.parametrize("join", JOINS)
@@ -137,25 +138,66 @@ def test_who_may_not_publish_there_gets_no_shared_route(join):
         asked.append(who)
         return len(asked) > 1
 
-    assert join(routes, publisher, b"p/x/1", 2, answer) is None
-    assert join(routes, publisher, b"p/x/1", 2, answer).publisher is publisher
+    assert join(routes, publisher, b"p/x/1", 2, {}, answer) is None
+    assert join(routes, publisher, b"p/x/1", 2, {}, answer).publisher is publisher
     assert asked == [(publisher.listener, publisher.client_id, publisher.user, "p/x/1")] * 2
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_the_access_list_is_asked_where_nothing_is_known_alone(join):
+    routes, publisher = shared_by_two()
+    known = {"p/x/1": True}
+    assert join(routes, publisher, b"p/x/1", 2, known, None).publisher is publisher
+    assert join(routes, publisher, b"p/x/1", 2, True, None).publisher is publisher
+    assert join(routes, publisher, b"p/x/1", 2, {"p/x/1": False}, None) is None
+    assert join(routes, publisher, b"p/x/1", 2, {"p/x/2": True}, lambda *_: False) is None
+
+
+@pytest.mark.skipif(not compiled(), reason="not compiled here")
+def test_the_compiled_lane_asks_nobody_for_the_route_of_a_topic_that_others_have(monkeypatch):
+    bench = Harness(MAPPING)
+    devices = [bench.device(5, f"c{number}").connect() for number in range(4)]
+    for device in devices:
+        device.publish("p/x/1", b"x", 1, 1)
+    devices[0].publish("p/x/2", b"x", 1, 1)
+    monkeypatch.setattr(bench.engine.fast_lane, "route", None)
+    for device in devices[1:]:
+        device.publish("p/x/2", b"x", 1, 2)
+        assert len(device.take()) == 3
+        assert list(device.connection.caches[2]) == [b"p/x/1", b"p/x/2"]
+    assert len(bench.queues.rows["Q.X"]) == 8
+
+
+@pytest.mark.skipif(not compiled(), reason="not compiled here")
+def test_a_defect_of_the_access_list_is_met_by_who_is_asked_for_a_route(monkeypatch):
+    bench = Harness(MAPPING)
+    devices = [bench.device(5, f"c{number}").connect() for number in range(3)]
+    for device in devices:
+        device.publish("p/x/1", b"x", 1, 1)
+    devices[0].publish("p/x/2", b"x", 1, 1)
+    devices[1].connection.decisions, bench.defects = {}, []
+    monkeypatch.setattr(bench.engine.router.access, "may_publish", lambda *_: 1 // 0)
+    devices[1].publish("p/x/2", b"x", 1, 2)
+    devices[2].publish("p/x/2", b"x", 1, 2)
+    assert len(devices[2].take()) == 3
+    assert devices[1].connection.state == CLOSED
+    assert [one.whom for one in bench.defects] == ["c1"]
 
 
 @pytest.mark.parametrize("join", JOINS)
 def test_a_client_whose_part_is_not_known_gets_no_shared_route(join):
     routes, publisher = shared_by_two()
-    assert join(routes, publisher._replace(client_id="new"), b"p/x/1", 2, lambda *_: True) is None
-    assert join(routes, publisher, b"p/x/2", 2, lambda *_: True) is None
-    assert join(routes, publisher, b"p/x/1", 3, lambda *_: True) is None
-    assert join(routes, publisher._replace(user="alice"), b"p/x/1", 2, lambda *_: True) is None
+    assert join(routes, publisher._replace(client_id="new"), b"p/x/1", 2, {}, lambda *_: True) is None
+    assert join(routes, publisher, b"p/x/2", 2, {}, lambda *_: True) is None
+    assert join(routes, publisher, b"p/x/1", 3, {}, lambda *_: True) is None
+    assert join(routes, publisher._replace(user="alice"), b"p/x/1", 2, {}, lambda *_: True) is None
 
 
 @pytest.mark.parametrize("join", JOINS)
 def test_a_defect_of_the_access_list_is_told(join):
     routes, publisher = shared_by_two()
     with pytest.raises(ZeroDivisionError):
-        join(routes, publisher, b"p/x/1", 2, lambda *_: 1 // 0)
+        join(routes, publisher, b"p/x/1", 2, {}, lambda *_: 1 // 0)
 
 
 @pytest.mark.skipif(JOINS[0] is JOINS[1], reason="not compiled here")
@@ -171,8 +213,8 @@ def test_what_is_no_shared_route_is_refused_by_the_compiled_join():
     ]  # fmt: skip
     for one in wrong:
         with pytest.raises(TypeError):
-            shared_routes.join({key: one}, publisher, b"p/x/1", 2, lambda *_: True)
-    for arguments in [(), (routes, (), b"", 2, None), ([], publisher, b"", 2, None)]:
+            shared_routes.join({key: one}, publisher, b"p/x/1", 2, {}, lambda *_: True)
+    for arguments in [(), (routes, (), b"", 2, {}, None), ([], publisher, b"", 2, {}, None)]:
         with pytest.raises(TypeError):
             shared_routes.join(*arguments)
 
@@ -224,5 +266,9 @@ def test_rights_in_common_are_those_of_each(entries, asked):
     acl = Acl(entries)
     for client, user, topic in asked:
         own = Acl(entries).of(Subject(client, user or "", "l"))
+        decisions = acl.decisions("l", client, user)
+        assert isinstance(decisions, dict)
+        assert decisions.get(topic) in {None, own.publish(topic)}
         assert acl.may_publish("l", client, user, topic) == own.publish(topic)
+        assert decisions[topic] == own.publish(topic)
         assert acl.may_receive("l", client, user, topic) == own.deliver(topic)

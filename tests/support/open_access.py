@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.mqtt.packets import Connect
-from gateway.ports.access import Authenticating, Verdict
+from gateway.ports.access import Authenticating, Decisions, Verdict
 from gateway.ports.link import Link
 
 
@@ -32,6 +32,11 @@ class OpenAccess:
     def may_publish(self, listener: str, client_id: str, user: str | None, topic: str) -> bool:
         """Everything."""
         del listener, client_id, user, topic
+        return True
+
+    def decisions(self, listener: str, client_id: str, user: str | None) -> Decisions:
+        """Everything."""
+        del listener, client_id, user
         return True
 
     def may_subscribe(self, listener: str, client_id: str, user: str | None, filter_: str) -> bool:

@@ -16,7 +16,7 @@ static PyTypeObject *classes_of[CLASSES];
 
 enum {
     STATE, GENERATION, READER, CACHES, VERSION, PENDING, PUBLISHED, LAST_READ, SESSION, LIMITS, TRACED, UNRELEASED,
-    LINK, OUT, CONNACK_SENT,
+    LINK, OUT, CONNACK_SENT, PUBLISHER_OF, DECISIONS,
     HELD, MAX_PACKET,
     INBOUND, TOKENS, RECEIVED, ENDED,
     RECEIVE_MAXIMUM, MAX_PAYLOAD, LONGEST_PACKET, MAX_USERS,
@@ -33,6 +33,7 @@ static const struct { int owner; const char *name; } fields[FIELDS] = {
     {A_CONNECTION, "version"}, {A_CONNECTION, "inbound_pending"}, {A_CONNECTION, "published"},
     {A_CONNECTION, "last_read"}, {A_CONNECTION, "session"}, {A_CONNECTION, "limits"}, {A_CONNECTION, "traced"},
     {A_CONNECTION, "unreleased"}, {A_CONNECTION, "link"}, {A_CONNECTION, "out"}, {A_CONNECTION, "connack_sent"},
+    {A_CONNECTION, "publisher"}, {A_CONNECTION, "decisions"},
     {A_READER, "held"}, {A_READER, "max_packet"},
     {A_SESSION, "inbound"}, {A_SESSION, "staged_tokens"}, {A_SESSION, "received"}, {A_SESSION, "ended"},
     {A_LIMITS, "receive_maximum"}, {A_LIMITS, "max_payload"}, {A_LIMITS, "max_packet"},

@@ -37,6 +37,13 @@ typedef struct {
     PyObject *key, *tokens, *moves; /* the same; while nothing is moved */
 } taken_records;
 
+/* What new routes are made of; see FastLane.sharing. */
+typedef struct {
+    PyObject *said; /* the same; None: each route is asked for */
+    PyObject *routes, *may_publish; /* the same */
+    Py_ssize_t most; /* routes of a connection */
+} sharing;
+
 /* One turn: what has arrived of several connections. All but `rest`, `time`, `sent`, `keeping`, `tail` and what is said is borrowed. */
 typedef struct {
     PyObject *lane, *replies, *pending, *now, *rest;
@@ -45,6 +52,7 @@ typedef struct {
     keeping keeping;
     staging staging;
     taken_records taken;
+    sharing sharing;
     tail_source tail; /* the last that was learnt: connections whose rule is the same have the same */
     long generation;
     Py_ssize_t size, unanswered, acknowledged, received, completed;

@@ -31,13 +31,14 @@ static PyObject *ask_for_route(const taking *of, unsigned first, PyObject *topic
 }
 
 /*
- * The route of a topic as it stands in the cache, asked for if it is not there or not up to date, and its path: a new
- * reference. NULL: there is none, or an error is set.
+ * The route of a topic as it stands in the cache, made of the shared one or asked for if it is not there or not up to date,
+ * and its path: a new reference. NULL: there is none, or an error is set.
  */
 static PyObject *route_of(const taking *of, PyObject *cache, unsigned first, PyObject *topic, long *path)
 {
     PyObject *found = Py_XNewRef(PyDict_GetItemWithError(cache, topic));
     if (found == NULL && PyErr_Occurred()) return NULL;
+    if (found == NULL && (found = new_route_of(of, cache, first, topic)) == NULL && PyErr_Occurred()) return NULL;
     *path = found != NULL ? fast_path_of(found) : STALE;
     if (*path == STALE) {
         Py_XDECREF(found);

@@ -14,6 +14,7 @@ enum { PUBLISHER_PARTS = 4, SHARED_PARTS = 3, CLIENT_PARTS = 5 }; /* of a Publis
 enum { BEFORE_LENGTH = 12 }; /* bytes of an MQRFH2 up to and with StrucLength */
 
 static PyObject *no_user; /* an empty text */
+static PyObject *s_sharing;
 
 static int is_tuple_of(PyObject *object, Py_ssize_t parts) { return PyTuple_Check(object) && PyTuple_GET_SIZE(object) == parts; }
 
@@ -71,11 +72,16 @@ static PyObject *valid_shared(PyObject *routes, PyObject *topic, PyObject *first
     return shared;
 }
 
-/* Whether a client may publish to a topic; -1: an error is set. */
-static int is_allowed(PyObject *may_publish, PyObject *listener, PyObject *client_id, PyObject *user, PyObject *topic)
+/* Whether a client may publish to a topic: as it is known, or asked; -1: an error is set. */
+static int is_allowed(PyObject *decisions, PyObject *may_publish, PyObject *publisher, PyObject *topic)
 {
-    PyObject *arguments[] = {listener, client_id, user, topic};
-    PyObject *said = topic == NULL ? NULL : PyObject_Vectorcall(may_publish, arguments, 4, NULL);
+    if (topic == NULL || decisions == Py_True) return topic == NULL ? -1 : 1;
+    PyObject *said = PyDict_CheckExact(decisions) ? Py_XNewRef(PyDict_GetItemWithError(decisions, topic)) : NULL;
+    if (said == NULL && PyErr_Occurred()) return -1;
+    if (said == NULL) {
+        PyObject *arguments[] = {PyTuple_GET_ITEM(publisher, 0), PyTuple_GET_ITEM(publisher, 1), PyTuple_GET_ITEM(publisher, 2), topic};
+        said = PyObject_Vectorcall(may_publish, arguments, 4, NULL);
+    }
     int yes = said == NULL ? -1 : PyObject_IsTrue(said);
     Py_XDECREF(said);
     return yes;
@@ -109,25 +115,65 @@ static PyObject *route_of_client(PyObject *shared, PyObject *client, PyObject *p
     return route;
 }
 
+/* The route of a client of the shared one: a new reference. NULL: there is none, or an error is set. */
+static PyObject *joined_route(PyObject *routes, PyObject *publisher, PyObject *wire_topic, PyObject *first, PyObject *decisions, PyObject *may_publish)
+{
+    PyObject *listener = PyTuple_GET_ITEM(publisher, 0), *client_id = PyTuple_GET_ITEM(publisher, 1), *user = PyTuple_GET_ITEM(publisher, 2);
+    int has_user = PyObject_IsTrue(user);
+    PyObject *shared = has_user < 0 ? NULL : valid_shared(routes, wire_topic, first, listener, has_user), *client = NULL, *route = NULL;
+    if (shared != NULL && is_allowed(decisions, may_publish, publisher, field(PyTuple_GET_ITEM(shared, 0), TOPIC)) == 1)
+        client = part_of_client(PyTuple_GET_ITEM(shared, 1), client_id, has_user ? user : no_user);
+    if (client != NULL) route = route_of_client(shared, client, publisher);
+    Py_XDECREF(client);
+    Py_XDECREF(shared);
+    return route;
+}
+
+/* Whether routes are made here; -1: an error is set. */
+static int makes_routes(sharing *with, PyObject *lane)
+{
+    if (with->said == NULL) {
+        PyObject *said = PyObject_CallMethodNoArgs(lane, s_sharing);
+        if (said == NULL) return -1;
+        if (said != Py_None && !PyArg_ParseTuple(said, "O!On", &PyDict_Type, &with->routes, &with->may_publish, &with->most)) {
+            Py_DECREF(said);
+            return -1;
+        }
+        with->said = said;
+    }
+    return with->said != Py_None;
+}
+
+/*
+ * The route of a client that is new to a topic, from now on in its cache: a new reference. NULL: whoever is asked for a route
+ * makes it, and meets what is wrong with it; or an error is set.
+ */
+static PyObject *new_route_of(const taking *of, PyObject *cache, unsigned first, PyObject *topic)
+{
+    sharing *with = &of->turn->sharing;
+    PyObject *publisher = field(of->connection, PUBLISHER_OF), *decisions = field(of->connection, DECISIONS);
+    int makes = publisher == NULL || decisions == NULL ? -1 : makes_routes(with, of->turn->lane);
+    if (makes != 1 || !is_tuple_of(publisher, PUBLISHER_PARTS) || PyDict_GET_SIZE(cache) >= with->most) return NULL;
+    PyObject *number = PyLong_FromLong((long)(first & 7));
+    PyObject *route = number != NULL ? joined_route(with->routes, publisher, topic, number, decisions, with->may_publish) : NULL;
+    Py_XDECREF(number);
+    if (route != NULL && PyDict_SetItem(cache, topic, route) < 0) Py_CLEAR(route);
+    if (route == NULL && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
+    return route;
+}
+
 PyDoc_STRVAR(join_doc,
-"join(routes, publisher, wire_topic, first, may_publish) -> Route or None\n\n"
+"join(routes, publisher, wire_topic, first, decisions, may_publish) -> Route or None\n\n"
 "The route of a client of a shared one. None: there is none that is valid, the client may not publish there, or its part\n"
 "of the message is not known yet.");
 
 static PyObject *join(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
 {
-    if (classes_of[A_ROUTE] == NULL || nargs != 5 || !PyDict_CheckExact(args[0]) || !is_tuple_of(args[1], PUBLISHER_PARTS)) {
-        PyErr_SetString(PyExc_TypeError, "join(dict, publisher, bytes, int, callable)");
+    if (classes_of[A_ROUTE] == NULL || nargs != 6 || !PyDict_CheckExact(args[0]) || !is_tuple_of(args[1], PUBLISHER_PARTS)) {
+        PyErr_SetString(PyExc_TypeError, "join(dict, publisher, bytes, int, dict or True, callable)");
         return NULL;
     }
-    PyObject *listener = PyTuple_GET_ITEM(args[1], 0), *client_id = PyTuple_GET_ITEM(args[1], 1), *user = PyTuple_GET_ITEM(args[1], 2);
-    int has_user = PyObject_IsTrue(user);
-    PyObject *shared = has_user < 0 ? NULL : valid_shared(args[0], args[2], args[3], listener, has_user), *client = NULL, *route = NULL;
-    if (shared != NULL && is_allowed(args[4], listener, client_id, user, field(PyTuple_GET_ITEM(shared, 0), TOPIC)) == 1)
-        client = part_of_client(PyTuple_GET_ITEM(shared, 1), client_id, has_user ? user : no_user);
-    if (client != NULL) route = route_of_client(shared, client, args[1]);
-    Py_XDECREF(client);
-    Py_XDECREF(shared);
+    PyObject *route = joined_route(args[0], args[1], args[2], args[3], args[4], args[5]);
     if (route == NULL && !PyErr_Occurred()) Py_RETURN_NONE;
     return route;
 }

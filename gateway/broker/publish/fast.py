@@ -24,7 +24,7 @@ from gateway.broker.deliver.fan_out import most_of
 from gateway.broker.limits import Limits
 from gateway.broker.moves import Move
 from gateway.broker.publish.columns import length_of
-from gateway.broker.publish.publications import MAX_CACHED_TOPIC
+from gateway.broker.publish.publications import MAX_CACHED_ROUTES, MAX_CACHED_TOPIC
 from gateway.broker.publish.retained import Latest, Node
 from gateway.broker.publish.route import FastPath, Route
 from gateway.broker.publish.taking import PUBLISH, Arrived, Rest, take_in_python
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from gateway.broker.publish.publications import Publications
     from gateway.broker.publish.qos2 import StagedRuns, Staging
     from gateway.broker.publish.route import Sent
+    from gateway.broker.publish.shared_routes import Key, MayPublish, SharedRoute
     from gateway.broker.put_off import PutOff
 
 PUBREL_BEGINS = b"\x62\x02"
@@ -122,6 +123,13 @@ class FastLane:
             return self.publications.route(connection, first, topic)
         except Exception:  # noqa: BLE001 -- it costs the connection that meets it again, not those that were taken
             return None
+
+    def sharing(self) -> tuple[dict[Key, SharedRoute], MayPublish, int] | None:
+        """What the compiled lane makes routes of by itself: shared routes, who knows whether a client may publish
+        there, and how many routes a connection may have. None: it asks for each, as some have no fast path."""
+        if self.publications.parking.linked:
+            return None
+        return self.router.shared_routes, self.router.access.may_publish, MAX_CACHED_ROUTES
 
     def open(self, columns: Columns) -> None:
         """Open these columns."""

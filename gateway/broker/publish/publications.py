@@ -66,6 +66,8 @@ class Publications:
         """Drop the routes of a connection: rules or access lists have changed."""
         for cache in connection.caches:
             cache.clear()
+        listener, client_id, user, _ = connection.publisher
+        connection.decisions = self.router.access.decisions(listener, client_id, user)
         connection.generation = self.router.generation
 
     def route(self, connection: Connection, first: int, topic: bytes) -> Route:
@@ -75,7 +77,9 @@ class Publications:
         cache = connection.caches[first & 7]
         route: Route | None = cache.get(topic)
         if route is None:
-            route = self.router.shared_route(connection.publisher, topic, first & 7) or self.router.route(
+            route = self.router.shared_route(
+                connection.publisher, topic, first & 7, connection.decisions
+            ) or self.router.route(
                 connection.publisher, topic, first & 7, may_be_wide=self._may_be_wide(connection, first)
             )
             if len(cache) >= MAX_CACHED_ROUTES:

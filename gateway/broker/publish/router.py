@@ -10,11 +10,11 @@ from gateway.bridge.syncpoint import why_within
 from gateway.bridge.trace import NewSpan
 from gateway.broker.columns import Columns
 from gateway.broker.publish.route import UNROUTED, FastPath, Receiver, Route, Shared
-from gateway.broker.publish.shared_routes import SharedRoutes, join
+from gateway.broker.publish.shared_routes import Key, SharedRoute, SharedRoutes, join
 from gateway.mq import mqmd
 from gateway.mqtt import reasons
 from gateway.mqtt.topics import SHARE_PREFIX, split_shared, topic_name_error
-from gateway.ports.access import Access
+from gateway.ports.access import Access, Decisions
 from gateway.ports.batch import MQMD_LENGTH, Address
 from gateway.ports.failure_policy import Policy
 from gateway.routing.filters import Group, Interest, Subscriptions, width
@@ -89,10 +89,14 @@ class Router:
         self._shared_routes.keep(publisher, route, self.table, self)
         return route
 
-    def shared_route(self, publisher: Publisher, wire_topic: bytes, first: int) -> Route | None:
+    def shared_route(self, publisher: Publisher, wire_topic: bytes, first: int, decisions: Decisions) -> Route | None:
         """The same, made of what the routes of other clients to this topic have in common, if that is known."""
-        routes = self._shared_routes.of(self.generation)
-        return join(routes, publisher, wire_topic, first, self.access.may_publish)
+        return join(self.shared_routes, publisher, wire_topic, first, decisions, self.access.may_publish)
+
+    @property
+    def shared_routes(self) -> dict[Key, SharedRoute]:
+        """What is in common to the routes to one topic, by topic; cleared, never replaced."""
+        return self._shared_routes.of(self.generation)
 
     def _may_publish(self, publisher: Publisher, topic: str) -> bool:
         return self.access.may_publish(publisher.listener, publisher.client_id, publisher.user, topic)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gateway.bridge.assembly import NO_TAILS
 from gateway.bridge.stencil import ClientPart, stencil_of
 from gateway.broker.publish.route import FastPath, Route
+from gateway.ports.access import Decisions
 from gateway.routing.table import Table
 from gateway.session.connection import Publisher
 
@@ -98,8 +99,9 @@ def _copy_of(route: Route) -> Route:
 
 
 def join_in_python(
-    routes: dict[Key, SharedRoute], publisher: Publisher, wire_topic: bytes, first: int, may_publish: MayPublish, /
-) -> Route | None:
+    routes: dict[Key, SharedRoute], publisher: Publisher, wire_topic: bytes, first: int, decisions: Decisions,
+    may_publish: MayPublish, /,
+) -> Route | None:  # fmt: skip
     """The route of a client of a shared one. None: there is none that is valid, the client may not publish there, or
     its part of the message is not known yet."""
     listener, client_id, user, _ = publisher
@@ -107,7 +109,10 @@ def join_in_python(
     if shared is None:
         return None
     pattern, clients, front = shared
-    if pattern.version != pattern.changes[0] or not may_publish(listener, client_id, user, pattern.topic):
+    if pattern.version != pattern.changes[0]:
+        return None
+    allowed = decisions if isinstance(decisions, bool) else decisions.get(pattern.topic)
+    if not (may_publish(listener, client_id, user, pattern.topic) if allowed is None else allowed):
         return None
     client = clients.get((client_id, user or ""))
     if client is None:
