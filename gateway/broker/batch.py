@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     StagedRows = tuple[Session, Puts, int, list[int], StagedRun | None]
     """Consecutive rows that stage what one session has published: the session, the puts, the first row, the packet
     identifiers, and the run they are in."""
+    LinkedRun = tuple[tuple["Destination", ...], tuple[int, ...], int, Connection | None]
+    """Consecutive publications with the same destinations: these, the first row of each, how many there are, and who
+    waits for them. A plain tuple: the compiled fast lane makes it."""
     Delivery = tuple[Session, list[Item] | Copies | None, Puts | None, int, int]
     """What a session gets (None: it is stored, and its client away); for a durable session the puts that store it, the
     first of their rows, and how many they are."""
@@ -192,21 +195,6 @@ class LinkedRows(NamedTuple):
     connection: Connection | None
 
 
-class LinkedRuns(NamedTuple):
-    """Consecutive publications with the same destinations: from `firsts` on, so many rows of each."""
-
-    destinations: tuple[Destination, ...]
-    firsts: tuple[int, ...]
-    rows: int
-    connection: Connection | None
-
-    def publications(self) -> Iterator[LinkedRows]:
-        """One by one."""
-        for at in range(self.rows):
-            rows = [(one, first + at) for one, first in zip(self.destinations, self.firsts, strict=True)]
-            yield LinkedRows(rows, self.connection)
-
-
 class Batch:
     """One batch on its way to a commit."""
 
@@ -247,7 +235,7 @@ class Batch:
         self.fanned: dict[Released, Publication | None] = {}
         """Releases that reach local subscribers with this batch, even if their queue has to be waited for."""
         self._linked: list[LinkedRows] = []
-        self.linked_runs: list[LinkedRuns] = []
+        self.linked_runs: list[LinkedRun] = []
         """Publications with several destinations, as they were noted; `linked` has them one by one."""
         self.queued_after: dict[Address, list[LinkedRows]] = {}
         """Publications that queue up after what waits for an address, though it is not (only) theirs."""
@@ -278,8 +266,10 @@ class Batch:
     @property
     def linked(self) -> list[LinkedRows]:
         """Publications with several destinations. Nothing asks for them unless something fails."""
-        for run in self.linked_runs:
-            self._linked += run.publications()
+        for destinations, firsts, count, connection in self.linked_runs:
+            for at in range(count):
+                rows = [(one, first + at) for one, first in zip(destinations, firsts, strict=True)]
+                self._linked.append(LinkedRows(rows, connection))
         self.linked_runs.clear()
         return self._linked
 

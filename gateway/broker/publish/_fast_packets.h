@@ -44,11 +44,12 @@ typedef struct {
     Py_ssize_t most; /* routes of a connection */
 } sharing;
 
-/* One turn: what has arrived of several connections. All but `rest`, `time`, `sent`, `keeping`, `tail` and what is said is borrowed. */
+/* One turn: what has arrived of several connections. All but `rest`, `time`, `sent`, `linked`, `keeping`, `tail` and what is said is borrowed. */
 typedef struct {
     PyObject *lane, *replies, *pending, *now, *rest;
     PyObject *time; /* of receipt, as text; held; NULL: nobody has asked */
     PyObject *sent; /* a list of what clients of other gateways want and is not put for them yet; held; NULL: there is none */
+    PyObject *linked; /* a list of what goes to several queues; held; NULL: nobody has asked; see FastLane.linked */
     keeping keeping;
     staging staging;
     taken_records taken;

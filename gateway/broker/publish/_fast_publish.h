@@ -10,7 +10,7 @@ BUILT_FROM_THIS_FILE;
 
 enum { MOST_LINKED = 8 };
 
-static PyObject *s_most, *s_relay, *s_link, *s_keeping, *s_keep, *s_have_kept, *s_forward;
+static PyObject *s_most, *s_relay, *s_linked, *s_keeping, *s_keep, *s_have_kept, *s_forward;
 
 /* What is looked up once for publications of one topic that follow one another. */
 typedef struct {
@@ -267,9 +267,14 @@ static int open_targets(const taking *of, PyObject *linked, targets *to)
         return -1;
     }
     for (; to->count < PyTuple_GET_SIZE(linked); to->count++) {
-        PyObject *columns, *tails;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(linked, to->count), "O!SO", classes_of[A_COLUMNS], &columns, &to->heads[to->count], &tails) ||
-            use_these(of, columns, &to->open[to->count]) < 0 || learn_tail(of, &to->tail[to->count], tails) < 0)
+        PyObject *each = PyTuple_GET_ITEM(linked, to->count);
+        if (!is_tuple_of(each, 3) || !is_a(PyTuple_GET_ITEM(each, 0), A_COLUMNS) || !PyBytes_CheckExact(PyTuple_GET_ITEM(each, 1))) {
+            PyErr_SetString(PyExc_TypeError, "a route is linked to columns, with a head and tails");
+            return -1;
+        }
+        to->heads[to->count] = PyTuple_GET_ITEM(each, 1);
+        if (use_these(of, PyTuple_GET_ITEM(each, 0), &to->open[to->count]) < 0 ||
+            learn_tail(of, &to->tail[to->count], PyTuple_GET_ITEM(each, 2)) < 0)
             return -1;
     }
     return 0;
@@ -292,14 +297,19 @@ static int append_linked(targets *to, const publication *one)
     return 0;
 }
 
-/* Note so many publications whose rows begin there. */
-static int note_linked(const taking *of, PyObject *route, PyObject *firsts, Py_ssize_t rows)
+/* Note so many publications whose rows begin there; QoS 0 keeps no order. */
+static int note_linked(const taking *of, unsigned first, const targets *to, PyObject *firsts, Py_ssize_t rows)
 {
-    PyObject *count = PyLong_FromSsize_t(rows), *noted = NULL;
-    if (count != NULL) noted = PyObject_CallMethodObjArgs(of->turn->lane, s_link, of->connection, route, firsts, count, NULL);
-    Py_XDECREF(count);
-    Py_XDECREF(noted);
-    return noted == NULL ? -1 : 0;
+    turn *turn = of->turn;
+    if (turn->linked == NULL && (turn->linked = PyObject_CallMethodNoArgs(turn->lane, s_linked)) == NULL) return -1;
+    PyObject *destinations = PyTuple_New(to->count);
+    for (Py_ssize_t i = 0; destinations != NULL && i < to->count; i++) {
+        PyObject *one = field(to->open[i].columns, DESTINATION);
+        if (one == NULL) Py_CLEAR(destinations);
+        else PyTuple_SET_ITEM(destinations, i, Py_NewRef(one));
+    }
+    if (destinations == NULL) return -1;
+    return append(turn->linked, Py_BuildValue("NOnO", destinations, firsts, rows, first & 6 ? of->connection : Py_None));
 }
 
 /* Publications of one topic that go to several queues. 1: they are taken; 0: they are not; -1: an error is set. */
@@ -323,7 +333,7 @@ static int link_rows(taking *of, unsigned first, PyObject *route, Py_ssize_t roo
         before = one;
         if (append_linked(&to, &one) < 0 || (wanted && note_sent(of, route, &one, NULL) < 0) || (one.packet_id && answer(of, PUBACK, one.packet_id) < 0)) more = -1;
     }
-    if (more == 1 && rows > 0 && note_linked(of, route, firsts, rows) < 0) more = -1;
+    if (more == 1 && rows > 0 && note_linked(of, first, &to, firsts, rows) < 0) more = -1;
     leave_targets(&to);
     Py_XDECREF(firsts);
     if (first & 6) of->acknowledged += rows;

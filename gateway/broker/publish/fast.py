@@ -17,7 +17,7 @@ from gateway.bridge.form import Form, JsonCell, PacketIdCell, TimeCell, UserCell
 from gateway.bridge.inbound import timestamp
 from gateway.bridge.mqtt5 import escape_name
 from gateway.bridge.payload import Body
-from gateway.broker.batch import Destination, LinkedRuns
+from gateway.broker.batch import Destination
 from gateway.broker.columns import Columns, Mixed
 from gateway.broker.context import MOST_REPLACED
 from gateway.broker.deliver.fan_out import most_of
@@ -46,7 +46,7 @@ from gateway.session.staged_run import LEAST, StagedRun
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.broker.batch import StagedRows
+    from gateway.broker.batch import LinkedRun, StagedRows
     from gateway.broker.context import Context
     from gateway.broker.deliver.fan_out import Chosen, FanOut
     from gateway.broker.deliver.in_flight import InFlight
@@ -218,11 +218,9 @@ class FastLane:
             except Exception as error:  # noqa: BLE001 -- as in `settle`
                 self.context.defect(connection, error)
 
-    def link(self, connection: Connection, route: Route, firsts: tuple[int, ...], count: int) -> None:
-        """Note so many publications on a route to several queues, whose rows begin there."""
-        destinations = tuple(columns.destination for columns, _, _ in route.linked)
-        waits = connection if route.first & 6 else None  # QoS 0 keeps no order
-        self.context.batch.linked_runs.append(LinkedRuns(destinations, firsts, count, waits))  # type: ignore[arg-type]
+    def linked(self) -> list[LinkedRun]:
+        """Where publications are noted that go to several queues."""
+        return self.context.batch.linked_runs
 
     def most(self, route: Route) -> int:
         """How many publications for subscribers are taken at once; none when time is up, or where nobody of a shared

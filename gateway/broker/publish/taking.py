@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gateway.bridge.payload import Body
 from gateway.broker.columns import Columns
@@ -17,6 +17,7 @@ from gateway.session.session import STAGED_ID
 from gateway.session.staged_run import LEAST, MOST, StagedRun
 
 if TYPE_CHECKING:
+    from gateway.broker.batch import Destination
     from gateway.broker.marks import Released
     from gateway.broker.publish.fast import FastLane
     from gateway.broker.publish.route import Sent
@@ -385,7 +386,9 @@ class Taking:
             ids.append(packet_id.to_bytes(2, "big"))
             rows += 1
             self.at = stop
-        self.lane.link(self.connection, route, firsts, rows)
+        destinations = tuple(cast("Destination", columns.destination) for columns, _, _ in route.linked)
+        waits = self.connection if first & 6 else None  # QoS 0 keeps no order
+        self.lane.linked().append((destinations, firsts, rows, waits))
         self._count(first, ids)
         return True
 
