@@ -1,5 +1,5 @@
 /*
- * What a frame does to many lanes: see lanes.py, which does the same in Python.
+ * What a frame does to many lanes: see lanes.py, which does the same in Python. Slots are found by _replaced.h.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -12,39 +12,39 @@ BUILT_FROM_THIS_FILE;
 
 enum { RUN = 3 }; /* first number, count, place */
 
-static PyObject *s_lanes, *s_lower, *s_rank, *s_runs, *s_depth, *s_frombytes;
+static PyObject *s_frombytes;
 static PyObject *no_key; /* the key of the messages of applications */
 
 static int name_attributes(void)
 {
-    static const struct { PyObject **where; const char *name; } names[] = {
-        {&s_lanes, "lanes"}, {&s_lower, "lower"}, {&s_rank, "rank"}, {&s_runs, "runs"}, {&s_depth, "depth"}, {&s_frombytes, "frombytes"},
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if ((*names[i].where = PyUnicode_InternFromString(names[i].name)) == NULL) return -1;
+    if ((s_frombytes = PyUnicode_InternFromString("frombytes")) == NULL) return -1;
     return (no_key = PyBytes_FromStringAndSize(NULL, 0)) == NULL ? -1 : 0;
 }
 
-/* The first lane of a key: a new reference. NULL: there is none, or an error is set. */
-static PyObject *lane_of_key(PyObject *queue, PyObject *key)
+/* What is in a slot: borrowed; NULL with an error set: nothing. */
+static PyObject *filled(PyObject **slot)
 {
-    PyObject *lanes = PyObject_GetAttr(queue, s_lanes), *lane = NULL;
-    if (lanes != NULL && !PyDict_Check(lanes)) PyErr_SetString(PyExc_TypeError, "the lanes of a queue are a dict");
-    else if (lanes != NULL) lane = Py_XNewRef(PyDict_GetItemWithError(lanes, key));
-    Py_XDECREF(lanes);
-    return lane;
+    if (slot != NULL && *slot == NULL) PyErr_SetString(PyExc_AttributeError, "a slot of a queue or lane is empty");
+    return slot == NULL ? NULL : *slot;
 }
 
-/* A queue of the store: a new reference. NULL: there is none, or an error is set. */
-static PyObject *queue_named(PyObject *queues, PyObject *name) { return Py_XNewRef(PyDict_GetItemWithError(queues, name)); }
-
-static int add_depth(PyObject *object, PyObject *count)
+/* The first lane of a key, and its queue: borrowed. NULL: there is none, or an error is set. */
+static PyObject *lane_of_key(PyObject *queues, PyObject *name, PyObject *key, PyObject **queue)
 {
-    PyObject *before = PyObject_GetAttr(object, s_depth), *sum = before != NULL ? PyNumber_Add(before, count) : NULL;
-    int failed = sum == NULL || PyObject_SetAttr(object, s_depth, sum) < 0;
-    Py_XDECREF(before);
-    Py_XDECREF(sum);
-    return failed ? -1 : 0;
+    *queue = PyDict_GetItemWithError(queues, name);
+    PyObject *lanes = *queue != NULL ? filled(slot_of_queue(*queue, QUEUE_LANES)) : NULL;
+    if (lanes == NULL) return NULL;
+    if (PyDict_Check(lanes)) return PyDict_GetItemWithError(lanes, key);
+    PyErr_SetString(PyExc_TypeError, "the lanes of a queue are a dict");
+    return NULL;
+}
+
+static int add_depth(PyObject **slot, PyObject *count)
+{
+    PyObject *before = filled(slot), *sum = before != NULL ? PyNumber_Add(before, count) : NULL;
+    if (sum == NULL) return -1;
+    Py_SETREF(*slot, sum);
+    return 0;
 }
 
 /* Whether these runs are some, and end with one that begins before the number; -1: an error is set. */
@@ -63,10 +63,9 @@ static int end_before(PyObject *runs, unsigned long long number)
 /* Add a run to the end of a lane: 1; 0: that is not where it belongs; -1: an error is set. */
 static int append_run(PyObject *lane, PyObject *rank, unsigned long long first, unsigned long long count, unsigned long long place)
 {
-    PyObject *its_rank = PyObject_GetAttr(lane, s_rank), *runs = NULL;
-    int done = its_rank == NULL ? -1 : PyObject_RichCompareBool(its_rank, rank, Py_EQ);
-    Py_XDECREF(its_rank);
-    if (done == 1) done = (runs = PyObject_GetAttr(lane, s_runs)) == NULL ? -1 : end_before(runs, first);
+    PyObject *its_rank = filled(slot_of_lane(lane, LANE_RANK)), *runs = its_rank != NULL ? filled(slot_of_lane(lane, LANE_RUNS)) : NULL;
+    int done = runs == NULL ? -1 : PyObject_RichCompareBool(its_rank, rank, Py_EQ);
+    if (done == 1) done = end_before(runs, first);
     if (done == 1) {
         uint64_t run[RUN] = {first, count, place};
         PyObject *bytes = PyBytes_FromStringAndSize((const char *)run, sizeof run);
@@ -75,7 +74,6 @@ static int append_run(PyObject *lane, PyObject *rank, unsigned long long first, 
         Py_XDECREF(bytes);
         Py_XDECREF(added);
     }
-    Py_XDECREF(runs);
     return done;
 }
 
@@ -89,12 +87,9 @@ static int append_group(PyObject *queues, PyObject *group, unsigned long long fi
     }
     PyObject *count = PyTuple_GET_ITEM(group, 1);
     *rows = PyLong_AsUnsignedLongLong(count);
-    PyObject *queue = PyErr_Occurred() ? NULL : queue_named(queues, PyTuple_GET_ITEM(name, 0));
-    PyObject *lane = queue != NULL ? lane_of_key(queue, PyTuple_GET_ITEM(name, 1)) : NULL;
+    PyObject *queue, *lane = PyErr_Occurred() ? NULL : lane_of_key(queues, PyTuple_GET_ITEM(name, 0), PyTuple_GET_ITEM(name, 1), &queue);
     int done = lane != NULL ? append_run(lane, PyTuple_GET_ITEM(name, 2), first, *rows, place) : PyErr_Occurred() ? -1 : 0;
-    if (done == 1 && (add_depth(lane, count) < 0 || add_depth(queue, count) < 0)) done = -1;
-    Py_XDECREF(lane);
-    Py_XDECREF(queue);
+    if (done == 1 && (add_depth(slot_of_lane(lane, LANE_DEPTH), count) < 0 || add_depth(slot_of_queue(queue, QUEUE_DEPTH), count) < 0)) done = -1;
     return done;
 }
 
@@ -133,14 +128,13 @@ static PyObject *append(PyObject *module, PyObject *const *args, Py_ssize_t narg
 /* How many messages a lane and those below it have: a new reference. */
 static PyObject *depth_from(PyObject *lane)
 {
-    PyObject *sum = PyLong_FromLong(0), *here = Py_NewRef(lane);
-    while (sum != NULL && here != Py_None) {
-        PyObject *depth = PyObject_GetAttr(here, s_depth), *lower = depth != NULL ? PyObject_GetAttr(here, s_lower) : NULL;
-        Py_XSETREF(sum, lower != NULL ? PyNumber_Add(sum, depth) : NULL);
-        Py_XDECREF(depth);
-        Py_SETREF(here, lower != NULL ? lower : Py_NewRef(Py_None));
+    PyObject *sum = PyLong_FromLong(0);
+    while (sum != NULL && lane != NULL && lane != Py_None) {
+        PyObject *depth = filled(slot_of_lane(lane, LANE_DEPTH));
+        Py_SETREF(sum, depth != NULL ? PyNumber_Add(sum, depth) : NULL);
+        lane = sum != NULL ? filled(slot_of_lane(lane, LANE_LOWER)) : NULL;
     }
-    Py_DECREF(here);
+    if (lane == NULL) Py_CLEAR(sum);
     return sum;
 }
 
@@ -156,13 +150,10 @@ static PyObject *depths(PyObject *module, PyObject *const *args, Py_ssize_t narg
     }
     PyObject *found = PyList_New(0);
     for (Py_ssize_t at = 0; found != NULL && at < PyList_GET_SIZE(args[1]); at++) {
-        PyObject *queue = queue_named(args[0], PyList_GET_ITEM(args[1], at));
-        PyObject *lane = queue != NULL ? lane_of_key(queue, no_key) : NULL;
+        PyObject *queue, *lane = lane_of_key(args[0], PyList_GET_ITEM(args[1], at), no_key, &queue);
         PyObject *depth = lane != NULL ? depth_from(lane) : PyErr_Occurred() ? NULL : PyLong_FromLong(0);
         if (depth == NULL || PyList_Append(found, depth) < 0) Py_CLEAR(found);
         Py_XDECREF(depth);
-        Py_XDECREF(lane);
-        Py_XDECREF(queue);
     }
     return found;
 }

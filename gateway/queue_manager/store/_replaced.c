@@ -73,32 +73,49 @@ PyObject *records_of(PyObject *module, PyObject *replaces)
 
 /* -- lanes -- */
 
-enum { RUNS, START, DEPTH, LOWER, REMOVED, RANK, SLOTS };
-static const char *const slot_names[SLOTS] = {"runs", "start", "depth", "lower", "removed", "rank"};
-static PyTypeObject *lane_class; /* the class whose slots these are */
-static Py_ssize_t slots[SLOTS];
+typedef struct {
+    int count;
+    const char *names[LANE_SLOTS];
+    PyTypeObject *class; /* whose slots these are */
+    Py_ssize_t offsets[LANE_SLOTS];
+} layout;
 
-static int learn_class(PyTypeObject *class)
+static layout of_lanes = {LANE_SLOTS, {"runs", "start", "depth", "lower", "removed", "rank"}, NULL, {0}};
+static layout of_queues = {QUEUE_SLOTS, {"lanes", "depth"}, NULL, {0}};
+
+static int learn_class(layout *known, PyTypeObject *class)
 {
-    Py_ssize_t found[SLOTS];
-    for (int i = 0; i < SLOTS; i++) {
-        PyObject *descriptor = PyObject_GetAttrString((PyObject *)class, slot_names[i]);
+    Py_ssize_t found[LANE_SLOTS] = {0};
+    for (int i = 0; i < known->count; i++) {
+        PyObject *descriptor = PyObject_GetAttrString((PyObject *)class, known->names[i]);
         if (descriptor == NULL) return -1;
         int is_slot = Py_IS_TYPE(descriptor, &PyMemberDescr_Type);
         PyMemberDef *member = is_slot ? ((PyMemberDescrObject *)descriptor)->d_member : NULL;
         found[i] = member != NULL && member->type == T_OBJECT_EX ? member->offset : 0;
         Py_DECREF(descriptor); /* the class holds it */
         if (found[i] == 0) {
-            PyErr_Format(PyExc_TypeError, "%s is not a slot of a lane", slot_names[i]);
+            PyErr_Format(PyExc_TypeError, "%s is not a slot of a queue or lane", known->names[i]);
             return -1;
         }
     }
-    memcpy(slots, found, sizeof found);
-    Py_XSETREF(lane_class, (PyTypeObject *)Py_NewRef(class));
+    memcpy(known->offsets, found, sizeof found);
+    Py_XSETREF(known->class, (PyTypeObject *)Py_NewRef(class));
     return 0;
 }
 
-static PyObject *slot(PyObject *lane, int which) { return *(PyObject **)((char *)lane + slots[which]); }
+/* NULL with an error set: the object has no such slots. */
+static inline PyObject **slot_in(layout *known, PyObject *object, int which)
+{
+    if (!Py_IS_TYPE(object, known->class) && learn_class(known, Py_TYPE(object)) < 0) return NULL;
+    return (PyObject **)((char *)object + known->offsets[which]);
+}
+
+PyObject **slot_of_lane(PyObject *lane, int which) { return slot_in(&of_lanes, lane, which); }
+
+PyObject **slot_of_queue(PyObject *queue, int which) { return slot_in(&of_queues, queue, which); }
+
+/* The same of a lane whose class is known. */
+static PyObject *slot(PyObject *lane, int which) { return *(PyObject **)((char *)lane + of_lanes.offsets[which]); }
 
 /* A slot that holds a small number; -1: it does not. */
 static long small(PyObject *lane, int which)
@@ -115,13 +132,13 @@ static long small(PyObject *lane, int which)
  */
 static int only_run(PyObject *lane, long rank, Py_buffer *view, uint64_t **run)
 {
-    if (!Py_IS_TYPE(lane, lane_class) && learn_class(Py_TYPE(lane)) < 0) return -1;
-    PyObject *removed = slot(lane, REMOVED);
-    if (small(lane, DEPTH) != 1 || small(lane, RANK) != rank || slot(lane, LOWER) != Py_None) return 0;
+    if (slot_of_lane(lane, LANE_RUNS) == NULL) return -1;
+    PyObject *removed = slot(lane, LANE_REMOVED);
+    if (small(lane, LANE_DEPTH) != 1 || small(lane, LANE_RANK) != rank || slot(lane, LANE_LOWER) != Py_None) return 0;
     if (removed != Py_None && !(removed != NULL && PyAnySet_Check(removed) && PySet_GET_SIZE(removed) == 0)) return 0;
-    long start = small(lane, START);
-    if (start < 0 || slot(lane, RUNS) == NULL) return 0;
-    if (PyObject_GetBuffer(slot(lane, RUNS), view, PyBUF_WRITABLE) < 0) return -1;
+    long start = small(lane, LANE_START);
+    if (start < 0 || slot(lane, LANE_RUNS) == NULL) return 0;
+    if (PyObject_GetBuffer(slot(lane, LANE_RUNS), view, PyBUF_WRITABLE) < 0) return -1;
     if (view->len < (start + 3) * (Py_ssize_t)sizeof **run || (*run = (uint64_t *)view->buf + start)[1] != 1) {
         PyBuffer_Release(view);
         return 0;
