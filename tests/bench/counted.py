@@ -58,7 +58,7 @@ HERE = {
     "a shared subscription of two sessions": Variant(of="two sessions"),
 }
 """Variants with subscribers, whose answers are counted too; of rates see `run.py`."""
-LOADS = {"10 x 100": (10, 100, 4), "100 x 1": (100, 1, 30), "10 x 1": (10, 1, 60)}
+LOADS = {"10 x 100": (10, 100, 4), "100 x 1": (100, 1, 30), "10 x 1": (10, 1, 60), "1 x 1": (1, 1, 100)}
 """Clients, messages each has in flight, rounds that are counted."""
 WARM = 12
 """Rounds before any is counted: routes, heads and segments are known then."""
