@@ -59,7 +59,7 @@ static uint64_t folded(uint64_t one, uint64_t other)
 
 /* The seed differs from process to process: otherwise a client could choose topics that all hash to one slot. The bytes
    are always compared. */
-static uint64_t hash_of(uint64_t seed, const unsigned char *at, size_t length)
+uint64_t hash_of(uint64_t seed, const unsigned char *at, size_t length)
 {
     static const uint64_t odd = UINT64_C(0x9E3779B97F4A7C15), other = UINT64_C(0xD1B54A32D192ED03);
     uint64_t a = seed ^ length, b = seed + odd, c = seed - other, d = seed ^ odd;

@@ -1,6 +1,7 @@
 /* What _packed_heads.c and _head_numbers.c offer to each other and to the module of which they are part. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stdint.h>
 
 #include "../../built_from.h"
 
@@ -17,6 +18,7 @@ Py_ssize_t packed_count(const Py_buffer *packed, Py_ssize_t most);
 int each_packed(const Py_buffer *packed, int (*take)(void *context, const unsigned char *text, Py_ssize_t length),
                 void *context);
 int add_head_numbers_type(PyObject *module);
+uint64_t hash_of(uint64_t seed, const unsigned char *at, size_t length);
 
 /* Asks for memory that is read soon, where the compiler knows how; never an error, whatever the address. */
 #if defined(__GNUC__)
