@@ -44,15 +44,15 @@ if TYPE_CHECKING:
     """What a session gets (None: it is stored, and its client away); for a durable session the puts that store it, the
     first of their rows, and how many they are."""
 
-_first = itemgetter(0)
+_first, _ids = itemgetter(0), itemgetter(2)
 
 
 class Destination:
     """What a batch puts to one address."""
 
     __slots__ = (
-        "_marks", "_open", "address", "contributors", "policies", "puts", "released_rows", "segmented", "taker",
-        "unanswered",
+        "_contributors", "_marks", "_noted", "_noted_unanswered", "_open", "_unanswered", "address", "policies", "puts",
+        "released_rows", "segmented", "taker",
     )  # fmt: skip
 
     def __init__(self, address: Address, policy: Policy) -> None:
@@ -63,10 +63,11 @@ class Destination:
         """The fast and the plain lane append to its columns directly."""
         self.policies = [(0, policy)]
         """The policies of the rules that put here, each with its first row."""
-        self.contributors: set[Connection] = set()
-        """Who has a publication of QoS 1 or 2 here, and waits if the queue refuses."""
-        self.unanswered: set[Connection] = set()
-        """Who has a publication of QoS 0 here, and waits for nothing."""
+        self._contributors: set[Connection] = set()
+        self._unanswered: set[Connection] = set()
+        self._noted: list[Connection] = []
+        """Who contributes, as the fast lane notes it; the next: who is unanswered. Both may have somebody twice."""
+        self._noted_unanswered: list[Connection] = []
         self.released_rows: list[ReleasedRows] = []
         """Rows that release staged messages, as they were noted; `marks` has them one by one."""
         self._marks: dict[int, Mark] = {}
@@ -104,7 +105,7 @@ class Destination:
     def open(self, columns: Columns) -> None:
         """Have rows of the rule that puts here now appended to its columns without asking, until it is another one."""
         columns.heads, columns.bodies, columns.released = self.puts.heads, self.puts.bodies, self.released_rows
-        columns.owners = self.contributors if columns.answered else self.unanswered
+        columns.owners = self._noted if columns.answered else self._noted_unanswered
         columns.destination = self
         self._open.append(columns)
 
@@ -120,11 +121,30 @@ class Destination:
         for row in [row for row in self._marks if row >= rows]:
             del self._marks[row]
 
-    # -- who waits --
+    # -- who waits: nothing asks for them unless something fails --
+
+    @property
+    def contributors(self) -> set[Connection]:
+        """Who has a publication of QoS 1 or 2 here, and waits if the queue refuses."""
+        self._contributors.update(self._noted)
+        self._noted.clear()
+        return self._contributors
+
+    @property
+    def unanswered(self) -> set[Connection]:
+        """Who has a publication of QoS 0 here, and waits for nothing."""
+        self._unanswered.update(self._noted_unanswered)
+        self._noted_unanswered.clear()
+        return self._unanswered
+
+    def contribute_like(self, other: Destination) -> None:
+        """Note that whoever has publications at another destination has some here."""
+        self._contributors |= other.contributors
+        self._unanswered |= other.unanswered
 
     def contribute(self, connection: Connection, qos: int = 1) -> None:
         """Note that a connection has a publication here."""
-        (self.contributors if qos else self.unanswered).add(connection)
+        (self._contributors if qos else self._unanswered).add(connection)
 
     # -- rows --
 
@@ -161,7 +181,7 @@ class Destination:
     @property
     def releases(self) -> int:
         """How many staged messages are released here."""
-        count = sum([len(ids) for _, _, ids, _ in self.released_rows])
+        count = sum(map(len, map(_ids, self.released_rows)))
         return count + sum(mark.released is not None for mark in self._marks.values()) if self._marks else count
 
     def rewrite(self, parts: list[list[tuple[bytes, bytes]]], elsewhere: dict[int, Row]) -> list[int]:
@@ -406,9 +426,7 @@ class Batch:
             else:
                 places |= self._copy_rows(into, destination, sorted(rows))
                 if destination in destinations:
-                    target = into.destinations[destination.address]
-                    target.contributors |= destination.contributors
-                    target.unanswered |= destination.unanswered
+                    into.destinations[destination.address].contribute_like(destination)
         for link in links:
             moved = LinkedRows([places.get(row, row) for row in link.rows], link.connection)
             into.linked.append(moved)
@@ -425,9 +443,7 @@ class Batch:
         """Move the rows of a destination from `first` on, none of which is linked to others."""
         rows = range(first, destination.rows)
         self._copy_rows(into, destination, list(rows))
-        target = into.destinations[destination.address]
-        target.contributors |= destination.contributors
-        target.unanswered |= destination.unanswered
+        into.destinations[destination.address].contribute_like(destination)
         self.without(destination, rows)
 
     def _move_whole(self, into: Batch, destination: Destination) -> None:

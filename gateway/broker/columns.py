@@ -33,7 +33,7 @@ class Columns:
         self.bodies: Any = None
         """A list."""
         self.owners: Any = None
-        """Who has published there: a set of connections; where rows have queues, a list, as long as the others."""
+        """Who has published there: a list of connections; where rows have queues, as long as the others."""
         self.queues: Any = None
         """A list, where rows have queues."""
         self.released: Any = None

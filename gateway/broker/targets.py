@@ -158,7 +158,7 @@ class Targets:
             address = destination.address._replace(queue_manager=manager)
             head, body = destination.puts.heads[row], destination.puts.bodies[row]
             elsewhere[row] = batch.put(address, destination.policy(row), head, body)
-            elsewhere[row][0].contributors |= destination.contributors
+            elsewhere[row][0].contributors.update(destination.contributors)
             elsewhere[row][0].segmented |= destination.segmented
         if elsewhere:
             batch.without(destination, set(elsewhere), elsewhere)

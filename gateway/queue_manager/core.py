@@ -431,7 +431,8 @@ class Core:
             for callback in self.on_state:
                 callback(unit.state)
         queues = self.queues
-        self._note_departures(unit)
+        if unit.takes or unit.replaced:
+            self._note_departures(unit)
         arrived: dict[str, int] = {}
         for puts in unit.puts:
             if puts.groups is not None:

@@ -45,16 +45,16 @@ static int use_these(const taking *of, PyObject *columns, open_columns *open)
         Py_DECREF(columns);
         return -1;
     }
-    int fits = queues == Py_None ? PySet_CheckExact(owners) : PyList_CheckExact(queues) && PyList_CheckExact(owners);
-    if (!PyList_CheckExact(heads) || !PyList_CheckExact(bodies) || !fits) {
-        PyErr_SetString(PyExc_TypeError, "columns that are open have two lists and a set, or four lists");
+    int fits = PyList_CheckExact(heads) && PyList_CheckExact(bodies) && PyList_CheckExact(owners);
+    if (!fits || !(queues == Py_None || PyList_CheckExact(queues))) {
+        PyErr_SetString(PyExc_TypeError, "columns that are open have three lists, or four");
         Py_DECREF(columns);
         return -1;
     }
     open->columns = columns;
     open->heads = Py_NewRef(heads);
     open->bodies = Py_NewRef(bodies);
-    if (queues == Py_None) return PySet_Add(owners, of->connection);
+    if (queues == Py_None) return PyList_Append(owners, of->connection);
     open->queues = Py_NewRef(queues);
     open->owners = Py_NewRef(owners);
     return 0;

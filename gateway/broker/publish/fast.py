@@ -11,6 +11,7 @@ the tests compare both with the plain lane. Here is what they ask of the rest of
 from __future__ import annotations
 
 import sys
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from gateway.bridge.form import Form, JsonCell, PacketIdCell, TimeCell, UserCell
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from gateway.broker.put_off import PutOff
 
 PUBREL_BEGINS = b"\x62\x02"
+_data = itemgetter(1)
 NOBODYS = -2
 """The generation of no connection's routes."""
 SHORTEST = 5
@@ -185,7 +187,7 @@ class FastLane:
         if self.context.is_full:
             return False
         if self._keeps is None:
-            size, begun = length_of([one[1] for one in self._arrived]), len(self._arrived)  # the beginnings were held
+            size, begun = length_of(list(map(_data, self._arrived))), len(self._arrived)  # the beginnings were held
             most = size + begun * self.context.limits.max_packet
             self._keeps = self.publications.retained.has_room(size // SHORTEST + begun, most)
         return self._keeps

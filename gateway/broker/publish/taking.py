@@ -294,7 +294,7 @@ class Taking:
         if columns.heads is None:
             self.lane.open(columns)
         if not columns.mixed:
-            columns.owners.add(self.connection)
+            columns.owners.append(self.connection)
         return columns.heads.append, columns.bodies.append
 
     # -- other gateways --

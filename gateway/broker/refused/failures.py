@@ -371,8 +371,7 @@ class Failures:
         if elsewhere:
             dead_letters = batch.destinations[address]
             dead_letters.segmented |= destination.segmented
-            dead_letters.contributors |= destination.contributors
-            dead_letters.unanswered |= destination.unanswered
+            dead_letters.contribute_like(destination)
         return True
 
     def _too_long(self, puts: Puts, rows: set[int]) -> set[int]:
