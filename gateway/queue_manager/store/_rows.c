@@ -222,24 +222,38 @@ static PyObject *agree(PyObject *module, PyObject *const *args, Py_ssize_t count
 static Py_ssize_t content_length(PyObject *content)
 {
     if (PyBytes_Check(content)) return PyBytes_GET_SIZE(content);
-    Py_ssize_t sum = PyList_Check(content) ? 0 : -1;
-    for (Py_ssize_t i = 0; sum >= 0 && i < PyList_GET_SIZE(content); i++)
-        sum = PyBytes_Check(PyList_GET_ITEM(content, i)) ? sum + PyBytes_GET_SIZE(PyList_GET_ITEM(content, i)) : -1;
-    if (sum < 0) PyErr_SetString(PyExc_TypeError, "a content is bytes, or a list of bytes");
+    if (!PyList_Check(content)) goto wrong;
+    Py_ssize_t sum = 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(content); i++) {
+        PyObject *part = PyList_GET_ITEM(content, i);
+        if (!PyBytes_Check(part)) goto wrong;
+        sum += PyBytes_GET_SIZE(part);
+    }
     return sum;
+wrong:
+    PyErr_SetString(PyExc_TypeError, "a content is bytes, or a list of bytes");
+    return -1;
 }
 
-/* How long sections are as they lie in a frame; -1 with an error set. */
+/* How long sections are as they lie in a frame; -1 with an error set. Every section is looked at before it is used. */
 static Py_ssize_t laid_length_of(PyObject *sections)
 {
-    Py_ssize_t sum = PyList_Check(sections) ? 0 : -1;
-    for (Py_ssize_t i = 0; sum >= 0 && i < PyList_GET_SIZE(sections); i++) {
-        PyObject *one = PyList_GET_ITEM(sections, i);
-        int fits = PyTuple_Check(one) && PyTuple_GET_SIZE(one) == 3 && PyLong_Check(PyTuple_GET_ITEM(one, 0)) && PyLong_Check(PyTuple_GET_ITEM(one, 1));
-        Py_ssize_t length = fits ? content_length(PyTuple_GET_ITEM(one, 2)) : -1;
-        sum = length < 0 ? -1 : sum + 8 + ((length + 7) & ~(Py_ssize_t)7);
+    if (!PyList_Check(sections)) {
+        PyErr_SetString(PyExc_TypeError, "sections are a list");
+        return -1;
     }
-    if (sum < 0 && !PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "sections are a list of (int, int, content)");
+    Py_ssize_t sum = 8 * PyList_GET_SIZE(sections);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(sections); i++) {
+        PyObject *one = PyList_GET_ITEM(sections, i);
+        if (!PyTuple_Check(one) || PyTuple_GET_SIZE(one) != 3 || !PyLong_Check(PyTuple_GET_ITEM(one, 0)) ||
+            !PyLong_Check(PyTuple_GET_ITEM(one, 1))) {
+            PyErr_SetString(PyExc_TypeError, "a section is (int, int, content)");
+            return -1;
+        }
+        Py_ssize_t length = content_length(PyTuple_GET_ITEM(one, 2));
+        if (length < 0) return -1;
+        sum += (length + 7) & ~(Py_ssize_t)7;
+    }
     return sum;
 }
 
@@ -255,7 +269,10 @@ static PyObject *laid_length(PyObject *module, PyObject *sections)
 /* Write the content of a section; where it ends. */
 static unsigned char *write_content(unsigned char *at, PyObject *content)
 {
-    if (PyBytes_Check(content)) return (unsigned char *)memcpy(at, PyBytes_AS_STRING(content), (size_t)PyBytes_GET_SIZE(content)) + PyBytes_GET_SIZE(content);
+    if (PyBytes_Check(content)) {
+        memcpy(at, PyBytes_AS_STRING(content), (size_t)PyBytes_GET_SIZE(content));
+        return at + PyBytes_GET_SIZE(content);
+    }
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(content); i++) at = write_content(at, PyList_GET_ITEM(content, i));
     return at;
 }
@@ -266,7 +283,8 @@ static int write_sections(PyObject *sections, unsigned char *head)
     unsigned char *at = head + 8 * PyList_GET_SIZE(sections);
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(sections); i++) {
         PyObject *one = PyList_GET_ITEM(sections, i);
-        unsigned long kind = PyLong_AsUnsignedLong(PyTuple_GET_ITEM(one, 0)), form = PyLong_AsUnsignedLong(PyTuple_GET_ITEM(one, 1));
+        unsigned long kind = PyLong_AsUnsignedLong(PyTuple_GET_ITEM(one, 0));
+        unsigned long form = PyLong_AsUnsignedLong(PyTuple_GET_ITEM(one, 1));
         unsigned char *end = write_content(at, PyTuple_GET_ITEM(one, 2));
         size_t length = (size_t)(end - at), padding = -length & 7;
         if (PyErr_Occurred() || kind > 0xFFFF || form > 0xFFFF || length > UINT32_MAX) {
