@@ -230,8 +230,12 @@ def _asked_by_commands(text: str, tmp_path: Path) -> None:
 
 
 def _put_back(spark: Any, job: Job) -> None:
-    from gateway.pipeline.jobs.replay import selected
+    from gateway.pipeline.jobs.replay import files_of, selected
 
-    bad = {bytes(row.payload) for row in selected(spark, job, "readings").collect()}
-    assert bad == {b'{"device": "dev0005", ', b"RFH broken"}
-    assert [row.dlq_reason for row in selected(spark, job, "bronze").collect()] == [2085, 2085]
+    def rows(table: str) -> list[Any]:
+        warehouse = warehouse_of(job)
+        found: list[Any] = selected(spark, job, warehouse, table, files_of(job, warehouse, table)).collect()
+        return found
+
+    assert {bytes(row.payload) for row in rows("readings")} == {b'{"device": "dev0005", ', b"RFH broken"}
+    assert [row.dlq_reason for row in rows("bronze")] == [2085, 2085]

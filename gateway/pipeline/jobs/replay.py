@@ -10,59 +10,72 @@ from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.silver import QUARANTINE
 from gateway.pipeline.jobs.sources import chosen
 from gateway.pipeline.jobs.spark_session import make_session
+from gateway.pipeline.jobs.status import groups_of
 from gateway.pipeline.jobs.warehouse import ObjectWarehouse, Warehouse, warehouse_of
+from gateway.pipeline.source.options import Options, put_queue
+from gateway.pipeline.source.running_gateway import in_use, running_gateway
 
 
 def replay_rows(job: Job, table: str, queue: str, where: str = "", txn: str = "", source: str = "") -> int:
-    """Put the rows of a table that meet a condition on a queue of a source; how many were put."""
-    there = chosen(job.inputs, source).source
+    """Put the rows of a table that meet a condition on a queue of a source; how many were put. All but the condition
+    is checked before Spark starts, which takes seconds."""
+    warehouse = warehouse_of(job)
+    files = files_of(job, warehouse, table)
+    target = target_options(job, queue, txn, source)
     spark = make_session(f"{job.name}-replay", job.spark)
     try:
-        rows = selected(spark, job, table)
+        rows = selected(spark, job, warehouse, table, files)
         rows = rows.where(where) if where else rows
         count = int(rows.count())
-        options = {"queue": queue, "txn": txn, "path": there.path, "url": there.url}
-        options |= {"tokenFile": there.token_file, "caFile": there.ca_file}
-        given = {name: value for name, value in options.items() if value}
-        rows.select(*kept(rows)).write.format("mqqueue").options(**given).mode("append").save()
+        rows.select(*kept(rows)).write.format("mqqueue").options(**target).mode("append").save()
         return count
     finally:
         spark.stop()
 
 
-def selected(spark: Any, job: Job, table: str) -> Any:
-    """Quarantined rows of a silver table, or dead letters of bronze."""
-    warehouse = warehouse_of(job)
-    known = {silver.table for silver in job.silver}
-    bronze = bool(job.bronze) and table == job.bronze_table
-    if not (bronze or table in known) or not warehouse.files(table):
-        raise WrongOption(
-            f"{table!r} is no table of this job with rows: name a silver table, or bronze for dead letters"
-        )
-    if isinstance(warehouse, ObjectWarehouse):
-        rows = _from_objects(spark, warehouse, table, "" if bronze else f"status={QUARANTINE}/")
-    else:
-        rows = _from_folder(spark, job, table, warehouse, bronze=bronze)
-    return rows.where("dlq_reason IS NOT NULL") if bronze else rows
+def files_of(job: Job, warehouse: Warehouse, table: str) -> list[str]:
+    """The files with the quarantined rows of a silver table, or those of bronze: names on object storage, or paths."""
+    known = [*([job.bronze_table] if job.bronze else []), *(silver.table for silver in job.silver)]
+    if table not in known:
+        raise WrongOption(f"the job has no table {table!r} to replay from: name one of {', '.join(known)}")
+    names = warehouse.names(table) if isinstance(warehouse, ObjectWarehouse) else warehouse.files(table)
+    if table == job.bronze_table:
+        _some(names, f"{table!r} has no rows yet: let the job run first")
+        return names
+    _some(
+        found := [name for name in names if f"/status={QUARANTINE}/" in name], f"nothing of {table!r} is in quarantine"
+    )
+    return found
 
 
-def _from_folder(spark: Any, job: Job, table: str, warehouse: Warehouse, *, bronze: bool) -> Any:
-    files = [file for file in warehouse.files(table) if bronze or f"/status={QUARANTINE}/" in file]
-    _some(files, table)
-    return spark.read.option("basePath", str(Path(job.warehouse) / table)).parquet(*files)
-
-
-def _from_objects(spark: Any, warehouse: ObjectWarehouse, table: str, part: str) -> Any:
-    from gateway.pipeline.jobs.object_tables import rows_of, schema_of
-
-    names = [name for name in warehouse.names(table) if name.startswith(f"{table}/{part}")]
-    _some(names, table)
-    return rows_of(spark, warehouse.store, names, schema_of(warehouse.store, names[0]))
-
-
-def _some(files: list[str], table: str) -> None:
+def _some(files: list[str], otherwise: str) -> None:
     if not files:
-        raise WrongOption(f"nothing of {table!r} is in quarantine")
+        raise WrongOption(otherwise)
+
+
+def target_options(job: Job, queue: str, txn: str, source: str) -> dict[str, str]:
+    """The options of the data source's writer, when what they name can be reached."""
+    each = chosen(job.inputs, source)
+    there = each.source
+    options = {"queue": queue, "txn": txn, "path": there.path, "url": there.url}
+    options |= {"tokenFile": there.token_file, "caFile": there.ca_file}
+    given = {name: value for name, value in options.items() if value}
+    put_queue(Options.read(given).queue)
+    if there.path and not there.url and running_gateway(Path(there.path)):
+        raise in_use(Path(there.path))
+    groups_of(each)
+    return given
+
+
+def selected(spark: Any, job: Job, warehouse: Warehouse, table: str, files: list[str]) -> Any:
+    """The rows of these files: quarantined ones of a silver table, or dead letters of bronze."""
+    if isinstance(warehouse, ObjectWarehouse):
+        from gateway.pipeline.jobs.object_tables import rows_of, schema_of
+
+        rows = rows_of(spark, warehouse.store, files, schema_of(warehouse.store, files[0]))
+    else:
+        rows = spark.read.option("basePath", str(Path(job.warehouse) / table)).parquet(*files)
+    return rows.where("dlq_reason IS NOT NULL") if table == job.bronze_table else rows
 
 
 def kept(rows: Any) -> list[str]:

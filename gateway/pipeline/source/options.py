@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +20,8 @@ NAMES = (
 )  # fmt: skip
 
 SPARKS_OWN = ("checkpointlocation", "mode")
+
+QUEUE_NAME = re.compile(r"[A-Za-z0-9._/%]{1,48}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,15 @@ class Options:
             key_repository=text.get("keyRepository", ""),
             driver=_choice(text, "driver", ("auto", "ibmmq", "pymqi")),
         )
+
+
+def put_queue(name: str) -> str:
+    """The name of a queue that rows are written to; WrongOption unless it is one."""
+    if not QUEUE_NAME.fullmatch(name):
+        raise WrongOption(
+            f"option 'queue' is {name!r}: rows are written to one queue, whose name is 1 to 48 of A-Z a-z 0-9 . _ / %"
+        )
+    return name
 
 
 def _folder(text: Mapping[str, str], name: str, allowed: Callable[[str], str] = plain_folder) -> str:

@@ -46,7 +46,7 @@ from gateway.pipeline.journal.puts import PutTarget, encode_part, write_part
 from gateway.pipeline.source.bounds import Bounds, push
 from gateway.pipeline.source.browse import BrowseAccess
 from gateway.pipeline.source.http_access import HttpAccess, MixedAccess
-from gateway.pipeline.source.options import Options
+from gateway.pipeline.source.options import Options, put_queue
 from gateway.pipeline.source.queue_access import BatchExtent, JournalAccess, Piece, QueueAccess
 from gateway.pipeline.source.tasks import TaskReader
 
@@ -335,8 +335,7 @@ class _Writing:
     def __init__(self, options: Options, schema: Any, *, overwrite: bool, checkpoint: str = "") -> None:
         if overwrite:
             raise WrongOption('mode "overwrite" would clear the queue: write with mode "append"')
-        if any(mark in options.queue for mark in "*,"):
-            raise WrongOption(f"option 'queue' is {options.queue!r}: rows are written to one queue")
+        put_queue(options.queue)
         if "payload" not in schema.fieldNames():
             raise WrongOption("rows written to mqqueue need a column `payload` (binary or string)")
         self.options = options
