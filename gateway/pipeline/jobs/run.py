@@ -7,8 +7,6 @@ crash. Nothing about a batch depends on the clock or on its number.
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.pipeline.errors import PipelineError
+from gateway.pipeline.jobs.checkpoint_folder import CheckpointFolder
 from gateway.pipeline.jobs.folder_tables import FolderTables, rows_in
 from gateway.pipeline.jobs.followers import by_day, follower_of
 from gateway.pipeline.jobs.job import Job
@@ -61,6 +60,7 @@ class JobRun:
         self.writer = MicroBatchWriter(spark, job, tables)
         self.progress = JobProgress(job.name)
         self.checkpoint = Path(job.checkpoint_folder)
+        self._own_checkpoint: CheckpointFolder | None = None
         self._reporting = threading.Lock()
         self._listener: Any = None
 
@@ -70,7 +70,8 @@ class JobRun:
         self.landing.restart()
         if self.job.on_objects:
             self._forget_checkpoint()
-            self.checkpoint = Path(tempfile.mkdtemp(prefix="mqgate-checkpoint-"))
+            self._own_checkpoint = CheckpointFolder(self.job.name)
+            self.checkpoint = self._own_checkpoint.path
         writer = reduce(lambda one, other: one.union(other), map(self._frame, self.inputs))
         writer = writer.writeStream.foreachBatch(self._land)
         writer = writer.option("checkpointLocation", self._checkpoint_address()).queryName(self.job.name)
@@ -83,8 +84,9 @@ class JobRun:
     def _forget_checkpoint(self) -> None:
         """With object storage the manifest says where to go on, so each start has a checkpoint of its own: one that
         was left on another host, or is older than the manifest, is never read."""
-        if self.job.on_objects and self.checkpoint.name.startswith("mqgate-checkpoint-"):
-            shutil.rmtree(self.checkpoint, ignore_errors=True)
+        if self._own_checkpoint is not None:
+            self._own_checkpoint.remove()
+            self._own_checkpoint = None
 
     def _listen(self) -> None:
         """Receive Spark's figures of the query from now on."""

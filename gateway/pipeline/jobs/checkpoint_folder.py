@@ -1,0 +1,57 @@
+"""The folder of Spark's checkpoint where the manifest says where to go on: on this host, new at each start, named by
+the job. Its driver holds a lock on it, which ends with the driver however that ends; what a killed one has left, the
+next start of the job on this host removes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+
+class CheckpointFolder:
+    """A folder of this driver alone."""
+
+    def __init__(self, job: str) -> None:
+        prefix = f"mqgate-checkpoint-{job}-"
+        for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+            remove_unowned(left)
+        lock = None
+        while lock is None:  # another driver that starts may take it for left behind before it is locked
+            self.path = Path(tempfile.mkdtemp(prefix=prefix))
+            lock = locked(self.path)
+        self._lock = lock
+
+    def remove(self) -> None:
+        """Remove it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def remove_unowned(folder: Path) -> None:
+    """Remove a folder of this user's whose driver is gone."""
+    lock = locked(folder)
+    if lock is not None:
+        if os.fstat(lock).st_uid == os.geteuid():
+            shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def locked(folder: Path) -> int | None:
+    """The descriptor that locks a folder; None where another process has the lock, or the folder is not there."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        return None
+    if folder.exists():
+        return lock
+    os.close(lock)  # another process has removed it since
+    return None
