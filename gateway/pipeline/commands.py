@@ -30,6 +30,13 @@ def job_of(file: Path) -> Job:
     return read_job(file)
 
 
+def quieted(job: Job) -> Job:
+    """The job without Spark's log, unless the command is verbose: of an error it has pages of Spark's own frames."""
+    if is_verbose():
+        return job
+    return job.model_copy(update={"spark": {"spark.log.level": "OFF"} | job.spark})
+
+
 @pipeline.command()
 @click.argument("queue")
 @click.option("--path", default="", help="Data folder of an embedded queue manager on this machine.")
@@ -69,9 +76,7 @@ def run(file: Path, once: bool, metrics_port: int | None, metrics_bind: str, rep
     from gateway.pipeline.jobs.run import run_job
     from gateway.pipeline.jobs.status import job_status
 
-    job = job_of(file)
-    if not is_verbose():  # what Spark logs of an error is pages of its own frames
-        job = job.model_copy(update={"spark": {"spark.log.level": "OFF"} | job.spark})
+    job = quieted(job_of(file))
     server = serve_metrics(metrics_bind, metrics_port, lambda: metrics_text(job_status(job))) if metrics_port else None
     try:
         with ProgressDisplay() as shown:
@@ -188,7 +193,7 @@ def replay(file: Path, table: str, queue: str, where: str, txn: str, source: str
     """Put quarantined rows or dead letters back on a queue."""
     from gateway.pipeline.jobs.replay import replay_rows
 
-    count = replay_rows(job_of(file), table, queue, where, txn, source)
+    count = replay_rows(quieted(job_of(file)), table, queue, where, txn, source)
     click.echo(f"{counted(count, 'message')} put on {queue}")
 
 

@@ -21,6 +21,7 @@ from typing import Any
 from gateway.config.extras import how_to_install
 from gateway.pipeline.errors import SparkMissing
 from gateway.pipeline.jobs.java import find_java
+from gateway.pipeline.jobs.java_output import start_context
 
 OLDEST = (4, 2)
 AUTOLOAD = Path(__file__).parents[1] / "autoload"
@@ -40,6 +41,8 @@ SETTINGS = {
     "spark.dynamicAllocation.enabled": "false",
     "spark.log.level": "WARN",
 }
+QUIET = "OFF"
+"""The level of Spark's log at which a session begins without a word."""
 PLAIN_CHECKPOINT = {
     # Checkpoints of jobs are on a POSIX folder. Spark's default goes through an interface of Hadoop that starts
     # twenty processes a batch there (readlink, chmod), which is half of the time its two logs take.
@@ -102,15 +105,17 @@ def make_session(name: str, settings: Mapping[str, str] | None = None, cache: Pa
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     paths = worker_path(os.environ.get("PYTHONPATH", ""))
     os.environ["PYTHONPATH"] = paths
-    builder = SparkSession.builder.appName(f"mqgate-{name}").config("spark.executorEnv.PYTHONPATH", paths)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     local = {} if submitted else LOCAL
     if not submitted and (settings or {}).get("spark.master", LOCAL["spark.master"]).startswith("local"):
         local = LOCAL | socket_settings()
-    for key, value in local.items():
-        builder = builder.config(key, value)
     plain = PLAIN_CHECKPOINT if version >= PLAIN_SINCE else {}
-    for key, value in {**SETTINGS, **plain, **(settings or {})}.items():
+    own = {"spark.app.name": f"mqgate-{name}", "spark.executorEnv.PYTHONPATH": paths}
+    chosen = {**own, **local, **SETTINGS, **plain, **(settings or {})}
+    if chosen["spark.log.level"] == QUIET and not submitted and "SPARK_REMOTE" not in os.environ:
+        start_context(chosen)
+    builder = SparkSession.builder
+    for key, value in chosen.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     if not AUTOLOAD.is_dir():

@@ -1,0 +1,79 @@
+"""What the JVM and Spark's Python processes write to standard error, without what each session says at its start and
+end that is nobody's concern. All else is passed on as it comes: a JVM without memory, a decoder that prints.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO
+
+IDLE = re.compile(
+    r"WARNING: Using incubator modules: jdk\.incubator\.vector$"
+    r"|Using Spark's default log4j profile: "
+    r"|Setting (default|Spark) log level to \"\w+\"\.$"
+    r"|To adjust logging level use sc\.setLogLevel"
+    r"|\S+ \S+ WARN (Utils: (Your hostname, .* resolves to a loopback address|Set SPARK_LOCAL_IP)|NativeCodeLoader: )"
+)
+TRACEBACK = "Traceback (most recent call last):"
+OF_WORKERS = re.compile(r'\s+File ".*[\\/]pyspark[\\/]daemon\.py", line ')
+GONE = re.compile(r"BrokenPipeError: ")
+"""A Python process of Spark's whose session has ended while it took its leave."""
+PATIENCE = 5.0
+"""Seconds until all that a JVM has said before it ended has been read."""
+
+
+def worth_telling(lines: Iterable[str]) -> Iterator[str]:
+    """The lines without those."""
+    held: list[str] = []
+    for line in lines:
+        if line.startswith(TRACEBACK):
+            yield from held
+            held = [line]
+        elif held and line[:1].isspace():
+            held.append(line)
+        elif held:
+            yield from () if _is_farewell([*held, line]) else [*held, line]
+            held = []
+        elif not IDLE.match(line):
+            yield line
+    yield from held
+
+
+def _is_farewell(told: list[str]) -> bool:
+    """Whether an error is of a process that the end of its session has met."""
+    frames = [line for line in told if line.lstrip().startswith("File ")]
+    return bool(frames) and all(map(OF_WORKERS.match, frames)) and GONE.match(told[-1]) is not None
+
+
+def start_context(settings: Mapping[str, str]) -> None:
+    """Start Spark's context in a JVM whose standard error goes through `worth_telling`, unless one is there."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:  # noqa: SLF001 - nothing public tells
+        return
+    conf = SparkConf().setAll(list(settings.items()))
+    reading, writing = os.pipe()
+    thread = threading.Thread(
+        target=_tell, args=(os.fdopen(reading, errors="replace"),), name="java-output", daemon=True
+    )
+    thread.start()
+    try:
+        gateway = launch_gateway(conf, {"stderr": writing})
+    except BaseException:
+        os.close(writing)
+        thread.join(PATIENCE)
+        raise
+    os.close(writing)
+    SparkContext(conf=conf, gateway=gateway)
+
+
+def _tell(said: IO[str]) -> None:
+    with said:
+        for line in worth_telling(said):
+            sys.stderr.write(line)
+            sys.stderr.flush()
