@@ -68,6 +68,7 @@ class ProgressDisplay:
             console=self._console,
             disable=not sys.stderr.isatty(),
         )
+        self._line = ""
         self._task = self._bar.add_task("starting Spark", total=None, figures="")
 
     def __enter__(self) -> Self:
@@ -88,7 +89,10 @@ class ProgressDisplay:
             figures += f", {progress.backlog:,} to go"
         if self._bar.disable:
             batches = counted(progress.batches, "batch", "batches")
-            self._console.print(f"{progress.job}: {progress.state}: {batches}, {figures}", style="")
+            line = f"{progress.job}: {progress.state}: {batches}, {figures}"
+            if line != self._line:  # Spark's own figures of a batch come after it and change others
+                self._console.print(line, style="")
+            self._line = line
         else:
             total = None if progress.backlog is None else progress.rows + progress.backlog
             self._bar.update(

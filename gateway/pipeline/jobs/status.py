@@ -85,7 +85,7 @@ def status_lines(status: dict[str, Any], now: float | None = None) -> list[str]:
     if run.get("restarts"):
         lines.append(f"  restarts: {run['restarts']}")
     if last:
-        ago = show_duration(max(0, round(now - last["landed"])))
+        ago = show_duration(rounded(max(0.0, now - last["landed"])))
         lines.append(f"  last batch: {last['rows']:,} rows in {last['seconds']:.1f} s, {ago} ago")
     if status.get("rate") is not None:
         lines.append(f"  rate: {status['rate']:,.0f} rows/s over the last batches")
@@ -100,6 +100,12 @@ def status_lines(status: dict[str, Any], now: float | None = None) -> list[str]:
         listed = ", ".join(f"{each['table']} {each['parts']:,}" for each in status["tables"])
         lines.append(f"  parts of tables: {listed}; next compaction {status['next_compaction']}")
     return [*lines, *(_group_line(group, now) for group in status["groups"])]
+
+
+def rounded(seconds: float) -> int:
+    """Seconds as people say them: from two minutes on in minutes, from two hours on in hours."""
+    unit = 3600 if seconds >= 7200 else 60 if seconds >= 120 else 1
+    return round(seconds / unit) * unit
 
 
 def _group_line(group: dict[str, Any], now: float) -> str:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.pipeline.jobs.metrics import metrics_text
+from gateway.pipeline.jobs.progress import JobProgress, ProgressDisplay
 from gateway.pipeline.jobs.report import bar_plot, line_plot, nice, short
 from gateway.pipeline.jobs.status import status_lines
 
@@ -77,6 +78,27 @@ def test_several_sources_and_one_that_cannot_be_asked() -> None:
     text = metrics_text(status)
     assert 'mqgate_pipeline_lag_messages{group="g",source="lima"} 7\n' in text
     assert "quito" not in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0.2, "0s"), (119.4, "119s"), (521, "9m"), (7100, "118m"), (7300, "2h"), (200_000, "56h")]
+)
+def test_how_long_ago_the_last_batch_was(seconds: float, shown: str) -> None:
+    status = {**STATUS, "last_batch": {"rows": 1, "seconds": 1.0, "landed": 0.0}}
+    assert f"  last batch: 1 rows in 1.0 s, {shown} ago" in status_lines(status, now=seconds)
+
+
+def test_a_line_of_progress_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = JobProgress("plant", state="running")
+    with ProgressDisplay() as shown:
+        shown(progress)
+        progress.trigger_seconds = 2.5
+        shown(progress)
+        progress.rows = 7
+        shown(progress)
+    said = capsys.readouterr().err
+    assert said.count("plant: running") == 2
+    assert said.count("0 rows") == said.count("7 rows") == 1
 
 
 def test_metrics() -> None:
