@@ -48,7 +48,7 @@ def _small_folders(warehouse: Path, manifest: Manifest, table: str, size: int) -
     newest = [record.tables[table].folder for record in youngest if table in record.tables]
     chosen: list[str] = []
     for folder in sorted(manifest.folders.get(table, ()), key=lambda name: _age(warehouse / name)):
-        if folder in newest or not (warehouse / folder).exists():
+        if folder in newest or folder in manifest.left_out or not (warehouse / folder).exists():
             continue
         found = _size(warehouse / folder)
         if found >= size // 2:
@@ -69,8 +69,12 @@ def _size(folder: Path) -> int:
 
 
 def _merge(warehouse: Path, table: str, folders: list[str]) -> int:
-    """Merge those of the batches that can be one; how many they are."""
-    folders = list(compress(folders, alike([_any_file(warehouse / folder) for folder in folders])))
+    """Merge those of the batches that can be one; how many they are. The others are left out from now on."""
+    fits = alike([_schema_of(warehouse / folder) for folder in folders])
+    left_out = {folder for folder, fit in zip(folders, fits, strict=True) if not fit}
+    if left_out:
+        Manifest(warehouse).leave_out(left_out)
+    folders = list(compress(folders, fits))
     if len(folders) == 1:
         return 0
     name = MERGED + hashlib.blake2b("".join(folders).encode(), digest_size=6).hexdigest()
@@ -85,13 +89,18 @@ def _merge(warehouse: Path, table: str, folders: list[str]) -> int:
     return len(folders)
 
 
-def _any_file(folder: Path) -> Path | None:
-    """A file of a batch: all have the same columns."""
-    return next(folder.rglob("*.parquet"), None)
+def _schema_of(folder: Path) -> Any:
+    """The columns of a batch, which all its files have; None of a batch without a file."""
+    import pyarrow.parquet as pq
+
+    file = next(folder.rglob("*.parquet"), None)
+    return None if file is None else pq.read_schema(file)
 
 
 def _write_parts(warehouse: Path, folders: list[str], target: Path) -> None:
     """Write one file for each partition of the batches (such as status=ok)."""
+    import pyarrow.parquet as pq
+
     parts: dict[str, list[Path]] = defaultdict(list)
     for folder in folders:
         for file in sorted((warehouse / folder).rglob("*.parquet")):
@@ -99,7 +108,7 @@ def _write_parts(warehouse: Path, folders: list[str], target: Path) -> None:
     target.mkdir(parents=True)
     for below, files in parts.items():
         (target / below).mkdir(parents=True, exist_ok=True)
-        write_merged(files, target / below / "part-merged.parquet")
+        write_merged(files, list(map(pq.read_schema, files)), target / below / "part-merged.parquet")
 
 
 def finish(warehouse: Path) -> bool:
@@ -152,7 +161,7 @@ def _compact_delta(warehouse: Path, job: Job) -> dict[str, int]:
             found = DeltaTable(str(warehouse / table))
             done[table] = int(found.optimize.compact()["numFilesRemoved"])
             found.vacuum(vacuum_hours(job), dry_run=False)
-    return done
+    return {table: count for table, count in done.items() if count}
 
 
 def _expire_delta(warehouse: Path, table: str, until: float) -> dict[str, int]:

@@ -7,31 +7,38 @@ from pathlib import Path
 from typing import Any
 
 
-def alike(files: Sequence[Path | None]) -> list[bool]:
-    """Which files can be one, the newest last: not those in which a column has another type than it has later. A batch
-    without rows has no file, and fits."""
-    import pyarrow.parquet as pq
-
+def alike(schemas: Sequence[Any]) -> list[bool]:
+    """Which files can be one, by their schemas, the newest last: those in which each column has the type that it has
+    later, or one that is widened to it without a loss. A batch without rows has no file, hence no schema, and fits."""
     types: dict[str, Any] = {}
     found = []
-    for file in reversed(files):
-        columns = {} if file is None else {field.name: field.type for field in pq.read_schema(file)}
-        found.append(all(types.get(name, kind) == kind for name, kind in columns.items()))
-        types |= columns if found[-1] else {}
+    for schema in reversed(schemas):
+        columns = {} if schema is None else {field.name: field.type for field in schema}
+        found.append(all(widens(kind, types.get(name, kind)) for name, kind in columns.items()))
+        types = columns | types if found[-1] else types
     return found[::-1]
 
 
-def write_merged(files: Sequence[Path], target: Path) -> None:
-    """Write the rows of all these files to one."""
+def widens(old: Any, new: Any) -> bool:
+    """Whether each value of a type is one of the other: the same type, or a longer integer or floating-point number."""
+    from pyarrow import types
+
+    kinds = (types.is_signed_integer, types.is_floating)
+    return old == new or any(kind(old) and kind(new) and old.bit_width < new.bit_width for kind in kinds)
+
+
+def write_merged(files: Iterable[Path], schemas: Sequence[Any], target: Path) -> None:
+    """Write the rows of all these files, which are alike, to one. A file is read before the next one is asked for."""
     import pyarrow.parquet as pq
 
     from gateway.pipeline.source.object_files import fitted
 
-    schema = _all_columns([pq.read_schema(file) for file in files])
+    schema = _all_columns(schemas)
     with pq.ParquetWriter(target, schema, compression="zstd", store_schema=False) as writer:
         for file in files:
-            for batch in pq.ParquetFile(file).iter_batches():
-                writer.write_batch(fitted(batch, schema))
+            with pq.ParquetFile(file) as opened:
+                for batch in opened.iter_batches():
+                    writer.write_batch(fitted(batch, schema))
 
 
 def _all_columns(schemas: Iterable[Any]) -> Any:
@@ -41,5 +48,5 @@ def _all_columns(schemas: Iterable[Any]) -> Any:
     listed = [schema.remove_metadata() for schema in schemas]  # of Spark's own, which would be believed rather
     return pa.schema(
         field.with_nullable(field.nullable or not all(field.name in each.names for each in listed))
-        for field in pa.unify_schemas(listed)
+        for field in pa.unify_schemas(listed, promote_options="permissive")
     )

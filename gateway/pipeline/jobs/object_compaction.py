@@ -11,9 +11,10 @@ from __future__ import annotations
 import secrets
 import tempfile
 import time
+from collections.abc import Iterator
 from itertools import compress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.pipeline.errors import Overtaken
 from gateway.pipeline.jobs.job import Job
@@ -52,6 +53,8 @@ def small_files(manifest: ObjectManifest, table: str, size: int) -> dict[str, li
     room: dict[str, int] = {}
     files = manifest.state.files.get(table, {})
     for name, (found, _) in sorted(files.items(), key=lambda each: each[1][1]):
+        if name in manifest.state.left_out:
+            continue
         part = name.rpartition("/")[0].removeprefix(table)
         if found < size // 2 and room.setdefault(part, size) > 0:
             chosen.setdefault(part, []).append(name)
@@ -60,28 +63,47 @@ def small_files(manifest: ObjectManifest, table: str, size: int) -> dict[str, li
 
 
 def _merge(manifest: ObjectManifest, table: str, part: str, names: list[str]) -> int:
-    """Merge those of the files that can be one; how many they are."""
-    store = manifest.store
-    new = f"{table}{part}/merged-{secrets.token_hex(8)}.parquet"
-    with tempfile.TemporaryDirectory(prefix="mqgate-") as folder:
-        pieces = [Path(folder) / f"{number}.parquet" for number in range(len(names))]
-        for name, piece in zip(names, pieces, strict=True):
-            store.download(name, piece)
-        fits = alike(pieces)
-        names, pieces = list(compress(names, fits)), list(compress(pieces, fits))
-        if len(names) == 1:
-            return 0
-        target = Path(folder) / "merged.parquet"
-        write_merged(pieces, target)
-        store.upload(new, target)
-        size = target.stat().st_size
+    """Merge those of the files that can be one; how many they are. The others are left out from now on."""
+    sizes = manifest.state.files[table]
+    schemas = [_schema_of(manifest.store, name, sizes[name][0]) for name in names]
+    fits = alike(schemas)
+    left_out = [name for name, fit in zip(names, fits, strict=True) if not fit]
+    old, new = list(compress(names, fits)), []
+    if len(old) == 1:
+        old = []
+    else:
+        new = [_put_merged(manifest.store, f"{table}{part}", old, list(compress(schemas, fits)))]
 
     def allowed() -> None:
-        if not set(names) <= manifest.state.files[table].keys():
+        if not {*old, *left_out} <= manifest.state.files[table].keys():
             raise Overtaken(f"files of {table!r} were merged or given up by another command: run this one again")
 
-    manifest.commit("merge", {"table": table, "old": names, "new": [[new, size]]}, allowed)
-    return len(names)
+    if old or left_out:
+        manifest.commit("merge", {"table": table, "old": old, "new": new, "left_out": left_out}, allowed)
+    return len(old)
+
+
+def _schema_of(store: ObjectStore, name: str, size: int) -> Any:
+    import pyarrow.parquet as pq
+
+    with store.reader(name, size) as source:
+        return pq.read_schema(source)
+
+
+def _put_merged(store: ObjectStore, folder: str, names: list[str], schemas: list[Any]) -> tuple[str, int]:
+    """Put the rows of some files as one; its name and size. One of them at a time is on this host."""
+    new = f"{folder}/merged-{secrets.token_hex(8)}.parquet"
+    with tempfile.TemporaryDirectory(prefix="mqgate-") as local:
+        piece, target = Path(local) / "piece.parquet", Path(local) / "merged.parquet"
+
+        def pieces() -> Iterator[Path]:
+            for name in names:
+                store.download(name, piece)
+                yield piece
+
+        write_merged(pieces(), schemas, target)
+        store.upload(new, target)
+        return new, target.stat().st_size
 
 
 def keep_iceberg(job: Job) -> int:
@@ -187,4 +209,4 @@ def _compact_delta(store: ObjectStore, job: Job) -> dict[str, int]:
             found = DeltaTable(root, storage_options=options)
             done[table] = int(found.optimize.compact()["numFilesRemoved"])
             found.vacuum(vacuum_hours(job), dry_run=False, full=True)
-    return done
+    return {table: count for table, count in done.items() if count}

@@ -23,6 +23,8 @@ class TableUpkeep:
     """Files on object storage; folders of batches on a file system."""
     small: int | None
     """Those that a merge would take; None where another log knows (Delta)."""
+    left_out: int
+    """Those that no merge takes, because a column has another type there."""
     due: bool
     """Whether `mqgate pipeline compact` would merge them now."""
 
@@ -34,26 +36,29 @@ def upkeep_of(job: Job, manifest: Manifest | ObjectManifest) -> list[TableUpkeep
 
 def _upkeep(job: Job, manifest: Manifest | ObjectManifest, table: str) -> TableUpkeep:
     if isinstance(manifest, ObjectManifest):
-        parts = len(manifest.state.files.get(table, {}))
+        parts, left_out = set(manifest.state.files.get(table, ())), manifest.state.left_out
         partitions = small_files(manifest, table, job.retention.compact_bytes).values()
         small = max(map(len, partitions), default=0)
     else:
-        folders = manifest.folders.get(table, ())
-        parts, small = len(folders), sum(MERGED not in name for name in folders)
-        small = max(0, small - YOUNGEST_KEPT)
+        parts, left_out = manifest.folders.get(table, set()), manifest.left_out
+        small = max(0, sum(MERGED not in name for name in parts - left_out) - YOUNGEST_KEPT)
+    left = len(parts & left_out)
     if job.format == "delta":
-        return TableUpkeep(table, parts, None, due=False)
-    return TableUpkeep(table, parts, small, small >= job.retention.compact_files)
+        return TableUpkeep(table, len(parts), None, left, due=False)
+    return TableUpkeep(table, len(parts), small, left, small >= job.retention.compact_files)
 
 
 def next_compaction(job: Job, tables: list[TableUpkeep]) -> str:
     """In words, for people."""
     if job.format == "delta":
         return "by Delta's own log: run `mqgate pipeline compact` daily"
+    left = sum(each.left_out for each in tables)
+    beside = f"; {left:,} left out, in which a column has another type than later" if left else ""
     if any(each.due for each in tables):
-        return f"due ({', '.join(each.table for each in tables if each.due)}): run `mqgate pipeline compact`"
+        due = ", ".join(each.table for each in tables if each.due)
+        return f"due ({due}): run `mqgate pipeline compact`{beside}"
     nearest = max((each.small or 0 for each in tables), default=0)
-    return f"after {job.retention.compact_files - nearest} more small parts"
+    return f"after {job.retention.compact_files - nearest} more small parts{beside}"
 
 
 def shown_upkeep(job: Job, manifest: Manifest | ObjectManifest) -> dict[str, Any]:

@@ -73,6 +73,8 @@ class Manifest:
         self.last: ManifestRecord | None = None
         self.folders: dict[str, set[str]] = {}
         """The batch folders of each table."""
+        self.left_out: set[str] = set()
+        """Batch folders that a merge left as they are, because a column has another type there."""
         self._read()
 
     @property
@@ -97,7 +99,7 @@ class Manifest:
 
     def reload(self) -> None:
         """Read it from disk again: compaction changes it, and so did another driver that had the lease before."""
-        self.landed, self.last, self.folders = Landed(), None, {}
+        self.landed, self.last, self.folders, self.left_out = Landed(), None, {}, set()
         self._read()
 
     @contextmanager
@@ -134,15 +136,26 @@ class Manifest:
         with self._changing():
             current = self.folders.setdefault(table, set())
             current -= old
+            self.left_out -= old
             if new:
                 current.add(new)
-            write_json(self.folder / SUMMARY, self._summary(self.last.number if self.last else 0))
+            self._write_summary()
+
+    def leave_out(self, folders: set[str]) -> None:
+        """Record in the summary that batch folders are not to be merged."""
+        with self._changing():
+            self.left_out |= folders
+            self._write_summary()
+
+    def _write_summary(self) -> None:
+        write_json(self.folder / SUMMARY, self._summary(self.last.number if self.last else 0))
 
     def _summary(self, number: int) -> dict[str, Any]:
         return {
             "number": number,
             "intervals": self.landed.intervals,
             "folders": {table: sorted(folders) for table, folders in self.folders.items()},
+            "left_out": sorted(self.left_out),
             "known_to": self.last.number if self.last else 0,
             "last": asdict(self.last) if self.last else None,
         }
@@ -155,6 +168,7 @@ class Manifest:
         for name, spans in summary.get("intervals", {}).items():
             self.landed.add([(name, low, high) for low, high in spans])
         self.folders = {table: set(folders) for table, folders in summary.get("folders", {}).items()}
+        self.left_out = set(summary.get("left_out", ()))
         if summary.get("last"):
             self.last = ManifestRecord.from_json(summary["last"])
         known_to = summary.get("known_to", 0)

@@ -44,6 +44,8 @@ class LakeState:
     """By table: the names of its files, their bytes, and when they landed. Names are relative to the warehouse."""
     retired: dict[str, float] = field(default_factory=dict)
     """Files that were replaced and may still be read, and since when."""
+    left_out: set[str] = field(default_factory=set)
+    """Files that a merge left as they are, because a column has another type there."""
     removed: dict[str, int] = field(default_factory=dict)
     """Names that entries after `known_from` have given up, and the entry: no batch may name them any more."""
     known_from: int = 0
@@ -69,6 +71,7 @@ class LakeState:
         landed = max((self.files[table][name][1] for name in entry["old"]), default=entry["written"])
         self._retire(table, entry["old"], entry["written"])
         self.files[table] |= {name: (size, landed) for name, size in entry["new"]}
+        self.left_out.update(entry.get("left_out", ()))
 
     def _remove(self, entry: Entry) -> None:
         for name in entry["names"]:
@@ -78,6 +81,7 @@ class LakeState:
     def _retire(self, table: str, names: list[str], when: float) -> None:
         for name in names:
             del self.files[table][name]
+            self.left_out.discard(name)
             self.retired[name] = when
 
     def as_json(self) -> dict[str, Any]:
@@ -89,6 +93,7 @@ class LakeState:
             "last_number": self.last_number,
             "files": self.files,
             "retired": self.retired,
+            "left_out": sorted(self.left_out),
         }
 
     @classmethod
@@ -102,6 +107,7 @@ class LakeState:
             value["last_number"],
             {name: {file: tuple(about) for file, about in files.items()} for name, files in value["files"].items()},
             value["retired"],
+            set(value.get("left_out", ())),
             known_from=value["number"],
         )  # fmt: skip
 

@@ -24,6 +24,11 @@ def seqs(folder: Path) -> list[int]:
     return sorted(seq for file in files for seq in pq.ParquetFile(file).read().column("seq").to_pylist())
 
 
+def column(value: Any) -> Any:
+    """Ten times this value."""
+    return pa.array([value.as_py()] * 10, value.type) if isinstance(value, pa.Scalar) else [value] * 10
+
+
 def land(warehouse: Path, number: int, **more: Any) -> None:
     """A batch of ten rows, with these columns beside their numbers."""
     import pyarrow.parquet as pq
@@ -33,7 +38,7 @@ def land(warehouse: Path, number: int, **more: Any) -> None:
     target = batch.stage("bronze")
     assert target is not None
     target.mkdir(parents=True)
-    rows = {"seq": list(range(10 * number, 10 * number + 10))} | {name: [value] * 10 for name, value in more.items()}
+    rows = {"seq": list(range(10 * number, 10 * number + 10))} | {name: column(value) for name, value in more.items()}
     pq.write_table(pa.table(rows), target / "p.parquet")
     batch.land()
 
@@ -53,7 +58,7 @@ def job_in(tmp_path: Path) -> Job:
 
 def test_the_same_rows_in_fewer_files(job: Job, tmp_path: Path) -> None:
     before = shown_upkeep(job, Manifest(tmp_path))
-    assert before["tables"] == [{"table": "bronze", "parts": 6, "small": 4, "due": True}]
+    assert before["tables"] == [{"table": "bronze", "parts": 6, "small": 4, "left_out": 0, "due": True}]
     assert "due (bronze)" in before["next_compaction"]
     assert compaction.compact(job) == {"bronze": 4}
     assert seqs(tmp_path) == list(range(60))
@@ -62,7 +67,7 @@ def test_the_same_rows_in_fewer_files(job: Job, tmp_path: Path) -> None:
     assert seqs(tmp_path) == list(range(60)), "the job takes nothing of it for a left-over"
     assert compaction.compact(job) == {}
     after = shown_upkeep(job, Manifest(tmp_path))
-    assert after["tables"] == [{"table": "bronze", "parts": 3, "small": 0, "due": False}]
+    assert after["tables"] == [{"table": "bronze", "parts": 3, "small": 0, "left_out": 0, "due": False}]
     assert after["next_compaction"] == "after 2 more small parts"
 
 
@@ -102,6 +107,42 @@ def test_batches_in_which_a_column_has_another_type_stay(tmp_path: Path) -> None
     assert compaction.compact(job) == {}
     assert seqs(tmp_path) == list(range(60))
     assert len(list(tmp_path.glob("bronze/batch=*"))) == 5
+    after = shown_upkeep(job, Manifest(tmp_path))
+    assert after["tables"] == [{"table": "bronze", "parts": 5, "small": 0, "left_out": 2, "due": False}]
+    assert after["next_compaction"].startswith("after 2 more small parts; 2 left out, in which a column has another")
+    assert compaction.expire(job, now=1e12) == {"bronze": 5}
+    assert Manifest(tmp_path).left_out == set()
+
+
+def test_the_only_one_that_fits_waits_for_more(tmp_path: Path) -> None:
+    for number, value in enumerate([1, "1", "1", "1"]):
+        land(tmp_path, number, n=value)
+    job = job_in(tmp_path)
+    assert compaction.compact(job) == {}
+    assert shown_upkeep(job, Manifest(tmp_path))["next_compaction"].startswith("after 1 more small part")
+    land(tmp_path, 4, n="1")
+    assert compaction.compact(job) == {"bronze": 2}
+
+
+def test_numbers_that_became_longer_are_merged(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    short, long = pa.scalar(7, pa.int32()), pa.scalar(1 << 40, pa.int64())
+    single, double = pa.scalar(0.5, pa.float32()), pa.scalar(0.1, pa.float64())
+    for number, (n, x) in enumerate([(short, single)] * 2 + [(long, double)] * 4):
+        land(tmp_path, number, n=n, x=x)
+    assert compaction.compact(job_in(tmp_path)) == {"bronze": 4}
+    merged = pq.read_table(next(tmp_path.glob(f"bronze/batch={MERGED}*/*.parquet")), partitioning=None)
+    assert (merged.schema.field("n").type, merged.schema.field("x").type) == (pa.int64(), pa.float64())
+    assert merged["n"].to_pylist() == [7] * 20 + [1 << 40] * 20
+    assert merged["x"].to_pylist() == [0.5] * 20 + [0.1] * 20
+
+
+@pytest.mark.parametrize(("later", "merged"), [(pa.int32(), 2), (pa.uint64(), 2), (pa.float64(), 2), (pa.int64(), 4)])
+def test_nothing_is_widened_with_a_loss(tmp_path: Path, later: Any, merged: int) -> None:
+    for number in range(6):
+        land(tmp_path, number, n=pa.scalar(1, later if number > 1 else pa.int64()))
+    assert compaction.compact(job_in(tmp_path)) == {"bronze": merged}
 
 
 def test_old_batches_go(job: Job, tmp_path: Path) -> None:
@@ -109,3 +150,11 @@ def test_old_batches_go(job: Job, tmp_path: Path) -> None:
     assert compaction.expire(job, now=1e12) == {"bronze": 6}
     assert seqs(tmp_path) == []
     assert Landing(tmp_path, "j", rows_in).begin("q", 9, [("s", 0, 60)]) is None, "what has landed does not land again"
+
+
+def test_a_delta_table_with_nothing_to_merge_is_not_told(tmp_path: Path) -> None:
+    delta = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install '.[delta]'")
+    delta.write_deltalake(str(tmp_path / "bronze"), pa.table({"seq": [1]}))
+    assert compaction.compact(job_in(tmp_path).model_copy(update={"format": "delta"})) == {}
+    delta.write_deltalake(str(tmp_path / "bronze"), pa.table({"seq": [2]}), mode="append")
+    assert compaction.compact(job_in(tmp_path).model_copy(update={"format": "delta"})) == {"bronze": 2}

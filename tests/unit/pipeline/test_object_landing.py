@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +17,11 @@ from gateway.pipeline.jobs import warehouse as warehouse_module
 from gateway.pipeline.jobs.compaction import compact, expire
 from gateway.pipeline.jobs.job import Job, parse_job
 from gateway.pipeline.jobs.object_compaction import remove_leftovers
+from gateway.pipeline.jobs.upkeep import shown_upkeep
 from gateway.pipeline.jobs.warehouse import ObjectWarehouse
 from gateway.pipeline.land.object_delta import ObjectDelta, delta_options
 from gateway.pipeline.land.object_landing import ObjectBatch, ObjectLanding, WrittenFile
-from gateway.pipeline.land.object_manifest import STATE_EVERY, ObjectManifest
+from gateway.pipeline.land.object_manifest import STATE_EVERY, LakeState, ObjectManifest
 from gateway.pipeline.land.objects import ObjectStore, StoreSettings
 
 pytest.importorskip("obstore", reason="obstore is not installed: pip install '.[lake]'")
@@ -307,6 +309,38 @@ def test_a_merge_keeps_columns_that_the_job_has_no_more(job: Job) -> None:
     assert rows[10] == {"seq": 10, "n": 1, "old": 1.0, "new": None}
     assert rows[30] == {"seq": 30, "n": 1, "old": None, "new": "x"}
     assert rows[40] == {"seq": 40, "n": None, "old": None, "new": None}
+
+
+def test_what_a_merge_leaves_out_is_not_due_for_ever(job: Job) -> None:
+    landing = landing_of(job)
+    for number, value in enumerate([1, 1, "1", "1"]):
+        staged(landing, number, n=value).land()
+    assert compact(job) == {"bronze": 2}
+    manifest = ObjectManifest(landing.store)
+    assert LakeState.from_json(json.loads(json.dumps(manifest.state.as_json()))).left_out == manifest.state.left_out
+    shown = shown_upkeep(job, manifest)
+    assert shown["tables"] == [{"table": "bronze", "parts": 3, "small": 1, "left_out": 2, "due": False}]
+    assert "2 left out" in shown["next_compaction"]
+    assert compact(job) == {}
+    assert ObjectManifest(landing.store).state.number == manifest.state.number, "nothing is written again"
+    assert expire(job, now=1e12) == {"bronze": 3}
+    assert ObjectManifest(landing.store).state.left_out == set()
+
+
+def test_a_merge_has_one_small_file_at_a_time_on_this_host(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    landing = landing_of(job)
+    for number in range(4):
+        staged(landing, number).land()
+    found: list[int] = []
+    download = ObjectStore.download
+
+    def watched(store: ObjectStore, name: str, target: Path) -> None:
+        download(store, name, target)
+        found.append(len([one for one in target.parent.iterdir() if one.name != "merged.parquet"]))
+
+    monkeypatch.setattr(ObjectStore, "download", watched)
+    assert compact(job) == {"bronze": 4}
+    assert found == [1] * 4
 
 
 def test_left_overs_go_and_nothing_else(job: Job, request: pytest.FixtureRequest) -> None:
