@@ -121,6 +121,13 @@ def test_numbers_of_distinct_values_are_as_wide_as_they_must(count: int) -> None
     assert rows.dictionary(values) == rows.dictionary_in_python(values)
 
 
+@given(st.lists(st.binary(max_size=200), max_size=30), st.lists(st.integers(0, 29), max_size=60))
+def test_values_that_nobody_has_asked_for_their_hash(texts: list[bytes], chosen: list[int]) -> None:
+    values = [bytes(bytearray(texts[at])) for at in chosen if at < len(texts)]
+    distinct, width, index = rows.dictionary(values)
+    assert (distinct, width, index) == rows.dictionary_in_python(values)
+
+
 @pytest.mark.parametrize(
     "call",
     [

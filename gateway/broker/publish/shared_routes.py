@@ -21,7 +21,6 @@ from gateway.session.connection import Publisher
 if TYPE_CHECKING:
     from gateway.broker.publish.router import Router
 
-_NEW = Route.__new__
 MAX_SHARED_ROUTES, MAX_TOPIC = 8192, 256
 """How many are kept, and the longest topic they are kept for: clients choose topics."""
 
@@ -81,21 +80,12 @@ def _shared_part(route: Route, table: Table, router: Router) -> SharedRoute | No
     front = None if stencil is None else stencil.front_of(only.origin, route.head)
     if stencil is None or front is None:
         return None
-    pattern = _copy_of(route)
-    pattern.router, pattern.rule, pattern.tails = router, route.policies[0].rule, NO_TAILS
-    pattern.form, pattern.linked, pattern.otherwise = False, (), None
+    pattern = Route(route.topic, route.wire_topic, route.first)
+    pattern.router, pattern.rule, pattern.policies = router, route.policies[0].rule, route.policies
+    pattern.columns, pattern.queue, pattern.fast_path = route.columns, route.queue, route.fast_path
+    pattern.changes, pattern.elsewhere, pattern.version = route.changes, route.elsewhere, route.version
+    pattern.tails = NO_TAILS
     return SharedRoute(pattern, stencil.clients, front)
-
-
-def _copy_of(route: Route) -> Route:
-    """What routes to one topic have in common; what is not set here is as in every new route."""
-    copy = _NEW(Route)
-    copy.topic, copy.wire_topic, copy.first = route.topic, route.wire_topic, route.first
-    copy.router, copy.policies, copy.rule, copy.tails = route.router, route.policies, route.rule, route.tails
-    copy.columns, copy.queue, copy.fast_path = route.columns, route.queue, route.fast_path
-    copy.changes, copy.elsewhere, copy.version = route.changes, route.elsewhere, route.version
-    copy.form, copy.linked, copy.otherwise = route.form, route.linked, route.otherwise
-    return copy
 
 
 def join_in_python(
@@ -117,7 +107,7 @@ def join_in_python(
     client = clients.get((client_id, user or ""))
     if client is None:
         return None
-    route = _copy_of(pattern)
+    route = pattern.copy()
     route.publisher, route.head = publisher, client.head(front)
     if front:
         route.tails = client.tails
