@@ -406,14 +406,10 @@ static int begin_released(released_rows *rows, const direction *to, PyObject *se
     return append(released, noted);
 }
 
-/* Add their tokens to those of all messages that are taken. */
-static int end_released(released_rows *rows, PyObject *taken)
+static void end_released(released_rows *rows)
 {
-    Py_ssize_t end = PyList_GET_SIZE(taken);
-    int failed = rows->tokens != NULL && PyList_SetSlice(taken, end, end, rows->tokens) < 0;
     Py_CLEAR(rows->ids);
     Py_CLEAR(rows->tokens);
-    return failed ? -1 : 0;
 }
 
 /* Lead to the columns of a record's route; 0: it is not staged any more. */
@@ -464,7 +460,7 @@ static int note_released(const taking *of, PyObject *route, const staged *one, c
 }
 
 /* 1: released; 0: the plain lane releases it; -1: an error is set. */
-static int release_one(const taking *of, const staged *one, unsigned packet_id, PyObject *tokens, direction *to, released_rows *rows)
+static int release_one(const taking *of, const staged *one, unsigned packet_id, PyObject *tokens, PyObject *taken, direction *to, released_rows *rows)
 {
     PyObject *kept = PyTuple_GET_ITEM(one->kept, 1);
     publication as = {.payload = (const unsigned char *)PyBytes_AS_STRING(kept) + STAGED_ID,
@@ -476,7 +472,7 @@ static int release_one(const taking *of, const staged *one, unsigned packet_id, 
     }
     int failed = open_released(of, to, rows) < 0 || append(to->open.bodies, body_of(&to->tail, packet_id, as.payload, as.length)) < 0 ||
                  PyList_Append(to->open.heads, head) < 0 || PyList_Append(rows->ids, one->id) < 0 ||
-                 PyList_Append(rows->tokens, one->token) < 0 || PyDict_DelItem(of->inbound, one->id) < 0 ||
+                 PyList_Append(rows->tokens, one->token) < 0 || PyList_Append(taken, one->token) < 0 || PyDict_DelItem(of->inbound, one->id) < 0 ||
                  PyDict_DelItem(tokens, one->id) < 0 ||
                  (to->wanted && note_released(of, to->route, one, &as) < 0);
     Py_DECREF(head);
@@ -511,9 +507,11 @@ static int release_records(taking *of)
     if (more < 0) PyErr_SetString(PyExc_TypeError, "messages to be taken are a list");
     for (unsigned packet_id; more == 1 && (packet_id = read_pubrel(of, of->at)) != 0;) {
         more = find_staged(of, packet_id, tokens, &one);
-        if (more == 1 && !is_like(&one, &before))
-            more = end_released(&rows, taken) < 0 ? -1 : lead_staged(of, &one, &to);
-        if (more == 1) more = release_one(of, &one, packet_id, tokens, &to, &rows);
+        if (more == 1 && !is_like(&one, &before)) {
+            end_released(&rows);
+            more = lead_staged(of, &one, &to);
+        }
+        if (more == 1) more = release_one(of, &one, packet_id, tokens, taken, &to, &rows);
         if (more == 1 && answer(of, PUBCOMP, packet_id) < 0) more = -1;
         if (more != 1) break;
         of->at += 4;
@@ -525,7 +523,7 @@ static int release_records(taking *of)
     forget_staged(&one);
     forget_staged(&before);
     leave_direction(&to);
-    if (PyList_CheckExact(taken) && end_released(&rows, taken) < 0) more = -1;
+    end_released(&rows);
     Py_DECREF(taken);
     of->completed += count;
     if (of->is_5) of->in_flight += count;
