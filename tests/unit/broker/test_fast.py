@@ -201,6 +201,26 @@ def test_rules_that_put_on_one_queue_take_turns(form):
     assert [destination.policy(row).rule for row in range(6)] == ["other", "all"] * 3
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("form", FORMS)
+def test_topics_of_a_client_are_told_apart_while_they_are_few_and_when_they_are_many(form, qos):
+    """Of the same length, and with the same beginning; each has been cached before it comes again."""
+    topics = ["q/1", "q/2", "q/12", "q/123", "Q/1", "q/3", "q/4"]
+    rules = [f"  - {{name: r{n}, topic: '{topic}', queue: Q{n}}}\n" for n, topic in enumerate(topics)]
+    bench = Harness("version: 1\nto_mq:\n" + "".join(rules))
+    device = bench.device(4, "a").connect()
+    wanted = [0] * len(topics)
+    with lane(form):
+        for known in range(1, len(topics) + 1):
+            for number in (*range(known), known - 1):
+                wanted[number] += 1
+                data = writer.encode_publish(4, topics[number].encode(), b"x", qos, packet_id=number + 1)
+                release = writer.encode_acks(p.PUBREL, [number + 1]) if qos == 2 else b""
+                for packet in (data, release):
+                    device.send(packet)
+            assert [len(bench.queues.rows.get(f"Q{n}", ())) for n in range(len(topics))] == wanted
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_publications_for_several_queues_are_noted_as_runs_and_parted_when_one_refuses(form):
     bench = Harness(
