@@ -82,10 +82,15 @@ class Answers:
     def acknowledge(self, batch: Batch) -> list[Connection]:
         """Write the replies of a batch that is committed, at once where nothing else goes with them. Returns the
         connections that get their CONNACK with these."""
-        parking = self.parking
-        if parking.deferred or batch.deliveries or batch.after:
-            return self._acknowledge_each(batch, list(batch.replies))
-        connections, links, datas, others = ordinary(batch.replies)
+        parking, replies = self.parking, batch.replies
+        if parking.deferred or batch.after:
+            return self._acknowledge_each(batch, list(replies))
+        delivered = {session.connection for session, *_ in batch.deliveries}
+        both = [connection for connection in delivered if connection in replies]
+        if both:
+            replies = {connection: answers for connection, answers in replies.items() if connection not in delivered}
+        connections, links, datas, others = ordinary(replies)
+        others += both
         if connections:
             self._send(connections, links, datas)
         return self._acknowledge_each(batch, others) if others else []

@@ -3,6 +3,7 @@ counted against them. Pure."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -91,6 +92,11 @@ class StoredCount:
         """Whether all sessions together have room for so much more."""
         most, most_bytes = limits.max_total_queued, limits.max_total_queued_bytes
         return not ((most and self.messages + count > most) or (most_bytes and self.bytes + size > most_bytes))
+
+    def left(self, limits: Limits) -> tuple[int, int]:
+        """For how many messages and bytes more all sessions together have room."""
+        most, most_bytes = limits.max_total_queued or sys.maxsize, limits.max_total_queued_bytes or sys.maxsize
+        return most - self.messages, most_bytes - self.bytes
 
     def added(self, session: Session, size: int, messages: int = 1) -> None:
         """So much more is stored for it."""

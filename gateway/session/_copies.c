@@ -140,8 +140,18 @@ typedef struct {
     int first;
     const char *topic, *middle, *back;
     Py_ssize_t topic_length, middle_length, back_length, packet_id, width, longest;
+    PyObject *topics; /* NULL: all have the same */
     PyObject *bodies, *blocks; /* blocks: NULL: `middle` has all properties, and their length */
 } form;
+
+/* Have the next packet of a topic; -1: an error is set. */
+static int use_topic(form *like, PyObject *topic)
+{
+    if (topic == NULL || PyBytes_GET_SIZE(topic) > 65535) return wrong("there are as many topics as packets, of up to 65535 bytes");
+    like->topic = PyBytes_AS_STRING(topic);
+    like->topic_length = PyBytes_GET_SIZE(topic);
+    return 0;
+}
 
 /* The bytes of the properties of a copy, without their length. */
 static Py_ssize_t properties_of(const form *like, Py_ssize_t i)
@@ -203,18 +213,18 @@ PyDoc_STRVAR(wire_doc,
 "wire(first, topic, middle, packet_id, bodies, begin, end, width, longest, blocks, back) -> bytes or None\n\n"
 "The PUBLISH packets of some copies: `first` is their first byte, `middle` stands between packet identifier and payload,\n"
 "`width` bytes of each body before its payload. With properties of each: these come after the properties in `middle`\n"
-"and before those in `back`. None: one would be longer than allowed.");
+"and before those in `back`. A list of topics has one for each. None: one would be longer than allowed.");
 
 static PyObject *wire(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
 {
-    static const char usage[] = "wire(int, bytes, bytes, int, list of bytes, int, int, int, int, list of bytes or None, bytes)";
-    if ((nargs != 9 && nargs != 11) || !PyBytes_CheckExact(args[1]) || !PyBytes_CheckExact(args[2]) || !PyList_CheckExact(args[4]) ||
+    static const char usage[] = "wire(int, bytes or list of bytes, bytes, int, list of bytes, int, int, int, int, list of bytes or None, bytes)";
+    if ((nargs != 9 && nargs != 11) || !(PyBytes_CheckExact(args[1]) || PyList_CheckExact(args[1])) || !PyBytes_CheckExact(args[2]) || !PyList_CheckExact(args[4]) ||
         (nargs == 11 && ((args[9] != Py_None && !PyList_CheckExact(args[9])) || !PyBytes_CheckExact(args[10])))) {
         wrong(usage);
         return NULL;
     }
     form like = {
-        .topic = PyBytes_AS_STRING(args[1]), .topic_length = PyBytes_GET_SIZE(args[1]),
+        .topics = PyList_CheckExact(args[1]) ? args[1] : NULL,
         .middle = PyBytes_AS_STRING(args[2]), .middle_length = PyBytes_GET_SIZE(args[2]),
         .back = nargs == 11 ? PyBytes_AS_STRING(args[10]) : "", .back_length = nargs == 11 ? PyBytes_GET_SIZE(args[10]) : 0,
         .packet_id = PyLong_AsSsize_t(args[3]), .width = PyLong_AsSsize_t(args[7]), .longest = PyLong_AsSsize_t(args[8]),
@@ -224,13 +234,15 @@ static PyObject *wire(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     Py_ssize_t begin = PyLong_AsSsize_t(args[5]), end = PyLong_AsSsize_t(args[6]), size = 0;
     if (PyErr_Occurred()) return NULL;
     if (end > PyList_GET_SIZE(like.bodies)) end = PyList_GET_SIZE(like.bodies);
-    if (begin < 0 || begin > end || like.width < 0 || like.topic_length > 65535 || first < 0x30 || first > 0x3f ||
+    if (begin < 0 || begin > end || like.width < 0 || first < 0x30 || first > 0x3f ||
         like.packet_id < 0 || (first & 6 && like.packet_id + end - begin > 65536)) {
         wrong(usage);
         return NULL;
     }
     like.first = (int)first;
+    if (like.topics == NULL && use_topic(&like, args[1]) < 0) return NULL;
     for (Py_ssize_t i = begin; i < end; i++) {
+        if (like.topics != NULL && use_topic(&like, bytes_at(like.topics, i - begin)) < 0) return NULL;
         Py_ssize_t length = remaining_of(&like, i);
         if (length == -2) return NULL;
         if (length == -1) Py_RETURN_NONE;
@@ -238,7 +250,10 @@ static PyObject *wire(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     }
     PyObject *made = PyBytes_FromStringAndSize(NULL, size); /* bytes are not collected: nothing changes the lists here */
     unsigned char *at = made == NULL ? NULL : (unsigned char *)PyBytes_AS_STRING(made);
-    for (Py_ssize_t i = begin; at != NULL && i < end; i++) at = write_packet(at, &like, i, like.packet_id + i - begin);
+    for (Py_ssize_t i = begin; at != NULL && i < end; i++) {
+        if (like.topics != NULL) use_topic(&like, PyList_GET_ITEM(like.topics, i - begin));
+        at = write_packet(at, &like, i, like.packet_id + i - begin);
+    }
     return made;
 }
 

@@ -1,12 +1,14 @@
 """Copies of several publications for one session that are alike but for payload and packet identifier. Pure.
 
-Clients send the same kind of message again and again, and get what they are sent in one go. A `Copies` is a few objects
-for all of them; one that is not treated like its neighbours any more becomes an `Item` of its own (`Outflow.item`).
+Clients send the same kind of message again and again, and get what they are sent in one go, whoever has published it. A
+`Copies` is a few objects for all of them; one that is not treated like its neighbours any more becomes an `Item` of its
+own (`Outflow.item`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from gateway.mqtt.packets import V5
 from gateway.ports.batch import Token
@@ -19,7 +21,9 @@ STORED_ID = 2
 class Copies:
     """Consecutive copies for one session: columns of payloads, with packet identifiers that count up."""
 
-    __slots__ = ("blocks", "bodies", "first", "like", "qos", "released", "share", "start", "sub_ids", "tokens", "width")
+    __slots__ = (
+        "blocks", "bodies", "first", "like", "likes", "qos", "released", "share", "start", "sub_ids", "tokens", "width",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -32,9 +36,12 @@ class Copies:
         tokens: Sequence[Token] = (),
         blocks: list[bytes] | None = None,
         share: str = "",
+        likes: list[Publication] | None = None,
     ) -> None:
         self.like = like
         """A publication that has what is the same for all."""
+        self.likes = likes
+        """Where they differ in topic or publisher, one for each; nothing of them is `released` then."""
         self.qos = qos
         self.sub_ids = sub_ids
         self.bodies = bodies
@@ -61,11 +68,23 @@ class Copies:
         first = self.first + begin if self.first else 0
         blocks = self.blocks[begin:end] if self.blocks is not None else None
         bodies, tokens = self.bodies[begin:end], self.tokens[begin:end]
-        return Copies(self.like, self.qos, self.sub_ids, bodies, self.width, first, tokens, blocks, self.share)
+        likes = self.likes[begin:end] if self.likes is not None else None
+        like = likes[0] if likes else self.like
+        return Copies(like, self.qos, self.sub_ids, bodies, self.width, first, tokens, blocks, self.share, likes)
+
+    def alike(self) -> list[Copies]:
+        """Those that have not left, as copies that are of one topic and publisher each."""
+        parts, at = list[Copies](), self.start
+        for like, some in groupby((self.likes or ())[at:]):
+            end = at + len(list(some))
+            part = self.part(at, end)
+            part.like, part.likes, at = like, None, end
+            parts.append(part)
+        return parts or [self.part(at, len(self.bodies))]
 
     def publication(self, at: int) -> Publication:
         """One of them by itself."""
-        like = self.like
+        like = self.like if self.likes is None else self.likes[at]
         block = like.properties if self.blocks is None else self.blocks[at]
         payload = self.bodies[at][self.width :]
         return Publication(like.topic, payload, like.qos, like.retain, block, like.expires, like.client_id)

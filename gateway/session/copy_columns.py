@@ -7,6 +7,7 @@ The Python below does the same; the tests compare the two.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from struct import unpack_from
 from typing import Any
 
@@ -39,17 +40,20 @@ def numbered_in_python(
 
 
 def wire_in_python(
-    first: int, topic: bytes, middle: bytes, packet_id: int, bodies: list[bytes], begin: int, end: int, width: int,
-    longest: int, blocks: list[bytes] | None = None, back: bytes = b"", /,
+    first: int, topic: bytes | list[bytes], middle: bytes, packet_id: int, bodies: list[bytes], begin: int, end: int,
+    width: int, longest: int, blocks: list[bytes] | None = None, back: bytes = b"", /,
 ) -> bytes | None:  # fmt: skip
     """The PUBLISH packets of some copies: `first` is their first byte, `middle` stands between packet identifier and
     payload, `width` bytes of each body before its payload. With properties of each: these come after the properties in
-    `middle` and before those in `back`. None: one would be longer than allowed."""
+    `middle` and before those in `back`. A list of topics has one for each. None: one would be longer than allowed."""
     out: list[bytes] = []
-    named = len(topic).to_bytes(2, "big") + topic
-    fixed = len(named) + (2 if first & 6 else 0) - width
-    before, known = b"", -1
-    for at in range(begin, end):
+    topics = repeat(topic, end - begin) if isinstance(topic, bytes) else topic
+    before, known, last = b"", -1, None
+    named, fixed = b"", 0
+    for at, own in zip(range(begin, end), topics, strict=True):
+        if own != last:
+            last, known, named = own, -1, len(own).to_bytes(2, "big") + own
+            fixed = len(named) + (2 if first & 6 else 0) - width
         body = bodies[at]
         if blocks is not None:
             block = middle_of(middle, blocks[at], back)
@@ -160,7 +164,10 @@ def packets_of(
 ) -> bytes | None:  # fmt: skip
     """The packets of some of the copies; None: one would be longer than allowed."""
     middle, back = copies.middle(version, now, alias)
+    named: bytes | list[bytes] = copies.like.topic if topic is None else topic
+    if copies.likes is not None:
+        named = [like.topic for like in copies.likes[begin:end]]
     return wire(
-        0x30 | copies.qos << 1, copies.like.topic if topic is None else topic, middle, first_id, copies.bodies, begin,
+        0x30 | copies.qos << 1, named, middle, first_id, copies.bodies, begin,
         end, copies.width, longest, copies.blocks if version == V5 else None, back,
     )  # fmt: skip

@@ -266,7 +266,10 @@ class Outflow:
     def _fill_from(self, copies: Copies, count: int, now: float, out: list[bytes]) -> None:
         """Send so many of the copies that are the next to be sent, or have each looked at."""
         pending, start, end = self.pending, copies.start, len(copies.bodies)
-        if self._alias_limit and self.version == V5 and self._has_alias_to_learn(copies):
+        if self._alias_limit and copies.likes is not None:
+            pending.popleft()
+            pending.extendleft(reversed(copies.alike()))
+        elif self._alias_limit and self.version == V5 and self._has_alias_to_learn(copies):
             pending.popleft()
             if start + 1 < end:
                 pending.appendleft(copies.part(start + 1, end))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from unittest import mock
 
 import lanes
@@ -45,6 +45,9 @@ PROPERTIES = st.sampled_from(
 TOPICS = st.sampled_from([b"a/1"] * 4 + [b"a/2", b"a/3", b"b/1", b"b/2", b"nobody", b"$own/x"])
 
 
+PUBLISHERS = 4
+
+
 def one_by_one(*arguments):
     return arguments[-1]
 
@@ -52,28 +55,42 @@ def one_by_one(*arguments):
 class Side:
     """A bench with a publisher and its subscribers; commits return when the test says so."""
 
-    def __init__(self, version, *, in_runs) -> None:
+    def __init__(self, version, *, in_runs, publishers=1, max_queued=6) -> None:
         self.in_runs = in_runs
-        self.bench = Harness(MAPPING, max_queued=6, max_payload=40)
+        self.bench = Harness(MAPPING, max_queued=max_queued, max_payload=40)
         self.devices = [self.bench.device(version, "publisher").connect()]
         for number, (form, clean, filter_, qos, properties) in enumerate(SUBSCRIBERS):
             device = self.bench.device(form, f"s{number}").connect(clean=clean, properties=dict(properties))
             device.subscribe(filter_, qos)
             self.devices.append(device)
+        self.devices += [self.bench.device(version, f"p{number}").connect() for number in range(1, publishers)]
         self.told = [device.take() for device in self.devices]
         self.bench.queues.automatic = False
 
     def do(self, who, chunk):
         device = self.devices[who]
+        with self.in_its_way():
+            if chunk == "drop":
+                device.drop()
+            else:
+                device.send(chunk)
+
+    def publish(self, chunks):
+        """A round of what several publishers send."""
+        engine, publishers = self.bench.engine, [self.devices[0], *self.devices[1 + len(SUBSCRIBERS) :]]
+        with self.in_its_way():
+            arrived = zip([device.connection for device in publishers], chunks, strict=False)
+            engine.received_each([one for one in arrived if one[1]])
+            engine.flush()
+
+    @contextmanager
+    def in_its_way(self):
         with ExitStack() as patched:
             fan_out, in_flight = self.bench.engine.fan_out, self.bench.engine.in_flight
             if not self.in_runs:
                 patched.enter_context(mock.patch.object(fan_out, "admits", return_value=False))
                 patched.enter_context(mock.patch.object(in_flight, "take", one_by_one))
-            if chunk == "drop":
-                device.drop()
-            else:
-                device.send(chunk)
+            yield
 
     def release(self, at):
         """PUBRELs of all that is staged once it is, beginning with one of them."""
@@ -161,6 +178,90 @@ def compare(version, steps):
         while side.bench.queues.commit():
             pass
     assert sides[0].state() == sides[1].state()
+
+
+@st.composite
+def rounds(draw):
+    """What each of several publishers sends at once: one publication, for which everybody has room. Else who is looked
+    at by himself comes after the others."""
+    version = draw(st.sampled_from([4, 5]))
+    topics = st.sampled_from([b"a/1", b"b/1", b"b/2", b"a/9"])
+    one = st.builds(
+        lambda topic, payload, qos, block: writer.encode_publish(
+            version, topic, payload, qos, packet_id=7 if qos else 0, properties=block if version == 5 else b""
+        ),
+        topics, st.binary(max_size=3), st.sampled_from([1, 1, 1, 0]),
+        st.sampled_from([b"", USER + b"b", USER + b"c"]),
+    )  # fmt: skip
+    acks = st.integers(1, 9).map(lambda last: writer.encode_acks(p.PUBACK, [*range(1, last + 1)]))
+    step = st.one_of(
+        st.tuples(st.just("publish"), st.lists(one | st.just(b""), min_size=2, max_size=PUBLISHERS)),
+        st.tuples(st.integers(1, len(SUBSCRIBERS)), acks),
+        st.tuples(st.integers(1, len(SUBSCRIBERS)), st.just("drop")),
+        st.tuples(st.just("commit"), st.just(b"")),
+    )
+    return version, draw(st.lists(step, max_size=8))
+
+
+@pytest.mark.parametrize("form", [form for form in lanes.FORMS if "few" not in form])
+@settings(max_examples=30, deadline=None)
+@given(rounds())
+def test_what_several_publish_in_a_round_goes_the_same_way(form, story):
+    version, steps = story
+    with lanes.lane(form):
+        sides = [Side(version, in_runs=way, publishers=PUBLISHERS, max_queued=100) for way in (True, False)]
+        for who, what in [*steps, ("commit", b""), ("commit", b"")]:
+            for side in sides:
+                if who == "publish":
+                    side.publish(what)
+                elif who == "commit":
+                    side.bench.queues.commit()
+                else:
+                    side.do(who, what)
+            assert sides[0].state() == sides[1].state()
+
+
+@pytest.mark.parametrize("form", [form for form in lanes.FORMS if "few" not in form])
+def test_a_session_gets_what_several_publish_in_a_round_as_one_run(form):
+    with lanes.lane(form):
+        side = Side(4, in_runs=True, publishers=PUBLISHERS)
+        chunks = [writer.encode_publish(4, b"a/9", b"%d" % at, 1, packet_id=7) for at in range(PUBLISHERS - 1)]
+        side.publish([*chunks, writer.encode_publish(4, b"a/1", b"last", 1, packet_id=7)])
+        of_one = [one for one in side.bench.engine.context.running.deliveries if one[0].client_id == "s0"]
+        assert [one[-1] for one in of_one] == [PUBLISHERS]
+        side.bench.queues.commit()
+        told = [(packet[1], packet[4]) for packet in side.devices[1].take()]
+        assert told == [(b"a/9", b"0"), (b"a/9", b"1"), (b"a/9", b"2"), (b"a/1", b"last")]
+
+
+@pytest.mark.parametrize("form", [form for form in lanes.FORMS if "few" not in form])
+def test_a_round_whose_copies_meet_a_defect_is_copied_one_by_one(form):
+    with lanes.lane(form):
+        side = Side(4, in_runs=True, publishers=PUBLISHERS)
+        fan_out, store = side.bench.engine.fan_out, side.bench.engine.fan_out.store
+        side.bench.defects = []
+
+        def stored(session, item, prefixes):
+            if item.publication.payload == b"2":
+                raise ZeroDivisionError
+            return store(session, item, prefixes)
+
+        chunks = [writer.encode_publish(4, b"a/1", b"%d" % at, 1, packet_id=7) for at in range(PUBLISHERS)]
+        with (
+            mock.patch.object(fan_out, "copy_all", side_effect=ZeroDivisionError),
+            mock.patch.object(fan_out, "store", stored),
+        ):
+            side.publish(chunks)
+        while side.bench.queues.commit():
+            pass
+        publishers = [side.devices[0], *side.devices[1 + len(SUBSCRIBERS) :]]
+        assert [device.wire.closed for device in publishers] == [at == 2 for at in range(PUBLISHERS)]
+        assert [len(device.take()) for device in publishers] == [at != 2 for at in range(PUBLISHERS)]
+        assert [packet[4] for packet in side.devices[1].take()] == [b"0", b"1", b"3"]
+        sessions = [device.connection.session for device in side.devices]
+        assert sessions[1].stored == 3
+        assert not fan_out.relayed
+        assert not fan_out.rooms
 
 
 def slow_way(_connection, packet):

@@ -34,18 +34,21 @@ def test_what_is_stored(payloads: list[bytes], first: int, blocks: list[bytes] |
 
 
 @given(
-    PAYLOADS, st.sampled_from([0x30, 0x32, 0x34]), st.binary(max_size=4), st.binary(max_size=4), st.integers(1, 65_528),
+    PAYLOADS, st.sampled_from([0x30, 0x32, 0x34]),
+    st.binary(max_size=4) | st.lists(st.binary(max_size=3), min_size=8, max_size=8), st.binary(max_size=4),
+    st.integers(1, 65_528),
     st.integers(0, 8), st.integers(0, 8), st.integers(0, 2), st.integers(0, 160),
     st.none() | st.lists(st.binary(max_size=3) | st.integers(120, 130).map(bytes), min_size=8, max_size=8),
     st.binary(max_size=3),
 )  # fmt: skip
 @example([bytes(16_400), b"", bytes(2_097_152)], 0x32, b"t", b"", 1, 0, 3, 0, 1 << 28, None, b"")
 def test_packets(
-    payloads: list[bytes], first: int, topic: bytes, middle: bytes, packet_id: int, one: int, other: int, width: int,
-    longest: int, blocks: list[bytes] | None, back: bytes,
+    payloads: list[bytes], first: int, topic: bytes | list[bytes], middle: bytes, packet_id: int, one: int, other: int,
+    width: int, longest: int, blocks: list[bytes] | None, back: bytes,
 ) -> None:  # fmt: skip
     bodies = [bytes(width) + payload for payload in payloads]
     begin, end = sorted((min(one, len(bodies)), min(other, len(bodies))))
+    topic = topic[: end - begin] if isinstance(topic, list) else topic
     given_ = (first, topic, middle, packet_id, bodies, begin, end, width, longest, blocks, back)
     assert copy_columns.wire(*given_) == copy_columns.wire_in_python(*given_)
 
@@ -118,6 +121,9 @@ def test_wrong_arguments_are_refused() -> None:
         lambda: compiled.wire(0x32, b"t", b"", 65_535, [b"", b""], 0, 2, 0, 99),
         lambda: compiled.wire(0x32, b"t", b"", 1, [b""], 0, 1, 2, 99),
         lambda: compiled.wire(0x32, b"t", b"", 1, [b""], 2, 1, 0, 99),
+        lambda: compiled.wire(0x32, [b"t"], b"", 1, [b"", b""], 0, 2, 0, 99),
+        lambda: compiled.wire(0x32, [1], b"", 1, [b""], 0, 1, 0, 99),
+        lambda: compiled.wire(0x32, (b"t",), b"", 1, [b""], 0, 1, 0, 99),
         lambda: compiled.wire(0x40, b"t", b"", 1, [b""], 0, 1, 0, 99),
         lambda: compiled.settle(b"", -1, 0x40, False, {}, []),
         lambda: compiled.settle(bytearray(), 0, 0x40, False, {}, []),

@@ -2,24 +2,28 @@
 a durable session. Pure.
 
 `FanOut.deliver` copies one publication. `FanOut.relay` does the same for a run of plain publications of one topic: what
-is the same for all of a run is done once, for each subscriber too. Whatever is not plain is left to the plain lane, one
+is the same for all of a run is done once, for each subscriber too. Its copies wait for `FanOut.hand_on`, with which
+each session gets what several clients have published as one run. Whatever is not plain is left to the plain lane, one
 at a time and with the same result, which the tests compare.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Sequence
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.broker.context import Context
 from gateway.broker.deliver.expiry import Expiry
+from gateway.broker.publish.columns import length_of
 from gateway.broker.publish.route import Receiver, Route, Shared
 from gateway.broker.publish.router import Router
 from gateway.ports.counters import DropReason
 from gateway.ports.state_queues import OUT
 from gateway.session import copy_columns
-from gateway.session.connection import ONLINE, Connection
+from gateway.session.connection import ONLINE
 from gateway.session.copies import STORED_ID, Copies
 from gateway.session.outflow import Item, singles
 from gateway.session.publication import Publication
@@ -30,10 +34,18 @@ if TYPE_CHECKING:
     from gateway.broker.publish.route import Sent
 
 _MAX_TURNS = 10_000
-MOST_COPIES = 4096
-"""Copies made for one run: what is left of it is another run, and may be put off."""
 Prefixes = dict[tuple[int, bool, tuple[int, ...]], bytes]
 """Heads of stored copies by what differs between them: QoS and flags, RETAIN, subscription identifiers."""
+
+
+_KIND = itemgetter(0)
+Kind = tuple[int, tuple[int, ...], str, object]
+"""What is equal for copies that are one run: QoS, subscription identifiers, shared subscription, and what else must be.
+"""
+Relayed = tuple[Publication, list[bytes], list[bytes] | None, int, Prefixes, tuple[bytes, float] | None]
+"""Publications of one topic: what they are like, payloads, the properties of each where these differ, bytes, heads of
+those that are stored, and properties and time of expiry of all, if they have any."""
+Note = tuple[Kind, Publication, list[bytes], list[bytes] | None, int, Prefixes]
 
 
 class Chosen(NamedTuple):
@@ -44,6 +56,16 @@ class Chosen(NamedTuple):
     """Each takes the next one; then it begins again."""
     turn: int
     """Whose turn it is afterwards."""
+
+
+class Room:
+    """For how many copies, and bytes of them, a session has room beside what is relayed to it."""
+
+    __slots__ = ("count", "size")
+
+    def __init__(self, count: int, size: int) -> None:
+        self.count = count
+        self.size = size
 
 
 class FanOut:
@@ -57,6 +79,10 @@ class FanOut:
         """Puts a publication for other gateways; which shared subscriptions are served there."""
         self.forward_all: Callable[[list[Sent]], None] = lambda _sent: None
         """The same for several, which the fast lane has taken."""
+        self.relayed: dict[Session, list[Note]] = {}
+        """What is not handed on yet."""
+        self.rooms: dict[Session | None, Room] = {}
+        """Until then; under None that of all sessions together."""
         self._turns: dict[str, int] = {}
         """Whose turn it is, by shared subscription."""
 
@@ -214,8 +240,11 @@ class FanOut:
             return not self.context.stored.full(limits, session, size, count)
         return session.connection is not None and session.outflow.queued + count <= limits.max_queued
 
-    def copy_all(self, session: Session, copies: Copies, size: int, prefixes: Prefixes) -> None:
-        """Copies for a session that has room for them, of so many bytes."""
+    def copy_all(
+        self, session: Session, copies: Copies, size: int, prefixes: Prefixes, heads: Sequence[bytes] = ()
+    ) -> None:
+        """Copies for a session that has room for them, of so many bytes. `heads`: what each is stored under, where they
+        differ in that."""
         if not session.durable:
             self.context.batch.deliveries.append((session, copies, None, 0, len(copies)))
             return
@@ -223,22 +252,24 @@ class FanOut:
         first = session.outflow.allot_several(len(payloads))
         if not first:
             items = singles(copies)
-            self.store_items(session, items, [self.prefix(prefixes, item) for item in items], size)
+            heads = heads or [self.prefix(prefixes if blocks is None else {}, item) for item in items]
+            self.store_items(session, items, heads, size)
             return
         copies.first = first
         if blocks is None:
-            head = self.prefix(prefixes, copies)
+            heads = heads or [self.prefix(prefixes, copies)] * len(payloads)
             bodies = copies.bodies = copy_columns.numbered(payloads, first)
             copies.width = STORED_ID
         else:  # in what is stored, too, these are with the payload
-            head = self.router.state_head(encode_front(copies.like, copies.qos | (SHARED if copies.share else 0)))
+            front = encode_front(copies.like, copies.qos | (SHARED if copies.share else 0))
+            heads = [self.router.state_head(front)] * len(payloads)
             bodies = copy_columns.numbered(payloads, first, blocks, encode_sub_ids(copies.sub_ids))
         away = session.connection is None and session not in self.context.sessions.ending
-        self._store(session, None if away else copies, [head] * len(payloads), bodies, size)
+        self._store(session, None if away else copies, heads, bodies, size)
         if copies.like.expires:
             self.expiry.watch(session, copies.like)
 
-    def store_items(self, session: Session, items: list[Item], heads: list[bytes], size: int) -> None:
+    def store_items(self, session: Session, items: list[Item], heads: Sequence[bytes], size: int) -> None:
         """The same for copies that are less alike."""
         allot = session.outflow.allot
         for item in items:
@@ -248,7 +279,12 @@ class FanOut:
         self._store(session, items, heads, bodies, size)
 
     def _store(
-        self, session: Session, items: list[Item] | Copies | None, heads: list[bytes], bodies: list[bytes], size: int
+        self,
+        session: Session,
+        items: list[Item] | Copies | None,
+        heads: Sequence[bytes],
+        bodies: list[bytes],
+        size: int,
     ) -> None:
         """Rows on a durable session's stored queue, and what follows when they are committed."""
         batch, count = self.context.batch, len(bodies)
@@ -263,12 +299,16 @@ class FanOut:
 
     def prefix(self, prefixes: Prefixes, one: Item | Copies) -> bytes:
         """The head of what a durable session stores of such a copy, remembered; not retained."""
-        flags = SHARED if one.share else 0
-        variant = (one.qos | flags, False, one.sub_ids)
+        like = one.like if isinstance(one, Copies) else one.publication
+        return self._prefix(prefixes, like, one.qos, one.sub_ids, SHARED if one.share else 0)
+
+    def _prefix(
+        self, prefixes: Prefixes, like: Publication, qos: int, sub_ids: tuple[int, ...], flags: int
+    ) -> bytes:  # fmt: skip
+        variant = (qos | flags, False, sub_ids)
         prefix = prefixes.get(variant)
         if prefix is None:
-            like = one.like if isinstance(one, Copies) else one.publication
-            prefix = self.router.state_head(encode_prefix(like, one.qos, False, one.sub_ids, flags))  # noqa: FBT003
+            prefix = self.router.state_head(encode_prefix(like, qos, False, sub_ids, flags))  # noqa: FBT003
             prefixes[variant] = prefix
         return prefix
 
@@ -299,13 +339,33 @@ class FanOut:
     def admits(self, route: Route, count: int, size: int) -> bool:
         """Whether every subscriber has room for so many publications of so many bytes, and none may have them refused;
         otherwise each is looked at by itself."""
-        if self.context.limits.any_refuses:
+        receivers, rooms, qos = route.receivers, self.rooms, route.first & 6
+        together = rooms.get(None) or self._room(None)
+        ways = len(receivers) + len(route.shared) if qos else 0
+        if together.count < count * ways or together.size < size * ways:
             return False
-        if route.first & 6:
-            for receiver in route.receivers:
-                if receiver.qos and not self.has_room(receiver.session, size, count):
-                    return False
+        if qos:
+            for session, highest, _, _ in receivers:
+                if highest:
+                    room = rooms.get(session) or self._room(session)
+                    if room.count < count or room.size < size:
+                        return False
         return True
+
+    def _room(self, session: Session | None) -> Room:
+        """That of a session, or of all together, which is not known yet."""
+        context = self.context
+        limits, stored = context.limits, context.stored
+        if session is None:
+            count, size = stored.left(limits) if not limits.any_refuses else (-1, 0)
+        elif session.durable:
+            limits = limits.at(session.listener)
+            count, size = limits.max_queued - session.stored, limits.max_queued_bytes - session.stored_bytes
+        else:
+            limits, size = limits.at(session.listener), sys.maxsize
+            count = limits.max_queued - session.outflow.queued if session.connection is not None else -1
+        room = self.rooms[session] = Room(count, size)
+        return room
 
     def can_take(self, route: Route) -> bool:
         """Whether somebody of each shared subscription can take a publication now."""
@@ -327,7 +387,8 @@ class FanOut:
                 session = member.session
                 theirs = taken[session] = taken.get(session, 0) + len(range(place, count, len(found.members)))
                 ways = -(-theirs // count)
-                if route.first & 6 and member.qos and not self.has_room(session, size * ways, theirs):
+                room = self.rooms.get(session) or self._room(session)
+                if route.first & 6 and member.qos and (room.count < theirs or room.size < size * ways):
                     return None
             chosen.append(found)
         return chosen
@@ -352,58 +413,93 @@ class FanOut:
     ) -> None:  # fmt: skip
         """Copies of publications that are admitted and differ in payload, packet identifier and properties alone, for
         every subscriber. `blocks`: what subscribers get of their properties, if they have any; `expires`: when all of
-        them do; `chosen`: who takes them of shared subscriptions."""
-        receivers, qos, prefixes = route.receivers, route.first >> 1 & 3, route.stored
-        block = b""
-        if blocks is not None and blocks.count(blocks[0]) == len(blocks):  # nearly always, where there are any
-            block, blocks = blocks[0], None
+        them do; `chosen`: who takes them of shared subscriptions. Those of QoS 0 go to the wire, the others wait for
+        `hand_on`."""
         like = route.like
         if like is None or like.client_id != client_id:
+            qos = route.first >> 1 & 3
             like = route.like = Publication(route.wire_topic, b"", qos, False, client_id=client_id)  # noqa: FBT003
-        if block or expires:
-            prefixes = {}
-            like = Publication(like.topic, b"", qos, False, block, expires, client_id)  # noqa: FBT003
-        self.context.counters.mqtt_publish_sent["_none", qos] += len(payloads) * (len(receivers) + len(chosen))
-        for receiver in receivers:
-            self._hand_to(
-                receiver,
-                Copies(like, min(qos, receiver.qos), receiver.sub_ids, payloads, blocks=blocks),
-                size,
-                prefixes,
-            )
+        receivers, prefixes, same = route.receivers, route.stored, None
+        if blocks is not None or expires:
+            block = b""
+            if blocks is not None and blocks.count(blocks[0]) == len(blocks):  # nearly always, where there are any
+                block, blocks = blocks[0], None
+            if block or expires:
+                prefixes, same = {}, (block, expires)
+                like = Publication(like.topic, b"", like.qos, False, block, expires, client_id)  # noqa: FBT003
+        ways = len(receivers) + len(chosen)
+        if ways:
+            self.context.counters.mqtt_publish_sent["_none", like.qos] += len(payloads) * ways
+        what = like, payloads, blocks, size, prefixes, same
+        given: list[tuple[Sequence[Receiver], str, Relayed]] = [(receivers, "", what)]
         for group, members, turn in chosen:
             self._take_turn(group, turn)
             for at, member in enumerate(members):
                 every = slice(at, None, len(members))
-                theirs = None if blocks is None else blocks[every]
-                copies = Copies(
-                    like, min(qos, member.qos), member.sub_ids, payloads[every], blocks=theirs, share=group.name
-                )
-                self._hand_to(member, copies, sum(map(len, copies.bodies)), prefixes)
+                some, theirs = payloads[every], None if blocks is None else blocks[every]
+                given.append(((member,), group.name, (like, some, theirs, length_of(some), prefixes, same)))
+        for to, share, (_, some, theirs, *_) in given:
+            for receiver in to:
+                if not (like.qos and receiver.qos):
+                    copies = Copies(like, 0, receiver.sub_ids, some, blocks=theirs, share=share)
+                    self.send_all_at_once(receiver.session, copies)
+        for one in given if like.qos else ():
+            self._note(*one)
 
-    def _hand_to(self, receiver: Receiver, copies: Copies, size: int, prefixes: Prefixes) -> None:
-        if copies.qos:
-            self.copy_all(receiver.session, copies, size, prefixes)
-        else:
-            self.send_all_at_once(receiver.session, copies)
+    def _note(self, receivers: Sequence[Receiver], share: str, what: Relayed) -> None:
+        """Copies for sessions, with those that these get already; nothing fails here."""
+        like, payloads, blocks, size, prefixes, same = what
+        relayed, rooms, qos, count = self.relayed, self.rooms, like.qos, len(payloads)
+        for session, highest, _, sub_ids in receivers:
+            if not highest:
+                continue
+            apart: object = same
+            if blocks is not None or (count >= session.outflow.window and session.connection is not None):
+                apart = object()  # nothing is like it, or its client takes it, and no more, at once
+            elif qos == 2 == highest:
+                apart = like  # when they are released they have one topic
+            notes = relayed.get(session)
+            if notes is None:
+                notes = relayed[session] = []
+            kind = 1 if qos == 1 else highest, sub_ids, share, apart
+            notes.append((kind, like, payloads, blocks, size, prefixes))
+            room = rooms[session]
+            room.count -= count
+            room.size -= size
+        together, copies = rooms[None], len(receivers)
+        together.count -= count * copies
+        together.size -= size * copies
+
+    def hand_on(self) -> None:
+        """What was relayed goes to its sessions, as one run for each where it is alike."""
+        relayed, self.relayed = self.relayed, {}
+        self.rooms.clear()
+        for session, notes in relayed.items():
+            for kind, alike in groupby(notes, _KIND):
+                self._hand_to(session, kind, list(alike))
+
+    def _hand_to(self, session: Session, kind: Kind, notes: list[Note]) -> None:
+        (qos, sub_ids, share, _), (_, first, payloads, blocks, size, prefixes) = kind, notes[0]
+        if len(notes) == 1:
+            copies = Copies(first, qos, sub_ids, payloads, blocks=blocks, share=share)
+            self.copy_all(session, copies, size, prefixes)
+            return
+        flags = SHARED if share else 0
+        variant = qos | flags, False, sub_ids
+        payloads, likes, heads, total, differ = [], list[Publication](), list[bytes](), 0, False
+        for _, like, some, _, size, prefixes in notes:
+            payloads += some
+            likes += [like] * len(some)
+            total += size
+            differ = differ or like is not first
+            if session.durable:
+                head = prefixes.get(variant) or self._prefix(prefixes, like, qos, sub_ids, flags)
+                heads += [head] * len(some)
+        copies = Copies(first, qos, sub_ids, payloads, share=share, likes=likes if differ else None)
+        self.copy_all(session, copies, total, {}, heads)
 
     def _take_turn(self, group: Shared, turn: int) -> None:
         """From now on it is the turn of that session, or of the first one."""
         if len(self._turns) > _MAX_TURNS:
             self._turns.clear()
         self._turns[group.name] = turn
-
-    def put(self, connection: Connection, route: Route, bodies: list[bytes], heads: list[bytes]) -> None:
-        """Their rows on the queue of their rule, if they have one."""
-        if route.head:
-            destination = self.context.batch.destination(route.address, route.policies[0])
-            destination.contribute(connection, route.first & 6)
-            destination.puts.heads += heads
-            destination.puts.bodies += bodies
-        elif not route.topic.startswith("$"):
-            self.context.counters.messages_unrouted += len(heads)
-
-
-def most_of(route: Route) -> int:
-    """How many publications are copied before the clock is looked at again: many subscribers take long."""
-    return max(1, MOST_COPIES // (len(route.receivers) + len(route.shared) or 1))

@@ -72,6 +72,7 @@ class Incoming:
             return True
         size, are_mixed = length_of(payloads), any(blocks) and not all(blocks)
         if are_mixed or _is_apart(route, like) or not self.fan_out.admits(route, len(run), size):
+            self.fan_out.hand_on()
             return False
         said = blocks if blocks[0] else None
         relay = partial(self.fan_out.relay, route, like.client_id, payloads, size, said, like.expires)
@@ -79,6 +80,7 @@ class Incoming:
             relay()
         else:  # at most once; and after what its publisher had been acknowledged before
             self.context.batch.after.append(relay)
+        self.fan_out.hand_on()
         return True
 
     def _hand_over_each(self, found: list[Usual]) -> bool:

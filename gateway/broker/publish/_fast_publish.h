@@ -10,7 +10,7 @@ BUILT_FROM_THIS_FILE;
 
 enum { MOST_LINKED = 8 };
 
-static PyObject *s_most, *s_relay, *s_linked, *s_keeping, *s_keep, *s_have_kept, *s_forward;
+static PyObject *s_relay, *s_linked, *s_keeping, *s_keep, *s_have_kept, *s_forward;
 
 /* What is looked up once for publications of one topic that follow one another. */
 typedef struct {
@@ -218,8 +218,7 @@ static Py_ssize_t read_relayed(taking *of, unsigned first, Py_ssize_t most, PyOb
 static int relay(taking *of, unsigned first, PyObject *route, Py_ssize_t room)
 {
     for_subscribers to = {PyList_New(0), PyList_New(0), PyList_New(0), PyList_New(0)};
-    PyObject *most = PyObject_CallMethodOneArg(of->turn->lane, s_most, route);
-    PyObject *tails = field(route, TAILS), *head = field(route, HEAD);
+    PyObject *tails = field(route, TAILS), *head = field(route, HEAD), *most = field(route, MOST_COPIED);
     tail_source tail = {NULL, NULL, 0};
     Py_ssize_t fits = most != NULL ? PyLong_AsSsize_t(most) : -1, answered = of->answered, at = 0;
     int lists = to.payloads != NULL && to.bodies != NULL && to.blocks != NULL && to.heads != NULL;
@@ -242,7 +241,6 @@ static int relay(taking *of, unsigned first, PyObject *route, Py_ssize_t room)
         of->answered = answered;
     }
     forget_tail(&tail);
-    Py_XDECREF(most);
     Py_XDECREF(to.payloads);
     Py_XDECREF(to.bodies);
     Py_XDECREF(to.blocks);

@@ -11,6 +11,7 @@ the tests compare both with the plain lane. Here is what they ask of the rest of
 from __future__ import annotations
 
 import sys
+from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +22,12 @@ from gateway.bridge.payload import Body
 from gateway.broker.batch import Destination
 from gateway.broker.columns import Columns, Mixed
 from gateway.broker.context import MOST_REPLACED
-from gateway.broker.deliver.fan_out import most_of
 from gateway.broker.limits import Limits
 from gateway.broker.moves import Move
 from gateway.broker.publish.columns import length_of
 from gateway.broker.publish.publications import MAX_CACHED_ROUTES, MAX_CACHED_TOPIC
 from gateway.broker.publish.retained import Latest, Node
-from gateway.broker.publish.route import FastPath, Route
+from gateway.broker.publish.route import FastPath, Receiver, Route
 from gateway.broker.publish.taking import PUBLISH, Arrived, Rest, take_in_python
 from gateway.broker.refused.set_aside import aside_of_publication
 from gateway.broker.undo import Undo
@@ -45,11 +45,9 @@ from gateway.session.session import STAGED_ID, Session
 from gateway.session.staged_run import LEAST, StagedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gateway.broker.batch import LinkedRun, StagedRows
     from gateway.broker.context import Context
-    from gateway.broker.deliver.fan_out import Chosen, FanOut
+    from gateway.broker.deliver.fan_out import FanOut, Note
     from gateway.broker.deliver.in_flight import InFlight
     from gateway.broker.publish.publications import Publications
     from gateway.broker.publish.qos2 import StagedRuns, Staging
@@ -91,9 +89,13 @@ class FastLane:
         context = self.context
         batch, self._arrived, self._keeps = context.batch, arrived, None
         generation = self.router.generation if context.storage_full is None else NOBODYS
-        rest, size, unanswered, acknowledged, received, completed = take(
-            self, arrived, batch.replies, batch.pending, generation, context.clock.monotonic()
-        )
+        self.fan_out.rooms.clear()  # as it is now
+        try:
+            rest, size, unanswered, acknowledged, received, completed = take(
+                self, arrived, batch.replies, batch.pending, generation, context.clock.monotonic()
+            )
+        finally:
+            self.hand_on()
         counters, published = context.counters, unanswered + acknowledged + received
         counters.bytes_in += size
         counters.packets_in[3] += published
@@ -218,19 +220,11 @@ class FastLane:
                     publications.publication(connection, topic, payload, route.first, block, properties)
                 )
             except Exception as error:  # noqa: BLE001 -- as in `settle`
-                self.context.defect(connection, error)
+                self._defect(connection, error)
 
     def linked(self) -> list[LinkedRun]:
         """Where publications are noted that go to several queues."""
         return self.context.batch.linked_runs
-
-    def most(self, route: Route) -> int:
-        """How many publications for subscribers are taken at once; none when time is up, or where nobody of a shared
-        subscription can take one now."""
-        context = self.context
-        if context.clock.monotonic() > context.until or (route.shared and not self.fan_out.can_take(route)):
-            return 0
-        return most_of(route)
 
     def relay(
         self, connection: Connection, route: Route, payloads: list[bytes], bodies: list[bytes], blocks: list[bytes],
@@ -238,31 +232,96 @@ class FastLane:
     ) -> bool:  # fmt: skip
         """Hand publications of one topic to its subscribers and its queue, if it has one; whether they were taken.
         `blocks` and `heads`: the properties of each, if they have any, and what the rule makes of these."""
-        fan_out, count, size, batch = self.fan_out, len(payloads), length_of(payloads), self.context.batch
-        undo = Undo(batch)
+        context, fan_out, count, size = self.context, self.fan_out, len(payloads), length_of(payloads)
+        undo = Undo(context.batch) if route.elsewhere else None
         try:
-            chosen = fan_out.choose_several(route, count, size)
+            if context.clock.monotonic() > context.until:
+                return False
+            chosen = fan_out.choose_several(route, count, size) if route.shared else ()
             if chosen is None or not fan_out.admits(route, count, size):
                 return False
-            fan_out.put(connection, route, bodies, heads or [route.head] * count)
-            self._hand_on(connection, route, payloads, size, blocks, chosen)
+            if route.elsewhere:
+                self._forward_run(connection, route, payloads, blocks)
+            fan_out.relay(route, connection.session.client_id, payloads, size, blocks or None, chosen=chosen)
         except Exception:  # noqa: BLE001 -- as in `route`: the plain lane meets it again
-            undo.take_back(batch)
+            if undo is not None:
+                undo.take_back(context.batch)
             return False
         finally:
-            undo.keep()
+            if undo is not None:
+                undo.keep()
+        self.put(connection, route, bodies, heads, count)
         return True
 
-    def _hand_on(
-        self, connection: Connection, route: Route, payloads: list[bytes], size: int, blocks: list[bytes],
-        chosen: Sequence[Chosen] = (),
+    def put(
+        self, connection: Connection, route: Route, bodies: list[bytes], heads: list[bytes], count: int
     ) -> None:  # fmt: skip
-        """Publications of one topic for those who want them at other gateways and here."""
-        if route.elsewhere:
-            said = blocks or [b""] * len(payloads)
-            self.fan_out.forward_all([(connection, route, *one, 0, None) for one in zip(payloads, said, strict=True)])
-        if route.receivers or chosen:
-            self.fan_out.relay(route, connection.session.client_id, payloads, size, blocks or None, chosen=chosen)
+        """The rows of what subscribers get on the queue of their rule, if they have one."""
+        batch, columns, head = self.context.batch, route.columns, route.head
+        heads = heads or [head] * count
+        if head and batch.undo is None:
+            if columns.heads is None:
+                self.open(columns)
+            columns.heads += heads
+            columns.bodies += bodies
+            columns.owners += [connection] * count
+            if columns.mixed:
+                columns.queues += [route.queue] * count
+        elif head:
+            destination = batch.destination(route.address, route.policies[0])
+            destination.contribute(connection, route.first & 6)
+            destination.puts.heads += heads
+            destination.puts.bodies += bodies
+        elif not route.topic.startswith("$"):
+            self.context.counters.messages_unrouted += count
+
+    def _forward_run(
+        self, connection: Connection, route: Route, payloads: list[bytes], blocks: list[bytes]
+    ) -> None:  # fmt: skip
+        """Put publications of one topic for those who want them at other gateways."""
+        said = blocks or [b""] * len(payloads)
+        self.fan_out.forward_all([(connection, route, *one, 0, None) for one in zip(payloads, said, strict=True)])
+
+    def hand_on(self) -> None:
+        """What was relayed goes to its sessions; if that meets a defect, one copy after the other."""
+        fan_out, batch = self.fan_out, self.context.batch
+        relayed = fan_out.relayed
+        if not relayed:
+            fan_out.rooms.clear()
+            return
+        undo = Undo(batch)
+        try:
+            fan_out.hand_on()
+        except Exception:  # noqa: BLE001 -- it costs those whose publication meets it again
+            undo.take_back(batch)
+            for session, notes in relayed.items():
+                for note in notes:
+                    self._hand_on_each(session, note)
+        finally:
+            undo.keep()
+
+    def _hand_on_each(self, session: Session, note: Note) -> None:
+        (qos, sub_ids, share, _), like, payloads, blocks, _, _ = note
+        receiver = Receiver(session, qos, retain_as_published=False, sub_ids=sub_ids)
+        for payload, block in zip(payloads, blocks or repeat(like.properties), strict=False):
+            undo = Undo(self.context.batch)
+            try:
+                publication = Publication(
+                    like.topic, payload, like.qos, like.retain, block, like.expires, like.client_id
+                )
+                self.fan_out.copy(receiver, publication, {}, share)
+            except Exception as error:  # noqa: BLE001 -- nobody acknowledges it: it is sent again
+                undo.take_back(self.context.batch)
+                publisher = self.context.sessions.get(like.client_id)
+                if publisher is not None and publisher.connection is not None:
+                    self.context.defect(publisher.connection, error)
+            finally:
+                undo.keep()
+
+    def _defect(self, connection: Connection, error: Exception) -> None:
+        """A connection ends, and perhaps its session: what was relayed before goes there first."""
+        self.hand_on()
+        self.context.defect(connection, error)
 
     def forward(self, sent: list[Sent]) -> None:
         """Put for other gateways what their clients want of what was taken."""
@@ -295,7 +354,7 @@ class FastLane:
             if released is not None:
                 aside = aside_of_publication(connection.publisher, publication)
                 context.set_aside.keep("publication", connection.publisher.client_id, error, lambda: aside)
-            context.defect(connection, error)
+            self._defect(connection, error)
         else:
             undo.keep()
             if released is not None:
@@ -306,7 +365,7 @@ class FastLane:
         try:
             return self.in_flight.take(connection, data, at)
         except Exception as error:  # noqa: BLE001 -- a defect costs the connection that met it, not the others
-            self.context.defect(connection, error)
+            self._defect(connection, error)
             return at
 
     def staged_head(self, route: Route, session: Session) -> bytes:
@@ -341,7 +400,7 @@ class FastLane:
         about to be staged of it is not."""
         context = self.context
         context.set_aside.run("call", "what is half staged", lambda: self._forget_half_staged(connection.session))
-        context.defect(connection, error)
+        self._defect(connection, error)
 
     def _forget_half_staged(self, session: Session) -> None:
         batches = (self.context.batch, self.context.running, *self.context.attempts)
@@ -382,13 +441,15 @@ class FastLane:
         as long as these follow one another; returns how many PUBRELs that were."""
         tokens = connection.session.staged_tokens
         inbound: dict[int, Any] = connection.session.inbound
+        if self.context.clock.monotonic() > self.context.until:
+            return 0
         topic, _, first, *rest = inbound[data[at + 2] << 8 | data[at + 3]]
         route: Route | None = connection.caches[first & 7].get(topic)
         if route is None or route.version != route.changes[0]:
             route = self.route(connection, first, topic)
         if route is None or rest or route.fast_path is not FastPath.PROMISED:
             return 0
-        most, payloads = self.most(route), dict[int, bytes]()
+        most, payloads = route.most, dict[int, bytes]()
         for place in range(at, len(data) - 3, 4):
             packet_id = data[place + 2] << 8 | data[place + 3]
             one = inbound.get(packet_id)
@@ -401,6 +462,7 @@ class FastLane:
 
     def _release_all(self, connection: Connection, route: Route, payloads: dict[int, bytes]) -> bool:
         """Release staged publications; whether that was done."""
+        self.hand_on()
         fan_out, batch, session = self.fan_out, self.context.batch, connection.session
         ids, columns, tails = list(payloads), list(payloads.values()), route.tails
         tokens = [session.staged_tokens[packet_id] for packet_id in ids]
@@ -414,8 +476,11 @@ class FastLane:
                 destination = batch.destination(route.address, route.policies[0])
                 destination.released_rows.append((destination.rows, session, ids, tokens))
             bodies = [tails[packet_id] + payload for packet_id, payload in payloads.items()] if route.head else []
-            fan_out.put(connection, route, bodies, [route.head] * len(ids))
-            self._hand_on(connection, route, columns, size, [], chosen)
+            self.put(connection, route, bodies, [], len(ids))
+            if route.elsewhere:
+                self._forward_run(connection, route, columns, [])
+            fan_out.relay(route, session.client_id, columns, size, chosen=chosen)
+            fan_out.hand_on()
         except Exception:  # noqa: BLE001 -- as in `relay`
             undo.take_back(batch)
             return False

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     Asked = Callable[[Session], "Receiver | None"]
 
 
+MOST_COPIES = 4096
+"""Copies made of one run of publications: what is left of it is another run, and may be put off."""
+
+
 class FastPath(IntEnum):
     """The kind of a route whose publications need no decision for each message."""
 
@@ -109,7 +113,7 @@ class FastSlots:
     """What the lanes read of a route for each message: these slots lie at its beginning, together in memory."""
 
     __slots__ = (
-        "changes", "columns", "elsewhere", "fast_path", "form", "head", "linked", "otherwise", "queue", "tails",
+        "changes", "columns", "elsewhere", "fast_path", "form", "head", "linked", "most", "otherwise", "queue", "tails",
         "version",
     )  # fmt: skip
 
@@ -120,6 +124,8 @@ class FastSlots:
     linked: tuple[tuple[Columns, bytes, dict[int, bytes]], ...]
     otherwise: Route | None
     elsewhere: tuple[str, ...]
+    most: int
+    """How many publications for subscribers are copied at once; set with these."""
     queue: str
     changes: list[int]
     version: int

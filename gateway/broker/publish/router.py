@@ -9,7 +9,7 @@ from gateway.bridge import inbound
 from gateway.bridge.syncpoint import why_within
 from gateway.bridge.trace import NewSpan
 from gateway.broker.columns import Columns
-from gateway.broker.publish.route import UNROUTED, FastPath, Receiver, Route, Shared
+from gateway.broker.publish.route import MOST_COPIES, UNROUTED, FastPath, Receiver, Route, Shared
 from gateway.broker.publish.shared_routes import Key, SharedRoute, SharedRoutes, join
 from gateway.mq import mqmd
 from gateway.mqtt import reasons
@@ -209,6 +209,7 @@ class Router:
         route.shared = tuple(self.shared(group, route.topic) for group in matched.groups)
         if route.receivers or route.shared:
             route.stored = {}
+        route.most = max(1, MOST_COPIES // (len(route.receivers) + len(route.shared) or 1))
         self._find_elsewhere(route)
         checked = any(policy.too_long == "reject" for policy in route.policies)
         offered = self.context is None or route.first >> 1 & 3 <= self.context.limits.max_qos  # [MQTT-3.2.2-11]

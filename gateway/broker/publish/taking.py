@@ -334,7 +334,7 @@ class Taking:
 
     def _relay(self, first: int, route: Route, room: int) -> bool:
         """Publications of one topic that has subscribers, all with properties or all without."""
-        most, tails = min(room, self.lane.most(route)), route.tails if route.head else None
+        most, tails = min(room, route.most), route.tails if route.head else None
         payloads, bodies, blocks, heads = list[bytes](), list[bytes](), list[bytes](), list[bytes]()
         ids: list[bytes] = []
         at = self.at
