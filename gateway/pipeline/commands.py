@@ -191,10 +191,10 @@ def compact(file: Path) -> None:
 @SOURCE
 def replay(file: Path, table: str, queue: str, where: str, txn: str, source: str) -> None:
     """Put quarantined rows or dead letters back on a queue."""
-    from gateway.pipeline.jobs.replay import replay_rows
+    from gateway.pipeline.jobs.replay import put_sentence, replay_rows
 
     count = replay_rows(quieted(job_of(file)), table, queue, where, txn, source)
-    click.echo(f"{counted(count, 'message')} put on {queue}")
+    click.echo(put_sentence(count, queue, txn))
 
 
 @pipeline.group()

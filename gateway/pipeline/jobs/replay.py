@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gateway.config.counting import counted
 from gateway.pipeline.errors import WrongOption
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.silver import QUARANTINE
@@ -31,6 +32,12 @@ def replay_rows(job: Job, table: str, queue: str, where: str = "", txn: str = ""
         return count
     finally:
         spark.stop()
+
+
+def put_sentence(count: int, queue: str, txn: str) -> str:
+    """What a user is told of a replay. Whether one of the same name had put them before is not known here."""
+    named = f" under the name {txn!r}, once however often this is repeated" if txn else ""
+    return f"{counted(count, 'message')} put on {queue}{named}"
 
 
 def files_of(job: Job, warehouse: Warehouse, table: str) -> list[str]:

@@ -93,3 +93,9 @@ def test_a_gateway_that_does_not_answer(file: Path) -> None:
 def test_then_spark_is_started(file: Path) -> None:
     done = CliRunner().invoke(pipeline, ["replay", str(file), "--table", "bronze", "--queue", "AGAIN"])
     assert "Started" in done.output
+
+
+def test_a_replay_with_a_name_does_not_say_that_it_has_put_more() -> None:
+    assert replay.put_sentence(1, "AGAIN", "") == "1 message put on AGAIN"
+    said = replay.put_sentence(3, "AGAIN", "one")
+    assert said == "3 messages put on AGAIN under the name 'one', once however often this is repeated"
