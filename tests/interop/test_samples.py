@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +55,8 @@ def talks(gateway: RunningGateway, command: list[str], cwd: Path) -> None:
         device.kill()
         device.wait()
         device.stdout.close()  # type: ignore[union-attr]
+    while any(one["connected"] for one in gateway.api("GET", "/clients")["items"]):
+        time.sleep(0.05)  # what it had sent before its end still comes
     found = gateway.api("GET", "/queues/TELEMETRY.LIMA/messages?limit=1")["items"]
     assert [one["preview"] for one in found] == ["20.5"]
     gateway.api("DELETE", "/queues/TELEMETRY.LIMA/messages?confirm=TELEMETRY.LIMA")
