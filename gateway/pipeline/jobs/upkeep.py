@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gateway.config.counting import counted
 from gateway.pipeline.jobs.compaction import YOUNGEST_KEPT
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.object_compaction import small_files
@@ -58,7 +59,7 @@ def next_compaction(job: Job, tables: list[TableUpkeep]) -> str:
         due = ", ".join(each.table for each in tables if each.due)
         return f"due ({due}): run `mqgate pipeline compact`{beside}"
     nearest = max((each.small or 0 for each in tables), default=0)
-    return f"after {job.retention.compact_files - nearest} more small parts{beside}"
+    return f"after {counted(job.retention.compact_files - nearest, 'more small part')}{beside}"
 
 
 def shown_upkeep(job: Job, manifest: Manifest | ObjectManifest) -> dict[str, Any]:

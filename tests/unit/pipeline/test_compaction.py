@@ -119,7 +119,7 @@ def test_the_only_one_that_fits_waits_for_more(tmp_path: Path) -> None:
         land(tmp_path, number, n=value)
     job = job_in(tmp_path)
     assert compaction.compact(job) == {}
-    assert shown_upkeep(job, Manifest(tmp_path))["next_compaction"].startswith("after 1 more small part")
+    assert shown_upkeep(job, Manifest(tmp_path))["next_compaction"].startswith("after 1 more small part;")
     land(tmp_path, 4, n="1")
     assert compaction.compact(job) == {"bronze": 2}
 
