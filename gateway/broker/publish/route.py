@@ -196,6 +196,7 @@ class Route(FastSlots):
         there are neither `receivers` nor `shared`."""
         self.receivers: tuple[Receiver, ...] = ()
         self.shared: tuple[Shared, ...] = ()
+        self.most = 1
         self.elsewhere = ()
         """Other gateways whose clients subscribe to the topic."""
         self.forward_head = b""
