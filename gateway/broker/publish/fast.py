@@ -95,7 +95,8 @@ class FastLane:
                 self, arrived, batch.replies, batch.pending, generation, context.clock.monotonic()
             )
         finally:
-            self.hand_on()
+            if self.fan_out.rooms:  # somebody gets something
+                self.hand_on()
         counters, published = context.counters, unanswered + acknowledged + received
         counters.bytes_in += size
         counters.packets_in[3] += published
