@@ -29,9 +29,14 @@ def opened(path: Path, **options: int) -> Store:
 
 
 def write(store: Store, prepared: Prepared | None) -> None:
-    if prepared is not None:
+    if prepared is None:
+        return
+    try:
         store.write(prepared)
-        store.apply(prepared)
+    except StoreUnavailable:
+        store.abort(prepared)  # otherwise what was to leave stays hidden, and is not taken the next time
+        raise
+    store.apply(prepared)
 
 
 def maintain(store: Store) -> None:
@@ -42,6 +47,12 @@ def put(store: Store, *bodies: bytes) -> None:
     unit = StoreUnit(puts=[LanePuts("Q", heads=[HEAD] * len(bodies), bodies=list(bodies))])
     write(store, store.prepare(unit, time.time()))
     maintain(store)
+
+
+def put_until_refused(store: Store, body: bytes) -> None:
+    """A segment that was being made when the disk was full may still take some."""
+    while True:
+        put(store, body)
 
 
 def take(store: Store, *tokens: int) -> None:
@@ -140,8 +151,7 @@ def test_messages_leave_the_reserve_alone_from_the_start(tmp_path: Path) -> None
         fill(store, 1000)
         assert len(store.ring._reserve) >= RESERVE - 1  # a kill may begin a segment
         with pytest.raises(StoreUnavailable, match=f"^{disk}/data: No space left on device: .*free disk space or take"):
-            while True:  # a segment that was being made when the disk was full may still take some
-                put(store, b"more")
+            put_until_refused(store, b"more")
         own = StoreUnit(puts=[LanePuts("MQGATE.SESSIONS", heads=[HEAD], bodies=[b"record"])], own=True)
         write(store, store.prepare(own, time.time()))
         assert store.depth("MQGATE.SESSIONS") == 1
