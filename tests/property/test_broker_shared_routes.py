@@ -122,6 +122,16 @@ def shared_by_two():
     return router.shared_routes, devices[0].connection.publisher
 
 
+def new_to_a_topic(number):
+    """So many devices that have published; the first of them to one topic more."""
+    bench = Harness(MAPPING)
+    devices = [bench.device(5, f"c{each}").connect() for each in range(number)]
+    for device in devices:
+        device.publish("p/x/1", b"x", 1, 1)
+    devices[0].publish("p/x/2", b"x", 1, 1)
+    return bench, devices
+
+
 @pytest.mark.parametrize("join", JOINS)
 def test_who_may_not_publish_there_gets_no_shared_route(join):
     routes, publisher = shared_by_two()
@@ -148,11 +158,7 @@ def test_the_access_list_is_asked_where_nothing_is_known_alone(join):
 
 @pytest.mark.skipif(not compiled(), reason="not compiled here")
 def test_the_compiled_lane_asks_nobody_for_the_route_of_a_topic_that_others_have(monkeypatch):
-    bench = Harness(MAPPING)
-    devices = [bench.device(5, f"c{number}").connect() for number in range(4)]
-    for device in devices:
-        device.publish("p/x/1", b"x", 1, 1)
-    devices[0].publish("p/x/2", b"x", 1, 1)
+    bench, devices = new_to_a_topic(4)
     monkeypatch.setattr(bench.engine.fast_lane, "route", None)
     for device in devices[1:]:
         device.publish("p/x/2", b"x", 1, 2)
@@ -163,11 +169,7 @@ def test_the_compiled_lane_asks_nobody_for_the_route_of_a_topic_that_others_have
 
 @pytest.mark.skipif(not compiled(), reason="not compiled here")
 def test_a_defect_of_the_access_list_is_met_by_who_is_asked_for_a_route(monkeypatch):
-    bench = Harness(MAPPING)
-    devices = [bench.device(5, f"c{number}").connect() for number in range(3)]
-    for device in devices:
-        device.publish("p/x/1", b"x", 1, 1)
-    devices[0].publish("p/x/2", b"x", 1, 1)
+    bench, devices = new_to_a_topic(3)
     devices[1].connection.decisions, bench.defects = {}, []
     monkeypatch.setattr(bench.engine.router.access, "may_publish", lambda *_: 1 // 0)
     devices[1].publish("p/x/2", b"x", 1, 2)

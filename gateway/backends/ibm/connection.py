@@ -370,7 +370,7 @@ class Connection:
         def ask(length: int) -> Sequence[Any]:
             return self.session.mqget(self.session.handle, handle, match_md(NO_ID, key), options(), length)
 
-        return _whole(ask, f"looking at {queue}")
+        return whole_message(ask, f"looking at {queue}")
 
     def get(self, handle: int, msg_id: bytes, queue: str) -> tuple[bytes, bytes] | None:
         """The message with this MsgId, whatever its length, under syncpoint; (data, descriptor)."""
@@ -379,10 +379,10 @@ class Connection:
             self.calls += 1
             return self.session.mqget(self.session.handle, handle, match_md(msg_id), self._get_one(), length)
 
-        return _whole(ask, f"taking from {queue}")
+        return whole_message(ask, f"taking from {queue}")
 
 
-def _whole(ask: Callable[[int], Sequence[Any]], what: str) -> tuple[bytes, bytes] | None:
+def whole_message(ask: Callable[[int], Sequence[Any]], what: str) -> tuple[bytes, bytes] | None:
     """Data and descriptor of the message that a get with so much room finds; None: there is none. One that is longer
     stays where it is, nor does a cursor move: it is asked for again with its length."""
     length = FIRST_LENGTH

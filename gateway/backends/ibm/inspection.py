@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from gateway.backends.ibm.connection import FIRST_LENGTH, Connection
+from gateway.backends.ibm.connection import Connection, whole_message
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import MessageIds
 from gateway.backends.ibm.reader import Reader
@@ -252,18 +252,13 @@ def _open(connection: Connection, queue: str) -> tuple[int, int]:
 
 def _get(connection: Connection, handle: int, queue: str, msg_id: bytes, options: Any) -> tuple[bytes, bytes]:
     """(descriptor, data) of the first message with this MsgId, whatever its length."""
-    session, length = connection.session, FIRST_LENGTH
-    while True:
-        answer = session.mqget(session.handle, handle, match_md(msg_id), options(), length)
-        reason = int(answer[-1])
-        if reason == mq.MQRC_TRUNCATED_MSG_FAILED:
-            length = int(answer[-3])
-            continue
-        if reason == mq.MQRC_NO_MSG_AVAILABLE:
-            raise _Gone(reason, "the message is gone, or in somebody's unit of work")
-        if answer[-2] == mq.MQCC_FAILED:
-            raise MQError(reason, f"looking at {queue}")
-        return answer[1], answer[0]
+    session = connection.session
+    found = whole_message(
+        lambda length: session.mqget(session.handle, handle, match_md(msg_id), options(), length), f"looking at {queue}"
+    )
+    if found is None:
+        raise _Gone(mq.MQRC_NO_MSG_AVAILABLE, "the message is gone, or in somebody's unit of work")
+    return found[1], found[0]
 
 
 def _take(connection: Connection, takes: Takes, unit: Unit) -> None:

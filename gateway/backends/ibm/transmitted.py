@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from time import time
 
-from gateway.backends.ibm.connection import FIRST_LENGTH, Connection
+from gateway.backends.ibm.connection import Connection, whole_message
 from gateway.backends.ibm.structures import get_options, match_md, msg_id_of
 from gateway.errors import MQError
 from gateway.mq import constants as mq
@@ -148,18 +148,10 @@ class TransmittedSegments:
 
     def _browse(self, msg_id: bytes) -> tuple[bytes, bytes] | None:
         """Data and descriptor of a segment; None: it is not there any more."""
-        session, length = self._open().session, FIRST_LENGTH
-        while True:
-            answer = session.mqget(session.handle, self._handle, match_md(msg_id), _ONE(), length)
-            reason = int(answer[-1])
-            if reason == mq.MQRC_TRUNCATED_MSG_FAILED:
-                length = int(answer[-3])
-                continue
-            if reason == mq.MQRC_NO_MSG_AVAILABLE:
-                return None
-            if answer[-2] == mq.MQCC_FAILED:
-                raise MQError(reason, "MQGET of a segment")
-            return answer[0], answer[1]
+        session, handle = self._open().session, self._handle
+        return whole_message(
+            lambda length: session.mqget(session.handle, handle, match_md(msg_id), _ONE(), length), "MQGET of a segment"
+        )
 
     def _look_at_headers(self, wanted: dict[Logical, _Waiting]) -> None:
         """Find segments that other gateways have marked."""
