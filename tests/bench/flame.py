@@ -18,7 +18,7 @@ COLOURS = {
     "gateway/broker": "#e5a66b",
     "gateway/session": "#d9c26a",
     "gateway/bridge": "#b9a0dc",
-    "gateway/backends": "#86c08e",
+    "gateway/queue_manager": "#86c08e",
 }
 OTHER = "#c9c9c9"
 

@@ -43,20 +43,26 @@ def compact(job: Job) -> dict[str, int]:
 
 
 def _small_folders(warehouse: Path, manifest: Manifest, table: str, size: int) -> list[str]:
-    """The batches to merge: small ones, oldest first, as many as make one file of the target size."""
-    youngest = manifest.records(YOUNGEST_KEPT) if YOUNGEST_KEPT else []
-    newest = [record.tables[table].folder for record in youngest if table in record.tables]
-    chosen: list[str] = []
-    for folder in sorted(manifest.folders.get(table, ()), key=lambda name: _age(warehouse / name)):
-        if folder in newest or folder in manifest.left_out or not (warehouse / folder).exists():
-            continue
-        found = _size(warehouse / folder)
-        if found >= size // 2:
-            continue
-        chosen.append(folder)
-        size -= found
-        if size <= 0:
-            break
+    """The batches to merge, oldest first."""
+    names = sorted(mergeable(manifest, table), key=lambda name: _age(warehouse / name))
+    found = {name: _size(warehouse / name) for name in names if (warehouse / name).exists()}
+    return make_one(found, size)
+
+
+def mergeable(manifest: Manifest, table: str) -> set[str]:
+    """All batches of a table but the newest ones, and those that can be none with others."""
+    youngest = manifest.records(YOUNGEST_KEPT)
+    newest = {record.tables[table].folder for record in youngest if table in record.tables}
+    return manifest.folders.get(table, set()) - manifest.left_out - newest
+
+
+def make_one(sizes: dict[str, int], size: int) -> list[str]:
+    """The small ones of these batches, as many from the first as make one of the target size."""
+    chosen, most = [], size // 2
+    for name, found in sizes.items():
+        if found < most and size > 0:
+            chosen.append(name)
+            size -= found
     return chosen
 
 
@@ -124,7 +130,8 @@ def finish(warehouse: Path) -> bool:
     if not (warehouse / intent["new"]).exists():
         move_folder(warehouse / intent["staged"], warehouse / intent["new"])
     sync_file(warehouse / intent["table"])
-    Manifest(warehouse).replace_folders(intent["table"], set(intent["old"]), intent["new"])
+    size = _size(warehouse / intent["new"])
+    Manifest(warehouse).replace_folders(intent["table"], set(intent["old"]), intent["new"], size)
     (warehouse / FOLDER / INTENT).unlink()
     shutil.rmtree(trash, ignore_errors=True)
     return True

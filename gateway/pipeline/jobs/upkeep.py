@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gateway.config.counting import counted
-from gateway.pipeline.jobs.compaction import YOUNGEST_KEPT
+from gateway.pipeline.jobs.compaction import make_one, mergeable
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.object_compaction import small_files
 from gateway.pipeline.land.landing import MERGED
@@ -42,11 +42,18 @@ def _upkeep(job: Job, manifest: Manifest | ObjectManifest, table: str) -> TableU
         small = max(map(len, partitions), default=0)
     else:
         parts, left_out = manifest.folders.get(table, set()), manifest.left_out
-        small = max(0, sum(MERGED not in name for name in parts - left_out) - YOUNGEST_KEPT)
+        small = len(make_one(_sizes(manifest, table), job.retention.compact_bytes))
     left = len(parts & left_out)
     if job.format == "delta":
         return TableUpkeep(table, len(parts), None, left, due=False)
     return TableUpkeep(table, len(parts), small, left, small >= job.retention.compact_files)
+
+
+def _sizes(manifest: Manifest, table: str) -> dict[str, int]:
+    """Those of the batches that could be merged. One of unknown length, which an earlier release has written,
+    counts as small if it was never merged."""
+    names = sorted(name for name in mergeable(manifest, table) if name in manifest.sizes or MERGED not in name)
+    return {name: manifest.sizes.get(name, 0) for name in names}
 
 
 def next_compaction(job: Job, tables: list[TableUpkeep]) -> str:

@@ -186,4 +186,4 @@ class Landing:
             old = self.manifest.folders[table] - {now.tables[table].folder}
             for folder in old:
                 shutil.rmtree(self.warehouse / folder, ignore_errors=True)
-            self.manifest.folders[table] -= old
+            self.manifest.drop(table, old)

@@ -73,6 +73,8 @@ class Manifest:
         self.last: ManifestRecord | None = None
         self.folders: dict[str, set[str]] = {}
         """The batch folders of each table."""
+        self.sizes: dict[str, int] = {}
+        """How long they are in bytes. Of those that an earlier release has folded or merged it is not known."""
         self.left_out: set[str] = set()
         """Batch folders that a merge left as they are, because a column has another type there."""
         self._read()
@@ -99,7 +101,7 @@ class Manifest:
 
     def reload(self) -> None:
         """Read it from disk again: compaction changes it, and so did another driver that had the lease before."""
-        self.landed, self.last, self.folders, self.left_out = Landed(), None, {}, set()
+        self.landed, self.last, self.folders, self.left_out, self.sizes = Landed(), None, {}, set(), {}
         self._read()
 
     @contextmanager
@@ -131,15 +133,22 @@ class Manifest:
         if self.next_number % FOLD_KEEPS == 0 and len(self._files()) >= FOLD_AT:
             self.fold()
 
-    def replace_folders(self, table: str, old: set[str], new: str | None) -> None:
-        """Record in the summary that compaction merged batch folders of a table, or that retention deleted them."""
+    def replace_folders(self, table: str, old: set[str], new: str | None, size: int = 0) -> None:
+        """Record in the summary that compaction merged batch folders of a table into one of so many bytes, or that
+        retention deleted them."""
         with self._changing():
-            current = self.folders.setdefault(table, set())
-            current -= old
-            self.left_out -= old
+            self.drop(table, old)
             if new:
-                current.add(new)
+                self.folders[table].add(new)
+                self.sizes[new] = size
             self._write_summary()
+
+    def drop(self, table: str, folders: set[str]) -> None:
+        """Batch folders that are no longer of the table: in memory, the next summary has it."""
+        self.folders.setdefault(table, set()).difference_update(folders)
+        self.left_out -= folders
+        for name in folders:
+            self.sizes.pop(name, None)
 
     def leave_out(self, folders: set[str]) -> None:
         """Record in the summary that batch folders are not to be merged."""
@@ -156,6 +165,7 @@ class Manifest:
             "intervals": self.landed.intervals,
             "folders": {table: sorted(folders) for table, folders in self.folders.items()},
             "left_out": sorted(self.left_out),
+            "sizes": self.sizes,
             "known_to": self.last.number if self.last else 0,
             "last": asdict(self.last) if self.last else None,
         }
@@ -169,6 +179,7 @@ class Manifest:
             self.landed.add([(name, low, high) for low, high in spans])
         self.folders = {table: set(folders) for table, folders in summary.get("folders", {}).items()}
         self.left_out = set(summary.get("left_out", ()))
+        self.sizes = dict(summary.get("sizes", {}))
         if summary.get("last"):
             self.last = ManifestRecord.from_json(summary["last"])
         known_to = summary.get("known_to", 0)
@@ -180,6 +191,7 @@ class Manifest:
         self.landed.add(record.pieces)
         for name, table in record.tables.items():
             self.folders.setdefault(name, set()).add(table.folder)
+            self.sizes[table.folder] = sum(size for _, size in table.files)
         self.last = record
 
     def _load(self, path: Path) -> ManifestRecord:

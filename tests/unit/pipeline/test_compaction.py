@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from gateway.pipeline.jobs import compaction
 from gateway.pipeline.jobs.folder_tables import rows_in
 from gateway.pipeline.jobs.job import Job, parse_job
 from gateway.pipeline.jobs.upkeep import shown_upkeep
+from gateway.pipeline.land.durable import read_json, write_json
 from gateway.pipeline.land.landing import MERGED, Landing
 from gateway.pipeline.land.manifest import Manifest
 
@@ -51,9 +53,11 @@ def job(tmp_path: Path) -> Job:
     return job_in(tmp_path)
 
 
-def job_in(tmp_path: Path) -> Job:
+def job_in(tmp_path: Path, compact_bytes: int = 128 << 20) -> Job:
     text = f"version: 1\nname: j\nsource: {{queue: Q, path: x}}\nwarehouse: {tmp_path}\n"
-    return parse_job("job.yaml", text + "retention: {compact_files: 2, keep: {bronze: 1d}}\n")
+    return parse_job(
+        "job.yaml", text + f"retention: {{compact_files: 2, compact_bytes: {compact_bytes}, keep: {{bronze: 1d}}}}\n"
+    )
 
 
 def test_the_same_rows_in_fewer_files(job: Job, tmp_path: Path) -> None:
@@ -67,8 +71,26 @@ def test_the_same_rows_in_fewer_files(job: Job, tmp_path: Path) -> None:
     assert seqs(tmp_path) == list(range(60)), "the job takes nothing of it for a left-over"
     assert compaction.compact(job) == {}
     after = shown_upkeep(job, Manifest(tmp_path))
-    assert after["tables"] == [{"table": "bronze", "parts": 3, "small": 0, "left_out": 0, "due": False}]
-    assert after["next_compaction"] == "after 2 more small parts"
+    assert after["tables"] == [{"table": "bronze", "parts": 3, "small": 1, "left_out": 0, "due": False}]
+    assert after["next_compaction"] == "after 1 more small part"
+
+
+def test_what_is_long_is_no_small_part(tmp_path: Path) -> None:
+    """Status says what a merge would do, whatever has been folded, and with a manifest of a release before lengths."""
+    for number in range(6):
+        land(tmp_path, number, text=random.Random(number).randbytes(30_000).hex() if number < 2 else "x")
+    job = job_in(tmp_path, compact_bytes=20_000)
+    expected = {"table": "bronze", "parts": 6, "small": 2, "left_out": 0, "due": True}
+    assert shown_upkeep(job, Manifest(tmp_path))["tables"] == [expected]
+    Manifest(tmp_path).fold(keep=2)
+    assert shown_upkeep(job, Manifest(tmp_path))["tables"] == [expected]
+    assert compaction.compact(job) == {"bronze": 2}
+    after = shown_upkeep(job, Manifest(tmp_path))["tables"]
+    assert after == [{"table": "bronze", "parts": 5, "small": 1, "left_out": 0, "due": False}]
+    summary = tmp_path / "_manifest" / "summary.json"
+    write_json(summary, {name: value for name, value in read_json(summary).items() if name != "sizes"})
+    older = shown_upkeep(job, Manifest(tmp_path))["tables"]
+    assert older == [{"table": "bronze", "parts": 5, "small": 2, "left_out": 0, "due": True}], "none that was merged"
 
 
 def test_ended_between_the_moves(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,8 +130,8 @@ def test_batches_in_which_a_column_has_another_type_stay(tmp_path: Path) -> None
     assert seqs(tmp_path) == list(range(60))
     assert len(list(tmp_path.glob("bronze/batch=*"))) == 5
     after = shown_upkeep(job, Manifest(tmp_path))
-    assert after["tables"] == [{"table": "bronze", "parts": 5, "small": 0, "left_out": 2, "due": False}]
-    assert after["next_compaction"].startswith("after 2 more small parts; 2 left out, in which a column has another")
+    assert after["tables"] == [{"table": "bronze", "parts": 5, "small": 1, "left_out": 2, "due": False}]
+    assert after["next_compaction"].startswith("after 1 more small part; 2 left out, in which a column has another")
     assert compaction.expire(job, now=1e12) == {"bronze": 5}
     assert Manifest(tmp_path).left_out == set()
 
