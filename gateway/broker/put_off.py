@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gateway.session.connection import CLOSED, Connection
+from gateway.session.connection import CLOSED, PUT_OFF, Connection
 
 if TYPE_CHECKING:
     from gateway.broker.context import Context
@@ -104,7 +104,7 @@ class PutOff:
         if known is not None:
             return known
         late = self._waiting[connection] = _Late(connection.generation)
-        connection.generation = -1  # so that the fast lane takes nothing before them
+        connection.generation = PUT_OFF  # so that the fast lane takes nothing before them
         (self._others if slow else self._first).append(connection)
         if connection is not self._now:
             self.on_busy(connection, True)  # noqa: FBT003 -- the only question
@@ -128,7 +128,8 @@ class PutOff:
         while (self._first or self._others) and not context.is_full and not over:
             connection = (self._first or self._others).popleft()
             late = self._waiting.pop(connection)
-            connection.generation = late.generation
+            if connection.generation == PUT_OFF:  # else its routes have become void meanwhile
+                connection.generation = late.generation
             if connection.state == CLOSED:
                 continue
             self._now = connection

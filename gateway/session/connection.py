@@ -9,6 +9,8 @@ from gateway.ports.link import Link
 from gateway.session.session import Session
 
 NEW, AUTHENTICATING, ONLINE, CLOSED = range(4)
+VOID, PUT_OFF = -1, -2
+"""Generations of routes that nobody has: they are to be computed again, or packets that came before are put off."""
 
 
 class Publisher(NamedTuple):
@@ -98,7 +100,8 @@ class Connection:
         """Routes by topic, one table for each value of the QoS and RETAIN bits."""
         self.decisions: Any = {}
         """What is known of the topics it may publish to; void with its routes."""
-        self.generation = -1
+        self.generation = VOID
+        """Of its routes: the router's, or one of the two that are nobody's."""
         self.out: list[bytes] = []
         self.connack_sent = False
         """Whether CONNACK has been written: nothing may be written before it."""

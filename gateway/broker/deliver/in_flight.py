@@ -26,7 +26,7 @@ from gateway.ports.batch import Puts, Stored, Token
 from gateway.ports.state_queues import OUT
 from gateway.rules.feedback import Feedback
 from gateway.session import copy_columns
-from gateway.session.connection import ONLINE, Connection
+from gateway.session.connection import ONLINE, VOID, Connection
 from gateway.session.copies import Copies
 from gateway.session.copy_columns import PUBACK, PUBCOMP, PUBREC
 from gateway.session.outflow import Item, restored, restored_several
@@ -183,8 +183,9 @@ class InFlight:
         session = self.context.sessions.get(client_id)
         if session is None:
             return
-        if session.subscriptions or session.connection is not None:
-            self.router.touch()
+        self.router.touch_filters(session.subscriptions)
+        if session.connection is not None:
+            session.connection.generation = VOID
         self._check_rights_of(session)
 
     def _check_rights_of(self, session: Session) -> None:

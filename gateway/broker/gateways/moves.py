@@ -93,7 +93,7 @@ class Moves:
         for filter_, subscribed in session.subscriptions.items():
             self._departed.add(client, filter_, Interest(subscribed.options.qos))
             self.router.on_interest(filter_, 1)
-            self.router.touch_topics(filter_)
+        self.router.touch_filters(session.subscriptions)
 
     def stays_of(self, session: Session) -> list[Stay]:
         """Where it was, of late, before it came here."""
@@ -191,9 +191,10 @@ class Moves:
             del self._departures[next(iter(self._departures))]
 
     def _stop_sending(self, client: str) -> None:
-        for filter_ in list(self._departed.of(client)):
+        filters = list(self._departed.of(client))
+        for filter_ in filters:
             self.router.on_interest(filter_, -1)
-            self.router.touch_topics(filter_)
+        self.router.touch_filters(filters)
         self._departed.remove_all(client)
         self._moved.pop(client, None)
 

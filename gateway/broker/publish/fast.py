@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 PUBREL_BEGINS = b"\x62\x02"
 _data = itemgetter(1)
-NOBODYS = -2
+NOBODYS = -3
 """The generation of no connection's routes."""
 SHORTEST = 5
 """Bytes of the shortest PUBLISH, at least."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from gateway.bridge import inbound
@@ -321,9 +321,10 @@ class Router:
         self._changed(filter_)
         self.elsewhere.remove(gateway, filter_)
 
-    def touch_topics(self, filter_: str) -> None:
-        """Have the routes of topics that may match it computed again."""
-        self._changed(filter_)
+    def touch_filters(self, filters: Iterable[str]) -> None:
+        """Have the routes of topics that may match one of these computed again."""
+        for filter_ in filters:
+            self._changed(filter_)
 
     def forget_elsewhere(self, gateway: str) -> None:
         """This gateway is no more."""

@@ -20,7 +20,7 @@ from gateway.broker.batch import Batch, LinkedRows, Parked, Row
 from gateway.broker.context import Context
 from gateway.broker.refused import restaging
 from gateway.ports.batch import Address
-from gateway.session.connection import CLOSED, Connection
+from gateway.session.connection import CLOSED, VOID, Connection
 
 if TYPE_CHECKING:
     from gateway.broker.batch import Destination
@@ -148,7 +148,7 @@ class Parking:
             self._withhold(batch, parked, connection)
         for connection in linked:
             self.linked.setdefault(connection, set()).add(parked.address)
-            connection.generation = -1  # its routes are computed again
+            connection.generation = VOID
 
     def _withhold(self, batch: Batch, parked: Parked, connection: Connection) -> None:
         parked.connections.add(connection)
@@ -304,7 +304,7 @@ class Parking:
         addresses.discard(address)
         if not addresses:
             del self.linked[connection]
-            connection.generation = -1  # its routes are computed again
+            connection.generation = VOID
 
     def _release(self, connection: Connection) -> None:
         entries = self.deferred.get(connection)

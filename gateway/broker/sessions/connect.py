@@ -195,7 +195,7 @@ class ConnectHandler:
         session.connection = connection
         listener = connection.link.listener
         if session.subscriptions and (session.user, session.listener) != (verdict.user, listener):
-            self.router.touch()  # what may be delivered to it is another question now
+            self.router.touch_filters(session.subscriptions)  # what may be delivered to it is another question now
         session.user = verdict.user
         context.sessions.move(session, listener)
         self._apply_limits(connection, session, connect)

@@ -141,3 +141,35 @@ def test_acknowledgements_of_several_kinds_come_in_one_go() -> None:
     device.send(answers(p.PUBREC, sent[:4]) + answers(p.PUBACK, sent[4:]))
     device.send(writer.encode_acks(p.PUBCOMP, [1, 2, 3, 4]))
     assert (stored(bench), session.delivered) == (0, 8)
+
+
+def test_the_rights_of_one_client_void_its_own_routes_and_those_to_it() -> None:
+    """What others publish elsewhere keeps its route: thousands of devices may be given their rights one by one."""
+    bench = Harness()
+    denied: set[tuple[str, str]] = set()
+    access = bench.engine.router.access
+    access.may_receive = lambda _listener, client_id, _user, topic: (client_id, topic) not in denied
+    access.may_publish = lambda _listener, client_id, _user, topic: (client_id, topic) not in denied
+    access.decisions = lambda *_: {}
+    one, other, reader = (bench.device(4, name).connect() for name in ("one", "other", "reader"))
+    reader.subscribe("read/#", 0)
+    reader.take()
+
+    def publish() -> list[bytes]:
+        for device, topic in ((one, "own"), (one, "read/1"), (other, "read/1"), (other, "own")):
+            device.publish(topic, device.connection.publisher.client_id.encode())
+        return [packet[4] for packet in reader.take()]
+
+    def routes(device: Device) -> dict[bytes, object]:
+        return dict(device.connection.caches[0])
+
+    assert publish() == [b"one", b"other"]
+    before = routes(other)
+    denied |= {("one", "read/1"), ("one", "own")}
+    bench.engine.in_flight.check_rights_of("one")
+    assert publish() == [b"other"]
+    assert all(routes(other)[topic] is route for topic, route in before.items())
+    denied |= {("reader", "read/1")}
+    bench.engine.in_flight.check_rights_of("reader")
+    assert publish() == []
+    assert routes(other)[b"own"] is before[b"own"]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
+from math import inf
 from typing import Any
 
 import pytest
 from broker_harness import Device, Harness
 from lanes import FORMS, lane
 from refused_queues import FULL, MAPPING, PUBACK, PUBCOMP, PUBREC, PUBREL, balance, bodies
+from slow_harness import Slow
 
 from gateway.broker.batch import Parked
+from gateway.broker.put_off import SLICE_SECONDS
 from gateway.mqtt import writer
 from gateway.ports.batch import Unit
 
@@ -115,6 +118,37 @@ def test_of_queues_in_one_column_the_one_that_refuses_waits_alone(form: str) -> 
     assert acks(devices["B"]) == [(PUBACK, 1), (PUBACK, 2)]
     kept = {name: [body[-1:] for body in bodies(bench, f"DEVICE.{name}")] for name in devices}
     assert kept == {"A": [b"1", b"1", b"2", b"2"], "B": [b"1", b"2"], "C": [b"1", b"2"]}
+    balance(bench)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_nothing_overtakes_it_because_packets_in_between_were_put_off(form: str) -> None:
+    """Routes that became void while packets waited for their turn are not taken for good when it has come."""
+    bench = Slow(MAPPING.replace("THEN", "dead_letter"))
+    bench.clock.later = lambda seconds, call: bench.planned.append(call) if seconds < 1 else None
+    context = bench.engine.context
+    device = bench.device(4, "dev").connect()
+    many = [writer.encode_publish(4, b"kept/%d" % one, b"x", 1, retain=True, packet_id=one) for one in range(10, 40)]
+    with lane(form):
+        context.until = inf
+        device.publish("second", b"first", 1, 1)
+        bench.queues.refusing["FIRST.Q"] = FULL
+        bench.queues.automatic = False
+        device.publish("both/a", b"tied", 1, 2)
+        context.until = bench.clock.monotonic() + SLICE_SECONDS
+        device.send(b"".join(many))
+        assert device.connection in bench.engine.put_off
+        while not bench.engine.parking.linked:
+            assert bench.queues.commit()
+        assert device.connection in bench.engine.put_off
+        bench.queues.automatic = True
+        while bench.queues.commit() or bench.later():
+            pass
+        assert device.connection not in bench.engine.put_off
+        context.until = inf
+        device.publish("second", b"behind", 1, 3)
+    assert bodies(bench, "SECOND.Q") == [b"first"]
+    assert acks(device) == [(PUBACK, 1)], "answers keep their order"
     balance(bench)
 
 
