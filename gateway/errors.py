@@ -38,8 +38,19 @@ class Finding:
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
-        text = f"{place}: {self.what}"
-        return f"{text}: {self.fix}" if self.fix else text
+        text = f"{place}: {_shown(self.what)}"
+        return f"{text}: {_shown(self.fix)}" if self.fix else text
+
+
+MAX_SHOWN = 1000
+
+
+def _shown(text: str) -> str:
+    """What a finding quotes comes from files of others: it moves no cursor, begins no line and fills no screen."""
+    cut = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ..."
+    if cut.isprintable():
+        return cut
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in cut)
 
 
 class ConfigurationError(MqgateError):

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway.config.source import Document, Path
-from gateway.config.units import Wrong
+from gateway.config.units import LARGEST, Wrong
 from gateway.errors import Finding
 
 
@@ -130,6 +130,8 @@ def _text(item: Any, path: Path, model: type[BaseModel]) -> tuple[str, str]:
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
         return f"`{key}` is out of range", f"write a number of {words} {context[name]}"
+    if kind in ("int_parsing_size", "finite_number"):
+        return f"`{key}` is out of range", f"write at most {LARGEST}"
     expected = _EXPECTED.get(re.sub(r"_(type|parsing|from_float)$", "", kind))
     if expected:
         return f"`{key}` has the wrong type" if key else "wrong type", f"write {expected}"

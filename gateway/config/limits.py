@@ -10,10 +10,8 @@ from typing import Annotated
 from pydantic import Field
 
 from gateway.config.findings import Part
-from gateway.config.units import Size
+from gateway.config.units import Count, Size
 
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
 PacketSize = Annotated[Size, Field(ge=128, le=268_435_460)]
 Window = Annotated[int, Field(ge=1, le=65535)]
 Levels = Annotated[int, Field(ge=1, le=1000)]

@@ -16,11 +16,11 @@ from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 from gateway.config.admin import Admin
 from gateway.config.events import Events
 from gateway.config.findings import Part
-from gateway.config.limits import Count, Length, Levels, Limits, ListenerRates, PacketSize, Port, Positive, Window
+from gateway.config.limits import Length, Levels, Limits, ListenerRates, PacketSize, Port, Window
 from gateway.config.queue_manager import SOCKET, Embedded, QueueManager, QueueManagerName, Target
 from gateway.config.security import Security
 from gateway.config.tls import Tls
-from gateway.config.units import Duration, Size, Wrong
+from gateway.config.units import Count, Duration, Positive, Size, Wrong
 from gateway.errors import Finding
 
 Version = Literal["3.1", "3.1.1", "5.0"]
@@ -251,9 +251,8 @@ class Process(Part):
         default=10.0,
         description="Longest drain after SIGTERM: connections are handed back, what was received is committed.",
     )
-    drain_rate: int = Field(
+    drain_rate: Count = Field(
         default=0,
-        ge=0,
         description="Connections that are handed back in a second of the drain, so that their devices do not all come "
         "to the other gateways at once; more where `drain_timeout` would not do. 0: all at once.",
     )

@@ -12,10 +12,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from gateway.config.findings import Part
 from gateway.config.security import Password
-from gateway.config.units import Duration, Size, Wrong, show_size
-
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
+from gateway.config.units import Duration, Positive, Size, Wrong, show_size
 
 
 def _queue_manager_name(value: str) -> str:

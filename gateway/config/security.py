@@ -5,14 +5,14 @@ A part of the field list in `gateway.config.model`. Opens no file and knows no e
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import Field, SecretStr, model_validator
 
 from gateway.config.filters import check_filter
 from gateway.config.findings import Part
 from gateway.config.identity import Jwt, Ldap, Webhook
-from gateway.config.units import Duration, Wrong
+from gateway.config.units import Count, Duration, Wrong
 
 MethodName = Literal["jwt", "users", "password_file", "managed", "ldap", "webhook", "authenticator"]
 """What can know a user: the key of its settings."""
@@ -57,11 +57,11 @@ def _check_filters(entry: AclEntry) -> None:
 class Guessing(Part):
     """How many wrong passwords are looked at; a number that is used up is there again, bit by bit, after `within`."""
 
-    per_user: Annotated[int, Field(ge=0)] = Field(
+    per_user: Count = Field(
         default=20,
         description="Different wrong passwords of one user; 0: no limit. Beyond it CONNECT is refused (0x9F).",
     )
-    per_address: Annotated[int, Field(ge=0)] = Field(
+    per_address: Count = Field(
         default=200,
         description="The same from one address (IPv6: /64); for its users that have logged in from there ten times as "
         "many. 0: no limit.",

@@ -170,6 +170,10 @@ class _Builder:
             return
         if node in self._merging:
             raise yaml.MarkedYAMLError(problem="a table is merged into itself", problem_mark=node.start_mark)
+        if len(self._merging) >= MAX_DEPTH:
+            raise yaml.MarkedYAMLError(
+                problem="tables are merged too deep into each other", problem_mark=node.start_mark
+            )
         self._merging.append(node)
         pairs: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         for key, value in node.value:

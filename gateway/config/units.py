@@ -8,13 +8,18 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _BYTES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "K": 2**10, "M": 2**20, "G": 2**30}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+
+LARGEST = 10**18
+"""Of counts and bytes: what counts them has 64 bits, and sums are made of limits."""
+LONGEST = 100 * 366 * 86400.0
+"""Of durations: times of the clock are made of them."""
 
 DURATION_PATTERN = r"^(\d+(\.\d+)?\s*(ms|s|m|h|d|w)\s*)+$"
 SIZE_PATTERN = r"^\d+(\.\d+)?\s*(B|[KMGT]i?B|[KMG])?$"
@@ -34,23 +39,36 @@ class Wrong(ValueError):
 def parse_duration(value: object) -> float:
     """`1h30m` to 5400.0; a bare number is seconds."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
-        return float(value)
+        return _not_longer(value)
     text = value.strip() if isinstance(value, str) else ""
     parts = _DURATION.findall(text)
     if not parts or _DURATION.sub("", text).strip():
         raise Wrong(f"{value!r} is not a duration", "write a number and ms, s, m, h, d or w, as in 10s, 1h30m or 7d")
-    return float(sum(float(number) * _SECONDS[unit] for number, unit in parts))
+    return _not_longer(sum(float(number) * _SECONDS[unit] for number, unit in parts))
+
+
+def _not_longer(seconds: float) -> float:
+    if seconds > LONGEST:
+        raise Wrong("the duration is too long", f"write at most {show_duration(LONGEST)}")
+    return float(seconds)
 
 
 def parse_size(value: object) -> int:
     """`1MiB` to 1048576; a bare number is bytes."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
+        return _not_larger(value)
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     unit = _BYTES.get(match[2].upper()) if match else None
     if match is None or unit is None:
         raise Wrong(f"{value!r} is not a size", "write a number of bytes, or KiB, MiB, GiB as in 1MiB")
-    return int(float(match[1]) * unit)
+    size = float(match[1]) * unit
+    return _not_larger(int(min(size, 2.0 * LARGEST)))
+
+
+def _not_larger(number: int) -> int:
+    if number > LARGEST:
+        raise Wrong("the number is too large", f"write at most {LARGEST}")
+    return number
 
 
 def show_duration(seconds: float) -> str:
@@ -79,4 +97,6 @@ def _one_of(pattern: str, number: str, what: str) -> WithJsonSchema:
 Duration = Annotated[
     float, BeforeValidator(parse_duration), _one_of(DURATION_PATTERN, "number", "a duration: 10s, 5m, 1h30m, 7d")
 ]
+Positive = Annotated[int, Field(ge=1), AfterValidator(_not_larger)]
+Count = Annotated[int, Field(ge=0), AfterValidator(_not_larger)]
 Size = Annotated[int, BeforeValidator(parse_size), _one_of(SIZE_PATTERN, "integer", "a size: 64KiB, 1MiB, 2GiB")]

@@ -10,13 +10,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gateway.config.findings import Part
-from gateway.config.units import Duration, Size
+from gateway.config.units import Count, Duration, Size
 from gateway.rules.trials import Test
 from gateway.rules.vocabulary import (
     Folder,
     FolderChoice,
     FormatName,
     Levels,
+    MqLong,
     Names,
     OneOrMany,
     Qos,
@@ -94,7 +95,7 @@ class Descriptor(Part):
         default="{user_or_client}", description="Template for UserIdentifier (12 characters); used where authorised."
     )
     application_data: str | None = Field(default=None, description="Template for ApplIdentityData (32 characters).")
-    feedback: int = Field(default=0, description="Feedback.")
+    feedback: MqLong = Field(default=0, description="Feedback.")
 
 
 _DESCRIPTOR = Descriptor()
@@ -108,8 +109,10 @@ class Payload(Part):
         description="`bytes`: no format; `string`: MQSTR; `json`: MQSTR and checked; or an MQ format name in capitals. "
         "`auto`: what the MQTT 5 payload format indicator says, else bytes.",
     )
-    ccsid: int | None = Field(default=None, description="CodedCharSetId of the payload; 1208 (UTF-8) for text.")
-    encoding: int | None = Field(default=None, description="Encoding of numbers in the payload; 546 (little-endian).")
+    ccsid: MqLong | None = Field(default=None, description="CodedCharSetId of the payload; 1208 (UTF-8) for text.")
+    encoding: MqLong | None = Field(
+        default=None, description="Encoding of numbers in the payload; 546 (little-endian)."
+    )
     schema_file: str | None = Field(
         default=None,
         alias="schema",
@@ -222,9 +225,7 @@ class ToMq(Part):
 class Backout(Part):
     """When a message that cannot be delivered is moved aside."""
 
-    threshold: Annotated[int, Field(ge=0)] | None = Field(
-        default=None, description="BackoutCount from which it is moved."
-    )
+    threshold: Count | None = Field(default=None, description="BackoutCount from which it is moved.")
     queue: str | None = Field(default=None, description="Queue to move it to; else the dead-letter queue.")
 
 
@@ -268,7 +269,7 @@ class ToMqtt(Part):
     retain: Literal["from_property"] | bool = Field(
         default="from_property", description="`from_property`: the message's `mqps.Ret`; or always, or never."
     )
-    convert: int | None = Field(
+    convert: MqLong | None = Field(
         default=None, description="CCSID to convert text to (1208 for UTF-8); else bytes as they are."
     )
     strip_headers: bool = Field(

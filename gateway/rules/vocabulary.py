@@ -12,6 +12,8 @@ from gateway.config.units import Wrong
 
 Scalar = bool | int | float | str
 Qos = Annotated[int, Field(ge=0, le=2)]
+MqLong = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+"""A number of a field that is an MQLONG."""
 
 
 class OneOrMany:

@@ -247,3 +247,27 @@ def test_who_is_believed_about_addresses_and_names_has_to_be_said_right(tmp_path
         load_settings(str(path), {}, {})
     path.write_text("listeners:\n  - {name: a, port: 0, websocket: {hosts: [GW.example.]}, proxy_protocol: v2}\n")
     assert load_settings(str(path), {}, {}).listeners[0].websocket.hosts == ["gw.example"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mqtt: {max_queued: 1e30}",
+        "mqtt: {max_user_properties: 1000000000000000000000000000000}",
+        "mqtt: {session_expiry_max: 1e999}",
+        "limits: {bytes_per_second: 1000000000000000000000000000000}",
+        "process: {drain_rate: 1000000000000000000000000000000}",
+    ],
+)
+def test_numbers_that_nothing_counts_to_are_refused_where_they_stand(file, text):
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(file(text), {})
+    (found,) = caught.value.findings
+    assert (found.line, found.fix[:14]) == (1, "write at most ")
+
+
+def test_what_a_finding_quotes_moves_no_cursor_and_begins_no_line(file):
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(file('listeners: [{name: "a\\e[2J\\nall is well", port: 1}, {name: "' + "x" * 9000 + '"}]'), {})
+    assert all(line.isprintable() and len(line) < 2500 for line in str(caught.value).splitlines())
+    assert len(str(caught.value).splitlines()) == len(caught.value.findings)

@@ -101,6 +101,11 @@ def test_of_several_tables_that_are_merged_the_first_counts():
     assert document.value["c"] == {"x": 1, "z": 2, "y": 3}
 
 
+def test_a_long_chain_of_merges_ends_no_process():
+    chain = "".join(f"a{number}: &a{number} {{<<: *a{number - 1}}}\n" for number in range(1, 3000))
+    assert "merged too deep" in str(read_yaml("f", f"a0: &a0 {{x: 1}}\n{chain}<<: *a2999\n").findings[0])
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 50_000, "- " * 50_000, "? " * 50_000])
 def test_what_is_nested_without_end_ends_no_process(text):
     assert "nested" in str(read_yaml("f", text).findings[0])

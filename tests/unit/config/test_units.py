@@ -42,3 +42,15 @@ def test_what_is_no_size_says_how_to_write_one(text):
 def test_shown_values_read_back(number):
     assert parse_duration(show_duration(number)) == number
     assert parse_size(show_size(number)) == number
+
+
+@pytest.mark.parametrize("number", [1e300, float("inf"), 2**40, "36601d", "9" * 5000 + "d"])
+def test_a_duration_ends_after_a_hundred_years(number):
+    with pytest.raises(Wrong, match="too long: write at most 36600d"):
+        parse_duration(number)
+
+
+@pytest.mark.parametrize("number", [10**18 + 1, "9000000TiB", "9" * 5000])
+def test_what_64_bits_do_not_count_is_no_size(number):
+    with pytest.raises(Wrong, match="too large: write at most 1000000000000000000"):
+        parse_size(number)
