@@ -8,9 +8,13 @@ import secrets
 from pathlib import Path
 
 from gateway.config.model import Settings
+from gateway.config.source import unread
+from gateway.errors import ConfigurationError
 from gateway.observe import logs
 
 log = logs.get("mqgate")
+
+SECRET_BYTES = 32
 
 
 def make_private(directory: Path) -> None:
@@ -49,11 +53,12 @@ def _write_address(directory: Path, settings: Settings, number: int) -> None:
     }
     if admin.tls is not None:
         record["certificate"] = _own_certificate(settings.resolve(admin.tls.certificate, "admin.tls.certificate"))
-    if path.exists() and path.read_text(encoding="utf-8") == json.dumps(record):
+    text = json.dumps(record).encode()
+    if path.exists() and path.read_bytes() == text:
         return
     fresh = path.with_suffix(".new")
     try:
-        fresh.write_text(json.dumps(record))
+        fresh.write_bytes(text)
         fresh.chmod(0o600)
         fresh.replace(path)
     except OSError:
@@ -69,9 +74,12 @@ def _own_certificate(file: str) -> str:
 
 def own_token(directory: Path) -> str:
     """The token in admin.token, written at the first start and readable by its owner alone. Where it cannot be written
-    it is one that nobody knows."""
+    it is one that nobody knows; where one is there and cannot be read, ConfigurationError."""
     path = directory / "admin.token"
-    token = path.read_text(encoding="utf-8").strip() if path.exists() else ""
+    try:
+        token = path.read_text(encoding="utf-8").strip() if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError([unread(str(path), error, "remove it: the next start makes another")]) from error
     if not token:
         token = secrets.token_urlsafe(24)
         try:
@@ -100,13 +108,13 @@ def own_secret(directory: Path) -> bytes:
     be kept it holds until the process ends: users who log in by SCRAM get other salts then, known or not."""
     path = directory / "salt.secret"
     try:
-        if not path.exists():
+        if not path.exists() or path.stat().st_size != SECRET_BYTES:
             fresh = path.with_suffix(".new")
-            fresh.write_bytes(secrets.token_bytes(32))
+            fresh.write_bytes(secrets.token_bytes(SECRET_BYTES))
             fresh.chmod(0o600)
             fresh.replace(path)
         found = path.read_bytes()
     except OSError as error:
         log.warning("salt_secret", f"{path} cannot be kept: {error}; salts of SCRAM change with every start")
         found = b""
-    return found if len(found) == 32 else secrets.token_bytes(32)
+    return found if len(found) == SECRET_BYTES else secrets.token_bytes(SECRET_BYTES)

@@ -38,8 +38,8 @@ class HistoryFile:
         for path in (self._older, self._path):
             self._lines = 0
             try:
-                lines = path.read_text(encoding="utf-8").splitlines()
-            except (OSError, UnicodeDecodeError):
+                lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            except OSError:
                 continue
             for line in lines:
                 self._lines += 1
@@ -79,7 +79,7 @@ def _parsed(line: str) -> tuple[float, dict[Name, Row]] | None:
             if kind in KINDS and len(values) == len(KINDS[kind].columns)
         }
         return float(time), rows
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 

@@ -130,7 +130,7 @@ def password_of(settings: Settings, ibm: Ibm, key: str = "queue_manager.ibm") ->
     path = Path(settings.resolve(ibm.password_file, f"{key}.password_file"))
     try:
         return path.read_text(encoding="utf-8").split("\n", 1)[0]
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError([Finding(str(path), 1, 1, f"cannot be read: {error}", "check the name")]) from error
 
 

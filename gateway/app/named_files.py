@@ -19,6 +19,10 @@ NAMING = frozenset({
     "ccdt", "objects",
 })  # fmt: skip
 """Last words of the keys whose value is a file that has to be there."""
+TEXTS = frozenset({
+    "token_file", "read_token_file", "password_file", "jwks_file", "client_secret_file", "objects",
+})  # fmt: skip
+"""Those of them that are text."""
 
 
 def wrong_files(settings: Settings) -> list[Finding]:
@@ -30,7 +34,7 @@ def _unreadable(settings: Settings) -> Iterator[Finding]:
     for key, value, _ in display(settings):
         if key.rpartition(".")[2] in NAMING and isinstance(value, str):
             path = Path(settings.resolve(value, key))
-            why = _why_unreadable(path)
+            why = _why_unreadable(path) or (_why_no_text(path) if key.rpartition(".")[2] in TEXTS else "")
             if why:
                 fix = "write the file, or correct the name"
                 yield settings.finding(key, f"`{key}`: {path} {why}", fix)
@@ -52,6 +56,15 @@ def _why_unreadable(path: Path) -> str:
         return "does not exist"
     except OSError as error:
         return f"cannot be read ({error.strerror})"
+    return ""
+
+
+def _why_no_text(path: Path) -> str:
+    """Empty: it is text."""
+    try:
+        path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        return f"is no text in UTF-8 (byte {error.start + 1})"
     return ""
 
 
@@ -78,7 +91,7 @@ def _unfit_access(settings: Settings) -> Iterator[Finding]:
     name = security.password_file
     if name is not None:
         path = Path(settings.resolve(name, "security.password_file"))
-        if not _why_unreadable(path):
+        if not _why_unreadable(path) and not _why_no_text(path):
             yield from _findings(lambda: read_password_file(path))
     if not isinstance(security.acl, str) or not _why_unreadable(Path(settings.resolve(security.acl, "security.acl"))):
         yield from _findings(lambda: acl_of(settings))

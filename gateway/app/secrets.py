@@ -29,5 +29,5 @@ def read_password(settings: Settings, password: Password, key: str) -> str:
     path = Path(settings.resolve(password.password_file, f"{key}.password_file"))
     try:
         return path.read_text(encoding="utf-8").split("\n", 1)[0].rstrip("\r")
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError([Finding(str(path), 1, 1, f"cannot be read: {error}", "check the name")]) from error

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.data_directory import own_secret, write_address
+from gateway.app.data_directory import own_secret, own_token, write_address
 from gateway.app.directories import data_directory
 from gateway.config.load import load_settings
+from gateway.errors import ConfigurationError
 
 
 def test_the_secret_of_salts_is_kept_and_private(tmp_path: Path) -> None:
@@ -22,7 +23,26 @@ def test_the_secret_of_salts_is_kept_and_private(tmp_path: Path) -> None:
 def test_one_that_cannot_be_kept_or_read_is_replaced_for_this_time(tmp_path: Path) -> None:
     assert len(own_secret(tmp_path / "missing")) == 32
     (tmp_path / "salt.secret").write_bytes(b"short")
-    assert len(own_secret(tmp_path)) == 32
+    mended = own_secret(tmp_path)
+    assert len(mended) == 32
+    assert own_secret(tmp_path) == mended
+
+
+def test_an_address_of_other_bytes_is_written_anew(tmp_path: Path) -> None:
+    (tmp_path / "gateway.json").write_bytes(b'{"pid": 1, "admin": "\xff"}')
+    assert write_address(tmp_path, load_settings(None, {}), 9160)
+    assert '"http://127.0.0.1:9160"' in (tmp_path / "gateway.json").read_text()
+
+
+def test_a_token_that_cannot_be_read_is_said_and_not_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "admin.token"
+    file.write_bytes(b"abc\xff\n")
+    with pytest.raises(ConfigurationError, match=r"admin.token: cannot be read: .*: remove it"):
+        own_token(tmp_path)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(ConfigurationError, match="Is a directory: remove it"):
+        own_token(tmp_path)
 
 
 @pytest.mark.parametrize(

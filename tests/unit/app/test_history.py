@@ -36,6 +36,7 @@ def test_there_are_two_files_of_half_a_day(tmp_path: Path) -> None:
     [
         "",
         "{",
+        "[" * 100_000,
         "[]",
         "[1, [[1]]]",
         '[60, [["queue", "Q", [1]]]]',
@@ -49,6 +50,14 @@ def test_what_is_no_line_of_it_is_left_out(tmp_path: Path, line: str) -> None:
     assert [rows for _, rows in HistoryFile(tmp_path).read() if rows] == []
     (tmp_path / "history.jsonl").write_bytes(b"\xff\xfe")
     assert list(HistoryFile(tmp_path).read()) == []
+
+
+def test_a_byte_that_is_wrong_costs_its_line_only(tmp_path: Path) -> None:
+    for minute in (60.0, 120.0, 180.0):
+        HistoryFile(tmp_path).append(minute, {QUEUE: (1.0, 1.0, 1.0)})
+    whole = (tmp_path / "history.jsonl").read_bytes()
+    (tmp_path / "history.jsonl").write_bytes(whole.replace(b"[120", b"[\xff20"))
+    assert [time for time, _ in HistoryFile(tmp_path).read()] == [60.0, 180.0]
 
 
 def test_a_directory_that_takes_nothing_costs_the_history_only(tmp_path: Path) -> None:

@@ -126,3 +126,22 @@ def test_shipped_settings_pass_the_check(tmp_path: Path, path: Path) -> None:
 
 def test_there_are_such_files() -> None:
     assert {path.parent.name for path in shipped()} >= {"compose", "container"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "queue_manager: {embedded: {objects: FILE}}",
+        "queue_manager: {embedded: {users: {a: {password_file: FILE}}}}",
+        "queue_manager: {ibm: {connection: h(1), channel: C, user: u, password_file: FILE}}",
+        "security: {users: {a: {password_file: FILE}}}",
+        "security: {password_file: FILE}",
+        "security: {jwt: {jwks_file: FILE}}",
+        "admin: {read_token_file: FILE}",
+    ],
+)
+def test_a_file_of_other_bytes_is_no_text(tmp_path: Path, text: str) -> None:
+    (tmp_path / "FILE").write_bytes(b"ab\xff\n")
+    (found,) = said(tmp_path, text)
+    assert f":1:{text.index('FILE') + 1}: " in found
+    assert "is no text in UTF-8 (byte 3)" in found
