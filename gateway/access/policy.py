@@ -17,9 +17,9 @@ from gateway.access.managed import ManagedUsers
 from gateway.access.passwords import Hashes, read_password_file
 from gateway.access.scram import Users
 from gateway.access.tokens import Issuers, Tokens
+from gateway.config.load import load_acl
 from gateway.config.model import Settings
-from gateway.config.security import AclEntry, ClientIds, Guessing
-from gateway.config.source import read_yaml
+from gateway.config.security import ClientIds, Guessing
 from gateway.errors import ConfigurationError, Finding
 from gateway.ports.counters import IdentityMethod
 from gateway.routing.acl import Acl, compile_acl
@@ -168,32 +168,7 @@ def _first_line(name: str) -> bytes:
 
 def acl_of(settings: Settings) -> Acl:
     """The access list of the settings, or of the file they name (ConfigurationError)."""
-    return compile_acl(_acl_entries(settings))
-
-
-def _acl_entries(settings: Settings) -> list[AclEntry] | None:
-    acl = settings.security.acl
-    if not isinstance(acl, str):
-        return acl
-    path = Path(settings.resolve(acl, "security.acl"))
-    document = read_yaml(str(path), _first_lines(path))
-    value = document.value
-    entries = value.get("acl") if isinstance(value, dict) else value
-    if not isinstance(entries, list):
-        raise ConfigurationError(
-            [Finding(str(path), 1, 1, "not a list of entries", "write a list, or `acl:` with one")]
-        )
-    try:
-        return [AclEntry.model_validate(entry) for entry in entries]
-    except ValueError as error:
-        raise ConfigurationError([Finding(str(path), 1, 1, str(error), "correct the entry")]) from error
-
-
-def _first_lines(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError([Finding(str(path), 1, 1, f"cannot be read: {error}", "check the name")]) from error
+    return compile_acl(load_acl(settings))
 
 
 def authenticator_of(settings: Settings) -> Authenticator | None:

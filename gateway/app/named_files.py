@@ -22,7 +22,7 @@ NAMING = frozenset({
 TEXTS = frozenset({
     "token_file", "read_token_file", "password_file", "jwks_file", "client_secret_file", "objects",
 })  # fmt: skip
-"""Those of them that are text."""
+"""Those of them that are text; the passwords of MQTT (`security.users`) are bytes."""
 
 
 def wrong_files(settings: Settings) -> list[Finding]:
@@ -34,7 +34,8 @@ def _unreadable(settings: Settings) -> Iterator[Finding]:
     for key, value, _ in display(settings):
         if key.rpartition(".")[2] in NAMING and isinstance(value, str):
             path = Path(settings.resolve(value, key))
-            why = _why_unreadable(path) or (_why_no_text(path) if key.rpartition(".")[2] in TEXTS else "")
+            text = key.rpartition(".")[2] in TEXTS and not key.startswith("security.users.")
+            why = _why_unreadable(path) or (_why_no_text(path) if text else "")
             if why:
                 fix = "write the file, or correct the name"
                 yield settings.finding(key, f"`{key}`: {path} {why}", fix)

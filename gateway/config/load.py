@@ -54,13 +54,12 @@ def load_settings(
     return settings
 
 
-def _read(path: str | FilePath | None) -> Document:
+def _read(path: str | FilePath | None, fix: str = "check the name, or run without a file for the defaults") -> Document:
     if path is None:
         return Document("defaults")
     try:
         return read_yaml(str(path), FilePath(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        fix = "check the name, or run without a file for the defaults"
         return Document(str(path), findings=[unread(str(path), error, fix)])
 
 
@@ -150,15 +149,17 @@ def load_acl(settings: Settings) -> list[AclEntry] | None:
     named = settings.security.acl
     if not isinstance(named, str):
         return named
-    document = _read(settings.resolve(named, "security.acl"))
+    document = _read(settings.resolve(named, "security.acl"), "check the name")
     if document.findings:
         raise ConfigurationError(document.findings)
     if isinstance(document.value, list):  # the list alone is as good as a mapping with the list in it
         document.keys = {("acl", *path): mark for path, mark in document.keys.items()}
         document.values = {("acl", *path): mark for path, mark in document.values.items()}
         document.value = {"acl": document.value}
+    if not isinstance(document.value, dict):
+        raise ConfigurationError([document.finding((), "not a list of entries", "write a list, or `acl:` with one")])
     try:
-        return _AclFile.model_validate(document.value or {"acl": []}).acl
+        return _AclFile.model_validate(document.value).acl
     except ValidationError as error:
         raise ConfigurationError(describe(error, document, _AclFile)) from None
 

@@ -134,7 +134,6 @@ def test_there_are_such_files() -> None:
         "queue_manager: {embedded: {objects: FILE}}",
         "queue_manager: {embedded: {users: {a: {password_file: FILE}}}}",
         "queue_manager: {ibm: {connection: h(1), channel: C, user: u, password_file: FILE}}",
-        "security: {users: {a: {password_file: FILE}}}",
         "security: {password_file: FILE}",
         "security: {jwt: {jwks_file: FILE}}",
         "admin: {read_token_file: FILE}",
@@ -145,3 +144,27 @@ def test_a_file_of_other_bytes_is_no_text(tmp_path: Path, text: str) -> None:
     (found,) = said(tmp_path, text)
     assert f":1:{text.index('FILE') + 1}: " in found
     assert "is no text in UTF-8 (byte 3)" in found
+
+
+@pytest.mark.parametrize(
+    ("text", "findings"),
+    [
+        (
+            "- {user: a, alow: ['#']}\n- {allow: ['a#']}\n- a\n",
+            ["1:13: `alow` is", "2:3: ", "3:3: `acl` has the wrong type"],
+        ),
+        ("acl: [\n", ["2:1: YAML cannot be read here"]),
+        ("- {user: a, user: b, allow: ['#']}\n", ["1:13: `user` is given twice"]),
+        ("acl: []\nother: 5\n", ["2:1: `other` is not a known key"]),
+        ("", ["1:1: not a list of entries"]),
+        ("{}", ["1:1: `acl` is missing"]),
+    ],
+)
+def test_everything_wrong_in_a_file_of_an_access_list_is_said_where_it_stands(
+    tmp_path: Path, text: str, findings: list[str]
+) -> None:
+    (tmp_path / "acl.yaml").write_text(text)
+    found = said(tmp_path, "security: {acl: acl.yaml}")
+    assert [one.startswith(f"{tmp_path / 'acl.yaml'}:{begin}") for one, begin in zip(found, findings, strict=True)] == (
+        [True] * len(findings)
+    ), found
