@@ -386,15 +386,31 @@ class Outflow:
         first = _PUBREL_DUP if again and self.version == V31 else _PUBREL
         return first + packet_id.to_bytes(2, "big")
 
-    def resend(self, now: float, out: list[bytes]) -> None:
-        """Everything in flight again, in the original order: PUBLISH with DUP, or PUBREL. [MQTT-4.4.0-1]
-        [MQTT-4.6.0-1] [MQTT-3.3.1-1] [MQTT-4.3.3-6] [MQTT-4.8.2-4]"""
+    def resend(self, now: float, out: list[bytes]) -> list[Item]:
+        """What is in flight again, in the original order: PUBLISH with DUP, or PUBREL. [MQTT-4.4.0-1] [MQTT-4.6.0-1]
+        [MQTT-3.3.1-1] [MQTT-4.3.3-6] [MQTT-4.8.2-4] What the window of this connection has no room for is the first
+        that waits for it [MQTT-3.3.4-9]. Returns the items that are larger than its Maximum Packet Size: they are
+        dropped [MQTT-3.1.2-25]."""
+        again, over, sent = list[Item](), list[Item](), list[Item]()
         for item in self.items():
             if item.released:
                 out.append(self.pubrel(item.packet_id, again=True))
+                continue
+            item.dup = True
+            if len(sent) == self.window:
+                again.append(item)
+            elif len(data := self.encode(item, now)) > self.max_packet:
+                over.append(item)
             else:
-                item.dup = True
-                out.append(self.encode(item, now))
+                sent.append(item)
+                out.append(data)
+        for item in again + over:
+            del self.inflight[item.packet_id]
+        if again:
+            self.pending.extendleft(reversed(again))
+            self.queued += len(again)
+            self.sent_token = sent[-1].token  # a window has room for one at least
+        return over
 
     @property
     def sent(self) -> int:

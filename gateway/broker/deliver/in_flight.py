@@ -119,9 +119,7 @@ class InFlight:
         while True:
             sent, over = self._send(session, out)
             context.counters.packets_out[3] += sent
-            for item in over:
-                self._drop_unsent(item)
-                self.settle(session, item)
+            self._drop_unsent(session, over)
             if outflow.pending and len(outflow.inflight) < outflow.window:
                 continue  # the first of those that wait meets a defect
             if not outflow.unfetched or outflow.pending or len(outflow.inflight) >= outflow.window:
@@ -151,14 +149,16 @@ class InFlight:
         if self.context.set_aside.keep("stored", session.client_id, error, aside) and item.token is not None:
             self.context.stored.taken(session, len(item.publication.payload))
 
-    def _drop_unsent(self, item: Item) -> None:
-        """It cannot be sent: it has expired, or is larger than the client takes."""
-        expired = item.publication.expired(self.context.now)
-        self.context.counters.messages_dropped["_none", "expired" if expired else "too_large"] += 1
-        if expired:
-            self.reports.expired(item.publication)
-        else:
-            self.reports.negative(item.publication, Feedback.TOO_LONG)
+    def _drop_unsent(self, session: Session, items: list[Item]) -> None:
+        """They cannot be sent: each has expired, or is larger than the client takes."""
+        for item in items:
+            expired = not item.dup and item.publication.expired(self.context.now)
+            self.context.counters.messages_dropped["_none", "expired" if expired else "too_large"] += 1
+            if expired:
+                self.reports.expired(item.publication)
+            else:
+                self.reports.negative(item.publication, Feedback.TOO_LONG)
+            self.settle(session, item)
 
     def _allowed(self, session: Session, item: Item) -> bool:
         """Whether the access list, as it is now, lets the session have what was stored for it; if not it is taken."""
@@ -501,7 +501,7 @@ class InFlight:
         if connection is None:
             return
         out: list[bytes] = []
-        session.outflow.resend(self.context.now, out)
+        self._drop_unsent(session, session.outflow.resend(self.context.now, out))
         session.outflow.resumed = True
         if out:
             self.context.send_all(connection, out)
@@ -521,7 +521,7 @@ class InFlight:
                 continue
             connection.last_retry = now
             out: list[bytes] = []
-            connection.session.outflow.resend(context.now, out)
+            self._drop_unsent(connection.session, connection.session.outflow.resend(context.now, out))
             context.send_all(connection, out)
             yield
 

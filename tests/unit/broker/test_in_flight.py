@@ -173,3 +173,20 @@ def test_the_rights_of_one_client_void_its_own_routes_and_those_to_it() -> None:
     bench.engine.in_flight.check_rights_of("reader")
     assert publish() == []
     assert routes(other)[b"own"] is before[b"own"]
+
+
+@pytest.mark.parametrize("end", ["drop", "kill"])
+def test_what_a_smaller_window_holds_back_keeps_identifier_order_and_dup(end: str) -> None:
+    bench = Harness()
+    device = subscriber(bench)
+    relay(bench, 2)
+    device.take()
+    for window in (2, 1, 3):
+        getattr(device if end == "drop" else bench, end)()
+        device = bench.device(5, "s").connect(clean=False, properties={0x21: window})
+        sent = [packet for packet in device.take() if packet[0] >> 4 == p.PUBLISH]
+        assert [packet[2] for packet in sent] == [1, 2, 3][:window]
+        assert all(packet[0] & 8 for packet in sent), "they may have arrived"
+    device.send(answers(p.PUBREC, sent))
+    device.send(answers(p.PUBCOMP, [packet for packet in device.take() if packet[0] >> 4 == p.PUBREL]))
+    assert [packet[:3] for packet in device.take()] == [(0x3C, b"t", 4)]
