@@ -184,7 +184,7 @@ def merged(interests: Sequence[Interest]) -> Interest:
     unlike = any(no_local) or any(echoed)
     found = Interest(
         max(qos), all(no_local), any(as_published), min(handling),
-        tuple(dict.fromkeys(chain.from_iterable(identifiers))),
+        tuple(chain.from_iterable(identifiers)),
     )  # fmt: skip
     if found.no_local or not unlike:
         return found

@@ -7,7 +7,8 @@ is the same bytes followed by two that differ:
     handed over bit 6)
     | expires f64 (0: never)
     | client id (u16 length + bytes) | topic (u16 + bytes) | properties (u32 + bytes)
-    | number of subscription identifiers u8, each u32 | reports: (u16 + MQMD) | packet id u16 | payload
+    | number of subscription identifiers u8 (255: u32 follows), each u32 | reports: (u16 + MQMD) | packet id u16
+    | payload
 
 Sessions and wills are JSON, so that an administrator who browses the queue can read them.
 """
@@ -38,6 +39,8 @@ _NEWER = "a newer release has written it (version {}, this one reads {})"
 _FIXED = struct.Struct("<BBd")
 _EXPIRES = 2
 """Where the time of expiry is in a record."""
+_MANY = 0xFF
+"""So many subscription identifiers, or more: their number follows."""
 _F64 = struct.Struct("<d")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -73,7 +76,9 @@ def encode_front(publication: Publication, qos: int, flags: int = 0) -> bytes:
 
 def encode_sub_ids(sub_ids: tuple[int, ...]) -> bytes:
     """What follows the properties."""
-    return bytes((len(sub_ids),)) + b"".join([_U32.pack(sub_id) for sub_id in sub_ids])
+    count = len(sub_ids)
+    number = bytes((count,)) if count < _MANY else bytes((_MANY,)) + _U32.pack(count)
+    return number + b"".join([_U32.pack(sub_id) for sub_id in sub_ids])
 
 
 _NO_PROPERTIES = _U32.pack(0) + encode_sub_ids(())
@@ -175,6 +180,9 @@ class Decoding:
         self._properties, at = _take(data, at, _U32)
         count = data[at]
         at += 1
+        if count == _MANY:
+            (count,) = _U32.unpack_from(data, at)
+            at += _U32.size
         self._sub_ids = tuple(_U32.unpack_from(data, at + 4 * i)[0] for i in range(count))
         at += 4 * count
         self._report = b""

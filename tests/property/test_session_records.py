@@ -18,7 +18,7 @@ def records(draw):
         draw(SHORT), draw(SHORT), draw(st.integers(0, 2)), draw(st.booleans()), draw(SHORT),
         draw(st.sampled_from([0.0, 0.0, 5.0])), draw(st.sampled_from(["", "c", "d"])), draw(SHORT),
     )  # fmt: skip
-    sub_ids = draw(st.sampled_from([(), (), (1,), (1, 2)]))
+    sub_ids = draw(st.sampled_from([(), (), (1,), (1, 2), (7,) * 300]))
     return encode_publication(
         publication, draw(st.integers(1, 3)), sub_ids, draw(st.sampled_from([0, RELEASED, SHARED]))
     )
@@ -46,3 +46,12 @@ def test_a_record_that_cannot_be_read_leaves_nothing_behind():
     with pytest.raises(ValueError, match="version 9"):
         decoding.decode(b"\x09" + good[1:])
     assert values(decoding.decode(good)) == values(decode_publication(good))
+
+
+@pytest.mark.parametrize("count", [0, 1, 254, 255, 256, 1000])
+def test_any_number_of_subscription_identifiers(count):
+    sub_ids = tuple(range(1, count + 1))
+    publication, packet_id, read, released = decode_publication(
+        encode_publication(Publication(b"t", b"p", 1, False), 7, sub_ids)
+    )
+    assert (publication.payload, packet_id, read, released) == (b"p", 7, sub_ids, False)

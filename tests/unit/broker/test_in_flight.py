@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from broker_harness import Device, Harness
 
+from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
-from gateway.mqtt import writer
 from gateway.session.copies import Copies
 from gateway.session.publication import Publication
 
@@ -190,3 +190,24 @@ def test_what_a_smaller_window_holds_back_keeps_identifier_order_and_dup(end: st
     device.send(answers(p.PUBREC, sent))
     device.send(answers(p.PUBCOMP, [packet for packet in device.take() if packet[0] >> 4 == p.PUBREL]))
     assert [packet[:3] for packet in device.take()] == [(0x3C, b"t", 4)]
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_more_subscriptions_with_an_identifier_than_a_byte_counts(away: bool) -> None:
+    bench = Harness()
+    device = subscriber(bench)
+    for number in range(1, 301):
+        filter_ = "/".join("+" if number >> level & 1 else "a" for level in range(9))
+        wanted = p.Subscribe(1, [p.Subscription(filter_, 1)], {0x0B: [number]})
+        device.send(client.encode_subscribe(5, wanted))
+    device.take()
+    if away:
+        device.drop()
+    publisher = bench.device(5, "p").connect()
+    publisher.publish("/".join("a" * 9), b"x", 1, 1)
+    assert [packet[0] >> 4 for packet in publisher.take()] == [p.CONNACK, p.PUBACK]
+    if away:
+        device = bench.device(5, "s").connect(clean=False)
+    assert device.take()[-1][4] == b"x"
+    (item,) = bench.engine.context.sessions.get("s").outflow.items()
+    assert sorted(item.sub_ids) == list(range(1, 301))
