@@ -20,12 +20,13 @@ from gateway.broker.deliver.expiry import Expiry
 from gateway.broker.publish.columns import length_of
 from gateway.broker.publish.route import Receiver, Route, Shared
 from gateway.broker.publish.router import Router
+from gateway.mqtt.primitives import MAX_REMAINING_LENGTH
 from gateway.ports.counters import DropReason
 from gateway.ports.state_queues import OUT
 from gateway.session import copy_columns
 from gateway.session.connection import ONLINE
 from gateway.session.copies import STORED_ID, Copies
-from gateway.session.outflow import Item, singles
+from gateway.session.outflow import NO_LIMIT, Item, singles
 from gateway.session.publication import Publication
 from gateway.session.record import SHARED, encode_front, encode_prefix, encode_sub_ids
 from gateway.session.session import Session
@@ -120,25 +121,37 @@ class FanOut:
         return member is None or self.copy(member, publication, prefixes, group.name)
 
     def choose(self, group: Shared, publication: Publication) -> Receiver | None:
-        """The member whose turn it is; those first that can take the message now, then those that have room."""
+        """The member whose turn it is; those first that can take the message now, then those that have room, and last
+        those for which it is too large."""
         if len(self._turns) > _MAX_TURNS:
             self._turns.clear()
         sessions = group.sessions
         turn = self._turns.get(group.name, 0) % (len(sessions) or 1)
         without: Receiver | None = None
         for at in chain(range(turn, len(sessions)), range(turn)):
-            if sessions[at].can_take and (member := group.member(sessions[at])) is not None:
+            member = group.member(sessions[at]) if sessions[at].can_take else None
+            if member is not None and self._fits(member, publication):
                 self._turns[group.name] = at + 1
                 return member
         for at in chain(range(turn, len(sessions)), range(turn)):
             session = sessions[at]
             member = group.member(session) if session.connection is not None or session.durable else None
-            if member is not None and not self.full(member, publication):
+            if member is not None and not self.full(member, publication) and self._fits(member, publication):
                 self._turns[group.name] = at + 1
                 return member
             without = without or member
         self._turns[group.name] = turn + 1
         return without
+
+    def _fits(self, member: Receiver, publication: Publication) -> bool:
+        """Whether a copy is no larger than the member's client takes: otherwise it is for another member
+        [MQTT-3.1.2-25]."""
+        session, outflow = member.session, member.session.outflow
+        if session.connection is None or outflow.max_packet == NO_LIMIT:
+            return True
+        first = 0x30 | min(publication.qos, member.qos) << 1
+        before, after = publication.wire(outflow.version, first, self.context.now, member.sub_ids)
+        return len(before) + (2 if first & 6 else 0) + len(after) <= outflow.max_packet
 
     def full(self, receiver: Receiver, publication: Publication) -> bool:
         """Whether a session has no room for a copy."""
@@ -373,7 +386,8 @@ class FanOut:
 
     def choose_several(self, route: Route, count: int, size: int) -> list[Chosen] | None:
         """As `choose`, the members of each shared subscription for so many publications of so many bytes; None where
-        somebody can take none of them now, or has no room: then each publication is looked at by itself."""
+        somebody can take none of them now, has no room, or has a Maximum Packet Size: then each publication is looked
+        at by itself."""
         chosen: list[Chosen] = []
         if not route.shared:
             return chosen
@@ -385,6 +399,8 @@ class FanOut:
                 return None
             for place, member in enumerate(found.members):
                 session = member.session
+                if session.outflow.max_packet <= MAX_REMAINING_LENGTH:
+                    return None
                 theirs = taken[session] = taken.get(session, 0) + len(range(place, count, len(found.members)))
                 ways = -(-theirs // count)
                 room = self.rooms.get(session) or self._room(session)

@@ -186,3 +186,30 @@ def test_of_shared_subscriptions_whose_filters_overlap_each_keeps_its_own():
     bench.engine.endings.expire(bench.engine.sessions.get("gone"))
     bench.engine.flush()
     assert len(payloads(stays)) == stored
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_is_too_large_for_one_member_is_for_another(form, qos):
+    """Also in one run with what it takes; what is too large for all of them is for nobody."""
+    bench = Harness()
+    narrow = bench.device(5, "narrow").connect(properties={0x27: 50})
+    narrow.subscribe("$share/g/a/#", 2)
+    wide = bench.device(5, "wide").connect(properties={0x27: 300})
+    wide.subscribe("$share/g/a/#", 2)
+    sender = bench.device(4, "sender").connect()
+    for device in narrow, wide, sender:
+        device.take()
+    sent = [b"1", b"2", b"3" * 100, b"4", b"5" * 100, b"6" * 400, b"7"]
+    with lane(form):
+        sender.send(
+            b"".join(
+                writer.encode_publish(4, b"a/1", payload, qos, packet_id=number if qos else 0)
+                for number, payload in enumerate(sent, 1)
+            )
+        )
+        sender.send(writer.encode_acks(p.PUBREL, range(1, len(sent) + 1)) if qos == 2 else b"")
+    small, large = payloads(narrow), payloads(wide)
+    assert sorted(small + large) == sorted(one for one in sent if len(one) < 300)
+    assert all(len(one) == 1 for one in small)
+    assert small
