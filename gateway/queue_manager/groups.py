@@ -35,6 +35,8 @@ class LogicalOrder:
     in_message: bool = False
     persistence: int = 0
     syncpoint: bool = False
+    kept_by_queue_manager: bool = False
+    """Whether the last call asked for logical order: the program is told when it leaves a group open."""
     begun_at: int | None = None
     """Browsing: the token of the first message of the group or message; the next one is looked for behind it."""
 
@@ -42,6 +44,19 @@ class LogicalOrder:
     def open(self) -> bool:
         """Whether a group or a message has been begun and not ended."""
         return self.in_group or self.in_message
+
+    @property
+    def left_open(self) -> int:
+        """The reason of the warning for leaving a group or a message open that was begun in logical order; 0: none."""
+        if not self.kept_by_queue_manager or not self.open:
+            return 0
+        return mq.MQRC_INCOMPLETE_MSG if self.in_message else mq.MQRC_INCOMPLETE_GROUP
+
+    def place(self, md: bytes, *, syncpoint: bool) -> None:
+        """Stand at a message put or got without logical order: a program that was restarted in the middle of a group
+        names the place so, and goes on in logical order."""
+        self.group_id, self.sequence, self.offset = physical_key(md)
+        self.persistence, self.syncpoint = descriptor.integer(md, "persistence"), syncpoint
 
     def restore(self, before: LogicalOrder) -> None:
         """Return to an earlier position."""

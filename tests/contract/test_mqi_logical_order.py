@@ -168,3 +168,73 @@ def test_that_not_all_segments_agree_does_not_hide_that_the_buffer_is_too_short(
     assert mqi.get(reader, NO_SYNCPOINT | COMPLETE, length=1).reason == 2080
     assert mqi.depth("A") == 2
     assert mqi.get(reader, NO_SYNCPOINT | COMPLETE, length=2).reason == 2243
+
+
+@pytest.mark.parametrize("options", [SYNCPOINT, NO_SYNCPOINT])
+def test_a_program_that_was_restarted_goes_on_with_its_group(mqi, options):
+    """It names the place of one message itself, and lets the queue manager number those behind it."""
+    put_in_order(mqi, (b"1", IN_GROUP))
+    first = Descriptor(mqi.get(mqi.open("A"), BROWSE_FIRST).md)
+    handle = mqi.open("A")
+    mqi.put(handle, b"2", options, md(flags=IN_GROUP, group_id=first.group_id, sequence=2))
+    third = Descriptor(mqi.put(handle, b"3", options | LOGICAL, md(flags=LAST_IN_GROUP)).md)
+    assert (third.group_id, third.sequence) == (first.group_id, 3)
+    mqi.connection.commit()
+    reader = mqi.open("A")
+    assert mqi.get(reader, options, md(sequence=2), match=8).data == b"2"
+    assert mqi.get(reader, options | LOGICAL).data == b"3"
+    mqi.connection.commit()
+    assert mqi.get(reader, options | LOGICAL).data == b"1"
+
+
+def test_a_place_that_a_program_names_is_given_back_when_it_backs_out(mqi):
+    handle = mqi.open("A")
+    mqi.put(handle, b"2", SYNCPOINT, md(flags=IN_GROUP, group_id=GROUP, sequence=2))
+    mqi.connection.back()
+    assert Descriptor(mqi.put(handle, b"1", SYNCPOINT | LOGICAL, md(flags=IN_GROUP)).md).sequence == 1
+
+
+@pytest.mark.parametrize(("flag", "reason"), [(IN_GROUP, 2241), (SEGMENT, 2242), (IN_GROUP | SEGMENT, 2242)])
+def test_a_program_is_told_that_it_leaves_a_group_or_a_message_open(mqi, flag, reason):
+    warned = (1, reason)
+    mqi.put(writer := mqi.open("A"), b"plain", NO_SYNCPOINT)  # the next like it would not be looked at
+    mqi.put(writer, b"1", NO_SYNCPOINT | LOGICAL, md(flags=flag))
+    put = mqi.put(writer, b"plain", NO_SYNCPOINT)
+    assert (put.comp_code, put.reason) == warned
+    assert mqi.put(writer, b"plain", NO_SYNCPOINT).comp_code == 0
+    reader = mqi.open("A")
+    assert mqi.get(reader, NO_SYNCPOINT).data == b"plain"
+    assert mqi.get(reader, NO_SYNCPOINT | LOGICAL).data == b"1"
+    left = mqi.get(reader, NO_SYNCPOINT)
+    assert (left.data, left.comp_code, left.reason) == (b"plain", *warned)
+
+
+@pytest.mark.parametrize(("flag", "reason"), [(IN_GROUP, 2241), (SEGMENT, 2242)])
+def test_closing_in_the_middle_of_a_group_is_a_warning(mqi, flag, reason):
+    writer = put_in_order(mqi, (b"1", flag))
+    with refused(reason):
+        mqi.connection.close(writer)
+    with refused(2019):
+        mqi.put(writer, b"closed all the same")
+
+
+@pytest.mark.parametrize("flags", [SEGMENT, SEGMENT | IN_GROUP])
+def test_only_the_last_segment_may_be_empty(mqi, flags):
+    with refused(2253):
+        mqi.put("A", b"", NO_SYNCPOINT, md(flags=flags))
+    mqi.put("A", b"", NO_SYNCPOINT, md(flags=flags | LAST_SEGMENT))
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [({"sequence": 0}, 2250), ({"sequence": 1_000_000_000}, 2250), ({"offset": -1}, 2251), ({"offset": 1 << 30}, 2251)],
+)
+def test_a_place_that_cannot_be(mqi, place, reason):
+    with refused(reason):
+        mqi.put("A", b"1", NO_SYNCPOINT, md(flags=IN_GROUP | SEGMENT, group_id=GROUP, **place))
+    mqi.put(mqi.open("A"), b"1", NO_SYNCPOINT | LOGICAL, md(flags=LAST_IN_GROUP, **place))
+
+
+def test_one_message_by_itself_is_in_no_order(mqi):
+    with refused(2046):
+        mqi.put("A", b"1", NO_SYNCPOINT | LOGICAL)

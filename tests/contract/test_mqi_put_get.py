@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from embedded_rig import md, refused
+from embedded_rig import OPEN_ALL, md, refused
 
 from gateway.errors import MQError
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, ObjectRecord, PutOptions, PutRecord
@@ -69,7 +69,25 @@ def test_wrong_descriptors_are_refused(mqi, fields, reason):
     assert mqi.depth("A") == 0
 
 
-@pytest.mark.parametrize("options", [2 | 4, 32 | 512, 1 << 30])
+@pytest.mark.parametrize(("report", "outcome"), [(0x8, 2104), (1 << 30, 2104), (0x20000, 2061), (0x100000, 2061)])
+def test_report_options_that_are_not_known(mqi, report, outcome):
+    """The mask that a bit is in says whether the message is put all the same."""
+    handle = mqi.open("A")
+    if outcome == 2061:
+        with refused(outcome):
+            mqi.put(handle, b"x", descriptor=md(report=report))
+    else:
+        put = mqi.put(handle, b"x", descriptor=md(report=report))
+        assert (put.comp_code, put.reason) == (1, outcome)
+
+
+def test_some_report_options_need_to_be_known_only_where_the_message_goes(mqi):
+    mqi.mqsc("DEFINE QLOCAL(QM2) USAGE(XMITQ)\nDEFINE QREMOTE(FAR) RNAME(X) RQMNAME(QM2)")
+    put = mqi.put("FAR", b"x", descriptor=md(report=0x20000))
+    assert (put.comp_code, put.reason) == (1, 2104)
+
+
+@pytest.mark.parametrize("options", [2 | 4, 32 | 512, 1 << 30, 0x1000])
 def test_put_options_that_clash(mqi, options):
     handle = mqi.open("A")
     with refused(2046):
@@ -136,8 +154,10 @@ def test_a_locked_message_is_hidden_until_unlocked(mqi):
     assert mqi.get(one, BROWSE_FIRST | LOCK).data == b"1"
     with refused(2033):
         mqi.get(two)
-    mqi.get(one, UNLOCK)
+    assert mqi.get(one, UNLOCK).reason == 0
     assert mqi.get(two).data == b"1"
+    again = mqi.get(one, UNLOCK)
+    assert (again.comp_code, again.reason) == (1, 2209)
 
 
 def test_a_lock_outlasts_gets_of_other_messages(mqi):
@@ -160,6 +180,16 @@ def test_marks_of_browsers(mqi):
     assert mqi.get(handle, marking).data == b"2"
     with refused(2033):
         mqi.get(handle, marking)
+
+
+def test_marks_of_browsers_together_are_for_these_alone(mqi):
+    together, alone = mqi.open("A", OPEN_ALL | 0x20000), mqi.open("A")
+    mqi.put(alone, b"1")
+    unmarked = BROWSE_FIRST | 0x1000000
+    assert mqi.get(together, unmarked | 0x200000).data == b"1"
+    with refused(2033):
+        mqi.get(mqi.open("A", OPEN_ALL | 0x20000), unmarked)
+    assert mqi.get(alone, unmarked).data == b"1"
 
 
 def test_syncpoint_hides_until_commit(mqi):
@@ -325,6 +355,11 @@ def test_open_refusals(mqi):
         mqi.open("A", 2 | 4)
     with refused(2043):
         mqi.open("A", object_type=99)
+    for binds in (0x4000 | 0x8000, 0x4000 | 0x400000):
+        with refused(2046):
+            mqi.open("A", 16 | binds)
+    with refused(2045):
+        mqi.open("", 16, object_type=5)
     handle = mqi.open("A", 16)
     with refused(2037):
         mqi.get(handle)

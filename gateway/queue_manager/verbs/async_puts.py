@@ -45,7 +45,7 @@ def put_run(
     target = handle.target
     if target is None or handle.records or handle.topic or options.options & _NOT_IN_RUNS or options.properties:
         return False
-    if not handle.options & mq.MQOO_OUTPUT or connection.core.quiescing:
+    if not handle.options & mq.MQOO_OUTPUT or handle.putting.open or connection.core.quiescing:
         return False
     try:
         put = _put_alike(connection, handle, target, _alike(mds, bodies), options)

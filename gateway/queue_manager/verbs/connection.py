@@ -61,6 +61,9 @@ class MqiConnection:
             else:
                 mqopen.close_object(self.state, closed, options)
             del self.state.handles[handle]
+            left_open = [order.left_open for order in (closed.putting, closed.getting) if order.left_open]
+            if left_open:
+                raise MQError(max(left_open), "the object is closed, in the middle of a group or a message", 1)
 
     # Putting
 

@@ -26,7 +26,7 @@ BROWSE = mq.MQGMO_BROWSE_FIRST | mq.MQGMO_BROWSE_NEXT | mq.MQGMO_BROWSE_MSG_UNDE
 MARKS = mq.MQGMO_MARK_BROWSE_HANDLE | mq.MQGMO_MARK_BROWSE_CO_OP
 UNMARKS = 0x400000 | 0x800000
 """MQGMO_UNMARK_BROWSE_CO_OP, MQGMO_UNMARK_BROWSE_HANDLE."""
-MQOO_CO_OP = 0x20000
+_NO_FLAGS = bytes(4)
 _SELECTS_NOTHING = mq.MQGMO_MSG_UNDER_CURSOR | mq.MQGMO_BROWSE_MSG_UNDER_CURSOR | mq.MQGMO_UNLOCK
 SYNCPOINTS = mq.MQGMO_SYNCPOINT | mq.MQGMO_NO_SYNCPOINT | mq.MQGMO_SYNCPOINT_IF_PERSISTENT
 KNOWN_OPTIONS = (
@@ -51,6 +51,7 @@ def _clash(value: int) -> bool:
         or (value & mq.MQGMO_MARK_SKIP_BACKOUT and not value & mq.MQGMO_SYNCPOINT)
         or (value & mq.MQGMO_UNLOCK and value & (BROWSE | mq.MQGMO_LOCK | mq.MQGMO_WAIT))
         or (value & MARKS and not value & BROWSE)
+        or (value & mq.MQGMO_WAIT and value & mq.MQGMO_SET_SIGNAL)
     )
 
 
@@ -172,7 +173,7 @@ def _queue_of(connection: ConnectionState, handle: Handle, options: GetOptions) 
         handle.needs(INPUT, mq.MQRC_NOT_OPEN_FOR_INPUT, "an MQOO_INPUT option")
         if options.options & mq.MQGMO_MSG_UNDER_CURSOR:
             handle.needs(mq.MQOO_BROWSE, mq.MQRC_NOT_OPEN_FOR_BROWSE, "MQOO_BROWSE")
-    if options.options & mq.MQGMO_MARK_BROWSE_CO_OP and not handle.options & MQOO_CO_OP:
+    if options.options & mq.MQGMO_MARK_BROWSE_CO_OP and not handle.options & mq.MQOO_CO_OP:
         raise MQError(mq.MQRC_OPTIONS_ERROR, "MQGMO_MARK_BROWSE_CO_OP needs MQOO_CO_OP on MQOPEN")
     if handle.target is not None:
         handle.target = refreshed(connection.core, handle.target)
@@ -195,7 +196,8 @@ def _get(
 ) -> Got:
     value = options.options
     if value & mq.MQGMO_UNLOCK:
-        _unlock(connection, handle, queue)
+        if not _unlock(connection, handle, queue):
+            return Got(md, b"", 0, queue.name, mq.MQCC_WARNING, mq.MQRC_NO_MSG_LOCKED)
         return Got(md, b"", 0, queue.name)
     candidate = _choose(handle, search, asked, options)
     if candidate is None:
@@ -213,6 +215,9 @@ def _get(
             _take(connection, handle, queue, parts, options)
         if value & mq.MQGMO_LOGICAL_ORDER:
             _advance(connection, search.order, parts, options)
+        elif not value & BROWSE and (search.order.open or candidate.md[descriptor.FLAGS] != _NO_FLAGS):
+            reason = search.order.left_open or reason
+            _place(connection, search.order, parts, options)
         if value & (mq.MQGMO_BROWSE_FIRST | mq.MQGMO_BROWSE_NEXT):
             handle.browsing, handle.browsed_in_order = search.order, bool(value & mq.MQGMO_LOGICAL_ORDER)
         if reason and not got.reason:
@@ -305,9 +310,20 @@ def _advance(connection: ConnectionState, order: LogicalOrder, parts: list[Candi
         order.group_id, order.offset = first.md[descriptor.GROUP_ID], 0
         order.sequence = descriptor.integer(first.md, "sequence")
         order.syncpoint, order.begun_at = _inside(first, options.options), first.token
+    order.kept_by_queue_manager = True
     flags = descriptor.integer(parts[-1].md, "flags")
     advance_logical(order, flags, sum(len(part.data) for part in parts))
     if order.syncpoint and not options.options & BROWSE:
+        connection.work.moved(order, before)
+
+
+def _place(connection: ConnectionState, order: LogicalOrder, parts: list[Candidate], options: GetOptions) -> None:
+    """Note where a message got without logical order stands: what is got in logical order next goes on there."""
+    before = replace(order)
+    order.place(parts[0].md, syncpoint=_inside(parts[0], options.options))
+    order.kept_by_queue_manager = False
+    advance_logical(order, descriptor.integer(parts[-1].md, "flags"), sum(len(part.data) for part in parts))
+    if order.syncpoint:
         connection.work.moved(order, before)
 
 
@@ -393,12 +409,16 @@ def _browse(
         queue.marked.pop(candidate.token, None)
 
 
-def _unlock(connection: ConnectionState, handle: Handle, queue: LocalQueue) -> None:
-    if handle.cursor_locked and handle.cursor is not None:
-        handle.cursor_locked = False
-        if queue.locked.get(handle.cursor) is handle:
-            connection.core.unlock_messages(queue, [handle.cursor])
-            connection.core.wake(queue)
+def _unlock(connection: ConnectionState, handle: Handle, queue: LocalQueue) -> bool:
+    """Release the handle's lock on the message under its cursor; whether there was one."""
+    if not handle.cursor_locked or handle.cursor is None:
+        return False
+    handle.cursor_locked = False
+    if queue.locked.get(handle.cursor) is not handle:
+        return False
+    connection.core.unlock_messages(queue, [handle.cursor])
+    connection.core.wake(queue)
+    return True
 
 
 # Taking

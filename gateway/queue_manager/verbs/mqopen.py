@@ -11,16 +11,17 @@ from gateway.queue_manager.objects.name_resolution import Target, resolve
 from gateway.queue_manager.objects.selectors import compile_selector
 from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle
 
-MQOO_CO_OP = 0x20000
 KNOWN_OPTIONS = (
     INPUT | mq.MQOO_BROWSE | mq.MQOO_OUTPUT | mq.MQOO_INQUIRE | mq.MQOO_SET | mq.MQOO_SAVE_ALL_CONTEXT
     | mq.MQOO_PASS_IDENTITY_CONTEXT | mq.MQOO_PASS_ALL_CONTEXT | mq.MQOO_SET_IDENTITY_CONTEXT | mq.MQOO_SET_ALL_CONTEXT
     | mq.MQOO_ALTERNATE_USER_AUTHORITY | mq.MQOO_FAIL_IF_QUIESCING | mq.MQOO_BIND_ON_OPEN | mq.MQOO_BIND_NOT_FIXED
-    | mq.MQOO_RESOLVE_LOCAL_Q | mq.MQOO_NO_READ_AHEAD | mq.MQOO_READ_AHEAD | MQOO_CO_OP | 0x400000 | 0x10000
+    | mq.MQOO_RESOLVE_LOCAL_Q | mq.MQOO_NO_READ_AHEAD | mq.MQOO_READ_AHEAD | mq.MQOO_CO_OP | 0x10000
+    | mq.MQOO_BIND_ON_GROUP | mq.MQOO_NO_MULTICAST
 )  # fmt: skip
 CONTEXT_OPTIONS = (
     mq.MQOO_PASS_IDENTITY_CONTEXT | mq.MQOO_PASS_ALL_CONTEXT | mq.MQOO_SET_IDENTITY_CONTEXT | mq.MQOO_SET_ALL_CONTEXT
 )
+_BINDS = mq.MQOO_BIND_ON_OPEN | mq.MQOO_BIND_NOT_FIXED | mq.MQOO_BIND_ON_GROUP
 _KINDS = {mq.MQOT_NAMELIST: "NAMELIST", mq.MQOT_PROCESS: "PROCESS"}
 
 
@@ -35,8 +36,10 @@ def open_object(connection: ConnectionState, wanted: ObjectDescriptor, options: 
     elif wanted.object_type == mq.MQOT_TOPIC:
         handle = _topic(connection, wanted, options)
     elif wanted.object_type == mq.MQOT_Q_MGR:
+        _check_inquires(wanted, options)
         handle = Handle(0, options, mq.MQOT_Q_MGR, connection.core.catalogue.queue_manager)
     elif wanted.object_type in _KINDS:
+        _check_inquires(wanted, options)
         definition = connection.core.catalogue.get(_KINDS[wanted.object_type], wanted.name)
         if definition is None:
             raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"no {_KINDS[wanted.object_type].lower()} {wanted.name!r}")
@@ -46,6 +49,13 @@ def open_object(connection: ConnectionState, wanted: ObjectDescriptor, options: 
     if wanted.selection:
         handle.selector = compile_selector(wanted.selection)
     return handle
+
+
+def _check_inquires(wanted: ObjectDescriptor, options: int) -> None:
+    """2045 for what is not a queue or a topic and is opened for anything but MQINQ."""
+    if options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_OUTPUT | mq.MQOO_SET):
+        text = f"an object of type {wanted.object_type} is opened with MQOO_INQUIRE only"
+        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, text)
 
 
 def check_options(options: int) -> None:
@@ -59,7 +69,9 @@ def check_options(options: int) -> None:
         or (options & mq.MQOO_SAVE_ALL_CONTEXT and not inputs)
         or (options & CONTEXT_OPTIONS and not options & mq.MQOO_OUTPUT)
         or (options & mq.MQOO_READ_AHEAD and options & mq.MQOO_NO_READ_AHEAD)
-        or (options & MQOO_CO_OP and not options & mq.MQOO_BROWSE)
+        or (options & _BINDS).bit_count() > 1
+        or (options & mq.MQOO_NO_MULTICAST and not options & mq.MQOO_OUTPUT)
+        or (options & mq.MQOO_CO_OP and not options & mq.MQOO_BROWSE)
     )
     if clash:
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQOPEN options 0x{options:X} clash, are unknown or name no verb")

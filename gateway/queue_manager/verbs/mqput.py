@@ -15,7 +15,7 @@ from gateway.ports.mqi import Property, PutOptions, PutRecord, PutResult, Respon
 from gateway.queue_manager import descriptor
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.descriptor import NO_ID, Descriptor, padded, text
-from gateway.queue_manager.groups import advance_logical, segments_of, start_logical
+from gateway.queue_manager.groups import LogicalOrder, advance_logical, segments_of, start_logical
 from gateway.queue_manager.objects.name_resolution import Target, refreshed, reply_to
 from gateway.queue_manager.objects.placement import split_time
 from gateway.queue_manager.store.unit import StoreUnit
@@ -38,11 +38,17 @@ NEEDED_ON_OPEN = {
     mq.MQPMO_SET_ALL_CONTEXT: mq.MQOO_SET_ALL_CONTEXT,
 }  # fmt: skip
 KNOWN_REPORTS = 0x0FE07FC7 | mq.MQRO_EXCEPTION_WITH_FULL_DATA | mq.MQRO_EXPIRATION_WITH_FULL_DATA
+REFUSED_REPORTS = 0x101C0000
+"""MQRO_REJECT_UNSUP_MASK: a bit of these that is not known is refused, others are let through with a warning."""
+REFUSED_LOCAL_REPORTS = 0x0003FF00
+"""MQRO_ACCEPT_UNSUP_IF_XMIT_MASK: these are let through on the way to another queue manager only."""
 ASKS_FOR_REPORT = (
     mq.MQRO_EXCEPTION | mq.MQRO_EXPIRATION | mq.MQRO_COA | mq.MQRO_COD | mq.MQRO_PAN | mq.MQRO_NAN | mq.MQRO_ACTIVITY
 )
 _PASSES = (mq.MQPMO_PASS_ALL_CONTEXT, mq.MQPMO_PASS_IDENTITY_CONTEXT)
 MQFB_MAX = 999_999_999
+MAX_PLACE = 999_999_999
+"""The highest MsgSeqNumber and Offset."""
 HANDLE_CONTEXTS = (
     mq.MQPMO_PASS_IDENTITY_CONTEXT
     | mq.MQPMO_PASS_ALL_CONTEXT
@@ -52,13 +58,14 @@ HANDLE_CONTEXTS = (
 """Context options that the object must have been opened for."""
 
 
-def check_options(options: PutOptions) -> None:
-    """2046 for options that clash or are unknown."""
+def check_options(options: PutOptions, *, mqput1: bool = False) -> None:
+    """2046 for options that clash, are unknown, or are for the other call."""
     value = options.options
+    others = mq.MQPMO_LOGICAL_ORDER if mqput1 else mq.MQPMO_ALTERNATE_USER_AUTHORITY
     contexts = sum(1 for context in CONTEXTS if value & context)
     both = mq.MQPMO_SYNCPOINT | mq.MQPMO_NO_SYNCPOINT
     responses = mq.MQPMO_ASYNC_RESPONSE | mq.MQPMO_SYNC_RESPONSE
-    if value & ~KNOWN_OPTIONS or contexts > 1 or value & both == both or value & responses == responses:
+    if value & (~KNOWN_OPTIONS | others) or contexts > 1 or value & both == both or value & responses == responses:
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQPMO.Options 0x{value:X} holds options that clash or are unknown")
 
 
@@ -104,7 +111,7 @@ def _note(status: Status, queue_manager: str, comp_code: int, reason: int, handl
 
 
 def _put(connection: ConnectionState, handle: Handle, md: bytes, options: PutOptions, data: bytes) -> PutResult:
-    check_options(options)
+    check_options(options, mqput1=not handle.number)
     if options.options & mq.MQPMO_FAIL_IF_QUIESCING:
         connection.check_quiescing()
     if handle.records:
@@ -127,27 +134,48 @@ def _put_to(
     core = connection.core
     target.check_put()
     message, warning = completed(connection, target, md, options)
+    if message.flags & mq.MQMF_SEGMENT and not message.flags & mq.MQMF_LAST_SEGMENT and not data:
+        raise MQError(mq.MQRC_SEGMENT_LENGTH_ZERO, "only the last segment of a message may be empty")
     given = md
     logical = handle.putting
     in_order = bool(options.options & mq.MQPMO_LOGICAL_ORDER)
-    before = replace(logical) if in_order else None
+    before = replace(logical) if in_order or message.flags or logical.open else None
     if in_order:
         start_logical(core, logical, message, syncpoint=bool(options.options & mq.MQPMO_SYNCPOINT))
+    elif logical.left_open and not warning[0]:
+        warning = mq.MQCC_WARNING, logical.left_open
     give_context(connection, message, handle, options)
     md, data = with_message_properties(core, message.pack(), data, options.properties)
     own = StoreUnit()
     for part, content in segments_of(core, target.queue, md, data, remote=target.remote):
         connection.placer.place(target, part, content, own)
     connection.accept(own, options.options)
-    if handle.number and not handle.records and not warning[0]:  # MQPUT1 has a handle for one message
-        handle.repeated = repeated_put(core, connection.user, target, given, options, message, md)
     if before is not None:
-        advance_logical(logical, message.flags, len(data))
-        if options.options & mq.MQPMO_SYNCPOINT:
-            connection.work.moved(logical, before)
+        _move_on(connection, handle, before, message, options, len(data))
+    elif handle.number and not handle.records and not warning[0]:  # MQPUT1 has a handle for one message
+        handle.repeated = repeated_put(core, connection.user, target, given, options, message, md)
     queue = target.queue
     name = queue.name if queue is not None else target.topic
     return PutResult(md, name, target.remote_queue_manager or core.name, *warning)
+
+
+def _move_on(
+    connection: ConnectionState,
+    handle: Handle,
+    before: LogicalOrder,
+    message: Descriptor,
+    options: PutOptions,
+    length: int,
+) -> None:
+    """Note where the handle is in a group or a message after this put."""
+    logical, syncpoint = handle.putting, bool(options.options & mq.MQPMO_SYNCPOINT)
+    logical.kept_by_queue_manager = bool(options.options & mq.MQPMO_LOGICAL_ORDER)
+    if not logical.kept_by_queue_manager:
+        logical.place(message.pack(), syncpoint=syncpoint)
+    advance_logical(logical, message.flags, length)
+    handle.repeated = None
+    if syncpoint:
+        connection.work.moved(logical, before)
 
 
 def _publish(connection: ConnectionState, handle: Handle, md: bytes, options: PutOptions, data: bytes) -> PutResult:
@@ -235,13 +263,14 @@ def completed(
 ) -> tuple[Descriptor, tuple[int, int]]:
     """The descriptor, checked and complete except for its context, and the warning (0, 0: none)."""
     message = Descriptor(md)
-    warning = _checked(message)
+    warning = _checked(message, options, remote=target.remote)
     _complete(connection.core, target, message, options, md)
     return message, warning
 
 
-def _checked(message: Descriptor) -> tuple[int, int]:
-    """Check the fields that a program sets; (1, 2049) when the priority is above the maximum."""
+def _checked(message: Descriptor, options: PutOptions, *, remote: bool) -> tuple[int, int]:
+    """Check the fields that a program sets; (1, 2049) when the priority is above the maximum, (1, 2104) for report
+    options that are not known and do no harm."""
     if (
         not (0 < message.type <= mq.MQMT_DATAGRAM and message.type in {1, 2, 4, 8})
         and not 65_536 <= message.type <= MQFB_MAX
@@ -253,14 +282,27 @@ def _checked(message: Descriptor) -> tuple[int, int]:
         raise MQError(mq.MQRC_PERSISTENCE_ERROR, f"Persistence {message.persistence} is none of 0, 1, 2")
     if message.priority < mq.MQPRI_PRIORITY_AS_Q_DEF:
         raise MQError(mq.MQRC_PRIORITY_ERROR, f"Priority {message.priority} is below -1")
-    if message.report & ~KNOWN_REPORTS & 0xFFFFFFFF:
+    unknown = message.report & ~KNOWN_REPORTS & 0xFFFFFFFF
+    if unknown & (REFUSED_REPORTS if remote else REFUSED_REPORTS | REFUSED_LOCAL_REPORTS):
         raise MQError(mq.MQRC_REPORT_OPTIONS_ERROR, f"Report 0x{message.report & 0xFFFFFFFF:X} holds unknown options")
     if message.flags & ~0x1F:
         raise MQError(mq.MQRC_MSG_FLAGS_ERROR, f"MsgFlags 0x{message.flags & 0xFFFFFFFF:X} holds unknown flags")
+    if not options.options & mq.MQPMO_LOGICAL_ORDER:
+        _check_place(message)
     descriptor.normalise(message)
     if text(message.reply_to_q) == "" and (message.type == mq.MQMT_REQUEST or message.report & ASKS_FOR_REPORT):
         raise MQError(mq.MQRC_MISSING_REPLY_TO_Q, "a request, or a message that asks for reports, needs ReplyToQ")
-    return (1, mq.MQRC_PRIORITY_EXCEEDS_MAXIMUM) if message.priority > 9 else (0, 0)
+    if message.priority > 9:
+        return mq.MQCC_WARNING, mq.MQRC_PRIORITY_EXCEEDS_MAXIMUM
+    return (mq.MQCC_WARNING, mq.MQRC_UNKNOWN_REPORT_OPTION) if unknown else (0, 0)
+
+
+def _check_place(message: Descriptor) -> None:
+    """Check the place in a group that a program gives itself; in logical order the queue manager does."""
+    if not 1 <= message.sequence <= MAX_PLACE:
+        raise MQError(mq.MQRC_MSG_SEQ_NUMBER_ERROR, f"MsgSeqNumber {message.sequence} is not 1 to {MAX_PLACE}")
+    if not 0 <= message.offset <= MAX_PLACE:
+        raise MQError(mq.MQRC_OFFSET_ERROR, f"Offset {message.offset} is not 0 to {MAX_PLACE}")
 
 
 def _complete(core: Core, target: Target, message: Descriptor, options: PutOptions, given: bytes) -> None:

@@ -41,6 +41,7 @@ def plain_correl_id(handle: Handle, md: bytes, options: GetOptions) -> bytes | N
     if (
         handle.selector is not None
         or options.handle_given
+        or handle.getting.open
         or options.wait_interval < -1
         or not _may_be_plain(options.options, match)
     ):

@@ -185,7 +185,8 @@ class Search:
         return self._in_order(one, options)
 
     def _is_marked(self, token: int) -> bool:
-        until = self.queue.marked.get(token)
+        """By the handle itself or, if it is one of those that browse together, by any of these."""
+        until = self.queue.marked.get(token) if self.handle.options & mq.MQOO_CO_OP else None
         return token in self.handle.marks or (until is not None and until > self.core.scheduler.monotonic())
 
     def _in_order(self, one: Candidate, options: GetOptions) -> bool:
