@@ -174,3 +174,11 @@ def test_what_connections_have_open_is_inquired(mqi, ask):
     handles = ask(85, pcf.integer(kind, 1112))
     assert [one[options] for one in handles if one[name] == "A"] == [2 | 8 | 16 | 32 | 64]
     assert {one[kind] for one in ask(85, pcf.integer(kind, 1113))} == {1111, 1112}
+
+
+def test_a_topic_string_has_one_topic_object(mqi, ask):
+    for made in ("ONE) TOPICSTR('plant/line')", "ONE) REPLACE TOPICSTR('plant/line')", "TWO) TOPICSTR('plant')"):
+        mqi.mqsc(f"DEFINE TOPIC({made}")
+    for command in ("DEFINE TOPIC(THREE) TOPICSTR('plant/line')", "ALTER TOPIC(TWO) TOPICSTR('plant/line')"):
+        assert any("topic object ONE" in line for line in mqi.queue_manager.mqsc(command).lines)
+    ask(172, pcf.string(2092, "THREE"), pcf.string(2094, "plant/line"), fails=3300)

@@ -21,6 +21,7 @@ DEFAULT_OBJECTS = {
 }  # fmt: skip
 """The objects from which a DEFINE takes the attributes that it does not give."""
 
+MQRCCF_TOPICSTR_ALREADY_EXISTS = 3300
 MQRCCF_ATTR_VALUE_ERROR = 4005
 MQRCCF_OBJECT_NAME_ERROR = 4008
 MQRCCF_OBJECT_WRONG_TYPE = 4002
@@ -89,6 +90,8 @@ class Administration:
             base["DEST"] = old.text("DEST") if old is not None else ""
         now = self._core.timestamp()
         definition = Definition(kind, name, base | self._checked(kind, given), now if old is None else old.created, now)
+        if kind == "TOPIC":
+            self._check_topic_string(name, definition.text("TOPICSTR"))
         if old is not None:
             definition.extra = old.extra
         elif kind == "SUB":
@@ -96,6 +99,13 @@ class Administration:
             definition.extra = {"SUBID": self._core.new_identifier().hex().upper()}
         self._save(definition)
         return definition
+
+    def _check_topic_string(self, name: str, topic_string: str) -> None:
+        """A topic string has one topic object: of two nobody could say whose attributes hold for it."""
+        for other in self._core.catalogue.matching(("TOPIC",)):
+            if topic_string and other.name != name and other.text("TOPICSTR") == topic_string:
+                text = f"AMQ8405E: The topic string {topic_string!r} is that of topic object {other.name}."
+                raise AdministrationError(MQRCCF_TOPICSTR_ALREADY_EXISTS, text)
 
     def _complete_subscription(self, definition: Definition) -> None:
         """Check that a subscription has a topic and a destination; make the queue of a managed one."""
@@ -118,6 +128,8 @@ class Administration:
         """ALTER."""
         definition = self.find(kind, name)
         changed = definition.attributes | self._checked(definition.kind, given)
+        if definition.kind == "TOPIC":
+            self._check_topic_string(name, str(changed["TOPICSTR"]))
         self._save(
             Definition(
                 definition.kind,
