@@ -50,6 +50,10 @@ class Message:
             self._body = Body(self.data[self.body_at :])
         return self._body
 
+    def read_as(self, text: str) -> None:
+        """The body is this text, in another character set than UTF-8: its fields are to be read all the same."""
+        self._body = Body(text.encode())
+
     @property
     def persistent(self) -> bool:
         """Whether it survives a restart."""

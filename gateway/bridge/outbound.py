@@ -23,7 +23,7 @@ from gateway.bridge.mqtt5 import (
 )
 from gateway.errors import Refused
 from gateway.mq import mqmd
-from gateway.mq.ccsid import codec_of
+from gateway.mq.ccsid import codec_of, is_ebcdic_codec
 from gateway.mq.describe import header_in_words
 from gateway.mq.rfh2_folder import Scalar
 from gateway.mqtt.packets import Properties
@@ -65,9 +65,9 @@ class Outgoing(NamedTuple):
 def publication(rule: OutboundRule, md: bytes, data: bytes) -> Outgoing:
     """What the rule makes of a message. Raises Refused; its `feedback` is the reason for the dead-letter header."""
     message = read_message(md, data)
+    payload, is_utf_8 = _payload(rule, message)
     scope = _Scope(rule, message)
     topic = _topic(rule, message, scope)
-    payload, is_utf_8 = _payload(rule, message)
     return Outgoing(
         topic,
         payload,
@@ -166,17 +166,24 @@ def _payload(rule: OutboundRule, message: Message) -> tuple[bytes, bool]:
     described, raw = message.described, message.body.raw
     is_text = described.format == b"MQSTR   "
     if rule.spec.convert is not None and is_text and rule.spec.convert != described.ccsid:
-        return _converted(raw, described.ccsid, rule.spec.convert), rule.spec.convert == UTF_8
+        return _converted(message, raw, rule.spec.convert), rule.spec.convert == UTF_8
     return raw, is_text and described.ccsid == UTF_8
 
 
-def _converted(raw: bytes, source: int, target: int) -> bytes:
-    before, after = codec_of(source), codec_of(target)
+def _converted(message: Message, raw: bytes, target: int) -> bytes:
+    """The text in the character set of the rule, EBCDIC's new lines as line feeds. What templates ask of it is read in
+    the one that the message says."""
+    source = message.described.ccsid
+    before, after = codec_of(source, message.described.encoding), codec_of(target)
     if before is None or after is None:
         unknown = source if before is None else target
         raise Refused(f"CCSID {unknown} is not known here: leave out `convert`", Feedback.TEXT_NOT_VALID)
     try:
-        return raw.decode(before).encode(after)
+        text = raw.decode(before)
+        if is_ebcdic_codec(before) and not is_ebcdic_codec(after):
+            text = text.replace("\x85", "\n")
+        message.read_as(text)
+        return text.encode(after)
     except UnicodeError as error:
         raise Refused(f"not convertible from CCSID {source} to {target}: {error}", Feedback.TEXT_NOT_VALID) from None
 

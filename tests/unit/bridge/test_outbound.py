@@ -113,6 +113,23 @@ def test_the_body_is_untouched_unless_conversion_is_asked_for():
         )
 
 
+@pytest.mark.parametrize(
+    ("ccsid", "encoding", "codec"), [(500, 546, "cp500"), (1200, 546, "utf-16-le"), (1200, 273, "utf-16-be")]
+)
+def test_what_is_converted_is_read_in_the_character_set_of_the_message(ccsid, encoding, codec):
+    """The order of bytes of UTF-16 is that of Encoding."""
+    body = '{"site": "Größe"}'.encode(codec)
+    made = published(
+        "queue: Q, topic: 'p/{json.site}', convert: 1208", body=body, form="MQSTR", ccsid=ccsid, encoding=encoding
+    )
+    assert (made.topic, made.payload.decode()) == ("p/Größe", '{"site": "Größe"}')
+
+
+def test_new_lines_of_ebcdic_become_line_feeds():
+    made = published("queue: Q, topic: a, convert: 1208", body=b"\xc1\x15\xc2", form="MQSTR", ccsid=37)
+    assert made.payload == b"A\nB"
+
+
 def test_properties_of_every_type_become_user_properties():
     usr = {"s": "x", "i": 7, "b": True, "f": 1.5, "h": b"\x00\xff", "n": None, "b_x20_c": "y"}
     users = published("queue: Q, topic: a", folders={"usr": usr}).properties[0x26]
