@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.errors import Refused
 from gateway.mq.ccsid import codec_of
+from gateway.mq.constants import MQENC_NATIVE
 from gateway.mqtt.json_text import DECODE, read_json
 from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import InboundRule
@@ -150,7 +151,7 @@ def check_of(rule: InboundRule) -> Check | None:
         found.append(partial(_check_schema, compile_schema(rule.schema)))
     elif payload.format == "json":
         found.append(check_json)
-    codec = codec_of(payload.ccsid or 1208) if payload.format == "string" else None
+    codec = codec_of(payload.ccsid or 1208, payload.encoding or MQENC_NATIVE) if payload.format == "string" else None
     if codec is not None:  # one that is not known here is the business of the reader's queue manager
         found.append(partial(_check_text, codec, payload.ccsid or 1208))
     return (partial(_check_all, found) if len(found) > 1 else found[0]) if found else None

@@ -104,7 +104,7 @@ def show(token: str, set_aside: bool, config: str | None, data: str | None, as_j
 @click.option(
     "--through-rules", is_flag=True, help="As the publications they were, by the rules that are in force now."
 )
-@click.option("--limit", type=int, help="At most this many.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most this many.")
 @click.option("--rate", type=float, default=0.0, help="Messages a second; 0: as fast as possible.")
 @click.option("--dry-run", is_flag=True, help="Only show how many there are.")
 @common

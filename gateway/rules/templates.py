@@ -193,6 +193,8 @@ def to_type(value: Value, type_name: str, what: str) -> Value:
 def _to_int(value: Value) -> int:
     if isinstance(value, str) and not re.fullmatch(r"[-+]?[0-9]{1,19}", value, re.ASCII):
         raise ValueError
+    if isinstance(value, float) and not value.is_integer():
+        raise ValueError
     number = int(value)  # type: ignore[arg-type]
     if not -(2**63) <= number < 2**63:
         raise ValueError

@@ -47,3 +47,22 @@ def test_a_refused_payload_reaches_its_queue_when_the_rule_is_corrected(tmp_path
         found = json.loads(gateway.text("/api/v1/queues/EVENTS.LIMA/messages?property=site%3Dlima", TOKEN))["items"]
         assert [each["preview"] for each in found] == ["not json"]
         assert json.loads(gateway.text("/api/v1/dlq", TOKEN))["total"] == 1
+
+
+def test_a_dead_letter_goes_back_to_the_queue_manager_it_was_for(tmp_path: Path) -> None:
+    mapping = 'to_mq: [{name: far, topic: "#", queue: FAR, queue_manager: QM9, on_failure: {retry: {times: 0}}}]'
+    with running(tmp_path, mapping=mapping) as gateway:
+        objects = "DEFINE QLOCAL(FAR)\nDEFINE QLOCAL(QM9) USAGE(XMITQ) PUT(DISABLED)"
+        posted(gateway, "/mqsc", {"text": objects})
+        publish(gateway, "a", "x", 1)
+        posted(gateway, "/mqsc", {"text": "ALTER QLOCAL(QM9) USAGE(NORMAL) PUT(ENABLED)"})
+        nowhere = posted(gateway, "/dlq/replay", {"destination": "FAR"})["failed"]
+        posted(gateway, "/mqsc", {"text": "DELETE QLOCAL(QM9)"})
+        unknown = posted(gateway, "/dlq/replay", {"destination": "FAR"})["failed"]
+        assert (nowhere[0]["reason"], unknown[0]["reason"]) == (2092, 2087)
+        assert "it was for queue manager QM9" in unknown[0]["text"]
+        posted(gateway, "/mqsc", {"text": "DEFINE QLOCAL(QM9) USAGE(XMITQ)"})
+        done = posted(gateway, "/dlq/replay", {"destination": "FAR"})
+        assert (done["done"] > 0, done["failed"]) == (True, [])
+        for queue, count in (("QM9", done["done"]), ("FAR", 0)):
+            assert len(json.loads(gateway.text(f"/api/v1/queues/{queue}/messages", TOKEN))["items"]) == count

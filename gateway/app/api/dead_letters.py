@@ -15,6 +15,7 @@ from gateway.bridge.explain import reason_name
 from gateway.bridge.message import read_message
 from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import chain, dlh, mqmd
+from gateway.mq import constants as mq
 from gateway.mq.constants import name_of_reason
 from gateway.net.calls import OPERATOR, VIEWER, Call, Endpoint, Problem, endpoint
 from gateway.ports.batch import Puts, Takes, Unit
@@ -234,13 +235,19 @@ class DeadLetterViews(QueueViews):
         if header is None and not to:
             return MQError(2141, "it has no dead-letter header: say where to with `to`")
         _, md, data = deadletter.strip(seen.md, seen.data) if header is not None else (None, seen.md, seen.data)
-        queue = to or (header.dest_q_name.strip() if header is not None else "")
+        queue, manager = to, ""
+        if header is not None and not to:
+            queue, manager = header.dest_q_name.strip(), header.dest_q_mgr_name.strip()
         if not queue:
             return MQError(2085, "its header names no destination: say where to with `to`")
         persistent = mqmd.number(md, mqmd.AT_PERSISTENCE) == 1
         priority = max(0, mqmd.number(md, mqmd.AT_PRIORITY))
-        puts = Puts(queue, priority=priority, persistent=persistent, heads=[md], bodies=[data])
-        return self._committed(Unit([puts], [Takes(self._queue(), b"", [seen.token])]))
+        puts = Puts(queue, manager, priority=priority, persistent=persistent, heads=[md], bodies=[data])
+        problem = self._committed(Unit([puts], [Takes(self._queue(), b"", [seen.token])]))
+        if problem is not None and problem.reason == mq.MQRC_UNKNOWN_REMOTE_Q_MGR:
+            text = f"it was for queue manager {manager}: name the settings of that one, or say where to with `to`"
+            return MQError(problem.reason, f"{problem}; {text}")
+        return problem
 
     def _replay_through_rules(self, seen: Seen, header: dlh.Dlh | None) -> MQError | None:
         if self._table is None:

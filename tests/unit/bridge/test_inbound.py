@@ -293,3 +293,10 @@ def test_json_null_is_json():
     assert prepared.build(1, Body(b" null "), NOW).queue == "Q1"
     with pytest.raises(Refused):
         prepared.build(1, Body(b""), NOW)
+
+
+@pytest.mark.parametrize(("encoding", "codec"), [("", "utf-16-le"), (", encoding: 273", "utf-16-be")])
+def test_text_in_utf_16_has_the_byte_order_of_its_encoding(encoding, codec):
+    """Read the other way round, the first letter is half of a surrogate pair."""
+    prepared = one(f"topic: '#', queue: Q1, payload: {{format: string, ccsid: 1200{encoding}}}")
+    prepared.build(1, Body("Ülö".encode(codec)), NOW)

@@ -76,7 +76,7 @@ def test_conversions(value, type_name, result):
     ("value", "type_name"),
     [("x", "int"), ("", "int"), ("1.5", "int"), ("٣", "int"), ("9" * 30, "int"), (2**70, "int"), ("1_0", "int"),
      (" 1", "int"), ("nan", "float"), ("inf", "float"), ("", "float"), ("1.2.3", "float"), ("maybe", "bool"),
-     (float("inf"), "int")],
+     (float("inf"), "int"), (1.5, "int")],
 )  # fmt: skip
 def test_values_of_another_type_are_refused(value, type_name):
     with pytest.raises(Refused) as caught:
