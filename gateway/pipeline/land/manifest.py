@@ -115,7 +115,7 @@ class Manifest:
 
     def records(self, most: int = FOLD_AT) -> list[ManifestRecord]:
         """The newest of the records that are not folded, oldest first."""
-        return [self._load(path) for path in self._files()[-most:]]
+        return [self._load(path) for path in (self._files()[-most:] if most else [])]
 
     def fold(self, keep: int = FOLD_KEEPS) -> int:
         """Fold all but the newest `keep` records into the summary; how many were folded."""
