@@ -18,8 +18,8 @@ from gateway.pipeline.errors import WrongOption
 VERBOSE = "mqgate.verbose"
 OURS = re.compile(r"(?:^|[\s(])gateway\.[\w.]+\.(\w+): (.*)")
 NAMED = re.compile(r"[\w.]+(?:Error|Exception|Exit|Missing|Interrupt)\b.*:")
-CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .*")
-"""How Spark names its own errors."""
+CONDITION = re.compile(r"\[(?!STREAM_FAILED\]|FOREACH_BATCH_USER_FUNCTION_ERROR\])[A-Z][A-Z0-9_.]+\] .*")
+"""How Spark names its own errors; those that only say where another one was raised tell a user nothing."""
 LONGEST = 500
 
 

@@ -12,6 +12,9 @@ from typing import Any
 
 Frame = Any
 """A Spark DataFrame."""
+WIDER = "decimal(20,0)"
+"""For differences of 64-bit numbers: whatever two devices' counters say, one that overflows would end the query."""
+LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +159,9 @@ def gap_step(rows: Frame, state: Frame | None, *, by: Sequence[str], sequence: s
     order = Window.partitionBy(*by).orderBy("seq")
     both = union([counted.withColumn("_new", f.lit(True)), marked_old(known)])  # noqa: FBT003
     stepped = both.withColumn("previous", f.lag("n").over(order))
-    step = f.col("n") - f.col("previous")
+    step = f.col("n").cast(WIDER) - f.col("previous").cast(WIDER)
     missing = f.pmod(step - 1, f.lit(wraps_at)) if wraps_at else step - 1
+    missing = f.greatest(f.least(missing, f.lit(LARGEST)), f.lit(-LARGEST)).cast("bigint")
     found = stepped.where(f.col("_new") & f.col("previous").isNotNull()).withColumn("missing", missing)
     kind = f.when(step == 0, f.lit("repeat")).when(missing < 0, f.lit("restart")).otherwise(f.lit("gap"))
     events = found.where(f.col("missing") != 0).select(

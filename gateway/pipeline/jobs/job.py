@@ -17,7 +17,7 @@ from gateway.config.findings import Part, describe
 from gateway.config.source import read_yaml
 from gateway.config.units import Duration, Size, Wrong
 from gateway.errors import ConfigurationError, Finding
-from gateway.pipeline.decode.columns import SOURCE
+from gateway.pipeline.decode.columns import BY_NAME, SOURCE
 from gateway.pipeline.decode.payloads import BUILT_IN
 from gateway.pipeline.jobs.sources import Folder, Input, Name, NamedSource, Source, digest_of, inputs_of
 from gateway.pipeline.land.iceberg_catalog import CatalogSettings, beside, has_password
@@ -26,6 +26,13 @@ from gateway.pipeline.source.places import FOLDER, is_object_place, warehouse_pl
 
 AnySource = TypeVar("AnySource", bound=Source)
 Place = Annotated[str, AfterValidator(warehouse_place)]
+
+
+NUMBERS = ("int", "bigint", "float", "double")
+OWN = ("error", "status", "payload")
+"""Columns that every silver table has for itself."""
+CARRIED = ("queue", "priority", "seq", "msg_id", "put_ts", "topic", "client_id", "recv_ts")
+"""Message columns every silver table has, so that a row can be traced back to its message."""
 
 
 class Bronze(Part):
@@ -59,10 +66,32 @@ class Column(Part):
         """Where the value comes from; the payload's field of the same name unless said otherwise."""
         return self.source or f"payload.{self.name}"
 
+    @property
+    def wire_type(self) -> str:
+        """The type a value has in JSON before it becomes the column's."""
+        if self.type == "timestamp":
+            return "string" if self.unit == "iso" else "double"
+        return "string" if self.type in ("date", "binary") else self.type
+
+    @model_validator(mode="after")
+    def _is_there(self) -> Column:
+        head, _, rest = self.path.partition(".")
+        if head not in (*BY_NAME, SOURCE):
+            known = ", ".join((*CARRIED, "properties.NAME"))
+            fix = f"write payload.{self.path} for a field of the payload, or one of {known}"
+            raise Wrong(f"messages have no column {head!r}", fix)
+        if rest and head not in ("payload", "properties"):
+            raise Wrong(f"{head!r} holds no fields", f"write `from: {head}`, or properties.{rest}")
+        return self
+
     @model_validator(mode="after")
     def _checks_fit(self) -> Column:
-        if (self.min is not None or self.max is not None) and self.type in ("string", "boolean", "binary"):
+        if (self.min is not None or self.max is not None) and self.type not in NUMBERS:
             raise ValueError(f"min and max do not fit type {self.type}: use a number type, or pattern for text")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min {self.min:g} is more than max {self.max:g}: no value passes")
+        if self.values is not None and not self.values:
+            raise ValueError("values is an empty list, so no value passes: name some, or leave it out")
         if self.pattern is not None:
             try:
                 re.compile(self.pattern)
@@ -76,6 +105,9 @@ def _no_value_is_a_folder(columns: tuple[Column, ...]) -> None:
     for path in paths:
         if any(other.startswith(path + ".") for other in paths) and path.startswith("payload."):
             raise ValueError(f"{path} is a value in one column and holds others in another: read one of the two")
+        kinds = sorted({column.wire_type for column in columns if column.path == path})
+        if len(kinds) > 1 and path.startswith("payload."):
+            raise Wrong(f"{path} is read as {' and as '.join(kinds)}", "give the columns that read it the same type")
 
 
 def _known_decoder(name: str) -> str:
@@ -101,23 +133,31 @@ class Silver(Part):
         """Whether checks of some column only count."""
         return any(column.on_failure == "count" for column in self.columns)
 
+    def type_of(self, name: str) -> str:
+        """The type of a column of the table."""
+        own = {column.name: str(column.type) for column in self.columns}
+        return own.get(name) or ("string" if name == SOURCE else BY_NAME[name].kind)
+
     @model_validator(mode="after")
     def _columns_once(self) -> Silver:
         names = [column.name for column in self.columns]
         doubled = sorted({name for name in names if names.count(name) > 1})
         if doubled:
             raise ValueError(f"column {doubled[0]!r} is there twice")
+        taken = [name for name in names if name in (*OWN, *(["warnings"] if self.counts else []))]
+        if taken:
+            raise Wrong(f"the table has a column {taken[0]!r} of its own",
+                        f"give yours another name and write `from: payload.{taken[0]}`")  # fmt: skip
         _no_value_is_a_folder(self.columns)
         for wanted in (self.event_time, *self.key):
             if wanted not in names and wanted not in (*CARRIED, SOURCE):
                 raise ValueError(
                     f"there is no column {wanted!r}: add it to columns, or use one of {', '.join(CARRIED)}"
                 )
+        if self.type_of(self.event_time) != "timestamp":
+            raise Wrong(f"the event time {self.event_time!r} is a {self.type_of(self.event_time)}",
+                        "give it `type: timestamp`, with `unit` where it is a number")  # fmt: skip
         return self
-
-
-CARRIED = ("queue", "priority", "seq", "msg_id", "put_ts", "topic", "client_id", "recv_ts")
-"""Message columns every silver table has, so that a row can be traced back to its message."""
 
 
 class Gold(Part):
@@ -147,6 +187,14 @@ class Gold(Part):
     def replaced(self) -> bool:
         """Whether each batch replaces the table, whose rows are the whole state, instead of adding to it."""
         return self.kind in ("last", "dead_letters")
+
+    def kinds_wanted(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Columns of the silver table, each with the types it may have."""
+        numbers = (*NUMBERS, "boolean", "tinyint", "timestamp")
+        found: list[tuple[str, tuple[str, ...]]] = []
+        found += [(name, numbers) for name in self.values if self.kind == "window"]
+        found += [(self.sequence, ("int", "bigint"))] if self.kind == "gaps" else []
+        return found + ([(self.start, ("timestamp",))] if self.kind == "latency" and self.start else [])
 
     @model_validator(mode="after")
     def _needs(self) -> Gold:
@@ -279,6 +327,9 @@ class Job(Part):
             self._check_key(silver)
         for place, gold in enumerate(self.gold):
             self._check_gold(gold, ("gold", place))
+        for name in self.retention.keep:
+            if name not in tables:
+                raise Wrong(f"retention: the job has no table {name!r}", f"name one of {', '.join(tables)}")
         self._check_catalog()
         if self.checkpoint and is_object_place(self.warehouse):
             raise Wrong(
@@ -326,6 +377,10 @@ class Job(Part):
                 raise Wrong(what, f"use one of {', '.join(columns)}, or add it there", at)
         if gold.kind in ("gaps", "silence", "last") and not (gold.by or silver.key):
             raise Wrong(f"gold table {gold.table!r} needs by: the columns that name a device", at=at)
+        for wanted, kinds in gold.kinds_wanted():
+            if silver.type_of(wanted) not in kinds:
+                what = f"gold table {gold.table!r}: {wanted!r} is a {silver.type_of(wanted)}"
+                raise Wrong(what, f"use a column whose type is one of {', '.join(kinds)}", at)
 
     def silver_of(self, gold: Gold) -> Silver:
         """The silver table that a gold table is computed from."""

@@ -17,7 +17,10 @@ DOCUMENT = "_document"
 DECODE_ERROR = "_decode_error"
 PARSED = "_parsed"
 CORRUPT = "_corrupt"
+NO_NUMBER = "NaN|INF|Infinity"
 OK, QUARANTINE, COUNT = "ok", "quarantine", "count"
+FIRST_MICROS, LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_000
+"""The years 1 to 9999, in microseconds since 1970; a double near the end has steps of 32, so it ends before."""
 WARNINGS = "warnings"
 """Column with the checks that a row failed and that only count."""
 
@@ -48,7 +51,7 @@ def payload_schema(silver: Silver) -> str:
         at = tree
         for step in path[:-1]:
             at = at.setdefault(step, {})
-        at[path[-1]] = wire_type(column)
+        at[path[-1]] = column.wire_type
     tree[CORRUPT] = "string"
     return ", ".join(f"{quote(name)} {_ddl(kind)}" for name, kind in tree.items())
 
@@ -57,15 +60,6 @@ def _ddl(kind: object) -> str:
     if isinstance(kind, dict):
         return "struct<" + ", ".join(f"{quote(name)}: {_ddl(below)}" for name, below in kind.items()) + ">"
     return str(kind)
-
-
-def wire_type(column: Column) -> str:
-    """The type a value has in JSON before it becomes the column's."""
-    if column.type == "timestamp":
-        return "string" if column.unit == "iso" else "double"
-    if column.type in ("date", "binary"):
-        return "string"
-    return column.type
 
 
 def raw_value(column: Column) -> str:
@@ -85,27 +79,45 @@ def typed_value(column: Column) -> str:
         return _timestamp(raw, column, from_payload)
     if column.type == "binary":
         return f"try_to_binary({raw}, 'base64')" if from_payload else raw
-    if from_payload and column.type != "date":
-        return raw
-    return f"try_cast({raw} AS {column.type})"
+    if column.type == "date":
+        return _within(f"try_cast({raw} AS date)", "DATE'0001-01-01'", "DATE'9999-12-31'")
+    return raw if from_payload else f"try_cast({raw} AS {column.type})"
 
 
 def _timestamp(raw: str, column: Column, from_payload: bool) -> str:
     if column.unit == "iso":
-        return f"try_cast({raw} AS timestamp)"
+        first, last = "TIMESTAMP'0001-01-01 00:00:00Z'", "TIMESTAMP'9999-12-31 23:59:59.999999Z'"
+        dated = f"CASE WHEN {raw} RLIKE '^ *[0-9]{{4}}' THEN {raw} END"  # Spark gives a time alone the day of its clock
+        return _within(f"try_cast({dated} AS timestamp)", first, last)
     number = raw if from_payload else f"try_cast({raw} AS double)"
     factor = {"s": 1_000_000, "ms": 1_000, "us": 1}[column.unit]
-    return f"timestamp_micros(CAST(round({number} * {factor}) AS bigint))"
+    micros = _within(f"round({number} * {factor})", FIRST_MICROS, LAST_MICROS)
+    return f"timestamp_micros(CAST({micros} AS bigint))"
+
+
+def _within(value: str, first: object, last: object) -> str:
+    """NULL for what lies outside, so that its row goes to quarantine: a cast that overflows would end the query, again
+    at each start, and readers know the years 1 to 9999 alone. NaN lies outside: Spark takes it for the greatest."""
+    return f"CASE WHEN {value} BETWEEN {first} AND {last} THEN {value} END"
 
 
 def checks(silver: Silver, on_failure: str = QUARANTINE) -> list[tuple[str, str]]:
     """(error code, SQL condition that is true for a bad row), in the order they are tried; of the columns whose failed
     checks have this consequence."""
-    parsed = ("not_json", f"{PARSED} IS NULL OR {PARSED}.{CORRUPT} IS NOT NULL")
+    parsed = ("not_json", f"{PARSED} IS NULL OR {PARSED}.{CORRUPT} IS NOT NULL{_misread(silver)}")
     listed = [parsed] if on_failure == QUARANTINE else []
     for column in silver.columns:
         listed += _column_checks(column) if column.on_failure == on_failure else []
     return listed
+
+
+def _misread(silver: Silver) -> str:
+    """Where `from_json` is content though the payload says something else or more: it takes U+FFFD for bytes that are
+    not UTF-8 (RFC 8259, 8.1), and leaves out what follows the first document. The function that counts knows no NaN."""
+    if silver.decode != "json" or not payload_fields(silver):
+        return ""
+    one = f"coalesce(json_array_length(concat('[', {DOCUMENT}, ']')), if({DOCUMENT} RLIKE '{NO_NUMBER}', 1, 0)) = 1"
+    return f" OR NOT is_valid_utf8({DOCUMENT}) OR NOT ({one})"
 
 
 def value_name(column: Column) -> str:

@@ -86,6 +86,18 @@ def test_all_errors_with_their_places() -> None:
         ("every: 1m", "every: often", "is not a duration"),
         ('pattern: "^[a-z]+$"', 'pattern: "["', "not a regular expression"),
         ("table: readings", "table: readings\n    decode: jsn", "no decoder 'jsn'"),
+        ("from: client_id", "from: clientid", "no column 'clientid': write payload.clientid for a field"),
+        ("from: client_id", "from: client_id.x", "'client_id' holds no fields: write `from: client_id`"),
+        ("unit: ms}", "unit: ms, min: 5}", "min and max do not fit type timestamp"),
+        ("min: -60, max: 150", "min: 150, max: -60", "min 150 is more than max -60"),
+        ("values: [run, stop]", "values: []", "values is an empty list"),
+        ("name: state,", "name: status,", "the table has a column 'status' of its own: give yours another name"),
+        ("name: state,", "name: state, from: payload.temperature,", "payload.temperature is read as double and as "),
+        ("event_time: ts", "event_time: temperature", "the event time 'temperature' is a double"),
+        ("values: [temperature]", "values: [state]", "'state' is a string: use a column whose type is one of int"),
+        ("kind: window", "kind: gaps, by: [device], sequence: temperature", "'temperature' is a double"),
+        ("kind: window", "kind: latency, start: state", "use a column whose type is one of timestamp"),
+        ("gold:", "retention: {keep: {reading: 1d}}\ngold:", "no table 'reading': name one of bronze, readings"),
     ],
 )  # fmt: skip
 def test_wrong_values_say_what_to_write(old: str, new: str, told: str) -> None:
@@ -173,7 +185,11 @@ def test_silver_as_sql() -> None:
     assert payload_schema(silver) == (
         "`at` struct<`ms`: double>, `temperature` double, `state` string, `_corrupt` string"
     )
-    assert typed_value(silver.columns[1]) == "timestamp_micros(CAST(round(_parsed.`at`.`ms` * 1000) AS bigint))"
+    micros = "round(_parsed.`at`.`ms` * 1000)"
+    assert typed_value(silver.columns[1]) == (
+        f"timestamp_micros(CAST(CASE WHEN {micros} BETWEEN -62135596800000000 AND 253402300799999000 THEN {micros} END "
+        "AS bigint))"
+    )
     codes = [code for code, _ in checks(silver)]
     assert codes == [
         "not_json", "missing:device", "type:device", "type:ts", "not_a_number:temperature", "below_min:temperature",

@@ -191,6 +191,13 @@ gateway.pipeline.errors.WrongOption: consumer group 'a' reads 'Q', not 'R': choo
             ValueError("x\n[UNRESOLVED_COLUMN.WITH] A column `a`.\nat b"),
             "[UNRESOLVED_COLUMN.WITH] A column `a`: the same",
         ),
+        (
+            Exception(
+                "[STREAM_FAILED] Query [id = 1] terminated with exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] An "
+                "error occurred. Reason: Traceback:\n  File x\n[CAST_OVERFLOW] The value 1 is too large.\n at y"
+            ),
+            "[CAST_OVERFLOW] The value 1 is too large: the same",
+        ),
         (KeyError("a"), "'a': the same command with --verbose says where"),
     ],
 )
