@@ -12,11 +12,10 @@ import tempfile
 from pathlib import Path
 
 
-class CheckpointFolder:
-    """A folder of this driver alone."""
+class OwnFolder:
+    """A folder of this driver alone, among temporary files; what killed ones have left with this prefix is removed."""
 
-    def __init__(self, job: str) -> None:
-        prefix = f"mqgate-checkpoint-{job}-"
+    def __init__(self, prefix: str) -> None:
         for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
             remove_unowned(left)
         lock = None
@@ -29,6 +28,13 @@ class CheckpointFolder:
         """Remove it."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
+
+
+class CheckpointFolder(OwnFolder):
+    """That of a job's checkpoint."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(f"mqgate-checkpoint-{job}-")
 
 
 def remove_unowned(folder: Path) -> None:

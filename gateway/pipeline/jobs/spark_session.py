@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import sys
 import tempfile
 import zipfile
@@ -20,6 +19,7 @@ from typing import Any
 
 from gateway.config.extras import how_to_install
 from gateway.pipeline.errors import SparkMissing
+from gateway.pipeline.jobs.checkpoint_folder import OwnFolder
 from gateway.pipeline.jobs.java import find_java
 from gateway.pipeline.jobs.java_output import start_context
 
@@ -70,11 +70,11 @@ LONGEST_FOLDER = 64
 def socket_settings() -> dict[str, str]:
     """Have the JVM and Spark's Python processes talk through Unix sockets, which cost less than TCP, in a folder that
     only this user can enter. For a master on this machine; nothing where there is no place for them."""
-    folder = tempfile.mkdtemp(prefix="mqgate-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    if len(os.fsencode(folder)) > LONGEST_FOLDER:
+    own = OwnFolder("mqgate-sockets-")
+    atexit.register(own.remove)
+    if len(os.fsencode(own.path)) > LONGEST_FOLDER:
         return {}
-    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": folder}
+    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": str(own.path)}
 
 
 def check_spark() -> tuple[int, ...]:

@@ -48,6 +48,29 @@ def test_a_killed_drivers_is_removed_and_a_running_ones_stays(folder: Path) -> N
     assert list(folder.iterdir()) == []
 
 
+SESSION = """
+import sys
+from gateway.pipeline.jobs.spark_session import socket_settings
+print(socket_settings()["spark.python.unix.domain.socket.dir"], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_sockets_of_a_session_go_with_it_or_with_the_next_one(monkeypatch: pytest.MonkeyPatch, killed: bool) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="s") as short:
+        monkeypatch.setenv("TMPDIR", short)
+        command = [sys.executable, "-c", SESSION]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as session:
+            assert session.stdout is not None
+            left = Path(session.stdout.readline().decode().strip())
+            if killed:
+                session.send_signal(signal.SIGKILL)
+        assert left.exists() == killed
+        subprocess.run(command, stdin=subprocess.DEVNULL, check=True, capture_output=True)
+        assert list(Path(short).iterdir()) == []
+
+
 def test_what_only_has_such_a_name_stays(folder: Path) -> None:
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir()
