@@ -1,7 +1,11 @@
-"""One process owns a store's directory: an advisory lock, whose file names the owner to a process that is refused."""
+"""One process owns a store's directory: an advisory lock, whose file names the owner to a process that is refused.
+
+The directory is locked beside the file, which somebody may take for a leftover and remove.
+"""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -25,12 +29,12 @@ class DirectoryLock:
             ) from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._directory = _locked_directory(directory)
         except OSError:
-            owner = os.pread(self._descriptor, 64, 0).decode("ascii", "replace").strip() or "unknown"
+            owner = os.pread(self._descriptor, 64, 0).decode("ascii", "replace").strip()
             os.close(self._descriptor)
-            raise StoreInUse(
-                f"{directory}: process {owner} has this store open; stop it, or ask it through its socket"
-            ) from None
+            who = f"process {owner}" if owner else "another process"
+            raise StoreInUse(f"{directory}: {who} has this store open; stop it, or ask it through its socket") from None
         try:
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -39,4 +43,18 @@ class DirectoryLock:
 
     def release(self) -> None:
         """Give the directory up."""
+        os.close(self._directory)
         os.close(self._descriptor)
+
+
+def _locked_directory(directory: Path) -> int:
+    """Its descriptor, locked where the file system can lock a directory (NFS cannot); OSError if another process has
+    it."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno == errno.EWOULDBLOCK:
+            os.close(descriptor)
+            raise
+    return descriptor

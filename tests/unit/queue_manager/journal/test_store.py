@@ -220,6 +220,15 @@ def test_a_second_owner_is_refused_by_name(path: Path) -> None:
     opened(path).close()
 
 
+def test_a_second_owner_is_refused_though_the_lock_file_was_taken_for_a_leftover(path: Path) -> None:
+    store = opened(path)
+    (path / "lock").unlink()
+    with pytest.raises(StoreInUse, match="another process has this store open"):
+        opened(path)
+    store.close()
+    opened(path).close()
+
+
 def test_optional_columns_replace_ids_and_times(path: Path) -> None:
     store = opened(path)
     columns = LanePuts(
