@@ -28,7 +28,8 @@ def _blob(data: bytes) -> bytes:
 
 GREETING = MAGIC + struct.pack("<3i", PROTOCOL_VERSION, 0, 0) + b"".join(map(_blob, [b""] * 6))
 OPEN_A = struct.pack("<i", 1) + b"".join(map(_blob, [b"A", b"", b"", b"", b"", b""])) + struct.pack("<i", 0x7A)
-MD = b"MD  " + struct.pack("<iiiiiii", 2, 0, 8, -1, 0, 546, 0) + b" " * 8 + struct.pack("<ii", 0, 0) + bytes(316)
+MD = b"MD  " + struct.pack("<iiiiiii", 2, 0, 8, -1, 0, 546, 0) + b" " * 8 + struct.pack("<ii", 0, 0) + bytes(300)
+MD += struct.pack("<4i", 1, 0, 0, -1)
 
 
 class Program:
