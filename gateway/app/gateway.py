@@ -20,6 +20,7 @@ from gateway.app.audit import AuditTrail
 from gateway.app.data_directory import write_address
 from gateway.app.drain import Drain
 from gateway.app.embedded import mqi_socket
+from gateway.app.emptied_files import emptied_files
 from gateway.app.history import Sampler
 from gateway.app.limits import client_rates, take_over
 from gateway.app.listener_settings import admin_tls, bind_admin, bind_listeners, open_listeners, warning_about_admin
@@ -225,7 +226,7 @@ class Gateway:
             use_access = parts.access.prepare(settings)
             guard = guard_of(parts.directory, settings)
             use_people = people.prepare(parts.people, parts.settings, settings, parts.directory)
-            wrong = parts.listeners.reload_certificates()
+            wrong = emptied_files(parts.settings, parts.table, settings) or parts.listeners.reload_certificates()
             if wrong:
                 raise ConfigurationError(wrong)  # noqa: TRY301 -- counted and reported below
         except ConfigurationError as error:

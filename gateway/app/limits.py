@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from gateway.app.memory import memory_limit
 from gateway.broker.limits import Limits
 from gateway.config.model import Settings
 from gateway.net.rates import ClientRates
@@ -50,6 +51,7 @@ def _common(settings: Settings) -> Limits:
         max_topic_levels=mqtt.max_topic_levels,
         max_retained=mqtt.max_retained,
         max_retained_bytes=mqtt.max_retained_bytes,
+        max_buffered_bytes=memory_limit() // 4 if mqtt.max_buffered_bytes is None else mqtt.max_buffered_bytes,
         max_user_properties=mqtt.max_user_properties,
         shared_subscriptions=mqtt.shared_subscriptions,
         server_reference=mqtt.server_reference,
@@ -81,8 +83,9 @@ def _overrides(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def take_over(limits: Limits, settings: Settings) -> None:
-    """Limits that a reload changes: those that are checked when a client connects."""
+    """Limits that a reload changes: those that are checked when a client connects, and that of the memory."""
     fresh = limits_of(settings)
+    limits.max_buffered_bytes = fresh.max_buffered_bytes
     limits.max_connections, limits.max_sessions = fresh.max_connections, fresh.max_sessions
     for listener in settings.listeners:
         most = fresh.at(listener.name).max_listener_sessions

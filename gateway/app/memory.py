@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Options of mallopt(3)."""
@@ -38,3 +42,29 @@ def keep_what_is_freed() -> bool:
     except (AttributeError, OSError):
         return False
     return bool(mallopt(_M_MMAP_THRESHOLD, LONGEST)) and bool(mallopt(_M_TRIM_THRESHOLD, KEPT))
+
+
+def memory_limit(root: Path = Path("/")) -> int:
+    """Bytes that this process may use: all of the machine, or what its control group, as of a container or a systemd
+    unit, and its own limit leave it."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    found += [bound for bound in resource.getrlimit(resource.RLIMIT_AS) if bound != resource.RLIM_INFINITY]
+    for file in _control_group(root):
+        with contextlib.suppress(OSError, ValueError):  # it has no limit, or is not to be seen from in here
+            found.append(int(file.read_text(encoding="ascii")))
+    return min(found)
+
+
+def _control_group(root: Path) -> Iterator[Path]:
+    """Where the limit of this process's control group is said, in versions 1 and 2 of these; a container may see its
+    own as their root, though it is told of another name."""
+    groups = root / "sys/fs/cgroup"
+    yield groups / "memory.max"
+    yield groups / "memory/memory.limit_in_bytes"
+    with contextlib.suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, kinds, path = line.split(":", 2)
+            if not kinds:
+                yield groups / path.strip("/") / "memory.max"
+            elif "memory" in kinds.split(","):
+                yield groups / "memory" / path.strip("/") / "memory.limit_in_bytes"

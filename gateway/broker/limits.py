@@ -51,6 +51,8 @@ class Limits:
     max_retained_bytes: int = 1 << 30
     max_outgoing_bytes: int = 8 << 20
     """Bytes written and not taken by a slow reader before its connection is closed."""
+    max_buffered_bytes: int = 0
+    """Bytes that have not arrived as whole packets and bytes that are not taken, of all connections; 0: no limit."""
     max_user_properties: int = 1000
     shared_subscriptions: bool = True
     server_reference: str = ""

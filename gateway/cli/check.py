@@ -20,7 +20,8 @@ from gateway.rules.parse import load_mappings
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path())
+@click.argument("files", nargs=-1, type=click.Path())
+@click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings, as for `run`: another FILE.")
 @click.option(
     "--ask", "user", metavar="USER", help="Also try each method that knows users, in its order, with this user."
 )
@@ -38,10 +39,18 @@ from gateway.rules.parse import load_mappings
 )
 @click.option("--json", "as_json", is_flag=True, help="Output as JSON.")
 def check(
-    files: tuple[str, ...], user: str | None, password_file: IO[bytes] | None, queues: bool, as_json: bool
+    files: tuple[str, ...],
+    config: str | None,
+    user: str | None,
+    password_file: IO[bytes] | None,
+    queues: bool,
+    as_json: bool,
 ) -> None:
     """Validate settings and mapping FILES, look at every file that settings name, and run the mappings' own tests. Exit
     code 1 when something is wrong, or when nothing lets the user of --ask in."""
+    files = files if config is None else (config, *files)
+    if not files:
+        raise click.UsageError("name a file of settings or of mappings: `mqgate check mqgate.yaml`")
     findings: list[Finding] = []
     warnings: list[Finding] = []
     tests = 0

@@ -219,6 +219,12 @@ class Mqtt(Part):
     max_total_subscriptions: Count = Field(
         default=5_000_000, description="Subscriptions of all sessions. Beyond it: 0x97 in SUBACK; 0: no limit."
     )
+    max_buffered_bytes: Size | None = Field(
+        default=None,
+        description="Bytes kept in memory for all connections together: packets that have not arrived whole, and what "
+        "clients do not read. Beyond it those that keep most are closed (0x97). The default is a quarter of the memory "
+        "that the process may use; 0: no limit.",
+    )
     max_topic_length: Length = Field(default=65535, description="Bytes of a topic or filter. Beyond it: 0x90, 0x8F.")
     max_topic_levels: Levels = Field(default=200, description="Levels of a topic or filter. Beyond it: 0x90, 0x8F.")
     max_user_properties: Count = Field(
@@ -408,6 +414,10 @@ class Settings(Part):
         self._columns.update(columns or {})
         self._base[:] = [base]
         self._source[:] = [source] if source is not None else []
+
+    def values_of(self, file: str) -> int:
+        """How many values come from this file."""
+        return sum(origin.rpartition(":")[0] == file for origin in self._origins.values())
 
     @property
     def source(self) -> str | None:

@@ -21,6 +21,7 @@ from zope.interface import implementer
 
 from gateway.broker.engine import Engine
 from gateway.broker.put_off import LATER_SECONDS, SLICE_SECONDS, STRANGERS_SECONDS, TURN_SECONDS
+from gateway.net.buffers import Buffers
 from gateway.net.hub_socket import AGAIN, READ, WRITE, Acceptor, HubSocket
 from gateway.net.rates import SendRates, take
 from gateway.net.reactor import HubReactor
@@ -59,6 +60,7 @@ class Hub:
         self._over: list[HubSocket] = []
         """Links whose wrapping has ended in this round."""
         self._losing = self._paused = False
+        self._buffers = Buffers(engine.context, self._sockets.values)
         engine.put_off.on_busy = self._busy
         engine.context.on_slow = self._slow
         self._late: dict[int, None] = {}
@@ -135,6 +137,8 @@ class Hub:
             self._take_along(begun + ALONG_SECONDS)
         self.engine.flush()
         self._end_lost(context.until_late)
+        if self._buffers.look():
+            self.engine.flush()
         return ask
 
     def _take(

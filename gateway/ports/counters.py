@@ -43,8 +43,8 @@ IdentityMethod = Literal["jwt", "ldap", "webhook"]
 LoginMethod = Literal["certificate", "scram", "jwt", "users", "password_file", "managed", "ldap", "webhook",
                       "authenticator", "anonymous"]  # fmt: skip
 DisconnectReason = Literal["normal", "keepalive", "protocol_error", "packet_too_large", "taken_over", "slow_consumer",
-                           "not_authorized", "refused", "administrative", "draining", "io_error", "defect",
-                           "other"]  # fmt: skip
+                           "buffers_full", "not_authorized", "refused", "administrative", "draining", "io_error",
+                           "defect", "other"]  # fmt: skip
 HandshakeResult = Literal["full", "resumed", "failed"]
 SubscribeReason = Literal["quota", "topic_filter", "not_authorized", "shared", "defect"]
 DropReason = Literal["qos0_overload", "queue_full", "spool_full", "too_large", "expired", "denied", "oversized_header",

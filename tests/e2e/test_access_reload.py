@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ssl
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,6 +125,26 @@ def test_retained_messages_and_what_comes_from_queues_are_asked_about_too(world:
         for where in ("secret", "open"):
             world.gateway.api("POST", "/queues/COMMANDS/messages", {"text": where, "properties": {"where": where}})
         assert device.receive() == ("open/from/queue", b"open")
+
+
+@pytest.mark.parametrize("name", ["settings.yaml", "acl.yaml", "commands.yaml"])
+def test_a_file_that_was_emptied_takes_nothing_away(world: World, name: str) -> None:
+    file = next(world.gateway.directory.rglob(name))
+    before = file.read_text()
+    (world.directory / "acl.yaml").write_text(CLOSED)
+    assert world.reload()
+    file.write_text("")
+    try:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            world.reload()
+        assert refused.value.code == 422
+        assert f'{name}", "line": ' in refused.value.read().decode()
+        with world.connect("device-7", world.device) as device:
+            assert device.connect() == 0
+            assert device.subscribe("secret/a", 1) == 0x87, "the list that was in force still is"
+    finally:
+        file.write_text(before)
+    assert world.reload()
 
 
 def test_a_will_is_asked_about_when_it_is_left_and_when_it_is_published(world: World) -> None:

@@ -53,7 +53,8 @@ listeners:
   - {{name: tls, port: 0, tls: {{certificate: {certificate}, key: {key}}}}}
   - {{name: web, port: 0, websocket: {{}}}}
 mqtt:
-  {{connect_timeout: 2s, max_connections: 400, max_retained: 2000, max_retained_bytes: 4MiB, max_user_properties: 50}}
+  {{connect_timeout: 2s, max_connections: 400, max_retained: 2000, max_retained_bytes: 4MiB, max_user_properties: 50,
+    max_buffered_bytes: 64MiB}}
 security: {{anonymous: true, password_file: users}}
 """,
         )
@@ -299,6 +300,22 @@ def test_readers_that_do_not_read_are_ended_at_their_bound(target: Target, way: 
         publisher.publish("bomb/end", b"", 1)
     after = target.total(*name) + target.total("mqgate_mqtt_disconnects_total", 'reason="slow_consumer"')
     assert after > before
+
+
+def test_large_messages_that_are_never_finished_stay_within_their_sum(target: Target) -> None:
+    """Each of them is within `max_packet`."""
+    begun = writer.encode_publish(5, b"load/x", bytes(1000 * 1024), 1, packet_id=1)[: 900 * 1024]
+    closed = "mqgate_mqtt_disconnects_total", 'reason="buffers_full"'
+    before = target.total(*closed)
+    with attack(target, 110 * MIB) as sockets:
+        senders = [sockets.enter_context(target.online(f"beginner-{index}")) for index in range(150)]
+        for sender in senders:
+            send(sender, begun)
+        until = time.monotonic() + 30
+        while target.total(*closed) < before + 60:  # 132 MiB of 64
+            assert time.monotonic() < until
+            time.sleep(0.1)
+    assert target.total(*closed) < before + 120, "those that are within the sum stay"
 
 
 def test_retained_messages_stay_within_their_limits(target: Target) -> None:

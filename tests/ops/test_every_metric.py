@@ -92,6 +92,7 @@ VALUES_ELSEWHERE = {
     "mqtt_connects{result=too_many}": "session and password limits",
     "mqtt_connects{result=other}": "what has no name of its own",
     "mqtt_disconnects{reason=slow_consumer}": "16 MiB unread; tests/e2e",
+    "mqtt_disconnects{reason=buffers_full}": "much begun and not finished; tests/e2e/test_attacks.py",
     "mqtt_disconnects{reason=draining}": "the end of the process: nobody scrapes it then",
     "mqtt_disconnects{reason=defect}": "a defect of the gateway; tests/unit/broker/test_set_aside.py",
     "mqtt_disconnects{reason=other}": "rules that say `then: disconnect`",

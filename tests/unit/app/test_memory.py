@@ -6,8 +6,11 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from gateway.app.memory import memory_limit
 
 BATCHES = """
 import resource, sys
@@ -45,3 +48,34 @@ def test_a_batch_asks_the_system_for_no_memory_that_the_last_one_had() -> None:
     said, more = run(MALLOC_TRIM_THRESHOLD_="131072")
     assert said == "False", "the operator's word counts"
     assert more > 5 * faults
+
+
+@pytest.mark.parametrize(
+    ("file", "groups"),
+    [
+        ("sys/fs/cgroup/memory.max", "0::/\n"),
+        ("sys/fs/cgroup/system.slice/mqgate.service/memory.max", "0::/system.slice/mqgate.service\n"),
+        ("sys/fs/cgroup/memory/memory.limit_in_bytes", "4:memory:/docker/1\n0::/\n"),
+        ("sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "5:cpu,memory:/docker/1\n0::/\n"),
+    ],
+)
+def test_the_limit_of_a_control_group_is_known(tmp_path: Path, file: str, groups: str) -> None:
+    said = tmp_path / file
+    said.parent.mkdir(parents=True)
+    said.write_text("104857600\n")
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(groups)
+    assert memory_limit(tmp_path) == 100 << 20
+    said.write_text("max\n")
+    assert memory_limit(tmp_path) == memory_limit(tmp_path / "nothing here") > 100 << 20
+
+
+def test_a_limit_of_the_process_is_known() -> None:
+    code = """
+import resource
+from gateway.app.memory import memory_limit
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+print(memory_limit())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) <= 3 << 30

@@ -24,6 +24,18 @@ def test_check_counts_as_a_person_does(tmp_path: Path) -> None:
     assert CliRunner().invoke(check, [str(file)]).output == "all is well: 1 file, 1 test passed\n"
 
 
+def test_settings_are_named_as_for_run_too(tmp_path: Path) -> None:
+    settings, rules = tmp_path / "settings.yaml", tmp_path / "map.yaml"
+    settings.write_text("mqtt: {max_packet: 1MiB}\n")
+    rules.write_text(ONE)
+    run = CliRunner()
+    assert run.invoke(check, ["-c", str(settings)]).output == "all is well: 1 file, 0 tests passed\n"
+    assert run.invoke(check, ["--config", str(settings), str(rules)]).output == "all is well: 2 files, 1 test passed\n"
+    none = run.invoke(check, [])
+    assert none.exit_code == 2
+    assert "name a file of settings or of mappings: `mqgate check mqgate.yaml`" in none.output
+
+
 def test_check_asks_the_queue_manager_for_the_queues_of_rules(tmp_path: Path) -> None:
     (tmp_path / "map.yaml").write_text("""
 version: 1

@@ -27,13 +27,19 @@ def test_rates_shares_and_numbers_of_connections_and_sessions_need_no_restart():
     now = {"max_connections": 5, "max_sessions": 6, "limits": {"publishes_per_second": 7}, "max_packet": 4096}
     before = load_settings(overrides={"listeners": [listener]})
     after = load_settings(
-        overrides={"listeners": [listener | now], "limits.bytes_per_second": 8, "mqtt.max_sessions": 9}
+        overrides={
+            "listeners": [listener | now],
+            "limits.bytes_per_second": 8,
+            "mqtt.max_sessions": 9,
+            "mqtt.max_buffered_bytes": 1,
+        }
     )
     assert [one.key for one in changes(before, after) if one.live] == [
         "listeners.0.max_connections",
         "listeners.0.max_sessions",
         "listeners.0.limits.publishes_per_second",
         "mqtt.max_sessions",
+        "mqtt.max_buffered_bytes",
         "limits.bytes_per_second",
     ]
     assert [one.key for one in changes(before, after) if not one.live] == ["listeners.0.max_packet"]

@@ -1,0 +1,84 @@
+"""What is kept in memory for all connections together: packets that have not arrived whole, and what is not read.
+
+Each connection has bounds of its own, `mqtt.max_packet` and 8 MiB; twenty thousand of them would still fill a machine.
+The sum is not counted along, which would cost each packet something. It grows by no more than what is received and
+sent, so that it is looked at when that has been as much as there was room for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from gateway.broker.context import Context
+from gateway.mqtt.reasons import QUOTA_EXCEEDED
+from gateway.net.hub_socket import HubSocket
+from gateway.session.connection import CLOSED, ONLINE, Connection
+
+LEFT = 3 / 4
+"""Of what is allowed, once too much was kept: or the next packet would have somebody closed again."""
+OFTEN = 1 / 16
+"""Of what is allowed: so much more may come before the sum is looked at again, however little room there is."""
+
+
+class _Kept(NamedTuple):
+    bytes: int
+    link: HubSocket
+    connection: Connection
+
+
+class Buffers:
+    """The bound of what is kept for the sockets of a hub."""
+
+    def __init__(self, context: Context, sockets: Callable[[], Iterable[HubSocket]]) -> None:
+        self._context = context
+        self._sockets = sockets
+        self._looked_for = 0
+        self._next = 0
+        """How much will have been read and written when the sum is looked at again."""
+
+    def look(self) -> bool:
+        """Close those that keep most if all together keep too much. Whether somebody was closed."""
+        most, counters = self._context.limits.max_buffered_bytes, self._context.counters
+        moved = counters.bytes_in + counters.bytes_out
+        if not most or (moved < self._next and most == self._looked_for):
+            return False
+        kept = [one for one in map(_kept, self._sockets()) if one is not None]
+        before = left = sum(one.bytes for one in kept)
+        if before > most:
+            left = self._close(kept, before, int(most * LEFT))
+        self._looked_for, self._next = most, moved + max(most - left, int(most * OFTEN))
+        return left < before
+
+    def _close(self, kept: list[_Kept], total: int, most: int) -> int:
+        """Close connections, those that keep most first, until no more than `most` is kept."""
+        for one in sorted(kept, key=lambda one: one.bytes, reverse=True):
+            if total <= most:
+                break
+            if one.connection.state in {ONLINE, CLOSED}:  # what is kept of the others has a bound of its own
+                self._end(one)
+                total -= one.bytes
+        return total
+
+    def _end(self, one: _Kept) -> None:
+        context, connection = self._context, one.connection
+        if one.link.buffered() * 2 > one.bytes:
+            text = "all clients together leave too much unread, this one most of it"
+            context.close(connection, "slow_consumer", text)
+            one.link.abort()  # it would be kept for seconds more
+        else:
+            text = (
+                "all clients together have too much begun and not finished, this one most of it: send the rest sooner"
+            )
+            context.refuse(connection, QUOTA_EXCEEDED, "buffers_full", text)
+            connection.reader.held = None
+
+
+def _kept(link: HubSocket) -> _Kept | None:
+    """What is kept for a connection, if that is anything."""
+    connection, size = link.connection, link.buffered()
+    if connection is None:
+        return None
+    if connection.reader.held is not None:
+        size += len(connection.reader.held)
+    return _Kept(size, link, connection) if size else None

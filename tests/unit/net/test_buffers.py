@@ -1,0 +1,148 @@
+"""gateway.net.buffers: what is kept for all connections of a hub together, with real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import socket
+import sys
+import termios
+from collections.abc import Iterator
+
+import pytest
+from broker_harness import Harness
+
+from gateway.mqtt import client, writer
+from gateway.mqtt.packets import Subscribe, Subscription
+from gateway.net.hub import Hub
+from gateway.net.hub_socket import HubSocket
+from gateway.net.reactor import HubReactor
+from gateway.session.connection import CLOSED, ONLINE, Connection
+
+MAPPING = "version: 1\nto_mq:\n  - {name: all, topic: 't', queue: Q}\n"
+KIB = 1 << 10
+
+
+class Clients:
+    """Clients of one hub."""
+
+    def __init__(self, most: int) -> None:
+        self.harness = Harness(MAPPING, max_buffered_bytes=most, receive_maximum=60_000)
+        self.harness.clock.monotonic = lambda: 0.0  # on a busy machine these would be put off
+        self.hub = Hub(HubReactor(), self.harness.engine)
+        self.links: list[HubSocket] = []
+        self.theirs: list[socket.socket] = []
+
+    def online(self, version: int = 5) -> Connection:
+        ours, theirs = socket.socketpair()
+        ours.settimeout(0)
+        link = HubSocket(self.hub, ours, "10.0.0.9:1", "plain")
+        link.connection = connection = self.harness.engine.connected(link, None)
+        self.hub.add(link)
+        self.links.append(link)
+        self.theirs.append(theirs)
+        self.send(len(self.theirs) - 1, client.encode_connect(client.connect(version, f"c{len(self.theirs)}")))
+        assert connection.state == ONLINE
+        theirs.recv(1000)
+        return connection
+
+    def send(self, number: int, data: bytes) -> None:
+        """Have all of it read."""
+        sock, link = self.theirs[number], self.links[number]
+        sock.setblocking(False)
+        left = memoryview(data)
+        while left and not link.closed:
+            with contextlib.suppress(BlockingIOError):
+                left = left[sock.send(left) :]
+            while not link.closed and _unread(link):
+                self.hub.wait(5)
+        sock.setblocking(True)
+
+    def held(self) -> int:
+        return sum(
+            len(link.connection.reader.held or b"") + link.buffered()
+            for link in self.links
+            if link.connection is not None
+        )
+
+
+def _unread(link: HubSocket) -> int:
+    return int.from_bytes(fcntl.ioctl(link.fd, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+@pytest.fixture
+def clients() -> Iterator[Clients]:
+    made = Clients(1024 * KIB)
+    yield made
+    for sock in made.theirs:
+        sock.close()
+    for link in made.links:
+        link.abort()
+
+
+def begun(size: int) -> bytes:
+    """The first bytes of a PUBLISH of 900 KiB."""
+    return writer.encode_publish(5, b"t", bytes(900 * KIB), 1, packet_id=1)[:size]
+
+
+def test_who_has_most_begun_is_closed_with_a_reason(clients: Clients) -> None:
+    connections = [clients.online() for _ in range(5)]
+    for number, size in enumerate((300 * KIB, 20 * KIB, 310 * KIB, 200 * KIB)):
+        clients.send(number, begun(size))
+    assert [connection.state for connection in connections] == [ONLINE] * 5, "830 KiB of 1024"
+    clients.send(4, begun(290 * KIB))
+    assert [connection.state for connection in connections] == [ONLINE, ONLINE, CLOSED, ONLINE, ONLINE]
+    assert clients.theirs[2].recv(1)[0] >> 4 == 14
+    assert b"\x97" in clients.theirs[2].recv(10)
+    assert clients.harness.engine.counters.mqtt_disconnects["plain", "buffers_full"] == 1
+    assert clients.held() == 810 * KIB
+
+
+def test_the_others_finish_what_they_have_begun(clients: Clients) -> None:
+    connections = [clients.online() for _ in range(3)]
+    whole = begun(1000 * KIB)
+    clients.send(0, whole[: 500 * KIB])
+    clients.send(1, whole[: 600 * KIB])
+    assert [connection.state for connection in connections] == [ONLINE, CLOSED, ONLINE]
+    clients.send(0, whole[500 * KIB :])
+    assert clients.theirs[0].recv(1)[0] >> 4 == 4, "PUBACK"
+    for _ in range(20):  # 18 MB in all, and never much of it at once
+        clients.send(2, whole)
+    assert connections[2].state == ONLINE
+
+
+def test_who_leaves_most_unread_is_closed(clients: Clients) -> None:
+    readers = [clients.online() for _ in range(3)]
+    for number in range(2):
+        clients.send(number, client.encode_subscribe(5, Subscribe(1, [Subscription("t", 0)])))
+        clients.theirs[number].recv(100)
+    for _ in range(40):
+        clients.send(2, writer.encode_publish(5, b"t", bytes(60 * KIB), 0, packet_id=0))
+        clients.theirs[1].setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            clients.theirs[1].recv(1 << 20)
+        clients.hub.wait(0)
+    assert readers[0].state == CLOSED
+    assert clients.links[0].closed, "not only when its five seconds are over"
+    assert [readers[1].state, readers[2].state] == [ONLINE, ONLINE]
+    assert clients.harness.engine.counters.mqtt_disconnects["plain", "slow_consumer"] == 1
+
+
+def test_many_ever_so_small_pieces_are_counted_too(clients: Clients) -> None:
+    connections = [clients.online(4) for _ in range(40)]
+    for _ in range(10):
+        for number in range(40):
+            clients.send(number, begun(4 * KIB) if not connections[number].reader.held else bytes(4 * KIB))
+    assert clients.held() <= 1024 * KIB * 17 // 16
+    assert 10 <= [connection.state for connection in connections].count(CLOSED) < 40
+
+
+def test_a_limit_that_is_lowered_holds_at_once(clients: Clients) -> None:
+    connection = clients.online()
+    clients.send(0, begun(500 * KIB))
+    clients.harness.engine.limits.max_buffered_bytes = 0
+    clients.online()
+    assert connection.state == ONLINE
+    clients.harness.engine.limits.max_buffered_bytes = 400 * KIB
+    clients.online()
+    assert connection.state == CLOSED
