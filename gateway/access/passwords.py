@@ -103,7 +103,7 @@ def _verify_pbkdf2(stored: str, password: bytes) -> bool:
 def read_password_file(path: Path) -> dict[str, str]:
     """The hash of each user. ConfigurationError: every line that is neither an entry nor a comment."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError([Finding(str(path), 1, 1, f"cannot be read: {error}", "check the name")]) from error
     users: dict[str, str] = {}

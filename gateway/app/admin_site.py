@@ -66,7 +66,7 @@ def guard_of(directory: Path, settings: Settings) -> Guard:
 
 def _read_token(path: Path, key: str) -> str:
     try:
-        token = path.read_text(encoding="utf-8").split("\n", 1)[0].strip()
+        token = path.read_text(encoding="utf-8-sig").split("\n", 1)[0].strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError([Finding(str(path), 1, 1, f"cannot be read: {error}", "check the name")]) from error
     if not token:

@@ -40,7 +40,7 @@ def objects_of(settings: Settings) -> tuple[str, str]:
     if embedded is None or embedded.objects is None:
         return "", ""
     name = settings.resolve(embedded.objects, "queue_manager.embedded.objects")
-    return name, Path(name).read_text(encoding="utf-8")
+    return name, Path(name).read_text(encoding="utf-8-sig")
 
 
 def first_start(settings: Settings, scheduler: Scheduler) -> EmbeddedQueueManager:

@@ -35,6 +35,7 @@ from gateway.errors import ConfigurationError
 from gateway.mqi.rounds import Rounds
 from gateway.mqi.server_protocol import ServerProtocol
 from gateway.net import http, mqi
+from gateway.net.descriptors import Descriptors
 from gateway.net.guard import Guard
 from gateway.net.https import SecureSite
 from gateway.net.rates import SendRates
@@ -75,6 +76,8 @@ class Gateway:
         self._findable = True
         """gateway.json says where this process is."""
         self.disk_reports = DiskReports(log)
+        self.descriptors = Descriptors(log, parts.engine.context.problems, time.monotonic)
+        parts.hub.on_exhausted = self.descriptors.exhausted
         self._watch = Watch(lambda: watched_files(parts.settings, parts.table), self._files_changed)
 
     # -- start and stop --
@@ -296,6 +299,7 @@ class Gateway:
         parts.queue_status.look()
         self._ticks += 1
         self.disk_reports.look(parts.storage_full)
+        self.descriptors.look()
         if not self._findable and parts.storage_full is None:
             self._findable = write_address(parts.directory, parts.settings, self.admin_number, again=True)
         if self._ticks % COLLECT_TICKS == 0:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
 from gateway.app.directories import data_directory
 from gateway.cli.reach import LocalClock, Reach, Refused, authority_option, read_settings, remote
+from gateway.cli.text_file import TextFile
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, DriverUnavailable, MQError, StoreError, StoreInUse
 
@@ -21,15 +22,14 @@ class Outcome(NamedTuple):
 
 
 @click.command()
-@click.argument("file", type=click.File("r"), default="-")
+@click.argument("text", metavar="[FILE]", type=TextFile(), default="-")
 @click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings.")
 @click.option("--data", type=click.Path(file_okay=False), help="Directory of the embedded queue manager.")
 @authority_option
-def mqsc(file: Any, config: str | None, data: str | None) -> None:
+def mqsc(text: str, config: str | None, data: str | None) -> None:
     """Run the MQSC commands of FILE, or of standard input. Exit code 1 when one of them failed. Where the settings name
     IBM MQ its command server carries them out."""
     settings = read_settings(config, data)
-    text = file.read()
     on_ibm = settings.queue_manager.ibm is not None and data is None
     outcome = _by_ibm_mq(settings, text) if on_ibm else _by_embedded(settings, text)
     for line in outcome.lines:

@@ -275,7 +275,10 @@ def remote(directory: Path, busy: StoreInUse) -> Reach:
     """The API of the gateway that has the directory open."""
     try:
         record = json.loads((directory / "gateway.json").read_text())
-        token = Path(record.get("token_file") or directory / "admin.token").read_text().split("\n", 1)[0].strip()
+        if not isinstance(record, dict):
+            raise ValueError(f"{directory / 'gateway.json'} is not what a gateway writes: restart it")  # noqa: TRY301, TRY004
+        file = Path(record.get("token_file") or directory / "admin.token")
+        token = file.read_text(encoding="utf-8-sig").split("\n", 1)[0].strip()
     except (OSError, ValueError) as error:
         raise Refused(f"{busy}; its administration port cannot be found ({error})", 3) from error
     base = record.get("admin")

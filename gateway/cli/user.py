@@ -6,6 +6,7 @@ import csv
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import click
 from gateway.access.passwords import hash_password
 from gateway.cli.reach import common, running_gateway, segment, show_json
 from gateway.cli.tables import everything, show_table
+from gateway.cli.text_file import TextFile
 from gateway.config.counting import counted
 
 CHUNK = 100
@@ -79,17 +81,17 @@ def add(
 
 
 @user.command("import")
-@click.argument("file", type=click.File(encoding="utf-8-sig"))
+@click.argument("text", metavar="FILE", type=TextFile())
 @click.option("--replace", is_flag=True, help="Change users that exist, too.")
 @click.option("--token", is_flag=True, help="Make a token for each user without a password, instead of a password.")
 @click.option("--secrets", "output", type=click.File("w"), help="File for what is made: user,password or user,token.")
 @common
 def import_(
-    file: Any, replace: bool, token: bool, output: Any, config: str | None, data: str | None, as_json: bool
+    text: str, replace: bool, token: bool, output: Any, config: str | None, data: str | None, as_json: bool
 ) -> None:
     """Add the users of a CSV FILE, whose first line names its columns: user, and of password, hash, role, client_id,
     fingerprint, enabled what is wanted."""
-    rows = list(_rows(file, token=token))
+    rows = list(_rows(StringIO(text), token=token))
     there, made, written = running_gateway(config, data), csv.writer(output) if output else None, 0
     with click.progressbar(length=len(rows), label="users", file=sys.stderr) as bar:
         for begin in range(0, len(rows), CHUNK):

@@ -40,6 +40,7 @@ CHUNK = 1 << 16
 LEAST_CHUNK, SLOW_SECONDS = 512, 0.02
 """How much is read at once grows while it is taken in fast, and shrinks otherwise: what one client sends may be
 expensive to route, and the others wait meanwhile."""
+NO_DESCRIPTORS_SECONDS = 1.0
 SEVERAL, ALONG_SECONDS = 4, 0.002
 """While so many clients at once have sent something, what they send meanwhile comes into the same batch, as a commit
 costs as much as dozens of messages; and for how long at most, since those who were first wait for it."""
@@ -73,6 +74,8 @@ class Hub:
         """Told when a turn begins and ends, where the process waits in the hub."""
         self.on_malformed: Callable[[str, str, str], None] = lambda _listener, _peer, _why: None
         """Told of a connection whose first bytes are not what its listener takes: listener, peer, what is wrong."""
+        self.on_exhausted: Callable[[str], None] = lambda _listener: None
+        """Told of a listener that has turned somebody away for want of descriptors."""
         self._reactor_fd = -1
         if isinstance(engine.scheduler, ReactorScheduler):
             self._waker = engine.scheduler.waker = Waker()
@@ -418,6 +421,12 @@ class Hub:
                 self._epoll.modify(acceptor.sock.fileno(), READ)
 
         self.later(seconds, again)
+
+    def exhausted(self, acceptor: Acceptor) -> None:
+        """There are no descriptors for connections: nobody is accepted for a while, instead of trying again and
+        again."""
+        self.rest(acceptor, NO_DESCRIPTORS_SECONDS)
+        self.on_exhausted(acceptor.name)
 
     def pause(self, paused: bool) -> None:
         """Back-pressure: stop or go on reading from all clients."""

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Protocol
 
 from gateway.broker.put_off import STRANGERS_SECONDS
+from gateway.net.descriptors import most_for_connections
 from gateway.net.rates import Buckets
 from gateway.net.stops import Stop
 from gateway.net.wrapping import Wrapping
@@ -21,7 +22,7 @@ from gateway.session.connection import Connection
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 FIRST_CHUNK = 4096
 """What is read at once to begin with."""
-NO_DESCRIPTORS_SECONDS, BUSY_SECONDS = 1.0, 0.02
+BUSY_SECONDS = 0.02
 """For how long nobody is accepted, instead of trying again and again."""
 AGAIN = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
 
@@ -52,6 +53,9 @@ class SocketHub(Protocol):
 
     def rest(self, acceptor: Acceptor, seconds: float) -> None:
         """Stop accepting for a while."""
+
+    def exhausted(self, acceptor: Acceptor) -> None:
+        """There are no descriptors for connections."""
 
 
 class HubSocket:
@@ -220,6 +224,8 @@ class Acceptor:
         self.sock = sock
         self.accepted = accepted
         self.name = name
+        self.most = most_for_connections()
+        """Descriptors of the process that connections may take: the others are kept for other purposes."""
         self.busy: Callable[[], bool] = _never
         """Whether those who come now had better wait in the kernel's queue."""
 
@@ -234,7 +240,11 @@ class Acceptor:
                 sock, address = self.sock.accept()
             except OSError as error:
                 if error.errno in {errno.EMFILE, errno.ENFILE}:
-                    self.hub.rest(self, NO_DESCRIPTORS_SECONDS)
+                    self.hub.exhausted(self)
+                return
+            if sock.fileno() >= self.most:
+                sock.close()
+                self.hub.exhausted(self)
                 return
             sock.settimeout(0)
             if sock.family != socket.AF_UNIX:

@@ -30,11 +30,14 @@ class DirectoryLock:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._directory = _locked_directory(directory)
-        except OSError:
+        except BlockingIOError:
             owner = os.pread(self._descriptor, 64, 0).decode("ascii", "replace").strip()
             os.close(self._descriptor)
             who = f"process {owner}" if owner else "another process"
             raise StoreInUse(f"{directory}: {who} has this store open; stop it, or ask it through its socket") from None
+        except OSError as error:
+            os.close(self._descriptor)
+            raise StoreUnavailable(f"{directory}: it cannot be locked: {error.strerror}") from error
         try:
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)

@@ -44,6 +44,12 @@ def test_every_wrong_line_is_a_finding(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("mosquitto_passwd") is None, reason="mosquitto_passwd is not installed")
+def test_a_byte_order_mark_is_not_part_of_a_name(tmp_path: Path) -> None:
+    stored = hash_password(b"secret")
+    (tmp_path / "users").write_text(f"alice:{stored}\n", encoding="utf-8-sig")
+    assert read_password_file(tmp_path / "users") == {"alice": stored}
+
+
 def test_a_file_of_mosquitto_passwd_is_read(tmp_path: Path) -> None:
     path = tmp_path / "users"
     subprocess.run(["mosquitto_passwd", "-b", "-c", str(path), "carol", "pw"], check=True, capture_output=True)

@@ -1,0 +1,59 @@
+"""Open files: connections take them up to a number, the rest is for the journal, the queue manager and operators.
+
+The kernel gives out the lowest descriptor that is free, so that a connection whose own is high says how many are open.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, MutableMapping
+from typing import Protocol
+
+RESERVED = 256
+"""Not for connections: segments of the journal, programs, commands, logs, logins elsewhere."""
+CALM_SECONDS = 60.0
+"""Without a connection that was turned away, and it is no problem any more."""
+PROBLEM = "open files"
+
+
+class Log(Protocol):
+    """The part of a log that is used here."""
+
+    def warning(self, event: str, msg: str, **fields: object) -> None:
+        """Write a warning."""
+
+    def info(self, event: str, msg: str, **fields: object) -> None:
+        """Write a line."""
+
+
+def most_for_connections() -> int:
+    """How many descriptors connections may take: of what the process may open, all but a reserve."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft - min(RESERVED, soft // 2) if soft != resource.RLIM_INFINITY else 1 << 30
+
+
+class Descriptors:
+    """Connections that were turned away for want of descriptors: for the log, and among the problems of the gateway."""
+
+    def __init__(self, log: Log, problems: MutableMapping[str, str], monotonic: Callable[[], float]) -> None:
+        self._log = log
+        self._problems = problems
+        self._monotonic = monotonic
+        self._last = 0.0
+
+    def exhausted(self, listener: str) -> None:
+        """A connection was turned away, or not accepted."""
+        self._last = self._monotonic()
+        if PROBLEM not in self._problems:
+            text = (
+                f"connections have taken all {most_for_connections()} that they may have, and others have to wait: "
+                "raise the limit (`LimitNOFILE` of systemd, `ulimit -n`), or lower `mqtt.max_connections`"
+            )
+            self._problems[PROBLEM] = text
+            self._log.warning("descriptors", text, listener=listener)
+
+    def look(self) -> None:
+        """Called every second."""
+        if PROBLEM in self._problems and self._monotonic() - self._last > CALM_SECONDS:
+            del self._problems[PROBLEM]
+            self._log.info("descriptors", "there are descriptors for connections again")
