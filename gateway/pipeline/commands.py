@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,25 @@ def groups() -> None:
     """Consumer groups: list, remove, move their cursor."""
 
 
+@groups.command("list")
+@FILE
+@click.option("--json", "as_json", is_flag=True)
+@SOURCE
+def list_groups(file: Path, as_json: bool, source: str) -> None:
+    """Show all groups of the queue manager, of other jobs too: their lag, and who reads."""
+    from gateway.pipeline.jobs.sources import chosen
+    from gateway.pipeline.jobs.status import group_line, groups_of
+
+    found = groups_of(chosen(job_of(file).inputs, source))
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for group in found:
+        click.echo(group_line(group, time.time()).strip())
+    if not found:
+        click.echo("no groups")
+
+
 @groups.command("remove")
 @FILE
 @click.argument("name")
@@ -209,7 +229,7 @@ def groups() -> None:
 def remove_group(file: Path, name: str, source: str) -> None:
     """Delete a group, so that it keeps no messages on the queues."""
     done = _on_groups(job_of(file), source, "remove", {"name": name})["removed"]
-    click.echo("removed" if done else "there is no such group")
+    click.echo("removed" if done else f"there is no group {name}: `mqgate pipeline groups list` shows those there are")
 
 
 @groups.command("move")

@@ -26,6 +26,8 @@ silver:
       - {name: day, type: date}
       - {name: n, type: bigint}
       - {name: text}
+      - {name: short, type: float}
+      - {name: long, type: double}
 """
 EXPECTED: dict[bytes, str | None] = {
     b'{"n": 9223372036854775807, "text": "}{"}': None,
@@ -34,6 +36,9 @@ EXPECTED: dict[bytes, str | None] = {
     b'{"ts": -62135596800000, "day": "0001-01-01", "iso": "0001-01-01T00:00:00Z"}': None,
     b'{"ts": 253402300799999, "day": "9999-12-31", "iso": " 9999-12-31T23:59:59.999999Z"}': None,
     b'{"unread": NaN, "n": 1}': None,
+    b'{"short": 3.4e38, "long": -1.7e308}': None,
+    b'{"short": 1e39}': "type:short",
+    b'{"long": -1e400}': "type:long",
     b'{"ts": 1e300}': "type:ts",
     b'{"ts": NaN}': "type:ts",
     b'{"ts": Infinity}': "type:ts",

@@ -45,7 +45,8 @@ def compact(job: Job) -> dict[str, int]:
 def _small_folders(warehouse: Path, manifest: Manifest, table: str, size: int) -> list[str]:
     """The batches to merge, oldest first."""
     names = sorted(mergeable(manifest, table), key=lambda name: _age(warehouse / name))
-    found = {name: _size(warehouse / name) for name in names if (warehouse / name).exists()}
+    known = manifest.sizes
+    found = {name: known.get(name) or _size(warehouse / name) for name in names if (warehouse / name).exists()}
     return make_one(found, size)
 
 

@@ -134,6 +134,7 @@ def _column_checks(column: Column) -> list[tuple[str, str]]:
         found.append((f"type:{column.name}", f"{value} IS NULL AND {raw_value(column)} IS NOT NULL"))
     if column.type in ("float", "double"):
         found.append((f"not_a_number:{column.name}", f"isnan({value})"))
+        found.append((f"type:{column.name}", f"abs({value}) = double('infinity')"))  # what is too large is read as that
     if column.min is not None:
         found.append((f"below_min:{column.name}", f"{value} < {column.min!r}"))
     if column.max is not None:

@@ -99,7 +99,7 @@ def status_lines(status: dict[str, Any], now: float | None = None) -> list[str]:
     if status.get("tables"):
         listed = ", ".join(f"{each['table']} {each['parts']:,}" for each in status["tables"])
         lines.append(f"  parts of tables: {listed}; next compaction {status['next_compaction']}")
-    return [*lines, *(_group_line(group, now) for group in status["groups"])]
+    return [*lines, *(group_line(group, now) for group in status["groups"])]
 
 
 def rounded(seconds: float) -> int:
@@ -108,7 +108,8 @@ def rounded(seconds: float) -> int:
     return round(seconds / unit) * unit
 
 
-def _group_line(group: dict[str, Any], now: float) -> str:
+def group_line(group: dict[str, Any], now: float) -> str:
+    """A consumer group as text."""
     name = f"{group['name']} on {group['queues']}" + (f" (source {group['source']})" if "source" in group else "")
     if "trouble" in group:
         return f"  group {name}: not known: {group['trouble']}"

@@ -76,7 +76,7 @@ def acquire(known: ConsumerGroup | None, wanted: ConsumerGroup, owner: str, ttl:
     if known.queues != wanted.queues:
         raise WrongOption(
             f"consumer group {wanted.name!r} reads {known.queues!r}, not {wanted.queues!r}: choose another group "
-            f"name, or remove the old group with `mqgate pipeline groups remove {wanted.name}`"
+            f"name, or remove the old group with `mqgate pipeline groups remove JOB.yaml {wanted.name}`"
         )
     taken = known.owner not in ("", owner) and known.expires > now
     if taken and not is_dead(known.owner, owner.rpartition(":")[0]):

@@ -163,7 +163,7 @@ def test_the_column_source_is_there_with_several_sources() -> None:
 def test_checks_that_only_count() -> None:
     silver = parse_job("job.yaml", GOOD.replace("max: 150}", "max: 150, on_failure: count}")).silver[0]
     assert [code for code, _ in checks(silver, "count")] == [
-        "not_a_number:temperature", "below_min:temperature", "above_max:temperature",
+        "not_a_number:temperature", "type:temperature", "below_min:temperature", "above_max:temperature",
     ]  # fmt: skip
     assert "temperature" not in error_expression(silver)
     assert warnings_expression(silver).startswith("nullif(concat_ws(', ', CASE WHEN isnan(`_v_temperature`) THEN")
@@ -192,7 +192,7 @@ def test_silver_as_sql() -> None:
     )
     codes = [code for code, _ in checks(silver)]
     assert codes == [
-        "not_json", "missing:device", "type:device", "type:ts", "not_a_number:temperature", "below_min:temperature",
-        "above_max:temperature", "pattern:state", "not_allowed:state",
+        "not_json", "missing:device", "type:device", "type:ts", "not_a_number:temperature", "type:temperature",
+        "below_min:temperature", "above_max:temperature", "pattern:state", "not_allowed:state",
     ]  # fmt: skip
     assert error_expression(silver).startswith("CASE WHEN _decode_error IS NOT NULL THEN concat('decode: '")
