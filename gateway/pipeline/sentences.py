@@ -21,11 +21,19 @@ NAMED = re.compile(r"[\w.]+(?:Error|Exception|Exit|Missing|Interrupt)\b.*:")
 CONDITION = re.compile(r"\[(?!STREAM_FAILED\]|FOREACH_BATCH_USER_FUNCTION_ERROR\])[A-Z][A-Z0-9_.]+\] .*")
 """How Spark names its own errors; those that only say where another one was raised tell a user nothing."""
 LONGEST = 500
+LATE = "Python worker failed to connect back"
+"""What Spark says where a process of its own took more than ten seconds to start, which no setting changes."""
+WHY_LATE = (
+    "no Python process of Spark's has started within its ten seconds, as this machine is very busy: "
+    "with `nice: 0` the job has a larger share of it"
+)
 
 
 def first_cause(text: str) -> str:
     """The line of Spark's report that tells the cause: the text of the last error of ours, or else the last line that
     names an error."""
+    if LATE in text:
+        return WHY_LATE
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     ours = [found[2] for line in lines if (found := OURS.match(line))]
     named = [line for line in lines if NAMED.match(line)]
@@ -39,6 +47,8 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, MqgateError):
         return str(error)
     text = str(error)
+    if LATE in text:
+        return WHY_LATE
     ours = [found for line in text.splitlines() if (found := OURS.search(line))]
     if ours:
         return ours[-1][2][:LONGEST]

@@ -22,6 +22,10 @@ TRACEBACK = "Traceback (most recent call last):"
 OF_WORKERS = re.compile(r'\s+File ".*[\\/]pyspark[\\/]daemon\.py", line ')
 GONE = re.compile(r"BrokenPipeError: ")
 """A Python process of Spark's whose session has ended while it took its leave."""
+TOO_LATE = re.compile(r"(FileNotFoundError|ConnectionRefusedError): .*|\S*PySparkRuntimeError: \[CANNOT_OPEN_SOCKET\]")
+CONNECTING = "local_connect_and_auth"
+"""Where one is that took longer to start than Spark waits for it; the job's error says so."""
+CHAINED = "During handling of the above exception"
 PATIENCE = 5.0
 """Seconds until all that a JVM has said before it ended has been read."""
 
@@ -29,6 +33,8 @@ PATIENCE = 5.0
 def worth_telling(lines: Iterable[str]) -> Iterator[str]:
     """The lines without those."""
     held: list[str] = []
+    late = False
+    """Whether what is left out is of a process that was late: there is a second traceback for the same."""
     for line in lines:
         if line.startswith(TRACEBACK):
             yield from held
@@ -36,9 +42,13 @@ def worth_telling(lines: Iterable[str]) -> Iterator[str]:
         elif held and line[:1].isspace():
             held.append(line)
         elif held:
-            yield from () if _is_farewell([*held, line]) else [*held, line]
-            held = []
+            told, held = [*held, line], []
+            late = _is_late(told)
+            yield from () if late or _is_farewell(told) else told
+        elif late and (not line.strip() or line.startswith(CHAINED)):
+            continue
         elif not IDLE.match(line):
+            late = False
             yield line
     yield from held
 
@@ -47,6 +57,12 @@ def _is_farewell(told: list[str]) -> bool:
     """Whether an error is of a process that the end of its session has met."""
     frames = [line for line in told if line.lstrip().startswith("File ")]
     return bool(frames) and all(map(OF_WORKERS.match, frames)) and GONE.match(told[-1]) is not None
+
+
+def _is_late(told: list[str]) -> bool:
+    """Whether an error is of a process that nobody waits for any more."""
+    frames = [line for line in told if line.lstrip().startswith("File ")]
+    return bool(frames) and CONNECTING in frames[-1] and TOO_LATE.match(told[-1]) is not None
 
 
 def start_context(settings: Mapping[str, str]) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from gateway.pipeline.sentences import LATE
+
 PROGRESS_FOR = 60.0
 """A query that ran for so many seconds has not failed in a row with the one before."""
 TRIES = 3
 """Failures in a row."""
 PASSING = {
     "LeaseHeld": 90.0,  # half as long again as a lease runs without being renewed
-    "Python worker failed to connect back": 180.0,  # Spark gives a process ten seconds to start, a busy machine not
+    LATE: 180.0,
 }
 """Errors that pass by themselves, as Spark's report names them, and for how many seconds to wait for that."""
 

@@ -27,6 +27,23 @@ Traceback (most recent call last):
   File "/venv/pyspark.zip/pyspark/daemon.py", line 95, in worker
 BrokenPipeError: [Errno 32] Broken pipe
 """
+LATE = """\
+Traceback (most recent call last):
+  File "/venv/pyspark.zip/pyspark/util.py", line 822, in local_connect_and_auth
+FileNotFoundError: [Errno 2] No such file or directory
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+  File "/venv/pyspark.zip/pyspark/sql/streaming/python_streaming_source_runner.py", line 313, in <module>
+  File "/python/contextlib.py", line 137, in __enter__
+    return next(self.gen)
+           ^^^^^^^^^^^^^^
+  File "/venv/pyspark.zip/pyspark/worker_util.py", line 246, in get_sock_file_to_executor
+  File "/venv/pyspark.zip/pyspark/util.py", line 828, in local_connect_and_auth
+pyspark.errors.exceptions.base.PySparkRuntimeError: [CANNOT_OPEN_SOCKET] Can not open socket: tried to connect to /tmp/x
+"""
 OF_A_DECODER = """\
 Traceback (most recent call last):
   File "/venv/pyspark.zip/pyspark/daemon.py", line 264, in manager
@@ -45,7 +62,7 @@ java.lang.OutOfMemoryError: Java heap space
 
 @pytest.mark.parametrize("between", ["", OF_A_DECODER, WITHOUT_MEMORY, OF_A_DECODER + OF_A_DECODER, "a print\n"])
 def test_all_but_start_and_end_is_told(between: str) -> None:
-    said = START + between + FAREWELL + FAREWELL
+    said = START + LATE + between + FAREWELL + LATE + LATE + FAREWELL
     assert "".join(worth_telling(said.splitlines(keepends=True))) == between
 
 

@@ -210,3 +210,10 @@ def test_the_cause_of_a_restart_is_a_text_of_ours() -> None:
     spark = "Job aborted.\n  at org.apache.X\ngateway.pipeline.errors.LeaseHeld: group 'g' is read by h:1\nFrame\n"
     assert first_cause(spark) == "group 'g' is read by h:1"
     assert first_cause("java.io.IOException: no room\n at x") == "java.io.IOException: no room"
+
+
+def test_a_machine_that_is_too_busy_for_a_process_of_sparks_is_said() -> None:
+    error = RuntimeError("[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back.")
+    for text in (sentence(error), first_cause(str(error))):
+        assert text.startswith("no Python process of Spark's has started within its ten seconds")
+        assert text.endswith("with `nice: 0` the job has a larger share of it")
