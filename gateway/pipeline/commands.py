@@ -15,6 +15,8 @@ from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.sentences import PipelineGroup, is_verbose
 
 OPTIONS = {"path": "path", "url": "url", "token_file": "tokenFile", "ca_file": "caFile"}
+INTERRUPTED = 130
+"""The exit code of `run --once` that was asked to end before it was done, as of a program that SIGINT ends."""
 SOURCE = click.option("--source", default="", help="The source, in a job that has several.")
 FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 
@@ -81,12 +83,14 @@ def run(file: Path, once: bool, metrics_port: int | None, metrics_bind: str, rep
     server = serve_metrics(metrics_bind, metrics_port, lambda: metrics_text(job_status(job))) if metrics_port else None
     try:
         with ProgressDisplay() as shown:
-            run_job(job, once=once, watch=shown)
+            progress = run_job(job, once=once, watch=shown)
     finally:
         if server is not None:
             server.shutdown()
     if report:
         _write_report(job, report)
+    if once and progress.state == "stopped":
+        raise click.exceptions.Exit(INTERRUPTED)
 
 
 @pipeline.command()

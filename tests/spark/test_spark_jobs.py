@@ -189,6 +189,35 @@ def test_report_status_and_compaction(spark: Any, lake: Path) -> None:
     assert sorted(row.seq for row in table(spark, lake, "readings")) == before
 
 
+def test_a_job_that_is_asked_to_stop_finishes_its_batch_and_gives_its_group_back(spark: Any, tmp_path: Path) -> None:
+    """Three batches are on the queue; it is asked while the first is under way, and goes on with the next run."""
+    from gateway.pipeline.jobs.run import JobRun
+    from gateway.pipeline.jobs.status import job_status, status_lines
+    from gateway.pipeline.jobs.stopping import Stop
+
+    text = JOB.format(path=tmp_path / "j", lake=tmp_path / "lake").partition("silver:")[0]
+    text = text.replace("max_messages: 2500", "max_messages: 5")
+    write_journal(tmp_path / "j", 15, Fleet(devices=1))
+    job, stop = parse_job("job.yaml", text), Stop()
+    run = JobRun(spark, job)
+    write = run.writer.write
+
+    def asked(*arguments: Any) -> Any:
+        stop.ask()
+        return write(*arguments)
+
+    run.writer.write = asked  # type: ignore[method-assign]
+    progress = run.run(once=False, stop=stop)
+    assert progress.state == "stopped"
+    assert 0 < progress.rows < 15
+    status = job_status(job)
+    assert status["run"]["state"] == "stopped"
+    assert any("nobody reads" in line for line in status_lines(status))
+    assert len(table(spark, tmp_path / "lake", "bronze")) == progress.rows
+    JobRun(spark, job).run(once=True)
+    assert len(table(spark, tmp_path / "lake", "bronze")) == 15
+
+
 def test_cbor_and_a_late_row(spark: Any, tmp_path: Path) -> None:
     cbor2 = pytest.importorskip("cbor2", reason="cbor2 is not installed: pip install '.[spark]'")
     from gateway.pipeline.jobs.run import JobRun

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from gateway.pipeline.jobs.priority import step_back, steps_back_here
 from gateway.pipeline.jobs.progress import JobProgress, Watch
 from gateway.pipeline.jobs.sources import Input
 from gateway.pipeline.jobs.spark_session import make_session
+from gateway.pipeline.jobs.stopping import Stop
 from gateway.pipeline.jobs.telling import GatewayReports
 from gateway.pipeline.jobs.tries import PROGRESS_FOR, Tries
 from gateway.pipeline.jobs.upkeep import shown_upkeep
@@ -62,6 +62,7 @@ class JobRun:
         self.checkpoint = Path(job.checkpoint_folder)
         self._own_checkpoint: CheckpointFolder | None = None
         self._reporting = threading.Lock()
+        self._stop = Stop()
         self._listener: Any = None
 
     def start(self, *, once: bool) -> Any:
@@ -135,6 +136,7 @@ class JobRun:
         return options | ({"startingSeq": str(landed)} if landed else {})
 
     def _land(self, messages: Any, number: int) -> None:
+        self._stop.check()
         record = self.writer.write(messages, self.query_id(), number, self.pieces(number))
         if record is not None:
             self.progress.add(record)
@@ -175,31 +177,40 @@ class JobRun:
 
     # ---- from start to end
 
-    def run(self, *, once: bool, wait: Callable[[float], None] = time.sleep) -> JobProgress:
-        """Run until the queue is empty (`once`) or for ever. After failures it starts again, with growing pauses."""
+    def run(self, *, once: bool, stop: Stop | None = None) -> JobProgress:
+        """Run until the queue is empty (`once`), or until it is asked to stop. After failures it starts again, with
+        growing pauses."""
+        self._stop = stop or self._stop
         try:
-            return self._run(once=once, wait=wait)
+            return self._run(once, self._stop)
         finally:
             self.close()
             give_back(self.inputs)
 
-    def _run(self, *, once: bool, wait: Callable[[float], None]) -> JobProgress:
+    def _run(self, once: bool, stop: Stop) -> JobProgress:
         failures, tries = 0, Tries()
-        while True:
+        while not stop.is_asked():
             began = time.time()
             try:
                 query = self.start(once=once)
-                query.awaitTermination()
-                self.progress.state = "done" if once else "stopped"
-                self._report()
-                return self.progress
+                with stop.ends(query):
+                    query.awaitTermination()
+                return self._over("stopped" if stop.is_asked() or not once else "done")
             except Exception as error:
+                if stop.is_asked():
+                    break
                 now = time.time()
                 failures = 1 if now - began > PROGRESS_FOR else failures + 1
                 self._failed(error)
                 if is_fatal(error) or self._gives_up(error, failures) or (once and tries.over(error, began, now)):
                     raise
-                wait(min(self.job.restart.longest, self.job.restart.first * 2 ** (failures - 1)))
+                stop.wait(min(self.job.restart.longest, self.job.restart.first * 2 ** (failures - 1)))
+        return self._over("stopped")
+
+    def _over(self, state: str) -> JobProgress:
+        self.progress.state = state
+        self._report()
+        return self.progress
 
     def _gives_up(self, error: Exception, failures: int) -> bool:
         """Whether there were more failures than the job allows. Waiting for another driver's lease is none."""
@@ -236,13 +247,19 @@ def check_sources(job: Job) -> None:
 
 def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> JobProgress:
     """Run a job in a session of its own, which takes seconds to start: a warehouse that refuses, or a store that a
-    gateway has open, is found out before."""
+    gateway has open, is found out before. SIGINT and SIGTERM end it in order."""
     check_sources(job)
     warehouse_of(job).check()
     if steps_back_here(job.spark):
         step_back(job.nice)
-    spark = make_session(job.name, job.spark)
+    stop = Stop()
+    stop.install()
     try:
-        return JobRun(spark, job, watch).run(once=once)
+        spark = make_session(job.name, job.spark)
+        stop.install()  # a session takes SIGINT for itself
+        try:
+            return JobRun(spark, job, watch).run(once=once, stop=stop)
+        finally:
+            spark.stop()
     finally:
-        spark.stop()
+        stop.restore()

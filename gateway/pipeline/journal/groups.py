@@ -106,11 +106,16 @@ def is_dead(owner: str, here: str) -> bool:
 
 def held(known: ConsumerGroup | None, epoch: int) -> ConsumerGroup:
     """The group; LeaseLost unless the lease is still of this epoch."""
-    if known is None or known.epoch != epoch:
-        raise LeaseLost(
-            "another driver has taken over this consumer group: two jobs use the same group; give one of them another"
-        )
-    return known
+    if known is None:
+        raise LeaseLost("this consumer group was removed while a job read it: start the job again if it shall go on")
+    if known.epoch == epoch:
+        return known
+    if not known.owner:
+        raise LeaseLost(f"the cursor of consumer group {known.name!r} was moved: start the job to read from there")
+    raise LeaseLost(
+        f"another driver, {known.owner}, has taken over this consumer group: two jobs use the same group; give one of "
+        "them another"
+    )
 
 
 def renew(known: ConsumerGroup | None, epoch: int, ttl: float, now: float) -> ConsumerGroup:

@@ -21,7 +21,7 @@ def test_a_second_driver_waits_until_the_lease_has_run_out() -> None:
         groups.acquire(first, WANTED, "two:2", 60.0, 1000.0)
     second = groups.acquire(first, WANTED, "two:2", 60.0, 1061.0)
     assert second.epoch == first.epoch + 1
-    with pytest.raises(LeaseLost, match="taken over"):
+    with pytest.raises(LeaseLost, match="another driver, two:2, has taken over"):
         groups.acknowledge(second, first.epoch, 5, 60.0, 1062.0)
 
 
@@ -47,8 +47,10 @@ def test_a_cursor_never_goes_back_unless_moved_by_hand() -> None:
     assert groups.acknowledge(group, 1, 40, 60.0, 2.0).cursor == 50
     moved = groups.moved(group, "g", 10)
     assert (moved.cursor, moved.owner) == (10, "")
-    with pytest.raises(LeaseLost):
+    with pytest.raises(LeaseLost, match="the cursor of consumer group 'g' was moved"):
         groups.held(moved, 1)
+    with pytest.raises(LeaseLost, match="this consumer group was removed while a job read it"):
+        groups.held(None, 1)
     with pytest.raises(WrongOption, match="no consumer group 'x'"):
         groups.moved(None, "x", 1)
 

@@ -1,0 +1,106 @@
+"""Ends a job when a person (SIGINT) or a supervisor (SIGTERM) asks for it: the batch that is on its way is finished,
+the query is stopped, and its group's lease is given back, so that the next driver need not wait for it.
+
+A query with a backlog has one batch behind the other: the next one is refused at its beginning. One that waits for
+messages is stopped. A handler may not talk to the JVM, whose answer the interrupted thread may be waiting for; so a
+thread does. Asked a second time, the process ends as it would without this: what it leaves is put right by the next
+start.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Protocol
+
+from gateway.pipeline.errors import PipelineError
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+PATIENCE = 60.0
+"""Seconds that a batch has to be finished."""
+LOOK_SECONDS = 0.1
+
+
+class Query(Protocol):
+    """The part of a streaming query that is used here."""
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 -- Spark's name
+        """Whether it runs."""
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What it does at the moment."""
+
+    def stop(self) -> None:
+        """End it, in the middle of a batch if there is one."""
+
+
+class Stop:
+    """Whether a job was asked to end."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        self._before: dict[int, Any] = {}
+
+    def is_asked(self) -> bool:
+        """Whether it was."""
+        return self._asked.is_set()
+
+    def ask(self) -> None:
+        """Have it end."""
+        self._asked.set()
+
+    def check(self) -> None:
+        """PipelineError at the beginning of a batch, if it was."""
+        if self.is_asked():
+            raise PipelineError("the job was asked to stop")
+
+    def wait(self, seconds: float) -> None:
+        """Pause, but not beyond that."""
+        self._asked.wait(seconds)
+
+    @contextmanager
+    def ends(self, query: Query) -> Iterator[None]:
+        """Have the query stopped when the job is to end while this context holds."""
+        over = threading.Event()
+        thread = threading.Thread(target=self._end, args=(query, over), name="stop", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join(PATIENCE)
+
+    def _end(self, query: Query, over: threading.Event) -> None:
+        while not self._asked.wait(LOOK_SECONDS):
+            if over.is_set():
+                return
+        until = time.monotonic() + PATIENCE
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
+            over.wait(LOOK_SECONDS)
+        if query.isActive:
+            query.stop()
+
+    def install(self) -> None:
+        """Take the signals from now on, also from libraries that have taken them. Only the main thread can."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in SIGNALS:
+            before = signal.signal(number, self._handle)
+            self._before.setdefault(number, before)
+
+    def restore(self) -> None:
+        """Leave them to whoever had them before."""
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        self._before = {}
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        self._asked.set()
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_DFL)

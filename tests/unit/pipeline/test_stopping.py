@@ -1,0 +1,91 @@
+"""gateway.pipeline.jobs.stopping: signals, and a query that is stopped behind its batch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from gateway.pipeline.jobs.stopping import Stop
+
+PROGRAM = """
+import signal, sys
+from gateway.pipeline.jobs.stopping import Stop
+stop = Stop()
+stop.install()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as a session does
+stop.install()
+print("ready", flush=True)
+stop.wait(60)
+print("asked" if stop.is_asked() else "not asked", flush=True)
+stop.wait = None
+if "restore" in sys.argv:
+    stop.restore()
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        print("as before", flush=True)
+else:
+    signal.raise_signal(signal.SIGTERM)
+    print("not reached", flush=True)
+"""
+
+
+class StreamingQuery:
+    """Spark's, as far as it is seen: in the middle of a batch until `finish`."""
+
+    def __init__(self) -> None:
+        self.ended, self.batch = threading.Event(), True
+        self.stopped_in_batch: bool | None = None
+
+    @property
+    def isActive(self) -> bool:
+        return not self.ended.is_set()
+
+    @property
+    def status(self) -> dict[str, Any]:
+        before, self.batch = self.batch, False  # it is finished while somebody looks
+        return {"isTriggerActive": before}
+
+    def stop(self) -> None:
+        self.stopped_in_batch = self.batch
+        self.ended.set()
+
+
+def test_a_query_is_stopped_when_its_batch_is_over() -> None:
+    stop, query = Stop(), StreamingQuery()
+    with stop.ends(query):
+        assert not query.ended.is_set()
+        stop.ask()
+        assert query.ended.wait(30)
+    assert query.stopped_in_batch is False
+
+
+def test_a_query_that_ends_by_itself_is_left_alone() -> None:
+    stop, query = Stop(), StreamingQuery()
+    with stop.ends(query):
+        pass
+    assert query.stopped_in_batch is None
+    assert not stop.is_asked()
+
+
+@pytest.mark.parametrize("number", [2, 15])
+def test_a_signal_asks_once_and_ends_the_process_the_second_time(number: int) -> None:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        assert process.stdout.read() == "asked\n"
+    assert process.returncode == -15
+
+
+def test_signals_are_given_back() -> None:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, "restore"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(2)
+        assert process.stdout.read() == "asked\nas before\n"
+    assert process.returncode == 0
