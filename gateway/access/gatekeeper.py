@@ -301,9 +301,9 @@ class Gatekeeper:
         self._policy.tokens.check(token, answered)
 
     def _challenge(self, data: bytes, address: str, done: Done) -> None:
-        exchange = Exchange(self._policy.scram)
+        exchange = Exchange()
         try:
-            challenge = exchange.challenge(data, secrets.token_urlsafe(18))
+            challenge = exchange.challenge(self._policy.scram, data, secrets.token_urlsafe(18))
         except ScramError as error:
             self._refuse_proof(address, str(error), done)
             return
@@ -319,6 +319,8 @@ class Gatekeeper:
         def same(verdict: Verdict) -> None:
             if verdict.reason == 0 and connection.user not in {None, verdict.user}:
                 verdict = Verdict(reasons.NOT_AUTHORIZED, text="that proves another user")
+            elif verdict.reason == 0 and connection.request.username not in {None, "", verdict.user}:
+                verdict = Verdict(reasons.NOT_AUTHORIZED, text="that proves another user than the user name")
             elif verdict.reason == reasons.SERVER_UNAVAILABLE:  # which DISCONNECT cannot say
                 verdict = verdict._replace(reason=reasons.SERVER_BUSY)
             elif verdict.client_id not in {None, connection.publisher.client_id or verdict.client_id}:
@@ -343,7 +345,7 @@ class Gatekeeper:
             self._refuse_proof(address, _WAIT, done, reasons.CONNECTION_RATE_EXCEEDED)
             return
         try:
-            signature = exchange.finish(data)
+            signature = exchange.finish(self._policy.scram, data)
         except ScramError as error:
             self._count(address, exchange.user)
             self._refuse_proof(address, str(error), done)

@@ -68,16 +68,15 @@ class Exchange:
     """One authentication: the client's first message is answered by a challenge, its proof by the server's
     signature."""
 
-    __slots__ = ("_header", "_signed", "_users", "user")
+    __slots__ = ("_header", "_signed", "user")
 
-    def __init__(self, users: Users) -> None:
-        self._users = users
+    def __init__(self) -> None:
         self._signed = b""
         """The client's first message and the challenge, as both sides sign them."""
         self._header = b""
         self.user = ""
 
-    def challenge(self, message: bytes, nonce: str) -> bytes:
+    def challenge(self, users: Users, message: bytes, nonce: str) -> bytes:
         """The server's first message, for the client's first. An unknown user gets a challenge like any other."""
         if len(message) > MAX_FIRST:
             raise ScramError(f"the first message has more than {MAX_FIRST} bytes")
@@ -89,14 +88,15 @@ class Exchange:
             raise ScramError("the first message needs n= and r=")
         self.user = fields["n"].replace("=2C", ",").replace("=3D", "=")
         self._header = base64.b64encode(header + b",,")
-        keys = self._users.keys(self.user)
+        keys = users.keys(self.user)
         salt = base64.b64encode(keys.salt).decode()
         challenge = f"r={fields['r']}{nonce},s={salt},i={keys.iterations}".encode()
         self._signed = bare + b"," + challenge + b","
         return challenge
 
-    def finish(self, message: bytes) -> bytes:
-        """The server's last message; ScramError when the proof is wrong."""
+    def finish(self, users: Users, message: bytes) -> bytes:
+        """The server's last message; ScramError when the proof is wrong. `users`: as they are now, whatever they were
+        at the challenge."""
         without, comma, proof_text = message.rpartition(b",p=")
         ours = _fields(self._signed[self._signed.rindex(b",r=") + 1 :])
         fields = _fields(without)
@@ -106,13 +106,13 @@ class Exchange:
             proof = base64.b64decode(proof_text, validate=True)
         except binascii.Error as error:
             raise ScramError("the proof is not base64") from error
-        keys, signed = self._users.keys(self.user), self._signed + without
+        keys, signed = users.keys(self.user), self._signed + without
         signature = hmac.digest(keys.stored_key, signed, "sha256")
         if len(proof) != len(signature):
             raise ScramError("the proof is wrong")
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         right = hmac.compare_digest(hashlib.sha256(client_key).digest(), keys.stored_key)
-        if not right or self.user not in self._users:
+        if not right or self.user not in users:
             raise ScramError("the proof is wrong")
         return b"v=" + base64.b64encode(hmac.digest(keys.server_key, signed, "sha256"))
 

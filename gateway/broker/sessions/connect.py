@@ -27,7 +27,7 @@ from gateway.broker.sessions.wills import Wills
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
-from gateway.mqtt.packets import AUTH, V5, V31, Auth, Connack, Connect, Will
+from gateway.mqtt.packets import AUTH, DISCONNECT, V5, V31, Auth, Connack, Connect, Will
 from gateway.ports.access import Verdict
 from gateway.ports.counters import AuthReason
 from gateway.session.connection import AUTHENTICATING, NEW, ONLINE, Connection, Publisher
@@ -42,6 +42,7 @@ _FAILURES: dict[int, AuthReason] = {
     reasons.CONNECTION_RATE_EXCEEDED: "guessing",
 }
 """What a refusal is counted as."""
+_NO_ROOM_FOR_AUTH = "its Maximum Packet Size leaves no room for AUTH"
 _SHOWN = 256
 """Characters of a name that a refusal shows in the log."""
 
@@ -111,7 +112,7 @@ class ConnectHandler:
         context, connect = self.context, connection.request
         connection.exchange = verdict.exchange
         if verdict.reason == reasons.CONTINUE_AUTHENTICATION:  # [MQTT-4.12.0-2]
-            context.send(connection, writer.encode_auth(_auth(verdict, connect)))
+            self._send_auth(connection, verdict)
         elif verdict.after:
             connection.refusal = verdict
             _forget(connection)
@@ -281,16 +282,18 @@ class ConnectHandler:
     # -- AUTH --
 
     def auth(self, connection: Connection, packet: Any) -> None:
-        """A step of enhanced authentication, or re-authentication on a live connection [MQTT-4.12.1-1]."""
+        """A step of enhanced authentication, or re-authentication on a live connection [MQTT-4.12.1-1], which begins
+        anew whenever the client begins it."""
         context, connect = self.context, connection.request
         method = packet[1].properties.get(prop.AUTHENTICATION_METHOD)
         agreed = connect.properties.get(prop.AUTHENTICATION_METHOD) if connect is not None else None
         if connection.refusal is not None:
             return  # it is on its way
-        wanted = {reasons.CONTINUE_AUTHENTICATION, reasons.REAUTHENTICATE}
-        if connection.state == AUTHENTICATING:
-            wanted = {reasons.CONTINUE_AUTHENTICATION}  # [MQTT-4.12.0-3]
-        if packet[1].reason not in wanted or connection.version != V5 or agreed is None or method != agreed:
+        if packet[1].reason == reasons.REAUTHENTICATE and connection.state == ONLINE:
+            connection.exchange, fits = None, True
+        else:  # [MQTT-4.12.0-3]
+            fits = packet[1].reason == reasons.CONTINUE_AUTHENTICATION and connection.exchange is not None
+        if not fits or connection.version != V5 or agreed is None or method != agreed:
             text = "AUTH continues an exchange (0x18) or begins one (0x19), with the method that CONNECT named"
             context.protocol_error(connection, ProtocolError(text))  # [MQTT-4.12.0-7]
             return
@@ -310,12 +313,25 @@ class ConnectHandler:
             at_once = verdict._replace(after=0.0)
             self.context.scheduler.later(verdict.after, lambda: self._decided_again(connection, at_once))
         elif verdict.reason in {reasons.SUCCESS, reasons.CONTINUE_AUTHENTICATION}:
-            self.context.send(connection, writer.encode_auth(_auth(verdict, connection.request)))
+            self._send_auth(connection, verdict)
             if not verdict.reason:
                 connection.auth = verdict
         else:
-            self.context.refuse(connection, verdict.reason, "not_authorized", verdict.text)
+            told = reasons.is_valid(DISCONNECT, verdict.reason, from_server=True)  # some are CONNACK's alone
+            reason = verdict.reason if told else reasons.NOT_AUTHORIZED
+            self.context.refuse(connection, reason, "not_authorized", verdict.text)
         self.context.flush()
+
+    def _send_auth(self, connection: Connection, verdict: Verdict) -> None:
+        """AUTH, to a client that takes a packet of its size [MQTT5-3.1.2-24]."""
+        connect = connection.request
+        data = writer.encode_auth(_auth(verdict, connect))
+        if len(data) <= connect.properties.get(prop.MAXIMUM_PACKET_SIZE, len(data)):
+            self.context.send(connection, data)
+        elif connection.state == ONLINE:
+            self.context.refuse(connection, reasons.NOT_AUTHORIZED, "packet_too_large", _NO_ROOM_FOR_AUTH)
+        else:
+            self.connacks.refuse(connection, reasons.NOT_AUTHORIZED, _NO_ROOM_FOR_AUTH)
 
     # -- time --
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import gc
+import hashlib
+import hmac
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +17,7 @@ from schedulers import ManualScheduler
 from gateway.access.gatekeeper import Gatekeeper
 from gateway.access.managed import User
 from gateway.access.passwords import hash_password, write_password_file
-from gateway.access.scram import Exchange
+from gateway.access.scram import Exchange, keys_of
 from gateway.config.load import load_settings
 from gateway.errors import ConfigurationError
 from gateway.mqtt import client
@@ -119,9 +122,55 @@ def test_nobody_becomes_somebody_else_by_authenticating_again(tmp_path: Path, mo
         verdicts: list[Verdict] = []
         access.exchange(live, b"n,,n=alice,r=x", verdicts.append)
         live.exchange = verdicts[0].exchange
-        monkeypatch.setattr(Exchange, "finish", lambda _exchange, message: b"v=" + message)
+        monkeypatch.setattr(Exchange, "finish", lambda _exchange, _users, message: b"v=" + message)
         access.exchange(live, b"proof", verdicts.append)
         assert verdicts[1].reason == reason, (user, certificate)
+
+
+def last_of(verdict: Verdict, password: bytes) -> bytes:
+    """A proof for a challenge; the first message was `n,,n=alice,r=x`."""
+    nonce, salt, _ = verdict.data.split(b",")
+    keys = keys_of(password, base64.b64decode(salt[2:]))
+    salted = hashlib.pbkdf2_hmac("sha256", password, keys.salt, keys.iterations)
+    without = b"c=biws," + nonce
+    signed = b"n=alice,r=x," + verdict.data + b"," + without
+    signature = hmac.digest(keys.stored_key, signed, "sha256")
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    return without + b",p=" + base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True)))
+
+
+@pytest.mark.parametrize(("after", "reason"), [("old", 0), ("new", 0x87), (None, 0x87)])
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_proof_is_of_the_password_that_holds_when_it_comes(
+    tmp_path: Path, connected: bool, after: str | None, reason: int
+) -> None:
+    (tmp_path / "alice").write_text("old\n")
+    (tmp_path / "bob").write_text("bob\n")
+    users = "alice: {password_file: alice}, bob: {password_file: bob}"
+    access = keeper(tmp_path, f"{{users: {{{users}}}}}")
+    live, verdicts = Live(Link(), "alice" if connected else None), list[Verdict]()
+    access.exchange(live, b"n,,n=alice,r=x", verdicts.append)
+    live.exchange = verdicts[0].exchange
+    file = tmp_path / "settings.yaml"
+    if after is None:
+        file.write_text(file.read_text().replace("alice: {password_file: alice}, ", ""))
+    else:
+        (tmp_path / "alice").write_text(f"{after}\n")
+    access.prepare(load_settings(str(file), {}, {}))()
+    access.exchange(live, last_of(verdicts[0], b"old"), verdicts.append)
+    assert verdicts[1].reason == reason
+
+
+@pytest.mark.parametrize(("user", "reason"), [(None, 0), ("", 0), ("alice", 0), ("bob", 0x87)])
+def test_scram_proves_no_other_user_than_connect_names(tmp_path: Path, user: str | None, reason: int) -> None:
+    (tmp_path / "alice").write_text("pw\n")
+    access = keeper(tmp_path, "{users: {alice: {password_file: alice}}}")
+    live, verdicts = Live(Link(), None), list[Verdict]()
+    live.request.username = user
+    access.exchange(live, b"n,,n=alice,r=x", verdicts.append)
+    live.exchange = verdicts[0].exchange
+    access.exchange(live, last_of(verdicts[0], b"pw"), verdicts.append)
+    assert verdicts[1].reason == reason
 
 
 def test_what_an_exchange_needs_is_kept_with_its_connection_alone(tmp_path: Path) -> None:
@@ -344,7 +393,7 @@ def test_the_certificates_client_identifier_holds_for_scram_too(
 ) -> None:
     (tmp_path / "alice").write_text("pw\n")
     access = keeper(tmp_path, "{users: {alice: {password_file: alice}}, certificate_client_id: true}")
-    monkeypatch.setattr(Exchange, "finish", lambda _exchange, message: b"v=" + message)
+    monkeypatch.setattr(Exchange, "finish", lambda _exchange, _users, message: b"v=" + message)
     for certificate, client_id, reason in (
         ("alice", "alice", 0),
         ("alice", "other", 0x85),

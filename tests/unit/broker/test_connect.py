@@ -13,7 +13,7 @@ from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
 from gateway.ports.access import Verdict
 
-METHOD, DATA = 0x15, 0x16
+METHOD, DATA, LARGEST = 0x15, 0x16, 0x27
 
 
 class Slow:
@@ -125,6 +125,57 @@ def test_a_proof_that_was_wrong_again_ends_a_live_connection_later_and_nothing_e
     bench.advance(1.5)
     ((first, end),) = device.take()
     assert (first, end.reason) == (0xE0, 0x87)
+
+
+def test_authentication_again_begins_with_0x19_whenever_and_goes_on_with_0x18_mqtt_4_12_0_3(bench: Harness) -> None:
+    access, device = Slow(bench), bench.device(5, "d")
+    device.connect(properties={METHOD: "X"})
+    access.done[0](Verdict(0))
+    steps = ((0x19, None, "a"), (0x18, "a", "b"), (0x19, None, "c"), (0x18, "c", None))
+    for reason, known, afterwards in steps:
+        device.send(writer.encode_auth(p.Auth(reason, {METHOD: "X", DATA: b"step"})))
+        assert access.exchanges[-1] == known
+        access.done[-1](Verdict(0x18 if afterwards else 0, exchange=afterwards))
+    device.take()
+    device.send(writer.encode_auth(p.Auth(0x18, {METHOD: "X", DATA: b"step"})))
+    ((first, end),) = device.take()
+    assert (first, end.reason, len(access.done)) == (0xE0, 0x82, 5), "nothing goes on"
+
+
+def test_auth_that_was_not_asked_for_is_no_step_of_a_connect_mqtt_4_12_0_3(bench: Harness) -> None:
+    access, device = Slow(bench), bench.device(5, "d")
+    device.connect(properties={METHOD: "X"})
+    device.send(writer.encode_auth(p.Auth(0x18, {METHOD: "X", DATA: b"step"})))
+    assert code(device) == 0x82
+    assert len(access.done) == 1
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_auth_is_no_larger_than_the_client_takes_mqtt5_3_1_2_24(bench: Harness, live: bool) -> None:
+    access, device = Slow(bench), bench.device(5, "d")
+    device.connect(properties={METHOD: "X", LARGEST: 100})
+    if live:
+        access.done[0](Verdict(0))
+        device.take()
+        device.send(writer.encode_auth(p.Auth(0x19, {METHOD: "X", DATA: b"step"})))
+    access.done[-1](Verdict(0x18, data=bytes(90), exchange="challenge"))
+    ((first, end),) = device.take()
+    assert (first, end.reason) == (0xE0 if live else 0x20, 0x87)
+    assert device.wire.closed
+
+
+@pytest.mark.parametrize(("reason", "told"), [(0x85, 0x87), (0x88, 0x87), (0x89, 0x89), (0x9F, 0x9F)])
+def test_a_reason_of_connack_alone_is_not_said_in_disconnect_mqtt_3_14_2_1(
+    bench: Harness, reason: int, told: int
+) -> None:
+    access, device = Slow(bench), bench.device(5, "d")
+    device.connect(properties={METHOD: "X"})
+    access.done[0](Verdict(0))
+    device.take()
+    device.send(writer.encode_auth(p.Auth(0x19, {METHOD: "X", DATA: b"step"})))
+    access.done[1](Verdict(reason))
+    ((first, end),) = device.take()
+    assert (first, end.reason) == (0xE0, told)
 
 
 @pytest.mark.parametrize(("sent", "told"), [("", "device-7"), ("device-7", None)])
