@@ -2,30 +2,29 @@
 
 An editor, `>` of a shell or a full disk leaves a file empty for a moment or for good. At the start an empty file is the
 same as none; at a reload it would take away the access list, or all rules, of a gateway at work, and nobody meant that.
+What counts is what was there when a file was read: a moment later it may be whole again.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from gateway.app.mappings import mapping_files
 from gateway.config.counting import counted
 from gateway.config.model import Settings
 from gateway.errors import Finding
 from gateway.routing.table import Table
 
 
-def emptied_files(before: Settings, table: Table, now: Settings) -> list[Finding]:
-    """What is wrong with the files of `now`, where `before` and the rules of `table` are in force."""
+def emptied_files(before: Settings, table: Table, now: Settings, fresh: Table) -> list[Finding]:
+    """What is wrong with the files of the settings `now` and the rules `fresh`, where `before` and `table` are in
+    force."""
     findings = []
-    if now.source is not None and before.values_of(now.source) and _empty(now.source):
+    if now.source is not None and before.values_of(now.source) and now.was_empty:
         findings.append(_finding(now.source, "settings", "`{}` if the defaults are meant"))
     rules = [route.rule.file for route in table.routes] + [rule.file for rule in table.outbound]
     used = set(rules)
     findings += [
         _finding(name, counted(rules.count(name), "rule"), "`to_mq: []` if no rules are meant")
-        for name in mapping_files(now)
-        if name in used and _empty(name)
+        for name in fresh.empty
+        if name in used
     ]
     return findings
 
@@ -34,10 +33,3 @@ def _finding(name: str, what: str, fix: str) -> Finding:
     return Finding(
         name, 0, 0, f"the file is empty, and what is in force has {what} of it", f"restore it, or write {fix}"
     )
-
-
-def _empty(name: str) -> bool:
-    try:
-        return not Path(name).read_bytes().strip()
-    except OSError:
-        return False  # reading it has said so, or says so at the next look

@@ -229,7 +229,7 @@ class Gateway:
             use_access = parts.access.prepare(settings)
             guard = guard_of(parts.directory, settings)
             use_people = people.prepare(parts.people, parts.settings, settings, parts.directory)
-            wrong = emptied_files(parts.settings, parts.table, settings) or parts.listeners.reload_certificates()
+            wrong = emptied_files(parts.settings, parts.table, settings, table) or parts.listeners.reload_certificates()
             if wrong:
                 raise ConfigurationError(wrong)  # noqa: TRY301 -- counted and reported below
         except ConfigurationError as error:

@@ -31,7 +31,8 @@ def load_settings(
     """The settings, or ConfigurationError with every finding. `overrides`: dotted keys from the command line."""
     document = _read(path)
     findings = list(document.findings)
-    value: Any = document.value if document.value is not None else {}
+    empty = path is not None and document.value is None
+    value: Any = {} if document.value is None else document.value
     if not isinstance(value, dict):
         findings.append(document.finding((), "settings are a mapping (key: value)", "write `listeners:`, `mqtt:` ..."))
         value = {}
@@ -50,7 +51,7 @@ def load_settings(
     if findings:
         raise ConfigurationError(findings)
     base, source = ("", None) if path is None else (str(FilePath(path).parent), str(path))
-    settings.set_origins(origins, base, source, {key: column for key, (_, column) in marks.items()})
+    settings.set_origins(origins, base, source, {key: column for key, (_, column) in marks.items()}, empty=empty)
     return settings
 
 

@@ -327,6 +327,7 @@ class Settings(Part):
     _columns: dict[str, int] = PrivateAttr(default_factory=dict)
     _base: list[str] = PrivateAttr(default_factory=list)
     _source: list[str] = PrivateAttr(default_factory=list)
+    _empty: list[bool] = PrivateAttr(default_factory=list)
 
     @model_validator(mode="after")
     def _distinct_listeners(self) -> Settings:
@@ -406,14 +407,16 @@ class Settings(Part):
         return found if key in self._origins or found.startswith(("environment ", "option ")) else "default"
 
     def set_origins(
-        self, origins: dict[str, str], base: str, source: str | None = None, columns: dict[str, int] | None = None
-    ) -> None:
+        self, origins: dict[str, str], base: str, source: str | None = None, columns: dict[str, int] | None = None,
+        *, empty: bool = False,
+    ) -> None:  # fmt: skip
         """Remember where values come from; `base` is the directory of the file, `source` the file, `columns` where in
-        their lines values begin."""
+        their lines values begin, `empty` whether there was nothing in it."""
         self._origins.update(origins)
         self._columns.update(columns or {})
         self._base[:] = [base]
         self._source[:] = [source] if source is not None else []
+        self._empty[:] = [empty]
 
     def values_of(self, file: str) -> int:
         """How many values come from this file."""
@@ -423,6 +426,11 @@ class Settings(Part):
     def source(self) -> str | None:
         """The file of settings, if there is one."""
         return self._source[0] if self._source else None
+
+    @property
+    def was_empty(self) -> bool:
+        """Whether there was nothing in the file of settings when it was read."""
+        return any(self._empty)
 
     def resolve(self, name: str, key: str = "") -> str:
         """A file name as the process can open it: relative to the file of settings if it was written there."""

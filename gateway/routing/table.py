@@ -66,7 +66,16 @@ class Match(NamedTuple):
 class Table:
     """Rules by topic. Immutable once compiled: a reload makes a new one."""
 
-    __slots__ = ("_askers", "_property_readers", "_trie", "dead_letter_unmatched", "gateway", "outbound", "routes")
+    __slots__ = (
+        "_askers",
+        "_property_readers",
+        "_trie",
+        "dead_letter_unmatched",
+        "empty",
+        "gateway",
+        "outbound",
+        "routes",
+    )
 
     def __init__(self, mappings: Mappings, gateway: str = "") -> None:
         self.gateway = gateway
@@ -74,6 +83,8 @@ class Table:
         self.routes = [_compile(rule, gateway if mappings.to_mqtt else "") for rule in mappings.to_mq]
         self.outbound: tuple[OutboundRule, ...] = mappings.to_mqtt
         self.dead_letter_unmatched = mappings.dead_letter_unmatched
+        self.empty = mappings.empty
+        """Mapping files in which there was nothing when they were read."""
         self._property_readers = {id(route) for route in self.routes if route.rule.spec.when.properties}
         self._askers = {id(route) for route in self.routes if _asks_who(route.rule.spec.when)}
         self._trie: FilterTrie[list[Route]] = FilterTrie()

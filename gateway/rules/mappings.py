@@ -110,3 +110,5 @@ class Mappings:
     tests: tuple[PlacedTest, ...] = ()
     dead_letter_unmatched: bool = False
     warnings: tuple[Finding, ...] = field(default=())
+    empty: tuple[str, ...] = ()
+    """Files in which there was nothing when they were read."""

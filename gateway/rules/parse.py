@@ -68,11 +68,15 @@ class _Reading:
         self.tests: list[PlacedTest] = []
         self.dead_letter_unmatched = False
         self.names: dict[str, str] = {}
+        self.empty: list[str] = []
 
     def read(self, name: str, text: str) -> None:
         document = read_yaml(name, text)
         self.findings += document.findings
-        if document.findings or document.value is None:
+        if document.findings:
+            return
+        if document.value is None:
+            self.empty.append(name)
             return
         try:
             file = MappingFile.model_validate(document.value)
@@ -164,8 +168,9 @@ class _Reading:
             for rule, first in hidden
         )  # fmt: skip
         return Mappings(
-            tuple(self.inbound), tuple(self.outbound), tuple(self.tests), self.dead_letter_unmatched, warnings
-        )
+            tuple(self.inbound), tuple(self.outbound), tuple(self.tests), self.dead_letter_unmatched, warnings,
+            tuple(self.empty),
+        )  # fmt: skip
 
 
 AnyRule = InboundRule | OutboundRule

@@ -25,10 +25,11 @@ def in_force(tmp_path: Path) -> tuple[Settings, Table]:
 
 
 def found(in_force: tuple[Settings, Table], file: Path) -> list[str]:
-    return [str(one) for one in emptied_files(*in_force, load_settings(file))]
+    settings = load_settings(file)
+    return [str(one) for one in emptied_files(*in_force, settings, read_table(settings))]
 
 
-@pytest.mark.parametrize("text", ["", "\n  \n"])
+@pytest.mark.parametrize("text", ["", "\n  \n", "# mqgate\n"])
 def test_settings_that_are_empty_now_are_refused(in_force: tuple[Settings, Table], tmp_path: Path, text: str) -> None:
     file = tmp_path / "settings.yaml"
     assert found(in_force, file) == []
@@ -44,7 +45,7 @@ def test_settings_that_were_empty_before_may_be_empty(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("")
     settings = load_settings(file)
-    assert emptied_files(settings, read_table(settings), load_settings(file)) == []
+    assert emptied_files(settings, read_table(settings), load_settings(file), read_table(settings)) == []
 
 
 def test_rules_that_are_empty_now_are_refused(in_force: tuple[Settings, Table], tmp_path: Path) -> None:
@@ -59,3 +60,18 @@ def test_rules_that_are_empty_now_are_refused(in_force: tuple[Settings, Table], 
     rules.write_text("")
     settings.write_text("mappings: [more.yaml]\n")
     assert found(in_force, settings) == [], "it is not among the files any more"
+
+
+def test_what_counts_is_what_was_read(in_force: tuple[Settings, Table], tmp_path: Path) -> None:
+    """A file may be empty for a moment only, while it is written."""
+    file, rules = tmp_path / "settings.yaml", tmp_path / "rules.yaml"
+    text = file.read_text()
+    rules.write_text("")
+    table = read_table(in_force[0])
+    file.write_text("")
+    settings = load_settings(file)
+    file.write_text(text)
+    rules.write_text(RULES)
+    said = [one.file for one in emptied_files(*in_force, settings, table)]
+    assert said == [str(file), str(rules)]
+    assert found(in_force, file) == []
