@@ -165,10 +165,10 @@ class Context:
     def send(self, connection: Connection, data: bytes) -> None:
         """A packet for a connection; all of a batch are written at once by `flush`, none before CONNACK
         [MQTT-3.2.0-1]."""
-        if not connection.connack_sent and connection.state == ONLINE:
-            self.batch.reply(connection, data)
-            return
         self.counters.packets_out[data[0] >> 4] += 1
+        if not connection.connack_sent and connection.state == ONLINE:
+            connection.behind_connack.append(data)
+            return
         connection.out.append(data)
         self.unwritten.add(connection)
 

@@ -30,6 +30,7 @@ class Connection:
         "aliases",
         "asked_at",
         "auth",
+        "behind_connack",
         "caches",
         "close_reason",
         "connack_sent",
@@ -105,6 +106,8 @@ class Connection:
         self.out: list[bytes] = []
         self.connack_sent = False
         """Whether CONNACK has been written: nothing may be written before it."""
+        self.behind_connack: list[bytes] = []
+        """What goes with it, whatever batches that come later wait for."""
         self.early_bytes = 0
         """How much arrived while the CONNECT was being decided."""
         self.early = bytearray()

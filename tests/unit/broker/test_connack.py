@@ -313,3 +313,27 @@ def test_connack_does_not_wait_for_a_queue_that_is_full(bench: Harness) -> None:
     bench.advance(5)
     assert p.PUBACK in [packet[0] >> 4 for packet in device.take()]
     assert bench.queues.depth("Q") == 1
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_qos_0_keeps_its_order_while_connack_waits_mqtt5_4_6_0_5(version: int) -> None:
+    """What is published then goes with CONNACK, and does not wait for the commit behind it as its publisher does."""
+    bench = Harness("version: 1\nto_mq:\n  - {name: up, topic: '#', queue: Q}\n")
+    device = bench.device(version, "dev").connect(clean=False)
+    device.subscribe("news", 0)
+    device.drop()
+    sender = bench.device(4, "pub").connect()
+    bench.queues.automatic = False
+    device = bench.device(version, "dev")
+    device.connect(clean=False)
+    for number in range(4):
+        sender.publish("news", b"%d" % number)
+        if number == 1:
+            assert not device.take()
+            assert bench.queues.commit()
+    found = device.take()
+    kinds = [packet[0] >> 4 for packet in found]
+    assert kinds == [p.CONNACK, *[p.PUBLISH] * 4]
+    assert [packet[4] for packet in found[1:]] == [b"0", b"1", b"2", b"3"]
+    answers(bench)
+    assert not device.take()
