@@ -17,7 +17,7 @@ from gateway.broker.sessions.connack import ANOTHERS, Connacks, Refusal
 from gateway.mqtt import reasons
 from gateway.ports.ownership import Message
 from gateway.session.connection import AUTHENTICATING
-from gateway.session.registry import Waiter
+from gateway.session.registry import Registry, Waiter
 
 _AGAIN = reasons.SERVER_BUSY, "the same client connected again"
 _THERE = reasons.SERVER_BUSY, "the same client is connecting to another gateway"
@@ -159,6 +159,10 @@ class Claims:
             return Standing.UNKNOWN
         self._give_up(client_id, claim)
         return Standing.NOTHING
+
+    def those_of(self, sessions: Registry) -> list[str]:
+        """The clients that wait and whose sessions are here by now."""
+        return [client_id for client_id in self._claims if sessions.get(client_id) is not None]
 
     def ask_again(self, is_here: Callable[[str], bool]) -> list[str]:
         """Other gateways have come or gone: those that wait are asked for anew. Returns the clients that need not wait

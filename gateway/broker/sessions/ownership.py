@@ -530,6 +530,8 @@ class Ownership:
         for key, stored, record in wills:
             context.set_aside.record("will", WILLS, key, stored, partial(self._restore_orphaned_will, key, record))
         self._wills_due = set()
+        for client_id in self.claims.those_of(context.sessions):  # what was put for their gateway follows
+            self._go_on(client_id)
         yield from self._finish(expired, [owner for owner in expired if owner])
         self.owners.reached("signing")
 

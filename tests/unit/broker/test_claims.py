@@ -1,0 +1,56 @@
+"""gateway.broker.sessions.claims: CONNECTs that wait until it is known where the client's session is."""
+
+from __future__ import annotations
+
+import pytest
+from several_brokers import Estate
+
+from gateway.broker.gateways import from_others
+from gateway.mqtt import packets as p
+from gateway.ports.state_queues import FORWARD
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_who_came_early_waits_for_the_session_alone_and_not_for_all_that_its_gateway_has_left(
+    monkeypatch: pytest.MonkeyPatch, *, again: bool
+) -> None:
+    """As one who comes when the session has been read. `again`: the client has given up once, and come back."""
+    monkeypatch.setattr(from_others, "PAGE", 3)
+    estate = Estate()
+    first, second = estate.start(), estate.start()
+    hears = first.bench.device(5, "hears")
+    hears.connect(clean=False)
+    estate.settle(0.5)
+    hears.subscribe("news", 1)
+    sender = second.bench.device(5, "says")
+    sender.connect()
+    estate.settle(0.5)
+    estate.kill(first)
+    for number in range(1, 21):
+        sender.publish("news", b"%d" % number, 1, number)
+    while second.commit():
+        second.turn()
+    assert len(estate.rows[FORWARD]) == 20
+    device = second.bench.device(5, "hears")
+    device.connect(clean=False)
+    if again:
+        device.drop()
+        device = second.bench.device(5, "hears")
+        device.connect(clean=False)
+    estate.settle(0.5)
+    assert not device.take(), "it is not known where its session is"
+    estate.condemn(first.instance, second)
+    found = []
+    for _ in range(200):
+        second.commit() or second.hear() or second.answer()
+        second.turn()
+        found = device.take()
+        if found:
+            break
+        second.bench.clock.advance(0.001)
+    assert found[0][0] >> 4 == p.CONNACK
+    assert found[0][1].session_present
+    assert len(estate.rows[FORWARD]) > 10, "most of what is left is still to be read"
+    estate.settle()
+    got = [packet[4] for packet in found[1:] + device.take() if packet[0] >> 4 == p.PUBLISH]
+    assert got == [b"%d" % number for number in range(1, 21)]
