@@ -246,18 +246,13 @@ class FromOthers:
         else:
             self.moves.last[forwarded.origin] = forwarded.number
             receivers = self._receivers(route, forwarded) if forwarded.direct else ()
-            groups, publication = self._served(route, forwarded), forwarded.publication
-            if publication.qos:
-                self.fan_out.deliver_to(route, receivers, groups, publication)
-            else:  # at most once; and after what its publisher had been acknowledged before
-                self.context.batch.after.append(partial(self._at_most_once, route, receivers, groups, publication))
+            self._deliver(route, receivers, self._served(route, forwarded), forwarded.publication)
             if forwarded.direct:
                 self.moves.send_all_on(forwarded)
 
     def _for_groups(self, route: Route, forwarded: Forwarded) -> None:
         """For a member of a shared subscription that has moved here, or for another one."""
-        groups = self._served(route, forwarded)
-        self.fan_out.deliver_to(route, (), groups, forwarded.publication)
+        self._deliver(route, (), self._served(route, forwarded), forwarded.publication)
 
     def _again(self, token: Token) -> None:
         """What could not be handed over is to be read once more."""
@@ -282,10 +277,19 @@ class FromOthers:
                 served.append(group)
         return served
 
-    def _at_most_once(
-        self, route: Route, receivers: Collection[Receiver], groups: list[Shared], publication: Publication
+    def _deliver(
+        self, route: Route, receivers: Collection[Receiver], groups: Collection[Shared], publication: Publication
     ) -> None:
-        self.fan_out.deliver_to(route, receivers, groups, publication)
+        """What was published at QoS 0 goes to the wire when it is taken for good: at most once, whoever is killed, and
+        after what its publisher had been acknowledged before."""
+
+        def deliver() -> None:
+            self.fan_out.deliver_to(route, receivers, groups, publication)
+
+        if publication.qos:
+            deliver()
+        else:
+            self.context.batch.after.append(deliver)
 
     def _receivers(self, route: Route, forwarded: Forwarded) -> Collection[Receiver]:
         """Those that do not get it from a gateway where they were."""
@@ -313,7 +317,7 @@ class FromOthers:
             self._give(route, forwarded, [one for one in route.receivers if one.session is session])
 
     def _give(self, route: Route, forwarded: Forwarded, receivers: Collection[Receiver]) -> None:
-        self.fan_out.deliver_to(route, receivers, (), forwarded.publication)
+        self._deliver(route, receivers, (), forwarded.publication)
 
     def _route(self, publication: Publication | Front) -> Route:
         key = publication.topic, publication.qos, publication.client_id
@@ -385,8 +389,7 @@ class FromOthers:
             )  # fmt: skip
             if peers:
                 self.moves.to_others.put(sorted(peers), mine._replace(groups=[]))
-        groups = self._served(route, forwarded)
-        self.fan_out.deliver_to(route, receivers, groups, forwarded.publication)
+        self._deliver(route, receivers, self._served(route, forwarded), forwarded.publication)
 
     def _is_unread(self, session: Session, owner: str, forwarded: Forwarded) -> bool:
         """Whether a session that nobody had read yet lacks it."""
