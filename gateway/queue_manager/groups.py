@@ -52,6 +52,16 @@ class LogicalOrder:
             return 0
         return mq.MQRC_INCOMPLETE_MSG if self.in_message else mq.MQRC_INCOMPLETE_GROUP
 
+    def left_by(self, md: bytes, *, syncpoint: bool, removes: bool = False) -> int:
+        """The reason of the warning for a message put, or removed, without logical order: 2185 or 2245 for one of the
+        same group that differs from those before it, else that for what is left open; 0: none."""
+        if self.left_open and self.group_id == md[descriptor.GROUP_ID]:
+            if not removes and descriptor.integer(md, "persistence") != self.persistence:
+                return mq.MQRC_INCONSISTENT_PERSISTENCE
+            if syncpoint != self.syncpoint:
+                return mq.MQRC_INCONSISTENT_UOW
+        return self.left_open
+
     def place(self, md: bytes, *, syncpoint: bool) -> None:
         """Stand at a message put or got without logical order: a program that was restarted in the middle of a group
         names the place so, and goes on in logical order."""

@@ -10,6 +10,7 @@ import pytest
 from embedded_rig import md, refused
 
 from gateway.mq import pcf
+from gateway.ports.mqi import ObjectDescriptor, SubscriptionDescriptor
 from gateway.queue_manager.descriptor import Descriptor
 
 GROUP, SEQUENCE, OFFSET = 4, 8, 16
@@ -119,3 +120,96 @@ def test_the_longest_messages(mqi):
     got = mqi.get(handle, length=length)
     assert got.data == data
     assert mqi.get(handle).data == b"behind it"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        0x100000 | 16 | 512,  # MQGMO_MARK_BROWSE_HANDLE with LOCK, LOGICAL_ORDER, COMPLETE_MSG
+        0x100000 | 16 | 0x8000,
+        0x100000 | 16 | 0x10000,
+        1024 | 64,  # MQGMO_UNLOCK with ACCEPT_TRUNCATED_MSG
+        0x2000000 | 0x4000000,  # two ways to return properties
+        0x10000000 | 0x4000000,
+    ],
+)
+def test_get_options_that_clash(mqi, options):
+    handle = mqi.open("A")
+    with refused(2046):
+        mqi.get(handle, options)
+
+
+def test_only_publications_are_retained(mqi):
+    handle = mqi.open("A")
+    for where in (handle, "A"):
+        with refused(2046):
+            mqi.put(where, b"", 0x200000)
+
+
+@pytest.mark.parametrize(
+    ("selector", "value", "reason"),
+    [(9, 7, 2020), (10, 7, 2020), (24, 7, 2075), (29, 0, 2076), (26, -1, 2077), (28, 7, 2078)],
+)
+def test_a_wrong_value_is_refused_by_its_attribute(mqi, selector, value, reason):
+    handle = mqi.open("A")
+    with refused(reason):
+        mqi.connection.set(handle, [selector], [value], [])
+
+
+def test_a_character_attribute_is_set_in_its_whole_length(mqi):
+    handle = mqi.open("A")
+    with refused(2006):
+        mqi.connection.set(handle, [2023], [], [b"short"])
+    mqi.connection.set(handle, [2023], [], [b"data".ljust(64)])
+    assert mqi.connection.inquire(handle, [2023]).characters == [b"data".ljust(64)]
+
+
+def dynamic(mqi, kind):
+    mqi.mqsc(f"DEFINE QMODEL(M) REPLACE DEFTYPE({kind})")
+    return mqi.connection.open(ObjectDescriptor("M", dynamic_name="MADE"), 2 | 16 | 32).handle
+
+
+@pytest.mark.parametrize("options", [0, 1, 2])
+def test_a_temporary_queue_goes_with_its_maker_whoever_has_it_open(mqi, options):
+    made = dynamic(mqi, "TEMPDYN")
+    mqi.put(made, b"x")
+    other = mqi.open("MADE", 2 | 16)
+    mqi.connection.close(made, options)
+    with refused(2052):
+        mqi.get(other)
+    mqi.connection.close(other)
+
+
+def test_a_permanent_queue_is_not_deleted_in_the_middle_of_a_unit_of_work(mqi):
+    made = dynamic(mqi, "PERMDYN")
+    mqi.put(made, b"x", 2)
+    with refused(2055):
+        mqi.connection.close(made, 2)
+    mqi.connection.commit()
+    mqi.get(made, 2)
+    with refused(2055):
+        mqi.connection.close(made, 2)
+    mqi.connection.back()
+    mqi.connection.close(made, 2)
+    with refused(2085):
+        mqi.open("MADE")
+
+
+@pytest.mark.parametrize("options", [4, 8])
+def test_options_of_subscriptions_are_for_subscriptions(mqi, options):
+    handle = mqi.open("A")
+    with refused(2045):
+        mqi.connection.close(handle, options)
+    mqi.connection.close(handle)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"expiry": 0}, 2013), ({"expiry": -2}, 2013), ({"level": 10}, 2424), ({"level": -1}, 2424),
+        ({"publication_priority": 10}, 2050), ({"publication_priority": -4}, 2050),
+    ],
+)  # fmt: skip
+def test_a_subscription_out_of_range(mqi, wrong, reason):
+    with refused(reason):
+        mqi.connection.subscribe(SubscriptionDescriptor(options=2 | 32, object_string="plant", **wrong))

@@ -235,6 +235,26 @@ def test_a_place_that_cannot_be(mqi, place, reason):
     mqi.put(mqi.open("A"), b"1", NO_SYNCPOINT | LOGICAL, md(flags=LAST_IN_GROUP, **place))
 
 
+@pytest.mark.parametrize(("options", "persistence", "reason"), [(4, 1, 2185), (2, 0, 2245), (4, 0, 2241)])
+def test_a_message_that_does_not_go_with_its_group_is_a_warning_without_logical_order(
+    mqi, options, persistence, reason
+):
+    handle = mqi.open("A")
+    first = mqi.put(handle, b"1", 0x8000 | 4, md(flags=8, persistence=0))
+    group = Descriptor(first.md).group_id
+    result = mqi.put(handle, b"2", options, md(flags=8, persistence=persistence, group_id=group, sequence=2))
+    assert (result.comp_code, result.reason) == (1, reason)
+
+
+def test_a_message_of_a_group_that_is_got_in_another_unit_of_work_is_a_warning_without_logical_order(mqi):
+    handle = mqi.open("A")
+    for flags in (8, 8, 24):
+        mqi.put(handle, b"x", 0x8000 | 4, md(flags=flags))
+    mqi.get(handle, 0x8000 | 2)
+    got = mqi.get(handle, 4)
+    assert (got.comp_code, got.reason) == (1, 2245)
+
+
 def test_one_message_by_itself_is_in_no_order(mqi):
     with refused(2046):
         mqi.put("A", b"1", NO_SYNCPOINT | LOGICAL)

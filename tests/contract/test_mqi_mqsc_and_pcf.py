@@ -179,6 +179,22 @@ def test_what_connections_have_open_is_inquired(mqi, ask):
 def test_a_topic_string_has_one_topic_object(mqi, ask):
     for made in ("ONE) TOPICSTR('plant/line')", "ONE) REPLACE TOPICSTR('plant/line')", "TWO) TOPICSTR('plant')"):
         mqi.mqsc(f"DEFINE TOPIC({made}")
-    for command in ("DEFINE TOPIC(THREE) TOPICSTR('plant/line')", "ALTER TOPIC(TWO) TOPICSTR('plant/line')"):
-        assert any("topic object ONE" in line for line in mqi.queue_manager.mqsc(command).lines)
+    command = "DEFINE TOPIC(THREE) TOPICSTR('plant/line')"
+    assert any("topic object ONE" in line for line in mqi.queue_manager.mqsc(command).lines)
     ask(172, pcf.string(2092, "THREE"), pcf.string(2094, "plant/line"), fails=3300)
+
+
+@pytest.mark.parametrize(
+    ("kind", "made", "altered"),
+    [
+        ("TOPIC(T)", "TOPICSTR('plant')", "TOPICSTR('line')"),
+        ("SUB(S)", "TOPICSTR('plant') DEST(A)", "TOPICSTR('line')"),
+        ("SUB(S)", "TOPICSTR('plant') DEST(A)", "TOPICOBJ(SYSTEM.BASE.TOPIC)"),
+    ],
+)
+def test_what_an_object_is_about_is_not_altered(mqi, kind, made, altered):
+    mqi.mqsc(f"DEFINE {kind} {made}")
+    report = mqi.queue_manager.mqsc(f"ALTER {kind} {altered}")
+    assert not report.ok
+    assert "cannot be altered" in report.lines[1]
+    mqi.mqsc(f"ALTER {kind} TOPICSTR('plant')")

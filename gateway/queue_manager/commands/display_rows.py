@@ -14,6 +14,14 @@ Row = dict[str, str]
 
 DATED = frozenset({*QUEUE_KINDS, "QMGR", "SUB"})
 """Types of which it is shown when an object was defined, not only when it was altered."""
+SHOWN_WITH = {
+    "QLOCAL": ("CURDEPTH", "IPPROCS", "OPPROCS", "DEFTYPE"),
+    "NAMELIST": ("NAMCOUNT",),
+    "QMGR": ("QMNAME", "CMDLEVEL", "VERSION", "PLATFORM", "COMMANDQ", "MAXPRTY", "SYNCPT", "DISTL", "QMID"),
+    "SUB": ("SUBID",),
+}
+"""What is shown of an object, by type, besides the attributes that a command sets."""
+ALWAYS_SHOWN = frozenset({"TYPE", "CRDATE", "CRTIME", "ALTDATE", "ALTTIME"})
 _QDT = {1: "PREDEFINED", 2: "PERMDYN", 3: "TEMPDYN"}
 
 

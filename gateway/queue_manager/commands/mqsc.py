@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from gateway.errors import MQError
 from gateway.mq import constants as mq
-from gateway.queue_manager.commands.display_rows import Row, describe, queue_status
+from gateway.queue_manager.commands.display_rows import ALWAYS_SHOWN, SHOWN_WITH, Row, describe, queue_status
 from gateway.queue_manager.commands.mqsc_parse import (
     MOST_CHARACTERS,
     Command,
@@ -235,17 +235,19 @@ class Mqsc:
 
     def _delete(self, command: Command) -> list[str]:
         kind = _kind(command)
-        words = {parameter.keyword for parameter in command.parameters}
+        words = _only(command, _OPTIONS)
         self._administration.delete(kind, _named(command), purge="PURGE" in words)
         return [_DONE["DELETE", _family(kind)]]
 
     def _clear(self, command: Command) -> list[str]:
         if command.object != "QLOCAL":
             raise syntax(command, "CLEAR QLOCAL(name)")
+        _only(command, frozenset())
         self._administration.clear(_named(command))
         return ["AMQ8022I: IBM MQ queue cleared."]
 
-    def _ping(self, _command: Command) -> list[str]:
+    def _ping(self, command: Command) -> list[str]:
+        _only(command, frozenset())
         return ["AMQ8415I: Ping IBM MQ Queue Manager command complete."]
 
     def _refresh(self, _command: Command) -> list[str]:
@@ -318,6 +320,16 @@ def syntax(command: Command, what: str) -> MqscSyntaxError:
     return MqscSyntaxError(command.line, command.text, what)
 
 
+def _only(command: Command, known: frozenset[str]) -> set[str]:
+    """The command's keywords, when it takes all of them."""
+    words = {parameter.keyword for parameter in command.parameters}
+    if unknown := words - known:
+        raise syntax(command, f"{min(unknown)} is not expected here")
+    return words
+
+
+_LISTS = frozenset({"NAMES", "CONNAME", "MSGEXIT", "SENDEXIT", "RCVEXIT", "COMPMSG", "COMPHDR", "SUITEB"})
+"""Attributes that take several values."""
 _OPTIONS = frozenset({"REPLACE", "NOREPLACE", "LIKE", "FORCE", "ALL", "PURGE", "NOPURGE", "TYPE", "WHERE", "IGNSTATE"})
 
 
@@ -344,6 +356,8 @@ def _value(command: Command, kind: str, keyword: str, parameter: Parameter) -> V
     values = parameter.values
     if values is None:
         raise syntax(command, f"{keyword} needs a value in parentheses")
+    if len(values) > 1 and keyword not in _LISTS:
+        raise syntax(command, f"{keyword} takes one value; words with blanks between them go into quotes")
     if attribute.is_text:
         return ",".join(values)
     word = values[0] if values else ""
@@ -356,6 +370,20 @@ def _value(command: Command, kind: str, keyword: str, parameter: Parameter) -> V
 
 
 Condition = Callable[[Row], bool]
+ELSEWHERE_DISPLAYED = frozenset({
+    "CFSTRUCT", "CHINIT", "CLUSDATE", "CLUSINFO", "CLUSQMGR", "CLUSQT", "CLUSTER", "CLUSTIME", "CMDSCOPE", "EVENT",
+    "PUBSUB", "QSGDISP", "QTYPE", "STGCLASS", "SUMMARY", "SYSTEM", "TPIPE",
+})  # fmt: skip
+"""Words that IBM MQ takes in a DISPLAY and for which this queue manager has nothing to show."""
+
+
+def _displayed(kinds: tuple[str, ...]) -> frozenset[str]:
+    """The words that a DISPLAY of these types of objects may ask for; empty if any."""
+    if not all(kind in BY_KEYWORD for kind in kinds) or not kinds:
+        return frozenset()
+    words = {word for kind in kinds for word in (*BY_KEYWORD[kind], *SHOWN_WITH.get(kind, ()), kind)}
+    words |= {"QUEUE"} if set(kinds) & QUEUE_KINDS.keys() else set()
+    return frozenset(words | SYNONYMS.keys() | FLAGS.keys() | ELSEWHERE_DISPLAYED | ALWAYS_SHOWN)
 
 
 def _selection(command: Command, kinds: tuple[str, ...]) -> tuple[set[str], Condition | None, tuple[str, ...]]:
@@ -373,6 +401,9 @@ def _selection(command: Command, kinds: tuple[str, ...]) -> tuple[set[str], Cond
         elif parameter.keyword != "ALL":
             wanted.add(parameter.keyword)
     # The attribute of WHERE is shown with those that are asked for.
+    unknown = (wanted | filtered) - known if (known := _displayed(kinds)) else frozenset()
+    if unknown:
+        raise syntax(command, f"{min(unknown)} is no attribute to display here")
     everything = not wanted or any(parameter.keyword == "ALL" for parameter in command.parameters)
     return set() if everything else wanted | filtered, condition, kinds
 

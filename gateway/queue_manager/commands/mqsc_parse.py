@@ -100,6 +100,8 @@ def parse(line: int, text: str) -> Command:
     command = Command(line, text, verb, kind, values[0] if values else "")
     while not reader.at_end():
         keyword = reader.word("a keyword").upper()
+        if any(keyword == earlier.keyword for earlier in command.parameters):
+            raise reader.wrong(f"{keyword} is given twice")
         command.parameters.append(Parameter(keyword, reader.values(filter_text=keyword == "WHERE")))
     return command
 

@@ -28,6 +28,8 @@ MQRCCF_OBJECT_WRONG_TYPE = 4002
 MQRCCF_LIKE_OBJECT_WRONG_TYPE = 4003
 MQRCCF_PARM_SYNTAX_ERROR = 4055
 CLEARED_AT_ONCE = 1000
+FIXED = {"TOPIC": ("TOPICSTR",), "SUB": ("TOPICSTR", "TOPICOBJ")}
+"""Attributes that ALTER does not change."""
 BASE_TOPIC = ("TOPIC", "SYSTEM.BASE.TOPIC")
 """The root of the topic tree. It cannot be deleted."""
 
@@ -127,9 +129,11 @@ class Administration:
     def alter(self, kind: str, name: str, given: Mapping[str, Value]) -> Definition:
         """ALTER."""
         definition = self.find(kind, name)
+        for keyword in FIXED.get(definition.kind, ()):
+            if given.get(keyword, definition.attributes[keyword]) != definition.attributes[keyword]:
+                text = f"AMQ8405E: {keyword} of a {definition.kind} cannot be altered: delete it, and define it anew."
+                raise AdministrationError(mq.MQRC_TOPIC_NOT_ALTERABLE, text)
         changed = definition.attributes | self._checked(definition.kind, given)
-        if definition.kind == "TOPIC":
-            self._check_topic_string(name, str(changed["TOPICSTR"]))
         self._save(
             Definition(
                 definition.kind,

@@ -24,6 +24,10 @@ from gateway.queue_manager.verbs.search import Candidate, Search, Wanted, messag
 
 BROWSE = mq.MQGMO_BROWSE_FIRST | mq.MQGMO_BROWSE_NEXT | mq.MQGMO_BROWSE_MSG_UNDER_CURSOR
 MARKS = mq.MQGMO_MARK_BROWSE_HANDLE | mq.MQGMO_MARK_BROWSE_CO_OP
+PROPERTIES = (
+    mq.MQGMO_PROPERTIES_FORCE_MQRFH2 | mq.MQGMO_NO_PROPERTIES | mq.MQGMO_PROPERTIES_IN_HANDLE |
+    mq.MQGMO_PROPERTIES_COMPATIBILITY )  # fmt: skip
+_WITH_UNLOCK = mq.MQGMO_UNLOCK | mq.MQGMO_NO_SYNCPOINT | mq.MQGMO_FAIL_IF_QUIESCING
 UNMARKS = 0x400000 | 0x800000
 """MQGMO_UNMARK_BROWSE_CO_OP, MQGMO_UNMARK_BROWSE_HANDLE."""
 _NO_FLAGS = bytes(4)
@@ -34,14 +38,14 @@ KNOWN_OPTIONS = (
     mq.MQGMO_MARK_SKIP_BACKOUT | mq.MQGMO_MSG_UNDER_CURSOR | mq.MQGMO_LOCK | mq.MQGMO_UNLOCK |
     mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_CONVERT | mq.MQGMO_LOGICAL_ORDER | mq.MQGMO_COMPLETE_MSG |
     mq.MQGMO_ALL_MSGS_AVAILABLE | mq.MQGMO_ALL_SEGMENTS_AVAILABLE | MARKS | UNMARKS | mq.MQGMO_UNMARKED_BROWSE_MSG |
-    mq.MQGMO_PROPERTIES_FORCE_MQRFH2 | mq.MQGMO_NO_PROPERTIES | mq.MQGMO_PROPERTIES_IN_HANDLE |
-    mq.MQGMO_PROPERTIES_COMPATIBILITY )  # fmt: skip
+    PROPERTIES )  # fmt: skip
 
 
 @lru_cache(maxsize=256)
 def _clash(value: int) -> bool:
     """Whether options clash or are unknown."""
     under = value & mq.MQGMO_MSG_UNDER_CURSOR
+    ordered = value & (mq.MQGMO_LOGICAL_ORDER | mq.MQGMO_COMPLETE_MSG | mq.MQGMO_LOCK)
     return bool(
         value & ~KNOWN_OPTIONS
         or (value & SYNCPOINTS).bit_count() > 1
@@ -49,8 +53,9 @@ def _clash(value: int) -> bool:
         or (value & BROWSE and (under or value & (mq.MQGMO_SYNCPOINT | mq.MQGMO_SYNCPOINT_IF_PERSISTENT)))
         or (value & mq.MQGMO_LOCK and not value & BROWSE)
         or (value & mq.MQGMO_MARK_SKIP_BACKOUT and not value & mq.MQGMO_SYNCPOINT)
-        or (value & mq.MQGMO_UNLOCK and value & (BROWSE | mq.MQGMO_LOCK | mq.MQGMO_WAIT))
-        or (value & MARKS and not value & BROWSE)
+        or (value & mq.MQGMO_UNLOCK and value & ~_WITH_UNLOCK)
+        or (value & MARKS and (ordered or not value & BROWSE))
+        or (value & PROPERTIES).bit_count() > 1
         or (value & mq.MQGMO_WAIT and value & mq.MQGMO_SET_SIGNAL)
     )
 
@@ -216,7 +221,7 @@ def _get(
         if value & mq.MQGMO_LOGICAL_ORDER:
             _advance(connection, search.order, parts, options)
         elif not value & BROWSE and (search.order.open or candidate.md[descriptor.FLAGS] != _NO_FLAGS):
-            reason = search.order.left_open or reason
+            reason = search.order.left_by(candidate.md, syncpoint=_inside(candidate, value), removes=True) or reason
             _place(connection, search.order, parts, options)
         if value & (mq.MQGMO_BROWSE_FIRST | mq.MQGMO_BROWSE_NEXT):
             handle.browsing, handle.browsed_in_order = search.order, bool(value & mq.MQGMO_LOGICAL_ORDER)

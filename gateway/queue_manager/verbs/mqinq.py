@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.mqi import Inquired
-from gateway.queue_manager.objects.administration import AdministrationError
 from gateway.queue_manager.objects.attributes import BY_SELECTOR, QUEUE_KINDS, Value
-from gateway.queue_manager.objects.catalogue import COMMAND_LEVEL, VERSION, Definition
+from gateway.queue_manager.objects.catalogue import COMMAND_LEVEL, VERSION, Definition, checked
 from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle
 
 DATE, TIME = (2004, 2027), (2005, 2028)
@@ -17,6 +16,11 @@ DATE, TIME = (2004, 2027), (2005, 2028)
 MQCA_TOPIC_NAME = 2092
 MQCA_PROCESS_NAME = 2012
 KNOWN = frozenset(selector for table in BY_SELECTOR.values() for selector in table)
+_WRONG_VALUES = {
+    "GET": mq.MQRC_INHIBIT_VALUE_ERROR, "PUT": mq.MQRC_INHIBIT_VALUE_ERROR, "TRIGGER": mq.MQRC_TRIGGER_CONTROL_ERROR,
+    "TRIGDPTH": mq.MQRC_TRIGGER_DEPTH_ERROR, "TRIGMPRI": mq.MQRC_TRIGGER_MSG_PRIORITY_ERR,
+    "TRIGTYPE": mq.MQRC_TRIGGER_TYPE_ERROR,
+}  # fmt: skip
 SETTABLE = frozenset({"GET", "PUT", "TRIGGER", "TRIGDPTH", "TRIGMPRI", "TRIGTYPE", "TRIGDATA", "DISTL"})
 _EXTRA_INTEGERS = frozenset({
     mq.MQIA_Q_TYPE, mq.MQIA_CURRENT_Q_DEPTH, mq.MQIA_OPEN_INPUT_COUNT, mq.MQIA_OPEN_OUTPUT_COUNT,
@@ -153,15 +157,17 @@ def set_attributes(
         if attribute is None or attribute.keyword not in SETTABLE:
             raise MQError(mq.MQRC_SELECTOR_ERROR, f"selector {selector} cannot be set on a {definition.kind}")
         if attribute.is_text:
-            value: Value = next(texts, b"").rstrip(b" \0").decode("utf-8", "replace")
+            field = next(texts, b"")
+            if len(field) < attribute.length:
+                raise MQError(mq.MQRC_CHAR_ATTR_LENGTH_ERROR, "fewer characters than the attributes have")
+            value: Value = field.rstrip(b" \0").decode("utf-8", "replace")
         else:
             number = next(numbers, None)
             if number is None:
                 raise MQError(mq.MQRC_INT_ATTR_COUNT_ERROR, "fewer integers than integer selectors")
             value = number
+        if checked(attribute, value) is None:
+            text = f"{value!r} is no value for {attribute.keyword}"
+            raise MQError(_WRONG_VALUES.get(attribute.keyword, mq.MQRC_SELECTOR_ERROR), text)
         given[attribute.keyword] = value
-    try:
-        connection.administration.alter(definition.kind, definition.name, given)
-    except AdministrationError as error:
-        reason = mq.MQRC_INHIBIT_VALUE_ERROR if {"GET", "PUT"} & given.keys() else mq.MQRC_TRIGGER_CONTROL_ERROR
-        raise MQError(reason, error.message) from error
+    connection.administration.alter(definition.kind, definition.name, given)

@@ -212,13 +212,15 @@ def _close_queue(connection: ConnectionState, handle: Handle, options: int) -> N
     """Release the handle's counts; delete a dynamic queue if that is asked for or due."""
     if options not in _CLOSE_OPTIONS:
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQCLOSE options {options} are unknown or clash")
+    if options in {mq.MQCO_KEEP_SUB, mq.MQCO_REMOVE_SUB}:
+        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "MQCO_KEEP_SUB and MQCO_REMOVE_SUB are for subscriptions")
     queue = handle.queue
     deletes = options in {mq.MQCO_DELETE, mq.MQCO_DELETE_PURGE}
     output = handle.target.queue if handle.target is not None and handle.options & mq.MQOO_OUTPUT else None
     local = queue or output
-    if deletes:
+    if deletes and not handle.delete_on_close:
         own = (queue is not None) + (output is not None)
-        _may_delete(connection, local, own, purge=options == mq.MQCO_DELETE_PURGE)
+        _may_delete(connection, handle, local, own, purge=options == mq.MQCO_DELETE_PURGE)
     if queue is not None:
         _release_input(connection, handle, queue)
     if output is not None:
@@ -228,11 +230,15 @@ def _close_queue(connection: ConnectionState, handle: Handle, options: int) -> N
         delete_dynamic(connection.core, local)
 
 
-def _may_delete(connection: ConnectionState, queue: LocalQueue | None, own: int, *, purge: bool) -> None:
+def _may_delete(
+    connection: ConnectionState, handle: Handle, queue: LocalQueue | None, own: int, *, purge: bool
+) -> None:
     if queue is None or queue.definition.dynamic < mq.MQQDT_PERMANENT_DYNAMIC:
         raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "MQCO_DELETE is for dynamic queues")
     if queue.open_count > own:
         raise MQError(mq.MQRC_OBJECT_IN_USE, f"{queue.name} is open elsewhere")
+    if queue.uncommitted_puts or any(owner is not handle for owner in queue.locked.values()):
+        raise MQError(mq.MQRC_Q_NOT_EMPTY, f"{queue.name} has messages in units of work: commit, or back out, first")
     if connection.core.depth(queue) and not purge:
         raise MQError(mq.MQRC_Q_NOT_EMPTY, f"{queue.name} holds messages: MQCO_DELETE_PURGE deletes them with it")
 

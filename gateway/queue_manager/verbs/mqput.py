@@ -132,6 +132,8 @@ def _put_to(
 ) -> PutResult:
     """One message to one destination, in the connection's unit of work or committed before this returns."""
     core = connection.core
+    if options.options & mq.MQPMO_RETAIN and not target.topic:
+        raise MQError(mq.MQRC_OPTIONS_ERROR, "MQPMO_RETAIN is for publications")
     target.check_put()
     message, warning = completed(connection, target, md, options)
     if message.flags & mq.MQMF_SEGMENT and not message.flags & mq.MQMF_LAST_SEGMENT and not data:
@@ -140,10 +142,11 @@ def _put_to(
     logical = handle.putting
     in_order = bool(options.options & mq.MQPMO_LOGICAL_ORDER)
     before = replace(logical) if in_order or message.flags or logical.open else None
+    syncpoint = bool(options.options & mq.MQPMO_SYNCPOINT)
     if in_order:
-        start_logical(core, logical, message, syncpoint=bool(options.options & mq.MQPMO_SYNCPOINT))
+        start_logical(core, logical, message, syncpoint=syncpoint)
     elif logical.left_open and not warning[0]:
-        warning = mq.MQCC_WARNING, logical.left_open
+        warning = mq.MQCC_WARNING, logical.left_by(message.pack(), syncpoint=syncpoint)
     give_context(connection, message, handle, options)
     md, data = with_message_properties(core, message.pack(), data, options.properties)
     own = StoreUnit()

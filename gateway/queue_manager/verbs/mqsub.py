@@ -14,6 +14,7 @@ from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle
 from gateway.queue_manager.verbs.mqopen import open_queue
 
 MQRC_ACTION_ERROR = 2535
+MQPRI_PRIORITY_AS_PUBLISHED = -3
 HOW = mq.MQSO_CREATE | mq.MQSO_RESUME | mq.MQSO_ALTER
 KNOWN_OPTIONS = (
     HOW | mq.MQSO_DURABLE | mq.MQSO_GROUP_SUB | mq.MQSO_MANAGED | mq.MQSO_SET_IDENTITY_CONTEXT | 0x80 |
@@ -35,6 +36,12 @@ def check_options(wanted: SubscriptionDescriptor) -> None:
         )
     if options & mq.MQSO_DURABLE and not wanted.name:
         raise MQError(mq.MQRC_SUB_NAME_ERROR, "a durable subscription needs SubName")
+    if wanted.expiry < 1 and wanted.expiry != mq.MQEI_UNLIMITED:
+        raise MQError(mq.MQRC_EXPIRY_ERROR, f"SubExpiry {wanted.expiry} is neither -1 nor above 0")
+    if not MQPRI_PRIORITY_AS_PUBLISHED <= wanted.publication_priority <= 9:
+        raise MQError(mq.MQRC_PRIORITY_ERROR, f"PubPriority {wanted.publication_priority} is not -3 to 9")
+    if not 0 <= wanted.level <= 9:
+        raise MQError(mq.MQRC_SD_ERROR, f"SubLevel {wanted.level} is not 0 to 9")
 
 
 def subscribe(

@@ -89,6 +89,15 @@ def test_clear_and_in_use(rig):
         "DISPLAY QLOCAL(*) WHERE(A B)",
         "FROBNICATE QLOCAL(Q)",
         "DEFINE QLOCAL",
+        "DEFINE QLOCAL(Q) DESCR(two words)",
+        "DEFINE QLOCAL(Q) MAXDEPTH(5,6)",
+        "DEFINE QLOCAL(Q) MAXDEPTH(5) MAXDEPTH(6)",
+        "DISPLAY QMGR NONSENSE",
+        "DISPLAY QUEUE(*) CURDEPTH NONSENSE",
+        "DISPLAY QLOCAL(*) WHERE(NONSENSE EQ 1)",
+        "DELETE QLOCAL(A) NONSENSE",
+        "CLEAR QLOCAL(A) NONSENSE",
+        "PING QMGR NONSENSE",
     ],
 )
 def test_syntax_errors(rig, text):
