@@ -24,7 +24,7 @@ struct consumer {
     buffer room;
 };
 
-enum { POLL_MILLISECONDS = 50, FIRST_ROOM = 4096 };
+enum { POLL_MILLISECONDS = 50, FIRST_ROOM = 4096, STARTED = 1, SUSPENDED = 2 };
 
 /* ---- the list ------------------------------------------------------------------------------------------------------------- */
 
@@ -85,7 +85,13 @@ static bool waited_long_enough(const consumer *k) {
     return waited >= k->gmo.WaitInterval;
 }
 
-/* 2033 is reported once until a message arrives, another failure once for each reason; a broken connection to the event handler. */
+static bool concerns_the_connection(MQLONG reason) {
+    return reason == RC_CONNECTION_BROKEN || reason == RC_QMGR_QUIESCING || reason == RC_QMGR_STOPPING ||
+           reason == RC_CONNECTION_QUIESCING || reason == RC_CONNECTION_STOPPING;
+}
+
+/* 2033 is reported once until a message arrives, another failure once for each reason; what concerns the whole connection goes to the
+   event handler, once too. */
 static void tell_failure(connection *c, consumer *k, outcome why) {
     if (why.rc == RC_NO_MSG) {
         if (k->told_empty || !waited_long_enough(k)) return;
@@ -94,8 +100,10 @@ static void tell_failure(connection *c, consumer *k, outcome why) {
     }
     if (k->told_reason == why.rc) return;
     k->told_reason = why.rc;
-    consumer *handler = find(c, MQCBT_EVENT_HANDLER, 0);
-    notify(c, handler && why.rc == RC_CONNECTION_BROKEN ? handler : k, MQCBCT_EVENT_CALL, why);
+    consumer *handler = concerns_the_connection(why.rc) ? find(c, MQCBT_EVENT_HANDLER, 0) : NULL;
+    if (handler && handler->told_reason == why.rc) return;
+    if (handler) handler->told_reason = why.rc;
+    notify(c, handler ? handler : k, MQCBCT_EVENT_CALL, why);
 }
 
 typedef struct delivery {
@@ -163,7 +171,7 @@ static int active_consumers(const connection *c) {
 static bool round_of(connection *c) {
     bool any = false;
     int active = active_consumers(c);
-    for (consumer *k = c->consumers; k && !c->stopping && c->consuming == 1; k = k->next)
+    for (consumer *k = c->consumers; k && !c->stopping && c->consuming == STARTED; k = k->next)
         if (k->type == MQCBT_MESSAGE_CONSUMER && !k->gone && !k->suspended)
             any |= deliver(c, k, active == 1 ? POLL_MILLISECONDS : 0);
     reap(c);
@@ -175,28 +183,40 @@ static void tell_all(connection *c, MQLONG wanted, MQLONG call_type) {
         if (!k->gone && (k->options & wanted)) notify(c, k, call_type, done);
 }
 
-static void consume(connection *c) {
+/* `here`: the program's own thread, given back when there is nothing to consume any more (MQOP_START_WAIT). */
+static outcome consume(connection *c, bool here) {
     int pause = 1;
+    outcome o = done;
     tell_all(c, MQCBDO_START_CALL, MQCBCT_START_CALL);
+    if (c->stopping) o = failed(RC_CONNECTION_STOPPED);
     while (!c->stopping) {
-        bool any = round_of(c);
+        bool any = round_of(c), idle = c->consuming == SUSPENDED || !active_consumers(c);
+        if (c->stopping) break;
+        if (here && idle) {
+            o = warning(RC_CONNECTION_SUSPENDED);
+            break;
+        }
         pause = any ? 1 : pause < POLL_MILLISECONDS ? pause * 2 : POLL_MILLISECONDS;
-        if (any || c->stopping || active_consumers(c) == 1) continue;
+        if (any || (!idle && active_consumers(c) == 1)) continue;  /* its next MQGET waits by itself */
+        c->resting = idle;
+        if (idle) pthread_cond_broadcast(&c->stopped);
         leave(c);
         usleep((useconds_t)pause * 1000);
         pthread_mutex_lock(&c->lock);
+        c->resting = false;
     }
     tell_all(c, MQCBDO_STOP_CALL, MQCBCT_STOP_CALL);
     c->consuming = 0;
     c->stopping = false;
     reap(c);
     pthread_cond_broadcast(&c->stopped);
+    return o;
 }
 
 static void *consumer_thread(void *argument) {
     connection *c = argument;
     pthread_mutex_lock(&c->lock);
-    consume(c);
+    (void)consume(c, false);
     leave(c);
     return NULL;
 }
@@ -210,15 +230,18 @@ static void mark_idle(connection *c) {
 }
 
 static outcome start(connection *c, bool here) {
-    if (!active_consumers(c)) return failed(RC_NO_CALLBACKS);
+    if (on_consumer_thread(c) && c->stopping && !here) {  /* a callback takes its MQOP_STOP back */
+        c->stopping = false;
+        return done;
+    }
     if (c->consuming) return failed(RC_HCONN_ASYNC_ACTIVE);
+    if (!active_consumers(c)) return failed(RC_NO_CALLBACKS);
     mark_idle(c);
-    c->consuming = 1;
+    c->consuming = STARTED;
     c->stopping = false;
     if (here) {
         c->consumer_thread = pthread_self();
-        consume(c);
-        return done;
+        return consume(c, true);
     }
     if (!pthread_create(&c->consumer_thread, NULL, consumer_thread, c)) {
         pthread_detach(c->consumer_thread);
@@ -235,14 +258,21 @@ static void stop(connection *c) {
     while (c->consuming && !on_consumer_thread(c)) pthread_cond_wait(&c->stopped, &c->lock);
 }
 
+/* Nothing is delivered after this has returned, unless a callback has called it. */
+static void suspend(connection *c) {
+    if (!c->consuming) return;
+    c->consuming = SUSPENDED;
+    while (c->consuming == SUSPENDED && !c->resting && !on_consumer_thread(c)) pthread_cond_wait(&c->stopped, &c->lock);
+}
+
 static outcome control(connection *c, MQLONG operation, const MQCTLO *options) {
     if (options) c->connection_area = options->ConnectionArea;
     switch (operation) {
     case MQOP_START: return start(c, false);
     case MQOP_START_WAIT: return start(c, true);
     case MQOP_STOP: stop(c); return done;
-    case MQOP_SUSPEND: if (c->consuming) c->consuming = 2; return done;
-    case MQOP_RESUME: if (c->consuming) c->consuming = 1; return done;
+    case MQOP_SUSPEND: suspend(c); return done;
+    case MQOP_RESUME: if (c->consuming) c->consuming = STARTED; return done;
     default: return failed(RC_OPERATION);
     }
 }
@@ -252,6 +282,8 @@ EXPORT void MQCTL(MQHCONN hconn, MQLONG operation, PMQVOID options, PMQLONG cc, 
     outcome o = enter_any(hconn, &c);
     if (is_failed(o)) return report(o, cc, rc);
     o = options ? check_structure(options, "CTLO", MQCTLO_CURRENT_VERSION, RC_CTLO) : done;
+    static const MQLONG known = 1 | MQCBDO_FAIL_IF_QUIESCING;  /* MQCTLO_THREAD_AFFINITY, MQCTLO_FAIL_IF_QUIESCING */
+    if (!is_failed(o) && options && (((MQCTLO *)options)->Options & ~known)) o = failed(RC_OPTIONS);
     if (!is_failed(o)) o = control(c, operation, options);
     leave(c);
     report(o, cc, rc);
@@ -271,6 +303,7 @@ void consumers_end(connection *c) {
 static outcome read_templates(consumer *k, const MQMD *md, const MQGMO *gmo) {
     outcome o = md ? md_in(md, &k->md) : done;
     if (!is_failed(o)) o = gmo ? check_structure(gmo, "GMO ", MQGMO_CURRENT_VERSION, RC_GMO) : done;
+    if (!is_failed(o) && gmo && (gmo->Options & MQGMO_WAIT) && gmo->WaitInterval < MQWI_UNLIMITED) o = failed(RC_WAIT_INTERVAL);
     if (is_failed(o)) return o;
     static const size_t lengths[] = {0, MQGMO_LENGTH_1, MQGMO_LENGTH_2, MQGMO_LENGTH_3, MQGMO_LENGTH_4};
     if (gmo) memcpy(&k->gmo, gmo, lengths[gmo->Version]);
@@ -281,6 +314,9 @@ static outcome check_descriptor(const MQCBD *cbd) {
     outcome o = check_structure(cbd, "CBD ", MQCBD_CURRENT_VERSION, RC_CBD);
     if (is_failed(o)) return o;
     if (cbd->CallbackType != MQCBT_MESSAGE_CONSUMER && cbd->CallbackType != MQCBT_EVENT_HANDLER) return failed(RC_CALLBACK_TYPE);
+    static const MQLONG known = MQCBDO_START_CALL | MQCBDO_STOP_CALL | MQCBDO_REGISTER_CALL | MQCBDO_DEREGISTER_CALL |
+                                MQCBDO_FAIL_IF_QUIESCING | 16384 | 32768;  /* MQCBDO_EVENT_CALL, MQCBDO_MC_EVENT_CALL */
+    if (cbd->Options & ~known) return failed(RC_OPTIONS);
     if (!cbd->CallbackFunction) return failed(RC_CALLBACK_ROUTINE);  /* CallbackName: loading a module is not offered */
     return cbd->MaxMsgLength < MQCBD_FULL_MSG_LENGTH ? failed(RC_CBD) : done;
 }
@@ -291,7 +327,9 @@ static outcome register_consumer(connection *c, const MQCBD *cbd, MQHOBJ hobj, c
     outcome o = check_descriptor(cbd);
     if (is_failed(o)) return o;
     bool consumes = cbd->CallbackType == MQCBT_MESSAGE_CONSUMER;
-    if (consumes && hobj <= 0) return failed(RC_HOBJ);
+    static const MQLONG browse = MQGMO_BROWSE_FIRST | MQGMO_BROWSE_NEXT | MQGMO_BROWSE_MSG_UNDER_CURSOR;
+    o = consumes ? open_handles_check(c, hobj, gmo && (gmo->Options & browse)) : done;
+    if (is_failed(o)) return o;
     consumer *k = find(c, cbd->CallbackType, hobj);
     bool added = !k;
     if (added && !(k = malloc(sizeof *k))) return failed(RC_STORAGE);
@@ -325,9 +363,11 @@ static outcome change_consumer(connection *c, MQLONG operation, const MQCBD *cbd
 EXPORT void MQCB(MQHCONN hconn, MQLONG operation, PMQVOID descriptor, MQHOBJ hobj, PMQVOID md, PMQVOID gmo, PMQLONG cc, PMQLONG rc) {
     connection *c;
     const MQLONG known = MQOP_REGISTER | MQOP_DEREGISTER | MQOP_SUSPEND | MQOP_RESUME;
-    outcome o = enter_any(hconn, &c);
+    outcome o = enter(hconn, &c);
     if (is_failed(o)) return report(o, cc, rc);
-    if (!(operation & known) || (operation & ~known)) o = failed(RC_OPERATION);
+    bool both = (operation & MQOP_DEREGISTER && operation != MQOP_DEREGISTER) ||
+                (operation & MQOP_SUSPEND && operation & MQOP_RESUME);
+    if (!(operation & known) || (operation & ~known) || both) o = failed(RC_OPERATION);
     else if (operation & MQOP_REGISTER) o = register_consumer(c, descriptor, hobj, md, gmo, operation & MQOP_SUSPEND);
     else o = change_consumer(c, operation, descriptor, hobj);
     leave(c);

@@ -23,6 +23,7 @@ static outcome put_in(const MQMD *md, const MQPMO *pmo, MQLONG length, const voi
     if (is_failed(o)) return o;
     if (length < 0) return failed(RC_BUFFER_LENGTH);
     if (length && !data) return failed(RC_BUFFER_ERROR);
+    if ((pmo->Options & MQPMO_LOGICAL_ORDER) && md->Version < MQMD_VERSION_2) return failed(RC_WRONG_MD_VERSION);
     if ((pmo->Options & MQPMO_SYNCPOINT) && (pmo->Options & MQPMO_NO_SYNCPOINT)) return failed(RC_OPTIONS);
     call->options = pmo->Options;
     call->context = pmo->Context;
@@ -86,6 +87,8 @@ static outcome get_in(const MQMD *md, const MQGMO *gmo, MQLONG size, void *room,
     if (is_failed(o)) return o;
     if (size < 0) return failed(RC_BUFFER_LENGTH);
     if (size && !room) return failed(RC_BUFFER_ERROR);
+    if ((gmo->Options & MQGMO_LOGICAL_ORDER) && gmo->Version < MQGMO_VERSION_2) return failed(RC_WRONG_GMO_VERSION);
+    if ((gmo->Options & MQGMO_LOGICAL_ORDER) && md->Version < MQMD_VERSION_2) return failed(RC_WRONG_MD_VERSION);
     call->md_version = md->Version;
     call->options = gmo->Options;
     call->wait = gmo->WaitInterval;

@@ -42,6 +42,7 @@ EXPORT void MQOPEN(MQHCONN hconn, PMQVOID od, MQLONG options, PMQHOBJ hobj, PMQL
     if (is_failed(o)) return report(o, cc, rc);
     o = hobj ? open_in(od, options, &call) : failed(RC_HOBJ);
     if (!is_failed(o)) o = qm_open(c, &call);
+    if (!is_failed(o)) open_handles_add(c, call.hobj, options);
     leave(c);
     if (!is_failed(o)) {
         *hobj = call.hobj;
@@ -59,6 +60,7 @@ EXPORT void MQCLOSE(MQHCONN hconn, PMQHOBJ hobj, MQLONG options, PMQLONG cc, PMQ
     if (!is_failed(o)) {
         consumer_close(c, *hobj);
         o = qm_close(c, *hobj, options);
+        if (!is_failed(o)) open_handles_drop(c, *hobj);
     }
     leave(c);
     if (!is_failed(o)) *hobj = MQHO_UNUSABLE_HOBJ;
@@ -127,6 +129,7 @@ EXPORT void MQSUB(MQHCONN hconn, PMQVOID descriptor, PMQHOBJ hobj, PMQHOBJ hsub,
     if (is_failed(o)) return report(o, cc, rc);
     o = hobj && hsub ? subscribe_in(sd, *hobj, &call) : failed(RC_HOBJ);
     if (!is_failed(o)) o = qm_subscribe(c, &call);
+    if (!is_failed(o) && (call.options & MQSO_MANAGED)) open_handles_add(c, call.hobj, MQOO_INPUT_AS_Q_DEF | MQOO_BROWSE);
     leave(c);
     if (!is_failed(o)) {
         *hobj = call.hobj;

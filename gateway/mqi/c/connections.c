@@ -28,6 +28,7 @@ static void after_fork_in_child(void) {
         pthread_mutex_init(&c->lock, NULL);
         pthread_cond_init(&c->stopped, NULL);
         c->consuming = 0;
+        c->open_handles.length = 0;
         if (c->handle) qm_abandon(c);
         c->handle = 0;
         c->session = NULL;
@@ -63,6 +64,7 @@ static outcome take_slot(connection **out) {
 
 static void give_back(connection *c) {
     handles_drop(c->handle);
+    buffer_free(&c->open_handles);
     pthread_mutex_lock(&making);
     c->handle = 0;
     c->broken = false;

@@ -184,6 +184,8 @@ static outcome create(MQHCONN hconn, const MQCMHO *options, PMQHMSG out) {
     outcome o = check_structure(options, "CMHO", MQCMHO_CURRENT_VERSION, RC_CMHO);
     if (!is_failed(o) && !out) o = failed(RC_HMSG);
     if (is_failed(o)) return o;
+    static const MQLONG known = MQCMHO_NO_VALIDATION | MQCMHO_VALIDATE;
+    if (options->Options & ~known || options->Options == known) return failed(RC_OPTIONS);
     if (!unassociated(hconn)) {
         o = enter_any(hconn, &c);
         if (is_failed(o)) return o;

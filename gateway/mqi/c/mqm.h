@@ -96,6 +96,9 @@ void handles_reset_lock(void);        /* in a forked child */
 /* values.c */
 MQLONG type_length(MQLONG type);      /* -1: variable, -2: no such type */
 outcome value_convert(const property *from, MQLONG type, buffer *out);
+outcome text_recode(MQLONG from, view text, MQLONG to, MQLONG encoding, buffer *out);
+                                      /* properties are kept in UTF-8 (1208); the encoding says the order of UTF-16 (1200) */
+void value_swap(MQLONG type, MQLONG encoding, unsigned char *value, size_t length);  /* native to the encoding, or back */
 
 /* rfh2.c */
 outcome rfh2_parse(view data, MQLONG encoding, property_list *list, size_t *header_length, MQMD *follows);
@@ -201,10 +204,11 @@ struct connection {
     bool broken;                                       /* every call answers 2009 until MQDISC */
     char qmgr[48], application[28], asked[48];
     MQBYTE id[24];
+    buffer open_handles;                               /* open_handles.c */
     consumer *consumers;                               /* callback.c */
     int consuming;                                     /* 0 stopped, 1 started, 2 suspended */
-    bool stopping;
-    pthread_cond_t stopped;
+    bool stopping, resting;                            /* resting: suspended, and no callback or MQGET is under way */
+    pthread_cond_t stopped;                            /* consuming or resting has changed */
     pthread_t consumer_thread;
     void *connection_area;
 };
@@ -215,6 +219,9 @@ void leave(connection *c);
 void consumers_end(connection *c);                     /* callback.c; called with the lock held */
 void consumer_close(connection *c, MQHOBJ hobj);
 bool on_consumer_thread(const connection *c);
+void open_handles_add(connection *c, MQHOBJ hobj, MQLONG options);
+void open_handles_drop(connection *c, MQHOBJ hobj);
+outcome open_handles_check(const connection *c, MQHOBJ hobj, bool browses);  /* whether messages can be got, or browsed */
 void unique_id(connection *c, MQBYTE id[24]);          /* `AMQ `, the queue manager's name, eight unique bytes */
 
 #endif

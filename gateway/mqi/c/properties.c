@@ -20,25 +20,42 @@ static bool is_name_byte(unsigned char c, bool first) {
     return c >= 0x80 || isalpha(c) || c == '_' || c == '$' || (!first && isdigit(c));
 }
 
-/* Each part between dots is an identifier. */
+static bool begins_with(view name, const char *start) {
+    return name.length >= strlen(start) && !strncasecmp((const char *)name.data, start, strlen(start));
+}
+
+/* Of the names that begin with JMS a program may set these. */
+static bool is_of_jms(view name) {
+    static const char *const free_to_set[] = {"JMSCorrelationID", "JMSReplyTo", "JMSType", "JMSXGroupID", "JMSXGroupSeq"};
+    for (size_t i = 0; i < sizeof free_to_set / sizeof *free_to_set; i++)
+        if (strlen(free_to_set[i]) == name.length && !memcmp(name.data, free_to_set[i], name.length)) return false;
+    return name.length >= 3 && !memcmp(name.data, "JMS", 3);
+}
+
+/* Each part between dots is an identifier; a name of a folder of the product has one dot. */
 static bool is_valid_name(view name) {
-    size_t start = 0;
+    size_t start = 0, dots = 0;
     for (size_t i = 0; i <= name.length; i++) {
         if (i < name.length && name.data[i] != '.') {
             if (!is_name_byte(name.data[i], i == start)) return false;
             continue;
         }
         if (i == start) return false;
+        dots += i < name.length;
         start = i + 1;
     }
     view bare = property_name(name);
+    if (is_of_jms(bare) || (dots > 1 && begins_with(name, "mq") && !begins_with(name, "mq_usr"))) return false;
     return !is_sql_word((const char *)bare.data, bare.length);
 }
 
-static outcome name_in(const MQCHARV *charv, view *name) {
+/* The name in UTF-8, in `room`. */
+static outcome name_in(const MQCHARV *charv, buffer *room, view *name) {
     if (!charv) return failed(RC_PROPERTY_NAME);
     outcome o = charv_in(charv, charv, RC_PROPERTY_NAME, name);
+    if (!is_failed(o)) o = text_recode(charv->VSCCSID, *name, MQCCSI_APPL, MQENC_NATIVE, room);
     if (is_failed(o)) return o;
+    *name = buffer_view(room);
     while (name->length && name->data[name->length - 1] == ' ') name->length--;
     if (!name->length) return failed(RC_PROPERTY_NAME);
     return name->length > MQ_MAX_PROPERTY_NAME_LENGTH ? failed(RC_PROPERTY_NAME_LENGTH) : done;
@@ -55,6 +72,26 @@ static outcome value_in(MQLONG type, MQLONG length, const void *data, view *valu
     if (length && !data) return failed(RC_BUFFER_ERROR);
     *value = (view){data, (size_t)length};
     return done;
+}
+
+/* The value as it is kept: text in UTF-8, numbers in the order of this machine. */
+static outcome value_kept(const MQSMPO *smpo, MQLONG type, view value, buffer *room) {
+    if (type == MQTYPE_STRING) return text_recode(smpo->ValueCCSID, value, MQCCSI_APPL, smpo->ValueEncoding, room);
+    if (!buffer_add(room, value.data, value.length)) return failed(RC_STORAGE);
+    value_swap(type, smpo->ValueEncoding, room->data, room->length);
+    return done;
+}
+
+static outcome check_set(const MQSMPO *smpo, const MQPD *pd) {
+    static const MQLONG places = MQSMPO_SET_PROP_UNDER_CURSOR | MQSMPO_SET_PROP_AFTER_CURSOR | MQSMPO_APPEND_PROPERTY |
+                                 MQSMPO_SET_PROP_BEFORE_CURSOR;
+    static const MQLONG copies = MQCOPY_ALL | MQCOPY_FORWARD | MQCOPY_PUBLISH | MQCOPY_REPLY | MQCOPY_REPORT;
+    outcome o = check_structure(smpo, "SMPO", MQSMPO_CURRENT_VERSION, RC_SMPO);
+    if (!is_failed(o)) o = check_structure(pd, "PD  ", MQPD_CURRENT_VERSION, RC_PD);
+    if (is_failed(o)) return o;
+    if (smpo->Options & ~places || smpo->Options & (smpo->Options - 1)) return failed(RC_OPTIONS);
+    bool context = pd->Context == MQPD_NO_CONTEXT || pd->Context == MQPD_USER_CONTEXT;
+    return pd->Options || !context || pd->CopyOptions & ~copies ? failed(RC_PD) : done;
 }
 
 static void rotate_into(property_list *list, size_t index) {
@@ -97,15 +134,20 @@ EXPORT void MQSETMP(MQHCONN hconn, MQHMSG handle, PMQVOID options, PMQVOID name,
     const MQPD *pd = descriptor;
     property_list *list;
     view text, value;
-    outcome o = check_structure(smpo, "SMPO", MQSMPO_CURRENT_VERSION, RC_SMPO);
-    if (!is_failed(o)) o = check_structure(pd, "PD  ", MQPD_CURRENT_VERSION, RC_PD);
-    if (!is_failed(o)) o = name_in(name, &text);
+    buffer name_room = {0}, value_room = {0};
+    outcome o = check_set(smpo, pd);
+    if (!is_failed(o)) o = name_in(name, &name_room, &text);
     if (!is_failed(o)) o = value_in(type, length, data, &value);
+    if (!is_failed(o)) o = value_kept(smpo, type, value, &value_room);
     if (!is_failed(o)) o = handle_enter(handle, &list);
-    if (is_failed(o)) return report(o, cc, rc);
-    property like = {.type = type, .support = pd->Support, .context = pd->Context, .copy = pd->CopyOptions};
-    o = handle_validates(handle) && !is_valid_name(text) ? failed(RC_PROPERTY_NAME) : set(list, smpo->Options, &like, text, value);
-    handle_leave();
+    if (!is_failed(o)) {
+        property like = {.type = type, .support = pd->Support, .context = pd->Context, .copy = pd->CopyOptions};
+        bool valid = !handle_validates(handle) || is_valid_name(text);
+        o = valid ? set(list, smpo->Options, &like, text, buffer_view(&value_room)) : failed(RC_PROPERTY_NAME);
+        handle_leave();
+    }
+    buffer_free(&name_room);
+    buffer_free(&value_room);
     report(o, cc, rc);
 }
 
@@ -161,17 +203,41 @@ typedef struct inquiry {
     void *room;
 } inquiry;
 
+/* MQIMPO_CONVERT_VALUE: text and numbers as they were asked for; 2466, and the value as it is, if that cannot be. */
+static outcome value_asked(const inquiry *q, MQLONG type, buffer *value) {
+    const MQIMPO *asked = q->impo;
+    if (!(asked->Options & MQIMPO_CONVERT_VALUE)) return done;
+    bool recoded = false;
+    if (type == MQTYPE_STRING) {
+        buffer text = {0};
+        recoded = !is_failed(text_recode(MQCCSI_APPL, buffer_view(value), asked->RequestedCCSID, asked->RequestedEncoding, &text));
+        if (recoded) {
+            buffer_free(value);
+            *value = text;
+        } else {
+            buffer_free(&text);
+            return warning(RC_PROP_VALUE_NOT_CONVERTED);
+        }
+    }
+    value_swap(type, asked->RequestedEncoding, value->data, value->length);
+    q->impo->ReturnedEncoding = asked->RequestedEncoding;
+    bool own = asked->RequestedCCSID == MQCCSI_APPL || asked->RequestedCCSID == MQCCSI_DEFAULT;
+    if (recoded && !own) q->impo->ReturnedCCSID = asked->RequestedCCSID;
+    return done;
+}
+
 static outcome value_out(const inquiry *q, const property *p, MQLONG type) {
     buffer value = {0};
     outcome o = value_convert(p, type, &value);
+    if (!is_failed(o)) o = value_asked(q, type, &value);
     if (!is_failed(o)) {
         *q->type = type;
         *q->data_length = (MQLONG)value.length;
         bool fits = value.length <= (size_t)q->size;
-        if (q->impo->Options & MQIMPO_QUERY_LENGTH) o = done;
+        if (q->impo->Options & MQIMPO_QUERY_LENGTH) fits = true;
         else if (!fits && type != MQTYPE_STRING && type != MQTYPE_BYTE_STRING) o = failed(RC_PROPERTY_VALUE_TOO_BIG);
         else if (value.length) memcpy(q->room, value.data, fits ? value.length : (size_t)q->size);
-        if (!fits && !(q->impo->Options & MQIMPO_QUERY_LENGTH)) o = failed(RC_PROPERTY_VALUE_TOO_BIG);
+        if (!fits) o = failed(RC_PROPERTY_VALUE_TOO_BIG);
     }
     buffer_free(&value);
     return o;
@@ -204,23 +270,34 @@ static outcome inquire(property_list *list, view pattern, const inquiry *q) {
     return is_failed(o) ? o : named.rc ? failed(named.rc) : o;
 }
 
+static outcome check_inquiry(MQLONG options) {
+    static const MQLONG known = MQIMPO_CONVERT_TYPE | MQIMPO_QUERY_LENGTH | MQIMPO_INQ_NEXT | MQIMPO_INQ_PROP_UNDER_CURSOR |
+                                MQIMPO_CONVERT_VALUE;
+    bool both = options & MQIMPO_INQ_NEXT && options & MQIMPO_INQ_PROP_UNDER_CURSOR;
+    return options & ~known || both ? failed(RC_OPTIONS) : done;
+}
+
 EXPORT void MQINQMP(MQHCONN hconn, MQHMSG handle, PMQVOID options, PMQVOID name, PMQVOID descriptor, PMQLONG type,
                     MQLONG size, PMQVOID room, PMQLONG data_length, PMQLONG cc, PMQLONG rc) {
     (void)hconn;
     inquiry q = {options, descriptor, type, data_length, size, room};
     property_list *list;
     view pattern;
+    buffer name_room = {0};
     if (data_length) *data_length = 0;
     outcome o = check_structure(options, "IMPO", MQIMPO_CURRENT_VERSION, RC_IMPO);
+    if (!is_failed(o)) o = check_inquiry(q.impo->Options);
     if (!is_failed(o)) o = check_structure(descriptor, "PD  ", MQPD_CURRENT_VERSION, RC_PD);
     if (!is_failed(o) && (!type || type_length(*type) == -2) && !(type && *type == MQTYPE_AS_SET)) o = failed(RC_PROPERTY_TYPE);
     if (!is_failed(o) && (size < 0 || !data_length)) o = failed(data_length ? RC_BUFFER_LENGTH : RC_DATA_LENGTH);
     if (!is_failed(o) && size && !room) o = failed(RC_BUFFER_ERROR);
-    if (!is_failed(o)) o = name_in(name, &pattern);
+    if (!is_failed(o)) o = name_in(name, &name_room, &pattern);
     if (!is_failed(o)) o = handle_enter(handle, &list);
-    if (is_failed(o)) return report(o, cc, rc);
-    o = inquire(list, pattern, &q);
-    handle_leave();
+    if (!is_failed(o)) {
+        o = inquire(list, pattern, &q);
+        handle_leave();
+    }
+    buffer_free(&name_room);
     report(o, cc, rc);
 }
 
@@ -232,13 +309,18 @@ EXPORT void MQDLTMP(MQHCONN hconn, MQHMSG handle, PMQVOID options, PMQVOID name,
     property_list *list;
     view pattern;
     size_t index;
+    buffer name_room = {0};
     outcome o = check_structure(dmpo, "DMPO", MQDMPO_CURRENT_VERSION, RC_DMPO);
-    if (!is_failed(o)) o = name_in(name, &pattern);
+    if (!is_failed(o) && dmpo->Options & ~MQDMPO_DEL_PROP_UNDER_CURSOR) o = failed(RC_OPTIONS);
+    if (!is_failed(o)) o = name_in(name, &name_room, &pattern);
     if (!is_failed(o)) o = handle_enter(handle, &list);
-    if (is_failed(o)) return report(o, cc, rc);
-    bool at_cursor = dmpo->Options & MQDMPO_DEL_PROP_UNDER_CURSOR;
-    o = find(list, pattern, at_cursor ? MQIMPO_INQ_PROP_UNDER_CURSOR : 0, &index);
-    if (!is_failed(o)) properties_remove(list, index);
-    handle_leave();
-    report(is_failed(o) ? warning(o.rc) : o, cc, rc);
+    if (!is_failed(o)) {
+        bool at_cursor = dmpo->Options & MQDMPO_DEL_PROP_UNDER_CURSOR;
+        o = find(list, pattern, at_cursor ? MQIMPO_INQ_PROP_UNDER_CURSOR : 0, &index);
+        if (!is_failed(o)) properties_remove(list, index);
+        else o = warning(o.rc);
+        handle_leave();
+    }
+    buffer_free(&name_room);
+    report(o, cc, rc);
 }

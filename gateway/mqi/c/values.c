@@ -87,6 +87,33 @@ outcome value_convert(const property *from, MQLONG type, buffer *out) {
     bool whole = from->type & (integers | MQTYPE_BOOLEAN);
     if (whole && (type & integers)) return integer_out(integer_of(from), type, out);
     if ((from->type & integers) && type == MQTYPE_BOOLEAN) return integer_out(integer_of(from) != 0, MQTYPE_INT32, out);
-    if ((from->type & floats) && (type & floats)) return float_out(float_of(from), type, out);
+    if (from->type == MQTYPE_FLOAT32 && type == MQTYPE_FLOAT64) return float_out(float_of(from), type, out);
     return failed(RC_PROP_CONV_NOT_SUPPORTED);
+}
+
+/* ---- character sets and encodings -------------------------------------------------------------------------------------------- */
+
+static MQLONG character_set(MQLONG ccsid, MQLONG encoding) {
+    enum { UTF_8 = 1208, UTF_16 = 1200, UTF_16_BIG_ENDIAN = 1201 };
+    if (ccsid == MQCCSI_DEFAULT || ccsid == MQCCSI_APPL) return UTF_8;
+    bool big = (encoding & MQENC_INTEGER_MASK) == MQENC_INTEGER_NORMAL;
+    return ccsid == UTF_16 && big ? UTF_16_BIG_ENDIAN : ccsid;
+}
+
+outcome text_recode(MQLONG from, view text, MQLONG to, MQLONG encoding, buffer *out) {
+    from = character_set(from, encoding);
+    to = character_set(to, encoding);
+    if (from != to) return convert_text(from, text, to, out);
+    return buffer_add(out, text.data, text.length) ? done : failed(RC_STORAGE);
+}
+
+void value_swap(MQLONG type, MQLONG encoding, unsigned char *value, size_t length) {
+    bool number = type & (integers | MQTYPE_BOOLEAN), real = type & floats;
+    bool swaps = (number && (encoding & MQENC_INTEGER_MASK) == MQENC_INTEGER_NORMAL) ||
+                 (real && (encoding & MQENC_FLOAT_MASK) == MQENC_FLOAT_IEEE_NORMAL);
+    for (size_t i = 0; swaps && i < length / 2; i++) {
+        unsigned char kept = value[i];
+        value[i] = value[length - 1 - i];
+        value[length - 1 - i] = kept;
+    }
 }

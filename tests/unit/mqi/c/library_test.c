@@ -284,6 +284,8 @@ static void property_names_and_conversions(void) {
     set(h, "between", MQTYPE_STRING, 1, "x"), EXPECT(2442);
     set(h, "a..b", MQTYPE_STRING, 1, "x"), EXPECT(2442);
     set(h, "1st", MQTYPE_STRING, 1, "x"), EXPECT(2442);
+    set(h, "JMSFoo", MQTYPE_STRING, 1, "x"), EXPECT(2442);
+    set(h, "mqps.a.b", MQTYPE_STRING, 1, "x"), EXPECT(2442);
     set(h, "ok", 3, 1, "x"), EXPECT(2473);
     set(h, "ok", MQTYPE_STRING, -2, "x"), EXPECT(2005);
     type = MQTYPE_AS_SET;
@@ -312,6 +314,46 @@ static void property_names_and_conversions(void) {
     CHECK(h == MQHM_UNUSABLE_HMSG);
     type = MQTYPE_AS_SET;
     inquire(gone, "count", 0, &type, room, 4), EXPECT(2460);
+}
+
+static void properties_in_other_character_sets_and_encodings(void) {
+    MQHMSG h = handle();
+    MQSMPO smpo = {MQSMPO_DEFAULT};
+    MQIMPO impo = {MQIMPO_DEFAULT};
+    MQPD pd = {MQPD_DEFAULT};
+    MQCHARV name = name_of("k\xf6");  /* in ISO 8859-1 */
+    MQLONG type = MQTYPE_AS_SET, length;
+    char room[32];
+    name.VSCCSID = smpo.ValueCCSID = 819;
+    MQSETMP(MQHC_UNASSOCIATED_HCONN, h, &smpo, &name, &pd, MQTYPE_STRING, 2, "w\xfc", &cc, &rc), EXPECT(0);
+    CHECK(inquire(h, "k\xc3\xb6", 0, &type, room, sizeof room) == 3 && !memcmp(room, "w\xc3\xbc", 3)), EXPECT(0);
+    impo.Options = MQIMPO_CONVERT_VALUE;
+    impo.RequestedCCSID = 1200;
+    type = MQTYPE_AS_SET;
+    MQINQMP(MQHC_UNASSOCIATED_HCONN, h, &impo, &name, &pd, &type, sizeof room, room, &length, &cc, &rc), EXPECT(0);
+    CHECK(length == 4 && !memcmp(room, "w\0\xfc\0", 4) && impo.ReturnedCCSID == 1200);
+    impo.RequestedCCSID = 99999;
+    MQINQMP(MQHC_UNASSOCIATED_HCONN, h, &impo, &name, &pd, &type, sizeof room, room, &length, &cc, &rc), EXPECT(2466);
+    CHECK(cc == MQCC_WARNING && length == 3 && impo.ReturnedCCSID == 1208);
+    name = name_of("number");
+    smpo.ValueEncoding = impo.RequestedEncoding = MQENC_INTEGER_NORMAL | MQENC_FLOAT_IEEE_NORMAL;
+    MQSETMP(MQHC_UNASSOCIATED_HCONN, h, &smpo, &name, &pd, MQTYPE_INT32, 4, "\0\0\1\2", &cc, &rc), EXPECT(0);
+    MQINT32 number;
+    type = MQTYPE_AS_SET;
+    inquire(h, "number", 0, &type, &number, 4), CHECK(number == 258);
+    MQINQMP(MQHC_UNASSOCIATED_HCONN, h, &impo, &name, &pd, &type, 4, &number, &length, &cc, &rc), EXPECT(0);
+    CHECK(!memcmp(&number, "\0\0\1\2", 4) && impo.ReturnedEncoding == impo.RequestedEncoding);
+    MQFLOAT64 large = -2.25e300;
+    set(h, "large", MQTYPE_FLOAT64, 8, &large), EXPECT(0);
+    type = MQTYPE_FLOAT32;
+    inquire(h, "large", MQIMPO_CONVERT_TYPE, &type, room, 4), EXPECT(2470);
+    smpo.Options = MQSMPO_APPEND_PROPERTY | MQSMPO_SET_PROP_UNDER_CURSOR;
+    MQSETMP(MQHC_UNASSOCIATED_HCONN, h, &smpo, &name, &pd, MQTYPE_NULL, 0, NULL, &cc, &rc), EXPECT(2046);
+    smpo.Options = MQSMPO_SET_FIRST;
+    pd.Context = 2;
+    MQSETMP(MQHC_UNASSOCIATED_HCONN, h, &smpo, &name, &pd, MQTYPE_NULL, 0, NULL, &cc, &rc), EXPECT(2482);
+    impo.Options = 1;
+    MQINQMP(MQHC_UNASSOCIATED_HCONN, h, &impo, &name, &pd, &type, 4, &number, &length, &cc, &rc), EXPECT(2046);
 }
 
 static void property_names_come_back(void) {
@@ -347,7 +389,7 @@ static void buffers_and_handles(void) {
     set(h, "text", MQTYPE_STRING, MQVL_NULL_TERMINATED, "a<b>&'c'");
     set(h, "ratio", MQTYPE_FLOAT64, 8, &ratio);
     set(h, "raw", MQTYPE_BYTE_STRING, 3, "\x00\xff\x10");
-    set(h, "mqext.deep.er", MQTYPE_BOOLEAN, 4, &(MQBOOL){1});
+    set(h, "mq_usr.deep.er", MQTYPE_BOOLEAN, 4, &(MQBOOL){1});
     set(h, "empty", MQTYPE_NULL, 0, NULL);
     memcpy(md.Format, "MQSTR   ", 8);
     MQMHBUF(0, h, &mhbo, &all, &md, 8, room, &length, &cc, &rc), EXPECT(2469);
@@ -362,7 +404,7 @@ static void buffers_and_handles(void) {
     type = MQTYPE_AS_SET, ratio = 0;
     inquire(copy, "ratio", 0, &type, &ratio, 8), CHECK(ratio == 0.25);
     type = MQTYPE_AS_SET;
-    CHECK(inquire(copy, "mqext.deep.er", 0, &type, value, 4) == 4 && type == MQTYPE_BOOLEAN);
+    CHECK(inquire(copy, "mq_usr.deep.er", 0, &type, value, 4) == 4 && type == MQTYPE_BOOLEAN);
     type = MQTYPE_AS_SET;
     CHECK(inquire(copy, "empty", 0, &type, value, 4) == 0 && type == MQTYPE_NULL), EXPECT(0);
     MQDMHO dmho = {MQDMHO_DEFAULT};
@@ -450,6 +492,24 @@ static void who_may_use_a_connection(void) {
     pthread_join(thread, NULL);
     MQCMIT(shared, &cc, &rc), EXPECT(0);
     MQDISC(&shared, &cc, &rc);
+}
+
+static void logical_order_needs_version_2(void) {
+    MQHCONN hconn = connected();
+    MQHOBJ hobj = opened(hconn, "VERSIONS", ALL);
+    MQMD first = {MQMD_DEFAULT}, second = {MQMD_DEFAULT};
+    MQPMO pmo = {MQPMO_DEFAULT};
+    MQGMO gmo = {MQGMO_DEFAULT};
+    MQLONG length;
+    second.Version = MQMD_VERSION_2;
+    pmo.Options = MQPMO_LOGICAL_ORDER;
+    MQPUT(hconn, hobj, &first, &pmo, 0, NULL, &cc, &rc), EXPECT(2257);
+    gmo.Options = MQGMO_LOGICAL_ORDER;
+    MQGET(hconn, hobj, &second, &gmo, 0, NULL, &length, &cc, &rc), EXPECT(2256);
+    gmo.Version = MQGMO_VERSION_2;
+    MQGET(hconn, hobj, &first, &gmo, 0, NULL, &length, &cc, &rc), EXPECT(2257);
+    MQGET(hconn, hobj, &second, &gmo, 0, NULL, &length, &cc, &rc), EXPECT(2033);
+    MQDISC(&hconn, &cc, &rc);
 }
 
 static void a_forked_child_starts_anew(void) {
@@ -563,6 +623,85 @@ static void callbacks(void) {
     MQDISC(&other, &cc, &rc);
 }
 
+static MQLONG control_in_callback;
+
+static void count(MQHCONN hconn, PMQVOID md, PMQVOID gmo, PMQVOID data, MQCBC *context) {
+    (void)md, (void)gmo, (void)data;
+    MQLONG c;
+    if (context->CallType != MQCBCT_MSG_REMOVED) return;
+    if (control_in_callback) {
+        MQLONG operation = control_in_callback;
+        control_in_callback = 0;
+        MQCTLO ctlo = {MQCTLO_DEFAULT};
+        MQCTL(hconn, operation, &ctlo, &c, &disconnected);
+        if (operation == MQOP_STOP && disconnected == 0) MQCTL(hconn, MQOP_START, &ctlo, &c, &disconnected);
+    }
+    delivered++;
+}
+
+static void wait_until_delivered(int wanted) {
+    for (int i = 0; i < 500 && delivered < wanted; i++) usleep(10000);
+    CHECK(delivered == wanted);
+}
+
+static void a_connection_is_suspended_and_resumed(void) {
+    MQHCONN hconn = connected(), other = connected();
+    MQHOBJ reading = opened(hconn, "CALLBACKS.SUSPENDED", ALL), writing = opened(other, "CALLBACKS.SUSPENDED", ALL);
+    MQCBD cbd = {MQCBD_DEFAULT};
+    MQCTLO ctlo = {MQCTLO_DEFAULT};
+    MQMD md = {MQMD_DEFAULT};
+    MQGMO gmo = {MQGMO_DEFAULT};
+    delivered = 0;
+    control_in_callback = MQOP_STOP;  /* taken back at once by MQOP_START */
+    cbd.CallbackFunction = (MQPTR)count;
+    MQCB(hconn, MQOP_REGISTER, &cbd, reading, &md, &gmo, &cc, &rc), EXPECT(0);
+    MQCTL(hconn, MQOP_START, &ctlo, &cc, &rc), EXPECT(0);
+    MQCB(hconn, MQOP_SUSPEND, &cbd, reading, NULL, NULL, &cc, &rc), EXPECT(2500);
+    put(other, writing, "x", 0);
+    wait_until_delivered(1);
+    CHECK(disconnected == 0);
+    MQCTL(hconn, MQOP_SUSPEND, &ctlo, &cc, &rc), EXPECT(0);
+    put(other, writing, "x", 0);
+    MQCMIT(hconn, &cc, &rc), EXPECT(0);  /* any thread may call meanwhile */
+    usleep(150000);
+    CHECK(delivered == 1);
+    MQCTL(hconn, MQOP_RESUME, &ctlo, &cc, &rc), EXPECT(0);
+    wait_until_delivered(2);
+    MQCTL(hconn, MQOP_STOP, &ctlo, &cc, &rc), EXPECT(0);
+    control_in_callback = MQOP_SUSPEND;
+    put(other, writing, "x", 0);
+    MQCTL(hconn, MQOP_START_WAIT, &ctlo, &cc, &rc), EXPECT(2521);
+    CHECK(delivered == 3);
+    MQDISC(&hconn, &cc, &rc), EXPECT(0);
+    MQDISC(&other, &cc, &rc), EXPECT(0);
+}
+
+static void a_consumer_needs_what_it_consumes_from(void) {
+    MQHCONN hconn = connected();
+    MQHOBJ output = opened(hconn, "CALLBACKS.REFUSED", MQOO_OUTPUT), input = opened(hconn, "CALLBACKS.REFUSED", MQOO_INPUT_SHARED);
+    MQCBD cbd = {MQCBD_DEFAULT};
+    MQCTLO ctlo = {MQCTLO_DEFAULT};
+    MQMD md = {MQMD_DEFAULT};
+    MQGMO gmo = {MQGMO_DEFAULT};
+    cbd.CallbackFunction = (MQPTR)count;
+    MQCB(hconn, MQOP_REGISTER, &cbd, output, &md, &gmo, &cc, &rc), EXPECT(2037);
+    MQCB(hconn, MQOP_REGISTER, &cbd, 999, &md, &gmo, &cc, &rc), EXPECT(2019);
+    MQCB(hconn, MQOP_REGISTER | MQOP_DEREGISTER, &cbd, input, &md, &gmo, &cc, &rc), EXPECT(2488);
+    MQCB(hconn, MQOP_SUSPEND | MQOP_RESUME, &cbd, input, &md, &gmo, &cc, &rc), EXPECT(2488);
+    cbd.Options = 8;
+    MQCB(hconn, MQOP_REGISTER, &cbd, input, &md, &gmo, &cc, &rc), EXPECT(2046);
+    cbd.Options = MQCBDO_NONE;
+    gmo.Options = MQGMO_BROWSE_NEXT;
+    MQCB(hconn, MQOP_REGISTER, &cbd, input, &md, &gmo, &cc, &rc), EXPECT(2036);
+    gmo.Options = MQGMO_WAIT;
+    gmo.WaitInterval = -2;
+    MQCB(hconn, MQOP_REGISTER, &cbd, input, &md, &gmo, &cc, &rc), EXPECT(2090);
+    ctlo.Options = 2;
+    MQCTL(hconn, MQOP_STOP, &ctlo, &cc, &rc), EXPECT(2046);
+    MQCLOSE(hconn, &input, MQCO_NONE, &cc, &rc), EXPECT(0);
+    MQDISC(&hconn, &cc, &rc), EXPECT(0);
+}
+
 static void publish_subscribe(void) {
     MQHCONN hconn = connected();
     MQSD sd = {MQSD_DEFAULT};
@@ -652,8 +791,9 @@ static const struct {
 #define TEST(name) {#name, name}
     TEST(wrong_structures), TEST(low_versions_stay_within_their_length), TEST(security_by_offset), TEST(truncation),
     TEST(priorities_and_backout), TEST(browse_survives_what_is_taken), TEST(expiry), TEST(property_names_and_conversions),
-    TEST(property_names_come_back), TEST(buffers_and_handles), TEST(broken_headers), TEST(who_may_use_a_connection),
-    TEST(a_forked_child_starts_anew), TEST(many_threads), TEST(callbacks), TEST(publish_subscribe),
+    TEST(property_names_come_back), TEST(properties_in_other_character_sets_and_encodings), TEST(buffers_and_handles),
+    TEST(broken_headers), TEST(who_may_use_a_connection), TEST(logical_order_needs_version_2), TEST(a_forked_child_starts_anew), TEST(many_threads), TEST(callbacks),
+    TEST(a_connection_is_suspended_and_resumed), TEST(a_consumer_needs_what_it_consumes_from), TEST(publish_subscribe),
     TEST(a_resumed_subscription_says_what_it_is), TEST(refusals),
 };
 
