@@ -11,9 +11,11 @@ from collections.abc import Callable
 
 from gateway.app.parts import Parts
 from gateway.config.counting import counted
+from gateway.mqi.serve import QUIESCE_SECONDS
 from gateway.mqtt import reasons
 from gateway.observe import logs
 from gateway.observe.service import ServiceManager
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.session.connection import Connection
 
 log = logs.get("mqgate")
@@ -46,6 +48,8 @@ class Drain:
         engine.context.draining = True
         self._service.stopping("connections are handed back")
         parts.listeners.stop_accepting()
+        if isinstance(parts.queue_manager, EmbeddedQueueManager):
+            parts.queue_manager.quiesce()
         if self._rate:
             self._rate = max(self._rate, len(engine.connections) / max(LOOK_SECONDS, self._seconds * _PACED_PART))
         self._look()
@@ -80,10 +84,17 @@ class Drain:
                 finished = parts.engine.context.idle or not parts.connected
         else:
             self._held_since = 0.0
-        if now > self._until or (finished and not parts.hub.count):
+        if now > self._until or (finished and not parts.hub.count and not self._programs(now)):
             self._done()
         else:
             parts.reactor.callLater(LOOK_SECONDS, self._look)
+
+    def _programs(self, now: float) -> bool:
+        """Whether programs are connected that may still finish their work: those that ask to be told have been."""
+        queue_manager = self._parts.queue_manager
+        if not isinstance(queue_manager, EmbeddedQueueManager):
+            return False
+        return now - self._began < QUIESCE_SECONDS and bool(queue_manager.connections)
 
     def _only_held(self) -> bool:
         """Whether all that is left is refused for now."""

@@ -33,6 +33,8 @@ from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
 _PEER = struct.Struct("3i")
+QUIESCE_SECONDS = 0.5
+"""How long programs have, once they are told that the queue manager stops, to finish their work and disconnect."""
 
 
 class MqiServer:
@@ -85,11 +87,13 @@ class MqiServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Disconnect every program (its unit of work is backed out) and remove the socket."""
+        """Remove the socket, tell programs that ask to be told (2161), and disconnect those that do not go by
+        themselves: their units of work are backed out."""
         listener, self._listener = self._listener, None
         if listener is None or self._thread is None:
             return
         self.path.unlink(missing_ok=True)
+        self._queue_manager.quiesce()
         self._stopping = True
         self._plan()
         self._thread.join()
@@ -121,12 +125,18 @@ class MqiServer:
     def _serve(self) -> None:
         self._ident = threading.get_ident()
         while not self._stopping:
-            self._receive(self._poll.poll(0 if self._planned else None))
-            self._planned = False
-            self._rounds.run()
-            self._send()
+            self._serve_once(None)
+        until = time.monotonic() + QUIESCE_SECONDS
+        while self._programs and time.monotonic() < until:
+            self._serve_once(until - time.monotonic())
         for program in list(self._programs.values()):
             program.end()
+
+    def _serve_once(self, longest: float | None) -> None:
+        self._receive(self._poll.poll(0 if self._planned else longest))
+        self._planned = False
+        self._rounds.run()
+        self._send()
 
     def _exchange(self) -> None:
         """Send what has been answered, and take in what has come meanwhile."""

@@ -301,6 +301,9 @@ class QueueManager(Protocol):
         """MQCONNX. 2035 when the user or the password is not accepted, 2059 or 2161 when the queue manager is not
         up."""
 
+    def quiesce(self) -> None:
+        """Answer 2161 to new connections, and to calls and waits with a FAIL_IF_QUIESCING option, from now on."""
+
     def gathered(self) -> AbstractContextManager[Callable[[], None]]:
         """Calls of several connections made within share one commit; see `QueueManagerConnection.unsettled`. It is made
         at the end; the function that `with` gives makes it for the calls so far."""

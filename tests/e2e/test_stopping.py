@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from gateways import RunningGateway
+from raw_mqi import Program
 
 from gateway.mqtt import client, packets, writer
 
@@ -111,3 +112,15 @@ def test_connections_are_handed_back_at_the_rate_that_is_set(tmp_path: Path) -> 
         gateway.kill()
         for device in devices:
             device.sock.close()
+
+
+def test_a_program_that_asks_to_be_told_is_told_that_the_gateway_stops(tmp_path: Path) -> None:
+    (tmp_path / "objects.mqsc").write_text("DEFINE QLOCAL(A)")
+    with RunningGateway(tmp_path, settings="queue_manager: {embedded: {objects: objects.mqsc}}") as gateway:
+        told, other = (Program(tmp_path / "data" / "mqi.sock").greeted() for _ in range(2))
+        told.start_get(1 | 0x2000)
+        other.start_get(1)
+        assert gateway.stop() == 0
+        assert told.answer()[0] == 2161
+        with pytest.raises((EOFError, OSError)):
+            other.answer()

@@ -14,57 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from raw_mqi import MD, Program, blob
 
 from gateway.errors import MqgateError
 from gateway.mqi.serve import MqiServer
-from gateway.mqi.wire import HEADER, MAGIC, PROTOCOL_VERSION, Verb
+from gateway.mqi.wire import Verb
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.thread_scheduler import ThreadScheduler
-
-
-def _blob(data: bytes) -> bytes:
-    return struct.pack("<i", len(data)) + data
-
-
-GREETING = MAGIC + struct.pack("<3i", PROTOCOL_VERSION, 0, 0) + b"".join(map(_blob, [b""] * 6))
-OPEN_A = struct.pack("<i", 1) + b"".join(map(_blob, [b"A", b"", b"", b"", b"", b""])) + struct.pack("<i", 0x7A)
-MD = b"MD  " + struct.pack("<iiiiiii", 2, 0, 8, -1, 0, 546, 0) + b" " * 8 + struct.pack("<ii", 0, 0) + bytes(300)
-MD += struct.pack("<4i", 1, 0, 0, -1)
-
-
-class Program:
-    """A connected program, spoken for byte by byte."""
-
-    def __init__(self, path: Path) -> None:
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(10)
-        self.socket.connect(str(path))
-
-    def call(self, verb: Verb, body: bytes = b"") -> tuple[int, bytes]:
-        self.socket.sendall(HEADER.pack(len(body) + 4, verb, 0, 1) + body)
-        return self.answer()
-
-    def answer(self) -> tuple[int, bytes]:
-        length, _verb, _flags, _tag = HEADER.unpack(self._read(HEADER.size))
-        body = self._read(length - 4)
-        return struct.unpack_from("<ii", body)[1], body[8:]
-
-    def _read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            chunk = self.socket.recv(size - len(data))
-            if not chunk:
-                raise EOFError
-            data += chunk
-        return data
-
-    def greeted(self) -> Program:
-        assert self.call(Verb.CONNECT, GREETING)[0] == 0
-        assert self.call(Verb.OPEN, OPEN_A)[0] == 0
-        return self
-
-    def put(self, options: int = 0) -> int:
-        return self.call(Verb.PUT, struct.pack("<4i", 1, options, 0, 9) + MD + _blob(b"") + _blob(b"data"))[0]
 
 
 @pytest.fixture
@@ -128,8 +84,7 @@ def test_disconnecting_commits(queue_manager: EmbeddedQueueManager, server: MqiS
 
 def test_a_waiting_get_does_not_hold_up_other_programs(server: MqiServer) -> None:
     waiting, putting = Program(server.path).greeted(), Program(server.path).greeted()
-    wait = struct.pack("<7i", 1, 1, -1, 0, 0, 2, 100) + bytes(16) + MD
-    waiting.socket.sendall(HEADER.pack(len(wait) + 4, Verb.GET, 0, 1) + wait)
+    waiting.start_get(1)
     assert putting.put() == 0
     reason, body = waiting.answer()
     assert reason == 0
@@ -138,8 +93,8 @@ def test_a_waiting_get_does_not_hold_up_other_programs(server: MqiServer) -> Non
 
 def test_a_wait_that_ends_empty_is_2033(server: MqiServer) -> None:
     program = Program(server.path).greeted()
-    wait = struct.pack("<7i", 1, 1, 30, 0, 0, 2, 100) + bytes(16) + MD
-    assert program.call(Verb.GET, wait)[0] == 2033
+    program.start_get(1, 30)
+    assert program.answer()[0] == 2033
 
 
 def test_one_too_many_is_turned_away(server: MqiServer) -> None:
@@ -156,6 +111,24 @@ def test_stopping_cuts_programs_off(server: MqiServer) -> None:
     server.stop()
     with pytest.raises((EOFError, OSError)):
         program.call(Verb.COMMIT)
+
+
+def test_a_program_that_asks_to_be_told_is_told_that_the_queue_manager_stops(
+    queue_manager: EmbeddedQueueManager, server: MqiServer
+) -> None:
+    waiting = Program(server.path).greeted()
+    assert waiting.put(2) == 0
+    waiting.start_get(1 | 0x2000)
+    _until(lambda: queue_manager.core.queues["A"].waiters)
+    stopping = threading.Thread(target=server.stop)
+    stopping.start()
+    assert waiting.answer()[0] == 2161
+    assert waiting.put(2 | 0x2000) == 2161
+    assert waiting.call(Verb.COMMIT)[0] == 0, "it may end its unit of work"
+    waiting.socket.close()
+    stopping.join(10)
+    assert not stopping.is_alive()
+    assert queue_manager.depth("A") == 1
 
 
 # The scheduler
@@ -197,10 +170,10 @@ def test_it_says_when_it_is_ready_and_keeps_messages(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == f"QM1 answers at {tmp_path / 'qm' / 'mqi.sock'}\n"
         program = Program(tmp_path / "qm" / "mqi.sock").greeted()
-        get = struct.pack("<7i", 1, 0, 0, 0, 0, 2, 100) + bytes(16) + MD
-        assert program.call(Verb.GET, get)[0] == expected
+        program.start_get(0)
+        assert program.answer()[0] == expected
         persistent = MD[:44] + struct.pack("<i", 1) + MD[48:]
-        put = struct.pack("<4i", 1, 0, 0, 9) + persistent + _blob(b"") + _blob(b"kept")
+        put = struct.pack("<4i", 1, 0, 0, 9) + persistent + blob(b"") + blob(b"kept")
         assert program.call(Verb.PUT, put)[0] == 0
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
