@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from gateway.ports.inspection import Inspects
     from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
+MQI_SOCKET = "mqi.sock"
+"""Where programs reach a queue manager, in its directory."""
 _AUTHORITY = "gateway.cli.reach.authority"
 """Where the context of a command keeps the file of `--ca`."""
 Apart = Callable[[Callable[[], tuple[int, Any]], bool], Any]
@@ -271,6 +273,13 @@ def _asking(
     return ask
 
 
+def _shared(directory: Path) -> str:
+    """How to ask a queue manager that is no gateway's own."""
+    connection = f'"unix:{(directory / MQI_SOCKET).resolve()}"'
+    settings = f"queue_manager: {{ibm: {{name: NAME, connection: {connection}, driver: ibmmq}}}}"
+    return f"A queue manager without a gateway (mqgate mqi serve) is asked through -c FILE, with `{settings}` in FILE"
+
+
 def remote(directory: Path, busy: StoreInUse) -> Reach:
     """The API of the gateway that has the directory open."""
     try:
@@ -280,6 +289,8 @@ def remote(directory: Path, busy: StoreInUse) -> Reach:
         file = Path(record.get("token_file") or directory / "admin.token")
         token = file.read_text(encoding="utf-8-sig").split("\n", 1)[0].strip()
     except (OSError, ValueError) as error:
+        if isinstance(error, FileNotFoundError) and (directory / MQI_SOCKET).is_socket():
+            raise Refused(f"{busy}. {_shared(directory)}", 3) from error
         raise Refused(f"{busy}; its administration port cannot be found ({error})", 3) from error
     base = record.get("admin")
     if not base:

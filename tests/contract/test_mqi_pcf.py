@@ -211,3 +211,30 @@ def test_what_monitors_ask_about_channels_is_answered(mqi, ask):
     assert {one[1352] for one in ask(204, pcf.string(3501, "*"))} == {1, 4}, "the records of a new queue manager"
     (found,) = ask(185)
     assert (found[2015], found[1314], found[1311]) == ("QM1", 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("command", "parameters", "reason"),
+    [
+        (13, [], 3228),  # every queue, because the name was left out or not understood
+        (13, [pcf.integer(2016, 5)], 3014),
+        (12, [pcf.integer(2016, 5)], 3014),
+        (11, [pcf.string(2016, "MADE"), pcf.string(20, "1")], 3015),
+        (13, [pcf.string(2016, "A"), pcf.string(2016, "B")], 3018),
+        (13, [pcf.string(2016, "A"), pcf.integer(20, 1), pcf.integer(20, 3)], 3017),
+        (18, [], 3228),
+        (174, [], 3228),
+        (176, [], 3228),
+    ],
+)
+def test_parameters_that_are_missing_twice_there_or_of_another_type(mqi, ask, command, parameters, reason):
+    ask(command, *parameters, fails=reason)
+
+
+@pytest.mark.parametrize(("header", "reason"), [((9, 1, 1), 3003), ((1, 2, 1), 3004), ((1, 1, 0), 3005)])
+def test_a_command_is_one_message(mqi, header, reason):
+    request = pcf.build(pcf.Message(1, 13, [pcf.string(2016, "A")], *header))
+    reply = mqi.connection.open(ObjectDescriptor("SYSTEM.DEFAULT.MODEL.QUEUE", dynamic_name="R.*"), 1)
+    names = [one.name for one in mqi.queue_manager.core.catalogue.matching(("QLOCAL",), "R.*")]
+    mqi.put("SYSTEM.ADMIN.COMMAND.QUEUE", request, 4, md(type=1, format=b"MQADMIN", reply_to_q=names[0].encode()))
+    assert pcf.parse(mqi.get(reply.handle).data).reason == reason

@@ -105,6 +105,8 @@ def test_everything_that_is_done_with_dead_letters(site: Estate, tmp_path: Path)
     assert bodies(site, "ELSEWHERE.Q") == [b"lost 0"]
     failed = dlq(site, "replay", "--json", code=1)
     assert (failed["done"], {one["reason"] for one in failed["failed"]}) == (0, {2085})
+    failed = dlq(site, "replay", "--to", DEAD, "--json", code=1)
+    assert (failed["done"], {one["reason"] for one in failed["failed"]}) == (0, {2141}), "it would lose its header"
     assert len(site.application.look(DEAD)) == 2
 
     # export removes nothing; purge removes what was chosen

@@ -240,6 +240,9 @@ class DeadLetterViews(QueueViews):
             queue, manager = header.dest_q_name.strip(), header.dest_q_mgr_name.strip()
         if not queue:
             return MQError(2085, "its header names no destination: say where to with `to`")
+        if queue == self._queue():
+            text = "its destination is the dead-letter queue itself, where it would lose its header: say where to"
+            return MQError(mq.MQRC_DLH_ERROR, text)
         persistent = mqmd.number(md, mqmd.AT_PERSISTENCE) == 1
         priority = max(0, mqmd.number(md, mqmd.AT_PRIORITY))
         puts = Puts(queue, manager, priority=priority, persistent=persistent, heads=[md], bodies=[data])

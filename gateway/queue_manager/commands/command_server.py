@@ -31,6 +31,8 @@ QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
 LONGEST = 4 << 20
 INQUIRE_CHLAUTH_RECS = 204
 MQRCCF_CFH_TYPE_ERROR, MQRCCF_CFH_LENGTH_ERROR = 3001, 3002
+MQRCCF_CFH_VERSION_ERROR, MQRCCF_CFH_MSG_SEQ_NUMBER_ERR, MQRCCF_CFH_CONTROL_ERROR = 3003, 3004, 3005
+MQRCCF_CFIN_DUPLICATE_PARM, MQRCCF_CFST_DUPLICATE_PARM = 3017, 3018
 MQRCCF_ENTITY_NAME_MISSING, MQRCCF_AUTH_VALUE_ERROR = 3169, 3171
 MQIACF_Q_HANDLE, MQIACF_CONN_INFO_HANDLE = 1104, 1112
 STATUS_TEXTS = {"LPUTDATE": 3128, "LPUTTIME": 3129, "LGETDATE": 3130, "LGETTIME": 3131}
@@ -40,6 +42,23 @@ STATUS_NUMBERS = {
 }  # fmt: skip
 _CHANGING = {38, 78, mq.MQCMD_SET_AUTH_REC, mq.MQCMD_SET_CHLAUTH_REC, mq.MQCMD_CHANGE_Q_MGR}
 """Commands that need CHG on the queue manager; MQSC in an Escape (38) may be any of them."""
+
+
+def _check(message: pcf.Message) -> None:
+    """Refuse a header that is not that of one whole command, and a parameter that is given twice."""
+    if not 1 <= message.version <= 3:
+        raise refuse(MQRCCF_CFH_VERSION_ERROR, f"MQCFH.Version {message.version} is none of 1, 2, 3")
+    if message.msg_seq_number != 1:
+        raise refuse(MQRCCF_CFH_MSG_SEQ_NUMBER_ERR, "a command is one message: MsgSeqNumber is 1")
+    if message.control != mq.MQCFC_LAST:
+        raise refuse(MQRCCF_CFH_CONTROL_ERROR, "a command is one message: Control is MQCFC_LAST")
+    seen: set[tuple[int, int]] = set()
+    for parameter in message.parameters:
+        if (parameter.type, parameter.parameter) in seen and parameter.type in {pcf.INTEGER, pcf.STRING}:
+            number = parameter.type == pcf.INTEGER
+            reason = MQRCCF_CFIN_DUPLICATE_PARM if number else MQRCCF_CFST_DUPLICATE_PARM
+            raise refuse(reason, f"parameter {parameter.parameter} is given twice")
+        seen.add((parameter.type, parameter.parameter))
 
 
 class CommandServer:
@@ -88,6 +107,7 @@ class CommandServer:
             command, version = message.command, message.version
             if message.type not in {mq.MQCFT_COMMAND, mq.MQCFT_COMMAND_XR} or request.format != mq.MQFMT_ADMIN:
                 raise refuse(MQRCCF_CFH_TYPE_ERROR, "not a command")
+            _check(message)
             replies = list(self._run(message, text(request.user)))
         except MQError as error:
             comp_code, reason = mq.MQCC_FAILED, error.reason

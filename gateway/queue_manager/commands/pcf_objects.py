@@ -20,7 +20,7 @@ from gateway.queue_manager.verbs.connection_state import ConnectionState
 
 MQRCCF_PARM_MISSING = 3228
 MQRCCF_PARM_VALUE_ERROR = 3229
-MQRCCF_CFIN_PARM_ID_ERROR = 3014
+MQRCCF_CFIN_PARM_ID_ERROR, MQRCCF_CFST_PARM_ID_ERROR = 3014, 3015
 MQRCCF_OBJECT_NAME_MISSING = 3019
 ALL = mq.MQIACF_ALL
 NAME_LENGTH = 48
@@ -66,12 +66,16 @@ def text_of(message: pcf.Message, identifier: int, default: str | None = None) -
         if default is None:
             raise refuse(MQRCCF_PARM_MISSING, f"parameter {identifier} is needed")
         return default
-    return found.text() if isinstance(found.value, bytes) else default or ""
+    if not isinstance(found.value, bytes):
+        raise refuse(MQRCCF_CFIN_PARM_ID_ERROR, f"parameter {identifier} is a string")
+    return found.text()
 
 
 def number_of(message: pcf.Message, identifier: int, default: int) -> int:
     """An integer parameter."""
     found = message.find(identifier)
+    if found is not None and isinstance(found.value, bytes):
+        raise refuse(MQRCCF_CFST_PARM_ID_ERROR, f"parameter {identifier} is a number")
     return found.value if found is not None and isinstance(found.value, int) else default
 
 
@@ -172,7 +176,7 @@ def inquire(of: ObjectType) -> Handler:
     """INQUIRE commands: a reply for every object that fits."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
-        pattern = name_of(connection, message, of, "*")
+        pattern = name_of(connection, message, of)
         numbers = _wanted(message, of)
         kinds = of.kinds
         if of is QUEUES and number_of(message, mq.MQIA_Q_TYPE, mq.MQQT_ALL) != mq.MQQT_ALL:
@@ -200,11 +204,11 @@ def _wanted(message: pcf.Message, of: ObjectType) -> list[int]:
     return [one for one in chosen if isinstance(one, int)] + filtered
 
 
-def name_of(connection: ConnectionState, message: pcf.Message, of: ObjectType, default: str | None = None) -> str:
+def name_of(connection: ConnectionState, message: pcf.Message, of: ObjectType) -> str:
     """The name of the object a command is about; a subscription may be named by its identifier."""
     given = message.find(MQBACF_SUB_ID) if of is SUBSCRIPTIONS else None
     if given is None or not isinstance(given.value, bytes) or not any(given.value):
-        return text_of(message, of.name, default)
+        return text_of(message, of.name)
     identifier = given.value.hex().upper()
     for definition in connection.core.catalogue.matching(("SUB",)):
         if definition.extra.get("SUBID") == identifier:
@@ -216,7 +220,7 @@ def names(of: ObjectType) -> Handler:
     """INQUIRE NAMES commands: one reply with a list."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
-        pattern = text_of(message, of.name, "*")
+        pattern = text_of(message, of.name)
         kinds = of.kinds
         if of is QUEUES and number_of(message, mq.MQIA_Q_TYPE, mq.MQQT_ALL) != mq.MQQT_ALL:
             kinds = (kind_of(message, of),)
