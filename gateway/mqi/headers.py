@@ -12,6 +12,7 @@ from types import ModuleType
 
 from gateway.mq import constants_md, constants_mqi, constants_mqrc, constants_pcf
 from gateway.mq.layout import STRUCTURES, Field, Structure
+from gateway.mqi.program_constants import NULLS, NUMBERS
 from gateway.mqi.prototypes import BAG_CONSTANTS, BAG_PROTOTYPES, PROTOTYPES
 
 _CHANNEL = ("MQCD",)
@@ -56,7 +57,7 @@ typedef MQCHAR MQCHAR4[4], MQCHAR8[8], MQCHAR12[12], MQCHAR20[20], MQCHAR28[28],
 typedef MQBYTE MQBYTE4[4], MQBYTE8[8], MQBYTE16[16], MQBYTE24[24], MQBYTE32[32], MQBYTE40[40], MQBYTE128[128];
 """
 _LEVELS = (500, 510, 520, 530, 531, 532, 600, 700, 701, 710, 750, 800, 801)
-_FIXED = {"MQCC_UNKNOWN": -1, "MQRC_NONE": 0, "MQRC_STRING_TRUNCATED": 2311, "MQHC_DEF_HCONN": 0}
+_FIXED = {"MQCC_UNKNOWN": -1, "MQRC_NONE": 0, "MQRC_STRING_TRUNCATED": 2311, "MQHC_DEF_HCONN": 0, **NUMBERS}
 
 
 def headers() -> dict[str, str]:
@@ -113,6 +114,7 @@ def _cmqc() -> Iterator[str]:
     yield from (f"#define MQCMDL_LEVEL_{level} {level}" for level in _LEVELS)
     yield "#define MQCMDL_CURRENT_LEVEL MQCMDL_LEVEL_801\n"
     yield from (f"#define {name} {_parenthesised(value)}" for name, value in _FIXED.items())
+    yield from (f"#define {name} {_string(bytes(length))}" for name, length in NULLS.items())
     for module in (constants_mqi, constants_md, constants_mqrc):
         yield from _constants(module)
     yield from _structures(name for name in STRUCTURES if name not in _ELSEWHERE)

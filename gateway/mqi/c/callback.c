@@ -282,7 +282,7 @@ EXPORT void MQCTL(MQHCONN hconn, MQLONG operation, PMQVOID options, PMQLONG cc, 
     outcome o = enter_any(hconn, &c);
     if (is_failed(o)) return report(o, cc, rc);
     o = options ? check_structure(options, "CTLO", MQCTLO_CURRENT_VERSION, RC_CTLO) : done;
-    static const MQLONG known = 1 | MQCBDO_FAIL_IF_QUIESCING;  /* MQCTLO_THREAD_AFFINITY, MQCTLO_FAIL_IF_QUIESCING */
+    static const MQLONG known = MQCTLO_THREAD_AFFINITY | MQCTLO_FAIL_IF_QUIESCING;
     if (!is_failed(o) && options && (((MQCTLO *)options)->Options & ~known)) o = failed(RC_OPTIONS);
     if (!is_failed(o)) o = control(c, operation, options);
     leave(c);
@@ -315,7 +315,7 @@ static outcome check_descriptor(const MQCBD *cbd) {
     if (is_failed(o)) return o;
     if (cbd->CallbackType != MQCBT_MESSAGE_CONSUMER && cbd->CallbackType != MQCBT_EVENT_HANDLER) return failed(RC_CALLBACK_TYPE);
     static const MQLONG known = MQCBDO_START_CALL | MQCBDO_STOP_CALL | MQCBDO_REGISTER_CALL | MQCBDO_DEREGISTER_CALL |
-                                MQCBDO_FAIL_IF_QUIESCING | 16384 | 32768;  /* MQCBDO_EVENT_CALL, MQCBDO_MC_EVENT_CALL */
+                                MQCBDO_FAIL_IF_QUIESCING | MQCBDO_EVENT_CALL | MQCBDO_MC_EVENT_CALL;
     if (cbd->Options & ~known) return failed(RC_OPTIONS);
     if (!cbd->CallbackFunction) return failed(RC_CALLBACK_ROUTINE);  /* CallbackName: loading a module is not offered */
     return cbd->MaxMsgLength < MQCBD_FULL_MSG_LENGTH ? failed(RC_CBD) : done;

@@ -101,7 +101,7 @@ outcome text_recode(MQLONG from, view text, MQLONG to, MQLONG encoding, buffer *
 void value_swap(MQLONG type, MQLONG encoding, unsigned char *value, size_t length);  /* native to the encoding, or back */
 
 /* rfh2.c */
-outcome rfh2_parse(view data, MQLONG encoding, property_list *list, size_t *header_length, MQMD *follows);
+outcome rfh2_parse(view data, MQLONG encoding, property_list *list, size_t *header_length, MQMD *follows, buffer *kept);
 outcome rfh2_build(const property_list *list, const MQMD *follows, buffer *out);
 
 /* convert.c */

@@ -94,7 +94,7 @@ outcome rfh2_build(const property_list *list, const MQMD *follows, buffer *out) 
     MQRFH2 header = {MQRFH2_DEFAULT};
     header.Encoding = follows->Encoding;
     header.CodedCharSetId = follows->CodedCharSetId;
-    memcpy(header.Format, follows->Format, sizeof header.Format);
+    field_copy(header.Format, follows->Format, sizeof header.Format);
     bool fits = buffer_add(out, &header, sizeof header);
     for (size_t i = 0; fits && i < list->count; i++) {
         size_t earlier = 0;
@@ -259,8 +259,33 @@ static MQLONG number(const unsigned char *at, bool big) {
     return (MQLONG)(big ? __builtin_bswap32(value) : value);
 }
 
-/* The properties of an MQRFH2 at the start of `data`; `follows` then describes the data after the header. */
-outcome rfh2_parse(view data, MQLONG encoding, property_list *list, size_t *header_length, MQMD *follows) {
+/* Whether a folder holds properties: a known one, or one that says so. */
+static bool holds_properties(view folder) {
+    const char *text = (const char *)folder.data, *end = memchr(text, '>', folder.length);
+    if (!end || *text != '<') return true;  /* read as one, and refused */
+    view tag = {folder.data + 1, (size_t)(end - text) - 1}, name = tag;
+    name.length = 0;
+    while (name.length < tag.length && is_name((char)tag.data[name.length])) name.length++;
+    return is_known_folder(name) || memmem(tag.data, tag.length, "content='properties'", 20) ||
+           memmem(tag.data, tag.length, "content=\"properties\"", 20);
+}
+
+static outcome read_folder(view text, MQLONG ccsid, MQLONG encoding, property_list *list, bool *is_property) {
+    buffer utf_8 = {0};
+    outcome o = text_recode(ccsid, text, MQCCSI_APPL, encoding, &utf_8);
+    if (!is_failed(o)) {
+        const char *start = (const char *)utf_8.data;
+        reader r = {.at = start, .end = start + field_length(start, utf_8.length), .list = list};
+        *is_property = r.at == r.end || holds_properties((view){utf_8.data, (size_t)(r.end - r.at)});
+        if (*is_property && r.at != r.end) o = read_element(&r, true);
+    }
+    buffer_free(&utf_8);
+    return is_failed(o) && o.rc != RC_STORAGE ? failed(RC_RFH) : o;
+}
+
+/* The properties of an MQRFH2 at the start of `data`; `follows` then describes the data after the header. `kept` is an MQRFH2 with the
+   folders that hold none; empty if there are no such. */
+outcome rfh2_parse(view data, MQLONG encoding, property_list *list, size_t *header_length, MQMD *follows, buffer *kept) {
     bool big = (encoding & MQENC_INTEGER_MASK) == MQENC_INTEGER_NORMAL;
     if (data.length < sizeof(MQRFH2) || memcmp(data.data, "RFH ", 4) || number(data.data + 4, big) != 2) return failed(RC_RFH);
     MQLONG length = number(data.data + 8, big);
@@ -269,11 +294,17 @@ outcome rfh2_parse(view data, MQLONG encoding, property_list *list, size_t *head
         if ((size_t)length - at < 4) return failed(RC_RFH);
         MQLONG size = number(data.data + at, big);
         if (size < 0 || (size_t)size > (size_t)length - at - 4) return failed(RC_RFH);
-        const char *text = (const char *)data.data + at + 4;
-        reader r = {.at = text, .end = text + field_length(text, (size_t)size), .list = list};
-        outcome o = r.at == r.end ? done : read_element(&r, true);
+        bool is_property = true;
+        view text = {data.data + at + 4, (size_t)size};
+        outcome o = read_folder(text, number(data.data + 32, big), encoding, list, &is_property);
         if (is_failed(o)) return o;
+        if (!is_property && !kept->length && !buffer_add(kept, data.data, sizeof(MQRFH2))) return failed(RC_STORAGE);
+        if (!is_property && !buffer_add(kept, data.data + at, 4 + (size_t)size)) return failed(RC_STORAGE);
         at += 4 + (size_t)size;
+    }
+    if (kept->length) {
+        MQLONG left = number((const unsigned char *)&(MQLONG){(MQLONG)kept->length}, big);
+        memcpy(kept->data + offsetof(MQRFH2, StrucLength), &left, sizeof left);
     }
     follows->Encoding = number(data.data + 12, big);
     follows->CodedCharSetId = number(data.data + 16, big);

@@ -41,6 +41,20 @@ def test_every_offset_and_length_is_that_of_the_table(tmp_path: Path) -> None:
     _compile(tmp_path, text)
 
 
+def test_what_programs_say_for_none_compiles(tmp_path: Path) -> None:
+    mqi_clients.installation()
+    program = """#include <string.h>
+    #include <cmqc.h>
+    MQLONG options = MQGMO_NONE | MQPMO_NONE | MQCMHO_NONE | MQBMHO_DELETE_PROPERTIES | MQMHBO_PROPERTIES_IN_MQRFH2;
+    void reset(MQMD *md) {
+        memcpy(md->MsgId, MQMI_NONE, sizeof md->MsgId);
+        memcpy(md->CorrelId, MQCI_NONE, sizeof md->CorrelId);
+        memcpy(md->GroupId, MQGI_NONE, sizeof md->GroupId);
+        memcpy(md->AccountingToken, MQACT_NONE, sizeof md->AccountingToken);
+    }"""
+    _compile(tmp_path, program.replace("<cmqc.h>", '"cmqc.h"'))
+
+
 def test_defaults_are_the_same_bytes_in_c_and_python(tmp_path: Path) -> None:
     mqi_clients.installation()
     lines = [f'#include "{name}"' for name in headers()] + ["#include <stdio.h>", "int main(void) {"]

@@ -412,6 +412,53 @@ static void buffers_and_handles(void) {
     MQDLTMH(0, &copy, &dmho, &cc, &rc);
 }
 
+static MQLONG header_of(char *room, const char *const folders[], MQLONG ccsid) {
+    MQRFH2 header = {MQRFH2_DEFAULT};
+    MQLONG at = sizeof header;
+    for (; *folders; folders++) {
+        MQLONG wide = ccsid == 1200 ? 2 : 1, text = (MQLONG)strlen(*folders) * wide;
+        memcpy(room + at, &text, 4);
+        memset(room + at + 4, 0, (size_t)text);
+        for (MQLONG i = 0; i < text / wide; i++) room[at + 4 + i * wide] = (*folders)[i];
+        at += 4 + text;
+    }
+    header.StrucLength = at;
+    header.NameValueCCSID = ccsid;
+    memcpy(header.Format, "MQSTR   ", 8);
+    memcpy(room, &header, sizeof header);
+    return at;
+}
+
+static void folders_that_hold_no_properties_stay(void) {
+    MQHMSG h = handle();
+    MQBMHO bmho = {MQBMHO_DEFAULT};
+    MQMHBO mhbo = {MQMHBO_DEFAULT};
+    MQMD md = {MQMD_DEFAULT};
+    MQCHARV all = name_of("%");
+    MQLONG length, type = MQTYPE_AS_SET;
+    char room[512], value[32];
+    memcpy(md.Format, "MQHRF2  ", 8);
+    length = header_of(room, (const char *const[]){"<foo><a>1</a></foo>  ", "<usr><a>5</a></usr>  ", NULL}, 1208);
+    memcpy(room + length, "body", 4);
+    MQBUFMH(0, h, &bmho, &md, length + 4, room, &length, &cc, &rc), EXPECT(0);
+    CHECK(length == 36 + 4 + 21 + 4 && !memcmp(room + 40, "<foo>", 5) && !memcmp(room + length - 4, "body", 4));
+    CHECK(((MQRFH2 *)(void *)room)->StrucLength == 36 + 4 + 21 && !memcmp(md.Format, "MQHRF2  ", 8));
+    CHECK(inquire(h, "a", 0, &type, value, sizeof value) == 1 && *value == '5');
+    inquire(h, "foo.a", 0, &type, value, sizeof value), EXPECT(2471);
+    length = header_of(room, (const char *const[]){"<usr><w>wide</w></usr>", NULL}, 1200);
+    MQBUFMH(0, h, &bmho, &md, length, room, &length, &cc, &rc), EXPECT(0);
+    CHECK(length == 0 && inquire(h, "w", 0, &type, value, sizeof value) == 4 && !memcmp(value, "wide", 4));
+    mhbo.Options = MQMHBO_PROPERTIES_IN_MQRFH2 | MQMHBO_DELETE_PROPERTIES;
+    MQMHBUF(0, h, &mhbo, &all, &md, 10, room, &length, &cc, &rc), EXPECT(2469);
+    CHECK(inquire(h, "w", 0, &type, value, sizeof value) == 4);  /* nothing is deleted by a call that fails */
+    mhbo.Options = 8;
+    MQMHBUF(0, h, &mhbo, &all, &md, sizeof room, room, &length, &cc, &rc), EXPECT(2046);
+    bmho.Options = 8;
+    MQBUFMH(0, h, &bmho, &md, 0, room, &length, &cc, &rc), EXPECT(2046);
+    MQDMHO dmho = {MQDMHO_DEFAULT};
+    MQDLTMH(0, &h, &dmho, &cc, &rc);
+}
+
 /* Any bytes as an MQRFH2: refused or read, never more. */
 static void broken_headers(void) {
     unsigned state = 12345;
@@ -792,7 +839,8 @@ static const struct {
     TEST(wrong_structures), TEST(low_versions_stay_within_their_length), TEST(security_by_offset), TEST(truncation),
     TEST(priorities_and_backout), TEST(browse_survives_what_is_taken), TEST(expiry), TEST(property_names_and_conversions),
     TEST(property_names_come_back), TEST(properties_in_other_character_sets_and_encodings), TEST(buffers_and_handles),
-    TEST(broken_headers), TEST(who_may_use_a_connection), TEST(logical_order_needs_version_2), TEST(a_forked_child_starts_anew), TEST(many_threads), TEST(callbacks),
+    TEST(folders_that_hold_no_properties_stay), TEST(broken_headers), TEST(who_may_use_a_connection),
+    TEST(logical_order_needs_version_2), TEST(a_forked_child_starts_anew), TEST(many_threads), TEST(callbacks),
     TEST(a_connection_is_suspended_and_resumed), TEST(a_consumer_needs_what_it_consumes_from), TEST(publish_subscribe),
     TEST(a_resumed_subscription_says_what_it_is), TEST(refusals),
 };
