@@ -152,6 +152,10 @@ static bool deliver(connection *c, consumer *k, MQLONG wait) {
                      .CallType = removed ? MQCBCT_MSG_REMOVED : MQCBCT_MSG_NOT_REMOVED, .CallbackArea = k->area,
                      .ConnectionArea = c->connection_area, .CompCode = o.cc, .Reason = o.rc,
                      .DataLength = d.data_length, .BufferLength = fits};
+    if (o.rc == RC_TRUNCATED_FAILED) {  /* it would be the same message again: until the program resumes, or registers with more room */
+        k->suspended = true;
+        context.State = MQCS_SUSPENDED_USER_ACTION;
+    }
     k->told_empty = false;
     k->told_reason = 0;
     clock_gettime(CLOCK_MONOTONIC, &k->idle_since);
@@ -234,6 +238,7 @@ static outcome start(connection *c, bool here) {
         c->stopping = false;
         return done;
     }
+    if (c->consuming == SUSPENDED || (c->consuming && here)) return failed(RC_OPERATION_NOT_ALLOWED);
     if (c->consuming) return failed(RC_HCONN_ASYNC_ACTIVE);
     if (!active_consumers(c)) return failed(RC_NO_CALLBACKS);
     mark_idle(c);
@@ -260,19 +265,20 @@ static void stop(connection *c) {
 
 /* Nothing is delivered after this has returned, unless a callback has called it. */
 static void suspend(connection *c) {
-    if (!c->consuming) return;
     c->consuming = SUSPENDED;
     while (c->consuming == SUSPENDED && !c->resting && !on_consumer_thread(c)) pthread_cond_wait(&c->stopped, &c->lock);
 }
 
 static outcome control(connection *c, MQLONG operation, const MQCTLO *options) {
+    bool pauses = operation == MQOP_SUSPEND || operation == MQOP_RESUME;
+    if (pauses && !c->consuming) return failed(RC_OPERATION_NOT_ALLOWED);
     if (options) c->connection_area = options->ConnectionArea;
     switch (operation) {
     case MQOP_START: return start(c, false);
     case MQOP_START_WAIT: return start(c, true);
     case MQOP_STOP: stop(c); return done;
     case MQOP_SUSPEND: suspend(c); return done;
-    case MQOP_RESUME: if (c->consuming) c->consuming = STARTED; return done;
+    case MQOP_RESUME: c->consuming = STARTED; return done;
     default: return failed(RC_OPERATION);
     }
 }

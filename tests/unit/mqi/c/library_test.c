@@ -671,10 +671,12 @@ static void callbacks(void) {
 }
 
 static MQLONG control_in_callback;
+static _Atomic int too_long;
 
 static void count(MQHCONN hconn, PMQVOID md, PMQVOID gmo, PMQVOID data, MQCBC *context) {
     (void)md, (void)gmo, (void)data;
     MQLONG c;
+    if (context->Reason == 2080 && context->State == MQCS_SUSPENDED_USER_ACTION && context->DataLength == 3) too_long++;
     if (context->CallType != MQCBCT_MSG_REMOVED) return;
     if (control_in_callback) {
         MQLONG operation = control_in_callback;
@@ -708,6 +710,7 @@ static void a_connection_is_suspended_and_resumed(void) {
     wait_until_delivered(1);
     CHECK(disconnected == 0);
     MQCTL(hconn, MQOP_SUSPEND, &ctlo, &cc, &rc), EXPECT(0);
+    MQCTL(hconn, MQOP_START, &ctlo, &cc, &rc), EXPECT(2449);
     put(other, writing, "x", 0);
     MQCMIT(hconn, &cc, &rc), EXPECT(0);  /* any thread may call meanwhile */
     usleep(150000);
@@ -715,10 +718,34 @@ static void a_connection_is_suspended_and_resumed(void) {
     MQCTL(hconn, MQOP_RESUME, &ctlo, &cc, &rc), EXPECT(0);
     wait_until_delivered(2);
     MQCTL(hconn, MQOP_STOP, &ctlo, &cc, &rc), EXPECT(0);
+    MQCTL(hconn, MQOP_SUSPEND, &ctlo, &cc, &rc), EXPECT(2449);
+    MQCTL(hconn, MQOP_RESUME, &ctlo, &cc, &rc), EXPECT(2449);
     control_in_callback = MQOP_SUSPEND;
     put(other, writing, "x", 0);
     MQCTL(hconn, MQOP_START_WAIT, &ctlo, &cc, &rc), EXPECT(2521);
     CHECK(delivered == 3);
+    MQDISC(&hconn, &cc, &rc), EXPECT(0);
+    MQDISC(&other, &cc, &rc), EXPECT(0);
+}
+
+static void a_message_that_is_too_long_suspends_its_consumer(void) {
+    MQHCONN hconn = connected(), other = connected();
+    MQHOBJ reading = opened(hconn, "CALLBACKS.SHORT", ALL), writing = opened(other, "CALLBACKS.SHORT", ALL);
+    MQCBD cbd = {MQCBD_DEFAULT};
+    MQCTLO ctlo = {MQCTLO_DEFAULT};
+    MQMD md = {MQMD_DEFAULT};
+    MQGMO gmo = {MQGMO_DEFAULT};
+    delivered = too_long = 0;
+    cbd.CallbackFunction = (MQPTR)count;
+    cbd.MaxMsgLength = 1;
+    MQCB(hconn, MQOP_REGISTER, &cbd, reading, &md, &gmo, &cc, &rc), EXPECT(0);
+    put(other, writing, "xyz", 0);
+    MQCTL(hconn, MQOP_START_WAIT, &ctlo, &cc, &rc), EXPECT(2521);
+    CHECK(too_long == 1 && delivered == 0);
+    cbd.MaxMsgLength = 3;
+    MQCB(hconn, MQOP_REGISTER, &cbd, reading, &md, &gmo, &cc, &rc), EXPECT(0);
+    MQCTL(hconn, MQOP_START, &ctlo, &cc, &rc), EXPECT(0);
+    wait_until_delivered(1);
     MQDISC(&hconn, &cc, &rc), EXPECT(0);
     MQDISC(&other, &cc, &rc), EXPECT(0);
 }
@@ -841,7 +868,8 @@ static const struct {
     TEST(property_names_come_back), TEST(properties_in_other_character_sets_and_encodings), TEST(buffers_and_handles),
     TEST(folders_that_hold_no_properties_stay), TEST(broken_headers), TEST(who_may_use_a_connection),
     TEST(logical_order_needs_version_2), TEST(a_forked_child_starts_anew), TEST(many_threads), TEST(callbacks),
-    TEST(a_connection_is_suspended_and_resumed), TEST(a_consumer_needs_what_it_consumes_from), TEST(publish_subscribe),
+    TEST(a_connection_is_suspended_and_resumed), TEST(a_consumer_needs_what_it_consumes_from),
+    TEST(a_message_that_is_too_long_suspends_its_consumer), TEST(publish_subscribe),
     TEST(a_resumed_subscription_says_what_it_is), TEST(refusals),
 };
 
