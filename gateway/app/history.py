@@ -38,7 +38,7 @@ class HistoryFile:
         for path in (self._older, self._path):
             self._lines = 0
             try:
-                lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+                lines = path.read_text(encoding="utf-8", errors="replace").removesuffix("\n").split("\n")
             except OSError:
                 continue
             for line in lines:
@@ -67,20 +67,27 @@ def _counts(row: Row) -> Iterator[bool]:
 
 
 def _short(value: float) -> float | None:
-    return None if math.isnan(value) else float(f"{value:.4g}")
+    return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
 def _parsed(line: str) -> tuple[float, dict[Name, Row]] | None:
     try:
         time, series = json.loads(line)
         rows = {
-            (str(kind), str(name)): tuple(UNKNOWN if value is None else float(value) for value in values)
+            (str(kind), str(name)): tuple(UNKNOWN if value is None else _finite(value) for value in values)
             for kind, name, values in series
             if kind in KINDS and len(values) == len(KINDS[kind].columns)
         }
-        return float(time), rows
-    except (ValueError, TypeError, RecursionError):
+        return _finite(time), rows
+    except (ValueError, TypeError, OverflowError, RecursionError):
         return None
+
+
+def _finite(value: Any) -> float:
+    """A number that JSON has: what is read here is shown by the API."""
+    if math.isfinite(number := float(value)):
+        return number
+    raise ValueError(f"{value} is no number of a chart")
 
 
 class Sampler:

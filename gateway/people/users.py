@@ -14,6 +14,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")
 SHORTEST_PASSWORD, LONGEST_PASSWORD = 10, 1000
 MAX_USERS, MAX_TOKENS = 1000, 50
 LONGEST_DAYS = 366
+LAST_TIME = 253_402_300_799
+"""The last second of the year 9999: what can be shown as a date."""
 PREFIX = "mqg"
 """How a token begins, so that one is recognised where it should not be."""
 
@@ -146,6 +148,14 @@ def as_document(users: Users) -> dict[str, Any]:
     return {"version": 1, "users": listed}
 
 
+def _whole(token: Token) -> bool:
+    """Whether one of the file is what is made here: its end is compared with the time, its digest with that of what is
+    sent, and its identifier and note are shown."""
+    texts = all(isinstance(one, str) for one in (token.id, token.digest, token.note))
+    ends = isinstance(token.ends, int | float) and 0 <= token.ends <= LAST_TIME
+    return texts and ends and token.digest.isascii() and token.scope in ROLES
+
+
 def of_document(document: Any) -> Users:
     """What a file of users says. ValueError: it is none."""
     if not isinstance(document, dict) or document.get("version") != 1 or not isinstance(document.get("users"), list):
@@ -157,7 +167,7 @@ def of_document(document: Any) -> Users:
             user = User(**{**one, "tokens": tokens})
             fit = NAME.match(user.name) and user.role in ROLES and isinstance(user.password, str)
             fit = fit and isinstance(user.disabled, bool)
-            fit = fit and all(t.scope in ROLES and isinstance(t.ends, int | float) for t in tokens.values())
+            fit = fit and all(_whole(token) for token in tokens.values())
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"user {len(users) + 1} is not whole: {error}") from error
         if not fit or user.name in users:

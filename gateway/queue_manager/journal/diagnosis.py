@@ -5,10 +5,13 @@ callback.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from stat import S_ISREG
 from typing import NamedTuple
 
 from gateway.errors import StoreCorrupt, StoreUnavailable
@@ -25,12 +28,23 @@ from gateway.queue_manager.journal.decode import (
 )
 from gateway.queue_manager.journal.layout import BLOCK, FRAME_MAGIC, FrameFlag, header_area, padded
 from gateway.queue_manager.journal.lock import DirectoryLock
-from gateway.queue_manager.journal.recovery import Progress, changes_of, in_use
-from gateway.queue_manager.journal.segment import NAMES, SUFFIX, Listed, Segment, SegmentHeader, read_header
+from gateway.queue_manager.journal.recovery import Progress, changes_of, cut_off, in_use, refuse_strangers
+from gateway.queue_manager.journal.segment import (
+    NAMES,
+    SUFFIX,
+    Listed,
+    Segment,
+    SegmentHeader,
+    head_length,
+    read_header,
+    slot_in,
+)
 from gateway.queue_manager.store.changes import apply
 from gateway.queue_manager.store.index import Index
 from gateway.queue_manager.store.place import NUMBER_BITS, ROW_BITS, ROW_MASK, frame_of
 from gateway.queue_manager.store.unit import Message
+
+_STEP = 1 << 20
 
 
 class Problem(NamedTuple):
@@ -90,13 +104,14 @@ class _File:
     """A segment file as found."""
 
     path: Path
+    size: int
     header: SegmentHeader | None
     damaged: bool
     data: memoryview = field(default_factory=lambda: memoryview(b""))
 
     @property
     def begin(self) -> int:
-        return 2 * header_area(len(self.data))
+        return 2 * header_area(self.header.size if self.header is not None else self.size)
 
 
 def _locked(directory: Path) -> DirectoryLock:
@@ -111,19 +126,50 @@ def _files(directory: Path) -> list[_File]:
     if not paths:
         raise StoreUnavailable(f"{directory}: no journal here (no *{SUFFIX} files); name the store's directory")
     for path in paths:
-        with path.open("rb") as opened:
-            data = memoryview(opened.read(2 * header_area(path.stat().st_size)))
+        slot_in(path)
+        size = _size_of(path)
         try:
-            header, damaged = read_header(data, path.stat().st_size)
+            header, damaged = read_header(_readable(path, head_length(size)), size)
         except StoreCorrupt:
             header, damaged = None, True
-        files.append(_File(path, header, damaged))
+        files.append(_File(path, size, header, damaged))
     return files
 
 
+def _size_of(path: Path) -> int:
+    """StoreUnavailable where it is no file, so that reading it might never end."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise StoreUnavailable(f"{path}: {error.strerror}: move it away, or put the file back") from error
+    if not S_ISREG(status.st_mode):
+        raise StoreUnavailable(f"{path}: it is no file: move it away, or put the file back")
+    return status.st_size
+
+
+def _readable(path: Path, length: int) -> memoryview:
+    """The beginning of a file; blocks that the disk does not give are zeros."""
+    data = bytearray(length)
+    with path.open("rb", buffering=0) as opened:
+        for at in range(0, length, BLOCK):
+            with suppress(OSError):
+                part = os.pread(opened.fileno(), min(BLOCK, length - at), at)
+                data[at : at + len(part)] = part
+    return memoryview(data)
+
+
 def _load(file: _File) -> None:
-    with file.path.open("rb") as opened:
-        file.data = memoryview(mmap(opened.fileno(), 0, access=ACCESS_READ))
+    """Have its bytes: mapped, or in memory where the disk does not give all of them, since a mapping would end the
+    process there."""
+    with file.path.open("rb", buffering=0) as opened:
+        if not file.size:
+            return
+        try:
+            while opened.read(_STEP):
+                pass
+            file.data = memoryview(mmap(opened.fileno(), 0, access=ACCESS_READ))
+        except OSError:
+            file.data = _readable(file.path, file.size)
 
 
 class _Gap(NamedTuple):
@@ -183,8 +229,8 @@ def _is_frame(file: _File, offset: int, salt: int) -> bool:
 def _segments(files: list[_File]) -> list[Segment]:
     segments: list[Segment] = []
     for file in files:
-        slot = int(file.path.name.removesuffix(SUFFIX))
-        segment = Segment(slot, file.path.stat().st_size, file.path)
+        slot = slot_in(file.path)
+        segment = Segment(slot, file.size, file.path)
         segment.header = file.header
         segments.append(segment)
     return segments
@@ -232,7 +278,7 @@ def _check(directory: Path, progress: Progress | None) -> Iterator[Problem | Ver
             progress(number, len(used))
     index = counted.index
     messages = sum(queue.depth for queue in index.queues.values())
-    size = sum(file.path.stat().st_size for file in files)
+    size = sum(file.size for file in files)
     yield Verdict(len(used), len(spares), counted.frames, messages, len(index.state), size, counted.closed, problems)
 
 
@@ -248,6 +294,8 @@ class _Count:
 
     def segment(self, file: _File, segment: Segment, end: int | None) -> Iterator[Problem]:
         """Apply every whole frame. A gap is a problem, except for the torn tail of the youngest segment."""
+        if end is None and segment.header is not None and (cut := cut_off(file.size, segment.header)):
+            yield Problem(file.path, file.size, cut)
         extent = self.index.space.open(segment.serial, segment.slot)
         lanes = LostLanes()
         self.last_sequence, self.end = (segment.header.first_sequence - 1 if segment.header else 0), file.begin
@@ -311,6 +359,7 @@ def _salvage(directory: Path, progress: Progress | None) -> Iterator[Salvaged | 
     index = Index()
     rows: dict[int, tuple[_File, int, FrameHeader]] = {}
     every = _files(directory)
+    refuse_strangers((file.path, file.header) for file in every)
     files = _worth_reading(every)
     listed = _listed(every)
     for file in files:
@@ -378,7 +427,9 @@ def _lost(directory: Path, files: list[_File], listed: dict[int, Listed]) -> Ite
 def _salvage_segment(
     file: _File, serial: int, index: Index, rows: dict[int, tuple[_File, int, FrameHeader]], listed: Listed | None
 ) -> Iterator[Problem]:
-    slot = int(file.path.name.removesuffix(SUFFIX))
+    slot = slot_in(file.path)
+    if listed is None and file.header is not None and (cut := cut_off(file.size, file.header)):
+        yield Problem(file.path, file.size, cut)
     extent = index.space.open(serial, slot)
     lanes, end = LostLanes(), file.begin
     for part in _walk(file):

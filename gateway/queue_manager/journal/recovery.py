@@ -7,7 +7,7 @@ ends at its last whole frame; a whole frame beyond that is damage. Reads files, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -23,8 +23,17 @@ from gateway.queue_manager.journal.decode import (
     sections_of,
 )
 from gateway.queue_manager.journal.files import DurableFile
-from gateway.queue_manager.journal.layout import BLOCK, FRAME_MAGIC, FrameFlag, Kind, header_area, padded
-from gateway.queue_manager.journal.segment import NAMES, SUFFIX, Listed, Segment, SegmentHeader, read_header
+from gateway.queue_manager.journal.layout import BLOCK, FRAME_MAGIC, FrameFlag, Kind, padded
+from gateway.queue_manager.journal.segment import (
+    NAMES,
+    SUFFIX,
+    Listed,
+    Segment,
+    SegmentHeader,
+    head_length,
+    read_header,
+    slot_in,
+)
 from gateway.queue_manager.store.changes import Changes, apply
 from gateway.queue_manager.store.index import Index, LaneName
 from gateway.queue_manager.store.place import frame_of
@@ -53,19 +62,29 @@ class Recovered:
 def open_segments(directory: Path, opened: list[Segment], *, direct: bool) -> None:
     """Every segment file of the directory, with its header if it has one, goes into `opened`."""
     for path in sorted(directory.glob(NAMES)):
+        slot = slot_in(path)
         try:
             size = path.stat().st_size
             file = DurableFile(path, direct=direct)
         except OSError as error:
             raise StoreUnavailable(f"{path}: {error.strerror}: the store must be able to read and write it") from error
-        segment = Segment(int(path.name.removesuffix(SUFFIX)), size, path, file)
+        segment = Segment(slot, size, path, file)
         segment.ready.set()
         opened.append(segment)
-        segment.header, damaged = read_header(memoryview(file.read(2 * header_area(size), 0)), size)
+        segment.header, damaged = read_header(_read(path, file, head_length(size)), size)
         if damaged:
             raise StoreCorrupt(
                 f"{path}: both copies of its header are damaged; `mqgate journal salvage` reads what is left"
             )
+
+
+def _read(path: Path, file: DurableFile, length: int) -> memoryview:
+    try:
+        return memoryview(file.read(length, 0))
+    except OSError as error:
+        raise StoreUnavailable(
+            f"{path}: {error.strerror}: it cannot be read; `mqgate journal salvage` reads what is left"
+        ) from error
 
 
 def in_use(segments: list[Segment]) -> tuple[list[tuple[Segment, Listed | None]], list[Segment]]:
@@ -74,7 +93,7 @@ def in_use(segments: list[Segment]) -> tuple[list[tuple[Segment, Listed | None]]
     if not headed:
         return [], segments
     newest = headed[-1]
-    headed = [segment for segment in headed if segment.store == newest.store]
+    refuse_strangers((segment.path, segment.header) for segment in headed)
     listed = {each.serial: each for each in newest.header.listed} if newest.header else {}
     missing = listed.keys() - {segment.serial for segment in headed}
     if missing:
@@ -88,6 +107,16 @@ def in_use(segments: list[Segment]) -> tuple[list[tuple[Segment, Listed | None]]
     ]
     chosen = {segment.slot for segment, _ in used}
     return used, [segment for segment in segments if segment.slot not in chosen]
+
+
+def refuse_strangers(files: Iterable[tuple[Path, SegmentHeader | None]]) -> None:
+    """Files of two journals, or two copies of a file: which of them counts nobody can tell."""
+    headed = sorted(((path, header) for path, header in files if header), key=lambda each: each[1].serial)
+    for (one, header), (other, its_header) in pairwise(headed):
+        if header.store != its_header.store:
+            raise StoreCorrupt(f"{one} and {other} are of different journals: move the files of one of them away")
+        if header.serial == its_header.serial:
+            raise StoreCorrupt(f"{one} and {other} are copies of the same segment: move one of them away")
 
 
 def recover(directory: Path, index: Index, *, direct: bool, progress: Progress | None = None) -> Recovered:
@@ -130,7 +159,7 @@ def _replay(segment: Segment, listed: Listed | None, index: Index, recovered: Re
     recovered.next_sequence = header.first_sequence
     recovered.next_number = max(recovered.next_number, header.first_number)
     extent = index.space.open(header.serial, segment.slot)
-    data = memoryview(segment.file.read(_bytes_to_read(segment, listed), 0))
+    data = _read(segment.path, segment.file, _bytes_to_read(segment, listed))
     lanes: list[LaneName] = []
     recovered.lanes = lanes
     segment.end, segment.last_sequence = segment.begin, header.first_sequence - 1
@@ -147,6 +176,8 @@ def _replay(segment: Segment, listed: Listed | None, index: Index, recovered: Re
         recovered.clean = bool(frame.flags & FrameFlag.CLOSE)
     recovered.next_sequence = segment.last_sequence + 1
     if listed is None:
+        if cut := cut_off(segment.size, header):
+            raise StoreCorrupt(f"{segment.path}: {cut}; `mqgate journal salvage` reads what is left")
         refuse_frames_beyond(data, segment, header)
     else:
         if (segment.end, segment.last_sequence) != (listed.blocks * BLOCK, listed.last_sequence):
@@ -170,6 +201,12 @@ def frames_in(
         yield offset, frame
         offset += padded(frame.length)
         sequence += 1
+
+
+def cut_off(size: int, header: SegmentHeader) -> str:
+    """What is wrong with the size of a file. A segment has its full length from before its header is written: in what
+    is missing there may have been frames."""
+    return f"cut off: it has {size} bytes of {header.size}" if size < header.size else ""
 
 
 def refuse_frames_beyond(data: memoryview, segment: Segment, header: SegmentHeader) -> None:

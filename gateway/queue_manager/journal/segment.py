@@ -26,7 +26,7 @@ from gateway.queue_manager.journal.layout import (
     header_area,
     padded,
 )
-from gateway.queue_manager.store.place import BLOCK_BITS
+from gateway.queue_manager.store.place import BLOCK_BITS, MAX_SLOT
 
 SUFFIX = ".segment"
 NAMES = "[0-9]" * 8 + SUFFIX
@@ -101,6 +101,14 @@ class FramePosition:
     salt: int
 
 
+def slot_in(path: Path) -> int:
+    """The slot that the name of a file says; StoreCorrupt if no segment has such a one."""
+    slot = int(path.name.removesuffix(SUFFIX))
+    if slot > MAX_SLOT:
+        raise StoreCorrupt(f"{path}: no segment has a number above {MAX_SLOT}: move this file away")
+    return slot
+
+
 def segment_path(directory: Path, slot: int) -> Path:
     """The file of a slot."""
     return directory / f"{slot:08d}{SUFFIX}"
@@ -170,11 +178,19 @@ def write_header(file: DurableFile, header: SegmentHeader, buffers: Buffers) -> 
 
 
 def read_header(data: memoryview, size: int) -> tuple[SegmentHeader | None, bool]:
-    """The valid copy (the younger of two), and whether the copies are damaged in a way that no power cut explains."""
+    """The valid copy (the younger of two), and whether the copies are damaged in a way that no power cut explains: the
+    second is written when the first is whole, and frames when both are. `data`: the first `head_length(size)` bytes.
+    """
     area = header_area(size)
     copies = [bytes(data[at : at + area]) for at in (0, area)]
     headers = [decode_header(copy) for copy in copies]
     valid = [header for header in headers if header is not None]
     if valid:
         return max(valid, key=lambda header: header.serial), False
-    return None, any(copies[1][:BLOCK])
+    cut_off = size < head_length(size) and any(copies[0])
+    return None, cut_off or any(copies[1][:BLOCK]) or any(data[2 * area : head_length(size)])
+
+
+def head_length(size: int) -> int:
+    """How much of a file says what it is: both copies of the header, and the block in which its first frame begins."""
+    return 2 * header_area(size) + BLOCK

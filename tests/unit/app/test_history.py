@@ -43,6 +43,10 @@ def test_there_are_two_files_of_half_a_day(tmp_path: Path) -> None:
         '[60, [["planet", "Q", [1, 2, 3]]]]',
         "null",
         "[60, 5]",
+        f"[1{'0' * 400}, []]",
+        f'[60, [["queue", "Q", [1{"0" * 400}, 2, 3]]]]',
+        '[60, [["queue", "Q", [1e999, 2, 3]]]]',
+        '[60, [["queue", "Q", [NaN, 2, 3]]]]',
     ],
 )
 def test_what_is_no_line_of_it_is_left_out(tmp_path: Path, line: str) -> None:
@@ -58,6 +62,14 @@ def test_a_byte_that_is_wrong_costs_its_line_only(tmp_path: Path) -> None:
     whole = (tmp_path / "history.jsonl").read_bytes()
     (tmp_path / "history.jsonl").write_bytes(whole.replace(b"[120", b"[\xff20"))
     assert [time for time, _ in HistoryFile(tmp_path).read()] == [60.0, 180.0]
+
+
+@pytest.mark.parametrize("name", ["line\u2028separator", "next\x85line", "form\x0cfeed", "file\x1cseparator"])
+def test_a_name_with_what_ends_a_line_elsewhere_costs_nothing(tmp_path: Path, name: str) -> None:
+    """Client identifiers may have these characters."""
+    minute = {("client", name): (1.0, 2.0), QUEUE: (1.0, 1.0, 1.0)}
+    HistoryFile(tmp_path).append(60.0, minute)
+    assert list(HistoryFile(tmp_path).read()) == [(60.0, minute)]
 
 
 def test_a_directory_that_takes_nothing_costs_the_history_only(tmp_path: Path) -> None:

@@ -95,6 +95,22 @@ def test_a_change_that_cannot_be_leaves_the_file_alone(tmp_path: Path) -> None:
     assert file.path.read_text() == before
 
 
+@pytest.mark.parametrize(("key", "wrong"), [
+    ("ends", "NaN"), ("ends", "Infinity"), ("ends", "1e300"), ("ends", "-1"), ("ends", "null"), ("ends", '"1"'),
+    ("digest", "null"), ("digest", "5"), ("digest", '"\u00e9"'), ("id", "[]"), ("id", "7"), ("note", "{}"),
+    ("scope", '"root"'),
+])  # fmt: skip
+def test_a_file_with_a_token_that_is_none_is_refused(tmp_path: Path, key: str, wrong: str) -> None:
+    """One that would never end, or cannot be compared with what is sent."""
+    users = data.with_token({"ann": User("ann", "viewer", "h")}, "ann", token())
+    document = data.as_document(users)
+    document["users"][0]["tokens"][0][key] = "here"
+    path = tmp_path / "users"
+    path.write_text(json.dumps(document).replace('"here"', wrong))
+    with pytest.raises(ConfigurationError, match="user 1 has a name, role, state or token that cannot be"):
+        UsersFile(path).read()
+
+
 @pytest.mark.parametrize("wrong", [
     "", "[]", "{}", '{"version": 2, "users": []}', '{"version": 1, "users": [1]}', "[" * 5000,
     '{"version": 1, "users": [{"name": "a", "role": "root"}]}',

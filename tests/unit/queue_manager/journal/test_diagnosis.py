@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from gateway.errors import StoreInUse, StoreUnavailable
+from gateway.errors import StoreCorrupt, StoreInUse, StoreUnavailable
 from gateway.queue_manager.journal import Store, StoreOptions
 from gateway.queue_manager.journal.diagnosis import (
     FrameRecord,
@@ -122,3 +123,76 @@ def test_only_journals_that_nobody_has_open(journal: Path, tmp_path: Path) -> No
     (tmp_path / "empty").mkdir()
     with pytest.raises(StoreUnavailable, match="no journal here"):
         list(check(tmp_path / "empty"))
+
+
+def youngest(journal: Path) -> Path:
+    return [frame for frame in dump(journal) if isinstance(frame, FrameRecord)][-1].path
+
+
+def told(journal: Path) -> tuple[list[str], list[str]]:
+    """What `check` and `salvage` say is wrong."""
+    found = [each.what for each in check(journal) if isinstance(each, Problem)]
+    return found, [each.what for each in salvage(journal) if isinstance(each, Problem)]
+
+
+def opened(journal: Path) -> None:
+    Store.open(journal, clock=lambda: 2.0, options=OPTIONS).close()
+
+
+def test_a_youngest_file_that_was_cut_off(journal: Path) -> None:
+    """Nothing lists it yet, but its header says how long it was."""
+    path = youngest(journal)
+    whole = path.read_bytes()
+    for length in (len(whole) - BLOCK, 3 * BLOCK):
+        path.write_bytes(whole[:length])
+        text = f"cut off: it has {length} bytes of {len(whole)}"
+        assert told(journal) == ([text], [text])
+        with pytest.raises(StoreCorrupt, match=text):
+            opened(journal)
+
+
+def test_a_youngest_file_without_its_header(journal: Path) -> None:
+    path = youngest(journal)
+    before = len([each for each in salvage(journal) if isinstance(each, Salvaged)])
+    path.write_bytes(bytes(2 * BLOCK) + path.read_bytes()[2 * BLOCK :])
+    assert "both copies of the segment's header are damaged" in told(journal)[0]
+    assert len([each for each in salvage(journal) if isinstance(each, Salvaged)]) == before
+    with pytest.raises(StoreCorrupt, match="both copies of its header are damaged"):
+        opened(journal)
+
+
+def test_files_that_are_of_no_journal_or_of_two(journal: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Nobody can tell which of them counts, and none is used again before somebody has."""
+    path, stranger = youngest(journal), tmp_path_factory.mktemp("other")
+    commit(store := Store.open(stranger, clock=lambda: 2.0, options=OPTIONS),
+           StoreUnit(puts=[LanePuts("A", b"", 4, True, [HEAD], [b""])]))  # fmt: skip
+    store.close()
+    for name, content, text in (
+        ("00000099.segment", path.read_bytes(), "are copies of the same segment: move one of them away"),
+        ("00000099.segment", youngest(stranger).read_bytes(), "are of different journals: move the files of one of"),
+        ("99999999.segment", path.read_bytes(), "no segment has a number above 8388607: move this file away"),
+    ):
+        more = journal / name
+        more.write_bytes(content)
+        with pytest.raises(StoreCorrupt, match=text):
+            opened(journal)
+        with pytest.raises(StoreCorrupt, match=text):
+            list(salvage(journal))
+        more.unlink()
+    assert told(journal) == ([], [])
+
+
+@pytest.mark.parametrize("kind", ["directory", "pipe", "link to nothing"])
+def test_what_is_no_file_is_named(journal: Path, kind: str) -> None:
+    path = journal / "00000099.segment"
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("nothing")
+    for examined in (check, salvage, dump):
+        with pytest.raises(StoreUnavailable, match=f"{path}: .*: move it away, or put the file back"):
+            list(examined(journal))
+    with pytest.raises(StoreUnavailable, match=str(path)):
+        opened(journal)

@@ -9,7 +9,14 @@ from xxhash import xxh3_64_intdigest
 
 from gateway.errors import StoreCorrupt
 from gateway.queue_manager.journal.layout import BLOCK, header_area
-from gateway.queue_manager.journal.segment import Listed, SegmentHeader, decode_header, encode_header, read_header
+from gateway.queue_manager.journal.segment import (
+    Listed,
+    SegmentHeader,
+    decode_header,
+    encode_header,
+    head_length,
+    read_header,
+)
 
 HEADER = SegmentHeader(
     7,
@@ -59,6 +66,16 @@ def test_the_younger_of_two_whole_copies_counts() -> None:
     assert read_header(memoryview(torn + older.ljust(area, b"\0")), size) == (HEADER, False)
     assert read_header(memoryview(torn + bytes(area)), size) == (None, False), "a spare whose first use was cut off"
     assert read_header(memoryview(torn + torn), size) == (None, True)
+
+
+def test_a_header_that_is_gone_is_told_from_one_that_never_was() -> None:
+    size, head = 1 << 20, encode_header(HEADER)
+    length = head_length(size)
+    assert read_header(memoryview(bytes(length)), size) == (None, False), "a spare"
+    frames = bytes(length - BLOCK) + b"frame".ljust(BLOCK, b"\0")
+    assert read_header(memoryview(frames), size) == (None, True), "frames are written when both copies are whole"
+    assert read_header(memoryview(head[:7]), 7) == (None, True), "a file has its length before it has a header"
+    assert read_header(memoryview(b""), 0) == (None, False)
 
 
 def test_another_format_is_refused_by_name() -> None:
