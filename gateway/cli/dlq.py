@@ -9,6 +9,7 @@ from typing import Any
 import click
 from rich.progress import track
 
+from gateway.cli.numbers import Finite
 from gateway.cli.queue import show_message
 from gateway.cli.reach import common, reach, segment, show_json
 from gateway.cli.tables import show_table
@@ -105,7 +106,7 @@ def show(token: str, set_aside: bool, config: str | None, data: str | None, as_j
     "--through-rules", is_flag=True, help="As the publications they were, by the rules that are in force now."
 )
 @click.option("--limit", type=click.IntRange(min=1), help="At most this many.")
-@click.option("--rate", type=float, default=0.0, help="Messages a second; 0: as fast as possible.")
+@click.option("--rate", type=Finite(min=0), default=0.0, help="Messages a second; 0: as fast as possible.")
 @click.option("--dry-run", is_flag=True, help="Only show how many there are.")
 @common
 def replay(
@@ -167,7 +168,7 @@ def export(
             for one in page["items"]:
                 if tokens and one["token"] not in tokens:
                     continue
-                message = there.get(f"/queues/{segment(one['queue'])}/messages/{one['token']}")
+                message = there.get(f"/queues/{segment(one['queue'])}/messages/{one['token']}", whole="true")
                 file.write(json.dumps({**one, **message}, ensure_ascii=False, default=str) + "\n")
                 count += 1
             after = page["next"]

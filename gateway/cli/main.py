@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 from importlib import import_module
 from keyword import iskeyword
 from typing import Any
 
 import click
 
-from gateway.cli.denied import denied
+from gateway.cli.denied import failed
 from gateway.cli.extensions import unusable
+from gateway.errors import HeaderError
 from gateway.version import VERSION
 
 COMMANDS = {
@@ -51,16 +53,21 @@ class Lazy(click.Group):
     """A group whose commands are imported on demand."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; an extension that cannot be loaded, and a file that is somebody else's, end it with one
-        line."""
+        """Run the command. What lies outside of it ends it with one line: an extension that cannot be loaded, a file
+        that is somebody else's or a disk that is full, words that are no text."""
         try:
             return super().invoke(ctx)
-        except PermissionError as error:
-            if error.filename is None:
-                raise
-            ended = click.ClickException(denied(error))
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # the reader of the output has seen enough
+            ended = click.ClickException(failed(error))
             vars(ended)["exit_code"] = 3
             raise ended from error
+        except UnicodeEncodeError as error:
+            what = f"{error.object[error.start : error.end]!a} is no text: write it in UTF-8"
+            raise click.UsageError(what) from error
+        except HeaderError as error:
+            raise click.ClickException(str(error)) from error
         except ImportError as error:
             if not unusable(error):
                 raise

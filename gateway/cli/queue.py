@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import sys
+from collections.abc import Iterator
+from textwrap import indent
 from typing import Any
 
 import click
 
-from gateway.cli.reach import Reach, Refused, common, reach, segment, show_json
+from gateway.cli.numbers import Finite
+from gateway.cli.reach import Reach, Refused, common, json_text, reach, segment, show_json
 from gateway.cli.tables import PAGE, pages, show_table
 from gateway.cli.tables import everything as all_of
 from gateway.config.counting import counted
@@ -120,7 +123,7 @@ def _fields(name: str, fields: dict[str, Any]) -> None:
 @click.option("--property", "properties", multiple=True, help="NAME=VALUE, as often as needed.")
 @click.option("--not-persistent", is_flag=True, help="Put a non-persistent message.")
 @click.option("--priority", type=click.IntRange(0, 9), default=0)
-@click.option("--expiry", type=float, help="Expiry in seconds.")
+@click.option("--expiry", type=Finite(min=0, min_open=True), help="Expiry in seconds.")
 @common
 def put(
     name: str, text: str | None, path: Any, form: str | None, properties: tuple[str, ...], not_persistent: bool,
@@ -157,38 +160,42 @@ def _pair(text: str) -> tuple[str, str]:
 
 @queue.command()
 @click.argument("name")
-@click.option("-n", "--number", default=1, show_default=True, help="Number of messages.")
+@click.option("-n", "--number", type=click.IntRange(min=1), default=1, show_default=True, help="Number of messages.")
 @click.option("--raw", is_flag=True, help="The body alone, byte for byte.")
 @common
 def get(name: str, number: int, raw: bool, config: str | None, data: str | None, as_json: bool) -> None:
-    """Take messages from the queue (they are removed from it)."""
+    """Take messages from the queue (each is removed from it when it has been written)."""
+    taken = 0
     with reach(config, data) as there:
-        taken = _take(there, name, number)
+        for one in _taken(there, name, number):
+            if as_json:
+                click.echo(",\n" if taken else "[\n", nl=False)
+                click.echo(indent(json_text(one), "  "), nl=False)
+            elif raw:
+                text = one["body"]["text"]
+                body = text.encode() if text is not None else base64.b64decode(one["body"]["base64"])
+                click.echo(body, nl=False)
+            else:
+                show_message(one)
+            taken += 1
     if not taken:
         raise Refused(f"no message on {name} (MQRC 2033)")
     if as_json:
-        show_json(taken)
-        return
-    for one in taken:
-        if raw:
-            body = one["body"]
-            text = body["text"]
-            sys.stdout.buffer.write(text.encode() if text is not None else base64.b64decode(body["base64"]))
-        else:
-            show_message(one)
+        click.echo("\n]")
 
 
-def _take(there: Reach, name: str, number: int) -> list[dict[str, Any]]:
-    taken: list[dict[str, Any]] = []
-    while len(taken) < number:
-        page = there.get(f"/queues/{segment(name)}/messages", limit=min(number - len(taken), PAGE))
-        for one in page["items"]:
-            message = there.get(f"/queues/{segment(name)}/messages/{one['token']}")
-            there.delete(f"/queues/{segment(name)}/messages/{one['token']}")
-            taken.append(message)
-        if not page["items"]:
-            break
-    return taken
+def _taken(there: Reach, name: str, number: int) -> Iterator[dict[str, Any]]:
+    """The messages, whole. One is removed when the next is asked for: if it could not be written it is still there."""
+    left = number
+    while left > 0:
+        page = there.get(f"/queues/{segment(name)}/messages", limit=min(left, PAGE))["items"]
+        for one in page:
+            path = f"/queues/{segment(name)}/messages/{one['token']}"
+            yield there.get(path, whole="true")
+            there.delete(path)
+        left -= len(page)
+        if not page:
+            return
 
 
 @queue.command()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -283,35 +284,52 @@ def _shared(directory: Path) -> str:
 def remote(directory: Path, busy: StoreInUse) -> Reach:
     """The API of the gateway that has the directory open."""
     try:
-        record = json.loads((directory / "gateway.json").read_text())
-        if not isinstance(record, dict):
-            raise ValueError(f"{directory / 'gateway.json'} is not what a gateway writes: restart it")  # noqa: TRY301, TRY004
+        record = json.loads((directory / "gateway.json").read_text(encoding="utf-8"))
+        if not _is_address(record):
+            raise ValueError(f"{directory / 'gateway.json'} is not what a gateway writes: restart it")  # noqa: TRY301
         file = Path(record.get("token_file") or directory / "admin.token")
         token = file.read_text(encoding="utf-8-sig").split("\n", 1)[0].strip()
-    except (OSError, ValueError) as error:
+        base = record.get("admin")
+        if not base:
+            raise Refused(f"{busy}; its administration port is switched off", 3)
+        tls = _trusting(base, record["certificate"]) if "certificate" in record else None
+    except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, FileNotFoundError) and (directory / MQI_SOCKET).is_socket():
             raise Refused(f"{busy}. {_shared(directory)}", 3) from error
         raise Refused(f"{busy}; its administration port cannot be found ({error})", 3) from error
-    base = record.get("admin")
-    if not base:
-        raise Refused(f"{busy}; its administration port is switched off", 3)
-
-    tls = _trusting(base, str(record["certificate"])) if "certificate" in record else None
 
     def ask(method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> Any:
         url = f"{base}/api/v1{path}" + (f"?{urlencode(query)}" if query else "")
         data = json.dumps(body).encode() if method in {"POST", "PUT"} else None
-        request = urllib.request.Request(url, data, {"Authorization": f"Bearer {token}"}, method=method)  # noqa: S310
         try:
+            request = urllib.request.Request(url, data, {"Authorization": f"Bearer {token}"}, method=method)  # noqa: S310
             with urllib.request.urlopen(request, timeout=60, context=tls) as answer:  # noqa: S310 -- of our own file
                 text = answer.read()
+            return _object(text) if text else None
         except urllib.error.HTTPError as error:
             raise Refused(_detail(error), _code(error.code)) from error
         except OSError as error:
             raise Refused(f"the gateway at {base} does not answer: {error}", 3) from error
-        return json.loads(text) if text else None
+        except (HTTPException, ValueError, RecursionError) as error:
+            raise Refused(f"what answers at {base} is not the gateway ({type(error).__name__})", 3) from error
 
     return Reach(ask, running=True)
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"it answers {text[:100]!r}")  # noqa: TRY004
+    return found
+
+
+def _is_address(record: Any) -> bool:
+    """Whether it is what a gateway writes into gateway.json."""
+    if not isinstance(record, dict) or not isinstance(record.get("certificate", ""), str):
+        return False
+    admin, token = record.get("admin"), record.get("token_file")
+    known = admin is None or (isinstance(admin, str) and admin.isprintable() and admin.startswith(("http:", "https:")))
+    return known and (token is None or isinstance(token, str))
 
 
 def _trusting(base: str, certificate: str) -> ssl.SSLContext:
@@ -345,7 +363,7 @@ def _detail(error: urllib.error.HTTPError) -> str:
         answer = json.loads(error.read())
         found = [str(Finding(**one)) for one in answer.get("findings") or ()]
         return "\n".join([str(answer["detail"]), *found])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, HTTPException, RecursionError):
         return f"HTTP {error.code}"
 
 
@@ -378,6 +396,11 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings.")(command)
 
 
-def show_json(value: object) -> None:
+def json_text(value: object) -> str:
     """For programs."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def show_json(value: object) -> None:
+    """Write it."""
+    click.echo(json_text(value))

@@ -83,6 +83,6 @@ def value(name: str, md: bytes, properties: Properties) -> Scalar:
     if found is None:
         read = _DESCRIPTOR.get(name)
         return None if read is None else read(md)
-    if name in _NUMBERS and isinstance(found, str) and found.lstrip("-").isdecimal() and len(found) <= 20:
+    if name in _NUMBERS and isinstance(found, str) and found.removeprefix("-").isdecimal() and len(found) <= 20:
         return int(found)
     return found

@@ -17,6 +17,8 @@ __all__ = [
 
 MAX_BODY = 4 << 20
 """The longest body of any route."""
+LONGEST_NUMBER = 100
+"""Digits: Python converts some thousands."""
 KEPT = 64 << 10
 """What is kept of a body where nobody says otherwise."""
 
@@ -62,7 +64,7 @@ class Call:
         text = self.query.get(name)
         if text is None:
             return default
-        if not text.isdigit():
+        if not (text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER):
             raise Problem(400, "Bad request", f"{name} has to be a number")
         return min(int(text), most)
 

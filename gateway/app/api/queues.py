@@ -434,7 +434,24 @@ def _plain(value: object) -> object:
 
 
 def new_message(given: dict[str, Any]) -> tuple[bytes, bytes, bool, int]:
-    """(head, body, persistent, priority) of a message that an operator puts."""
+    """(head, body, persistent, priority) of a message that an operator puts (Problem)."""
+    try:
+        return _new_message(given)
+    except (HeaderError, ValueError, TypeError, OverflowError) as error:
+        raise Problem(400, "Bad request", f"no message can be made of this: {error}") from error
+
+
+def _tenths(seconds: Any) -> int:
+    """An expiry as MQMD has it."""
+    if seconds is None:
+        return -1
+    tenths = int(float(seconds) * 10)
+    if not 0 <= tenths < 1 << 31:
+        raise ValueError(f"expiry_seconds is at most {(1 << 31) // 10}")
+    return max(1, tenths)
+
+
+def _new_message(given: dict[str, Any]) -> tuple[bytes, bytes, bool, int]:
     try:
         body = (
             base64.b64decode(given["base64"], validate=True)
@@ -449,7 +466,7 @@ def new_message(given: dict[str, Any]) -> tuple[bytes, bytes, bool, int]:
         raise Problem(400, "Bad request", "priority is 0 to 9, correl_id has at most 48 hexadecimal digits")
     form = str(given.get("format", "" if "base64" in given else "MQSTR"))
     ccsid = int(given.get("ccsid", 1208))
-    expiry = given.get("expiry_seconds")
+    expiry = _tenths(given.get("expiry_seconds"))
     properties = given.get("properties") or {}
     front = b""
     outer = form
@@ -463,7 +480,7 @@ def new_message(given: dict[str, Any]) -> tuple[bytes, bytes, bool, int]:
     now = datetime.now(UTC)
     md = mqmd.build(
         format=outer, persistence=1 if persistent else 0, priority=priority, coded_char_set_id=ccsid,
-        correl_id=correl_id.ljust(24, b"\0"), expiry=-1 if expiry is None else max(1, int(float(expiry) * 10)),
+        correl_id=correl_id.ljust(24, b"\0"), expiry=expiry,
         reply_to_q=str(given.get("reply_to", "")), put_appl_name="mqgate admin", put_appl_type=6,
         put_date=now.strftime("%Y%m%d"), put_time=now.strftime("%H%M%S00"),
     )  # fmt: skip

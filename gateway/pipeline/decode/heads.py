@@ -192,7 +192,7 @@ def put_micros(date: str, time: str) -> int | None:
 
 def moment(shown: str) -> int | None:
     """A time written by a mapping: ISO 8601, or a number of milliseconds or microseconds since the epoch."""
-    if shown.lstrip("-").isdigit():
+    if shown.removeprefix("-").isdecimal():
         number = int(shown[:20])
         size = abs(number)
         return number if size > MICROS_FROM else number * 1000 if size > MILLIS_FROM else number * 1_000_000

@@ -5,6 +5,7 @@ Answers are lines as runmqsc prints them, with its message numbers, so that scri
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -408,6 +409,9 @@ def _selection(command: Command, kinds: tuple[str, ...]) -> tuple[set[str], Cond
     return set() if everything else wanted | filtered, condition, kinds
 
 
+_NUMBER = re.compile(r"-?[0-9]{1,100}")
+
+
 def condition_of(command: Command, parts: list[str]) -> Condition:
     """The condition of a WHERE."""
     if len(parts) < 3 or parts[1].upper() not in _COMPARE:
@@ -419,7 +423,7 @@ def condition_of(command: Command, parts: list[str]) -> Condition:
         value = row.get(keyword)
         if value is None:
             return False
-        if value.lstrip("-").isdigit() and other.lstrip("-").isdigit():
+        if _NUMBER.fullmatch(value) and _NUMBER.fullmatch(other):
             return compare(int(value), int(other))
         return compare(value, other if operator not in {"EQ", "NE"} or value == other else other.upper())
 

@@ -60,6 +60,8 @@ def test_display_selects_by_name_type_and_where(rig):
         "   QUEUE(APP.TWO)                          TYPE(QLOCAL)",
         "   MAXDEPTH(20)",
     ]
+    for number in ("--15", "15-", "\u00b2", "1" * 5000):
+        assert "syntax" not in run(rig, f"DIS QL(APP.*) WHERE(MAXDEPTH GT '{number}') MAXDEPTH")[0][0]
     assert run(rig, "DIS Q(APP.*) TYPE(QALIAS) TARGET")[0][-1] == "   TARGET(APP.ONE)"
     assert run(rig, "DIS Q(NONE*)")[0] == ["AMQ8147E: IBM MQ object NONE* not found."]
     assert "QMNAME(QM1)" in run(rig, "DIS QMGR")[0][1]

@@ -163,3 +163,9 @@ def test_an_escape_at_the_end_of_a_pattern_stands_for_nothing() -> None:
 def test_more_operations_within_each_other_than_can_be_evaluated_are_refused(text: str) -> None:
     with pytest.raises(MQError, match="2459"):
         compile_selector(text)
+
+
+def test_a_number_of_a_client_that_is_none_selects_nothing():
+    said = rfh2.build(["<jms><Gid>g</Gid><Seq>--5</Seq></jms>"], format_name=b"MQSTR   ", coded_char_set_id=1208)
+    md = mqmd.with_described(mqmd.build(), 546, 1208, b"MQHRF2  ")
+    assert not compile_selector("JMSXGroupSeq = 5").accepts(md, said + b"text")

@@ -1,0 +1,133 @@
+"""gateway.cli.queue, reach and main: messages leave a queue whole and once they have been written, numbers are ones
+that can be used, and what a system refuses is said in one line."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from gateways import TREE
+
+from gateway.cli.main import main
+
+LONG = "x" * 200_000
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    """A store with a long and a short message on Q."""
+    directory = str(tmp_path / "data")
+    mqgate("mqsc", "--data", directory, text="DEFINE QLOCAL(Q)")
+    mqgate("queue", "put", "Q", "--file", "-", "--data", directory, text=LONG)
+    mqgate("queue", "put", "Q", "short", "--data", directory)
+    return directory
+
+
+def mqgate(*arguments: str, text: str | None = None) -> str:
+    result = CliRunner().invoke(main, list(arguments), input=text)
+    assert result.exit_code == 0, result.output[:1000]
+    return result.output
+
+
+def refused(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, list(arguments))
+    assert isinstance(result.exception, SystemExit), repr(result.exception)
+    return result.exit_code, result.output.strip().splitlines()[-1]
+
+
+def test_a_message_is_taken_whole(data: str) -> None:
+    assert mqgate("queue", "get", "Q", "--raw", "-n", "2", "--data", data) == LONG + "short"
+
+
+def test_what_is_taken_is_json_for_programs(data: str) -> None:
+    taken = json.loads(mqgate("queue", "get", "Q", "--json", "-n", "9", "--data", data))
+    assert [one["body"]["text"] for one in taken] == [LONG, "short"]
+
+
+def test_a_message_that_cannot_be_written_stays_on_its_queue(data: str) -> None:
+    program = f"import sys; sys.path.insert(0, {TREE!r}); from gateway.cli.main import main; main()"
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-c", program, "queue", "get", "Q", "--raw", "-n", "2", "--data", data]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (3, "Error: the output cannot be written: No space left on device\n")
+    assert mqgate("queue", "get", "Q", "--raw", "-n", "2", "--data", data) == LONG + "short"
+
+
+def test_no_message_is_no_number_of_messages(data: str) -> None:
+    for number in ("0", "-1"):
+        assert refused("queue", "get", "Q", "-n", number, "--data", data)[0] == 2
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-1"])
+def test_numbers_that_count_nothing_are_refused(data: str, number: str) -> None:
+    assert refused("queue", "put", "Q", "x", "--expiry", number, "--data", data)[0] == 2
+    assert refused("dlq", "replay", "--rate", number, "--data", data)[0] == 2
+
+
+@pytest.mark.parametrize(("arguments", "code", "said"), [
+    (["queue", "put", "Q", "x", "--expiry", "1e300"], 1, "no message can be made of this: expiry_seconds is at most"),
+    (["queue", "put", "Q", "x", "--format", "TOOLONGFORMAT"], 1, "'TOOLONGFORMAT' is longer than 8 bytes"),
+    (["queue", "put", "Q", "x", "--property", "a=\udcff"], 1, "is half of a surrogate pair"),
+    (["queue", "show", "\udcff"], 2, "'\\udcff' is no text: write it in UTF-8"),
+    (["journal", "salvage", "missing/file"], 3, "missing/file: No such file or directory"),
+])  # fmt: skip
+def test_what_cannot_be_is_said_in_one_line(data: str, arguments: list[str], code: int, said: str) -> None:
+    found, text = refused(*arguments, "--data", data)
+    assert found == code, text
+    assert said in text
+
+
+@pytest.fixture
+def stranger() -> Iterator[tuple[int, list[bytes]]]:
+    """A program that is no gateway, on a port that a gateway had: the port, and what it answers next."""
+    answers: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    peer, _ = server.accept()
+                    with peer:
+                        peer.recv(4096)
+                        peer.sendall(answers[-1])
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield server.getsockname()[1], answers
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_another_program_on_the_port_of_a_gateway_that_was_killed(data: str, stranger: tuple[int, list[bytes]]) -> None:
+    port, answers = stranger
+    (Path(data) / "admin.token").write_text("token")
+    (Path(data) / "gateway.json").write_text(json.dumps({"admin": f"http://127.0.0.1:{port}"}))
+    for answer in (
+        b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+        b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\n[]", b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n\"\xff\"",
+    ):  # fmt: skip
+        answers.append(answer)
+        assert "Q" in mqgate("queue", "list", "--data", data), "the store is opened"
+    answers.append(b"SSH-2.0-OpenSSH\r\n")
+    code, text = refused("status", "--data", data)
+    assert code == 3
+    assert f"what answers at http://127.0.0.1:{port} is not the gateway" in text
+
+
+@pytest.mark.parametrize("written", [
+    '{"admin": 5}', '{"admin": "x"}', '{"admin": "http://[::1"}', '{"admin": "http://127.0.0.1:1\\n"}',
+    '{"token_file": 5}', '{"admin": "https://127.0.0.1:1", "certificate": "none"}',
+    '{"admin": "http://x", "certificate": 5}', "5", "[" * 100_000, "\x00",
+])  # fmt: skip
+def test_a_damaged_gateway_json_is_no_gateway(data: str, written: str) -> None:
+    (Path(data) / "admin.token").write_text("token")
+    (Path(data) / "gateway.json").write_text(written)
+    assert "Q" in mqgate("queue", "list", "--data", data)
+    assert refused("status", "--data", data)[0] == 3
