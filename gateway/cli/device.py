@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from gateway.cli.numbers import SECONDS
 from gateway.errors import ProtocolError
 from gateway.mqtt import reasons
 from gateway.net.device import Device
@@ -35,6 +36,13 @@ def connecting(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _context(ca_file: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise click.UsageError(f"--ca-file: {ca_file} has no certificates in PEM form ({error})") from error
+
+
 @contextmanager
 def device(
     host: str, port: int, client_id: str | None, level: str, user: str | None, password_file: str | None,
@@ -42,7 +50,7 @@ def device(
 ) -> Iterator[Device]:  # fmt: skip
     """A connected device; what goes wrong ends the command with a sentence."""
     password = Path(password_file).read_bytes().split(b"\n", 1)[0].rstrip(b"\r") if password_file else None
-    context = ssl.create_default_context(cafile=ca_file) if ca_file else None
+    context = _context(ca_file) if ca_file else None
     name = client_id or f"mqgate-{secrets.token_hex(4)}"
     try:
         with Device(host, port, name, version=VERSIONS[level], timeout=timeout, tls=context) as made:
@@ -58,7 +66,7 @@ def device(
     except TimeoutError:
         click.echo(f"no answer within {timeout:g} s: nothing was acknowledged (mqgate status says why)", err=True)
         sys.exit(1)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         click.echo(f"{host}:{port} is not reached: {error}. Is the gateway running (mqgate run)?", err=True)
         sys.exit(3)
 
@@ -68,7 +76,7 @@ def device(
 @click.argument("payload", required=False)
 @click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Quality of service.")
 @click.option("--retain", is_flag=True, help="Have it retained.")
-@click.option("--timeout", default=10.0, show_default=True, help="Seconds to wait for each answer.")
+@click.option("--timeout", type=SECONDS, default=10.0, show_default=True, help="Seconds to wait for each answer.")
 @connecting
 def pub(topic: str, payload: str | None, qos: int, retain: bool, timeout: float, **where: Any) -> None:
     """Publish PAYLOAD, or what standard input has, to TOPIC and wait for the acknowledgement."""
@@ -82,8 +90,10 @@ def pub(topic: str, payload: str | None, qos: int, retain: bool, timeout: float,
 @click.command()
 @click.argument("topics", metavar="FILTER...", nargs=-1, required=True)
 @click.option("--qos", type=click.IntRange(0, 1), default=1, show_default=True, help="Quality of service.")
-@click.option("-n", "--number", default=0, help="End after so many messages; 0: never.")
-@click.option("--timeout", default=86_400.0, help="End when nothing has come for so many seconds: exit code 1.")
+@click.option("-n", "--number", type=click.IntRange(min=0), default=0, help="End after so many messages; 0: never.")
+@click.option(
+    "--timeout", type=SECONDS, default=86_400.0, help="End when nothing has come for so many seconds: exit code 1."
+)
 @connecting
 def sub(topics: tuple[str, ...], qos: int, number: int, timeout: float, **where: Any) -> None:
     """Subscribe, and write what comes as lines: topic, a tab, payload."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
+import sys
 from importlib import import_module
 from keyword import iskeyword
+from pathlib import Path
 from typing import Any
 
 import click
@@ -98,3 +101,6 @@ class Lazy(click.Group):
 @click.version_option(VERSION, prog_name="mqgate", message="%(prog)s %(version)s")
 def main() -> None:
     """A bridge between telemetry devices (MQTT) and IBM MQ whose acknowledgement means: committed."""
+    if sys.stdin is None:  # closed by whoever has started the command
+        # Reading this one is an error, not an empty text.
+        sys.stdin = Path(os.devnull).open("w")  # noqa: SIM115

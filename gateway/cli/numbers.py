@@ -19,3 +19,7 @@ class Finite(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value} is not a number that can be used here.", param, ctx)
         return number
+
+
+SECONDS = Finite(min=0, max=1e6, min_open=True)
+"""How long something is waited for."""

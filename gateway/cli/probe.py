@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from gateway.cli.numbers import SECONDS
 from gateway.errors import ProtocolError
 from gateway.mqtt import reasons
 from gateway.net.device import Device
@@ -32,7 +33,7 @@ VERSIONS = {"3.1": 3, "3.1.1": 4, "5.0": 5}
 @click.option("--server-name", help="Name in the certificate, if it is not --host.")
 @click.option("--certificate", type=click.Path(exists=True, dir_okay=False), help="Client certificate, with its key.")
 @click.option("--key", type=click.Path(exists=True, dir_okay=False), help="Its key, if it is in a file of its own.")
-@click.option("--timeout", default=10.0, show_default=True, help="Seconds to wait for each answer.")
+@click.option("--timeout", type=SECONDS, default=10.0, show_default=True, help="Seconds to wait for each answer.")
 @click.option("--json", "as_json", is_flag=True, help="Output as JSON.")
 def probe(
     host: str, port: int, topic: str, qos: int, level: str, user: str | None, password_file: str | None,
@@ -40,7 +41,7 @@ def probe(
     timeout: float, as_json: bool,
 ) -> None:  # fmt: skip
     """CONNECT, PUBLISH, wait for the acknowledgement. Exit code 0: committed; 1: refused; 3: not reached."""
-    password = Path(password_file).read_bytes().splitlines()[0] if password_file else None
+    password = Path(password_file).read_bytes().split(b"\n", 1)[0].rstrip(b"\r") if password_file else None
     try:
         context = _context(ca_file, certificate, key) if tls or ca_file or certificate else None
         name = f"probe-{secrets.token_hex(4)}"
@@ -59,7 +60,7 @@ def probe(
     except ssl.SSLError as error:
         click.echo(f"{host}:{port} and this side do not trust each other: {error}", err=True)
         sys.exit(1)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         click.echo(f"{host}:{port} is not reached: {error}. Is the gateway running (mqgate run)?", err=True)
         sys.exit(3)
     if as_json:

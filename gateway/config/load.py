@@ -67,6 +67,11 @@ def _read(path: str | FilePath | None, fix: str = "check the name, or run withou
 Placed = tuple[Path, object, str]
 
 
+def _step(text: str) -> str | int:
+    """A key, or the place in a list."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
+
+
 def _environment(environ: Mapping[str, str], findings: list[Finding]) -> list[Placed]:
     """Only names that begin with a known section: Kubernetes sets MQGATE_SERVICE_HOST and the like by itself."""
     placed: list[Placed] = []
@@ -75,7 +80,7 @@ def _environment(environ: Mapping[str, str], findings: list[Finding]) -> list[Pl
             continue
         steps = name[len(PREFIX) :].lower().split("__")
         if steps[0] in Settings.model_fields:
-            key = tuple(int(step) if step.isdigit() else step for step in steps)
+            key = tuple(map(_step, steps))
             placed.append((key, read_scalar(environ[name]), f"environment {name}"))
         elif len(steps) > 1:
             fix = did_you_mean(steps[0], Settings.model_fields)
@@ -84,10 +89,7 @@ def _environment(environ: Mapping[str, str], findings: list[Finding]) -> list[Pl
 
 
 def _flags(overrides: Mapping[str, object]) -> list[Placed]:
-    return [
-        (tuple(int(step) if step.isdigit() else step for step in key.split(".")), value, f"option {key}")
-        for key, value in overrides.items()
-    ]
+    return [(tuple(map(_step, key.split("."))), value, f"option {key}") for key, value in overrides.items()]
 
 
 def _place(root: dict[str, Any], key: Path, value: object, origin: str, findings: list[Finding]) -> Path:

@@ -70,6 +70,8 @@ def test_no_message_is_no_number_of_messages(data: str) -> None:
 def test_numbers_that_count_nothing_are_refused(data: str, number: str) -> None:
     assert refused("queue", "put", "Q", "x", "--expiry", number, "--data", data)[0] == 2
     assert refused("dlq", "replay", "--rate", number, "--data", data)[0] == 2
+    for command in (["pub", "t", "x"], ["sub", "t"], ["probe"]):
+        assert refused(*command, "--timeout", number)[0] == 2
 
 
 @pytest.mark.parametrize(("arguments", "code", "said"), [
@@ -83,6 +85,39 @@ def test_what_cannot_be_is_said_in_one_line(data: str, arguments: list[str], cod
     found, text = refused(*arguments, "--data", data)
     assert found == code, text
     assert said in text
+
+
+@pytest.mark.parametrize(("arguments", "code", "said"), [
+    (["pub", "t", "x", "--host", "\udcff"], 3, "is not reached"),
+    (["pub", "t", "x", "--host", "a" * 300], 3, "is not reached"),
+    (["pub", "t", "x", "--ca-file", "empty"], 2, "--ca-file: empty has no certificates in PEM form"),
+    (["probe", "--port", "1", "--password-file", "empty"], 3, "127.0.0.1:1 is not reached"),
+])  # fmt: skip
+def test_what_no_gateway_can_be_reached_with_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty").write_text("")
+    found, text = refused(*arguments)
+    assert found == code, text
+    assert said in text
+
+
+@pytest.mark.parametrize("name", ["MQGATE_LISTENERS__\u00b2__PORT", f"MQGATE_LISTENERS__{'9' * 5000}__PORT"])
+def test_what_is_no_place_in_a_list_is_a_finding(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "1")
+    code, text = refused("check", "-c", "/dev/null")
+    assert code == 1
+    assert "count the entries of a list from 0" in text
+
+
+def test_a_closed_standard_input_is_no_empty_message(data: str) -> None:
+    program = f"import sys; sys.path.insert(0, {TREE!r}); from gateway.cli.main import main; main()"
+    command = 'exec "$0" -c "$1" queue put Q --file - --data "$2" <&-'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable, program, data], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (3, "Error: the standard input is closed\n")
 
 
 @pytest.fixture
