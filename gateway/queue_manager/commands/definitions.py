@@ -34,6 +34,10 @@ def _command(definition: Definition) -> str:
         for word, value in sorted(definition.attributes.items())
         if value != table[word].default
     ]
+    if any("\n" in part or "\r" in part for part in parts):  # as programs may name and describe subscriptions
+        return (
+            f"* {definition.kind} {definition.name!a} is left out: a value of it has a line end, which MQSC cannot say"
+        )
     return " +\n  ".join(parts)
 
 

@@ -61,10 +61,14 @@ def commands(text: str) -> Iterator[tuple[int, str]]:
     return (found for found in by_line(text) if found is not None)
 
 
+_LINE_END = re.compile(r"\r\n?|\n")
+"""Other characters that end a line somewhere may stand in a value."""
+
+
 def by_line(text: str) -> Iterator[tuple[int, str] | None]:
     """The same, with None for each line that ends no command."""
     begin, parts, fold = 0, "", False
-    for number, raw in enumerate(text.splitlines(), 1):
+    for number, raw in enumerate(_LINE_END.split(text), 1):
         if raw.startswith("*") or (not parts and not raw.strip()):
             yield None
             continue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from embedded_rig import MqiRig
 
 from gateway.queue_manager.commands.definitions import script
@@ -27,3 +29,21 @@ def test_what_is_exported_makes_the_same_objects_elsewhere() -> None:
     assert report.ok, report.lines
     assert list(script(second.core.catalogue)) == commands
     assert second.mqsc("\n".join(commands)).ok, "what is there already is replaced"
+
+
+def test_what_mqsc_cannot_say_is_left_out_and_named() -> None:
+    """Programs name subscriptions and say what they are for: a line end in it would begin a command of theirs."""
+    first, second = MqiRig(None).queue_manager, MqiRig(None).queue_manager
+    assert first.mqsc(OBJECTS).ok
+    kept = first.core.catalogue.get("SUB", "every shift")
+    assert kept is not None
+    name = "mine')\nDELETE QLOCAL('it.s')"
+    first.core.catalogue.add(replace(kept, name=name))
+    first.core.catalogue.add(replace(kept, name="other", attributes={**kept.attributes, "USERDATA": "a\rb"}))
+    commands = list(script(first.core.catalogue))
+    assert commands[-2:] == [
+        f"* SUB {one!a} is left out: a value of it has a line end, which MQSC cannot say" for one in (name, "other")
+    ]
+    report = second.mqsc("\n".join(commands))
+    assert report.ok, report.lines
+    assert second.core.catalogue.get("QLOCAL", "it.s") is not None

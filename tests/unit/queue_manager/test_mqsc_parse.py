@@ -24,6 +24,14 @@ def test_lines_comments_continuations():
     ]
 
 
+def test_what_ends_a_line_elsewhere_may_stand_in_a_value():
+    for character in "\u2028\u2029\x85\x0b\x0c\x1c":
+        assert one(f"DEFINE QLOCAL(A) DESCR('one{character}DELETE QLOCAL(B)')").parameters == [
+            Parameter("DESCR", [f"one{character}DELETE QLOCAL(B)"])
+        ]
+    assert [text for _, text in commands("PING A\r\nPING B\rPING C\n")] == ["PING A", "PING B", "PING C"]
+
+
 def test_case_and_quotes():
     command = one("define qlocal('MixedCase') descr('it''s') boqname(lower) replace")
     assert (command.verb, command.object, command.name) == ("DEFINE", "QLOCAL", "MixedCase")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,3 +36,28 @@ def test_a_validator_that_panics_refuses_the_document(
     else:
         with pytest.raises(type(raised)):
             differs({}, True)
+
+
+TREE = {
+    "$ref": "#/$defs/term",
+    "$defs": {"term": {"oneOf": [
+        {"type": "object", "required": ["op"],
+         "properties": {"of": {"$ref": "#/$defs/term"}, "op": {"const": op}}} for op in ("sum", "product", "mean")
+    ]}},
+}  # fmt: skip
+
+
+def test_alternatives_within_themselves_are_judged_and_not_told_apart() -> None:
+    """What is wrong with each alternative, of each of its own, would be 6 to the power of the depth of things."""
+    document: object = "neither"
+    for _ in range(40):
+        document = {"op": "sum", "of": document}
+    differs = compile_schema(json.dumps(TREE))
+    assert differs(document, True) == "the document is not as the schema describes it"
+    assert differs({"op": "sum"}, True) == ""
+
+
+def test_the_place_is_told_where_alternatives_end() -> None:
+    for schema in ({"properties": {"a": {"oneOf": [{"type": "null"}]}}},
+                   {"$defs": {"n": {"type": "null"}}, "properties": {"a": {"$ref": "#/$defs/n"}}}):  # fmt: skip
+        assert compile_schema(json.dumps(schema))({"a": 1}, True).startswith("a: the value")
