@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -129,9 +128,11 @@ def _files(directory: Path) -> list[_File]:
         slot_in(path)
         size = _size_of(path)
         try:
-            header, damaged = read_header(_readable(path, head_length(size)), size)
+            data, whole = _readable(path, head_length(size))
+            header, damaged = read_header(data, size)
         except StoreCorrupt:
-            header, damaged = None, True
+            header, damaged, whole = None, True, True
+        damaged = damaged or (header is None and not whole)
         files.append(_File(path, size, header, damaged))
     return files
 
@@ -147,15 +148,17 @@ def _size_of(path: Path) -> int:
     return status.st_size
 
 
-def _readable(path: Path, length: int) -> memoryview:
-    """The beginning of a file; blocks that the disk does not give are zeros."""
-    data = bytearray(length)
+def _readable(path: Path, length: int) -> tuple[memoryview, bool]:
+    """The beginning of a file, and whether the disk gives all of it; blocks that it does not are zeros."""
+    data, whole = bytearray(length), True
     with path.open("rb", buffering=0) as opened:
         for at in range(0, length, BLOCK):
-            with suppress(OSError):
+            try:
                 part = os.pread(opened.fileno(), min(BLOCK, length - at), at)
                 data[at : at + len(part)] = part
-    return memoryview(data)
+            except OSError:
+                whole = False
+    return memoryview(data), whole
 
 
 def _load(file: _File) -> None:
@@ -165,11 +168,11 @@ def _load(file: _File) -> None:
         if not file.size:
             return
         try:
-            while opened.read(_STEP):
-                pass
+            for at in range(0, file.size, _STEP):
+                os.pread(opened.fileno(), _STEP, at)
             file.data = memoryview(mmap(opened.fileno(), 0, access=ACCESS_READ))
         except OSError:
-            file.data = _readable(file.path, file.size)
+            file.data, _ = _readable(file.path, file.size)
 
 
 class _Gap(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -195,4 +196,29 @@ def test_what_is_no_file_is_named(journal: Path, kind: str) -> None:
         with pytest.raises(StoreUnavailable, match=f"{path}: .*: move it away, or put the file back"):
             list(examined(journal))
     with pytest.raises(StoreUnavailable, match=str(path)):
+        opened(journal)
+
+
+def test_blocks_that_the_disk_does_not_give_cost_what_they_hold(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mapping would end the process where the disk fails."""
+    frames = [frame for frame in dump(journal) if isinstance(frame, FrameRecord)]
+    hit, pread = frames[9], os.pread
+    bad = range(0)
+
+    def failing(descriptor: int, length: int, at: int) -> bytes:
+        if Path(f"/proc/self/fd/{descriptor}").readlink() == hit.path and at < bad.stop and bad.start < at + length:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(descriptor, length, at)
+
+    monkeypatch.setattr(os, "pread", failing)
+    bad = range(hit.offset, hit.offset + 1)
+    text = f"damaged to byte {hit.offset + BLOCK}: whole frames follow"
+    assert told(journal) == ([text], [text])
+    assert len([each for each in salvage(journal) if isinstance(each, Salvaged)]) == 57
+    bad = range(2 * BLOCK)
+    assert "both copies of the segment's header are damaged" in told(journal)[0]
+    assert len([each for each in salvage(journal) if isinstance(each, Salvaged)]) == 59
+    bad = range(hit.path.stat().st_size)
+    assert told(journal)[1], "what could not be read is said"
+    with pytest.raises(StoreUnavailable, match=f"{hit.path}: Input/output error"):
         opened(journal)
