@@ -135,7 +135,7 @@ class Gateway:
             return ServerProtocol(queue_manager, write, close, monotonic=time.monotonic, user=user)
 
         try:
-            self.mqi_port = mqi.listen(parts.reactor, path, make, rounds)
+            self.mqi_port = mqi.listen(parts.reactor, path, make, rounds, self.descriptors.exhausted_by_programs)
             queue_manager.serve_through(rounds.soon)
             log.info("listening", f"MQI programs at {path}", listener="mqi")
         except OSError as error:

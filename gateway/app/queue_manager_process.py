@@ -25,8 +25,9 @@ from gateway.app.memory import collect_seldom, keep_what_is_freed
 from gateway.app.resources import room_of
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError
-from gateway.mqi.serve import MqiServer
+from gateway.mqi.serve import MAX_PROGRAMS, MqiServer
 from gateway.net import http
+from gateway.net.descriptors import most_for_programs
 from gateway.net.http import Answer, Page
 from gateway.observe import health, logs, metrics
 from gateway.observe.metrics import Gauges, build_info
@@ -77,7 +78,9 @@ class QueueManagerProcess:
         try:
             self._queue_manager = opened = open_embedded(self._settings, self.directory, self._scheduler)
             opened.define_state_queues()
-            self._server = MqiServer(opened, self.socket, on_fatal=log_lines.fatal)
+            self._server = MqiServer(
+                opened, self.socket, max_connections=min(MAX_PROGRAMS, most_for_programs()), on_fatal=log_lines.fatal
+            )
             self._server.start()
         except BaseException:
             if admin is not None:

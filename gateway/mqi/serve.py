@@ -35,13 +35,14 @@ from gateway.queue_manager.thread_scheduler import ThreadScheduler
 _PEER = struct.Struct("3i")
 QUIESCE_SECONDS = 0.5
 """How long programs have, once they are told that the queue manager stops, to finish their work and disconnect."""
+MAX_PROGRAMS = 1000
 
 
 class MqiServer:
     """Listens on `path` from `start` to `stop`: one thread for all programs."""
 
     def __init__(
-        self, queue_manager: QueueManager, path: Path, *, mode: int = 0o600, max_connections: int = 1000,
+        self, queue_manager: QueueManager, path: Path, *, mode: int = 0o600, max_connections: int = MAX_PROGRAMS,
         on_fatal: Callable[[Exception], None] | None = None,
     ) -> None:  # fmt: skip
         """`on_fatal` is called with a defect that has ended the thread, in that thread."""

@@ -10,7 +10,8 @@ from collections.abc import Callable, MutableMapping
 from typing import Protocol
 
 RESERVED = 256
-"""Not for connections: segments of the journal, programs, commands, logs, logins elsewhere."""
+"""Not for connections: segments of the journal, programs, commands, logs, logins elsewhere. Programs may take half of
+them."""
 CALM_SECONDS = 60.0
 """Without a connection that was turned away, and it is no problem any more."""
 PROBLEM = "open files"
@@ -32,6 +33,12 @@ def most_for_connections() -> int:
     return soft - min(RESERVED, soft // 2) if soft != resource.RLIM_INFINITY else 1 << 30
 
 
+def most_for_programs() -> int:
+    """The same for programs at the MQI socket: they may take half of that reserve."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft - min(RESERVED, soft // 2) // 2 if soft != resource.RLIM_INFINITY else 1 << 30
+
+
 class Descriptors:
     """Connections that were turned away for want of descriptors: for the log, and among the problems of the gateway."""
 
@@ -43,11 +50,18 @@ class Descriptors:
 
     def exhausted(self, listener: str) -> None:
         """A connection was turned away, or not accepted."""
+        self._tell(listener, f"connections have taken all {most_for_connections()}", "lower `mqtt.max_connections`")
+
+    def exhausted_by_programs(self) -> None:
+        """A program at the MQI socket was turned away."""
+        self._tell("mqi", f"programs and connections have taken all {most_for_programs()}", "have programs disconnect")
+
+    def _tell(self, listener: str, taken: str, otherwise: str) -> None:
         self._last = self._monotonic()
         if PROBLEM not in self._problems:
             text = (
-                f"connections have taken all {most_for_connections()} that they may have, and others have to wait: "
-                "raise the limit (`LimitNOFILE` of systemd, `ulimit -n`), or lower `mqtt.max_connections`"
+                f"{taken} that they may have, and others have to wait: "
+                f"raise the limit (`LimitNOFILE` of systemd, `ulimit -n`), or {otherwise}"
             )
             self._problems[PROBLEM] = text
             self._log.warning("descriptors", text, listener=listener)

@@ -16,6 +16,8 @@ from twisted.internet.protocol import Factory, connectionDone
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.python.failure import Failure
 
+from gateway.net.descriptors import most_for_programs
+
 
 class FrameHandler(Protocol):
     """Reads and answers the frames of one program, without I/O."""
@@ -44,9 +46,11 @@ MakeHandler = Callable[[Callable[[bytes], None], Callable[[], None], str], Frame
 class MqiProtocol(TwistedProtocol):
     """One program."""
 
-    def __init__(self, make: MakeHandler, rounds: Rounds) -> None:
+    def __init__(self, make: MakeHandler, rounds: Rounds, exhausted: Callable[[], None]) -> None:
         self._make = make
         self._rounds = rounds
+        self._exhausted = exhausted
+        self._most = most_for_programs()
         self._handler: FrameHandler | None = None
         self._unread = 0
         """Chunks that wait for their round."""
@@ -54,6 +58,10 @@ class MqiProtocol(TwistedProtocol):
     def connectionMade(self) -> None:
         """Connect the program as the user that the system names."""
         transport: Any = self.transport
+        if transport.getHandle().fileno() >= self._most:
+            self._exhausted()
+            transport.abortConnection()
+            return
         self._handler = self._make(transport.write, transport.loseConnection, peer_user(transport.getHandle()))
 
     def dataReceived(self, data: bytes) -> None:
@@ -102,18 +110,22 @@ class MqiFactory(Factory):
 
     noisy = False
 
-    def __init__(self, make: MakeHandler, rounds: Rounds) -> None:
+    def __init__(self, make: MakeHandler, rounds: Rounds, exhausted: Callable[[], None]) -> None:
         self._make = make
         self._rounds = rounds
+        self._exhausted = exhausted
 
     def buildProtocol(self, addr: Any) -> MqiProtocol:
         """The protocol of a new program."""
         del addr
-        return MqiProtocol(self._make, self._rounds)
+        return MqiProtocol(self._make, self._rounds, self._exhausted)
 
 
-def listen(reactor: Any, path: Path, make: MakeHandler, rounds: Rounds) -> IListeningPort:
-    """Serve the socket. Access is controlled by its permissions."""
+def listen(
+    reactor: Any, path: Path, make: MakeHandler, rounds: Rounds, exhausted: Callable[[], None] = lambda: None
+) -> IListeningPort:
+    """Serve the socket. Access is controlled by its permissions. `exhausted` is told of a program that was turned away,
+    as the journal and operators need the descriptors that are left."""
     path.unlink(missing_ok=True)
-    port: IListeningPort = reactor.listenUNIX(str(path), MqiFactory(make, rounds), mode=0o600)
+    port: IListeningPort = reactor.listenUNIX(str(path), MqiFactory(make, rounds, exhausted), mode=0o600)
     return port

@@ -47,6 +47,11 @@ def test_connections_leave_descriptors_for_the_journal_and_operators(tmp_path: P
             crowd.enter_context(contextlib.suppress(OSError))
             crowd.enter_context(socket.create_connection(("127.0.0.1", gateway.port), 5))
         until(lambda: '"descriptors"' in gateway.log)
+        for _ in range(LIMIT):  # and programs that come and say nothing
+            program = crowd.enter_context(socket.socket(socket.AF_UNIX))
+            crowd.enter_context(contextlib.suppress(OSError))
+            program.settimeout(5)
+            program.connect(str(tmp_path / "data" / "mqi.sock"))
         (text,) = [one for one in gateway.api("GET", "/overview")["problems"] if one.startswith("open files: ")]
         assert "connections have taken all 100 that they may have" in text
         assert "LimitNOFILE" in text

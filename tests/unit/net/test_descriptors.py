@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from gateway.net.descriptors import CALM_SECONDS, PROBLEM, RESERVED, Descriptors, most_for_connections
+from gateway.net.descriptors import (
+    CALM_SECONDS,
+    PROBLEM,
+    RESERVED,
+    Descriptors,
+    most_for_connections,
+    most_for_programs,
+)
 
 
 class Log:
@@ -20,11 +27,26 @@ class Log:
 
 
 @pytest.mark.parametrize(
-    ("limit", "most"), [(100_000, 100_000 - RESERVED), (200, 100), (resource.RLIM_INFINITY, 1 << 30)]
+    ("limit", "most", "programs"),
+    [
+        (100_000, 100_000 - RESERVED, 100_000 - RESERVED // 2),
+        (200, 100, 150),
+        (resource.RLIM_INFINITY, 1 << 30, 1 << 30),
+    ],
 )
-def test_a_reserve_is_kept(monkeypatch: pytest.MonkeyPatch, limit: int, most: int) -> None:
+def test_a_reserve_is_kept(monkeypatch: pytest.MonkeyPatch, limit: int, most: int, programs: int) -> None:
+    """Programs may take half of it, so that connections keep none of them out, nor they the journal."""
     monkeypatch.setattr(resource, "getrlimit", lambda _what: (limit, limit))
     assert most_for_connections() == most
+    assert most_for_programs() == programs
+
+
+def test_programs_that_are_turned_away_are_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _what: (200, 200))
+    log, problems = Log(), dict[str, Any]()
+    Descriptors(log, problems, lambda: 1.0).exhausted_by_programs()
+    assert problems[PROBLEM].startswith("programs and connections have taken all 150 that they may have")
+    assert len(log.lines) == 1
 
 
 def test_it_is_said_once_and_over_when_nobody_was_turned_away_for_a_while() -> None:
