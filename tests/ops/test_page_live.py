@@ -147,6 +147,14 @@ def test_a_trace_follows_a_client(page: Any, gateway: Running) -> None:
     picture(page, "trace")
 
 
+def test_a_long_client_identifier_leaves_room_for_the_other_columns(page: Any, gateway: Running) -> None:
+    with Device("127.0.0.1", gateway.port, "long" * 750) as talker:
+        assert talker.connect() == 0
+        visit(page, gateway, "clients")
+        page.wait_for_selector("td a:has-text('longlonglong')")
+        assert page.eval_on_selector(".scroll:has(td a)", "it => it.scrollWidth <= it.clientWidth")
+
+
 def test_a_refused_reload_is_said_with_file_and_line(page: Any, gateway: Running) -> None:
     good = (gateway.folder / "plant.yaml").read_text()
     visit(page, gateway, "overview")

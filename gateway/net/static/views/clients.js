@@ -20,7 +20,7 @@ export default function clients(target, [id], page, every) {
   const flowing = (count, client, name) => two(format.count(count), rates.has(client.client_id) ? format.rate(rates.get(client.client_id)[name]) : null);
   const table = new Table("", [
     { title: "Choose", node: (client) => h("input", { type: "checkbox", "aria-label": `Choose ${client.client_id}`, onchange: (event) => (event.target.checked ? picked.add(client.client_id) : picked.delete(client.client_id), label()) }), value: (client) => String(picked.has(client.client_id)) },
-    { title: "Client", node: (client) => two(link(client.client_id || "(empty)", `#/clients/${part(client.client_id)}`), `MQTT ${client.protocol}`), value: (client) => client.client_id },
+    { title: "Client", node: (client) => two(link(client.client_id || "(empty)", `#/clients/${part(client.client_id)}`), `MQTT ${client.protocol}`), value: (client) => client.client_id, wide: true },
     { title: "State", cell: shownState, value: (client) => String(client.connected) },
     { title: "User", cell: (client) => client.user ?? "–" },
     { title: "From", cell: (client) => (client.peer ? two(h("code", {}, client.peer), client.listener) : "–"), value: (client) => client.peer ?? "", short: true },
