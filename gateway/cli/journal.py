@@ -4,13 +4,14 @@ and put that back."""
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from rich.progress import Progress
@@ -66,6 +67,26 @@ def refusals() -> Iterator[None]:
     except (StoreError, MQError) as error:
         click.echo(str(error), err=True)
         sys.exit(3)
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[TextIO]:
+    """A file that takes the place of an earlier one when all of it is on the disk: what was salvaged before is not lost
+    to an attempt that comes to nothing."""
+    if path.exists() and not path.is_file():  # a terminal, a pipe
+        with path.open("w", encoding="utf-8") as out:
+            yield out
+        return
+    fresh = path.with_name(f"{path.name}.partial")
+    try:
+        with fresh.open("w", encoding="utf-8") as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
 
 
 @journal.command()
@@ -131,7 +152,7 @@ def salvage(file: str, config: str | None, data: str | None, as_json: bool) -> N
     name = embedded.name if embedded is not None else "BUFFER"
     messages = records = 0
     problems: list[diagnosis.Problem] = []
-    with refusals(), progress_of("reading") as progress, Path(file).open("w", encoding="utf-8") as out:
+    with refusals(), progress_of("reading") as progress, written_whole(Path(file)) as out:
         for one in diagnosis.salvage(directory, progress):
             if isinstance(one, diagnosis.Problem):
                 problems.append(one)

@@ -26,6 +26,21 @@ def test_settings_that_name_ibm_mq_are_refused(
     assert not Path("mqgate-data").exists(), "no store is made"
 
 
+def test_what_was_salvaged_is_not_lost_to_an_attempt_that_comes_to_nothing(tmp_path: Path) -> None:
+    """As when the damaged directory has been moved away already."""
+    data, saved = str(tmp_path / "data"), tmp_path / "saved.jsonl"
+    run = CliRunner()
+    assert run.invoke(main, ["mqsc", "--data", data], input="DEFINE QLOCAL(A)").exit_code == 0
+    assert run.invoke(main, ["queue", "put", "A", "kept", "--data", data]).exit_code == 0
+    assert run.invoke(main, ["journal", "salvage", str(saved), "--data", data]).exit_code == 0
+    whole = saved.read_text()
+    assert '"queue": "A"' in whole
+    Path(data).rename(tmp_path / "moved")
+    assert run.invoke(main, ["journal", "salvage", str(saved), "--data", data]).exit_code == 3
+    assert saved.read_text() == whole
+    assert [one.name for one in tmp_path.iterdir() if one.name.endswith(".partial")] == []
+
+
 def test_flags_of_frames_have_names(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     assert CliRunner().invoke(main, ["mqsc", "--data", data], input="DEFINE QLOCAL(A)").exit_code == 0

@@ -79,7 +79,7 @@ def test_numbers_that_count_nothing_are_refused(data: str, number: str) -> None:
     (["queue", "put", "Q", "x", "--format", "TOOLONGFORMAT"], 1, "'TOOLONGFORMAT' is longer than 8 bytes"),
     (["queue", "put", "Q", "x", "--property", "a=\udcff"], 1, "is half of a surrogate pair"),
     (["queue", "show", "\udcff"], 2, "'\\udcff' is no text: write it in UTF-8"),
-    (["journal", "salvage", "missing/file"], 3, "missing/file: No such file or directory"),
+    (["journal", "salvage", "missing/file"], 3, "missing/file.partial: No such file or directory"),
 ])  # fmt: skip
 def test_what_cannot_be_is_said_in_one_line(data: str, arguments: list[str], code: int, said: str) -> None:
     found, text = refused(*arguments, "--data", data)
