@@ -17,13 +17,15 @@ from typing import Any
 from xxhash import xxh3_128
 
 from gateway.errors import StoreError
+from gateway.mq.mqmd import LENGTH as HEAD_LENGTH
 from gateway.ports.state_queues import OUT, PREFIX, STAGED
 from gateway.queue_manager.batch.stored_messages import complete
 from gateway.queue_manager.core import OBJECT_STATE, Core
 from gateway.queue_manager.descriptor import MSG_ID
 from gateway.queue_manager.journal import failpoint
+from gateway.queue_manager.journal.layout import MAX_KEY
 from gateway.queue_manager.objects.catalogue import decode_definition
-from gateway.queue_manager.store.unit import LanePuts, Message, StoreUnit
+from gateway.queue_manager.store.unit import ID_LENGTH, LanePuts, Message, StoreUnit
 
 DONE = b"restored/"
 """Prefix of the state records that say how far a file has been restored."""
@@ -103,8 +105,8 @@ class Restoration:
             for line in file:
                 at += len(line)
                 try:
-                    yield json.loads(line), at
-                except ValueError as error:
+                    yield _checked(json.loads(line)), at
+                except (ValueError, TypeError, KeyError, RecursionError) as error:
                     text = f"{self._file}, before byte {at}: not a line of `mqgate journal salvage`: {error}"
                     raise StoreError(text) from error
 
@@ -123,7 +125,12 @@ class Restoration:
         known = set(self._core.queues)
         for key, value in records.items():
             if key.startswith(OBJECT_STATE):
-                definition = decode_definition(value)
+                try:
+                    definition = decode_definition(value)
+                except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+                    raise StoreError(
+                        f"nothing was restored: the record {key!r} of {self._file} is no definition: {error}"
+                    ) from error
                 known |= {definition.name} if definition.kind == "QLOCAL" else set()
         wanted = queues - {UNNAMED} | ({self._unnamed} if UNNAMED in queues else set())
         missing = sorted(wanted - known - {FOR_UNNAMED})
@@ -170,6 +177,24 @@ class Restoration:
             failpoint.reach("restore.messages")
         unit.state[done] = b"%d" % at
         self._core.commit(unit)
+
+
+def _checked(line: Any) -> dict[str, Any]:
+    """A line as `line_of` makes it, or one of a record; ValueError, TypeError or KeyError of one that is damaged."""
+    if not isinstance(line, dict):
+        raise TypeError("it is no object")
+    if "queue" in line:
+        lengths = [len(bytes.fromhex(line[name])) for name in ("key", "msg_id", "head", "body")]
+        numbers = [line[name] for name in ("priority", "put_time", "expiry")]
+        fits = isinstance(line["queue"], str) and all(type(one) is int and 0 <= one < 1 << 63 for one in numbers)
+        key, msg_id, head, _ = lengths
+        if not fits or line["priority"] > 9 or key > MAX_KEY or msg_id != ID_LENGTH or head < HEAD_LENGTH:
+            raise ValueError("it is no message")
+    else:
+        if len(bytes.fromhex(line["state"])) > MAX_KEY:
+            raise ValueError("it is no record")
+        bytes.fromhex(line["value"])
+    return line
 
 
 def _digest(file: Path) -> str:

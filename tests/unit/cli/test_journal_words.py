@@ -9,6 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli.main import main
+from gateway.cli.reach import LocalClock
+from gateway.errors import StoreError
+from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.restoring import OBJECT_STATE, Restoration
 
 IBM = "queue_manager: {ibm: {name: QM1, connection: 'localhost(1414)', channel: MQGATE}}\n"
 
@@ -76,3 +80,34 @@ def store_of(run: CliRunner, settings: Path) -> tuple[str, str]:
     """What doctor says of the store."""
     found = json.loads(run.invoke(main, ["doctor", "--json", "-c", str(settings)]).output)
     return next((one["state"], one["text"]) for one in found if one["what"] == "store")
+
+
+MESSAGE = {
+    "queue": "A", "key": "", "priority": 0, "put_time": 1, "expiry": 0, "msg_id": "00" * 24,
+    "head": "4d" * 364, "body": "",
+}  # fmt: skip
+RECORD = {"state": "00", "value": "00"}
+
+
+@pytest.mark.parametrize("line", [
+    *(MESSAGE | {name: wrong} for name in MESSAGE for wrong in (None, 1.5, [], "zz", -1, 1 << 64)
+      if (name, wrong) != ("queue", "zz")),
+    *({key: value for key, value in MESSAGE.items() if key != name} for name in MESSAGE),
+    *(RECORD | {name: wrong} for name in RECORD for wrong in (None, 5, "x")), {"state": "00"}, 5, None, "x", [],
+    MESSAGE | {"priority": 10}, MESSAGE | {"msg_id": "00"}, MESSAGE | {"head": "00"},
+])  # fmt: skip
+def test_a_damaged_line_restores_nothing_and_is_named(tmp_path: Path, line: object) -> None:
+    saved = tmp_path / "saved.jsonl"
+    saved.write_text(json.dumps(MESSAGE) + "\n" + json.dumps(line) + "\n")
+    core = EmbeddedQueueManager.open(None, "QM1", LocalClock(), "DEFINE QLOCAL(A)").core
+    with pytest.raises(StoreError, match=r"before byte .*: not a line of `mqgate journal salvage`"):
+        Restoration(core, saved, lambda _name: None).run()
+    assert core.depth(core.queues["A"]) == 0
+
+
+def test_a_damaged_definition_restores_nothing_and_is_named(tmp_path: Path) -> None:
+    saved = tmp_path / "saved.jsonl"
+    saved.write_text(json.dumps({"state": (OBJECT_STATE + b"x").hex(), "value": "00"}) + "\n")
+    core = EmbeddedQueueManager.open(None, "QM1", LocalClock()).core
+    with pytest.raises(StoreError, match=r"nothing was restored: the record .* is no definition"):
+        Restoration(core, saved, lambda _name: None).run()
