@@ -12,6 +12,7 @@ from rich.progress import track
 from gateway.cli.numbers import Finite
 from gateway.cli.queue import show_message
 from gateway.cli.reach import common, reach, segment, show_json
+from gateway.cli.reason import Reason
 from gateway.cli.tables import show_table
 from gateway.config.counting import counted
 from gateway.ports.state_queues import SET_ASIDE
@@ -28,7 +29,9 @@ def dlq() -> None:
 def selecting(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that select dead letters."""
     command = set_aside(command)
-    command = click.option("--reason", type=int, help="MQRC, MQFB or mqgate's own code.")(command)
+    command = click.option("--reason", type=Reason(), help="MQRC, MQFB or mqgate's own code: the number or the name.")(
+        command
+    )
     command = click.option("--destination", help="Queue that they were destined for.")(command)
     return click.option("--token", "tokens", multiple=True, help="Only these messages.")(command)
 
@@ -51,7 +54,7 @@ def _queue(aside: bool) -> str | None:
 
 
 @dlq.command("list")
-@click.option("--reason", type=int, help="MQRC, MQFB or mqgate's own code.")
+@click.option("--reason", type=Reason(), help="MQRC, MQFB or mqgate's own code: the number or the name.")
 @click.option("--destination", help="Queue that they were destined for.")
 @click.option("-n", "--number", default=20, show_default=True, help="Number of messages.")
 @set_aside

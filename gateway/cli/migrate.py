@@ -16,6 +16,7 @@ from gateway.migrate.plan import Plan
 from gateway.migrate.writer import SETTINGS, write_plan
 
 KINDS = ("mosquitto", "mqxr", "amlen")
+STANDARD_INPUT = "-"
 
 
 @click.command(name="import")
@@ -25,7 +26,7 @@ KINDS = ("mosquitto", "mqxr", "amlen")
 def import_(words: tuple[str, ...], output: str) -> None:
     """Settings and mappings from the configuration of mosquitto (mosquitto.conf with the files it names), MQ Telemetry
     (what DISPLAY CHANNEL(*) CHLTYPE(MQTT) ALL prints, or mqxr_unix.properties) or Amlen (its configuration as JSON).
-    What has no counterpart is said line by line, and written to NOTES.txt."""
+    `-` is the standard input. What has no counterpart is said line by line, and written to NOTES.txt."""
     kind, files = (words[0], words[1:]) if words[0] in KINDS else ("", words)
     if not files:
         raise click.UsageError(f"which file? As in: mqgate import {kind} FILE")
@@ -56,13 +57,20 @@ def _plan(kind: str, texts: dict[str, str]) -> Plan:
     if len(texts) > 1:
         raise click.UsageError("give one mosquitto.conf; the files it names are read with it")
     name, text = next(iter(texts.items()))
-    return read_mosquitto(name, text, lambda other: _beside(Path(name), other), str(Path(name).parent.absolute()))
+    beside = Path(name).parent
+    return read_mosquitto(
+        name,
+        text,
+        lambda file: _read(beside / file),
+        lambda directory: _files(beside, directory),
+        str(beside.absolute()),
+    )
 
 
 def _recognized(texts: dict[str, str]) -> str:
     """Which broker the files are of, by what is in them."""
     name, text = next(iter(texts.items()))
-    if text.lstrip().startswith("{"):
+    if text.lstrip().startswith(("{", "[")):
         return "amlen"
     telemetry = "CHLTYPE(MQTT)" in text or "com.ibm.mq.MQXR" in text or Path(name).name.startswith("mqxr")
     return "mqxr" if telemetry else "mosquitto"
@@ -70,18 +78,27 @@ def _recognized(texts: dict[str, str]) -> str:
 
 def _text(name: str) -> str:
     try:
+        if name == STANDARD_INPUT:
+            return sys.stdin.buffer.read().decode("utf-8-sig")
         return Path(name).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         click.echo(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}", err=True)
         sys.exit(3)
 
 
-def _beside(configuration: Path, name: str) -> str | None:
-    """A file, or all *.conf of a directory, that a configuration names; relative names are looked for beside it."""
-    path = configuration.parent / name
+def _read(path: Path) -> str | None:
     try:
-        if path.is_dir():
-            return "\n".join(one.read_text(encoding="utf-8") for one in sorted(path.glob("*.conf")))
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def _files(beside: Path, directory: str) -> list[tuple[str, str]] | None:
+    """All *.conf of a directory, in mosquitto's order: a before B, and A before a."""
+    if not (beside / directory).is_dir():
+        return None
+    paths = sorted((beside / directory).glob("*.conf"), key=lambda path: (path.name.casefold(), path.name))
+    texts = [_read(path) for path in paths]
+    if None in texts:
+        return None
+    return [(f"{directory.rstrip('/')}/{path.name}", text or "") for path, text in zip(paths, texts, strict=True)]

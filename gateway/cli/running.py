@@ -23,7 +23,7 @@ def status(config: str | None, data: str | None, as_json: bool) -> None:
     else:
         for line in _words(answer):
             click.echo(line)
-    sys.exit(0 if answer["ready"] and not answer["problems"] else 1)
+    sys.exit(0 if answer["ready"] and not answer["problems"] and answer["last_reload"]["ok"] else 1)
 
 
 def _words(answer: dict[str, Any]) -> list[str]:
@@ -36,7 +36,14 @@ def _words(answer: dict[str, Any]) -> list[str]:
     lines = [f"{state}, mqgate {answer['version']}, for {since}, on {answer['backend']}", ", ".join(known)]
     if number:
         lines.append(f"{counted(number, 'dead letter')}: mqgate dlq list")
-    return lines + [f"! {problem}" for problem in answer["problems"]]
+    lines += [f"! {problem}" for problem in answer["problems"]]
+    if not answer["last_reload"]["ok"]:
+        lines.append("! the last reload was refused; what was in force before still is:")
+        lines += [
+            f"  {one['file']}:{one['line']}:{one['column']}: {one['what']}: {one['fix']}"
+            for one in answer["last_reload"]["findings"]
+        ]
+    return lines
 
 
 @click.command()

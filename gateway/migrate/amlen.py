@@ -8,7 +8,7 @@ from typing import Any
 from gateway.errors import ConfigurationError, Finding
 from gateway.migrate.amlen_access import topic_entries
 from gateway.migrate.amlen_objects import Objects, number_of, of_kind, size_of, words
-from gateway.migrate.amlen_rules import mappings_of, queue_manager_of
+from gateway.migrate.amlen_rules import mappings_of
 from gateway.migrate.plan import DENY_ALL, USERS, Plan, unused
 
 _READ = {
@@ -46,41 +46,78 @@ _WHY = {
 def read_amlen(texts: dict[str, str]) -> Plan:
     """The plan for the texts by file name, which are merged. ConfigurationError: not Amlen's JSON."""
     plan = Plan(f"Amlen's configuration {', '.join(texts)}")
-    found = _merged(texts)
+    found, files = _merged(texts)
     file = next(iter(texts))
     listeners: list[dict[str, Any]] = []
     acl: list[dict[str, Any]] = []
+    both: list[dict[str, Any]] = []
     taken: set[str] = set()
     for name, endpoint in of_kind(found, "Endpoint").items():
         listener = _listener(plan, file, found, name, endpoint, taken)
         if listener is not None:
             listeners.append(listener)
+            both += [listener] if _certified(listener) and _asks_for_passwords(found, endpoint) else []
             acl += topic_entries(plan, file, found, endpoint, listener["name"])
             _limits(plan, file, found, endpoint, listener)
     if not listeners:
         raise ConfigurationError([Finding(file, 1, 1, "no endpoint for MQTT is in it", "export Endpoint too")])
     plan.settings["listeners"] = listeners
     security = plan.section("security")
+    if both:
+        _certificates_beside_passwords(plan, file, listeners, both)
+        security["certificate_user"] = "none"
     security["anonymous"] = any(one["anonymous"] for one in listeners)
     security["acl"] = acl or [DENY_ALL]
     if any(words(one.get("ClientID")) == ["${UserID}"] for one in of_kind(found, "ConnectionPolicy").values()):
         security["client_ids"] = "equals_user"
-    if any(not one["anonymous"] and one.get("tls", {}).get("client_certificate") != "required" for one in listeners):
+    if any(not one["anonymous"] and (one in both or not _certified(one)) for one in listeners):
         plan.users = []
         security["password_file"] = USERS
         plan.say(file, 0, "users are not in this configuration: add them with `mqgate passwd users NAME`")
-    queue_manager_of(plan, file, found)
     mappings_of(plan, file, found)
     for kind in found:
         if kind not in _READ:
             why = _WHY.get(kind, "look for its place in the reference of settings")
             plan.say(file, 0, f"{kind}: no counterpart: {why}")
     plan.say(file, 0, "sessions, retained messages and buffered messages of the store are not taken over")
+    plan.notes = [note._replace(file=_file_of(note.text, files, file)) for note in plan.notes]
     return plan
 
 
-def _merged(texts: dict[str, str]) -> Objects:
+def _certified(listener: dict[str, Any]) -> bool:
+    return bool(listener.get("tls", {}).get("client_certificate") == "required")
+
+
+def _asks_for_passwords(found: Objects, endpoint: dict[str, Any]) -> bool:
+    profile = of_kind(found, "SecurityProfile").get(str(endpoint.get("SecurityProfile") or ""), {})
+    return bool(profile.get("UsePasswordAuthentication", True))
+
+
+def _certificates_beside_passwords(
+    plan: Plan, file: str, listeners: list[dict[str, Any]], both: list[dict[str, Any]]
+) -> None:
+    """Where a certificate and a password are asked for, a certificate alone is not a login. That is said for all
+    listeners at once here."""
+    for listener in listeners:
+        if _certified(listener) and listener not in both:
+            listener["anonymous"] = True
+            plan.say(
+                file, 0, f"Endpoint {listener['name']}: its clients have a certificate and no user name, because "
+                f"others ({', '.join(one['name'] for one in both)}) ask for a password too: what `security.acl` allows "
+                "to users they may not do",
+            )  # fmt: skip
+
+
+def _file_of(text: str, files: dict[str, str], otherwise: str) -> str:
+    """The file that has the kind of object with which a note begins."""
+    kind = text.partition(" ")[0].partition(":")[0]
+    return files.get(kind, otherwise)
+
+
+def _merged(texts: dict[str, str]) -> tuple[Objects, dict[str, str]]:
+    """All objects, and the file each kind of them is in."""
     merged: Objects = {}
+    files: dict[str, str] = {}
     for name, text in texts.items():
         try:
             value = json.loads(text)
@@ -93,7 +130,8 @@ def _merged(texts: dict[str, str]) -> Objects:
         for kind, one in value.items():
             have = merged.get(kind)
             merged[kind] = {**have, **one} if isinstance(have, dict) and isinstance(one, dict) else one
-    return merged
+            files.setdefault(kind, name)
+    return merged, files
 
 
 def _listener(

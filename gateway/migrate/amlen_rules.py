@@ -1,81 +1,86 @@
-"""Amlen's queue manager connections and destination mapping rules to a queue manager and rules."""
+"""Amlen's destination mapping rules to rules."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
+from gateway.migrate.amlen_managers import OWN, queue_managers_of
 from gateway.migrate.amlen_objects import Objects, number_of, of_kind, words
 from gateway.migrate.plan import DEFAULT_RULE, Plan
 
 TOPIC_TO_QUEUE, TOPIC_TO_MQ_TOPIC, QUEUE_TO_TOPIC, MQ_TOPIC_TO_TOPIC = 1, 2, 3, 4
 TREE_TO_QUEUE, TREE_TO_MQ_TOPIC, TREE_TO_MQ_TREE, MQ_TREE_TO_TOPIC, MQ_TREE_TO_TREE = 5, 6, 7, 8, 9
 """RuleType; 10 to 14 are rules for Amlen's own queues."""
-PASSWORD_FILE = "mq.password"  # noqa: S105 - a file's name
-
-
-def queue_manager_of(plan: Plan, file: str, found: Objects) -> None:
-    """The queue manager of the settings: the one that most of the rules that are enabled name, or the embedded one."""
-    connections = of_kind(found, "QueueManagerConnection")
-    if not connections:
-        plan.settings["queue_manager"] = {"embedded": {"objects": "objects.mqsc"}}
-        plan.say(file, 0, "no QueueManagerConnection: the gateway's own queue manager is used")
-        return
-    used = [one for rule in _enabled(found).values() for one in words(rule.get("QueueManagerConnection"))]
-    name = max(connections, key=used.count)
-    for other in connections:
-        if other != name:
-            plan.say(
-                file, 0, f"QueueManagerConnection {other}: a gateway works with one queue manager, {name}: reach the "
-                "other by remote queues, or run a second gateway",
-            )  # fmt: skip
-    chosen = connections[name]
-    ibm: dict[str, Any] = {
-        "name": str(chosen.get("QueueManagerName") or ""),
-        "connection": ",".join(one if "(" in one else f"{one}(1414)" for one in words(chosen.get("ConnectionName")))
-        or "localhost(1414)",
-        "channel": str(chosen.get("ChannelName") or "MQGATE.SVRCONN"),
-    }
-    if chosen.get("ChannelUserName"):
-        ibm["user"] = str(chosen["ChannelUserName"])
-        password = str(chosen.get("ChannelUserPassword") or "")
-        if password and not re.fullmatch(r"[X*]+|!.*", password):
-            ibm["password_file"] = PASSWORD_FILE
-            plan.secrets[PASSWORD_FILE] = password + "\n"
-        else:
-            plan.say(file, 0, f"QueueManagerConnection {name}: the password is not shown; name it as `password_file`")
-    if chosen.get("SSLCipherSpec"):
-        ibm["tls"] = {"cipher": str(chosen["SSLCipherSpec"])}
-        plan.say(file, 0, f"QueueManagerConnection {name}: name the key repository as `tls.key_repository`")
-    plan.settings["queue_manager"] = {"ibm": ibm}
-    plan.say(file, 0, "the gateway keeps its state on queues of the queue manager: run deploy/mq/state.mqsc there")
 
 
 def mappings_of(plan: Plan, file: str, found: Objects) -> None:
-    """The mapping: what every enabled rule does. All that match a publication there put it, so they `continue` here."""
+    """The queue managers, and what every enabled rule does with them. All that match a publication there put it, so
+    they `continue` here."""
+    rules = of_kind(found, "DestinationMappingRule")
+    enabled = {name: rule for name, rule in rules.items() if rule.get("Enabled", True) is not False}
+    managers = queue_managers_of(plan, file, found, enabled)
     to_mq: list[dict[str, Any]] = []
     to_mqtt: list[dict[str, Any]] = []
-    for name, rule in of_kind(found, "DestinationMappingRule").items():
-        made = _rules(plan, file, name, rule) if name in _enabled(found) else []
-        if name not in _enabled(found):
+    for name, rule in rules.items():
+        if name not in enabled:
             plan.say(file, 0, f"DestinationMappingRule {name}: not enabled; left out")
-        for one in made:
-            (to_mq if "continue" in one else to_mqtt).append(one)
+            continue
+        for one in _rules(plan, file, name, rule):
+            placed = _placed(plan, file, one, words(rule.get("QueueManagerConnection")), managers)
+            (to_mq if "continue" in one else to_mqtt).extend(placed)
     if not to_mq and not to_mqtt:
         to_mq.append(DEFAULT_RULE)
         plan.say(file, 0, "no DestinationMappingRule: every publication goes to MQGATE.DEFAULT")
     plan.mappings = {"version": 1, "to_mq": to_mq, "to_mqtt": to_mqtt}
-    queues = dict.fromkeys(rule["queue"] for rule in [*to_mq, *to_mqtt] if "queue" in rule)
-    plan.objects = [f"DEFINE QLOCAL({_quoted(queue)}) DEFPSIST(YES) NOREPLACE" for queue in queues]
+    plan.objects = _objects([*to_mq, *to_mqtt])
+
+
+def _placed(
+    plan: Plan, file: str, rule: dict[str, Any], named: list[str], managers: dict[str, str]
+) -> list[dict[str, Any]]:
+    """The rule at the queue managers of the connections that it names; none: it cannot be said here."""
+
+    def say(text: str) -> None:
+        plan.say(file, 0, f"DestinationMappingRule {rule['name']}: {text}")
+
+    if not managers:
+        return [rule]
+    for one in named:
+        if one not in managers:
+            say(f"QueueManagerConnection {one} is not in the file, or left out")
+    places = list(dict.fromkeys(managers[one] for one in named if one in managers))
+    targets = [one for one in places if one != OWN]
+    if "continue" not in rule:  # the queues of all of them are consumed
+        own = [rule] if OWN in places or not named else []
+        name = f"{rule['name']} elsewhere" if own else rule["name"]
+        return own + ([rule | {"name": name, "queue_manager": targets}] if targets else [])
+    if OWN in places or not named:
+        if targets:
+            say(f"all of it goes to the gateway's own queue manager, none to {', '.join(targets)}")
+        return [rule]
+    if targets and "mq_topic" in rule:
+        say(f"devices publish on MQ topics of the gateway's own queue manager, not of {', '.join(targets)}; left out")
+        return []
+    return [rule | {"queue_manager": targets if len(targets) > 1 else targets[0]}] if targets else []
+
+
+def _objects(rules: list[dict[str, Any]]) -> list[str]:
+    """Definitions of the queues, those of each target behind its name."""
+    queues: dict[str, dict[str, None]] = {OWN: {}}
+    for rule in rules:
+        named = rule.get("queue_manager", OWN)
+        for manager in named if isinstance(named, list) else [named]:
+            if "queue" in rule:
+                queues.setdefault(manager, {})[rule["queue"]] = None
+    lines = []
+    for manager, ours in queues.items():
+        lines += [f"* On the queue manager {manager}:"] if manager != OWN else []
+        lines += [f"DEFINE QLOCAL({_quoted(queue)}) DEFPSIST(YES) NOREPLACE" for queue in ours]
+    return lines
 
 
 def _quoted(queue: str) -> str:
     return queue if queue == queue.upper() else f"'{queue}'"
-
-
-def _enabled(found: Objects) -> dict[str, dict[str, Any]]:
-    rules = of_kind(found, "DestinationMappingRule")
-    return {name: rule for name, rule in rules.items() if rule.get("Enabled", True) is not False}
 
 
 def _rules(plan: Plan, file: str, name: str, rule: dict[str, Any]) -> list[dict[str, Any]]:

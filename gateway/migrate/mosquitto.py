@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from gateway.errors import ConfigurationError, Finding
 from gateway.migrate import mosquitto_options as options
 from gateway.migrate.mosquitto_access import read_acl
 from gateway.migrate.mosquitto_bridges import Bridge, bridge_rules
 from gateway.migrate.mosquitto_options import Line
-from gateway.migrate.plan import DEFAULT_RULE, DENY_ALL, USERS, Plan, ReadFile, unused
+from gateway.migrate.plan import DEFAULT_RULE, DENY_ALL, USERS, Plan, ReadDirectory, ReadFile, unused
 
 _PER_LISTENER = ("allow_anonymous", "password_file", "acl_file")
 
@@ -34,11 +35,17 @@ class _Read:
     other: list[Line] = field(default_factory=list)
 
 
-def read_mosquitto(name: str, text: str, read_file: ReadFile, directory: str = "") -> Plan:
-    """The plan for a mosquitto.conf. `read_file` gives the files it names (`include_dir` as one text). In `directory`
-    the relative names of certificates begin."""
+def read_mosquitto(
+    name: str, text: str, read_file: ReadFile, read_directory: ReadDirectory, directory: str = ""
+) -> Plan:
+    """The plan for a mosquitto.conf. `read_file` gives the files it names, `read_directory` those of an `include_dir`.
+    In `directory` the relative names of certificates begin. ConfigurationError: no line of it is mosquitto's."""
     plan = Plan(f"mosquitto's configuration {name}")
-    read = _sorted(_lines(plan, name, text, read_file))
+    lines = _lines(plan, name, text, read_directory)
+    if lines and not any(options.is_known(line.key) for line in lines):
+        fix = "name the kind and the file, as in: mqgate import mqxr FILE"
+        raise ConfigurationError([Finding(name, lines[0].number, 1, "no line of it is an option of mosquitto", fix)])
+    read = _sorted(lines)
     apart = "per_listener_settings" in read.common and read.common["per_listener_settings"].value == "true"
     taken: set[str] = set()
     listeners = [one for each in read.listeners if (one := _listener(plan, each, taken, directory)) is not None]
@@ -54,18 +61,18 @@ def read_mosquitto(name: str, text: str, read_file: ReadFile, directory: str = "
     return plan
 
 
-def _lines(plan: Plan, name: str, text: str, read_file: ReadFile) -> list[Line]:
-    found = []
+def _lines(plan: Plan, name: str, text: str, read_directory: ReadDirectory) -> list[Line]:
+    found: list[Line] = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         key, _, value = line.strip().partition(" ")
         if key == "include_dir":
-            more = read_file(value.strip())
-            if more is None:
+            files = read_directory(value.strip())
+            if files is None:
                 plan.say(name, number, f"{key}: {value.strip()} cannot be read; its files are not part of the result")
-            else:
-                found += _lines(plan, value.strip(), more, lambda _: None)
+            for file, more in files or ():
+                found += _lines(plan, file, more, lambda _: None)
             continue
         found.append(Line(name, number, key, value.strip()))
     return found

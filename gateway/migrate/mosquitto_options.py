@@ -105,6 +105,14 @@ _WHY = {
 }
 
 
+_OTHERS = frozenset(["listener", "port", "connection", "allow_anonymous", "password_file", "acl_file"])
+
+
+def is_known(key: str) -> bool:
+    """Whether it is an option of mosquitto that this importer knows."""
+    return key in OF_LISTENERS or key in OF_BRIDGES or key in COMMON or key in _WHY or key in _OTHERS
+
+
 def tls_of(plan: Plan, place: Line, said: dict[str, Line], directory: str) -> dict[str, Any] | None:
     """TLS of a listener; files keep their names. A listener that had TLS never loses it."""
     if not any(key in said for key in ("certfile", "keyfile", "cafile", "capath")):

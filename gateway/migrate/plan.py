@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 ReadFile = Callable[[str], str | None]
 """The text of a file that the configuration names, by the name written there; None: it cannot be read."""
 
+ReadDirectory = Callable[[str], list[tuple[str, str]] | None]
+"""The files of a directory that the configuration names, each with the name it is spoken of by; None: as above."""
+
 
 class Note(NamedTuple):
     """One thing the operator has to know, and where it comes from."""

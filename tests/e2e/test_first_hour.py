@@ -55,6 +55,13 @@ def test_status_rules_and_reload(gateway: RunningGateway) -> None:
     assert refused.exit_code == 1
     assert "map.yaml:3:" in refused.output
     assert "did you mean `queue`" in refused.output
+    status = mqgate(gateway, "status")
+    assert status.exit_code == 1
+    assert "! the last reload was refused" in status.output
+    assert "map.yaml:3:" in status.output
+    file.write_text(MAPPING)
+    assert mqgate(gateway, "reload").exit_code == 0
+    assert mqgate(gateway, "status").exit_code == 0
 
 
 def test_without_a_gateway_it_is_said_how_to_start_one(tmp_path: Path) -> None:

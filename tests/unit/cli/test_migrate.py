@@ -127,3 +127,15 @@ def test_wrong_use_and_missing_files_are_said(tmp_path: Path) -> None:
     wrong = _run("import", tmp_path / "x.json", "-o", tmp_path / "out")
     assert wrong.exit_code == 1
     assert "x.json:1:13: not JSON" in wrong.output
+
+
+def test_standard_input_and_files_of_a_directory_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "B.conf").write_text("allow_anonymous true\n")
+    (tmp_path / "conf.d" / "a.conf").write_text("listener 1999\nfrobnicate yes\n")
+    monkeypatch.chdir(tmp_path)
+    words = ["import", "mosquitto", "-", "-o", "out"]
+    done = CliRunner().invoke(main, words, input="include_dir conf.d\n")
+    assert done.exit_code == 0, done.output
+    assert "conf.d/a.conf:2: frobnicate" in done.output
+    _checked(tmp_path / "out")

@@ -138,7 +138,7 @@ def test_destination_mapping_rules_are_rules() -> None:
         "TopicPolicy Group: GroupID: no counterpart",
         "TopicPolicy Middle: Topic a/*/b/*: `*` in the middle is one level here: a/+/b/#",
         "TopicPolicy Half: Topic pre*: a wildcard is a whole level here",
-        "QueueManagerConnection Other",
+        "QueueManagerConnection Other: no rule uses it; left out",
         "DestinationMappingRule nine: RuleType 9",
         "DestinationMappingRule ten: RuleType 10: no counterpart",
         "DestinationMappingRule off: not enabled",
@@ -153,6 +153,53 @@ def test_what_has_no_counterpart_is_said(text: str) -> None:
 def test_several_answers_of_the_api_are_one_configuration() -> None:
     texts = {f"{key}.json": json.dumps({"Version": "v1", key: value}) for key, value in CONFIGURATION.items()}
     assert read_amlen(texts).settings == _plan().settings
+
+
+def test_a_note_names_the_file_of_its_object() -> None:
+    texts = {f"{key}.json": json.dumps({"Version": "v1", key: value}) for key, value in CONFIGURATION.items()}
+    notes = [str(note) for note in read_amlen(dict(sorted(texts.items()))).notes]
+    assert "Endpoint.json: Endpoint Off: not enabled; left out" in notes
+    assert [one for one in notes if one.startswith("TopicPolicy.json: TopicPolicy Group: GroupID")]
+
+
+def _with_two_queue_managers(**rules: dict[str, Any]) -> Plan:
+    given = CONFIGURATION | {"DestinationMappingRule": CONFIGURATION["DestinationMappingRule"] | rules}
+    return read_amlen({"amlen.json": json.dumps(given)})
+
+
+def test_rules_put_to_the_queue_manager_that_they_name() -> None:
+    plan = _with_two_queue_managers(
+        far={"QueueManagerConnection": "Other", "RuleType": 1, "Source": "far", "Destination": "FAR"},
+        topic={"QueueManagerConnection": "Other", "RuleType": 2, "Source": "t", "Destination": "T"},
+        gone={"QueueManagerConnection": "Nowhere", "RuleType": 1, "Source": "g", "Destination": "G"},
+        back={"QueueManagerConnection": "QM,Other", "RuleType": 3, "Source": "BACK", "Destination": "back"},
+    )
+    assert plan.settings["targets"] == {"QM2": {"connection": "mq3(1414)", "channel": "C"}}
+    Settings.model_validate(plan.settings)
+    to_mq, to_mqtt = plan.mappings["to_mq"], plan.mappings["to_mqtt"]
+    assert [one.get("queue_manager") for one in to_mq if one["name"] in {"one", "far", "topic", "gone"}] == [
+        None,
+        "QM2",
+    ]
+    assert [one.get("queue_manager") for one in to_mqtt if one.get("queue") == "BACK"] == [None, ["QM2"]]
+    assert plan.objects[-3:] == [
+        "* On the queue manager QM2:",
+        "DEFINE QLOCAL(FAR) DEFPSIST(YES) NOREPLACE",
+        "DEFINE QLOCAL(BACK) DEFPSIST(YES) NOREPLACE",
+    ]
+    assert "rule gone: QueueManagerConnection Nowhere is not in the file".lower() in _notes(plan).lower()
+    assert "DestinationMappingRule topic: devices publish on MQ topics of the gateway's own" in _notes(plan)
+
+
+def test_a_certificate_beside_a_password_is_no_login() -> None:
+    given = json.loads(json.dumps(CONFIGURATION))
+    given["SecurityProfile"]["Alone"] = {"UseClientCertificate": True, "UsePasswordAuthentication": False}
+    given["Endpoint"]["Meters"] = {"Port": 8884, "SecurityProfile": "Alone"}
+    plan = read_amlen({"amlen.json": json.dumps(given)})
+    assert plan.settings["security"]["certificate_user"] == "none"
+    assert plan.users == []
+    assert [one["anonymous"] for one in plan.settings["listeners"]] == [False, True, True]
+    assert "Endpoint Meters: its clients have a certificate and no user name" in _notes(plan)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"Endpoint": {"x": {"Enabled": false}}}'])

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.access.policy import acl_of
 from gateway.config.model import Settings
+from gateway.errors import ConfigurationError
 from gateway.migrate.mosquitto import read_mosquitto
 from gateway.migrate.plan import Plan
 from gateway.routing.acl import Subject
@@ -57,8 +58,14 @@ pattern read users/%u
 """
 
 
+def _no_directory(_: str) -> None:
+    return None
+
+
 def _plan(conf: str, **files: str) -> Plan:
-    return read_mosquitto("mosquitto.conf", conf, lambda name: files.get(name.rpartition("/")[2]), "/etc/mosquitto")
+    return read_mosquitto(
+        "mosquitto.conf", conf, lambda name: files.get(name.rpartition("/")[2]), _no_directory, "/etc/mosquitto"
+    )
 
 
 def _settings(plan: Plan) -> Settings:
@@ -181,9 +188,17 @@ def test_settings_of_each_listener_stay_its_own() -> None:
     assert acl.of(Subject("c", "x", "port-1884")).publish("anything")
 
 
-def test_files_of_a_directory_are_part_of_it() -> None:
-    plan = _plan("include_dir conf.d\n", **{"conf.d": "listener 1999\nallow_anonymous true\n"})
+def test_files_of_a_directory_are_part_of_it_and_notes_name_the_file_and_its_line() -> None:
+    files = [("conf.d/1.conf", "listener 1999\nallow_anonymous true\n"), ("conf.d/2.conf", "# mine\nfrobnicate yes\n")]
+    plan = read_mosquitto("m.conf", "include_dir conf.d\n", lambda _: None, {"conf.d": files}.get)
     assert plan.settings["listeners"][0]["port"] == 1999
+    assert [f"{one.file}:{one.line}" for one in plan.notes if "frobnicate" in one.text] == ["conf.d/2.conf:2"]
+
+
+@pytest.mark.parametrize("text", ["root:x:0:0:root:/root:/bin/bash\n", '"Endpoint": {\n', "AMQ8147E: not found.\n"])
+def test_what_has_no_line_of_mosquitto_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^m\.conf:1:1: no line of it is an option of mosquitto"):
+        read_mosquitto("m.conf", text, lambda _: None, _no_directory)
 
 
 def test_what_is_denied_with_braces_stays_denied() -> None:
