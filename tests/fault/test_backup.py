@@ -175,6 +175,19 @@ def test_a_damaged_backup_changes_nothing(tmp_path: Path) -> None:
         assert numbers(gateway, "Q") == [1]
 
 
+def test_a_backup_is_not_worked_on(tmp_path: Path) -> None:
+    gateway, backup = gateway_in(tmp_path / "gw"), tmp_path / "backup"
+    with gateway:
+        gateway.api("POST", "/queues/Q/messages", {"text": "1 stays"})
+        assert command("backup", backup, "--data", gateway.directory / "data").returncode == 0
+    before = {file.name: file.stat().st_mtime_ns for file in backup.iterdir()}
+    for words in (["queue", "list"], ["queue", "get", "Q"], ["run", "--port", "0", "--admin-port", "0"]):
+        refused = command(*words, "--data", backup)
+        assert refused.returncode == 3
+        assert f"{backup} is a backup: restore it to a directory of its own" in refused.stderr
+    assert {file.name: file.stat().st_mtime_ns for file in backup.iterdir()} == before
+
+
 def test_a_damaged_journal_makes_no_backup(tmp_path: Path) -> None:
     gateway = gateway_in(tmp_path / "gw")
     data = gateway.directory / "data"

@@ -305,3 +305,12 @@ def refuse_half_restored(directory: Path) -> None:
     """StoreUnavailable where a restore did not end."""
     if (directory / INCOMPLETE).exists():
         raise StoreUnavailable(f"{directory}: a restore has not ended: run `mqgate restore` once more")
+
+
+def refuse_backup(directory: Path) -> None:
+    """StoreUnavailable where the directory is a backup: what works on it writes into it."""
+    if (directory / MANIFEST).exists():
+        raise StoreUnavailable(
+            f"{directory} is a backup: restore it to a directory of its own, `mqgate restore {directory} --data NEW`, "
+            "and name that"
+        )

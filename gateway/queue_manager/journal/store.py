@@ -29,7 +29,7 @@ from gateway.queue_manager.journal.restating import Restating
 from gateway.queue_manager.journal.ring import Keep, Ring, RingOptions
 from gateway.queue_manager.journal.segment import FramePosition
 from gateway.queue_manager.journal.sizing import AUTOMATIC, refuse_without_room, room_at, size_of_segments
-from gateway.queue_manager.journal.snapshot import refuse_half_restored
+from gateway.queue_manager.journal.snapshot import refuse_backup, refuse_half_restored
 from gateway.queue_manager.journal.volatile import VolatileRows
 from gateway.queue_manager.store.changes import Changes, apply
 from gateway.queue_manager.store.compaction_policy import excess, segment_to_carry, segment_to_say_again
@@ -150,6 +150,7 @@ class Store:
     ) -> Store:
         """Open a store and recover what the last process left. StoreInUse, StoreCorrupt or StoreUnavailable."""
         path, options = Path(path), options or StoreOptions()
+        refuse_backup(path)
         lock = DirectoryLock(path)
         try:
             refuse_half_restored(path)
