@@ -115,7 +115,10 @@ def _text(item: Any, path: Path, model: type[BaseModel]) -> tuple[str, str]:
     kind, loc, context = item["type"], item["loc"], item.get("ctx", {})
     key = next((part for part in reversed(path) if isinstance(part, str)), "")
     if kind == "extra_forbidden":
-        return f"`{loc[-1]}` is not a known key", did_you_mean(str(loc[-1]), known_keys(model, loc))
+        fix = did_you_mean(str(loc[-1]), known_keys(model, loc))
+        if item.get("input") is None and fix.startswith("known"):
+            fix = f"{_quoted({str(loc[-1]): None})} where a placeholder is meant; {fix}"
+        return f"`{loc[-1]}` is not a known key", fix
     if kind == "missing":
         return f"`{loc[-1]}` is missing", "add it"
     wrong = context.get("error")
@@ -134,13 +137,22 @@ def _text(item: Any, path: Path, model: type[BaseModel]) -> tuple[str, str]:
         return f"`{key}` is out of range", f"write at most {LARGEST}"
     expected = _EXPECTED.get(re.sub(r"_(type|parsing|from_float)$", "", kind))
     if expected:
-        return f"`{key}` has the wrong type" if key else "wrong type", f"write {expected}"
+        fix = _quoted(item.get("input")) if expected == "text" else ""
+        return f"`{key}` has the wrong type" if key else "wrong type", fix or f"write {expected}"
     said = item["msg"].removeprefix("Value error, ")
     return f"`{key}`: {said}" if key else said, ""
 
 
+def _quoted(value: Any) -> str:
+    """What to write instead of `{site}`, which is a mapping in YAML."""
+    names = list(value) if isinstance(value, dict) else []
+    return f'quote it: "{{{names[0]}}}"' if len(names) == 1 and value[names[0]] is None else ""
+
+
 def _choices(item: Any, context: dict[str, Any]) -> str:
     allowed = [one.strip("' ") for one in re.split(r", | or ", str(context.get("expected", "")))]
+    if item.get("input") in allowed:
+        return f"write {item['input']} without quotes"
     near = difflib.get_close_matches(str(item.get("input")), allowed, n=1)
     return f"did you mean `{near[0]}`?" if near else f"write {', '.join(allowed)}"
 

@@ -34,7 +34,8 @@ def load_settings(
     empty = path is not None and document.value is None
     value: Any = {} if document.value is None else document.value
     if not isinstance(value, dict):
-        findings.append(document.finding((), "settings are a mapping (key: value)", "write `listeners:`, `mqtt:` ..."))
+        fix = "write `listeners:`, `mqtt:` ..., and in a file of rules `to_mq:`, `to_mqtt:`"
+        findings.append(document.finding((), "settings are a mapping (key: value)", fix))
         value = {}
     findings += list(_secrets_in(document, value, ()))
     marks = {".".join(map(str, key)): mark for key, mark in document.values.items() if key}

@@ -165,6 +165,28 @@ def test_what_a_rule_from_a_queue_may_not_say(text, words):
     assert words in "\n".join(map(str, findings(f"to_mqtt: [{{name: r, {text}}}]\n")))
 
 
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("queue: {site}", '`queue` has the wrong type: quote it: "{site}"'),
+        ("queue: Q, descriptor: {correlation: {client}}", 'quote it: "{client}"'),
+        (
+            "queue: Q, properties: {s: {site}}",
+            '`site` is not a known key: quote it: "{site}" where a placeholder is meant',
+        ),
+    ],
+)
+def test_a_placeholder_without_quotes_is_recognized(rule: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read("version: 1\nto_mq: [{name: a, topic: 'plant/{site}', " + rule + "}]\n")
+    assert said in str(caught.value)
+
+
+def test_a_number_in_quotes_is_recognized() -> None:
+    with pytest.raises(ConfigurationError, match="write 1 without quotes"):
+        read("version: 1\nto_mqtt: [{name: a, queue: Q, qos: '1'}]\n")
+
+
 def test_schemas_are_read_beside_the_file_and_must_be_json(tmp_path):
     (tmp_path / "s.json").write_text("{")
     (tmp_path / "m.yaml").write_text(
