@@ -17,6 +17,7 @@ from gateway.errors import Refused
 from gateway.mq import chain
 from gateway.mq.rfh2_folder import Scalar
 from gateway.mqtt.packets import Properties
+from gateway.mqtt.topics import NOBODYS
 from gateway.routing.acl import PUBLISH, Rights
 from gateway.routing.table import Context, Route, Table
 from gateway.rules.feedback import Feedback
@@ -95,6 +96,9 @@ def explain(
     made = plan(table, origin, block)
     used = made.settle(Body(payload))
     considered = list(_considered(table, origin, block, payload, {id(one.rule) for one in used}))
+    if origin.topic.startswith(NOBODYS):
+        refused = "refused: nobody may publish below `$SYS/` and `$share/`"
+        return Explanation(origin.topic, considered, [], refused, access.text if access else "")
     puts = [_would(one, payload, now, joined=len(used) > 1) for one in used]
     return Explanation(origin.topic, considered, puts, _unmatched(made, used), access.text if access else "")
 

@@ -9,6 +9,8 @@ from gateway.errors import MalformedPacket
 from gateway.mqtt.primitives import MAX_STRING_BYTES, decode_text, has_control
 
 SHARE_PREFIX = "$share/"
+NOBODYS = ("$SYS/", SHARE_PREFIX)
+"""Topics on which no client may publish begin so."""
 
 
 def topic_name_error(topic: bytes, max_levels: int = 0) -> str | None:

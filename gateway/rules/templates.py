@@ -16,6 +16,7 @@ from functools import lru_cache
 from gateway.config.findings import did_you_mean
 from gateway.config.units import Wrong
 from gateway.errors import Refused
+from gateway.mqtt.topics import NOBODYS
 from gateway.ports import state_queues
 from gateway.rules.feedback import Feedback
 
@@ -280,6 +281,8 @@ def parse_pattern(text: str) -> tuple[tuple[str, ...], tuple[tuple[int, str], ..
     parts = text.split("/")
     if not text or "\0" in text or len(text.encode()) > 65535:
         raise Wrong("a topic pattern is 1 to 65535 bytes without NUL", "write a topic such as plant/{site}/temperature")
+    if text.startswith(NOBODYS):
+        raise Wrong(f"nobody may publish on `{text}`", "choose a topic that is not below `$SYS/` and `$share/`")
     for index, part in enumerate(parts):
         level, name = _pattern_level(part, last=index == len(parts) - 1)
         levels.append(level)

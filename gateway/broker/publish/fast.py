@@ -273,7 +273,7 @@ class FastLane:
             destination.contribute(connection, route.first & 6)
             destination.puts.heads += heads
             destination.puts.bodies += bodies
-        elif not route.topic.startswith("$"):
+        else:
             self.context.counters.messages_unrouted += count
 
     def _forward_run(

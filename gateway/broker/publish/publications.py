@@ -231,7 +231,7 @@ class Publications:
             self.queue_rows.put(
                 context.batch, Inbound(route, publication, packet_id, publisher, connection, staged, will), context.now
             )
-        elif not route.topic.startswith("$"):
+        else:
             context.counters.messages_unrouted += 1
         wanted = publication.retain or route.receivers or route.shared or route.forwarded or route.wide
         if publication.handed_over or copied or not wanted:

@@ -13,7 +13,7 @@ from gateway.broker.publish.route import MOST_COPIES, UNROUTED, FastPath, Receiv
 from gateway.broker.publish.shared_routes import Key, SharedRoute, SharedRoutes, join
 from gateway.mq import mqmd
 from gateway.mqtt import reasons
-from gateway.mqtt.topics import SHARE_PREFIX, split_shared, topic_name_error
+from gateway.mqtt.topics import NOBODYS, SHARE_PREFIX, split_shared, topic_name_error
 from gateway.ports.access import Access, Decisions
 from gateway.ports.batch import MQMD_LENGTH, Address
 from gateway.ports.failure_policy import Policy
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from gateway.broker.context import Context
 
 _STATE_MD = mqmd.build(persistence=1, put_appl_name="mqgate")
-_RESERVED = ("$SYS/", SHARE_PREFIX)
 """Beginnings of topics that devices may not publish to: the broker's own, and names that nobody can subscribe to."""
 _MAX_HEADS = 20_000
 WIDE = 2000
@@ -111,12 +110,11 @@ class Router:
             return route
         topic = wire_topic.decode()
         route = Route(topic, wire_topic, first)
-        if topic.startswith(_RESERVED) or not self._may_publish(publisher, topic):
+        if topic.startswith(NOBODYS) or not self._may_publish(publisher, topic):
             route.error, route.error_text = reasons.NOT_AUTHORIZED, "the access list does not allow this topic"
             route.version = 0
             return route
-        if not topic.startswith("$"):
-            self.find_destinations(route, publisher)
+        self.find_destinations(route, publisher)
         self.find_receivers(route, publisher, may_be_wide=may_be_wide)
         return route
 

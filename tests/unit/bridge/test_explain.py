@@ -41,6 +41,12 @@ def test_every_rule_gets_its_reason():
     assert explained("$SYS/x").considered[-1].why == "a wildcard in front does not match topics beginning with `$`"
 
 
+@pytest.mark.parametrize("topic", ["$SYS/x", "$share/g/x"])
+def test_where_nobody_may_publish_nothing_is_put(topic: str) -> None:
+    found = explained(topic, rules="unmatched: dead_letter\nto_mq: [{name: a, topic: a, queue: A}]\n")
+    assert (found.puts, found.unmatched) == ([], "refused: nobody may publish below `$SYS/` and `$share/`")
+
+
 def test_what_would_be_put_is_shown_in_words():
     [put] = explained().puts
     assert (put.rule, put.queue, put.persistent) == ("used", "C.LIMA", False)

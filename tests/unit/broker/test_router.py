@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker_harness import Harness
 
 from gateway.broker.publish import router
+from gateway.mqtt import packets as p
 
 
 def test_first_levels_are_forgotten_and_routes_looked_up_again(monkeypatch):
@@ -61,3 +62,20 @@ def test_the_first_64_characters_of_a_first_level_are_enough_to_see_a_subscripti
     sender.publish(f"{name}1/a", b"version")
     sender.publish(f"{name}2/a", b"not")
     assert [packet[4] for packet in listener.take()] == [b"version"]
+
+
+def test_rules_take_topics_that_begin_with_a_dollar_where_they_name_it():
+    bench = Harness(
+        "version: 1\nunmatched: dead_letter\nto_mq:\n"
+        "  - {name: things, topic: '$aws/things/{x}', queue: THINGS}\n  - {name: all, topic: '+/#', queue: Q}\n"
+    )
+    device = bench.device(5, "d").connect()
+    for qos in (0, 1, 2):
+        device.publish("$aws/things/a", b"%d" % qos, qos, qos)
+    device.ack(p.PUBREL, 2)
+    device.publish("$aws/other", b"no rule", 1, 3)
+    assert [(queue, len(rows)) for queue, rows in bench.queues.rows.items() if queue in {"THINGS", "Q", "DEAD.Q"}] == [
+        ("THINGS", 3),
+        ("DEAD.Q", 1),
+    ]
+    assert bench.engine.context.counters.messages_unrouted == 1

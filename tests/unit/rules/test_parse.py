@@ -182,6 +182,11 @@ def test_a_placeholder_without_quotes_is_recognized(rule: str, said: str) -> Non
     assert said in str(caught.value)
 
 
+def test_a_rule_for_topics_on_which_nobody_may_publish_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"nobody may publish on `\$SYS/x/\{y\}`"):
+        read("version: 1\nto_mq: [{name: a, topic: '$SYS/x/{y}', queue: Q}]\n")
+
+
 def test_a_number_in_quotes_is_recognized() -> None:
     with pytest.raises(ConfigurationError, match="write 1 without quotes"):
         read("version: 1\nto_mqtt: [{name: a, queue: Q, qos: '1'}]\n")
@@ -208,7 +213,7 @@ def test_schemas_are_read_beside_the_file_and_must_be_json(tmp_path):
     [
         (("topic: 'a/#'", "topic: a/b"), ["r1"]),
         (("topic: 'a/#'", "topic: a"), ["r1"]),
-        (("topic: '#'", "topic: 'a/{x}/+'", "topic: $SYS/x"), ["r1"]),
+        (("topic: '#'", "topic: 'a/{x}/+'", "topic: $aws/x"), ["r1"]),
         (("topic: +/b", "topic: a/b", "topic: a/+", "topic: 'a/{rest*}'"), ["r1"]),
         (("topic: a/+", "topic: 'a/{x}'"), ["r1"]),
         (("topic: 'a/#', continue: true", "topic: a/b"), []),
@@ -216,7 +221,7 @@ def test_schemas_are_read_beside_the_file_and_must_be_json(tmp_path):
         (("topic: 'a/#', when: {qos: 1}", "topic: a/b, when: {qos: [1]}"), ["r1"]),
         (("topic: a/b", "topic: 'a/#'"), []),
         (("topic: a/+", "topic: 'a/#'"), []),
-        (("topic: +/x", "topic: $SYS/x"), []),
+        (("topic: +/x", "topic: $aws/x"), []),
     ],
 )
 def test_rules_that_are_never_reached_are_reported(rules, shadowed):
