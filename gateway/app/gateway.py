@@ -239,7 +239,7 @@ class Gateway:
         changed = changes(parts.settings, settings)
         parts.settings, parts.table = settings, table
         parts.declare_names()
-        parts.engine.router.use(table)
+        parts.engine.use(table)
         parts.consumers.use(table)
         use_access()
         parts.use_events()

@@ -31,7 +31,7 @@ from gateway.broker.publish.publications import Publications
 from gateway.broker.publish.qos2 import StagedRuns, Staging
 from gateway.broker.publish.queue_rows import QueueRows
 from gateway.broker.publish.retained import Retained
-from gateway.broker.publish.router import Router
+from gateway.broker.publish.router import Router, policies_of
 from gateway.broker.publish.taking import Arrived, Rest
 from gateway.broker.put_off import PutOff
 from gateway.broker.refused.exception_reports import ExceptionReports
@@ -59,6 +59,7 @@ from gateway.ports.counters import Counters, DisconnectReason, PauseCause
 from gateway.ports.link import Link
 from gateway.ports.ownership import Owners
 from gateway.ports.state_queues import STAGED
+from gateway.routing.table import Table
 from gateway.session.connection import CLOSED, ONLINE, Connection
 
 _T = TypeVar("_T")
@@ -310,6 +311,11 @@ class Engine:
     def _server_only(self, connection: Connection, packet: Any) -> None:
         error = ProtocolError(f"packet type {packet[0] >> 4} is not for a server")
         self.context.protocol_error(connection, error)
+
+    def use(self, table: Table) -> None:
+        """New rules, between two batches."""
+        self.router.use(table)
+        self.parking.use(policies_of(table))
 
     def flush(self) -> None:
         """Submit the open batch unless a commit is running, and write what may be written."""

@@ -409,5 +409,10 @@ def policy_in(spec: ToMq) -> Policy:
     return Policy(spec.name, retry.times, retry.first, retry.longest, spec.on_failure.then, spec.too_long)
 
 
+def policies_of(table: Table) -> dict[str, Policy]:
+    """What each rule says about failures, by its name."""
+    return {route.rule.spec.name: policy_in(route.rule.spec) for route in table.routes}
+
+
 def _receiver(session: Session, interest: Interest) -> Receiver:
     return Receiver(session, interest.qos, interest.retain_as_published, interest.identifiers)

@@ -11,7 +11,7 @@ window fills, nobody else's.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.bridge.segments import is_further
@@ -20,6 +20,7 @@ from gateway.broker.batch import Batch, LinkedRows, Parked, Row
 from gateway.broker.context import Context
 from gateway.broker.refused import restaging
 from gateway.ports.batch import Address
+from gateway.ports.failure_policy import Policy
 from gateway.session.connection import CLOSED, VOID, Connection
 
 if TYPE_CHECKING:
@@ -63,6 +64,14 @@ class Parking:
             while parked is not None:
                 yield parked
                 parked = parked.successor
+
+    def use(self, policies: Mapping[str, Policy]) -> None:
+        """New rules: what waits is dealt with by what its rule says now, from the next attempt on. That of a rule that
+        is gone stays as it was."""
+        for parked in self._all():
+            parked.policy = policies.get(parked.policy.rule, parked.policy)
+            for one in parked.batch.destinations.values():
+                one.policies = [(first, policies.get(policy.rule, policy)) for first, policy in one.policies]
 
     # -- coming --
 

@@ -17,6 +17,8 @@ from gateway.broker.batch import Parked
 from gateway.broker.put_off import SLICE_SECONDS
 from gateway.mqtt import writer
 from gateway.ports.batch import Unit
+from gateway.routing.table import compile_mappings
+from gateway.rules.parse import parse_mappings
 
 
 @pytest.fixture
@@ -118,6 +120,33 @@ def test_of_queues_in_one_column_the_one_that_refuses_waits_alone(form: str) -> 
     assert acks(devices["B"]) == [(PUBACK, 1), (PUBACK, 2)]
     kept = {name: [body[-1:] for body in bodies(bench, f"DEVICE.{name}")] for name in devices}
     assert kept == {"A": [b"1", b"1", b"2", b"2"], "B": [b"1", b"2"], "C": [b"1", b"2"]}
+    balance(bench)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("then", ["dead_letter", "drop", "disconnect"])
+def test_what_waits_follows_its_rule_as_it_is_now(qos: int, then: str) -> None:
+    """A rule that said `hold` is corrected while its queue refuses: what was held goes the new way, and so does what
+    comes now. A rule that is gone leaves what it held."""
+    bench = Harness(EACH)
+    device, late = bench.device(5, "dev").connect(), bench.device(5, "late").connect()
+    bench.queues.refusing["DEVICE.B"] = FULL
+    device.publish("each/B", b"held", qos, 1)
+    device.ack(PUBREL, 1) if qos == 2 else None
+    bench.advance(30)
+    assert bench.engine.parking.held() == {"each": 1}
+    bench.engine.use(compile_mappings(parse_mappings([("gone.yaml", "version: 1\n")])))
+    bench.advance(30)
+    assert bench.engine.parking.rows == 1
+    changed = EACH.replace("then: hold", f"then: {then}")
+    bench.engine.use(compile_mappings(parse_mappings([("changed.yaml", changed)])))
+    late.publish("each/B", b"late", 1, 1)
+    bench.advance(30)
+    assert bench.engine.parking.rows == 0
+    assert len(bodies(bench, "DEAD.Q")) == (2 if then == "dead_letter" else 0)
+    assert device.wire.closed == late.wire.closed == (then == "disconnect")
+    if then != "disconnect":
+        assert acks(device) == ([(PUBREC, 1), (PUBCOMP, 1)] if qos == 2 else [(PUBACK, 1)])
     balance(bench)
 
 
