@@ -148,7 +148,7 @@ def put(
     if as_json:
         show_json(answer)
     else:
-        click.echo(f"put, MsgId {answer['msg_id']}")
+        click.echo(f"put, MsgId {answer['msg_id']}" if answer["msg_id"] else "put")
 
 
 def _pair(text: str) -> tuple[str, str]:

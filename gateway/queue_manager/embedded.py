@@ -363,7 +363,10 @@ class EmbeddedQueueManager:
     def incomplete(self, queue: str) -> Incomplete:
         """The groups and messages that stay on a consumed queue because parts of them are missing."""
         with self.core.entered():
-            local = self._target(queue).queue
+            try:
+                local = self._target(queue).queue
+            except MQError:  # it was deleted
+                return Incomplete()
             return Incomplete() if local is None else self._logical_messages.incomplete(local.name)
 
     def max_length(self, queue: str) -> int:

@@ -64,6 +64,16 @@ def test_status_rules_and_reload(gateway: RunningGateway) -> None:
     assert mqgate(gateway, "status").exit_code == 0
 
 
+def test_what_is_put_on_a_topic_or_a_remote_queue_is_said_to_be_put(gateway: RunningGateway) -> None:
+    objects = gateway.directory / "objects.mqsc"
+    objects.write_text("DEFINE QLOCAL(XMIT) USAGE(XMITQ)\nDEFINE QREMOTE(THERE) RNAME(Q) RQMNAME(QM9) XMITQ(XMIT)\n")
+    assert mqgate(gateway, "mqsc", str(objects)).exit_code == 0
+    for name in ("THERE", "topic://News/x"):
+        done = mqgate(gateway, "queue", "put", name, "hello")
+        assert (done.exit_code, done.output) == (0, "put\n")
+    assert "hello" in mqgate(gateway, "queue", "browse", "XMIT", "--short").output
+
+
 def test_without_a_gateway_it_is_said_how_to_start_one(tmp_path: Path) -> None:
     for command in (["status"], ["reload"], ["rule", "list"]):
         done = CliRunner().invoke(main, [*command, "--data", str(tmp_path)])

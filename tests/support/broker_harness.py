@@ -57,6 +57,8 @@ class Queues:
         """MAXDEPTH of queues that have one: a unit of work that does not fit whole is refused with 2053."""
         self.consumed: dict[str, Callable[[], None]] = {}
         self.backouts: dict[str, Backout] = {}
+        self.gone: set[str] = set()
+        """Queues that were deleted."""
         self.subscribed: dict[str, str] = {}
         self.put_to: Counter[tuple[str, str]] = Counter()
         """Messages by queue and queue manager."""
@@ -128,7 +130,14 @@ class Queues:
     def load(self, queue: str) -> list[tuple[bytes, Stored]]:
         return [(row[1], Stored(token, row[2], row[3])) for token, row in self._ordered(queue)]
 
+    def delete(self, queue: str) -> None:
+        """DELETE QLOCAL: those who consume it are told, and no more."""
+        self.gone.add(queue)
+        self.consumed.pop(queue)()
+
     def fetch(self, queue: str, key: bytes, limit: int, after: Any = None) -> list[Stored]:
+        if queue in self.gone:
+            raise MQError(2085, f"no queue {queue}")
         rows = [(token, row) for token, row in self._ordered(queue) if row[1] == key]
         if after is not None:
             place = (-self._priorities[after], after)
@@ -139,6 +148,8 @@ class Queues:
         return sum(1 for row in self.rows.get(queue, {}).values() if not key or row[1] == key)
 
     def consume(self, queue: str, arrived: Callable[[], None]) -> None:
+        if queue in self.gone:
+            raise MQError(2085, f"no queue {queue}")
         self.consumed[queue] = arrived
 
     def backout(self, queue: str) -> Backout:

@@ -254,7 +254,8 @@ class QueueViews:
         if outcome.failures:
             failure = outcome.failures[0]
             raise problem_of(MQError(failure.reason, failure.text))
-        msg_id = self.inspection.msg_id_of(puts.tokens[0], head)
+        # What goes on to another queue manager, or to subscribers, is no message here whose MsgId could be told.
+        msg_id = self.inspection.msg_id_of(puts.tokens[0], head) if puts.tokens else ""
         return 201, {"msg_id": msg_id, "queue": call.path["queue"]}
 
     def remove(self, call: Call) -> tuple[int, object]:

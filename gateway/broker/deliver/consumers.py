@@ -17,6 +17,7 @@ from gateway.broker.deliver.handover import BATCH, DEEP, GIVING_SECONDS, PAUSE, 
 from gateway.broker.deliver.pages import Taken
 from gateway.broker.deliver.target_queues import TargetQueue
 from gateway.errors import MQError
+from gateway.mq.constants import MQRC_UNKNOWN_OBJECT_NAME
 from gateway.ports.asking import found_or_raised
 from gateway.ports.batch import Stored
 from gateway.ports.counters import mqrc_label
@@ -84,8 +85,10 @@ class Consumers:
                 spec = rules[0].spec
                 self.sources[key] = Source(spec.queue or spec.transmission_queue or "", rules)
                 self._open_at_once(self.sources[key])
-            elif self.sources[key].queue:
+            elif self.sources[key] in self._consumed.get(self.sources[key].queue, ()):
                 self._look_again(self.sources[key])
+            else:
+                self._open_at_once(self.sources[key])
         for source in back:
             if source.queue:
                 self.arrived(source)  # what came while no rule named it was announced in vain
@@ -155,6 +158,8 @@ class Consumers:
             (source.queue, source.key), source.backout = found
             self._gather(source)
             listening = self._consumed.get(source.queue, [])
+            if source in listening:
+                return
             if not listening:
                 context.queue_manager.consume(source.queue, lambda: self._arrived(source.queue))
             self._consumed[source.queue] = [*listening, source]
@@ -216,7 +221,7 @@ class Consumers:
     # -- arrivals --
 
     def _arrived(self, queue: str) -> None:
-        for source in self._consumed[queue]:
+        for source in self._consumed.get(queue, ()):
             self.arrived(source)
 
     def arrived(self, source: Source) -> None:
@@ -275,7 +280,21 @@ class Consumers:
         context.counters.examples.note(
             "mq_errors", (context.queue_manager.name, "get", mqrc_label(error.reason)), queue=source.queue
         )
-        source.running, source.waiting = False, True
+        source.running, source.waiting = False, error.reason != MQRC_UNKNOWN_OBJECT_NAME
+        if error.reason == MQRC_UNKNOWN_OBJECT_NAME:
+            self._gone(source)
+
+    def _gone(self, source: Source) -> None:
+        """Its queue was deleted: what is defined by that name later is another one, which is asked for anew. So is the
+        subscription of a topic, whose queue goes with it."""
+        listening = self._consumed.pop(source.queue, [])
+        if source in listening:
+            listening = [one for one in listening if one is not source]
+            self.context.scheduler.later(_REOPEN, lambda: self._open(source))
+        if listening:
+            self._consumed[source.queue] = listening
+        if source.rules and source.rules[0].spec.mq_topic is not None:
+            source.queue = ""
 
     def _pass_on(self, source: Source, fetched: float, stored: list[Stored], error: MQError | None) -> None:
         """Messages that are claimed, once what they answer is known."""

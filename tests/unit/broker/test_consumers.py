@@ -283,3 +283,23 @@ def test_a_trace_goes_on_to_the_device_with_our_span(bench: Harness) -> None:
     arrive(bench, "DOWN.Q", message(trace=TRACE))
     [packet] = [one for one in device.take() if one[0] >> 4 == 3]
     assert prop.decode_publish(packet[3])[0x26] == [("site", "lima"), ("traceparent", CHILD)]
+
+
+@pytest.mark.parametrize("back", ["defined", "after a reload"])
+def test_a_queue_that_is_deleted_and_defined_again_is_consumed_again(back: str) -> None:
+    bench = Harness(MAPPING)
+    rule = next(one for one in bench.engine.router.table.outbound if one.spec.queue)
+    queue = rule.spec.queue or ""
+    bench.queues.delete(queue)
+    bench.advance(1)
+    assert "get: MQRC 2085" in bench.engine.context.problems[f"queue {queue}"]
+    bench.advance(30)
+    assert "it cannot be consumed: MQRC 2085" in bench.engine.context.problems[f"queue {queue}"]
+    bench.queues.gone.clear()
+    if back == "after a reload":
+        bench.consumers.use(bench.engine.router.table)
+    bench.advance(30)
+    assert queue in bench.queues.consumed
+    assert f"queue {queue}" not in bench.engine.context.problems
+    bench.advance(30)
+    assert len(bench.consumers._consumed[queue]) == 1

@@ -142,7 +142,7 @@ export function one(target, name, page, every) {
     if (given.get("expiry")) body.expiry_seconds = Number(given.get("expiry"));
     try {
       const done = await call(`${base}/messages`, { method: "POST", body });
-      notice(`Put with MsgId ${done.msg_id}.`);
+      notice(done.msg_id ? `Put with MsgId ${done.msg_id}.` : "Put.");
       await browse();
     } catch (error) {
       notice(error.message, true);
