@@ -98,11 +98,13 @@ def check(
 
 def _looked_at(made: Mappings, given: list[Settings]) -> tuple[list[Finding], list[Finding]]:
     """What is wrong with rules that can be read, and what is probably not meant."""
+    from gateway.app.listener_names import unknown_listeners
     from gateway.app.target_names import doubtful_targets, unknown_targets
 
     wrong = [finding for settings in given for finding in unknown_targets(made, settings)]
     doubtful = [finding for settings in given for finding in doubtful_targets(made, settings)]
-    return wrong + run_tests(made), [*made.warnings, *doubtful]
+    unmet = [finding for settings in given for finding in unknown_listeners(made, settings)]
+    return wrong + run_tests(made), [*made.warnings, *doubtful, *unmet]
 
 
 def _settings(

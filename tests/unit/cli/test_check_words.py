@@ -91,3 +91,18 @@ to_mqtt:
     wrong = run.invoke(check, ["--queues", str(settings)])
     assert wrong.exit_code == 1
     assert f"{objects}:1:1: AMQ8405I: Syntax error" in wrong.output
+
+
+def test_listeners_that_there_are_not_are_said(tmp_path: Path) -> None:
+    settings, rules = tmp_path / "settings.yaml", tmp_path / "map.yaml"
+    settings.write_text(
+        "mappings: [map.yaml]\nlisteners: [{name: plain, port: 1883, bind: 127.0.0.1}]\n"
+        'security: {acl: [{listener: plian, deny: ["#"]}, {listener: plain, allow: ["#"]}]}\n'
+    )
+    rules.write_text("version: 1\nto_mq:\n  - {name: up, topic: up, queue: Q, when: {listener: [plain, tls]}}\n")
+    done = CliRunner().invoke(check, [str(settings)])
+    assert done.exit_code == 0, done.output
+    assert (
+        "map.yaml:3:1: rule 'up': no listener of the settings is called `tls`: known here: plain (warn" in done.output
+    )
+    assert "settings.yaml:3:29: no listener is called `plian`: the entry holds for nobody: did you mean" in done.output

@@ -1,0 +1,25 @@
+"""What rules and access lists say of listeners, compared with those that the settings have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.config.findings import did_you_mean
+from gateway.config.model import Settings
+from gateway.errors import Finding
+from gateway.rules.mappings import Mappings
+
+
+def unknown_listeners(mappings: Mappings, settings: Settings) -> Iterator[Finding]:
+    """Conditions of rules, and of entries of the access list, that nothing meets: no listener has the name."""
+    known = {listener.name for listener in settings.listeners}
+    for rule in mappings.to_mq:
+        for name in rule.spec.when.listener or ():
+            if name not in known:
+                what = f"rule {rule.name!r}: no listener of the settings is called `{name}`"
+                yield Finding(rule.file, rule.line, 1, what, did_you_mean(name, known))
+    acl = settings.security.acl
+    for index, entry in enumerate(acl if isinstance(acl, list) else ()):
+        if entry.listener is not None and entry.listener not in known:
+            what = f"no listener is called `{entry.listener}`: the entry holds for nobody"
+            yield settings.finding(f"security.acl.{index}.listener", what, did_you_mean(entry.listener, known))
