@@ -9,9 +9,9 @@ import resource
 from collections.abc import Callable, MutableMapping
 from typing import Protocol
 
-RESERVED = 256
-"""Not for connections: segments of the journal, programs, commands, logs, logins elsewhere. Programs may take half of
-them."""
+RESERVED = 2048
+"""Not for connections of devices. Programs may take half of them, operators a quarter; the others are for the journal,
+the queue manager, logs and logins elsewhere."""
 CALM_SECONDS = 60.0
 """Without a connection that was turned away, and it is no problem any more."""
 PROBLEM = "open files"
@@ -29,14 +29,26 @@ class Log(Protocol):
 
 def most_for_connections() -> int:
     """How many descriptors connections may take: of what the process may open, all but a reserve."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return soft - min(RESERVED, soft // 2) if soft != resource.RLIM_INFINITY else 1 << 30
+    return _limit() - _reserve()
 
 
 def most_for_programs() -> int:
-    """The same for programs at the MQI socket: they may take half of that reserve."""
+    """The same for programs at the MQI socket."""
+    return _limit() - _reserve() // 2
+
+
+def connections_of_operators() -> int:
+    """How many connections the admin port may have."""
+    return _reserve() // 4
+
+
+def _limit() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return soft - min(RESERVED, soft // 2) // 2 if soft != resource.RLIM_INFINITY else 1 << 30
+    return soft if soft != resource.RLIM_INFINITY else 1 << 30
+
+
+def _reserve() -> int:
+    return min(RESERVED, _limit() // 2)
 
 
 class Descriptors:

@@ -17,6 +17,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
 from gateway.net.calls import MAX_BODY
+from gateway.net.descriptors import connections_of_operators
 
 Answer = tuple[int, bytes, str]
 """Status, body, content type."""
@@ -191,6 +192,7 @@ class AdminSite(Site):
         self._reactor = reactor
         self._took = took
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._most = min(MAX_CONNECTIONS, connections_of_operators())
         self._waiting: deque[BoundedRequest] = deque()
         self._planned = False
 
@@ -232,7 +234,7 @@ class AdminSite(Site):
 
     def buildProtocol(self, addr: Any) -> Any:
         """A connection; None refuses it."""
-        if len(self._open) >= MAX_CONNECTIONS:
+        if len(self._open) >= self._most:
             return None
         protocol = super().buildProtocol(addr)
         self._open.add(protocol)

@@ -55,8 +55,12 @@ def test_connections_leave_descriptors_for_the_journal_and_operators(tmp_path: P
         (text,) = [one for one in gateway.api("GET", "/overview")["problems"] if one.startswith("open files: ")]
         assert "connections have taken all 100 that they may have" in text
         assert "LimitNOFILE" in text
-        for _ in range(60):  # several segments of the journal
-            steady.publish("up", bytes(100_000), 1)
+        with contextlib.ExitStack() as operators:  # or who would be one
+            for _ in range(LIMIT):
+                operators.enter_context(contextlib.suppress(OSError))
+                operators.enter_context(socket.create_connection(("127.0.0.1", gateway.admin), 5))
+            for _ in range(60):  # several segments of the journal
+                steady.publish("up", bytes(100_000), 1)
         assert gateway.api("GET", "/queues/Q")["depth"] == 60
         assert "disk_full" not in gateway.log
         assert "Traceback" not in gateway.log

@@ -10,6 +10,7 @@ from gateway.net.descriptors import (
     PROBLEM,
     RESERVED,
     Descriptors,
+    connections_of_operators,
     most_for_connections,
     most_for_programs,
 )
@@ -31,7 +32,7 @@ class Log:
     [
         (100_000, 100_000 - RESERVED, 100_000 - RESERVED // 2),
         (200, 100, 150),
-        (resource.RLIM_INFINITY, 1 << 30, 1 << 30),
+        (resource.RLIM_INFINITY, (1 << 30) - RESERVED, (1 << 30) - RESERVED // 2),
     ],
 )
 def test_a_reserve_is_kept(monkeypatch: pytest.MonkeyPatch, limit: int, most: int, programs: int) -> None:
@@ -39,6 +40,7 @@ def test_a_reserve_is_kept(monkeypatch: pytest.MonkeyPatch, limit: int, most: in
     monkeypatch.setattr(resource, "getrlimit", lambda _what: (limit, limit))
     assert most_for_connections() == most
     assert most_for_programs() == programs
+    assert connections_of_operators() == (programs - most) // 2
 
 
 def test_programs_that_are_turned_away_are_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
