@@ -87,12 +87,13 @@ class Stop:
             query.stop()
 
     def install(self) -> None:
-        """Take the signals from now on, also from libraries that have taken them. Only the main thread can."""
+        """Take the signals from now on, also from libraries that have taken them. Only the main thread can. One that
+        was ignored, as shells have it for what runs in their background, is."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in SIGNALS:
-            before = signal.signal(number, self._handle)
-            self._before.setdefault(number, before)
+            before = self._before.setdefault(number, signal.getsignal(number))
+            signal.signal(number, signal.SIG_IGN if before == signal.SIG_IGN else self._handle)
 
     def restore(self) -> None:
         """Leave them to whoever had them before."""
@@ -103,4 +104,5 @@ class Stop:
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         self._asked.set()
         for number in SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
+            if self._before.get(number) != signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)

@@ -15,6 +15,7 @@ PROGRAM = """
 import signal, sys
 from gateway.pipeline.jobs.stopping import Stop
 stop = Stop()
+signal.signal(signal.SIGINT, signal.SIG_IGN if "ignored" in sys.argv else signal.default_int_handler)
 stop.install()
 signal.signal(signal.SIGINT, signal.default_int_handler)  # as a session does
 stop.install()
@@ -78,6 +79,16 @@ def test_a_signal_asks_once_and_ends_the_process_the_second_time(number: int) ->
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
+        assert process.stdout.read() == "asked\n"
+    assert process.returncode == -15
+
+
+def test_a_signal_that_was_ignored_still_is() -> None:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, "ignored"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(2)
+        process.send_signal(15)
         assert process.stdout.read() == "asked\n"
     assert process.returncode == -15
 
