@@ -10,6 +10,7 @@ import click
 
 from gateway.cli.reach import common, running_gateway, show_json
 from gateway.config.counting import counted
+from gateway.errors import Finding
 
 
 @click.command()
@@ -39,10 +40,7 @@ def _words(answer: dict[str, Any]) -> list[str]:
     lines += [f"! {problem}" for problem in answer["problems"]]
     if not answer["last_reload"]["ok"]:
         lines.append("! the last reload was refused; what was in force before still is:")
-        lines += [
-            f"  {one['file']}:{one['line']}:{one['column']}: {one['what']}: {one['fix']}"
-            for one in answer["last_reload"]["findings"]
-        ]
+        lines += [f"  {Finding(**one)}" for one in answer["last_reload"]["findings"]]
     return lines
 
 

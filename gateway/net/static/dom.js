@@ -194,7 +194,7 @@ export function download(name, content) {
 export const marked = (text) => String(text).split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));
 
 export function findings(list, title) {
-  return h("div", { class: "alert", role: "alert" }, h("b", {}, title), h("ul", {}, list.map((each) => h("li", {}, h("code", {}, `${each.file}:${each.line}:${each.column}`), " ", marked(each.what), each.fix && [": ", marked(each.fix)]))));
+  return h("div", { class: "alert", role: "alert" }, h("b", {}, title), h("ul", {}, list.map((each) => h("li", {}, h("code", {}, each.line ? `${each.file}:${each.line}:${each.column}` : each.file), " ", marked(each.what), each.fix && [": ", marked(each.fix)]))));
 }
 
 const stampOf = (date) => new Date(date.getTime() - date.getTimezoneOffset() * 60000).toISOString().replace("T", " ").slice(0, -1);

@@ -1,0 +1,34 @@
+"""`mqgate status` after a reload that was refused."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+
+import pytest
+
+from gateway.cli.running import _words
+from gateway.errors import Finding
+
+
+@pytest.mark.parametrize(
+    ("finding", "said"),
+    [
+        (
+            Finding("rules.yaml", 3, 5, "unknown key `quue`", "write `queue`"),
+            "  rules.yaml:3:5: unknown key `quue`: write",
+        ),
+        (Finding("rules.yaml", 0, 0, "the file is empty", "restore it"), "  rules.yaml: the file is empty: restore it"),
+    ],
+)
+def test_what_was_wrong_with_the_files_is_said_where_it_is(finding: Finding, said: str) -> None:
+    answer = {
+        "started": time.time(), "draining": False, "ready": True, "dead_letters": None, "connections": 1, "sessions": 1,
+        "subscriptions": 0, "version": "1", "backend": "embedded", "problems": [],
+        "last_reload": {"ok": False, "findings": [asdict(finding)]},
+    }  # fmt: skip
+    lines = _words(answer)
+    assert lines[-2] == "! the last reload was refused; what was in force before still is:"
+    assert lines[-1].startswith(said)
+    answer["last_reload"] = {"ok": True, "findings": []}
+    assert not any("reload" in line for line in _words(answer))
