@@ -10,7 +10,7 @@ from gateway.mqtt.primitives import MAX_STRING_BYTES, decode_text, has_control
 
 SHARE_PREFIX = "$share/"
 NOBODYS = ("$SYS/", SHARE_PREFIX)
-"""Topics on which no client may publish begin so."""
+"""Topics on which no client may publish begin so: the broker's own, and names that nobody can subscribe to."""
 
 
 def topic_name_error(topic: bytes, max_levels: int = 0) -> str | None:

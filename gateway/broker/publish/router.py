@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from gateway.broker.context import Context
 
 _STATE_MD = mqmd.build(persistence=1, put_appl_name="mqgate")
-"""Beginnings of topics that devices may not publish to: the broker's own, and names that nobody can subscribe to."""
 _MAX_HEADS = 20_000
 WIDE = 2000
 """More subscriptions than that are not looked at in one turn."""
