@@ -11,6 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.broker.batch import Batch
+from gateway.broker.group_commit import GroupCommit
 from gateway.broker.limits import Limits, StoredCount
 from gateway.broker.refused.set_aside import GuardedScheduler, SetAside
 from gateway.errors import MQError, ProtocolError
@@ -126,6 +127,8 @@ class Context:
         self.running = self.batch
         """The batch whose unit of work is being committed, or the last one."""
         self.committing = False
+        self.group_commit = GroupCommit()
+        """For whom the open batch waits after a slow commit."""
         self.held_since = 0.0
         """Since when nothing could be committed (0: all is well)."""
         self.unwritten: set[Connection] = set()

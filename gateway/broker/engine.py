@@ -23,6 +23,7 @@ from gateway.broker.deliver.in_flight import InFlight
 from gateway.broker.deliver.reports import Reports
 from gateway.broker.deliver.wide import Wide
 from gateway.broker.gateways.census import Census
+from gateway.broker.group_commit import SLOW_SECONDS as SLOW_COMMIT_SECONDS
 from gateway.broker.limits import Limits
 from gateway.broker.publish.answered import committed, keep_tokens
 from gateway.broker.publish.fast import FastLane
@@ -419,9 +420,11 @@ class Engine:
         self.finish(batch)
         if context.unwritten:
             self._step(batch, self.answers.write_all)  # before the books are kept: clients wait for this
+        if over - batch.started > SLOW_COMMIT_SECONDS:
+            context.group_commit.committed(over - batch.started, batch.replies, context.clock.monotonic())
         self._step(batch, books.finished, context.counters, context.queue_manager.name, batch, over)
         self._step(batch, context.on_committed)
-        if not self._submitting:
+        if not (self._submitting or self.context.group_commit.gathering):
             self.flush()
 
     def finish(self, batch: Batch) -> None:
@@ -496,7 +499,7 @@ class Engine:
     def abandon(self) -> None:
         """The batch that failed waits: its messages are parked; what has come after it goes on."""
         self.context.committing = False
-        if not self._submitting:
+        if not (self._submitting or self.context.group_commit.gathering):
             self.flush()
 
     # -- time --

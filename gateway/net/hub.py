@@ -13,7 +13,7 @@ import select
 import socket
 from collections.abc import Callable
 from functools import partial
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, cast
 
 from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
@@ -44,6 +44,8 @@ NO_DESCRIPTORS_SECONDS = 1.0
 SEVERAL, ALONG_SECONDS = 4, 0.002
 """While so many clients at once have sent something, what they send meanwhile comes into the same batch, as a commit
 costs as much as dozens of messages; and for how long at most, since those who were first wait for it."""
+STEP_SECONDS = 0.0001
+"""Between two looks whether those come for whom a batch waits."""
 
 
 @implementer(IReadDescriptor)
@@ -132,12 +134,17 @@ class Hub:
         arrived, wrapped, others, full = read_sockets(events, self._sockets)
         if self._late:
             others = self._late_first(others)
+        group = context.group_commit
+        group.gathering = True
         ask, others = self._woken(others)
         count = self._take(arrived, wrapped, full)
         if others:
             self._serve(others)
         if count >= SEVERAL:
             self._take_along(begun + ALONG_SECONDS)
+        if group.missing:
+            self._wait_for_answered()
+        group.gathering = False
         self.engine.flush()
         self._end_lost(context.until_late)
         if self._buffers.look():
@@ -166,6 +173,17 @@ class Hub:
         while count >= SEVERAL and not (context.committing or self._lost or self._over) and monotonic() < until:
             arrived, wrapped, _, full = read_sockets(poll_sockets(self._epoll, 0), self._sockets)
             count = self._take(arrived, wrapped, full)
+
+    def _wait_for_answered(self) -> None:
+        """A slow commit has just answered these clients: what they send at once comes into the next one."""
+        context, group = self.engine.context, self.engine.context.group_commit
+        while group.missing and context.batch and not (context.committing or self._lost or self._over):
+            if monotonic() >= group.until:
+                group.over()
+                return
+            sleep(STEP_SECONDS)
+            arrived, wrapped, _, full = read_sockets(poll_sockets(self._epoll, 0), self._sockets)
+            self._take(arrived, wrapped, full)
 
     def _late_first(self, others: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Those that the last turn had no time for come before the others."""
@@ -264,7 +282,9 @@ class Hub:
 
     def _hand_in_all(self, arrived: list[tuple[Connection, bytes]], full: list[HubSocket]) -> None:
         """Hand what a round has brought to the broker; `full`: who had as much as is read at once, perhaps more."""
-        read = [link.chunk for link in full]
+        read, group = [link.chunk for link in full], self.engine.context.group_commit
+        if group.missing:
+            group.came(arrived)
         self.engine.received_each(arrived)
         for link, length in zip(full, read, strict=True):
             self._read_more(link, length)

@@ -20,6 +20,7 @@ from gateway.net.hub import CHUNK, LEAST_CHUNK, SEVERAL, Hub
 from gateway.net.hub_socket import FIRST_CHUNK, READ, HubSocket
 from gateway.net.rates import ClientRates, SendRates
 from gateway.net.reactor import HubReactor
+from gateway.net.scheduler import Waker
 from gateway.session.connection import ONLINE, Connection
 
 MAPPING = "version: 1\nto_mq:\n  - {name: all, topic: 't', queue: Q}\n"
@@ -296,4 +297,57 @@ def test_nothing_is_read_along_into_a_batch_that_waits_for_a_commit(rig: Rig, mo
     assert many.send()[0] == 2 * SEVERAL
     rig.harness.queues.automatic = True
     rig.harness.queues.commit()
+    many.close()
+
+
+def _waited_for(many: Many, until: float) -> None:
+    """As after a slow commit that has answered them all."""
+    group = many.rig.harness.engine.context.group_commit
+    group.committed(0.01, [link.connection for link in many.links if link.connection is not None], 0.0)
+    group.until = until
+
+
+def test_a_batch_waits_for_those_whom_a_slow_commit_has_just_answered(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "ALONG_SECONDS", 0.0)
+    many = Many(rig, 4 * SEVERAL)
+    _waited_for(many, time.monotonic() + 60)
+    assert many.send() == (4 * SEVERAL, 1)
+    assert not rig.harness.engine.context.group_commit.missing
+    many.close()
+
+
+def test_but_not_for_longer_than_it_may(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "ALONG_SECONDS", 0.0)
+    many = Many(rig, 4 * SEVERAL)
+    _waited_for(many, time.monotonic())
+    assert many.send() == (2 * SEVERAL, 1)
+    assert not rig.harness.engine.context.group_commit.missing
+    many.close()
+
+
+def test_nobody_waits_where_there_is_nothing_to_commit(rig: Rig) -> None:
+    many = Many(rig, SEVERAL)
+    _waited_for(many, time.monotonic() + 60)
+    many.sockets[0].sendall(b"\xc0\x00")
+    rig.hub.wait(5)
+    assert many.sockets[0].recv(100)[-2:] == b"\xd0\x00"
+    assert len(rig.harness.engine.context.group_commit.missing) == SEVERAL - 1
+    many.close()
+
+
+def test_what_a_round_has_read_goes_with_the_batch_that_waited_for_the_commit_which_returns_in_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "ALONG_SECONDS", 0.0)
+    waker = rig.hub._waker = Waker()
+    rig.hub._epoll.register(waker.fd, READ)
+    many = Many(rig, 2 * SEVERAL)
+    rig.harness.queues.automatic = False
+    rig.send(rig.publications(1))
+    assert many.send() == (SEVERAL, 0)  # they are in the open batch; the others' publications are in their sockets
+    rig.harness.queues.automatic = True
+    waker.call(rig.harness.queues.commit)
+    assert many.send() == (2 * SEVERAL, 2)
     many.close()

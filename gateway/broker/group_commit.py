@@ -1,0 +1,64 @@
+"""Group commit: the open batch waits a moment for the clients that a slow commit has just answered. Pure.
+
+While a commit takes milliseconds, clients with one message in flight fall into two groups: one waits in the commit that
+is under way, the other in the open batch, which would be submitted the moment the commit returns, before those who are
+answered by it can have sent anything. Each commit then carries half of the clients, and each message waits for two. If
+those who are answered send again within a fraction of a commit, one commit carries them all. If they do not, as with
+devices far away or with something to say now and then, fewer and fewer commits are waited after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gateway.session.connection import Connection
+
+SLOW_SECONDS = 0.0005
+"""After commits that take less nothing is waited for: what a round reads while several clients send is enough."""
+SHARE, LONGEST_SECONDS = 0.25, 0.002
+"""How long the open batch waits at most: a share of the commit, and in all."""
+MOST_PASSED = 64
+"""If nobody comes the next commit is not waited after, then two, four, and so on up to so many."""
+
+
+class GroupCommit:
+    """For whom the open batch waits, and until when."""
+
+    def __init__(self) -> None:
+        self.gathering = False
+        """Sockets are being read: what comes of it is submitted when all of them are, not before."""
+        self.until = 0.0
+        self.missing: set[Connection] = set()
+        """Those answered by the last commit that have sent nothing since; empty: nobody is waited for."""
+        self._answered = 0
+        self._passing, self._gap = 0, 1
+
+    def committed(self, seconds: float, answered: Iterable[Connection], now: float) -> None:
+        """A commit that took so long has returned, and these clients have been told."""
+        if self._answered:
+            self._judge()
+        self.missing.clear()
+        if self._passing:
+            self._passing -= 1
+            return
+        self.missing.update(answered)
+        self._answered = len(self.missing)
+        self.until = now + min(LONGEST_SECONDS, SHARE * seconds)
+
+    def came(self, arrived: Iterable[tuple[Connection, Any]]) -> None:
+        """These have sent something."""
+        self.missing.difference_update([connection for connection, _ in arrived])
+
+    def over(self) -> None:
+        """Nobody is waited for any longer."""
+        self._judge()
+        self.missing.clear()
+
+    def _judge(self) -> None:
+        """Whether the wait was worth it: half of the clients came."""
+        if 2 * len(self.missing) <= self._answered:
+            self._gap = 1
+        else:
+            self._passing, self._gap = self._gap, min(2 * self._gap, MOST_PASSED)
+        self._answered = 0
