@@ -49,6 +49,30 @@ def test_a_refused_payload_reaches_its_queue_when_the_rule_is_corrected(tmp_path
         assert json.loads(gateway.text("/api/v1/dlq", TOKEN))["total"] == 1
 
 
+TWO = """
+version: 1
+to_mq:
+  - {name: checked, topic: "plant/{site}/events", queue: "EVENTS.{site:upper}", payload: {format: json}, continue: true}
+  - {name: every, topic: "plant/#", queue: EVERYTHING}
+"""
+
+
+def test_only_the_rule_whose_letter_it_is_puts_it_again(tmp_path: Path) -> None:
+    with running(tmp_path, mapping=TWO) as gateway:
+        posted(gateway, "/mqsc", {"text": "DEFINE QLOCAL(EVENTS.LIMA)\nDEFINE QLOCAL(EVERYTHING)"})
+        publish(gateway, "plant/lima/events", "not json", 1)
+        assert (
+            "rule 'checked' refuses it still"
+            in posted(gateway, "/dlq/replay", {"through_rules": True})["failed"][0]["text"]
+        )
+        (tmp_path / "plant.yaml").write_text(TWO.replace("format: json", "format: string"))
+        posted(gateway, "/reload", {})
+        assert posted(gateway, "/dlq/replay", {"through_rules": True})["done"] == 1
+        for queue in ("EVENTS.LIMA", "EVERYTHING"):
+            found = json.loads(gateway.text(f"/api/v1/queues/{queue}/messages", TOKEN))["items"]
+            assert [each["preview"] for each in found] == ["not json"], queue
+
+
 def test_a_dead_letter_goes_back_to_the_queue_manager_it_was_for(tmp_path: Path) -> None:
     mapping = 'to_mq: [{name: far, topic: "#", queue: FAR, queue_manager: QM9, on_failure: {retry: {times: 0}}}]'
     with running(tmp_path, mapping=mapping) as gateway:

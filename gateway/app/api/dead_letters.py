@@ -256,8 +256,9 @@ class DeadLetterViews(QueueViews):
         if self._table is None:
             return MQError(through_rules.DLH_ERROR, "the rules are those of a running gateway: start it")
         _, md, data = deadletter.strip(seen.md, seen.data) if header is not None else (None, seen.md, seen.data)
+        destination = header.dest_q_name.strip() if header is not None else ""
         try:
-            puts = through_rules.puts_of(self._table(), md, data, time.time())
+            puts = through_rules.puts_of(self._table(), md, data, time.time(), destination)
         except MQError as error:
             return error
         return self._committed(Unit(puts, [Takes(self._queue(), b"", [seen.token])]))

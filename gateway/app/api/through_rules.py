@@ -3,7 +3,7 @@ been corrected that refused the payload or made no valid name of it."""
 
 from __future__ import annotations
 
-from gateway.bridge.inbound import Origin, plan
+from gateway.bridge.inbound import Origin, Prepared, plan
 from gateway.bridge.message import Message, read_message
 from gateway.bridge.mqtt5 import from_properties
 from gateway.bridge.payload import Body
@@ -19,9 +19,10 @@ DLH_ERROR = 2141
 """MQRC_DLH_ERROR: nothing says what publication it was."""
 
 
-def puts_of(table: Table, md: bytes, data: bytes, now: float) -> list[Puts]:
+def puts_of(table: Table, md: bytes, data: bytes, now: float, destination: str = "") -> list[Puts]:
     """What the rules make of the message without its dead-letter header. MQError: it was no publication, no rule takes
-    it, or one refuses it again."""
+    it, or one refuses it again. Of several rules that take it (`continue`) the one that puts to the letter's
+    destination is meant: what the others made of the publication is on their queues."""
     try:
         message = read_message(md, data)
     except Refused as refused:
@@ -31,16 +32,26 @@ def puts_of(table: Table, md: bytes, data: bytes, now: float) -> list[Puts]:
     prepared = plan(table, origin, properties).settle(body)
     if not prepared:
         raise MQError(DLH_ERROR, f"no rule takes topic {origin.topic!r} now")
+    made = [_made(one, origin, body, now) for one in prepared]
     found = []
-    for one in prepared:
-        try:
-            built = one.build(1 if origin.qos else 0, body, now)
-        except Refused as refused:
-            raise MQError(DLH_ERROR, f"rule {one.rule.name!r} refuses it still: {refused}") from refused
-        queue = built.queue or f"topic://{built.mq_topic}"
-        manager = names_of(built.queue_manager)[0]
-        found.append(Puts(queue, manager, b"", built.priority, built.persistent, [built.head], [built.body]))
+    for name, _, puts in [one for one in made if one[1] == destination] or made:
+        if isinstance(puts, Refused):
+            raise MQError(DLH_ERROR, f"rule {name!r} refuses it still: {puts}") from puts
+        found.append(puts)
     return found
+
+
+def _made(prepared: Prepared, origin: Origin, body: Body, now: float) -> tuple[str, str, Puts | Refused]:
+    """The rule, where it puts as far as that is known, and what it makes of the publication."""
+    packet_id = 1 if origin.qos else 0
+    try:
+        built = prepared.build(packet_id, body, now)
+    except Refused as refused:
+        return prepared.rule.name, prepared.destination(packet_id, body, now)[0], refused
+    queue = built.queue or f"topic://{built.mq_topic}"
+    manager = names_of(built.queue_manager)[0]
+    puts = Puts(queue, manager, b"", built.priority, built.persistent, [built.head], [built.body])
+    return prepared.rule.name, queue, puts
 
 
 def _origin(message: Message) -> Origin:
