@@ -131,6 +131,7 @@ def test_the_longest_messages(mqi):
         1024 | 64,  # MQGMO_UNLOCK with ACCEPT_TRUNCATED_MSG
         0x2000000 | 0x4000000,  # two ways to return properties
         0x10000000 | 0x4000000,
+        8,  # MQGMO_SET_SIGNAL is of z/OS alone
     ],
 )
 def test_get_options_that_clash(mqi, options):

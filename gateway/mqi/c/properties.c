@@ -66,7 +66,8 @@ static outcome name_in(const MQCHARV *charv, buffer *room, view *name) {
 static outcome value_in(MQLONG type, MQLONG length, const void *data, view *value) {
     MQLONG fixed = type_length(type);
     if (fixed == -2) return failed(RC_PROPERTY_TYPE);
-    if (fixed >= 0) length = fixed;
+    if (fixed >= 0 && length != fixed && length != MQVL_NULL_TERMINATED) return failed(RC_BUFFER_LENGTH);
+    if (fixed >= 0) length = fixed;  /* Python's clients say MQVL_NULL_TERMINATED of every type, unless told otherwise */
     else if (length == MQVL_NULL_TERMINATED && type == MQTYPE_STRING) length = data ? (MQLONG)strlen(data) : 0;
     if (length < 0) return failed(RC_BUFFER_LENGTH);
     if (length && !data) return failed(RC_BUFFER_ERROR);

@@ -288,6 +288,10 @@ static void property_names_and_conversions(void) {
     set(h, "mqps.a.b", MQTYPE_STRING, 1, "x"), EXPECT(2442);
     set(h, "ok", 3, 1, "x"), EXPECT(2473);
     set(h, "ok", MQTYPE_STRING, -2, "x"), EXPECT(2005);
+    set(h, "ok", MQTYPE_INT32, 8, &big), EXPECT(2005);
+    set(h, "ok", MQTYPE_INT64, 4, &big), EXPECT(2005);
+    set(h, "ok", MQTYPE_BOOLEAN, 1, &number), EXPECT(2005);
+    set(h, "ok", MQTYPE_NULL, 1, "x"), EXPECT(2005);
     type = MQTYPE_AS_SET;
     CHECK(inquire(h, "count", 0, &type, &back, 4) == 4 && type == MQTYPE_INT32 && back == 300), EXPECT(0);
     type = MQTYPE_STRING;
