@@ -32,7 +32,9 @@ def selecting(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option("--reason", type=Reason(), help="MQRC, MQFB or mqgate's own code: the number or the name.")(
         command
     )
-    command = click.option("--destination", help="Queue that they were destined for.")(command)
+    command = click.option("--destination", help="Queue that they were destined for, or a pattern (`TELEMETRY.*`).")(
+        command
+    )
     return click.option("--token", "tokens", multiple=True, help="Only these messages.")(command)
 
 
@@ -55,7 +57,7 @@ def _queue(aside: bool) -> str | None:
 
 @dlq.command("list")
 @click.option("--reason", type=Reason(), help="MQRC, MQFB or mqgate's own code: the number or the name.")
-@click.option("--destination", help="Queue that they were destined for.")
+@click.option("--destination", help="Queue that they were destined for, or a pattern (`TELEMETRY.*`).")
 @click.option("-n", "--number", default=20, show_default=True, help="Number of messages.")
 @set_aside
 @common

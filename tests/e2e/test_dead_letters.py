@@ -81,6 +81,9 @@ def test_everything_that_is_done_with_dead_letters(site: Estate, tmp_path: Path)
 
     # dry run, then some, then the rest: whoever is interrupted goes on where he was
     assert "12 would be replayed" in dlq(site, "replay", "--destination", "SHUT.Q", "--dry-run")
+    for generic, number in (("SHUT.*", COUNT), ("*.SUCH", 3), ("S*", COUNT), ("SHUT", 0), ("*", COUNT + 3)):
+        assert f"{number} would be replayed" in dlq(site, "replay", "--destination", generic, "--dry-run"), generic
+        assert dlq(site, "list", "--destination", generic, "--json")["total"] == number
     assert len(site.application.look(DEAD)) == COUNT + 3
     assert dlq(site, "replay", "--destination", "SHUT.Q", "--limit", "5", "--json")["done"] == 5
     assert bodies(site, "SHUT.Q") == [b"body %d" % number for number in range(5)]

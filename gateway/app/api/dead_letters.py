@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
@@ -29,6 +30,11 @@ REPLAY_AT_ONCE = 100
 
 RuleOf = Callable[[str, str | None], str | None]
 """The rule of a dead letter by its destination and topic, as the rules are now."""
+
+
+def _is_like(destination: str, pattern: str) -> bool:
+    """Whether a destination is this one, or fits a generic name."""
+    return destination == pattern or fnmatch.fnmatchcase(destination.strip(), pattern)
 
 
 def dead_letter_endpoints(
@@ -137,7 +143,7 @@ class DeadLetterViews(QueueViews):
                 if wanted and "reason" in selection and name != SET_ASIDE:
                     wanted = header is not None and header.reason == int(selection["reason"])
                 if wanted and "destination" in selection:
-                    wanted = self._destination(name, seen, header) == selection["destination"]
+                    wanted = _is_like(self._destination(name, seen, header), str(selection["destination"]))
                 if wanted and "text" in selection:
                     wanted = _mentions(seen, str(selection["text"]))
                 yield (seen, header) if wanted else None

@@ -43,6 +43,17 @@ def refused(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output.strip().splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("que", "'queue'"), ("mqcs", "'mqsc'"), ("qlist", ""), ("dlq lits", "'list'"), ("dql", "'dlq'")],
+)
+def test_the_nearest_name_of_a_mistyped_command_is_said(typed: str, meant: str) -> None:
+    code, said = refused(*typed.split())
+    assert code == 2
+    assert f"No such command {typed.rsplit(maxsplit=1)[-1]!r}." in said
+    assert said.endswith(f"Did you mean {meant}?") == bool(meant), said
+
+
 def test_a_message_is_taken_whole(data: str) -> None:
     assert mqgate("queue", "get", "Q", "--raw", "-n", "2", "--data", data) == LONG + "short"
 
