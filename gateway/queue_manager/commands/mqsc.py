@@ -20,6 +20,7 @@ from gateway.queue_manager.commands.mqsc_parse import (
     by_line,
     parse,
 )
+from gateway.queue_manager.commands.status_words import check_words
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.administration import Administration, AdministrationError
 from gateway.queue_manager.objects.attributes import BY_KEYWORD, FLAGS, QUEUE_KINDS, SYNONYMS, Value
@@ -201,6 +202,7 @@ class Mqsc:
         """Run one command; the lines of its answer."""
         command.verb = VERBS.get(command.verb, command.verb)
         command.object = OBJECTS.get(command.object, command.object)
+        check_words(command)
         for extension in self.extensions:
             lines = extension(command)
             if lines is not None:
@@ -214,7 +216,8 @@ class Mqsc:
             "PING": self._ping,
             "REFRESH": self._refresh,
         }.get(command.verb)
-        if command.object in ELSEWHERE or (handler is None and command.verb in VERBS_ELSEWHERE):
+        elsewhere = command.object in ELSEWHERE and command.verb != "REFRESH"
+        if elsewhere or (handler is None and command.verb in VERBS_ELSEWHERE):
             raise not_here(command)
         if handler is None:
             raise syntax(command, f"{command.verb} is not offered")
@@ -251,7 +254,10 @@ class Mqsc:
         _only(command, frozenset())
         return ["AMQ8415I: Ping IBM MQ Queue Manager command complete."]
 
-    def _refresh(self, _command: Command) -> list[str]:
+    def _refresh(self, command: Command) -> list[str]:
+        if command.object != "SECURITY":
+            raise not_here(command)
+        _only(command, frozenset({"TYPE"}))
         return ["AMQ8560I: IBM MQ security cache refreshed."]
 
     def _display(self, command: Command) -> Iterator[str]:
@@ -275,15 +281,19 @@ class Mqsc:
         pattern = "" if kind == "QMGR" else command.name
         for definition in self._administration.select(kinds, pattern):
             row = describe(self._core, definition)
-            if (condition is None or condition(row)) and (kind != "SUB" or _is_selected(command, row)):
+            if (condition is None or condition(row)) and (kind != "SUB" or is_selected(command, row)):
                 yield chosen(row, wanted, _titles(definition.kind))
 
     def _queue_status(self, command: Command) -> Iterator[Row]:
         wanted, condition, _ = _selection(command, ())
         compared = next((one.values or [] for one in command.parameters if one.keyword == "WHERE"), [])
         counted = compared[-1:] != [] and compared[-1].isdigit()  # WHERE(UNCOM GT 10) looks at how many there are
+        open_type = next((one.values for one in command.parameters if one.keyword == "OPENTYPE"), None) or ["ALL"]
+        used = {"INPUT": "IPPROCS", "OUTPUT": "OPPROCS"}.get(open_type[0].upper())
         for definition in self._administration.select(("QLOCAL",), command.name):
             status = queue_status(self._core, definition.name)
+            if used is not None and not status[used]:
+                continue
             row = {"QUEUE": definition.name, "TYPE": "QUEUE"}
             row |= {word: " " if word == "MSGAGE" and value == -1 else str(value) for word, value in status.items()}
             shown = row | {"UNCOM": "YES" if status["UNCOM"] else "NO"}
@@ -396,10 +406,10 @@ def _selection(command: Command, kinds: tuple[str, ...]) -> tuple[set[str], Cond
         if parameter.keyword == "WHERE":
             condition = condition_of(command, parameter.values or [])
             filtered.add((parameter.values or [""])[0].upper())
-        elif parameter.keyword == "TYPE" and kinds and parameter.values:
+        elif parameter.keyword == "TYPE" and parameter.values:
             kind = OBJECTS.get(parameter.values[0], parameter.values[0])
             kinds = kinds if kind in {"ALL", "QUEUE"} else (kind,)
-        elif parameter.keyword != "ALL":
+        elif parameter.keyword not in {"ALL", "OPENTYPE"}:
             wanted.add(parameter.keyword)
     # The attribute of WHERE is shown with those that are asked for.
     unknown = (wanted | filtered) - known if (known := _displayed(kinds)) else frozenset()
@@ -433,7 +443,7 @@ def condition_of(command: Command, parts: list[str]) -> Condition:
 _SUBTYPES = {"API": ("API",), "ADMIN": ("ADMIN",), "PROXY": ("PROXY",), "USER": ("API", "ADMIN")}
 
 
-def _is_selected(command: Command, row: Row) -> bool:
+def is_selected(command: Command, row: Row) -> bool:
     """DISPLAY SUB: whether a subscription is of the SUBTYPE and DURABLE that are given with a value."""
     for parameter in command.parameters:
         value = (parameter.values or [""])[0].upper()

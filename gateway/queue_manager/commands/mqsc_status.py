@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from gateway.queue_manager.commands import open_handles
 from gateway.queue_manager.commands.display_rows import Row
-from gateway.queue_manager.commands.mqsc import SHOWN, chosen, columns, condition_of, syntax
+from gateway.queue_manager.commands.mqsc import SHOWN, chosen, columns, condition_of, is_selected, syntax
 from gateway.queue_manager.commands.mqsc_parse import Command
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.administration import AdministrationError, not_found
@@ -84,7 +84,7 @@ class StatusCommands:
 
     def _queue_handles(self, command: Command) -> Iterable[str] | None:
         """DISPLAY QSTATUS TYPE(HANDLE); None for TYPE(QUEUE), which is shown by `Mqsc`."""
-        if _value(command, "TYPE") != "HANDLE":
+        if _value(command, "TYPE").upper() != "HANDLE":
             return None
         definitions = self._core.catalogue.matching(("QLOCAL",), command.name)
         rows = [
@@ -92,11 +92,13 @@ class StatusCommands:
             for definition in definitions
             for held in open_handles.handles_of(self._connections, definition.name)
         ]
+        used = _value(command, "OPENTYPE").upper()
+        rows = [row for row in rows if used not in {"INPUT", "OUTPUT"} or row[used] != "NO"]
         return self._shown(command, "QSTATUS", rows)
 
     def _display_connections(self, command: Command) -> list[str]:
         rows: list[Row] = []
-        kind, extended = _value(command, "TYPE") or "CONN", _value(command, "EXTCONN") or "*"
+        kind, extended = _value(command, "TYPE").upper() or "CONN", _value(command, "EXTCONN") or "*"
         for one in self._connections:
             identifier, extension = one.connection_id[-8:].hex().upper(), one.connection_id[:16].hex().upper()
             if not matches(command.name or "*", identifier) or not matches(extended, extension):
@@ -141,7 +143,7 @@ class StatusCommands:
 
     def _topic_status(self, command: Command) -> list[str]:
         topics = self._topics
-        if _value(command, "TYPE") == "SUB":
+        if _value(command, "TYPE").upper() == "SUB":
             return self._shown(command, "TPSTATUS", self._subscriptions_of(command.name))
         known = {*topics.retained, *topics.published, *topics.subscribed()}
         rows: list[Row] = [
@@ -169,9 +171,12 @@ class StatusCommands:
             in_use = self._connections.subscription_in_use(one.name)
             rows.append({
                 "SUB": one.name, "SUBID": str(one.extra.get("SUBID", "")),
+                "SUBTYPE": "API" if one.number("SUBTYPE") == 1 else "ADMIN",
                 "DURABLE": "YES" if one.number("DURABLE") == 1 else "NO",
                 "TOPICSTR": self._topics.topic_of(one), "DEST": one.text("DEST"), "ACTCONN": "YES" if in_use else "NO",
             })  # fmt: skip
+        identifier = _value(command, "SUBID").upper()
+        rows = [row for row in rows if is_selected(command, row) and row["SUBID"].startswith(identifier)]
         return self._shown(command, "SBSTATUS", rows)
 
     # Authority records

@@ -43,6 +43,44 @@ def test_handles_of_a_queue(rig):
     assert not rig.queue_manager.mqsc("DISPLAY QSTATUS(B) TYPE(HANDLE)").ok
 
 
+@pytest.mark.parametrize("command", [
+    "DISPLAY QSTATUS(A) CURDPTH", "DISPLAY QSTATUS(A) ALL FROG", "DISPLAY QSTATUS(A) TYPE(HANDEL)",
+    "DISPLAY QSTATUS(A) TYPE(HANDLE) FROG", "DISPLAY QSTATUS(A) WHERE(FROG GT 1)", "DISPLAY QSTATUS(A) CURDEPTH(5)",
+    "DISPLAY CONN(*) FROG", "DISPLAY CONN(*) TYPE(HANDEL)", "DISPLAY CONN(*) WHERE(FROG EQ 1)",
+    "DISPLAY QMSTATUS FROG", "DISPLAY TPSTATUS('a') FROG", "DISPLAY SBSTATUS(*) FROG", "DISPLAY PUBSUB FROG",
+    "DISPLAY AUTHREC FROG(1)", "DISPLAY AUTHREC OBJTYPE(QEUE)", "DISPLAY CHLAUTH(*) FROG", "DISPLAY CHLAUTH(*) FROG(1)",
+    "DISPLAY ENTAUTH PRINCIPAL('bob') OBJTYPE(QEUE) OBJNAME(A)", "RESET QSTATS(A) FROG", "CLEAR TOPICSTR('x') FROG",
+    "SET AUTHREC PROFILE(Y) OBJTYPE(QUEUE) PRINCIPAL('bob') AUTHAD(GET)", "STOP CONN(12) FROG",
+    "DELETE AUTHREC PROFILE(X.ONE) OBJTYPE(QUEUE) PRINCIPAL('bob') FROG", "REFRESH SECURITY FROG",
+])  # fmt: skip
+def test_words_that_are_not_known_are_syntax_errors(rig, command):
+    """They were left out of the answer, and SET AUTHREC made a record without rights, which keeps everybody out."""
+    report = rig.queue_manager.mqsc(command)
+    assert (report.syntax_errors, report.failed) == (1, 0), report.lines
+    assert "PROFILE(Y)" not in "".join(rig.mqsc("DISPLAY AUTHREC"))
+
+
+@pytest.mark.parametrize("security", ["SECURITY", "SECURITY(*)", "SECURITY TYPE(AUTHSERV)"])
+def test_security_is_refreshed(rig, security):
+    assert "AMQ8560I" in "".join(rig.mqsc(f"REFRESH {security}"))
+    assert rig.queue_manager.mqsc("REFRESH CLUSTER(X)").failed == 1
+
+
+def test_status_of_a_queue_is_shown_whole_when_no_attribute_is_named(rig):
+    assert shown(rig, "DISPLAY QSTATUS(A) TYPE(QUEUE)").items() >= {"CURDEPTH": "0", "UNCOM": "NO"}.items()
+    assert shown(rig, "DISPLAY QSTATUS(A) TYPE(QUEUE) CURDEPTH") == {"QUEUE": "A", "TYPE": "QUEUE", "CURDEPTH": "0"}
+
+
+def test_status_is_selected_by_how_a_queue_is_open_and_by_subscription(rig):
+    rig.open("A", 16)
+    assert shown(rig, "DISPLAY QSTATUS(*) OPENTYPE(OUTPUT)")["QUEUE"] == "A"
+    assert shown(rig, "DISPLAY QSTATUS(*) TYPE(HANDLE) OPENTYPE(OUTPUT)")["OUTPUT"] == "YES"
+    for kind in ("QUEUE", "HANDLE"):
+        assert rig.queue_manager.mqsc(f"DISPLAY QSTATUS(A) TYPE({kind}) OPENTYPE(INPUT)").failed == 1
+    assert not rig.queue_manager.mqsc("DISPLAY SBSTATUS(*) DURABLE(NO)").ok
+    assert shown(rig, "DISPLAY SBSTATUS(S1) SUBTYPE(ADMIN)")["SUBTYPE"] == "ADMIN"
+
+
 def test_open_objects_of_a_connection(rig):
     rig.open("A", 2 | 8192)
     found = shown(rig, "DISPLAY CONN(*) TYPE(HANDLE)")
