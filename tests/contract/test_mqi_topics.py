@@ -13,9 +13,9 @@ CREATE, RESUME, ALTER, DURABLE, MANAGED, NEW_ONLY, ON_REQUEST = 2, 4, 1, 8, 32, 
 RETAIN = 0x200000
 
 
-def publish(mqi, topic, data, options=4, descriptor=None):
+def publish(mqi, topic, data, options=4, descriptor=None, **others):
     handle = mqi.connection.open(ObjectDescriptor(object_type=8, object_string=topic), 16).handle
-    result = mqi.connection.put(handle, descriptor or md(), PutOptions(options), data)
+    result = mqi.connection.put(handle, descriptor or md(), PutOptions(options, **others), data)
     mqi.connection.close(handle)
     return result
 
@@ -38,6 +38,32 @@ def test_a_managed_subscription_gets_copies(mqi):
         mqi.get(made.queue_handle)
     mqi.connection.close(made.subscription_handle)
     assert publish(mqi, "a/b/c", b"3", 4 | 0x80000).reason == 2550
+
+
+def test_a_publication_goes_to_the_highest_level_that_it_may_reach(mqi):
+    """MQPMO.PubLevel and SubLevel: an intercepting subscription gets it first, and publishes it to those below."""
+    last, usual, again, first = (subscribe(mqi, "plant/#", level=level)[0].queue_handle for level in (0, 1, 1, 5))
+    for level in (9, 5, 4, 1, 0):
+        publish(mqi, "plant/line", b"%d" % level, publication_level=level)
+    assert [mqi.drain(queue) for queue in (first, usual, again, last)] == [
+        [b"9", b"5"], [b"4", b"1"], [b"4", b"1"], [b"0"]
+    ]  # fmt: skip
+    for level in (-1, 10):
+        with refused(2173):
+            publish(mqi, "plant/line", b"", publication_level=level)
+    subscribe(mqi, "other", level=3, selection="a = 1")
+    asked, _ = subscribe(mqi, "other")
+    publish(mqi, "other", b"nobody above wants it")
+    assert mqi.drain(asked.queue_handle) == [b"nobody above wants it"]
+
+
+def test_levels_of_retained_publications(mqi):
+    """They are kept as published at level 1, and a subscription above is not one on request."""
+    publish(mqi, "plant/line", b"kept", 4 | RETAIN)
+    assert mqi.drain(subscribe(mqi, "plant/#", level=1)[0].queue_handle) == [b"kept"]
+    assert mqi.drain(subscribe(mqi, "plant/#", level=2)[0].queue_handle) == []
+    with refused(2046):
+        subscribe(mqi, "plant/#", CREATE | MANAGED | ON_REQUEST, level=2)
 
 
 def test_durable_subscriptions_outlive_handle_and_restart(mqi):

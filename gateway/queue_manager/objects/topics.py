@@ -31,6 +31,8 @@ REMEMBERED = 10_000
 CHARACTER_WILDCARDS = 1
 MANAGED_PREFIX = {True: "SYSTEM.MANAGED.DURABLE.*", False: "SYSTEM.MANAGED.NDURABLE.*"}
 MODEL = {True: ("MDURMDL", "SYSTEM.DURABLE.MODEL.QUEUE"), False: ("MNDURMDL", "SYSTEM.NDURABLE.MODEL.QUEUE")}
+HIGHEST_LEVEL, LEVEL_OF_RETAINED = 9, 1
+"""SUBLEVEL that a publication reaches unless its put says less, and that a retained one reaches."""
 ALL_OR_NONE, ALL_DURABLE_OR_NONE = 1, 2
 """Values of PMSGDLV and NPMSGDLV under which a publication fails when any subscription, or any durable one, cannot be
 reached."""
@@ -52,6 +54,7 @@ class Subscription:
     user_data: str
     durable: bool
     on_request: bool
+    level: int
     user: str
     expires: int
     """Seconds since the epoch; 0: never."""
@@ -168,6 +171,7 @@ class Topics:
             definition.text("USERDATA"),
             definition.number("DURABLE") == 1,
             definition.number("REQONLY") == 1,
+            definition.number("SUBLEVEL"),
             definition.text("SUBUSER"),
             int(definition.extra.get("EXPIRES", 0)),
         )
@@ -269,9 +273,16 @@ class Topics:
     # Publishing
 
     def publish(
-        self, topic_object: str, topic_string: str, md: bytes, data: bytes, options: int, unit: StoreUnit
+        self,
+        topic_object: str,
+        topic_string: str,
+        md: bytes,
+        data: bytes,
+        options: int,
+        unit: StoreUnit,
+        level: int = HIGHEST_LEVEL,
     ) -> int:
-        """Put a copy for every matching subscription; how many there were."""
+        """Put a copy for every matching subscription of the highest SUBLEVEL up to `level`; how many there were."""
         topic = self.full(topic_object, topic_string) if topic_object else topic_string
         self.check_publish(topic)
         if options & mq.MQPMO_RETAIN:
@@ -280,14 +291,7 @@ class Topics:
             self.published[topic] = self.published.get(topic, 0) + 1
         reached = 0
         failed: list[tuple[Subscription, MQError]] = []
-        now = self._core.now()
-        for subscription in list(self.matching(topic)):
-            if (
-                subscription.on_request
-                or 0 < subscription.expires <= now
-                or (subscription.selector and not subscription.selector.accepts(md, data))
-            ):
-                continue
+        for subscription in self._reached(topic, md, data, level):
             try:
                 self.deliver(subscription, topic, md, data, unit)
                 reached += 1
@@ -296,6 +300,19 @@ class Topics:
         if failed:
             self._check_reach(topic, md, failed)
         return reached
+
+    def _reached(self, topic: str, md: bytes, data: bytes, level: int) -> list[Subscription]:
+        """The subscriptions that get a publication. One of a higher level gets it before those below, and publishes it
+        to them if it wants to."""
+        now = self._core.now()
+        found = [
+            one
+            for one in self.matching(topic)
+            if not (one.on_request or 0 < one.expires <= now or one.level > level)
+            and (one.selector is None or one.selector.accepts(md, data))
+        ]
+        highest = max((one.level for one in found), default=0)
+        return [one for one in found if one.level == highest]
 
     def _check_reach(self, topic: str, md: bytes, failed: list[tuple[Subscription, MQError]]) -> None:
         """2502 when PMSGDLV or NPMSGDLV does not let the publication miss these subscriptions."""
@@ -354,7 +371,7 @@ class Topics:
         sent = 0
         for topic, (md, data) in sorted(self.retained.items()):
             chosen = subscription.selector is None or subscription.selector.accepts(md, data)
-            if subscription.matches(topic) and chosen:
+            if subscription.matches(topic) and chosen and subscription.level <= LEVEL_OF_RETAINED:
                 self.deliver(subscription, topic, md, data, unit, retained=True)
                 sent += 1
         return sent

@@ -18,6 +18,7 @@ from gateway.queue_manager.descriptor import NO_ID, Descriptor, padded, text
 from gateway.queue_manager.groups import LogicalOrder, advance_logical, segments_of, start_logical
 from gateway.queue_manager.objects.name_resolution import Target, refreshed, reply_to
 from gateway.queue_manager.objects.placement import split_time
+from gateway.queue_manager.objects.topics import HIGHEST_LEVEL
 from gateway.queue_manager.store.unit import StoreUnit
 from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle
 from gateway.queue_manager.verbs.repeated_puts import repeated_put
@@ -182,10 +183,13 @@ def _move_on(
 
 
 def _publish(connection: ConnectionState, handle: Handle, md: bytes, options: PutOptions, data: bytes) -> PutResult:
+    if not 0 <= options.publication_level <= HIGHEST_LEVEL:
+        raise MQError(mq.MQRC_PMO_ERROR, f"PubLevel {options.publication_level} is not 0 to {HIGHEST_LEVEL}")
     message = _publication(connection, handle, md, options)
     md, data = with_message_properties(connection.core, message.pack(), data, options.properties)
     own = StoreUnit()
-    reached = connection.topics.publish("", handle.topic, md, data, options.options, own)
+    level = options.publication_level
+    reached = connection.topics.publish("", handle.topic, md, data, options.options, own, level)
     connection.accept(own, options.options)
     if not reached and options.options & mq.MQPMO_WARN_IF_NO_SUBS_MATCHED:
         return PutResult(md, "", connection.core.name, 1, mq.MQRC_NO_SUBS_MATCHED)

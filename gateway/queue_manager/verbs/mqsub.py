@@ -42,6 +42,8 @@ def check_options(wanted: SubscriptionDescriptor) -> None:
         raise MQError(mq.MQRC_PRIORITY_ERROR, f"PubPriority {wanted.publication_priority} is not -3 to 9")
     if not 0 <= wanted.level <= 9:
         raise MQError(mq.MQRC_SD_ERROR, f"SubLevel {wanted.level} is not 0 to 9")
+    if wanted.level > 1 and options & mq.MQSO_PUBLICATIONS_ON_REQUEST:
+        raise MQError(mq.MQRC_OPTIONS_ERROR, "a SubLevel above 1 is none for publications on request")
 
 
 def subscribe(
