@@ -29,7 +29,7 @@ def queue() -> None:
 @click.option("--all", "everything", is_flag=True, help="State and system queues too.")
 @common
 def list_(pattern: str, everything: bool, config: str | None, data: str | None, as_json: bool) -> None:
-    """Names, depths, ages. PATTERN: part of a name."""
+    """Names, depths, ages. PATTERN: part of a name, or a generic name (TELEMETRY.*)."""
     with reach(config, data) as there:
         items = all_of(there, "/queues", search=pattern or None, all="true" if everything else None)
     if as_json:
@@ -66,7 +66,7 @@ def show(name: str, config: str | None, data: str | None, as_json: bool) -> None
 
 @queue.command()
 @click.argument("name")
-@click.option("-n", "--number", default=10, show_default=True, help="Number of messages.")
+@click.option("-n", "--number", type=click.IntRange(min=1), default=10, show_default=True, help="Number of messages.")
 @click.option("--after", help="Continue after this token.")
 @click.option("--short", is_flag=True, help="Show one line a message.")
 @common
@@ -74,20 +74,38 @@ def browse(
     name: str, number: int, after: str | None, short: bool, config: str | None, data: str | None, as_json: bool
 ) -> None:
     """The messages, oldest first, with their header chain decoded. Removes nothing."""
+    shown = total = 0
     with reach(config, data) as there:
-        answers = list(pages(there, f"/queues/{segment(name)}/messages", max(number, 1), after=after))
-        items, total = [one for page in answers for one in page["items"]], answers[-1]["total"]
-        if not short:
-            items = [there.get(f"/queues/{segment(name)}/messages/{one['token']}") for one in items]
+        for page in pages(there, f"/queues/{segment(name)}/messages", number, after=after):
+            total = page["total"]
+            for one in page["items"] if short else _whole(there, name, page["items"]):
+                if as_json:
+                    _show_in_list(one, first=not shown)
+                elif short:
+                    click.echo(f"{one['token']}  {one['put_time']}  {one['length']:>8}  {one['preview']}")
+                else:
+                    show_message(one)
+                shown += 1
     if as_json:
-        show_json(items)
-    elif short:
-        for one in items:
-            click.echo(f"{one['token']}  {one['put_time']}  {one['length']:>8}  {one['preview']}")
-    else:
-        for one in items:
-            show_message(one)
-        click.echo(f"{len(items)} of {counted(total, 'message')}")
+        click.echo("\n]" if shown else "[]")
+    elif not short:
+        click.echo(f"{shown} of {counted(total, 'message')}")
+
+
+def _whole(there: Reach, name: str, listed: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The messages of a listing, but for those that somebody has taken since."""
+    for one in listed:
+        try:
+            yield there.get(f"/queues/{segment(name)}/messages/{one['token']}")
+        except Refused as refused:
+            if not refused.missing:
+                raise
+
+
+def _show_in_list(value: object, *, first: bool) -> None:
+    """Write an item of a list in JSON, however many there will be."""
+    click.echo("[\n" if first else ",\n", nl=False)
+    click.echo(indent(json_text(value), "  "), nl=False)
 
 
 def show_message(message: dict[str, Any]) -> None:
@@ -169,8 +187,7 @@ def get(name: str, number: int, raw: bool, config: str | None, data: str | None,
     with reach(config, data) as there:
         for one in _taken(there, name, number):
             if as_json:
-                click.echo(",\n" if taken else "[\n", nl=False)
-                click.echo(indent(json_text(one), "  "), nl=False)
+                _show_in_list(one, first=not taken)
             elif raw:
                 text = one["body"]["text"]
                 body = text.encode() if text is not None else base64.b64decode(one["body"]["base64"])

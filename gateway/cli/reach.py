@@ -39,13 +39,17 @@ _AUTHORITY = "gateway.cli.reach.authority"
 Apart = Callable[[Callable[[], tuple[int, Any]], bool], Any]
 """Asks a question, which may change something, and waits for its answer."""
 
+_MISSING = 404
+
 
 class Refused(click.ClickException):
     """The API refused: exit code 1 (refused) or 3 (not reached)."""
 
-    def __init__(self, text: str, code: int = 1) -> None:
+    def __init__(self, text: str, code: int = 1, *, missing: bool = False) -> None:
         super().__init__(text)
         vars(self)["exit_code"] = code
+        self.missing = missing
+        """What was asked for is not there."""
 
 
 class Reach:
@@ -268,7 +272,7 @@ def _asking(
                 try:
                     return apart(partial(one.handle, call), method != "GET")
                 except Problem as problem:
-                    raise Refused(str(problem), _code(problem.status)) from problem
+                    raise Refused(str(problem), _code(problem.status), missing=problem.status == _MISSING) from problem
         raise Refused("this needs a running gateway: start mqgate run", 3)
 
     return ask
@@ -307,7 +311,7 @@ def remote(directory: Path, busy: StoreInUse) -> Reach:
                 text = answer.read()
             return _object(text) if text else None
         except urllib.error.HTTPError as error:
-            raise Refused(_detail(error), _code(error.code)) from error
+            raise Refused(_detail(error), _code(error.code), missing=error.code == _MISSING) from error
         except OSError as error:
             raise Refused(f"the gateway at {base} does not answer: {error}", 3) from error
         except (HTTPException, ValueError, RecursionError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import fnmatch
 import re
 import time
 from codecs import getincrementaldecoder
@@ -98,6 +99,11 @@ def answered(work: Work, in_slices: InSlices | None, name: str) -> tuple[int, ob
     return 200, Later(begin)
 
 
+def _is_like(name: str, wanted: str) -> bool:
+    """Whether a name contains this, or fits a generic name: no name of a queue has an asterisk."""
+    return fnmatch.fnmatchcase(name, wanted) if "*" in wanted else wanted in name
+
+
 class QueueViews:
     """What the API says of queues, over an inspection of the queue manager."""
 
@@ -146,7 +152,7 @@ class QueueViews:
         after, limit = call.query.get("after", ""), call.number("limit", 50, 500)
         rows = list[QueueRow]()
         for row in self.inspection.queues():
-            if wanted in row.name.lower() and (everything or role_of(row) not in {"state", "system"}):
+            if _is_like(row.name.lower(), wanted) and (everything or role_of(row) not in {"state", "system"}):
                 rows.append(row)
             yield
         page = [row for row in rows if row.name > after][:limit]

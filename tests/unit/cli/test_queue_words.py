@@ -17,6 +17,8 @@ from click.testing import CliRunner
 from gateways import TREE
 
 from gateway.cli.main import main
+from gateway.cli.queue import _whole
+from gateway.cli.reach import Reach, Refused
 
 LONG = "x" * 200_000
 
@@ -52,6 +54,38 @@ def test_the_nearest_name_of_a_mistyped_command_is_said(typed: str, meant: str) 
     assert code == 2
     assert f"No such command {typed.rsplit(maxsplit=1)[-1]!r}." in said
     assert said.endswith(f"Did you mean {meant}?") == bool(meant), said
+
+
+@pytest.mark.parametrize("number", [1, 2, 600, 100_000])
+def test_what_is_browsed_is_json_whatever_the_number(data: str, number: int) -> None:
+    """It is written as it is read: a queue may hold a million messages."""
+    for short in ([], ["--short"]):
+        found = json.loads(mqgate("queue", "browse", "Q", "-n", str(number), "--json", *short, "--data", data))
+        assert [one["length"] if short else one["body"]["length"] for one in found] == [200_000, 5][:number]
+    mqgate("queue", "get", "Q", "-n", "2", "--data", data)
+    assert mqgate("queue", "browse", "Q", "--json", "--data", data) == "[]\n"
+    assert mqgate("queue", "browse", "Q", "--data", data) == "0 of 0 messages\n"
+    assert refused("queue", "browse", "Q", "-n", "0", "--data", data)[0] == 2
+
+
+def test_what_was_taken_while_it_was_browsed_is_left_out() -> None:
+    def ask(_method: str, path: str, _query: dict[str, str], _body: dict[str, object]) -> object:
+        if path.endswith("/2"):
+            raise Refused("the message is no longer on the queue", missing=True)
+        return path
+
+    listed = [{"token": number} for number in (1, 2, 3)]
+    assert list(_whole(Reach(ask, running=True), "Q", listed)) == ["/queues/Q/messages/1", "/queues/Q/messages/3"]
+
+
+def test_a_queue_is_listed_by_a_generic_name(data: str) -> None:
+    mqgate("mqsc", "--data", data, text="DEFINE QLOCAL(TELEMETRY.LIMA)\nDEFINE QLOCAL(OLD.TELEMETRY)")
+    for pattern, names in (
+        ("telemetry.*", ["TELEMETRY.LIMA"]), ("*try", ["OLD.TELEMETRY"]), ("*.LI*", ["TELEMETRY.LIMA"]),
+        ("TELE", ["OLD.TELEMETRY", "TELEMETRY.LIMA"]), ("NO*", []),
+    ):  # fmt: skip
+        found = json.loads(mqgate("queue", "list", pattern, "--json", "--data", data))
+        assert [one["name"] for one in found] == names
 
 
 def test_a_message_is_taken_whole(data: str) -> None:
