@@ -51,6 +51,16 @@ def _selection(
     return chosen
 
 
+def _behind(chosen: dict[str, Any], failed: list[dict[str, Any]]) -> dict[str, Any]:
+    """The selected ones that have not been tried: what could not be put back stays where it is."""
+    if not failed:
+        return chosen
+    if "tokens" in chosen:
+        tried = {str(one["token"]) for one in failed}
+        return {**chosen, "tokens": [token for token in chosen["tokens"] if token not in tried]}
+    return {**chosen, "after": str(failed[-1]["token"])}
+
+
 def _queue(aside: bool) -> str | None:
     return SET_ASIDE if aside else None
 
@@ -139,9 +149,9 @@ def replay(
         for start in track(range(0, matched, at_once), description="replaying", disable=as_json):
             if rate and start:
                 time.sleep(at_once / rate)
-            answer = there.post("/dlq/replay", {**chosen, "limit": min(at_once, matched - start) + len(failed)})
+            answer = there.post("/dlq/replay", {**_behind(chosen, failed), "limit": min(at_once, matched - start)})
             done += answer["done"]
-            failed = answer["failed"]
+            failed += answer["failed"]
     result = {"matched": matched, "done": done, "failed": failed}
     if as_json:
         show_json(result)

@@ -131,7 +131,7 @@ class DeadLetterViews(QueueViews):
         """The selected dead letters, in order; None for each that is not."""
         name = self._name(selection)
         tokens = {str(token) for token in selection.get("tokens") or ()}
-        after: Any = None
+        after: Any = self.token(str(selection["after"])) if "after" in selection else None
         while True:
             try:
                 page = self.inspection.browse(name, PAGE, after)
@@ -218,8 +218,10 @@ class DeadLetterViews(QueueViews):
         """The tokens of those that are selected, so many at most."""
         tokens: list[Any] = []
         if selection.get("tokens") and not {"reason", "destination", "text"} & selection.keys():
-            for text in selection["tokens"][:limit]:  # they need not be looked for
+            for text in selection["tokens"]:  # they need not be looked for
                 yield
+                if len(tokens) >= limit:
+                    break
                 with suppress(MQError):
                     tokens.append(self.inspection.message(self._name(selection), self.token(str(text))).token)
             return tokens

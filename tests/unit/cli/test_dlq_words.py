@@ -1,0 +1,63 @@
+"""gateway.cli.dlq: what cannot be put back is tried once, and the others are put back all the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from embedded_rig import MqiRig, md
+
+from gateway.cli.dlq import _behind
+from gateway.cli.main import main
+from gateway.mq import dlh
+
+FULL, COUNT = 230, 120
+"""Dead letters for a queue without room, and for one that takes them: each more than are put back at once."""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    """The dead letters of both, one after the other."""
+    rig = MqiRig(tmp_path / "data", "DEFINE QLOCAL(FULL) MAXDEPTH(0)\nDEFINE QLOCAL(OPEN)")
+    handle = rig.open("SYSTEM.DEAD.LETTER.QUEUE")
+    for queue, number in (("FULL", FULL), ("OPEN", COUNT)):
+        header = dlh.build(2053, queue, "", md(format=b"MQSTR"))
+        for each in range(number):
+            rig.put(handle, header + b"%d" % each, 2, md(format=b"MQDEAD", persistence=1))
+        rig.connection.commit()
+    rig.queue_manager.close()
+    return str(tmp_path / "data")
+
+
+def replayed(data: str, *words: str) -> tuple[int, dict[str, object], int]:
+    """Exit code, answer, and how many are left."""
+    done = CliRunner().invoke(main, ["dlq", "replay", "--json", "--data", data, *words])
+    assert isinstance(done.exception, SystemExit | None), repr(done.exception)
+    left = CliRunner().invoke(main, ["dlq", "list", "--json", "--data", data])
+    return done.exit_code, json.loads(done.stdout), json.loads(left.stdout)["total"]
+
+
+def test_what_cannot_be_put_back_keeps_nothing_from_it(data: str) -> None:
+    code, answer, left = replayed(data)
+    assert (code, answer["matched"], answer["done"], left) == (1, FULL + COUNT, COUNT, FULL)
+    failed = answer["failed"]
+    assert isinstance(failed, list)
+    assert len({one["token"] for one in failed}) == len(failed) == FULL
+
+
+def test_any_number_of_tokens_is_put_back(data: str) -> None:
+    """Only the first hundred were, and it was a success."""
+    listing = CliRunner().invoke(main, ["dlq", "list", "--json", "-n", "500", "--data", data])
+    tokens = [one["token"] for one in json.loads(listing.stdout)["items"]]
+    code, answer, left = replayed(data, *(word for token in tokens for word in ("--token", token)))
+    assert (code, answer["matched"], answer["done"], left) == (1, FULL + COUNT, COUNT, FULL)
+    code, answer, left = replayed(data, "--to", "OPEN", *(word for one in tokens[:110] for word in ("--token", one)))
+    assert (code, answer["done"], left) == (0, 110, FULL - 110)
+
+
+def test_what_was_tried_is_not_tried_again() -> None:
+    assert _behind({"reason": 2053}, []) == {"reason": 2053}
+    assert _behind({"reason": 2053}, [{"token": 7}, {"token": 9}]) == {"reason": 2053, "after": "9"}
+    assert _behind({"tokens": ["7", "8", "9"]}, [{"token": "7"}]) == {"tokens": ["8", "9"]}
