@@ -133,6 +133,71 @@ def test_authority_records(mqi, ask):
     mqi.open("B")
 
 
+def test_filters_hold_for_whatever_is_inquired(mqi, ask):
+    """They were left out of account for channel authentication, authority records and the status of topics."""
+    mqi.mqsc(
+        "DEFINE SUB(F.ONE) TOPICSTR('f/1') DEST(A)\nDEFINE SUB(F.TWO) TOPICSTR('f/2') DEST(B)\n"
+        "SET AUTHREC PROFILE('**') OBJTYPE(QUEUE) PRINCIPAL('ana') AUTHADD(ALL)\n"
+        "SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ana') AUTHADD(ALL)\n"
+        "SET AUTHREC PROFILE('**') OBJTYPE(TOPIC) PRINCIPAL('ana') AUTHADD(ALL)\n"
+        "SET AUTHREC PROFILE('**') OBJTYPE(QUEUE) PRINCIPAL('bob') AUTHADD(GET)\n"
+    )
+    equal, like = 2, 18
+    found = ask(204, pcf.string(3501, "*"), pcf.integer_filter(1352, equal, 1))
+    assert {one[1352] for one in found} == {1}
+    found = ask(87, pcf.string(3067, "**"), pcf.string_filter(3068, equal, "bob"))
+    assert [one[3068] for one in found] == ["bob"]
+    assert [one[2094] for one in ask(183, pcf.string(2094, "*"), pcf.string_filter(2094, like, "f/2*"))] == ["f/2"]
+    assert [one[3152] for one in ask(182, pcf.string(3152, "*"), pcf.string_filter(2094, equal, "f/1"))] == ["F.ONE"]
+    identifier = ask(176, pcf.string(3152, "F.TWO"))[0][7016]
+    for command in (176, 182):
+        found = ask(command, pcf.string(3152, "*"), pcf.byte_string_filter(7016, equal, identifier))
+        assert [one[3152] for one in found] == ["F.TWO"]
+    [program] = ask(85, pcf.string_filter(3025, equal, "ana"))
+    found = ask(85, pcf.byte_string_filter(7006, equal, program[7006]))
+    assert found == [program]
+
+
+def test_a_filter_has_an_operator(ask):
+    for command, *name_of in ((13, pcf.string(2016, "*")), (41, pcf.string(2016, "*")), (204, pcf.string(3501, "*"))):
+        ask(command, *name_of, pcf.integer_filter(3, 99, 1), fails=3242)
+        ask(command, *name_of, pcf.string_filter(2013, 7, "x"), fails=3246)
+        ask(command, *name_of, pcf.byte_string_filter(7016, 0, b"x"), fails=3266)
+
+
+def test_what_is_inquired_needs_dsp(mqi, ask):
+    """Of a generic name what may be displayed is; another user learnt of every object, and reset its statistics."""
+    mqi.mqsc(
+        "DEFINE TOPIC(OTHERS) TOPICSTR('others')\nDEFINE SUB(THEIRS) TOPICSTR('others/x') DEST(B)\n"
+        "SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ana') AUTHADD(ALLMQI)\n"
+        "SET AUTHREC PROFILE(A) OBJTYPE(QUEUE) PRINCIPAL('ana') AUTHADD(ALLMQI,DSP)\n"
+        "SET AUTHREC PROFILE('SYSTEM.**') OBJTYPE(QUEUE) PRINCIPAL('ana') AUTHADD(ALLMQI)\n"
+    )
+    everything = pcf.string(2016, "*")
+    assert [one[2016] for one in ask(13, everything)] == ["A"]
+    assert [one[2016] for one in ask(41, everything)] == ["A"]
+    assert ask(18, everything)[0][3011] == ["A"]
+    ask(17, name("A"), fails=2035)
+    for command in (13, 18, 41, 17):
+        ask(command, name("B"), fails=2035)
+    for command, *parameters in (
+        (2,), (85,), (161,), (204, pcf.string(3501, "*")),
+        (87, pcf.string(3067, "**")),
+        (185,), (174, pcf.string(2092, "OTHERS")), (176, pcf.string(3152, "THEIRS")), (182, pcf.string(3152, "THEIRS")),
+    ):  # fmt: skip
+        ask(command, *parameters, fails=2035)
+    ask(183, pcf.string(2094, "others/x"), fails=3308)
+    mqi.mqsc(
+        "SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ana') AUTHADD(DSP)\n"
+        "SET AUTHREC PROFILE(OTHERS) OBJTYPE(TOPIC) PRINCIPAL('ana') AUTHADD(DSP)\n"
+        "SET AUTHREC PROFILE(A) OBJTYPE(QUEUE) PRINCIPAL('ana') AUTHADD(CHG)\n"
+    )
+    assert ask(2)[0][2015] == "QM1"
+    assert ask(183, pcf.string(2094, "others/x"))[0][2094] == "others/x"
+    assert ask(176, pcf.string(3152, "*"))[0][3152] == "THEIRS"
+    assert ask(17, everything)[0][2016] == "A"
+
+
 def test_commands_need_the_authority_of_who_sends_them(mqi, ask):
     mqi.mqsc(
         "SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ana') AUTHADD(ALLMQI)\n"
@@ -145,7 +210,7 @@ def test_commands_need_the_authority_of_who_sends_them(mqi, ask):
     ask(CREATE, name("ESC"), pcf.integer(Q_TYPE, 1), fails=2035)
     ask(9, name("A"), fails=2035)
     assert ask(40) == [{}]
-    mqi.mqsc("SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ana') AUTHADD(CHG)")
+    mqi.mqsc("SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ana') AUTHADD(CHG,DSP)")
     ask(90, *grant)
     ask(CREATE, name("ESC"), pcf.integer(Q_TYPE, 1))
 
@@ -195,7 +260,7 @@ def test_status_of_topics_and_subscriptions(mqi, ask):
 
 def test_authority_records_are_inquired_and_deleted(mqi, ask):
     mqi.mqsc("SET AUTHREC PROFILE(PCF.Q) OBJTYPE(QUEUE) PRINCIPAL('bob') AUTHADD(GET,PUT)")
-    mqi.mqsc("SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ana') AUTHADD(CONNECT,CHG)")
+    mqi.mqsc("SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ana') AUTHADD(CONNECT,CHG,DSP)")
     mqi.mqsc("SET AUTHREC PROFILE(SYSTEM.**) OBJTYPE(QUEUE) PRINCIPAL('ana') AUTHADD(ALL)")
     (found,) = ask(87, pcf.string(3067, "PCF.*"), pcf.integer(1016, 1), pcf.string(3068, ""))
     assert (found[3067], found[1016], found[3068], found[1115]) == ("PCF.Q", 1, "bob", (9, 11))

@@ -10,6 +10,7 @@ from gateway.mq import pcf
 from gateway.queue_manager.commands.display_rows import Row
 from gateway.queue_manager.commands.mqsc import chosen, columns, condition_of
 from gateway.queue_manager.commands.mqsc_parse import Command
+from gateway.queue_manager.commands.pcf_objects import FILTERS, filtered
 from gateway.queue_manager.objects.administration import AdministrationError
 from gateway.queue_manager.objects.channel_authority import ChannelAuthority
 from gateway.queue_manager.objects.channel_records import (
@@ -202,6 +203,8 @@ def _given(message: pcf.Message) -> dict[str, list[str]]:
     """The parameters of a PCF command as those of MQSC."""
     given: dict[str, list[str]] = {}
     for parameter in message.parameters:
+        if parameter.type in FILTERS:
+            continue
         keyword = _KEYWORDS.get(parameter.parameter)
         if keyword is None:
             if parameter.parameter == ATTRIBUTES:
@@ -226,7 +229,7 @@ def set_record(channels: ChannelAuthority, message: pcf.Message) -> Iterable[lis
 
 def inquire(channels: ChannelAuthority, message: pcf.Message) -> Iterable[list[pcf.Parameter]]:
     """INQUIRE_CHLAUTH_RECS."""
-    found = [_described(row_of(record)) for record in selected(channels, _given(message))]
+    found = filtered(message, (_described(row_of(record)) for record in selected(channels, _given(message))))
     if not found:
         raise MQError(_NOT_FOUND.reason, _NOT_FOUND.message)
     return found

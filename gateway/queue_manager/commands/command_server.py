@@ -42,6 +42,10 @@ STATUS_NUMBERS = {
 }  # fmt: skip
 _CHANGING = {38, 78, mq.MQCMD_SET_AUTH_REC, mq.MQCMD_SET_CHLAUTH_REC, mq.MQCMD_CHANGE_Q_MGR}
 """Commands that need CHG on the queue manager; MQSC in an Escape (38) may be any of them."""
+_DISPLAYING = {
+    161, mq.MQCMD_INQUIRE_Q_MGR, mq.MQCMD_INQUIRE_CONNECTION, INQUIRE_CHLAUTH_RECS, *pcf_status.OF_THE_QUEUE_MANAGER
+}  # fmt: skip
+"""Commands that need DSP on the queue manager."""
 
 
 def _check(message: pcf.Message) -> None:
@@ -123,6 +127,8 @@ class CommandServer:
         """Carry out a command with the authority of the user who sent it."""
         connection = self._state
         connection.user = user
+        if message.command in _DISPLAYING:
+            connection.authorise("QMGR", connection.core.name, "DSP")
         handler = _COMMANDS.get(message.command)
         if handler is None:
             commands: dict[int, Callable[[pcf.Message], Iterable[Reply]]] = {
@@ -186,7 +192,6 @@ class CommandServer:
         ]]  # fmt: skip
 
     def _connections(self, message: pcf.Message) -> Iterable[Reply]:
-        accepts = objects.filter_of(message)
         wanted = b""
         given = message.find(mq.MQBACF_CONNECTION_ID)
         if given is not None and isinstance(given.value, bytes):
@@ -199,10 +204,7 @@ class CommandServer:
             found = [] if kind == MQIACF_CONN_INFO_HANDLE else [_connection(one)]
             if kind != mq.MQIACF_CONN_INFO_CONN:
                 found += pcf_status.open_objects(one)
-            for reply in found:
-                values = {p.parameter: p.value if isinstance(p.value, int) else p.text() for p in reply}
-                if accepts(values.get):
-                    replies.append(reply)
+            replies += objects.filtered(message, found)
         if not replies:
             raise refuse(3174, "no connection fits")
         return replies
@@ -270,27 +272,22 @@ def _clear(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]
 
 
 def _queue_status(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
-    accepts = objects.filter_of(message)
     replies: list[Reply] = []
     pattern = text_of(message, mq.MQCA_Q_NAME)
     if objects.number_of(message, 1103, 1105) == MQIACF_Q_HANDLE:
-        return _fitting(pcf_status.queue_handles(connection, pattern), accepts, pattern)
-    for definition in connection.core.catalogue.matching(("QLOCAL",), pattern):
+        return _fitting(message, pcf_status.queue_handles(connection, pattern), pattern)
+    for definition in objects.displayed(connection, ("QLOCAL",), pattern):
         status = queue_status(connection.core, definition.name)
         reply = [pcf.string(mq.MQCA_Q_NAME, definition.name, size=48), pcf.integer(1103, 1105)]
         reply += [pcf.integer(number, int(status[word])) for word, number in STATUS_NUMBERS.items()]
         reply += [pcf.string(number, str(status[word]), size=12) for word, number in STATUS_TEXTS.items()]
         replies.append(reply)
-    return _fitting(replies, accepts, pattern)
+    return _fitting(message, replies, pattern)
 
 
-def _fitting(replies: Iterable[Reply], accepts: Callable[[objects.Lookup], bool], pattern: str) -> list[Reply]:
+def _fitting(message: pcf.Message, replies: Iterable[Reply], pattern: str) -> list[Reply]:
     """The replies that the filter accepts; an error if there are none."""
-    found = []
-    for reply in replies:
-        values = {p.parameter: p.value if isinstance(p.value, int) else p.text() for p in reply}
-        if accepts(values.get):
-            found.append(reply)
+    found = objects.filtered(message, replies)
     if not found:
         raise not_found("QLOCAL", pattern)
     return found
@@ -300,7 +297,10 @@ def _reset_statistics(connection: ConnectionState, message: pcf.Message) -> Iter
     core = connection.core
     pattern = text_of(message, mq.MQCA_Q_NAME)
     replies: list[Reply] = []
-    for definition in core.catalogue.matching(("QLOCAL",), pattern):
+    found = objects.displayed(connection, ("QLOCAL",), pattern)
+    for definition in found:
+        connection.authorise("QUEUE", definition.name, "CHG")
+    for definition in found:
         queue = core.queues[definition.name]
         replies.append([
             pcf.string(mq.MQCA_Q_NAME, queue.name, size=48), pcf.integer(37, queue.puts), pcf.integer(38, queue.gets),

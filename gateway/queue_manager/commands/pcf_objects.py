@@ -184,7 +184,7 @@ def inquire(of: ObjectType) -> Handler:
         accepts = filter_of(message)
         replies = [
             described(connection, one, numbers)
-            for one in connection.core.catalogue.matching(kinds, pattern)
+            for one in displayed(connection, kinds, pattern)
             if accepts(partial(attribute_value, connection, one))
         ]
         if not replies:
@@ -194,13 +194,40 @@ def inquire(of: ObjectType) -> Handler:
     return run
 
 
+def displayed(connection: ConnectionState, kinds: Sequence[str], pattern: str) -> list[Definition]:
+    """The objects that fit and that the user may display; 2035 where he may display none of those that fit."""
+    found = list(connection.core.catalogue.matching(tuple(kinds), pattern))
+    if not connection.authority.records:
+        return found
+    allowed = [one for one in found if _may_display(connection, one)]
+    if found and not allowed:
+        raise MQError(mq.MQRC_NOT_AUTHORIZED, f"user {connection.user!r} may display none of {pattern!r}")
+    return allowed
+
+
+def _may_display(connection: ConnectionState, definition: Definition) -> bool:
+    """A subscription is displayed by who may display its topic."""
+    if definition.kind == "SUB":
+        return may_display_topic(connection, topic_of(connection.core.catalogue, definition))
+    return connection.may("QUEUE" if definition.kind in QUEUE_KINDS else definition.kind, definition.name, "DSP")
+
+
+def may_display_topic(connection: ConnectionState, topic: str) -> bool:
+    """Whether a topic object above a topic string lets the user display it."""
+    try:
+        connection.authorise_topic(topic, "DSP")
+    except MQError:
+        return False
+    return True
+
+
 def _wanted(message: pcf.Message, of: ObjectType) -> list[int]:
     """The attributes asked for, and those of the filters."""
     wanted = message.find(of.attributes)
     chosen: Sequence[object] = (ALL,)
     if wanted is not None:
         chosen = wanted.value if isinstance(wanted.value, tuple) else (wanted.value,)
-    filtered = [one.parameter for one in message.parameters if one.type in _FILTERS]
+    filtered = [one.parameter for one in message.parameters if one.type in FILTERS]
     return [one for one in chosen if isinstance(one, int)] + filtered
 
 
@@ -224,7 +251,7 @@ def names(of: ObjectType) -> Handler:
         kinds = of.kinds
         if of is QUEUES and number_of(message, mq.MQIA_Q_TYPE, mq.MQQT_ALL) != mq.MQQT_ALL:
             kinds = (kind_of(message, of),)
-        found = list(connection.core.catalogue.matching(kinds, pattern))
+        found = displayed(connection, kinds, pattern)
         if not found:
             raise not_found(kinds[0], pattern)
         reply = [pcf.strings(of.names, [one.name for one in found], size=NAME_LENGTH)]
@@ -309,6 +336,10 @@ def attribute_value(connection: ConnectionState, definition: Definition, selecto
         attribute = BY_SELECTOR[definition.kind].get(selector)
         if definition.kind == "SUB" and selector == MQCA_TOPIC_STRING:
             return topic_of(connection.core.catalogue, definition)
+        if selector == MQBACF_SUB_ID and definition.kind == "SUB":
+            return str(definition.extra.get("SUBID", "")).lower().ljust(48, "0")
+        if attribute is not None and selector in BYTE_STRINGS:
+            return definition.text(attribute.keyword).lower().ljust(2 * BYTE_STRINGS[selector], "0")
         if attribute is not None:
             return definition.text(attribute.keyword)
         raw = mqinq.character_attribute(connection, definition, selector)
@@ -320,13 +351,37 @@ def attribute_value(connection: ConnectionState, definition: Definition, selecto
 # Filters
 
 Lookup = Callable[[int], Value | None]
-_FILTERS = frozenset({pcf.INTEGER_FILTER, pcf.STRING_FILTER, pcf.BYTE_STRING_FILTER})
+FILTERS = frozenset({pcf.INTEGER_FILTER, pcf.STRING_FILTER, pcf.BYTE_STRING_FILTER})
+_OPERATORS = frozenset({1, 2, 3, 4, 5, 6, mq.MQCFOP_LIKE, mq.MQCFOP_NOT_LIKE, 10, 13, 26, 29})
+_NO_OPERATOR = {pcf.INTEGER_FILTER: 3242, pcf.STRING_FILTER: 3246, pcf.BYTE_STRING_FILTER: 3266}
+"""MQRCCF_CFIF_OPERATOR_ERROR, MQRCCF_CFSF_OPERATOR_ERROR, MQRCCF_CFBF_OPERATOR_ERROR."""
 
 
 def filter_of(message: pcf.Message) -> Callable[[Lookup], bool]:
     """The condition of the filter parameters of an INQUIRE."""
-    filters = [parameter for parameter in message.parameters if parameter.type in _FILTERS]
+    filters = [parameter for parameter in message.parameters if parameter.type in FILTERS]
+    for one in filters:
+        if one.operator not in _OPERATORS:
+            raise refuse(_NO_OPERATOR[one.type], f"{one.operator} is no operator of a filter")
     return lambda lookup: all(_holds(one, lookup(one.parameter)) for one in filters)
+
+
+def filtered(message: pcf.Message, replies: Iterable[Reply]) -> list[Reply]:
+    """The replies that the filters accept, each looked at as it is answered."""
+    accepts = filter_of(message)
+    return [reply for reply in replies if accepts({one.parameter: _as_compared(one) for one in reply}.get)]
+
+
+def _as_compared(parameter: Parameter) -> Value:
+    if isinstance(parameter.value, int):
+        return parameter.value
+    if parameter.type == pcf.BYTE_STRING and isinstance(parameter.value, bytes):
+        return parameter.value.hex()
+    if isinstance(parameter.value, tuple):
+        return (
+            ",".join(map(str, parameter.value)) if parameter.type == pcf.INTEGER_LIST else ",".join(parameter.texts())
+        )
+    return parameter.text()
 
 
 def _holds(given: Parameter, value: Value | None) -> bool:

@@ -7,7 +7,16 @@ from collections.abc import Iterable
 from gateway.mq import constants as mq
 from gateway.mq import pcf
 from gateway.queue_manager.commands import open_handles
-from gateway.queue_manager.commands.pcf_objects import Handler, Reply, number_of, refuse, text_of
+from gateway.queue_manager.commands.pcf_objects import (
+    Handler,
+    Reply,
+    displayed,
+    filtered,
+    may_display_topic,
+    number_of,
+    refuse,
+    text_of,
+)
 from gateway.queue_manager.objects.administration import not_found
 from gateway.queue_manager.objects.authority import RIGHTS
 from gateway.queue_manager.objects.catalogue import Definition, matches
@@ -37,7 +46,7 @@ NAME, ENTITY = 48, 1024
 
 def queue_handles(connection: ConnectionState, pattern: str) -> Iterable[Reply]:
     """INQUIRE_Q_STATUS with StatusType handle."""
-    for definition in connection.core.catalogue.matching(("QLOCAL",), pattern):
+    for definition in displayed(connection, ("QLOCAL",), pattern):
         for held in open_handles.handles_of(connection.connections, definition.name):
             row = open_handles.queue_handle(*held)
             yield [
@@ -89,7 +98,8 @@ def topic_status(connection: ConnectionState, message: pcf.Message) -> Iterable[
     topics = connection.topics
     pattern = text_of(message, 2094)
     if number_of(message, 1302, TOPIC_STATUS) == TOPIC_SUBSCRIPTIONS:
-        found = [_subscription(one.definition, pattern) for one in topics.matching(pattern)]
+        subscriptions = topics.matching(pattern) if may_display_topic(connection, pattern) else ()
+        found = [_subscription(one.definition, pattern) for one in subscriptions]
     else:
         known = sorted({*topics.retained, *topics.published, *topics.subscribed()})
         found = [
@@ -99,8 +109,9 @@ def topic_status(connection: ConnectionState, message: pcf.Message) -> Iterable[
                 pcf.integer(204, sum(1 for _ in topics.matching(topic))),
             ]
             for topic in known
-            if pattern == "#" or matches(pattern, topic)
+            if (pattern == "#" or matches(pattern, topic)) and may_display_topic(connection, topic)
         ]  # fmt: skip
+    found = filtered(message, found)
     if not found:
         raise refuse(MQRCCF_TOPIC_STRING_NOT_FOUND, f"{pattern!r} has no publications and no subscriptions")
     return found
@@ -127,8 +138,9 @@ def subscription_status(connection: ConnectionState, message: pcf.Message) -> It
             pcf.string(2094, connection.topics.topic_of(one)), pcf.integer(1274, one.number("DURABLE")),
             pcf.integer(1289, one.number("SUBTYPE")),
         ]
-        for one in connection.core.catalogue.matching(("SUB",), pattern)
+        for one in displayed(connection, ("SUB",), pattern)
     ]  # fmt: skip
+    found = filtered(message, found)
     if not found:
         raise not_found("SUB", pattern)
     return found
@@ -179,6 +191,7 @@ def authority_records(connection: ConnectionState, message: pcf.Message) -> Iter
         for (of, name, user), rights in sorted(connection.authority.records.items())
         if matches(profile or "*", name) and kind in {"", of} and entity in {"", "*", user}
     ]  # fmt: skip
+    found = filtered(message, found)
     if not found:
         raise refuse(MQRCCF_NONE_FOUND, "no authority record fits")
     return found
@@ -217,6 +230,8 @@ def delete_authority(connection: ConnectionState, message: pcf.Message) -> Itera
     return [[]]
 
 
+OF_THE_QUEUE_MANAGER = {42, 87, 88, 185}
+"""Those that show what is the queue manager's."""
 COMMANDS: dict[int, Handler] = {
     42: always_empty(MQRCCF_CHL_STATUS_NOT_FOUND, "channel runs"),
     86: stop_connection,

@@ -191,6 +191,10 @@ class ConnectionState:
         """2035 unless the user may do this with the object."""
         self.authority.check(self.user, kind, name, right)
 
+    def may(self, kind: str, name: str, right: str) -> bool:
+        """Whether the user may do this with the object."""
+        return right in self.authority.rights(self.user, kind, name)
+
     def authorise_topic(self, topic: str, right: str) -> None:
         """2035 unless a topic object above the topic string grants the right."""
         self.authority.check_topic(self.user, self.topics.over(topic), right)
