@@ -47,10 +47,21 @@ MAX_SHOWN = 1000
 
 def _shown(text: str) -> str:
     """What a finding quotes comes from files of others: it moves no cursor, begins no line and fills no screen."""
-    cut = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ..."
-    if cut.isprintable():
-        return cut
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in cut)
+    return printable(text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ...")
+
+
+def printable(text: str) -> str:
+    """What a terminal would obey, and what turns the order of characters around, as escapes; the rest as it is."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def emptied(file: str, what: str, fix: str) -> Finding:
+    """A file that a reload finds without any content, though `what` is in force from it."""
+    return Finding(
+        file, 0, 0, f"the file is empty, and what is in force has {what} of it", f"restore it, or write {fix}"
+    )
 
 
 class ConfigurationError(MqgateError):

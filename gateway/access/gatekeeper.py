@@ -29,6 +29,7 @@ from gateway.access.scram import Exchange, ScramError
 from gateway.access.tokens import Claimed, Issuers, NotBelieved, Tokens
 from gateway.config.model import Settings
 from gateway.config.security import MethodName
+from gateway.errors import ConfigurationError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons
 from gateway.mqtt.packets import V5, Connect
@@ -97,6 +98,10 @@ class Gatekeeper:
         force."""
         settings = _managing(settings, managed=self._policy.managed)
         policy = policy_of(settings, self._reached, self._secret, self._issuers, self._told, self.managed)
+        lost = policy.emptied(self._policy)
+        if lost is not None:
+            policy.close()
+            raise ConfigurationError([lost])
 
         def use() -> None:
             self._policy.tokens.close_others(policy.tokens)

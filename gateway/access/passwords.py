@@ -13,6 +13,7 @@ import os
 import secrets
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from argon2 import PasswordHasher, extract_parameters
 from argon2.exceptions import HashingError, InvalidHashError, VerificationError
@@ -20,6 +21,8 @@ from argon2.exceptions import HashingError, InvalidHashError, VerificationError
 from gateway.errors import ConfigurationError, Finding
 
 ITERATIONS = 600_000
+NOBODY = "# nobody"
+"""What stands in a password file that has no users."""
 _ARGON = PasswordHasher()
 
 
@@ -100,15 +103,24 @@ def _verify_pbkdf2(stored: str, password: bytes) -> bool:
     return hmac.compare_digest(digest, expected)
 
 
-def read_password_file(path: Path) -> dict[str, str]:
+class PasswordFile(NamedTuple):
+    """A password file as it was read."""
+
+    path: str
+    users: dict[str, str]
+    empty: bool
+    """Whether there was nothing in it, not even a comment."""
+
+
+def read_password_file(path: Path) -> PasswordFile:
     """The hash of each user. ConfigurationError: every line that is neither an entry nor a comment."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError([Finding(str(path), 1, 1, f"cannot be read: {error}", "check the name")]) from error
     users: dict[str, str] = {}
     findings: list[Finding] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         user, colon, stored = line.partition(":")
@@ -119,14 +131,17 @@ def read_password_file(path: Path) -> dict[str, str]:
         users[user] = stored
     if findings:
         raise ConfigurationError(findings)
-    return users
+    return PasswordFile(str(path), users, not text.strip())
 
 
 def write_password_file(path: Path, users: dict[str, str]) -> None:
-    """Replace the file at once, readable by its owner alone."""
+    """Replace the file at once, readable by its owner alone. Without users it says so: an empty file is one that was
+    lost."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            if not users:
+                file.write(f"{NOBODY}\n")
             file.writelines(f"{user}:{stored}\n" for user, stored in users.items())
             file.flush()
             os.fsync(file.fileno())

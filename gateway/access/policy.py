@@ -14,13 +14,14 @@ from pathlib import Path
 from gateway.access.checks import BATCH_THREADS, THREADS, WAITING_THREADS
 from gateway.access.logins import Authenticator, HashedUsers, Method, OwnFunction, PlainUsers
 from gateway.access.managed import ManagedUsers
-from gateway.access.passwords import Hashes, read_password_file
+from gateway.access.passwords import NOBODY, Hashes, PasswordFile, read_password_file
 from gateway.access.scram import Users
 from gateway.access.tokens import Issuers, Tokens
+from gateway.config.counting import counted
 from gateway.config.load import load_acl
 from gateway.config.model import Settings
 from gateway.config.security import ClientIds, Guessing
-from gateway.errors import ConfigurationError, Finding
+from gateway.errors import ConfigurationError, Finding, emptied
 from gateway.ports.counters import IdentityMethod
 from gateway.routing.acl import Acl, compile_acl
 
@@ -44,11 +45,19 @@ class Policy:
     guesses: Guessing
     managed: bool
     """Whether users are managed while the gateway runs."""
+    password_file: PasswordFile
     gives: bool = field(init=False)
     """Whether a login may say what its client may publish and subscribe."""
 
     def __post_init__(self) -> None:
         self.gives = self.tokens.give or self.managed or any(one.name == "webhook" for one in self.methods)
+
+    def emptied(self, before: Policy) -> Finding | None:
+        """What is wrong with a password file that is empty now, and had users when it was read for `before`."""
+        now, users = self.password_file, len(before.password_file.users)
+        if not now.empty or not users or now.path != before.password_file.path:
+            return None
+        return emptied(now.path, counted(users, "user"), f"the line `{NOBODY}` if it is to have no users")
 
     @property
     def checked(self) -> bool:
@@ -97,12 +106,12 @@ def policy_of(
     if empty:
         what = f"the password of user `{empty[0]}` is empty"
         raise ConfigurationError([settings.finding(f"security.users.{empty[0]}", what, "write one into its file")])
-    hashed = {}
+    hashed = PasswordFile("", {}, empty=False)
     if security.password_file is not None:
         hashed = read_password_file(Path(settings.resolve(security.password_file, "security.password_file")))
     made: dict[str, Callable[[], Method]] = {
         "users": lambda: PlainUsers(plain),
-        "password_file": lambda: HashedUsers(Hashes(hashed, secret)),
+        "password_file": lambda: HashedUsers(Hashes(hashed.users, secret)),
         "managed": lambda: managed or ManagedUsers(),
         "ldap": lambda: _directory(settings, told),
         "webhook": lambda: _webhook(settings, told),
@@ -110,7 +119,7 @@ def policy_of(
     }
     return Policy(
         Tokens([]) if issuers is None else issuers.of(settings),
-        [made[name]() for name in security.in_order if name in made and (name != "password_file" or hashed)],
+        [made[name]() for name in security.in_order if name in made and (name != "password_file" or hashed.users)],
         acl=acl_of(settings),
         anonymous_on={one.name: settings.anonymous_on(one) for one in listeners},
         certificates=security.certificate_user != "none",
@@ -119,6 +128,7 @@ def policy_of(
         client_ids=security.client_ids,
         guesses=security.guesses,
         managed=security.managed,
+        password_file=hashed,
     )
 
 

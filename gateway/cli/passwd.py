@@ -23,7 +23,7 @@ def passwd(file: str, user: str, delete: bool, password: str | None, pbkdf2: boo
     if not user or ":" in user or "\n" in user:
         raise click.UsageError("a user name has at least one character and no colon")
     try:
-        users = read_password_file(path) if path.exists() else {}
+        users = read_password_file(path).users if path.exists() else {}
     except ConfigurationError as error:
         click.echo(str(error), err=True)
         sys.exit(1)

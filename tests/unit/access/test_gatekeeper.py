@@ -450,3 +450,18 @@ def test_users_stay_managed_until_a_restart(tmp_path: Path) -> None:
     for environ in ({}, {"MQGATE_SECURITY__USERS__BOB__PASSWORD": "x"}):
         access.prepare(load_settings(str(tmp_path / "settings.yaml"), environ, {}))()
         assert decide(access, link=link).text == "the user is disabled"
+
+
+def test_a_password_file_that_was_emptied_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would lock everybody out; who means that writes so, as `mqgate passwd --delete` does."""
+    access, clock, _ = guarded(tmp_path, monkeypatch)
+    settings, file = load_settings(str(tmp_path / "settings.yaml"), {}, {}), tmp_path / "users"
+    file.write_text("")
+    with pytest.raises(ConfigurationError, match="the file is empty, and what is in force has 9 users of it"):
+        access.prepare(settings)
+    assert ask(access, clock, "dev-1", b"pw-1").reason == 0
+    write_password_file(file, {})
+    access.prepare(settings)()
+    assert ask(access, clock, "dev-1", b"pw-1").reason == 0x86
+    file.write_text("")
+    access.prepare(settings)()

@@ -31,7 +31,7 @@ def test_what_is_written_is_read_and_private(tmp_path: Path) -> None:
     path = tmp_path / "users"
     users = {"alice": hash_password(b"a", pbkdf2=True, iterations=1000), "bob": hash_password(b"b")}
     write_password_file(path, users)
-    assert read_password_file(path) == users
+    assert read_password_file(path).users == users
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -47,13 +47,13 @@ def test_every_wrong_line_is_a_finding(tmp_path: Path) -> None:
 def test_a_byte_order_mark_is_not_part_of_a_name(tmp_path: Path) -> None:
     stored = hash_password(b"secret")
     (tmp_path / "users").write_text(f"alice:{stored}\n", encoding="utf-8-sig")
-    assert read_password_file(tmp_path / "users") == {"alice": stored}
+    assert read_password_file(tmp_path / "users").users == {"alice": stored}
 
 
 def test_a_file_of_mosquitto_passwd_is_read(tmp_path: Path) -> None:
     path = tmp_path / "users"
     subprocess.run(["mosquitto_passwd", "-b", "-c", str(path), "carol", "pw"], check=True, capture_output=True)
-    assert verify(read_password_file(path)["carol"], b"pw")
+    assert verify(read_password_file(path).users["carol"], b"pw")
 
 
 def test_an_unknown_user_costs_what_a_known_one_costs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,3 +90,12 @@ def test_a_damaged_hash_keeps_nobody_else_from_logging_in(stored: str) -> None:
     hashes = Hashes({"broken": stored, "alice": hash_password(b"pw", pbkdf2=True, iterations=10)}, b"s" * 32)
     assert hashes.verify("alice", b"pw")
     assert not any(hashes.verify(f"stranger-{number}", b"pw") for number in range(10))
+
+
+def test_a_file_without_users_says_so(tmp_path: Path) -> None:
+    """It is told apart from one that was emptied."""
+    path = tmp_path / "users"
+    write_password_file(path, {})
+    assert read_password_file(path)[1:] == ({}, False)
+    path.write_text(" \n")
+    assert read_password_file(path)[1:] == ({}, True)
