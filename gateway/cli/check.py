@@ -63,8 +63,9 @@ def check(
             else:
                 settings = load_settings(name, os.environ, {})
                 given.append(settings)
-                wrong, named, asked = _settings(name, settings, queues, user, password)
+                wrong, doubtful, named, asked = _settings(name, settings, queues, user, password)
                 findings += wrong
+                warnings += doubtful
                 mappings += named
                 logins += asked
         except ConfigurationError as error:
@@ -98,30 +99,33 @@ def check(
 
 def _looked_at(made: Mappings, given: list[Settings]) -> tuple[list[Finding], list[Finding]]:
     """What is wrong with rules that can be read, and what is probably not meant."""
-    from gateway.app.listener_names import unknown_listeners
+    from gateway.app.listener_names import unmet_rules
     from gateway.app.target_names import doubtful_targets, unknown_targets
 
     wrong = [finding for settings in given for finding in unknown_targets(made, settings)]
     doubtful = [finding for settings in given for finding in doubtful_targets(made, settings)]
-    unmet = [finding for settings in given for finding in unknown_listeners(made, settings)]
+    unmet = [finding for settings in given for finding in unmet_rules(made, settings)]
     return wrong + run_tests(made), [*made.warnings, *doubtful, *unmet]
 
 
 def _settings(
     name: str, settings: Settings, queues: bool, user: str | None, password: bytes
-) -> tuple[list[Finding], list[str], list[tuple[str, str, bool]]]:
-    """What is wrong with a file of settings and what it names, its mapping files, and which methods let the user in."""
+) -> tuple[list[Finding], list[Finding], list[str], list[tuple[str, str, bool]]]:
+    """What is wrong with a file of settings and what it names, what of it is probably not meant, its mapping files, and
+    which methods let the user in."""
+    from gateway.app.listener_names import unmet_entries
     from gateway.app.mappings import mapping_files
     from gateway.app.named_files import wrong_files
 
     findings = wrong_files(settings)
+    doubtful = [] if findings else list(unmet_entries(settings))
     mappings = mapping_files(settings)
     logins = _ask(settings, user, password) if user is not None and not findings else []
     if queues and not findings:
         from gateway.cli.rule_queues import missing_queues
 
         findings += missing_queues(name)
-    return findings, mappings, logins
+    return findings, doubtful, mappings, logins
 
 
 def _show_logins(logins: list[tuple[str, str, bool]]) -> None:

@@ -7,7 +7,7 @@ import inspect
 import re
 import typing
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -20,6 +20,8 @@ class Part(BaseModel):
     """A mapping of a configuration file: unknown keys are refused, and it is frozen once read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True, hide_input_in_errors=True)
+    other_names: ClassVar[dict[str, str]] = {}
+    """What people write instead of a key: the name of an option of the command line, or another program's word."""
 
 
 _EXPECTED = {
@@ -115,7 +117,7 @@ def _text(item: Any, path: Path, model: type[BaseModel]) -> tuple[str, str]:
     kind, loc, context = item["type"], item["loc"], item.get("ctx", {})
     key = next((part for part in reversed(path) if isinstance(part, str)), "")
     if kind == "extra_forbidden":
-        fix = did_you_mean(str(loc[-1]), known_keys(model, loc))
+        fix = _instead(str(loc[-1]), _models_at(model, loc))
         if item.get("input") is None and fix.startswith("known"):
             fix = f"{_quoted({str(loc[-1]): None})} where a placeholder is meant; {fix}"
         return f"`{loc[-1]}` is not a known key", fix
@@ -143,6 +145,15 @@ def _text(item: Any, path: Path, model: type[BaseModel]) -> tuple[str, str]:
     return f"`{key}`: {said}" if key else said, ""
 
 
+def _instead(key: str, models: list[type[BaseModel]]) -> str:
+    """The key that is probably meant, or those that there are."""
+    for one in models:
+        other = one.other_names.get(key) if issubclass(one, Part) else None
+        if other is not None:
+            return f"did you mean `{other}`?"
+    return did_you_mean(key, {field.alias or name for one in models for name, field in one.model_fields.items()})
+
+
 def _quoted(value: Any) -> str:
     """What to write instead of `{site}`, which is a mapping in YAML."""
     names = list(value) if isinstance(value, dict) else []
@@ -157,14 +168,14 @@ def _choices(item: Any, context: dict[str, Any]) -> str:
     return f"did you mean `{near[0]}`?" if near else f"write {', '.join(allowed)}"
 
 
-def known_keys(model: type[BaseModel], loc: Iterable[str | int]) -> set[str]:
-    """The keys allowed beside the last part of `loc`."""
+def _models_at(model: type[BaseModel], loc: Iterable[str | int]) -> list[type[BaseModel]]:
+    """The models of the place where the last part of `loc` stands."""
     models = [model]
     for part in list(loc)[:-1]:
         inner = [found for one in models for found in _models_below(one, part)]
         named = [one for one in models if one.__name__ == part]
         models = inner or named or models
-    return {field.alias or name for one in models for name, field in one.model_fields.items()}
+    return models
 
 
 def _models_below(model: type[BaseModel], key: str | int) -> Iterator[type[BaseModel]]:

@@ -153,6 +153,22 @@ def load_acl(settings: Settings) -> list[AclEntry] | None:
     named = settings.security.acl
     if not isinstance(named, str):
         return named
+    document = _acl_document(settings, named)
+    try:
+        return _AclFile.model_validate(document.value).acl
+    except ValidationError as error:
+        raise ConfigurationError(describe(error, document, _AclFile)) from None
+
+
+def acl_finding(settings: Settings, entry: int, key: str, what: str, fix: str) -> Finding:
+    """A finding at a key of an entry of the access list, wherever the list stands."""
+    named = settings.security.acl
+    if not isinstance(named, str):
+        return settings.finding(f"security.acl.{entry}.{key}", what, fix)
+    return _acl_document(settings, named).finding(("acl", entry, key), what, fix)
+
+
+def _acl_document(settings: Settings, named: str) -> Document:
     document = _read(settings.resolve(named, "security.acl"), "check the name")
     if document.findings:
         raise ConfigurationError(document.findings)
@@ -162,10 +178,7 @@ def load_acl(settings: Settings) -> list[AclEntry] | None:
         document.value = {"acl": document.value}
     if not isinstance(document.value, dict):
         raise ConfigurationError([document.finding((), "not a list of entries", "write a list, or `acl:` with one")])
-    try:
-        return _AclFile.model_validate(document.value).acl
-    except ValidationError as error:
-        raise ConfigurationError(describe(error, document, _AclFile)) from None
+    return document
 
 
 def display(settings: Settings, *, secrets: bool = False) -> Iterator[tuple[str, object, str]]:

@@ -6,7 +6,7 @@ A part of the field list in `gateway.config.model`. Opens no file and knows no e
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
@@ -30,6 +30,8 @@ SOCKET = "unix:"
 
 class Embedded(Part):
     """The queue manager inside the gateway."""
+
+    other_names: ClassVar[dict[str, str]] = {"data": "path"}
 
     name: QueueManagerName = Field(default="MQGATE", description="Queue manager name.")
     path: str = Field(

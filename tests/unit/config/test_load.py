@@ -71,6 +71,12 @@ def findings(path=None, environ=None, overrides=None):
     return caught.value.findings
 
 
+def test_the_word_of_the_command_line_leads_to_the_key(file):
+    (found,) = findings(file("queue_manager: {embedded: {data: here}}\n"))
+    assert (found.line, found.column) == (1, 28)
+    assert (found.what, found.fix) == ("`data` is not a known key", "did you mean `path`?")
+
+
 def test_the_example_of_the_design_is_read(file):
     settings = load_settings(file(DESIGN))
     assert settings.listeners[1].tls.client_certificate == "required"
