@@ -13,11 +13,13 @@ from typing import Any
 import click
 
 from gateway.cli.numbers import SECONDS
-from gateway.errors import ProtocolError
+from gateway.errors import ProtocolError, printable
 from gateway.mqtt import reasons
 from gateway.net.device import Device
 
 FILE = click.Path(exists=True, dir_okay=False)
+ANSWER = 10.0
+"""Seconds in which a gateway has to answer."""
 VERSIONS = {"3.1": 3, "3.1.1": 4, "5.0": 5}
 
 
@@ -76,7 +78,7 @@ def device(
 @click.argument("payload", required=False)
 @click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Quality of service.")
 @click.option("--retain", is_flag=True, help="Have it retained.")
-@click.option("--timeout", type=SECONDS, default=10.0, show_default=True, help="Seconds to wait for each answer.")
+@click.option("--timeout", type=SECONDS, default=ANSWER, show_default=True, help="Seconds to wait for each answer.")
 @connecting
 def pub(topic: str, payload: str | None, qos: int, retain: bool, timeout: float, **where: Any) -> None:
     """Publish PAYLOAD, or what standard input has, to TOPIC and wait for the acknowledgement."""
@@ -89,15 +91,32 @@ def pub(topic: str, payload: str | None, qos: int, retain: bool, timeout: float,
 
 @click.command()
 @click.argument("topics", metavar="FILTER...", nargs=-1, required=True)
-@click.option("--qos", type=click.IntRange(0, 1), default=1, show_default=True, help="Quality of service.")
+@click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Quality of service.")
 @click.option("-n", "--number", type=click.IntRange(min=0), default=0, help="End after so many messages; 0: never.")
+@click.option("--raw", is_flag=True, help="Write the bytes as they are on a terminal too.")
 @click.option(
     "--timeout", type=SECONDS, default=86_400.0, help="End when nothing has come for so many seconds: exit code 1."
 )
 @connecting
-def sub(topics: tuple[str, ...], qos: int, number: int, timeout: float, **where: Any) -> None:
-    """Subscribe, and write what comes as lines: topic, a tab, payload."""
-    with device(timeout=timeout, **where) as connected:
+def sub(topics: tuple[str, ...], qos: int, number: int, raw: bool, timeout: float, **where: Any) -> None:
+    """Subscribe, and write what comes as lines: topic, a tab, payload.
+
+    On a terminal characters that it would obey instead of showing them are written as escapes; into a file or a pipe
+    the bytes go as they are.
+    """
+    escaped = sys.stdout.isatty() and not raw
+    for topic, payload in _received(topics, qos, number, timeout, where):
+        if escaped:
+            click.echo(f"{printable(topic)}\t{printable(payload.decode('utf-8', 'backslashreplace'))}")
+        else:
+            click.echo(b"%b\t%b" % (topic.encode(), payload))
+
+
+def _received(
+    topics: tuple[str, ...], qos: int, number: int, timeout: float, where: dict[str, Any]
+) -> Iterator[tuple[str, bytes]]:
+    """So many messages, one at a time."""
+    with device(timeout=min(timeout, ANSWER), **where) as connected:
         for one in topics:
             granted = connected.subscribe(one, qos)
             if granted >= 0x80:
@@ -105,6 +124,10 @@ def sub(topics: tuple[str, ...], qos: int, number: int, timeout: float, **where:
                 sys.exit(1)
         taken = 0
         while not number or taken < number:
-            topic, payload = connected.receive()
-            click.echo(f"{topic}\t{payload.decode('utf-8', 'backslashreplace')}")
+            try:
+                received = connected.receive(timeout)
+            except TimeoutError:
+                click.echo(f"nothing came within {timeout:g} s", err=True)
+                sys.exit(1)
+            yield received
             taken += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import IO
 
 import click
 
@@ -25,7 +26,8 @@ from gateway.rules.parse import load_mappings
 @click.argument("topic")
 @click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True)
 @click.option("--retain", is_flag=True, help="A publication to be retained.")
-@click.option("--payload", default="", help="Text of the payload.")
+@click.option("--payload", help="Text of the payload.")
+@click.option("--payload-file", type=click.File("rb"), help="File with the payload; `-` is the standard input.")
 @click.option("--client", default="device", show_default=True, help="Client identifier.")
 @click.option("--as", "user", default="", help="User name; with -c its access list is checked too.")
 @click.option(
@@ -37,13 +39,17 @@ from gateway.rules.parse import load_mappings
 @click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings.")
 @click.option("--json", "as_json", is_flag=True, help="Output as JSON.")
 def explain(
-    topic: str, qos: int, retain: bool, payload: str, client: str, user: str, subscribe: bool, listener: str,
-    properties: tuple[str, ...], files: tuple[str, ...], config: str | None, as_json: bool,
+    topic: str, qos: int, retain: bool, payload: str | None, payload_file: IO[bytes] | None, client: str, user: str,
+    subscribe: bool, listener: str, properties: tuple[str, ...], files: tuple[str, ...], config: str | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Which rule matches TOPIC, why the others don't, the queue, and the MQMD and properties that would be put."""
     wrong = filter_error(topic) if subscribe else name_error(topic)
     if wrong is not None:
         raise click.UsageError(wrong)
+    if payload is not None and payload_file is not None:
+        raise click.UsageError("--payload and --payload-file are two payloads: give one of them")
+    body = payload_file.read() if payload_file is not None else (payload or "").encode()
     if subscribe:
         sys.exit(explain_subscription(config, client, user, topic, listener, as_json))
     access, methods = None, ""
@@ -65,7 +71,7 @@ def explain(
     if properties:
         block[prop.USER_PROPERTY] = [(name, value) for name, _, value in (one.partition("=") for one in properties)]
     origin = Origin(client, user, topic, qos, retain, listener=listener)
-    answer = explained(table, origin, block, payload.encode(), time.time())
+    answer = explained(table, origin, block, body, time.time())
     if as_json:
         decided = {"allowed": access.allowed, "why": access.text} if access is not None else None
         show_json({**answer.as_dict(), "access": decided, "methods": methods})

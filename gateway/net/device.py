@@ -1,7 +1,8 @@
-"""An MQTT client on a blocking socket, for `mqgate probe` and `mqgate demo`. Needs no reactor."""
+"""An MQTT client on a blocking socket, for `mqgate pub`, `sub`, `probe` and `demo`. Needs no reactor."""
 
 from __future__ import annotations
 
+import math
 import socket
 import ssl
 import time
@@ -10,9 +11,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from gateway.errors import ProtocolError
-from gateway.mqtt import client, writer
+from gateway.mqtt import client, reasons, writer
+from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import (
     CONNACK,
+    DISCONNECT,
     PUBACK,
     PUBCOMP,
     PUBLISH,
@@ -47,7 +50,14 @@ class Device:
             self._socket = tls.wrap_socket(self._socket, server_hostname=server_name or host)
         self._reader = client.server_reader(version)
         self._packets: deque[Packet] = deque()
+        self._publications: deque[Packet] = deque()
+        """What came while something else was waited for."""
+        self._unreleased: set[int] = set()
+        """Packet identifiers of QoS 2 publications taken, whose PUBREL has not come."""
         self._ids = 0
+        self._timeout = timeout
+        self._ping_every = self._ping_at = math.inf
+        self._heard = True
 
     def __enter__(self) -> Self:
         return self
@@ -68,14 +78,17 @@ class Device:
         """Send CONNECT. Returned is the reason code of the CONNACK."""
         connect = client.connect(self.version, self.client_id, keep_alive=keep_alive)
         connect.username, connect.password = username, password
-        self._socket.sendall(client.encode_connect(connect))
+        self._send(client.encode_connect(connect))
         answer: Any = self._next(CONNACK)
+        seconds = answer[1].properties.get(prop.SERVER_KEEP_ALIVE, keep_alive)  # MQTT-3.2.2-21
+        self._ping_every = seconds / 2 if seconds else math.inf
+        self._ping_at = time.monotonic() + self._ping_every
         return int(answer[1].reason)
 
     def subscribe(self, filter_: str, qos: int = 0) -> int:
         """Send SUBSCRIBE. Returned is the granted QoS, or the reason code."""
         packet_id = self._id()
-        self._socket.sendall(client.encode_subscribe(self.version, Subscribe(packet_id, [Subscription(filter_, qos)])))
+        self._send(client.encode_subscribe(self.version, Subscribe(packet_id, [Subscription(filter_, qos)])))
         answer: Any = self._next(SUBACK)
         return int(answer[1].reasons[0])
 
@@ -84,22 +97,33 @@ class Device:
         started = time.perf_counter()
         packet_id = self._id() if qos else 0
         data = writer.encode_publish(self.version, topic.encode(), payload, qos, retain=retain, packet_id=packet_id)
-        self._socket.sendall(data)
+        self._send(data)
         if qos == 1:
             self._accepted(PUBACK)
         elif qos == 2:
             self._accepted(PUBREC)
-            self._socket.sendall(writer.encode_acks(PUBREL, [packet_id]))
+            self._send(writer.encode_acks(PUBREL, [packet_id]))
             self._accepted(PUBCOMP)
         return time.perf_counter() - started
 
-    def receive(self) -> tuple[str, bytes]:
-        """The next publication; it is acknowledged."""
-        packet: Any = self._next(PUBLISH)
-        first, topic, packet_id, _, payload = packet
-        if first & 6 == 2:
-            self._socket.sendall(writer.encode_acks(PUBACK, [packet_id]))
-        return topic.decode(), payload
+    def receive(self, timeout: float | None = None) -> tuple[str, bytes]:
+        """The next publication; it is acknowledged. `timeout`: the longest wait for it, in seconds."""
+        while True:
+            packet: Any = self._publications.popleft() if self._publications else self._next(PUBLISH, timeout)
+            first, topic, packet_id, _, payload = packet
+            if self._acknowledged(first >> 1 & 3, packet_id):
+                return topic.decode(), payload
+
+    def _acknowledged(self, qos: int, packet_id: int) -> bool:
+        """Answer a publication. Whether it is a new one."""
+        if qos == 1:
+            self._send(writer.encode_acks(PUBACK, [packet_id]))
+        elif qos == 2:
+            again = packet_id in self._unreleased
+            self._unreleased.add(packet_id)
+            self._send(writer.encode_acks(PUBREC, [packet_id]))
+            return not again
+        return True
 
     def _accepted(self, kind: int) -> None:
         answer: Any = self._next(kind)
@@ -110,15 +134,50 @@ class Device:
         self._ids = self._ids % 0xFFFF + 1
         return self._ids
 
-    def _next(self, kind: int) -> Packet:
+    def _next(self, kind: int, timeout: float | None = None) -> Packet:
+        until = time.monotonic() + (self._timeout if timeout is None else timeout)
         while True:
             while self._packets:
                 packet = self._packets.popleft()
                 if packet[0] >> 4 == kind:
                     return packet
+                self._aside(packet)
+            self._read(until)
+
+    def _aside(self, packet: Any) -> None:
+        """A packet that comes while another is waited for."""
+        kind = packet[0] >> 4
+        if kind == PUBLISH:
+            self._publications.append(packet)
+        elif kind == PUBREL:
+            self._unreleased.discard(packet[1])
+            self._send(writer.encode_acks(PUBCOMP, [packet[1]]))
+        elif kind == DISCONNECT:
+            reason = packet[1].reason
+            raise ProtocolError(f"the gateway closed the connection ({reasons.name(reason)})", reason)
+
+    def _read(self, until: float) -> None:
+        """Wait for bytes, and let the gateway know meanwhile that somebody is there."""
+        now = time.monotonic()
+        if now >= self._ping_at:
+            if not self._heard:
+                raise ConnectionError("it does not answer PINGREQ")
+            self._send(client.encode_pingreq())
+            self._heard, self._ping_at = False, now + self._ping_every
+        if now >= until:
+            raise TimeoutError
+        self._socket.settimeout(min(until, self._ping_at) - now)
+        try:
             data = self._socket.recv(65_536)
-            if not data:
-                raise ProtocolError("the gateway closed the connection")
-            self._packets.extend(self._reader.feed(data))
-            if self._reader.error is not None:
-                raise self._reader.error
+        except TimeoutError:
+            return
+        if not data:
+            raise ProtocolError("the gateway closed the connection")
+        self._heard = True
+        self._packets.extend(self._reader.feed(data))
+        if self._reader.error is not None:
+            raise self._reader.error
+
+    def _send(self, data: bytes) -> None:
+        self._socket.settimeout(self._timeout)
+        self._socket.sendall(data)

@@ -98,6 +98,69 @@ def test_a_message_published_and_one_received_by_hand(gateway: RunningGateway) -
     assert "from a pipe" in mqgate(gateway, "queue", "browse", "MQGATE.DEFAULT").output
 
 
+def listening(
+    gateway: RunningGateway, client_id: str, *words: str, stdout: int = subprocess.PIPE
+) -> subprocess.Popen[bytes]:
+    """`mqgate sub`, once all its subscriptions are made."""
+    command = [sys.executable, "-m", "gateway", "sub", *words, "--port", str(gateway.port), "--client-id", client_id]
+    process = subprocess.Popen(command, stdout=stdout, env={**os.environ, "PYTHONPATH": TREE})
+    filters = sum(1 for word in words if word.startswith("down/"))
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        known = gateway.api("GET", f"/clients?search={client_id}")["items"]
+        if known and len(gateway.api("GET", f"/clients/{client_id}")["subscription_list"]) == filters:
+            break
+        time.sleep(0.05)
+    return process
+
+
+def publish(gateway: RunningGateway, topic: str, payload: bytes, *words: str) -> None:
+    done = CliRunner().invoke(main, ["pub", topic, "--port", str(gateway.port), *words], input=payload)
+    assert done.exit_code == 0, done.output
+
+
+HOSTILE = "a\x1b]0;title\x07\x1b[2Jé\n\u202e".encode() + b"\xff"
+
+
+def test_what_devices_send_moves_no_cursor(gateway: RunningGateway) -> None:
+    leader, follower = pty.openpty()
+    with listening(gateway, "hand", "down/1", "-n", "1", stdout=follower) as listener:
+        os.close(follower)
+        publish(gateway, "down/1", HOSTILE)
+        shown = b""
+        while b"\n" not in shown:
+            shown += os.read(leader, 4096)
+        assert listener.wait(60) == 0
+    assert shown.decode() == "down/1\ta\\x1b]0;title\\x07\\x1b[2Jé\\n\\u202e\\xff\r\n"
+    os.close(leader)
+
+
+def test_a_pipe_and_raw_get_the_bytes(gateway: RunningGateway) -> None:
+    with listening(gateway, "hand", "down/1", "-n", "1") as listener:
+        publish(gateway, "down/1", HOSTILE)
+        assert listener.communicate(timeout=60)[0] == b"down/1\t" + HOSTILE + b"\n"
+    leader, follower = pty.openpty()
+    with listening(gateway, "hand", "down/1", "-n", "1", "--raw", stdout=follower) as listener:
+        os.close(follower)
+        publish(gateway, "down/1", b"\x1b[1mbold")
+        shown = b""
+        while b"\n" not in shown:
+            shown += os.read(leader, 4096)
+        assert listener.wait(60) == 0
+    assert shown == b"down/1\t\x1b[1mbold\r\n"
+    os.close(leader)
+
+
+def test_qos_2_and_several_filters_with_retained_messages(gateway: RunningGateway) -> None:
+    for name in "abc":
+        publish(gateway, f"down/{name}", name.encode(), "--retain", "--qos", "2")
+    words = ["down/a", "down/b", "down/c", "--qos", "2", "-n", "4"]
+    with listening(gateway, "hand", *words) as listener:
+        publish(gateway, "down/a", b"again", "--qos", "2")
+        lines = sorted(listener.communicate(timeout=60)[0].splitlines())
+    assert lines == [b"down/a\ta", b"down/a\tagain", b"down/b\tb", b"down/c\tc"]
+
+
 def test_nobody_listens() -> None:
     done = CliRunner().invoke(main, ["pub", "a", "b", "--port", "1"])
     assert done.exit_code == 3
