@@ -18,7 +18,7 @@ from gateway.errors import ConfigurationError, Finding
 from gateway.net.api import Api, Static
 from gateway.net.calls import Endpoint
 from gateway.net.guard import Guard
-from gateway.net.http import Answer, Page
+from gateway.net.http import Answer, Folder, Page
 from gateway.net.streamed_answers import StreamedAnswers
 from gateway.observe import health, metrics
 from gateway.ports.people import ADMINISTRATOR, VIEWER, Caller
@@ -26,7 +26,7 @@ from gateway.ports.people import ADMINISTRATOR, VIEWER, Caller
 
 def admin_root(parts: Parts, api: list[Endpoint], guard: Guard) -> Resource:
     """The root of the site; `api` is served below /api/v1."""
-    root = Resource()
+    root = Folder()
     registry = metrics.registry_of(parts.counters, gauges_of(parts))
 
     def exposition(request: Request) -> Answer:
@@ -36,7 +36,7 @@ def admin_root(parts: Parts, api: list[Endpoint], guard: Guard) -> Resource:
     root.putChild(b"metrics", Page(exposition))
     for name, question in ((b"livez", health.livez), (b"readyz", health.readyz), (b"startupz", health.startupz)):
         root.putChild(name, Page(_probe(parts, question)))
-    versions = Resource()
+    versions = Folder()
     versions.putChild(b"v1", Api(api, guard))
     pipeline = pipeline_of(parts.queue_manager, parts.directory, parts.job_reports)
     if pipeline is not None:

@@ -28,7 +28,7 @@ from gateway.errors import ConfigurationError
 from gateway.mqi.serve import MAX_PROGRAMS, MqiServer
 from gateway.net import http
 from gateway.net.descriptors import most_for_programs
-from gateway.net.http import Answer, Page
+from gateway.net.http import Answer, Folder, Page
 from gateway.observe import health, logs, metrics
 from gateway.observe.metrics import Gauges, build_info
 from gateway.observe.service import ServiceManager
@@ -141,7 +141,7 @@ class QueueManagerProcess:
     # -- the admin port --
 
     def _site(self, queue_manager: EmbeddedQueueManager) -> Resource:
-        root = Resource()
+        root = Folder()
         registry = metrics.registry_of(Counters(), self._gauges(queue_manager))
 
         def exposition(request: Request) -> Answer:

@@ -24,21 +24,13 @@ from gateway.mqtt.json_text import read_json
 from gateway.net.calls import KEPT, MAX_BODY, Act, Call, Endpoint, Later, Problem, Reply, Stream
 from gateway.net.contract import Unfit, shipped
 from gateway.net.guard import Guard, check_host, cookie_of
-from gateway.net.http import Bounded
+from gateway.net.http import Bounded, nothing, only_read, problem
 from gateway.net.refusal_page import refusal_page
 from gateway.ports.link import plain_address
 from gateway.ports.people import PUBLIC, VIEWER, Caller
 
 MAX_VALUES = 50_000
 """In one request: what is made of them is many times as long as their text."""
-_HEADERS = {
-    "content-security-policy": "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; "
-    "frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "x-frame-options": "DENY",
-    "cache-control": "no-store",
-}
 
 
 @dataclass(slots=True)
@@ -76,8 +68,6 @@ class Api(Bounded):
 
     def render(self, request: Request) -> Any:
         """Answer a request."""
-        for name, value in _HEADERS.items():
-            request.setHeader(name, value)
         peer = plain_address(str(getattr(request.getClientAddress(), "host", "")))
         asked = _Asked(request.method.decode("latin-1"), self._guard.caller_of(request), peer)
         try:
@@ -245,25 +235,23 @@ class Static(Resource):
         self._guard = guard
         self._cache: dict[str, bytes] = {}
 
-    def render_GET(self, request: Request) -> bytes:
+    def render(self, request: Request) -> bytes:
         """A file, or the page itself."""
-        for name, value in _HEADERS.items():
-            request.setHeader(name, value)
+        refused = only_read(request)
+        if refused is not None:
+            return refused
         try:
             check_host(request, self._guard.hosts, "GET")
-        except Problem as problem:
-            request.setResponseCode(problem.status)
-            return str(problem).encode()
+        except Problem as wrong:
+            return problem(request, wrong.status, str(wrong))
         path = "/".join(segment.decode("latin-1") for segment in request.postpath or ()) or "index.html"
         if not re.fullmatch(r"(views/)?[a-z_]+\.(html|js|css|svg|json)", path):
-            request.setResponseCode(404)
-            return b"not found"
+            return nothing(request)
         data = self._cache.get(path)
         if data is None:
             found = files("gateway.net").joinpath("static", *path.split("/"))
             if not found.is_file():
-                request.setResponseCode(404)
-                return b"not found"
+                return nothing(request)
             data = self._cache[path] = found.read_bytes()
         kind = "text/javascript" if path.endswith(".js") else mimetypes.guess_type(path)[0] or "text/plain"
         request.setHeader("content-type", f"{kind}; charset=utf-8" if "svg" not in kind else kind)

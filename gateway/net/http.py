@@ -34,6 +34,60 @@ LINGER_SECONDS = 2
 """Of silence, until which what a refused client still sends is read and thrown away: a connection that is closed with
 something unread is reset, and the answer is lost with it."""
 MAX_THROWN_AWAY = 16 << 20
+HEADERS = {
+    "content-security-policy": "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+    "cache-control": "no-store",
+}
+"""What binds browsers; of every answer, whatever it is."""
+_HEADER_LINES = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
+
+
+def problem(request: Request, status: int, detail: str) -> bytes:
+    """An answer that says what is wrong, in the form that the API has."""
+    request.setResponseCode(status)
+    request.setHeader("content-type", "application/problem+json")
+    return _problem(status, detail)
+
+
+def _problem(status: int, detail: str) -> bytes:
+    return json.dumps({"title": HTTPStatus(status).phrase, "status": status, "detail": detail}).encode()
+
+
+def only_read(request: Request) -> bytes | None:
+    """The answer to a method other than GET and HEAD."""
+    if request.method in {b"GET", b"HEAD"}:
+        return None
+    request.setHeader("allow", "GET, HEAD")
+    return problem(request, 405, f"{request.method.decode('latin-1')} is not offered here")
+
+
+def nothing(request: Request) -> bytes:
+    """The answer where nothing is."""
+    return problem(request, 404, f"there is nothing at {request.path.decode('latin-1')}")
+
+
+class Folder(Resource):
+    """Resources by their names. Twisted's own pages say what is not there in words and a form of theirs."""
+
+    def getChild(self, path: bytes, request: Request) -> Resource:
+        """What there is no resource for."""
+        del path, request
+        return _Nothing()
+
+    def render(self, request: Request) -> bytes:
+        """The folder itself is nothing."""
+        return nothing(request)
+
+
+class _Nothing(Resource):
+    isLeaf = True
+
+    def render(self, request: Request) -> bytes:
+        return nothing(request)
 
 
 class Page(Resource):
@@ -45,12 +99,16 @@ class Page(Resource):
         super().__init__()
         self._answer = answer
 
-    def render_GET(self, request: Request) -> bytes:
+    def render(self, request: Request) -> bytes:
         """Call the function of the page and send its answer."""
+        refused = only_read(request)
+        if refused is not None:
+            return refused
+        if any(request.postpath or ()):
+            return nothing(request)
         status, body, content_type = self._answer(request)
         request.setResponseCode(status)
         request.setHeader("content-type", content_type)
-        request.setHeader("cache-control", "no-store")
         return body
 
 
@@ -100,6 +158,8 @@ class BoundedRequest(Request):
     def render(self, resrc: Any) -> None:
         """Which server this is, and how old, is nobody's business."""
         self.responseHeaders.removeHeader(b"server")
+        for name, value in HEADERS.items():
+            self.setHeader(name, value)
         super().render(resrc)
 
     def process(self) -> None:
@@ -139,10 +199,10 @@ class Connection(HTTPChannel):
             return
         self._refused = True
         title = HTTPStatus(status).phrase
-        body = json.dumps({"title": title, "status": status, "detail": detail}).encode()
+        body = _problem(status, detail)
         head = f"HTTP/1.1 {status} {title}\r\nconnection: close\r\ncontent-type: application/problem+json\r\n"
         transport: Any = self.transport
-        transport.write(head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
+        transport.write((head + _HEADER_LINES).encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
         self.setTimeout(LINGER_SECONDS)
 
     def dataReceived(self, data: bytes) -> None:

@@ -53,7 +53,6 @@ class StreamedAnswers(Bounded):
             )
         request.setResponseCode(status)
         request.setHeader("content-type", kind)
-        request.setHeader("cache-control", "no-store")
         request.registerProducer(_Pieces(request, body), streaming=False)
         return NOT_DONE_YET
 

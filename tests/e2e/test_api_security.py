@@ -111,7 +111,8 @@ def test_a_foreign_page_cannot_write(admin: Admin) -> None:
 
 
 def test_answers_carry_the_headers_that_bind_browsers(admin: Admin) -> None:
-    for path in ("/admin/", "/api/v1/overview", "/api/v1/nothing", "/admin/nothing"):
+    for path in ("/", "/admin/", "/api/v1/overview", "/api/v1/nothing", "/admin/nothing", "/nothing", "/api", "/api/x",
+                 "/metrics", "/livez", "/api/v1/pipeline/x", "/" + "a" * 40_000):  # fmt: skip
         _, headers, _ = admin.ask("GET", path)
         policy = headers["content-security-policy"]
         assert "default-src 'self'" in policy
@@ -120,6 +121,22 @@ def test_answers_carry_the_headers_that_bind_browsers(admin: Admin) -> None:
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "no-referrer"
         assert "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [
+    ("GET", "/nothing", 404), ("GET", "/api", 404), ("GET", "/api/x", 404), ("GET", "/favicon.ico", 404),
+    ("GET", "/livez/x", 404), ("GET", "/metrics/x", 404), ("GET", "/metrics/", 200), ("HEAD", "/metrics", 200),
+    ("HEAD", "/admin/", 200), ("POST", "/metrics", 405), ("OPTIONS", "/admin/", 405), ("FOO", "/readyz", 405),
+    ("FOO", "/nothing", 404),
+])  # fmt: skip
+def test_what_is_not_there_is_said_in_one_form(admin: Admin, method: str, path: str, status: int) -> None:
+    answered, headers, body = admin.ask(method, path)
+    assert answered == status
+    if status >= 400:
+        assert headers["content-type"] == "application/problem+json"
+        assert json.loads(body)["status"] == status
+    if status == 405:
+        assert headers["allow"] == "GET, HEAD"
 
 
 @pytest.mark.parametrize("path", [
