@@ -244,7 +244,11 @@ class Static(Resource):
             check_host(request, self._guard.hosts, "GET")
         except Problem as wrong:
             return problem(request, wrong.status, str(wrong))
-        path = "/".join(segment.decode("latin-1") for segment in request.postpath or ()) or "index.html"
+        if not request.postpath:  # without the slash, what the page names beside itself would be beside this folder
+            request.setResponseCode(302)
+            request.setHeader("location", "admin/")
+            return b""
+        path = "/".join(segment.decode("latin-1") for segment in request.postpath) or "index.html"
         if not re.fullmatch(r"(views/)?[a-z_]+\.(html|js|css|svg|json)", path):
             return nothing(request)
         data = self._cache.get(path)

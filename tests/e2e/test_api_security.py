@@ -139,6 +139,12 @@ def test_what_is_not_there_is_said_in_one_form(admin: Admin, method: str, path: 
         assert headers["allow"] == "GET, HEAD"
 
 
+def test_the_page_without_the_slash_leads_to_the_page(admin: Admin) -> None:
+    """What it names beside itself would not be found from there."""
+    status, headers, _ = admin.ask("GET", "/admin")
+    assert (status, headers["location"]) == (302, "admin/")
+
+
 @pytest.mark.parametrize("path", [
     "/admin/../gateway.json", "/admin/%2e%2e/api.py", "/admin/..%2f..%2fhub.py", "/admin/views/../../hub.py",
     "/admin/%00", "/admin//etc/passwd", "/admin/.", "/admin/views/", "/admin/\\..\\hub.py", "/../etc/passwd",
