@@ -249,6 +249,34 @@ def test_without_a_token_one_is_asked_for_by_keyboard_alone(chromium: Any, well:
     context.close()
 
 
+def test_who_is_signed_out_asks_for_nothing_until_he_is_in_again(chromium: Any, well: Any) -> None:
+    """A forgotten tab would otherwise be refused every few seconds, and each time be in the audit trail."""
+    context = chromium.new_context()
+    page = context.new_page()
+    page.set_default_timeout(20000)
+    page.clock.install()
+    page.add_init_script(f"sessionStorage.setItem('mqgate.token', '{page_answers.TOKEN}')")
+    visit(page, well, "overview")
+    page.wait_for_selector("header #state .badge")
+    page.evaluate("sessionStorage.setItem('mqgate.token', 'not any more')")
+    page.clock.run_for(6000)
+    page.wait_for_selector("dialog[open]")
+    page.wait_for_load_state("networkidle")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.run_for(60_000)
+    page.wait_for_load_state("networkidle")
+    assert asked == []
+    assert page.inner_text("header #state") == "", "how it is with the gateway is not known any more"
+    page.keyboard.press("Tab")
+    page.keyboard.type(page_answers.TOKEN)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("dialog", state="detached")
+    page.clock.run_for(6000)
+    page.wait_for_selector("header #state .badge")
+    context.close()
+
+
 def test_sections_are_reached_by_keyboard(opened: Any, well: Any) -> None:
     visit(opened, well, "clients")
     opened.keyboard.press("/")

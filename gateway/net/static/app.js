@@ -3,7 +3,7 @@
 import { call, formToken, onRefused } from "./api.js";
 import { badge, button, format, h, notice, put } from "./dom.js";
 import { icon } from "./icons.js";
-import { signIn, signOut } from "./sign_in.js";
+import { isAsking, signIn, signOut } from "./sign_in.js";
 import audit from "./views/audit.js";
 import clients from "./views/clients.js";
 import deadLetters from "./views/dead_letters.js";
@@ -112,7 +112,7 @@ function repeat(seconds, run) {
   let stopped = false;
   let failed = "";
   const turn = async () => {
-    if (!document.hidden) {
+    if (!document.hidden && !isAsking()) { // nobody is signed in meanwhile, and each refusal is in the audit trail
       try {
         await run();
         failed = "";
@@ -152,7 +152,10 @@ async function headline() {
   }
 }
 
-const ask = () => signIn(start);
+function ask() {
+  put(state);
+  signIn(start);
+}
 
 async function start() {
   try {

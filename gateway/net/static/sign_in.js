@@ -5,6 +5,7 @@ import { call, formToken, token } from "./api.js";
 import { button, field, h, open } from "./dom.js";
 
 let asking = false;
+export const isAsking = () => asking;
 
 export function signIn(done) {
   if (asking) return;
