@@ -11,6 +11,7 @@ import click
 
 from gateway.config.counting import counted
 from gateway.config.units import show_duration
+from gateway.errors import ConfigurationError
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.sentences import PipelineGroup, is_verbose
 
@@ -97,13 +98,15 @@ def run(file: Path, once: bool, metrics_port: int | None, metrics_bind: str, rep
 @FILE
 @click.option("--sql", is_flag=True, help="Show the checks of silver tables as SQL.")
 def check(file: Path, sql: bool) -> None:
-    """Validate a job file: every error at once. Object storage is tried: can a batch be committed there?"""
+    """Validate a job file: every error at once. Object storage is tried: can a batch be committed there? So are
+    conditions and patterns, by Spark, where it and Java are."""
     from gateway.pipeline.jobs.silver import checks, payload_schema, typed_value
 
     job = job_of(file)
     click.echo(f"{file}: job {job.name}: {len(job.silver)} silver and {len(job.gold)} gold tables")
     if job.on_objects:
         _try_warehouse(job)
+    _try_conditions(job, file)
     for silver in job.silver if sql else ():
         click.echo(f"\n{silver.table}: from_json({payload_schema(silver)})")
         for column in silver.columns:
@@ -112,6 +115,21 @@ def check(file: Path, sql: bool) -> None:
             click.echo(f"  quarantine {code}: {condition}")
         for code, condition in checks(silver, "count"):
             click.echo(f"  count {code}: {condition}")
+
+
+def _try_conditions(job: Job, file: Path) -> None:
+    from gateway.pipeline.jobs.trial import has_trials, tried, why_not_tried
+
+    if not has_trials(job):
+        return
+    missing = why_not_tried()
+    if missing:
+        click.echo(f"conditions and patterns are not tried: {missing}", err=True)
+        return
+    found = tried(quieted(job), file)
+    if found:
+        raise ConfigurationError(found)
+    click.echo("conditions and patterns: Spark takes them")
 
 
 def _try_warehouse(job: Job) -> None:

@@ -15,6 +15,7 @@ from running_gateway import TOKEN, Running, publish, running
 from gateway.pipeline.errors import LeaseHeld, PipelineError
 from gateway.pipeline.jobs.job import parse_job
 from gateway.pipeline.jobs.progress import JobProgress
+from gateway.pipeline.jobs.replay import target_options
 from gateway.pipeline.jobs.telling import GatewayReports
 from gateway.pipeline.journal.groups import ConsumerGroup
 from gateway.pipeline.source.http_access import HttpAccess, HttpAddress
@@ -53,6 +54,17 @@ def test_a_group_reads_acknowledges_and_its_lag_is_shown(gateway: Running, acces
     assert (shown["lag_messages"], shown["job"]) == (0, "spark")
     assert shown["last_commit"] is not None
     access.release("spark", group.epoch)
+
+
+def test_a_replay_to_a_queue_that_is_not_defined_is_told_before_spark_starts(gateway: Running) -> None:
+    (gateway.folder / "token").write_text(TOKEN)
+    source = f"{{queue: Q, url: 'http://127.0.0.1:{gateway.admin}', token_file: {gateway.folder}/token}}"
+    job = parse_job("job.yaml", f"version: 1\nname: plant\nsource: {source}\nwarehouse: lake\n")
+    with pytest.raises(PipelineError, match=r"NOT\.THERE is not a local queue here: define it"):
+        target_options(job, "NOT.THERE", "", "")
+    before = gateway.text(f"/api/v1/queues/{QUEUE}", TOKEN)
+    assert target_options(job, QUEUE, "", "")["queue"] == QUEUE
+    assert json.loads(gateway.text(f"/api/v1/queues/{QUEUE}", TOKEN))["depth"] == json.loads(before)["depth"]
 
 
 def test_a_job_tells_how_it_goes(gateway: Running) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import warnings
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -35,6 +36,26 @@ CARRIED = ("queue", "priority", "seq", "msg_id", "put_ts", "topic", "client_id",
 """Message columns every silver table has, so that a row can be traced back to its message."""
 
 
+TEXTS = ("string", "binary")
+MADE_OF: dict[str, tuple[str, ...]] = {
+    "string": (*TEXTS, "boolean", *NUMBERS, "timestamp", "date"),
+    "binary": TEXTS,
+    "boolean": ("string", "boolean", *NUMBERS),
+    "timestamp": ("string", "timestamp", "date", "bigint", "double"),
+    "map": ("string",),
+} | dict.fromkeys(("tinyint", "int", "bigint"), ("string", "boolean", *NUMBERS, "timestamp"))
+"""The types that a column may have, by the kind of the message column that it is read from."""
+PYTHONS_OWN = {
+    "(?P<": "write `(?<name>...)`",
+    "(?P=": "write `\\k<name>`",
+    "(?(": "write both ways with `|`",
+    "(?#": "leave the comment out",
+}
+"""What Python takes in a pattern, and Java does not."""
+JAVAS_OWN = re.compile(r"\\[pPhHRXQGzeckNV]|\(\?<[A-Za-z]|&&|\(\?[a-zA-Z]*[dU]")
+"""What Java takes in a pattern, and Python does not."""
+
+
 class Bronze(Part):
     """Every message, all columns, appended."""
 
@@ -54,7 +75,9 @@ class Column(Part):
     required: bool = False
     min: float | None = None
     max: float | None = None
-    pattern: str | None = None
+    pattern: str | None = Field(
+        default=None, description="a regular expression of Java that is found somewhere in the value"
+    )
     values: tuple[str, ...] | None = Field(default=None, description="the only values allowed")
     on_failure: Literal["quarantine", "count"] = Field(
         default="quarantine", description="what a failed check does: the row goes to quarantine, or stays, is counted, "
@@ -82,6 +105,29 @@ class Column(Part):
             raise Wrong(f"messages have no column {head!r}", fix)
         if rest and head not in ("payload", "properties"):
             raise Wrong(f"{head!r} holds no fields", f"write `from: {head}`, or properties.{rest}")
+        if not rest:
+            self._check_kind(head, "string" if head == SOURCE else BY_NAME[head].kind)
+        return self
+
+    def _check_kind(self, head: str, kind: str) -> None:
+        """Whether a whole message column can be what this one is to be: Spark would say so only when it has started."""
+        if self.type not in MADE_OF[kind]:
+            fields = kind == "map" or head == "payload"
+            fix = f"write `from: {head}.NAME`, or" if fields else "write"
+            raise Wrong(
+                f"{head!r} is a {kind}, of which no {self.type} is made", f"{fix} type {_listed(MADE_OF[kind])}"
+            )
+        if self.type == "timestamp" and (kind == "timestamp") != (self.unit == "iso") and kind != "string":
+            if kind == "timestamp":
+                raise Wrong(f"{head!r} is a timestamp already", "leave `unit` out")
+            raise Wrong(f"{head!r} is a number", "say with `unit` what it counts: s, ms or us")
+
+    @model_validator(mode="after")
+    def _unit_fits(self) -> Column:
+        if "unit" in self.model_fields_set and self.type != "timestamp":
+            raise Wrong(
+                f"`unit` has no meaning for a {self.type}", "give the column `type: timestamp`, or leave it out"
+            )
         return self
 
     @model_validator(mode="after")
@@ -93,11 +139,25 @@ class Column(Part):
         if self.values is not None and not self.values:
             raise ValueError("values is an empty list, so no value passes: name some, or leave it out")
         if self.pattern is not None:
-            try:
-                re.compile(self.pattern)
-            except re.error as error:
-                raise ValueError(f"pattern is not a regular expression: {error}") from error
+            self._check_pattern(self.pattern)
         return self
+
+    def _check_pattern(self, pattern: str) -> None:
+        """What can be known without Java, whose patterns Spark has: `check` asks it where there is one."""
+        bare = re.sub(r"\\.", "", pattern, flags=re.DOTALL)
+        for text, fix in PYTHONS_OWN.items():
+            if text in bare:
+                raise Wrong(f"pattern: Spark's regular expressions are Java's, which have no `{text}`", fix)
+        try:
+            with warnings.catch_warnings(action="ignore"):  # about what may mean something else one day
+                re.compile(pattern)
+        except re.error as error:
+            if not JAVAS_OWN.search(pattern):
+                raise ValueError(f"pattern is not a regular expression: {error}") from error
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return " or ".join(words)
 
 
 def _no_value_is_a_folder(columns: tuple[Column, ...]) -> None:

@@ -13,6 +13,8 @@ from gateway.pipeline.jobs.sources import chosen
 from gateway.pipeline.jobs.spark_session import make_session
 from gateway.pipeline.jobs.status import groups_of
 from gateway.pipeline.jobs.warehouse import ObjectWarehouse, Warehouse, warehouse_of
+from gateway.pipeline.journal.puts import PutTarget
+from gateway.pipeline.source.http_access import HttpAccess
 from gateway.pipeline.source.options import Options, put_queue
 from gateway.pipeline.source.running_gateway import in_use, running_gateway
 
@@ -67,10 +69,13 @@ def target_options(job: Job, queue: str, txn: str, source: str) -> dict[str, str
     options = {"queue": queue, "txn": txn, "path": there.path, "url": there.url}
     options |= {"tokenFile": there.token_file, "caFile": there.ca_file}
     given = {name: value for name, value in options.items() if value}
-    put_queue(Options.read(given).queue)
+    asked = Options.read(given)
+    put_queue(asked.queue)
     if there.path and not there.url and running_gateway(Path(there.path)):
         raise in_use(Path(there.path))
     groups_of(each)
+    if there.url:  # the gateway knows which queues there are: it refuses nothing at all, too, on one that is not
+        HttpAccess(asked).put(PutTarget(asked.queue, asked.priority, asked.expiry, asked.persistence == 1), [], "", 0)
     return given
 
 

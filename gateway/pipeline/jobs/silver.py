@@ -78,7 +78,7 @@ def typed_value(column: Column) -> str:
     if column.type == "timestamp":
         return _timestamp(raw, column, from_payload)
     if column.type == "binary":
-        return f"try_to_binary({raw}, 'base64')" if from_payload else raw
+        return f"try_to_binary({raw}, 'base64')" if from_payload else f"CAST({raw} AS binary)"
     if column.type == "date":
         return _within(f"try_cast({raw} AS date)", "DATE'0001-01-01'", "DATE'9999-12-31'")
     return raw if from_payload else f"try_cast({raw} AS {column.type})"

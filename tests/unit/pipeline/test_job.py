@@ -89,6 +89,13 @@ def test_all_errors_with_their_places() -> None:
         ("from: client_id", "from: clientid", "no column 'clientid': write payload.clientid for a field"),
         ("from: client_id", "from: client_id.x", "'client_id' holds no fields: write `from: client_id`"),
         ("unit: ms}", "unit: ms, min: 5}", "min and max do not fit type timestamp"),
+        ("type: double,", "type: double, unit: ms,", "`unit` has no meaning for a double: give the column `type: ti"),
+        ("from: payload.at.ms", "from: put_ts", "'put_ts' is a timestamp already: leave `unit` out"),
+        ("from: payload.at.ms, unit: ms", "from: seq", "'seq' is a number: say with `unit` what it counts"),
+        ("from: payload.at.ms", "from: properties", "'properties' is a map, of which no timestamp is made: write `fr"),
+        ("from: payload.at.ms", "from: payload", "'payload' is a binary, of which no timestamp is made"),
+        ("from: payload.at.ms", "from: retain", "'retain' is a boolean, of which no timestamp is made: write type"),
+        ('"^[a-z]+$"', '"^(?P<kind>[a-z]+)$"', "Spark's regular expressions are Java's, which have no `(?P<`: write"),
         ("min: -60, max: 150", "min: 150, max: -60", "min 150 is more than max -60"),
         ("values: [run, stop]", "values: []", "values is an empty list"),
         ("name: state,", "name: status,", "the table has a column 'status' of its own: give yours another name"),
@@ -103,6 +110,24 @@ def test_all_errors_with_their_places() -> None:
 def test_wrong_values_say_what_to_write(old: str, new: str, told: str) -> None:
     assert old in GOOD
     assert any(told in line for line in findings(GOOD.replace(old, new, 1)))
+
+
+@pytest.mark.parametrize("pattern", ["^\\p{L}+$", "(?<kind>a)\\k<kind>", "[a-z&&[^x]]", "\\(?P<", "\\Qa.b\\E"])
+def test_patterns_of_java_are_taken(pattern: str) -> None:
+    job = parse_job("job.yaml", GOOD.replace('"^[a-z]+$"', f"'{pattern}'"))
+    assert job.silver[0].columns[3].pattern == pattern
+
+
+def test_whole_message_columns_of_fitting_types_are_taken() -> None:
+    more = "\n".join(
+        f"      - {{name: c{number}, from: {source}, {kind}}}"
+        for number, (source, kind) in enumerate([
+            ("properties", "type: string"), ("payload", "type: binary"), ("seq", "type: timestamp, unit: s"),
+            ("put_ts", "type: timestamp"), ("topic", "type: timestamp, unit: ms"), ("qos", "type: double"),
+            ("properties.at", "type: timestamp, unit: us"), ("put_ts", "type: date"),
+        ])
+    )  # fmt: skip
+    assert len(parse_job("job.yaml", GOOD.replace("gold:", f"{more}\ngold:")).silver[0].columns) == 12
 
 
 SOURCES = GOOD.replace(
