@@ -19,6 +19,7 @@ import click
 import yaml
 
 from gateway.cli.main import main as main_command
+from gateway.config.schema import DRAFT, settings_schema
 from gateway.ports.counters import CATALOGUE, Label, Metric
 
 DEPLOY = Path(__file__).resolve().parent
@@ -122,6 +123,8 @@ def schema(document: str) -> dict[str, Any]:
 
     def of(value: object, path: str) -> dict[str, Any]:
         found: dict[str, Any] = {"description": texts[path]} if path in texts else {}
+        if path == "settings":
+            return found | {"allOf": [{"$ref": "#/definitions/settings"}]}
         if path in RULES:
             return found | RULES[path]
         if isinstance(value, dict):
@@ -131,7 +134,28 @@ def schema(document: str) -> dict[str, Any]:
         kinds = {bool: "boolean", int: "integer", str: "string", list: "array"}
         return found | {"type": kinds[type(value)]}
 
-    return {"$schema": "http://json-schema.org/draft-07/schema#", **of(yaml.safe_load(document), "")}
+    definitions = further_settings()
+    return {"$schema": DRAFT, **of(yaml.safe_load(document), ""), "definitions": definitions}
+
+
+def further_settings() -> dict[str, Any]:
+    """Definitions of what `settings` may have: the gateway's own settings, of which every part may be left out, as the
+    chart writes some of them. A key that the gateway does not know is told by Helm, instead of by pods that end."""
+
+    def told(value: Any, *, names: bool = False) -> Any:
+        """Without what is only for editors; `names`: the keys are those of settings."""
+        if isinstance(value, list):
+            return [told(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        kept = {key: each for key, each in value.items() if names or key not in {"required", "default", "description"}}
+        if kept.keys() == {"allOf"} and len(kept["allOf"]) == 1:  # it held a description beside it
+            kept = kept["allOf"][0]
+        return {key: told(each, names=key in {"properties", "definitions"} and not names) for key, each in kept.items()}
+
+    given = told(settings_schema())
+    return {"settings": {"type": "object", **{key: given[key] for key in ("properties", "additionalProperties")}},
+            **given["definitions"]}  # fmt: skip
 
 
 def readme(document: str) -> str:

@@ -332,12 +332,34 @@ def test_mistakes_are_refused_with_what_to_do(major: int, scenario: str, sets: t
         "mappings.reload=sometimes",
         "auth.clientIds=everybody",
         "auth.guesses.perUser=-1",
+        "settings.mqqt.max_qos=1",
+        "settings.mqtt.max_qoss=1",
+        "settings.mqtt.max_qos=high",
+        "settings.listeners[0].prt=1883",
+        "settings.queue_manager.embedded.data=elsewhere",
     ],
 )
 @each_helm
 def test_wrong_values_are_refused_by_the_schema(major: int, wrong: str) -> None:
     text = refused("default", wrong, major=major)
     assert "schema" in text
+
+
+FURTHER = """
+settings:
+  mqtt: {max_qos: 1, session_expiry_max: 7d, versions: ["3.1.1", "5.0"], max_packet: 2MiB, keep_alive_max: 90}
+  security: {acl: [{user: "*", allow: ["#"]}], guesses: {per_user: 5}, ldap: null}
+  log: {level: debug, clients: [a]}
+  queue_manager: {embedded: {max_uncommitted: 5}}
+  admin: {tls: {client_ca: /etc/ca.pem}}
+"""
+
+
+@each_helm
+def test_parts_of_the_gateways_settings_are_taken(major: int, tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text(FURTHER)
+    command = [helm(major), "template", "gate", str(CHART), "-f", str(tmp_path / "values.yaml")]
+    run(*command)
 
 
 @pytest.mark.parametrize("scenario", ["monitoring", "everything"])
