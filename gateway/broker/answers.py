@@ -107,8 +107,7 @@ class Answers:
             if not connection.connack_sent and (connection.state != CLOSED or connection.leaving):
                 connection.connack_sent = True
                 accepted.append(connection)
-                replies = [*replies, *connection.behind_connack]
-                connection.behind_connack = []
+                replies = [*replies, *self.context.behind_connack(connection)]
             elif defer is not None and defer(connection, replies):
                 continue
             if connection.state == CLOSED:

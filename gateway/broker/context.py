@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
+from sys import getsizeof
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.broker.batch import Batch
@@ -113,6 +114,8 @@ class Context:
         self.connections: set[Connection] = set()
         self.strangers = 0
         """Bytes that are kept of those that are not online."""
+        self.behind_connacks = 0
+        """Bytes that are kept for those whose CONNACK waits for a commit."""
         self.stored = StoredCount()
         """What is stored for sessions."""
         self.batch = Batch()
@@ -170,10 +173,29 @@ class Context:
         [MQTT-3.2.0-1]."""
         self.counters.packets_out[data[0] >> 4] += 1
         if not connection.connack_sent and connection.state == ONLINE:
+            size = getsizeof(data)
             connection.behind_connack.append(data)
+            connection.behind_bytes += size
+            self.behind_connacks += size
             return
         connection.out.append(data)
         self.unwritten.add(connection)
+
+    def behind_connack(self, connection: Connection) -> list[bytes]:
+        """What was to go with a CONNACK, and is not kept any more."""
+        kept, connection.behind_connack = connection.behind_connack, []
+        self.behind_connacks -= connection.behind_bytes
+        connection.behind_bytes = 0
+        return kept
+
+    def is_overloaded(self, connection: Connection) -> bool:
+        """Whether so much is kept for a client that it gets nothing more at QoS 0: it does not read, or its CONNACK
+        waits, for a queue manager that is away perhaps. A quarter of what may be kept for all is for those who wait
+        for that."""
+        most, all_of_them = self.limits.max_outgoing_bytes // 2, self.limits.max_buffered_bytes // 4
+        if not connection.connack_sent:
+            return connection.behind_bytes > most or 0 < all_of_them < self.behind_connacks
+        return connection.link.buffered() > most
 
     def send_counted(self, connection: Connection, data: bytes) -> None:
         """One or several packets that are counted already."""

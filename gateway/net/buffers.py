@@ -1,4 +1,5 @@
-"""What is kept in memory for all connections together: packets that have not arrived whole, and what is not read.
+"""What is kept in memory for all connections together: packets that have not arrived whole, what is not read, and what
+goes with a CONNACK that waits for a commit.
 
 Each connection has bounds of its own, `mqtt.max_packet` and 8 MiB; twenty thousand of them would still fill a machine.
 The sum is not counted along, which would cost each packet something. It grows by no more than what is received and
@@ -44,7 +45,7 @@ class Buffers:
         if not most or (moved < self._next and most == self._looked_for):
             return False
         kept = [one for one in map(_kept, self._sockets()) if one is not None]
-        before = left = sum(one.bytes for one in kept)
+        before = left = sum(one.bytes for one in kept) + self._context.behind_connacks
         if before > most:
             left = self._close(kept, before, int(most * LEFT))
         self._looked_for, self._next = most, moved + max(most - left, int(most * OFTEN))

@@ -30,6 +30,7 @@ class Connection:
         "aliases",
         "asked_at",
         "auth",
+        "behind_bytes",
         "behind_connack",
         "caches",
         "close_reason",
@@ -108,6 +109,8 @@ class Connection:
         """Whether CONNACK has been written: nothing may be written before it."""
         self.behind_connack: list[bytes] = []
         """What goes with it, whatever batches that come later wait for."""
+        self.behind_bytes = 0
+        """How much memory that takes."""
         self.early_bytes = 0
         """How much arrived while the CONNECT was being decided."""
         self.early = bytearray()

@@ -225,7 +225,7 @@ class FanOut:
         context, connection = self.context, session.connection
         if connection is None or connection.state != ONLINE:
             return
-        if connection.link.buffered() > context.limits.max_outgoing_bytes // 2:
+        if context.is_overloaded(connection):
             self._lost(session, item, "qos0_overload")
             return
         if item.publication.expired(context.now):
@@ -335,7 +335,7 @@ class FanOut:
             connection.connack_sent
             and not outflow.takes_aliases
             and not copies.like.expired(context.now)
-            and connection.link.buffered() <= context.limits.max_outgoing_bytes // 2
+            and not context.is_overloaded(connection)
         )
         data, end = None, len(copies)
         if usual:

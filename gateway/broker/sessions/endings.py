@@ -138,6 +138,8 @@ class Endings:
         connection.early.clear()
         connection.exchange = connection.refusal = None
         connection.out.clear()
+        if not connection.leaving:
+            context.behind_connack(connection)
         context.connections.discard(connection)
         self.parking.forget(connection)
         self.connacks.forget(connection)
@@ -162,6 +164,7 @@ class Endings:
         connection.state = CLOSED
         self.context.keep_of_stranger(connection, 0)
         connection.out.clear()
+        self.context.behind_connack(connection)
         self.context.connections.discard(connection)
         session = connection.session
         if session.connection is connection:

@@ -337,3 +337,34 @@ def test_qos_0_keeps_its_order_while_connack_waits_mqtt5_4_6_0_5(version: int) -
     assert [packet[4] for packet in found[1:]] == [b"0", b"1", b"2", b"3"]
     answers(bench)
     assert not device.take()
+
+
+def test_what_goes_with_a_connack_that_waits_is_bounded() -> None:
+    """QoS 0 alone grows there: what has no room is dropped and counted, of one client and of all together."""
+    most = 16_000
+    bench = Harness(RULES, max_outgoing_bytes=2 * most, max_buffered_bytes=12 * most)
+    names = [f"dev{number}" for number in range(5)]
+    for name in names:
+        bench.device(5, name).connect(clean=False, properties={0x22: 5}).subscribe("news", 0)
+    sender = bench.device(4, "pub").connect()
+    bench.queues.automatic = False
+    waiting = [bench.device(5, name).connect(clean=False, properties={0x22: 5}) for name in names]
+    for number in range(40):
+        sender.publish("news", b"%1000d" % number)
+    context = bench.engine.context
+    kept = [device.connection.behind_bytes for device in waiting]
+    assert max(kept) <= most + 1200
+    assert context.behind_connacks == sum(kept) <= 3 * most + 1200
+    dropped = bench.engine.counters.messages_dropped["_none", "qos0_overload"]
+    assert dropped == 5 * 40 - sum(len(device.connection.behind_connack) for device in waiting)
+    waiting[0].drop()
+    assert context.behind_connacks == sum(kept[1:]), "who has gone keeps nothing"
+    waiting[1].disconnect()
+    answers(bench)
+    assert context.behind_connacks == 0
+    for device in waiting[1:]:
+        first, *rest = device.take()
+        assert first[0] >> 4 == p.CONNACK
+        assert [int(packet[4]) for packet in rest] == list(range(len(rest))), "the first of them, in order"
+    sender.publish("news", b"again")
+    assert [packet[4] for packet in waiting[2].take()] == [b"again"]
