@@ -178,9 +178,9 @@ class FanOut:
             self.send_at_once(session, item)
         elif not session.durable:
             limits = context.limits.at(session.listener)
-            if session.connection is None or (
-                session.outflow.queued >= limits.max_queued and not (publication.promised and limits.refuse_when_full)
-            ):
+            if session.connection is None:
+                return True  # it ends just now, and this may be its own will: nobody misses anything
+            if session.outflow.queued >= limits.max_queued and not (publication.promised and limits.refuse_when_full):
                 return self._no_room(session)
             context.batch.deliveries.append((session, [item], None, 0, 1))
         else:

@@ -91,3 +91,22 @@ def test_a_will_with_half_of_a_surrogate_pair_is_dead_lettered_like_any_that_is_
     will_at(bench, "e/1", payload=b'{"text": "\\ud800"}').drop()
     assert len(bodies(bench, "DEAD.Q")) == 1
     assert not bench.queues.rows["MQGATE.WILLS"]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_client_that_is_subscribed_to_its_own_will_is_not_full(clean: bool, qos: int) -> None:
+    bench = Harness()
+    full: list[str] = []
+    bench.engine.context.stored.on_full = lambda session: full.append(session.client_id)
+    device = bench.device(4, "d").connect(clean=clean, will=p.Will("gone", b"d", qos, False))
+    other = bench.device(4, "other").connect()
+    for one in (device, other):
+        one.subscribe("gone", 2)
+        one.take()
+    device.drop()
+    assert heard(other) == [b"d"]
+    assert not full
+    assert not sum(bench.engine.counters.messages_dropped.values())
+    again = bench.device(4, "d").connect(clean=False)
+    assert heard(again) == ([] if clean or not qos else [b"d"])
