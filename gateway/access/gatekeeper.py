@@ -221,7 +221,7 @@ class Gatekeeper:
         elif self._is_wrong(policy, digest, now):
             self._refuse(attempt)
         else:
-            self._check_slowly(policy, who, link, attempt)
+            self._check_slowly(policy, who, link, attempt, lambda: self._check_password(connect, link, done, token))
 
     def _is_wrong(self, policy: Policy, digest: bytes, now: float) -> bool:
         """Whether nobody has to be asked to know it."""
@@ -258,8 +258,11 @@ class Gatekeeper:
         for who in self._guesses.wrong(address, user, self._scheduler.monotonic()):
             self.on_guessing(who)
 
-    def _check_slowly(self, policy: Policy, who: Credentials, link: Link, attempt: _Attempt) -> None:
-        """The methods of the settings, on a thread."""
+    def _check_slowly(
+        self, policy: Policy, who: Credentials, link: Link, attempt: _Attempt, again: Callable[[], None]
+    ) -> None:
+        """The methods of the settings, on a thread; `again`, if the user has been changed or removed meanwhile."""
+        version = self.managed.version(attempt.user)
 
         def wanted() -> bool:  # others of this user or address may have been wrong meanwhile
             return not getattr(link, "closed", False) and not self._held_up(attempt)
@@ -267,6 +270,8 @@ class Gatekeeper:
         def computed(answer: Answer) -> None:
             if isinstance(answer, NotNow):
                 attempt.done(Verdict(reasons.SERVER_UNAVAILABLE, text=answer.why))
+            elif self.managed.version(attempt.user) != version:
+                again()
             elif answer is None:
                 self._refuse(attempt)
             else:

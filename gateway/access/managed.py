@@ -74,24 +74,26 @@ class ManagedUsers:
         self.users: dict[str, User] = {}
         self.roles: dict[str, Role] = {}
         self._fingerprints: dict[str, str] = {}
-        self._claims = threading.Lock()
+        self._changing = threading.Lock()
 
     # -- what is known --
 
     def put(self, users: Iterable[User], roles: Iterable[Role] = ()) -> None:
         """These are as they are from now on."""
-        for one in users:
-            self._unbind(one.name)
-            self.users[one.name] = one
-            if one.fingerprint:
-                self._fingerprints[one.fingerprint] = one.name
+        with self._changing:
+            for one in users:
+                self._unbind(one.name)
+                self.users[one.name] = one
+                if one.fingerprint:
+                    self._fingerprints[one.fingerprint] = one.name
         self.roles |= {one.name: one for one in roles}
 
     def remove(self, users: Iterable[str], roles: Iterable[str] = ()) -> None:
         """There are no such users and roles any more."""
-        for name in users:
-            self._unbind(name)
-            self.users.pop(name, None)
+        with self._changing:
+            for name in users:
+                self._unbind(name)
+                self.users.pop(name, None)
         for name in roles:
             self.roles.pop(name, None)
 
@@ -130,6 +132,14 @@ class ManagedUsers:
         known = self.users.get(name or "")
         return "" if known is not None and known.fingerprint else name
 
+    def claimed(self, claim: User) -> User | None:
+        """A user as it is now, with the password that its token has set. None: the token does not count any more, as
+        the user is no more or has another secret by now."""
+        now = self.users.get(claim.name)
+        if now is None or now.token != claim.token:
+            return None
+        return now._replace(password=claim.password, token_ends=0.0)
+
     # -- logging in --
 
     def ask(self, who: Credentials) -> Answer:
@@ -147,7 +157,7 @@ class ManagedUsers:
         token, colon, own = password.partition(b":")
         if not colon or len(own) < LEAST_OWN or not verify(user.token, token):
             return False
-        with self._claims:
+        with self._changing:
             now = self.users.get(user.name)
             if now is None or now.token != user.token:
                 return False

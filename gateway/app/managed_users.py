@@ -21,6 +21,7 @@ from gateway.mqtt import reasons
 from gateway.mqtt.json_text import read_object
 from gateway.observe import logs
 from gateway.ports.state_queues import USERS
+from gateway.session.connection import ONLINE
 
 log = logs.get("mqgate")
 LOOK_SECONDS = 2.0
@@ -42,7 +43,7 @@ class UserStore:
         self._changes = self._committed = 0
         """How many we have made, and how many of them are on the queue."""
         self._changed_at = 0.0
-        managed.on_claimed = lambda user: engine.context.scheduler.soon(lambda: self.change([user]))
+        managed.on_claimed = lambda user: engine.context.scheduler.soon(lambda: self._claimed(user))
 
     def start(self) -> None:
         """Read all, before anybody connects; then look for changes of others."""
@@ -81,20 +82,28 @@ class UserStore:
         self._enforce({one.name for one in (*users, *gone) if isinstance(one, User)}, everybody=bool(roles or gone))
         self._engine.flush()
 
+    def _claimed(self, claim: User) -> None:
+        """A token has set a password: that is all of the user that changes, whatever else has meanwhile."""
+        user = self.managed.claimed(claim)
+        if user is not None:
+            self.change([user])
+
     def _enforce(self, changed: set[str], *, everybody: bool) -> None:
         """Those that may not be connected any more are not, and rights are those of now."""
         engine = self._engine
-        for session in list(engine.sessions):
-            connection = session.connection
-            if connection is None or session.user not in changed:
+        for connection in list(engine.connections):
+            publisher = connection.publisher
+            if connection.auth is None or publisher.user not in changed:
                 continue
-            why = self.managed.refuses(session.user, session.client_id)
-            if not why and session.user not in self.managed.users and connection.auth.method == "managed":
+            why = self.managed.refuses(publisher.user, publisher.client_id)
+            if not why and publisher.user not in self.managed.users and connection.auth.method == "managed":
                 why = "the user is no more"
-            if why:
+            if why and connection.state == ONLINE:
                 engine.context.refuse(connection, reasons.NOT_AUTHORIZED, "not_authorized", why)
-            elif not everybody:
-                engine.in_flight.check_rights_of(session.client_id)
+            elif why:  # it waits for its session
+                engine.connacks.refuse(connection, reasons.NOT_AUTHORIZED, why)
+            elif not everybody and connection.state == ONLINE:
+                engine.in_flight.check_rights_of(publisher.client_id)
         if everybody:
             engine.in_flight.check_rights()
 

@@ -151,7 +151,7 @@ class ConnectHandler:
         made_up = not client_id
         if made_up:  # [MQTT-3.1.3-6]
             client_id = self.router.new_client_id()
-        connection.user = verdict.user
+        connection.user, connection.auth = verdict.user, verdict
         connection.publisher = Publisher(connection.link.listener, client_id, verdict.user, connect.version)
         if connect.will is not None and not self._will_allowed(connection, connect.will):
             self.connacks.refuse(connection, reasons.NOT_AUTHORIZED, "the will's topic is not allowed to this client")
@@ -201,7 +201,6 @@ class ConnectHandler:
         context.sessions.move(session, listener)
         self._apply_limits(connection, session, connect)
         self.wills.keep(session, connect.will)
-        connection.auth = verdict
         properties = connack_properties(
             connect, connection.limits, client_id if assigned else "", session.expiry, verdict
         )

@@ -30,7 +30,7 @@ class Link:
     """A connection as far as identity goes."""
 
     def __init__(self, certificate_user: str | None = None) -> None:
-        self.certificate_user = certificate_user
+        self.certificate_user, self.certificate_fingerprint = certificate_user, ""
         self.listener, self.peer, self.closed = "plain", "10.0.0.1:1", False
 
 
@@ -443,8 +443,7 @@ def test_users_stay_managed_until_a_restart(tmp_path: Path) -> None:
     """A reload that takes the setting away does not let in at once whom it has kept out."""
     access = keeper(tmp_path, "{managed: true, methods: [managed]}")
     access.managed.put([User("eve", enabled=False)])
-    link: Any = Link("eve")
-    link.certificate_fingerprint = ""
+    link = Link("eve")
     assert decide(access, link=link).text == "the user is disabled"
     (tmp_path / "settings.yaml").write_text("listeners: [{name: plain, port: 0}]\n")
     for environ in ({}, {"MQGATE_SECURITY__USERS__BOB__PASSWORD": "x"}):
@@ -465,3 +464,33 @@ def test_a_password_file_that_was_emptied_is_refused(tmp_path: Path, monkeypatch
     assert ask(access, clock, "dev-1", b"pw-1").reason == 0x86
     file.write_text("")
     access.prepare(settings)()
+
+
+@pytest.mark.parametrize(
+    ("after", "reason"),
+    [
+        ({"enabled": False}, 0x86),
+        ({"password": hash_password(b"new", pbkdf2=True, iterations=1)}, 0x86),
+        ({"client_id": "another"}, 0x87),
+        ({"role": "another"}, 0),
+        (None, 0x86),
+    ],
+)
+def test_a_managed_user_is_let_in_as_it_is_when_its_password_has_been_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: dict[str, Any] | None, reason: int
+) -> None:
+    """The check takes a while on a thread, and who is removed in it would be let in as a user without a role."""
+    access, clock, _ = guarded(tmp_path, monkeypatch, ", managed: true")
+    user = User("dev", hash_password(b"old", pbkdf2=True, iterations=1), changed=1.0)
+    access.managed.put([user])
+    connect = client.connect(5, "c1")
+    connect.username, connect.password = "dev", b"old"
+    verdicts: list[Verdict] = []
+    access.authenticate(connect, Link(), verdicts.append)  # type: ignore[arg-type]
+    assert not verdicts
+    if after is None:
+        access.managed.remove(["dev"])
+    else:
+        access.managed.put([user._replace(changed=2.0, **after)])
+    clock.run()
+    assert [verdict.reason for verdict in verdicts] == [reason]
