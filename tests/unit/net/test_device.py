@@ -52,7 +52,7 @@ def peer(answers: Callable[[Peer], None]) -> Iterator[int]:
 
 
 def test_who_only_listens_says_that_he_is_there() -> None:
-    """[MQTT-3.1.2-20]; the time is the one that the server gives [MQTT-3.2.2-21]."""
+    """[MQTT5-3.1.2-20]; the time is the one that the server gives [MQTT-3.2.2-21]."""
 
     def answers(one: Peer) -> None:
         one.packet()
