@@ -10,7 +10,6 @@ devices far away or with something to say now and then, fewer and fewer commits 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from gateway.session.connection import Connection
 
@@ -30,7 +29,8 @@ class GroupCommit:
         """Sockets are being read: what comes of it is submitted when all of them are, not before."""
         self.until = 0.0
         self.missing: set[Connection] = set()
-        """Those answered by the last commit that have sent nothing since; empty: nobody is waited for."""
+        """Those answered by the last commit that have sent nothing since: whoever reads takes them off. While there are
+        none nobody is waited for."""
         self._answered = 0
         self._passing, self._gap = 0, 1
 
@@ -45,10 +45,6 @@ class GroupCommit:
         self.missing.update(answered)
         self._answered = len(self.missing)
         self.until = now + min(LONGEST_SECONDS, SHARE * seconds)
-
-    def came(self, arrived: Iterable[tuple[Connection, Any]]) -> None:
-        """These have sent something."""
-        self.missing.difference_update([connection for connection, _ in arrived])
 
     def over(self) -> None:
         """Nobody is waited for any longer."""

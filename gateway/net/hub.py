@@ -282,9 +282,9 @@ class Hub:
 
     def _hand_in_all(self, arrived: list[tuple[Connection, bytes]], full: list[HubSocket]) -> None:
         """Hand what a round has brought to the broker; `full`: who had as much as is read at once, perhaps more."""
-        read, group = [link.chunk for link in full], self.engine.context.group_commit
-        if group.missing:
-            group.came(arrived)
+        read, missing = [link.chunk for link in full], self.engine.context.group_commit.missing
+        if missing:
+            missing.difference_update([connection for connection, _ in arrived])
         self.engine.received_each(arrived)
         for link, length in zip(full, read, strict=True):
             self._read_more(link, length)

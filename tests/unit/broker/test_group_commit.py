@@ -13,7 +13,7 @@ CLIENTS = cast("list[Any]", ["a", "b", "c", "d"])
 
 
 def _came(group: GroupCommit, *clients: str) -> None:
-    group.came([(cast("Any", client), b"") for client in clients])
+    group.missing.difference_update(cast("Any", clients))
 
 
 def test_those_who_were_answered_are_waited_for_a_share_of_the_commit() -> None:
