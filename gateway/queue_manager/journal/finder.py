@@ -5,11 +5,12 @@ message's number; other identifiers are indexed when they are first asked for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from gateway.queue_manager.journal.decode import Rows
 from gateway.queue_manager.journal.reader import Reader
 from gateway.queue_manager.store.changes import Changes
-from gateway.queue_manager.store.identifiers import FIELDS, Batch, FieldIndex, QueueIdentifiers
+from gateway.queue_manager.store.identifiers import FIELDS, Batch, FieldIndex, Numbers, QueueIdentifiers
 from gateway.queue_manager.store.index import LaneName, spans
 from gateway.queue_manager.store.lanes import Lane
 from gateway.queue_manager.store.place import MSG_ID_PREFIX, NUMBER_BITS, NUMBER_MASK, ROW_BITS, ROW_MASK
@@ -32,46 +33,63 @@ class Finder:
         msg_id: bytes | None = None,
         correl_id: bytes | None = None,
         group_id: bytes | None = None,
+        after: int | None = None,
     ) -> Iterable[Message]:
-        """The messages that have all the identifiers given (None: any), by priority and arrival; locked ones too. They
-        are read one by one: the store must not change meanwhile."""
+        """The messages that have all the identifiers given (None: any), by priority and arrival, from behind a token
+        on; locked ones too. They are read one by one: the store must not change meanwhile."""
+        holds = partial(self._holds, queue, key)
         if msg_id is None and group_id is None and correl_id is not None:
             identifiers = self.searched.get((queue, key))
             index = identifiers.fields.get("correl_id") if identifiers is not None else None
-            numbers = (index or self._index_of(queue, key, "correl_id")).find(correl_id)
-            if len(numbers) < 2:  # a reply, as nearly always
-                return self._correlated(queue, key, correl_id, numbers)
+            numbers = (index or self._index_of(queue, key, "correl_id")).find(correl_id, holds)
+            if isinstance(numbers, tuple):  # a reply, as nearly always
+                return self._correlated(queue, key, correl_id, numbers, after)
         wanted = {"msg_id": msg_id, "correl_id": correl_id, "group_id": group_id}
         given = {field: identifier for field, identifier in wanted.items() if identifier is not None}
         if not given:
-            return self._reader.read_all(queue, key, self._all_tokens(queue, key))
+            return self._reader.read_all(queue, key, self._all_tokens(queue, key, after))
         field = next(iter(given))
-        numbers = self._index_of(queue, key, field).find(given[field])
+        numbers = self._index_of(queue, key, field).find(given[field], holds)
         made_here = self._number_in(msg_id) if msg_id is not None else None
         if made_here is not None:
-            numbers = (*numbers, made_here)
-        if not numbers:
-            return ()
-        if len(numbers) > 1:
-            numbers = sorted(set(numbers))
-        read = self._reader.message
-        found = (read(lane, number) for lane in self._index.chain(queue, key) for number in numbers)
-        return (message for message in found if message is not None and self._has(message, given))
+            numbers = tuple(sorted({*numbers, made_here}))
+        return self._read_after(queue, key, numbers, given, after) if numbers else ()
 
-    def _correlated(self, queue: str, key: bytes, correl_id: bytes, numbers: Sequence[int]) -> list[Message]:
+    def _holds(self, queue: str, key: bytes, number: int) -> bool:
+        return any(lane.holds(number) for lane in self._index.chain(queue, key))
+
+    def _read_after(
+        self, queue: str, key: bytes, numbers: tuple[int, ...] | Numbers, given: dict[str, bytes], after: int | None
+    ) -> Iterator[Message]:
+        rank, last = (-1, -1) if after is None else (after >> NUMBER_BITS, after & NUMBER_MASK)
+        for lane in self._index.chain(queue, key):
+            if lane.rank < rank:
+                continue
+            begin = last if lane.rank == rank else -1
+            for number in numbers.after(begin) if isinstance(numbers, Numbers) else numbers:
+                message = self._reader.message(lane, number) if number > begin else None
+                if message is not None and self._has(message, given):
+                    yield message
+
+    def _correlated(
+        self, queue: str, key: bytes, correl_id: bytes, numbers: Sequence[int], after: int | None
+    ) -> list[Message]:
         """The message of this number, if it has this CorrelId."""
         if not numbers:
             return []
         read, where = self._reader.message, FIELDS["correl_id"]
         found = [read(lane, numbers[0]) for lane in self._index.chain(queue, key)]
-        return [message for message in found if message is not None and message.head[where] == correl_id]
+        return [
+            message for message in found
+            if message is not None and message.head[where] == correl_id and (after is None or message.token > after)
+        ]  # fmt: skip
 
-    def _all_tokens(self, queue: str, key: bytes) -> list[int]:
+    def _all_tokens(self, queue: str, key: bytes, after: int | None) -> list[int]:
         tokens: list[int] = []
         for lane in self._index.chain(queue, key):
             for first, count, _place in lane.live():
                 token = lane.rank << NUMBER_BITS | first
-                tokens += range(token, token + count)
+                tokens += range(token if after is None else max(token, after + 1), token + count)
         return tokens
 
     def _number_in(self, msg_id: bytes) -> int | None:

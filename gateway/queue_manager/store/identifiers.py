@@ -1,13 +1,15 @@
 """Messages by MsgId, CorrelId or GroupId: fingerprints of the identifiers of one queue and key. No input or output.
 
 An index is built when it is first asked for, and puts add to it. Takes leave their entries in it: a caller that looks
-an identifier up checks that the message is there, and stale entries are removed when they outnumber the others. A
-fingerprint costs about 110 bytes a message.
+an identifier up checks that the message is there, and stale entries are removed when they outnumber the others, or
+when they come first: messages with one identifier are got one after the other. A fingerprint costs about 110 bytes a
+message.
 """
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from xxhash import xxh3_64_intdigest
@@ -28,14 +30,60 @@ def fingerprint(identifier: bytes) -> int:
     return xxh3_64_intdigest(identifier) & FINGERPRINT
 
 
+class Numbers:
+    """Of several messages with one fingerprint, ascending."""
+
+    __slots__ = ("_begin", "_numbers")
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        self._numbers = array("Q", sorted(numbers))
+        self._begin = 0
+        """Those before it are of messages that are gone."""
+
+    def __len__(self) -> int:
+        return len(self._numbers) - self._begin
+
+    def __iter__(self) -> Iterator[int]:
+        return self.after(-1)
+
+    def add(self, number: int) -> bool:
+        """False: it is there."""
+        numbers = self._numbers
+        if number > numbers[-1]:  # as nearly always
+            numbers.append(number)
+            return True
+        at = bisect_left(numbers, number, self._begin)
+        if at < len(numbers) and numbers[at] == number:
+            return False
+        numbers.insert(at, number)
+        return True
+
+    def after(self, number: int) -> Iterator[int]:
+        """Those above a number; they must not change meanwhile."""
+        numbers = self._numbers
+        begin = self._begin if number < 0 else bisect_right(numbers, number, self._begin)
+        return (numbers[at] for at in range(begin, len(numbers)))
+
+    def pass_over(self, holds: Callable[[int], bool]) -> int:
+        """Forget the first ones whose messages are gone. How many they were."""
+        numbers, before = self._numbers, self._begin
+        while self._begin < len(numbers) and not holds(numbers[self._begin]):
+            self._begin += 1
+        passed = self._begin - before
+        if self._begin > SWEEP_AT and 2 * self._begin > len(numbers) > self._begin:
+            del numbers[: self._begin]
+            self._begin = 0
+        return passed
+
+
 class FieldIndex:
-    """Fingerprint -> number, or an array of numbers in ascending order."""
+    """Fingerprint -> number, or several."""
 
     def __init__(self, field: str) -> None:
         self.field = field
         self.where = FIELDS[field]
         self.entries = 0
-        self._numbers: dict[int, int | array[int]] = {}
+        self._numbers: dict[int, int | Numbers] = {}
 
     def add(self, first: int, heads: Sequence[bytes], own: Sequence[bytes] | None) -> None:
         """Messages numbered from `first` on, with their heads and, where the column exists, the ids that replace
@@ -54,29 +102,39 @@ class FieldIndex:
         numbers = self._numbers.get(mark)
         if numbers is None:
             self._numbers[mark] = number
-        elif isinstance(numbers, array):
-            numbers.append(number)
+        elif isinstance(numbers, Numbers):
+            self.entries += numbers.add(number)
+            return
+        elif numbers == number:
+            return
         else:
-            self._numbers[mark] = array("Q", (numbers, number))
+            self._numbers[mark] = Numbers((numbers, number))
         self.entries += 1
 
-    def find(self, identifier: bytes) -> Sequence[int]:
-        """Numbers of messages that may have this identifier, ascending."""
-        numbers = self._numbers.get(xxh3_64_intdigest(identifier) & FINGERPRINT)
+    def find(self, identifier: bytes, holds: Callable[[int], bool]) -> tuple[int, ...] | Numbers:
+        """Numbers of messages that may have this identifier, ascending; `holds`: whether one is there."""
+        mark = xxh3_64_intdigest(identifier) & FINGERPRINT
+        numbers = self._numbers.get(mark)
         if numbers is None:
             return ()
-        return (numbers,) if isinstance(numbers, int) else numbers
+        if isinstance(numbers, int):
+            return (numbers,)
+        self.entries -= numbers.pass_over(holds)
+        if numbers:
+            return numbers
+        del self._numbers[mark]
+        return ()
 
     def sweep(self, depth: int, holds: Callable[[int], bool]) -> None:
         """Remove the entries of messages that are gone, if most are."""
         if self.entries < SWEEP_AT + 2 * depth:
             return
-        kept: dict[int, int | array[int]] = {}
+        kept: dict[int, int | Numbers] = {}
         self.entries = 0
         for mark, numbers in self._numbers.items():
             living = [number for number in ((numbers,) if isinstance(numbers, int) else numbers) if holds(number)]
             if living:
-                kept[mark] = living[0] if len(living) == 1 else array("Q", living)
+                kept[mark] = living[0] if len(living) == 1 else Numbers(living)
                 self.entries += len(living)
         self._numbers = kept
 

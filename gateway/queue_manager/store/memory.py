@@ -181,8 +181,9 @@ class MemoryStore:
         return None if entry is None else entry[0]
 
     def find(
-        self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None, group_id: bytes | None = None
-    ) -> list[Message]:
+        self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None, group_id: bytes | None = None,
+        after: int | None = None,
+    ) -> list[Message]:  # fmt: skip
         """The messages with these identifiers."""
         shelf = self._shelves.get(queue, {}).get(key)
         if shelf is None:
@@ -192,7 +193,7 @@ class MemoryStore:
             tokens = shelf.by_msg_id.get(msg_id, ())
         elif correl_id is not None:
             tokens = shelf.by_correl_id.get(correl_id, ())
-        found = (shelf.entries[token][0] for token in sorted(tokens))
+        found = (shelf.entries[token][0] for token in sorted(tokens) if after is None or token > after)
         return [
             message
             for message in found

@@ -69,10 +69,11 @@ class MessageStore(Protocol):
         """One message by its token, if it is still there."""
 
     def find(
-        self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None, group_id: bytes | None = None
-    ) -> Iterable[Message]:
-        """The messages with this MsgId, CorrelId and GroupId (None: any), by priority and arrival; locked ones too.
-        Nothing may be put or taken while they are looked at."""
+        self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None, group_id: bytes | None = None,
+        after: int | None = None,
+    ) -> Iterable[Message]:  # fmt: skip
+        """The messages with this MsgId, CorrelId and GroupId (None: any), by priority and arrival, from behind a token
+        on; locked ones too. Nothing may be put or taken while they are looked at."""
 
     def replaceable(self, queue: str, records: Records, head: bytes, /) -> tuple[Replaced | None, Records]:
         """Those state records that can take the place of the one message of their keys, if nobody has locked it, and

@@ -141,11 +141,10 @@ class Search:
         return self._scan(after) if ids == _NO_IDS else self._found(ids, after)
 
     def _found(self, ids: _Ids, after: int | None) -> Iterator[Candidate]:
-        for message in self.core.store.find(self.queue.name, b"", *ids):
-            if after is None or message.token > after:
-                candidate = self._free(message)
-                if candidate is not None:
-                    yield candidate
+        for message in self.core.store.find(self.queue.name, b"", *ids, after):
+            candidate = self._free(message)
+            if candidate is not None:
+                yield candidate
 
     def _scan(self, after: int | None) -> Iterator[Candidate]:
         limit = 1

@@ -103,3 +103,46 @@ def test_what_is_found_is_read_one_by_one(tmp_path: Path) -> None:
     first = next(iter(store.find("Q", correl_id=b"c" * 24)))
     assert (first.body, len(read)) == (b"1", 1)
     store.close()
+
+
+def reads_of(store: Store) -> list[int]:
+    """The numbers that are read from now on."""
+    read: list[int] = []
+    message = store.reader.message
+    store.reader.message = lambda lane, number: read.append(number) or message(lane, number)  # type: ignore[method-assign, func-returns-value]
+    return read
+
+
+def test_browsing_by_an_identifier_goes_on_where_it_was(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for priority in (4, 9, 4):
+        puts = LanePuts("Q", priority=priority, heads=[head(correl_id=b"c" * 24)] * 50, bodies=[b"x"] * 50)
+        commit(store, StoreUnit(puts=[puts]))
+    expected = matching(store, "Q", correl_id=b"c" * 24)
+    assert len(expected) == 150
+    read = reads_of(store)
+    found: list[int] = []
+    while message := next(iter(store.find("Q", correl_id=b"c" * 24, after=found[-1] if found else None)), None):
+        found.append(message.token)
+    assert found == expected
+    assert len(read) < 3 * len(expected)
+    store.close()
+
+
+def test_getting_by_an_identifier_does_not_look_at_what_is_gone(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    puts = LanePuts("Q", heads=[head(correl_id=b"c" * 24)] * 200, bodies=[b"x"] * 200)
+    commit(store, StoreUnit(puts=[puts]))
+    read = reads_of(store)
+    for token in puts.tokens:
+        message = next(iter(store.find("Q", correl_id=b"c" * 24)))
+        assert message.token == token
+        commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=[token])]))
+    assert matching(store, "Q", correl_id=b"c" * 24) == []
+    assert len(read) < 2 * len(puts.tokens)
+    index = store.finder.searched["Q", b""].fields["correl_id"]
+    assert index.entries == 0
+    again = LanePuts("Q", heads=[head(correl_id=b"c" * 24)] * 2, bodies=[b"x"] * 2)
+    commit(store, StoreUnit(puts=[again]))
+    assert matching(store, "Q", correl_id=b"c" * 24) == list(again.tokens)
+    store.close()
