@@ -16,10 +16,12 @@ from gateway.backends.ibm.connection import Connection, state_put
 from gateway.backends.ibm.driver import ConnectSettings, load
 from gateway.backends.ibm.identifiers import MessageIds
 from gateway.backends.ibm.mailbox import Mailbox, empty
+from gateway.backends.ibm.membership import Membership
+from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
 from gateway.mqi.wire import Verb
 from gateway.ports.ownership import Message, message_key
-from gateway.ports.state_queues import GATEWAYS
+from gateway.ports.state_queues import GATEWAYS, MARKERS
 
 pytestmark = pytest.mark.mqi
 SETTINGS = ConnectSettings("QM1", "localhost(1414)", "GATEWAY.SVRCONN", "app", "pw")
@@ -124,7 +126,37 @@ def test_what_was_put_for_a_gateway_that_is_gone_is_removed(sockets: pytest.Monk
         connection = connected(tmp_path / "mqi.sock", sockets)
         for number in range(250):
             put(connection, number, OTHER if number % 25 else READER)
-        empty(connection, OTHER)
+        commits: list[int] = []
+        empty(connection, OTHER, lambda: commits.append(queue_manager.depth(GATEWAYS)))
+        assert commits == [150, 50, 10]  # the lease can be renewed in between
         left = [json.loads(stored.data)["number"] for _, stored in queue_manager.load(GATEWAYS)]
         assert left == [number for number in range(250) if number % 25 == 0]
         connection.session.disconnect()
+
+
+def test_a_lease_is_renewed_while_much_is_looked_through(sockets: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What lies there for others, as many messages as devices ask for sessions: a lease does not run out meanwhile."""
+    verbs: list[int] = []
+
+    def decide(asked: int) -> str:
+        verbs.append(asked)
+        return FORWARD
+
+    with served(None, tmp_path / "mqi.sock") as queue_manager:
+        for name in (GATEWAYS, MARKERS):
+            assert queue_manager.mqsc(f"DEFINE QLOCAL({name}) REPLACE").ok
+        writer = connected(tmp_path / "mqi.sock", sockets)
+        for number in range(60):
+            put(writer, number, OTHER)
+        proxy = FrameProxy(tmp_path / "proxy.sock", tmp_path / "mqi.sock", decide)
+        sockets.setenv("MQGATE_MQI", str(proxy.path))
+        member = Membership(
+            load("ibmmq"), SETTINGS, MessageIds(2.0, b"more"), READER, 0, 1e-6, backoff=Backoff(0.05, 0.2),
+            told=lambda _text: None, superseded=lambda _text: None,
+        )  # fmt: skip
+        member.join()
+        assert verbs.count(Verb.COMMIT) > 60
+        member.stop()
+        member.thread.join(20)
+        member.leave()
+        proxy.close()

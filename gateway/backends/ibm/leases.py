@@ -17,8 +17,9 @@ from gateway.ports.ownership import Message
 LEASE_SECONDS = 10.0
 RENEWALS = 3
 """So often is a lease renewed before it would expire."""
-_ATTENTIVE = 0.75
-"""The part of a lease in which a gateway has to look again to be sure that it was not itself that stood still."""
+_ATTENTIVE = 0.4
+"""The part of a lease in which the queue manager has to answer something: else it was this gateway that stood still, or
+nobody could renew."""
 
 
 class Entry(NamedTuple):
@@ -87,11 +88,19 @@ class Roster:
         self.seconds = seconds
         self._leases: dict[str, tuple[bytes, float]] = {}
         self._entries: dict[str, tuple[Entry, float]] = {}
-        self._looked = float("-inf")
+        self._heard = float("-inf")
+        self._stood_still = True
+        """Since the last look at the leases."""
 
     def interrupted(self) -> None:
         """Nothing was seen for a while: no lease expires by it."""
-        self._looked = float("-inf")
+        self._stood_still = True
+
+    def heard(self, now: float) -> None:
+        """The queue manager has answered something."""
+        if now - self._heard > self.seconds * _ATTENTIVE:
+            self._stood_still = True
+        self._heard = now
 
     def known(self, entries: Iterable[Entry], now: float) -> list[Entry]:
         """The entries that count. One that cannot be seen may only be in somebody's open unit of work: it counts until
@@ -109,10 +118,11 @@ class Roster:
         """For how long the lease of each other gateway has been seen as it is."""
         return {instance: now - since for instance, (_, since) in self._leases.items()}
 
-    def expired(self, entries: Iterable[Entry], leases: dict[str, Lease], now: float) -> list[Entry]:
-        """The entries of gateways whose lease has expired and that have no successor yet."""
-        attentive = now - self._looked <= self.seconds * _ATTENTIVE
-        self._looked = now
+    def expired(self, entries: Iterable[Entry], leases: dict[str, Lease], began: float, now: float) -> list[Entry]:
+        """The entries of gateways whose lease has expired and that have no successor yet. The look began then and has
+        ended now: a lease lies there as it is for certain from the end of one look to the beginning of another."""
+        self.heard(now)
+        attentive, self._stood_still = not self._stood_still, False
         seen: dict[str, tuple[bytes, float]] = {}
         expired = []
         for entry in entries:
@@ -123,7 +133,7 @@ class Roster:
             if not attentive or token != lease.token:
                 since = now
             seen[entry.instance] = (lease.token, since)
-            if lease.ended or now - since >= self.seconds:
+            if lease.ended or began - since >= self.seconds:
                 expired.append(entry)
         self._leases = seen
         return expired

@@ -41,8 +41,9 @@ class Mailbox:
         self._dealt_with: dict[bytes, None] = {}
         """MsgIds of those whose removal is not known to be committed, in the order in which they were read."""
 
-    def read(self, connection: Connection, milliseconds: int) -> None:
-        """Deal with what is there, in order; wait so long for the first. MQError: what was read may be read again."""
+    def read(self, connection: Connection, milliseconds: int, enough: Callable[[], bool] = lambda: False) -> None:
+        """Deal with what is there, in order, until it is enough for now; wait so long for the first. MQError: what was
+        read may be read again."""
         options = get_options(_BROWSE | mq.MQGMO_WAIT | mq.MQGMO_BROWSE_FIRST, mq.MQMO_MATCH_CORREL_ID, milliseconds)
         read: list[bytes] = []
         while (
@@ -54,6 +55,8 @@ class Mailbox:
                 self._deal_with(connection, message)
             self._dealt_with[msg_id] = None
             read.append(msg_id)
+            if enough():
+                break
             options = _NEXT
         if read:
             connection.take(Takes(GATEWAYS, self._key, tokens=[*read]))
@@ -64,8 +67,9 @@ class Mailbox:
             del self._dealt_with[next(iter(self._dealt_with))]
 
 
-def empty(connection: Connection, instance: str) -> None:
-    """Remove what was put for a gateway that is no more, in as many units of work as it takes."""
+def empty(connection: Connection, instance: str, meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Remove what was put for a gateway that is no more, in as many units of work as it takes. `meanwhile` is called
+    after each."""
     session, handle, taken = connection.session, connection.input(GATEWAYS), 0
     while True:
         answer = session.mqget(session.handle, handle, match_md(NO_ID, message_key(instance)), _TAKE(), 0)
@@ -75,5 +79,6 @@ def empty(connection: Connection, instance: str) -> None:
         taken += not none
         if taken and (none or taken % _AT_ONCE == 0):
             session.commit()
+            meanwhile()
         if none:
             return

@@ -1,6 +1,7 @@
 """One gateway among several on the same state queues: its lease, the others', and messages between them.
 
-A thread with a connection of its own waits for messages, renews the lease and looks at those of the others. Where
+A thread with a connection of its own waits for messages, renews the lease and looks at those of the others. What takes
+many calls is interrupted to renew the lease: a gateway with much to do must not be taken for one that is gone. Where
 another gateway's lease has expired it takes over from that in one unit of work: its entry, and the marker of every
 connection of its workers. Each unit of work of a gateway takes its worker's marker, so that one that was only slow or
 cut off commits nothing more once another gateway has taken over from it; and as long as such a unit is open none can.
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from gateway.backends.ibm import mailbox
 from gateway.backends.ibm.connection import Connection, state_put
@@ -87,8 +89,9 @@ class Membership:
         self._taken_over_at: dict[str, float] = {}
         self._welcomed: set[str] = set()
         self._connection: Connection | None = None
-        self._seen_at = time.monotonic()
-        self._due = 0.0
+        self._missing_since = 0.0
+        """When its own entry could not be seen for the first time; 0: it was there."""
+        self._due = self._renewal_due = 0.0
         self._mailbox = Mailbox(instance, self._deal_with)
         self._wait = min(_WAIT_MILLISECONDS, int(seconds * 1000 / (4 * RENEWALS)))
         self._stopping = threading.Event()
@@ -183,7 +186,8 @@ class Membership:
                 connection = self._ready()
                 if time.monotonic() >= self._due:
                     self._look(connection)
-                self._mailbox.read(connection, self._wait)
+                self._mailbox.read(connection, self._wait, lambda: time.monotonic() >= self._renewal_due)
+                self._roster.heard(time.monotonic())
                 attempt = 0
             except Superseded as error:
                 self._superseded(str(error))
@@ -213,13 +217,17 @@ class Membership:
         """Renew the lease, look at the others, take over from those whose lease has expired."""
         now = time.monotonic()
         self._due = now + self.seconds / RENEWALS
+        self._renewal_due = now
+        self._stay(connection)
         self._tidy(connection, now)
-        entries, leases = self._entries(connection)
+        began = time.monotonic()
+        entries, leases = self._entries(connection, partial(self._stay, connection))
+        now = time.monotonic()
         self._check(entries, now)
-        for entry in self._roster.expired(self._roster.known(entries, now), leases, now):
+        for entry in self._roster.expired(self._roster.known(entries, now), leases, began, now):
             ended = entry.instance in leases and leases[entry.instance].ended
             if self._take_over(connection, entry, ended=ended):
-                entries, leases = self._entries(connection)
+                entries, leases = self._entries(connection, partial(self._stay, connection))
         self._note(self._roster.known(entries, now))
         for peer in self.peers() - self._welcomed:
             self._write(connection, peer, "hello")
@@ -231,19 +239,20 @@ class Membership:
         if own is not None and own.successor:
             raise Superseded(f"gateway {own.successor} has taken over from this one, which was not heard of in time")
         if own is not None:
-            self._seen_at = now
-        elif now - self._seen_at > self.seconds:  # longer than an attempt to take over can hide it
+            self._missing_since = 0.0
+        elif not self._missing_since:
+            self._missing_since = now
+        elif now - self._missing_since > self.seconds:  # longer than an attempt to take over can hide it
             raise Superseded(f"the entry of this gateway ({self.instance}) is gone from {GATEWAYS}")
 
     def _tidy(self, connection: Connection, now: float) -> None:
-        """Renew the lease; remove the entries of gateways from which everything was taken over long enough ago for all
-        others to know."""
+        """Remove the entries of gateways from which everything was taken over long enough ago for all others to
+        know."""
         with self._lock:
             settled = [name for name in self._settled if now - self._taken_over_at.get(name, 0.0) > self.seconds]
-        self._renew(connection, b"{}")
-        connection.session.commit()
         for name in settled:
-            mailbox.empty(connection, name)  # others may have put something for it until they knew
+            # others may have put something for it until they knew
+            mailbox.empty(connection, name, partial(self._stay, connection))
             self._take(connection, entry_key(name))
             self._take(connection, lease_key(name))
         connection.session.commit()
@@ -253,6 +262,16 @@ class Membership:
         with self._lock:
             self._expired = tuple(name for name in self._expired if name not in settled)
             self._settled.difference_update(settled)
+
+    def _stay(self, connection: Connection) -> None:
+        """Renew the lease where it is time. No unit of work is open."""
+        now = time.monotonic()
+        self._roster.heard(now)
+        if now >= self._renewal_due:
+            self._renewal_due = now + self.seconds / RENEWALS
+            self._renew(connection, b"{}")
+            connection.session.commit()
+            self._roster.heard(time.monotonic())
 
     def _renew(self, connection: Connection, body: bytes) -> None:
         """Within the open unit of work. An earlier lease may be held by a unit that broke: then there are two for a
@@ -279,7 +298,7 @@ class Membership:
         connection.session.commit()
         failpoint.reach("owners.after-inherit")
         self._taken_over_at[entry.instance] = time.monotonic()
-        mailbox.empty(connection, entry.instance)
+        mailbox.empty(connection, entry.instance, partial(self._stay, connection))
         self._told(f"gateway {entry.instance} has ended or is gone: its sessions are taken over")
         return True
 
@@ -350,8 +369,11 @@ class Membership:
             raise MQError(int(answer[-1]), f"taking from {queue}")
         return answer[0], msg_id_of(answer[1])
 
-    def _entries(self, connection: Connection) -> tuple[list[Entry], dict[str, Lease]]:
-        """All that can be seen, and the leases by instance."""
+    def _entries(
+        self, connection: Connection, meanwhile: Callable[[], None] = lambda: None
+    ) -> tuple[list[Entry], dict[str, Lease]]:
+        """All that can be seen, and the leases by instance. `meanwhile` is called after each message: there may be very
+        many for others."""
         session, handle, options = connection.session, connection.browse(GATEWAYS), _FIRST
         entries: list[Entry] = []
         leases: dict[str, Lease] = {}
@@ -363,6 +385,8 @@ class Membership:
                 raise MQError(int(answer[-1]), f"looking at {GATEWAYS}")
             options = _NEXT
             token, key = msg_id_of(answer[1]), key_of(answer[1])
+            if key != lease_key(self.instance):  # that is put behind all others when it is renewed
+                meanwhile()
             if key.startswith(b"MQGB"):
                 leases[key[4:16].hex()] = Lease(token, b"over" in answer[0])
             elif key.startswith(b"MQGL") and (entry := decode(token, answer[0])) is not None:
