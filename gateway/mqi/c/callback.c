@@ -19,6 +19,7 @@ struct consumer {
     MQMD md;
     MQGMO gmo;
     bool suspended, gone, told_empty;
+    bool failing;                     /* its last MQGET came to nothing at once */
     MQLONG told_reason;
     struct timespec idle_since;
     buffer room;
@@ -140,6 +141,7 @@ static outcome get_for(connection *c, consumer *k, MQLONG wait, delivery *d) {
 static bool deliver(connection *c, consumer *k, MQLONG wait) {
     delivery d = {.data_length = 0};
     outcome o = get_for(c, k, wait, &d);
+    k->failing = is_failed(o) && o.rc != RC_NO_MSG;
     if (is_failed(o)) {
         if (!k->gone) tell_failure(c, k, o);
         return k->gone;
@@ -172,6 +174,14 @@ static int active_consumers(const connection *c) {
     return count;
 }
 
+/* The one active consumer, if its MQGET waits by itself. */
+static bool waits_by_itself(const connection *c) {
+    int count = 0;
+    for (const consumer *k = c->consumers; k; k = k->next)
+        if (k->type == MQCBT_MESSAGE_CONSUMER && !k->gone && !k->suspended) count += k->failing ? 2 : 1;
+    return count == 1;
+}
+
 static bool round_of(connection *c) {
     bool any = false;
     int active = active_consumers(c);
@@ -201,7 +211,7 @@ static outcome consume(connection *c, bool here) {
             break;
         }
         pause = any ? 1 : pause < POLL_MILLISECONDS ? pause * 2 : POLL_MILLISECONDS;
-        if (any || (!idle && active_consumers(c) == 1)) continue;  /* its next MQGET waits by itself */
+        if (any || (!idle && waits_by_itself(c))) continue;
         c->resting = idle;
         if (idle) pthread_cond_broadcast(&c->stopped);
         leave(c);

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cmqc.h"
@@ -674,6 +676,53 @@ static void callbacks(void) {
     MQDISC(&other, &cc, &rc);
 }
 
+static _Atomic int told_broken, told_else;
+
+static void on_event(MQHCONN hconn, PMQVOID md, PMQVOID gmo, PMQVOID data, MQCBC *context) {
+    (void)hconn, (void)md, (void)gmo, (void)data;
+    if (context->CallType == MQCBCT_EVENT_CALL && context->Reason == 2009) told_broken++;
+    else told_else++;
+}
+
+static void break_sockets(void) {
+    for (int fd = 3, domain; fd < 1024; fd++) {
+        socklen_t size = sizeof domain;
+        if (!getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) && domain == AF_UNIX) shutdown(fd, SHUT_RDWR);
+    }
+}
+
+static double processor_seconds(void) {
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
+}
+
+/* The event handler is told once, and nothing turns meanwhile: the program may leave the connection for long. */
+static void a_broken_connection_is_told_and_then_quiet(void) {
+    MQHCONN hconn = connected();
+    MQHOBJ reading = opened(hconn, "CALLBACKS", ALL);
+    MQCBD cbd = {MQCBD_DEFAULT}, events = {MQCBD_DEFAULT};
+    MQCTLO ctlo = {MQCTLO_DEFAULT};
+    MQMD md = {MQMD_DEFAULT};
+    MQGMO gmo = {MQGMO_DEFAULT};
+    cbd.CallbackFunction = events.CallbackFunction = (MQPTR)on_event;
+    events.CallbackType = MQCBT_EVENT_HANDLER;
+    gmo.Options = MQGMO_WAIT;
+    gmo.WaitInterval = MQWI_UNLIMITED;
+    told_broken = told_else = 0;
+    MQCB(hconn, MQOP_REGISTER, &events, MQHO_UNUSABLE_HOBJ, NULL, NULL, &cc, &rc), EXPECT(0);
+    MQCB(hconn, MQOP_REGISTER, &cbd, reading, &md, &gmo, &cc, &rc), EXPECT(0);
+    MQCTL(hconn, MQOP_START, &ctlo, &cc, &rc), EXPECT(0);
+    break_sockets();
+    for (int i = 0; i < 1000 && !told_broken; i++) usleep(10000);
+    double before = processor_seconds();
+    usleep(1000000);
+    CHECK(processor_seconds() - before < 0.2);
+    CHECK(told_broken == 1 && !told_else);
+    MQCMIT(hconn, &cc, &rc), EXPECT(2009);
+    MQDISC(&hconn, &cc, &rc);
+}
+
 static MQLONG control_in_callback;
 static _Atomic int too_long;
 
@@ -872,6 +921,7 @@ static const struct {
     TEST(property_names_come_back), TEST(properties_in_other_character_sets_and_encodings), TEST(buffers_and_handles),
     TEST(folders_that_hold_no_properties_stay), TEST(broken_headers), TEST(who_may_use_a_connection),
     TEST(logical_order_needs_version_2), TEST(a_forked_child_starts_anew), TEST(many_threads), TEST(callbacks),
+    TEST(a_broken_connection_is_told_and_then_quiet),
     TEST(a_connection_is_suspended_and_resumed), TEST(a_consumer_needs_what_it_consumes_from),
     TEST(a_message_that_is_too_long_suspends_its_consumer), TEST(publish_subscribe),
     TEST(a_resumed_subscription_says_what_it_is), TEST(refusals),
