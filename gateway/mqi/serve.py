@@ -169,9 +169,9 @@ class MqiServer:
         for program in others:
             program.send()
         if usual:
-            datas = tuple([program.unsent.pop() for program in usual])
+            datas = tuple([bytes(program.unsent.pop()) for program in usual])
             for at, sent in send_each(tuple([program.fd for program in usual]), datas):
-                usual[at].unsent.append(datas[at][sent:])
+                usual[at].unsent.append(memoryview(datas[at])[sent:])
                 usual[at].send()
 
     def _accept(self) -> None:
@@ -218,7 +218,8 @@ class _Program:
         """`answered`: where those are noted that something is to be sent to."""
         peer.settimeout(0)
         self.fd = peer.fileno()
-        self.unsent: list[bytes] = []
+        self.unsent: list[bytes | memoryview] = []
+        """What is left of an answer is a view of it: a long one is sent in hundreds of pieces."""
         self.writable = True
         """Its answers can be written, and nothing is to be done after them."""
         self._answered = answered
@@ -262,7 +263,7 @@ class _Program:
 
     def send(self) -> None:
         """Send its answers. While it does not take them nothing more of it is read."""
-        data = b"".join(self.unsent)
+        data = self.unsent[0] if len(self.unsent) == 1 else b"".join(self.unsent)
         self.unsent.clear()
         try:
             sent = self._peer.send(data) if data else 0
@@ -272,7 +273,7 @@ class _Program:
             self.end()
             return
         if sent < len(data):
-            self.unsent.append(data[sent:])
+            self.unsent.append(memoryview(data)[sent:])
         elif self._closing:
             self.end()
             return

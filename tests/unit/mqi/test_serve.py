@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from embedded_rig import md
 from raw_mqi import MD, Program, blob
 
 from gateway.errors import MqgateError
 from gateway.mqi.serve import MqiServer
-from gateway.mqi.wire import Verb
+from gateway.mqi.wire import HEADER, Verb
+from gateway.ports.mqi import ObjectDescriptor, PutOptions
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
@@ -73,6 +75,27 @@ def test_a_program_that_dies_is_backed_out(queue_manager: EmbeddedQueueManager, 
     program.socket.close()
     _until(lambda: len(server._programs) == 0)
     assert queue_manager.depth("A") == 0
+
+
+def test_a_long_answer_is_not_copied_for_each_of_its_pieces(
+    queue_manager: EmbeddedQueueManager, server: MqiServer
+) -> None:
+    """A hundred megabytes are sent in five hundred pieces."""
+    data = bytes(range(256)) * 12_000
+    connection = queue_manager.connect()
+    connection.put1(ObjectDescriptor("A"), md(), PutOptions(4), data)
+    program = Program(server.path).greeted()
+    body = struct.pack("<7i", 1, 4, 0, 0, 0, 2, len(data)) + bytes(16) + MD
+    program.socket.sendall(HEADER.pack(len(body) + 4, Verb.GET, 0, 1) + body)
+    [serving] = server._programs.values()
+    _until(lambda: serving.unsent and isinstance(serving.unsent[0], memoryview))
+    whole = serving.unsent[0].obj
+    received = program.socket.recv(HEADER.size)
+    total = HEADER.unpack(received)[0] + HEADER.size - 4
+    while len(received) < total:
+        assert all(left.obj is whole for left in list(serving.unsent))
+        received += program.socket.recv(100_000)
+    assert data in received
 
 
 def test_disconnecting_commits(queue_manager: EmbeddedQueueManager, server: MqiServer) -> None:
