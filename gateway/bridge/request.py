@@ -12,6 +12,7 @@ import json
 from typing import NamedTuple
 
 from gateway.bridge.mqtt5 import CORRELATION_DATA, MESSAGE_EXPIRY, RESPONSE_TOPIC
+from gateway.mq import mqmd
 from gateway.mqtt.packets import Properties
 from gateway.rules.mappings import InboundRule
 
@@ -27,10 +28,20 @@ class Request(NamedTuple):
 
     @property
     def token(self) -> bytes:
-        """Names the request in 24 bytes; equal requests have equal tokens, which is harmless: so are their answers."""
+        """Names requests like this one in 24 bytes: what stands in a plan, where the token of each message goes."""
+        return self.numbered(0)
+
+    def numbered(self, number: int) -> bytes:
+        """Names one request. Equal requests have tokens of their own, as each is answered: a device may ask again, with
+        the same response topic and no correlation data, before the first answer has come."""
         parts = (self.client_id.encode(), self.response_topic.encode(), self.correlation_data)
-        framed = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+        framed = b"".join(len(part).to_bytes(4, "big") + part for part in parts) + number.to_bytes(12, "big")
         return b"MQGR" + hashlib.blake2b(framed, digest_size=20).digest()
+
+    def stamp(self, head: bytes, token: bytes) -> bytes:
+        """The head of a message of a plan as that of one request: MsgId, and CorrelId unless its rule says another."""
+        correl_id = token if head[mqmd.CORREL_ID] == self.token else head[mqmd.CORREL_ID]
+        return mqmd.with_correl_id(mqmd.with_msg_id(head, token), correl_id)
 
     def encode(self) -> bytes:
         """As it is stored."""

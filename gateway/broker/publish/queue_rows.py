@@ -11,6 +11,7 @@ from gateway.bridge import deadletter, inbound, reports
 from gateway.bridge.form import Users
 from gateway.bridge.inbound import Built, Prepared
 from gateway.bridge.payload import Body
+from gateway.bridge.request import Request
 from gateway.bridge.trace import carries, is_traced, passed_on
 from gateway.broker import books
 from gateway.broker.batch import Batch, Row
@@ -83,6 +84,8 @@ class QueueRows:
         self.parking = parking
         self.exception_reports = exception_reports
         self._plans: dict[tuple[inbound.Origin, bytes, int, int], inbound.Plan] = {}
+        self._requests = 0
+        """How many devices have sent since the process began."""
 
     def put(self, batch: Batch, message: Inbound, now: float) -> None:
         """Rows for every destination of a publication, in the open unit of work."""
@@ -149,14 +152,20 @@ class QueueRows:
             address = Address(
                 queue, built.queue_manager, built.priority, built.persistent, syncpoint=syncpoint, retain=retain
             )
-            row = batch.put(address, policy_of(prepared), built.head, built.body)
+            head = built.head if prepared.request is None else self._asked(batch, prepared.request, built.head, now)
+            row = batch.put(address, policy_of(prepared), head, built.body)
             _mark(row, message)
             rows.append(row)
             if is_retained(prepared, built.mq_topic) and not publication.payload:
                 clear_retained(batch, built.mq_topic)
-            if prepared.request is not None:
-                batch.replace(REQUESTS, prepared.request.token, prepared.request.encode())
         self._line_up(batch, message, rows)
+
+    def _asked(self, batch: Batch, request: Request, head: bytes, now: float) -> bytes:
+        """The head of a request that is to be answered; what its answer needs is stored with it."""
+        self._requests += 1
+        token = request.numbered(int(now * 1000) << 32 | self._requests & 0xFFFFFFFF)  # no other has it after a restart
+        batch.replace(REQUESTS, token, request.encode())
+        return request.stamp(head, token)
 
     def _unmatched(self, batch: Batch, message: Inbound, now: float) -> None:
         if self.router.table.dead_letter_unmatched:
