@@ -17,6 +17,8 @@ from pathlib import Path
 
 HOME = Path("opt/mqgate")
 PYTHON = "/usr/bin/python3"
+DATA = "/var/lib/mqgate/mqgate-data"
+"""Where the unit's working directory has it when the settings do not say: there it was before they said so."""
 PROGRAMS = ("mqgate", "pip")
 """pip is for the binding to IBM MQ and other extras, which `mqgate doctor` names."""
 _SCRIPTS = {
@@ -161,8 +163,8 @@ def _pages(tree: Path, environment: Path, root: Path, epoch: int) -> None:
         page.unlink()
     settings = root / "etc/mqgate/mqgate.yaml"
     settings.parent.mkdir(parents=True)
-    code = "import sys; from gateway.config.starter import starter_settings as s; sys.stdout.write(s(sys.argv[1]))"
-    settings.write_text(_run(python, "-c", code, "/usr/share/mqgate/mappings/default.yaml"), encoding="utf-8")
+    code = "import sys; from gateway.config.starter import starter_settings as s; sys.stdout.write(s(*sys.argv[1:]))"
+    settings.write_text(_run(python, "-c", code, "/usr/share/mqgate/mappings/default.yaml", DATA), encoding="utf-8")
     for made in environment.rglob("__pycache__"):
         shutil.rmtree(made)
 

@@ -7,6 +7,7 @@ ones), `user:$argon2id$...` what `mqgate passwd` writes. Verifying takes the sam
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import os
@@ -135,8 +136,9 @@ def read_password_file(path: Path) -> PasswordFile:
 
 
 def write_password_file(path: Path, users: dict[str, str]) -> None:
-    """Replace the file at once, readable by its owner alone. Without users it says so: an empty file is one that was
-    lost."""
+    """Replace the file at once, readable by its owner alone; one that is there keeps owner and mode, as those who may
+    read it are seldom those who change it. Without users it says so: an empty file is one that was lost."""
+    before = path.stat() if path.exists() else None
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -145,7 +147,10 @@ def write_password_file(path: Path, users: dict[str, str]) -> None:
             file.writelines(f"{user}:{stored}\n" for user, stored in users.items())
             file.flush()
             os.fsync(file.fileno())
-        Path(name).chmod(0o600)
+        if before is not None and (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
+            with contextlib.suppress(PermissionError):  # only root gives files away
+                os.chown(name, before.st_uid, before.st_gid)
+        Path(name).chmod(0o600 if before is None else before.st_mode & 0o777)
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gateway.config.model import Settings
@@ -27,6 +29,21 @@ def make_private(directory: Path) -> None:
             directory.chmod(0o700)
         except OSError as error:
             log.warning("data_directory", f"{directory} can be read by others and cannot be changed: {error}")
+
+
+@contextmanager
+def owner_kept(directory: Path) -> Iterator[None]:
+    """What root makes in the directory while a command is at work belongs to the directory's owner afterwards, as the
+    user of a service does: that one could not open a file of root's."""
+    there = next(one for one in (directory, *directory.absolute().parents) if one.exists())
+    owner = there.stat()
+    try:
+        yield
+    finally:
+        if os.geteuid() == 0 != owner.st_uid:
+            for each in (directory, *directory.rglob("*")):
+                if each.lstat().st_uid == 0:
+                    os.chown(each, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def write_address(directory: Path, settings: Settings, number: int, *, again: bool = False) -> bool:

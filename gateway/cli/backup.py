@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from gateway.app.data_directory import owner_kept
 from gateway.app.directories import data_directory
 from gateway.cli.journal import options, progress_of, refusals
 from gateway.cli.reach import read_settings, show_json
@@ -42,7 +43,7 @@ def restore(directory: Path, replace: bool, config: str | None, data: str | None
     Messages that were taken since come again, and what came since is not there: see the guide on backups.
     """
     journal = data_directory(read_settings(config, data))
-    with refusals():
+    with refusals(), owner_kept(journal):
         with progress_of("restoring") as progress:
             made = snapshot.read_manifest(directory)
             aside = snapshot.restore(directory, journal, progress, replace=replace)

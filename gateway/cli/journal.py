@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 from rich.progress import Progress
 
+from gateway.app.data_directory import owner_kept
 from gateway.app.directories import data_directory
 from gateway.cli.reach import LocalClock, Refused, read_settings, show_json
 from gateway.config.counting import counted
@@ -189,7 +190,7 @@ def restore(file: Path, unnamed: str, config: str | None, data: str | None, as_j
     settings = settings_of(config, data)
     embedded = settings.queue_manager.embedded
     name = embedded.name if embedded is not None else "BUFFER"
-    with refusals():
+    with refusals(), owner_kept(data_directory(settings)):
         target = EmbeddedQueueManager.open(data_directory(settings), name, LocalClock())
         try:
             with progress_of("restoring") as progress:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import click
 
+from gateway.app.data_directory import owner_kept
 from gateway.app.directories import data_directory
 from gateway.cli.reach import LocalClock, Reach, Refused, authority_option, read_settings, remote
 from gateway.cli.text_file import TextFile
@@ -42,16 +43,17 @@ def _by_embedded(settings: Settings, text: str) -> Outcome:
     from gateway.queue_manager.embedded import EmbeddedQueueManager
 
     directory, embedded = data_directory(settings), settings.queue_manager.embedded
-    try:
-        queue_manager = EmbeddedQueueManager.open(directory, embedded.name if embedded else "MQGATE", LocalClock())
-    except StoreInUse as busy:
-        there: Reach = remote(directory, busy)
-        answer = there.post("/mqsc", {"text": text})
-        return Outcome([*answer["lines"], *answer.get("summary", [])], answer["ok"])
-    except StoreError as error:
-        raise Refused(str(error), 3) from error
-    report = queue_manager.mqsc(text)
-    queue_manager.close()
+    with owner_kept(directory):
+        try:
+            queue_manager = EmbeddedQueueManager.open(directory, embedded.name if embedded else "MQGATE", LocalClock())
+        except StoreInUse as busy:
+            there: Reach = remote(directory, busy)
+            answer = there.post("/mqsc", {"text": text})
+            return Outcome([*answer["lines"], *answer.get("summary", [])], answer["ok"])
+        except StoreError as error:
+            raise Refused(str(error), 3) from error
+        report = queue_manager.mqsc(text)
+        queue_manager.close()
     return Outcome([*report.lines, *report.summary()], report.ok)
 
 

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
+from gateway.app.data_directory import owner_kept
 from gateway.app.directories import data_directory
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
@@ -186,17 +187,18 @@ def _opened(settings: Settings, directory: Path) -> Iterator[Reach]:
 
     embedded = settings.queue_manager.embedded
     name = embedded.name if embedded is not None else "MQGATE"
-    try:
-        queue_manager = EmbeddedQueueManager.open(directory, name, LocalClock())
-    except StoreInUse as busy:
-        yield remote(directory, busy)
-        return
-    except StoreError as error:
-        raise Refused(str(error), 3) from error
-    try:
-        yield Reach(_local(queue_manager), running=False)
-    finally:
-        queue_manager.close()
+    with owner_kept(directory):
+        try:
+            queue_manager = EmbeddedQueueManager.open(directory, name, LocalClock())
+        except StoreInUse as busy:
+            yield remote(directory, busy)
+            return
+        except StoreError as error:
+            raise Refused(str(error), 3) from error
+        try:
+            yield Reach(_local(queue_manager), running=False)
+        finally:
+            queue_manager.close()
 
 
 @contextmanager

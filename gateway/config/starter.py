@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import textwrap
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -32,15 +33,27 @@ _EXAMPLES = {"./mqgate-data": "/var/lib/mqgate/data", "./mqgate-buffer": "/var/l
 `#` away would move the data: an example stands there instead."""
 
 
-def starter_settings(mappings: str = "mappings/*.yaml") -> str:
-    """The text of a file of settings to begin with."""
+def starter_settings(mappings: str = "mappings/*.yaml", data: str = "") -> str:
+    """The text of a file of settings to begin with. `data`: the directory of the journal, where commands find it
+    wherever they are typed; without it the gateway and they have it in their working directory."""
     lines = [HEADER, "listeners:", "  - name: plain", "    port: 1883", "    bind: 127.0.0.1"]
     lines += [f"    # {line}" for line in _inner(Listener, 0) if not line.startswith(("name:", "port:", "bind:"))]
     lines += ["", f"mappings: [{mappings}]", ""]
     for name, field in Settings.model_fields.items():
         if name not in _SHOWN:
             lines += _section(name, field)
+    if data:
+        _write_data(lines, data)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _write_data(lines: list[str], data: str) -> None:
+    """Take the marks away from `queue_manager.embedded.path`, and from what it stands in."""
+    manager = lines.index("# queue_manager:")
+    embedded = next(at for at in range(manager, len(lines)) if lines[at].startswith("#   embedded:"))
+    path = next(at for at in range(embedded, len(lines)) if lines[at].startswith("#     path:"))
+    lines[manager], lines[embedded] = "queue_manager:", lines[embedded][2:]
+    lines[path] = re.sub(r"path: \S+", lambda _: f"path: {json.dumps(data)}", lines[path][2:])
 
 
 def _section(name: str, field: FieldInfo) -> Iterator[str]:

@@ -49,6 +49,19 @@ def test_without_the_marks_it_holds_every_key_with_its_default(tmp_path):
     assert settings.queue_manager == Settings().queue_manager
 
 
+def test_the_directory_of_the_journal_may_be_written(tmp_path):
+    path = tmp_path / "mqgate.yaml"
+    text = starter_settings(data="/srv/a b")
+    path.write_text(text)
+    assert load_settings(path).queue_manager.embedded.path == "/srv/a b"
+    plain = starter_settings()
+    assert [line.lstrip("# ").partition(":")[0] for line in text.splitlines()] == [
+        line.lstrip("# ").partition(":")[0] for line in plain.splitlines()
+    ]
+    path.write_text(text.replace("#     name: MQGATE", "    name: QM2"))
+    assert load_settings(path).queue_manager.embedded.name == "QM2", "what else is there is uncommented as elsewhere"
+
+
 def test_taking_a_mark_away_moves_no_data(tmp_path):
     """A default that is relative to the working directory would be relative to the file, once it is written there."""
     text = starter_settings()
