@@ -15,6 +15,7 @@ from gateway.cli.reach import common, reach, segment, show_json
 from gateway.cli.reason import Reason
 from gateway.cli.tables import show_table
 from gateway.config.counting import counted
+from gateway.errors import printable
 from gateway.ports.state_queues import SET_ASIDE
 
 BATCH = 100
@@ -95,7 +96,8 @@ def list_(
         (str(row["reason"]), row["reason_name"], row["destination"], str(row["count"])) for row in answer["summary"]
     ])  # fmt: skip
     for one in answer["items"]:
-        click.echo(f"{one['token']}  {one['reason_name']:<28}  {one['destination']:<24}  {one['preview']}")
+        preview = printable(one["preview"])
+        click.echo(f"{one['token']}  {one['reason_name']:<28}  {one['destination']:<24}  {preview}")
 
 
 @dlq.command()

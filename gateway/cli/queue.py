@@ -15,6 +15,7 @@ from gateway.cli.reach import Reach, Refused, common, json_text, reach, segment,
 from gateway.cli.tables import PAGE, pages, show_table
 from gateway.cli.tables import everything as all_of
 from gateway.config.counting import counted
+from gateway.errors import printable
 
 COLUMNS = ("queue", "type", "depth", "limit", "oldest", "in/s", "out/s", "put", "get")
 
@@ -82,7 +83,7 @@ def browse(
                 if as_json:
                     _show_in_list(one, first=not shown)
                 elif short:
-                    click.echo(f"{one['token']}  {one['put_time']}  {one['length']:>8}  {one['preview']}")
+                    click.echo(f"{one['token']}  {one['put_time']}  {one['length']:>8}  {printable(one['preview'])}")
                 else:
                     show_message(one)
                 shown += 1
@@ -116,13 +117,18 @@ def show_message(message: dict[str, Any]) -> None:
     for header in message["headers"]:
         _fields(header["structure"], {key: value for key, value in header["fields"].items() if key != "folders"})
     for key, value in message["properties"].items():
-        click.echo(f"    {key} = {value}")
+        click.echo(f"    {printable(key)} = {_lines(str(value))}")
     body = message["body"]
     shown = body["text"] if body["text"] is not None else base64.b64decode(body["base64"]).hex(" ")
-    click.echo(f"  body, {counted(body['length'], 'byte')}{' (cut)' if body['truncated'] else ''}: {shown}")
+    click.echo(f"  body, {counted(body['length'], 'byte')}{' (cut)' if body['truncated'] else ''}: {_lines(shown)}")
     if message["error"]:
         click.secho(f"  {message['error']}", fg="red")
     click.echo()
+
+
+def _lines(text: str) -> str:
+    """Text with its lines and columns, and nothing else that a terminal would obey."""
+    return "".join(one if one in "\n\t" else printable(one) for one in text)
 
 
 def _worth(value: object) -> bool:
@@ -130,7 +136,7 @@ def _worth(value: object) -> bool:
 
 
 def _fields(name: str, fields: dict[str, Any]) -> None:
-    click.echo(f"  {name}  " + "  ".join(f"{key}={value}" for key, value in fields.items()))
+    click.echo(f"  {name}  " + "  ".join(f"{key}={printable(str(value))}" for key, value in fields.items()))
 
 
 @queue.command()

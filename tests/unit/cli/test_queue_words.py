@@ -92,6 +92,17 @@ def test_a_message_is_taken_whole(data: str) -> None:
     assert mqgate("queue", "get", "Q", "--raw", "-n", "2", "--data", data) == LONG + "short"
 
 
+def test_what_messages_hold_moves_no_cursor(data: str) -> None:
+    """C1 controls and marks of direction, and what comes after the part of a body by which text is told."""
+    put = ("queue", "put", "Q", "--data", data, "--property", "a=x\u009b2J\u202ey")
+    mqgate(*put, "--file", "-", text="é\tb\nc" + "x" * 2000 + "\x1b[2J\rend")
+    for words in (("--short",), ()):
+        shown = mqgate("queue", "browse", "Q", "--data", data, *words)
+        assert all(one.isprintable() or one in "\n\t" for one in shown)
+    assert "usr.a = x\\x9b2J\\u202ey" in shown
+    assert "é" in shown
+
+
 def test_what_is_taken_is_json_for_programs(data: str) -> None:
     taken = json.loads(mqgate("queue", "get", "Q", "--json", "-n", "9", "--data", data))
     assert [one["body"]["text"] for one in taken] == [LONG, "short"]
