@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gateway.config.model import Settings
@@ -41,9 +42,20 @@ def owner_kept(directory: Path) -> Iterator[None]:
         yield
     finally:
         if os.geteuid() == 0 != owner.st_uid:
-            for each in (directory, *directory.rglob("*")):
-                if each.lstat().st_uid == 0:
-                    os.chown(each, owner.st_uid, owner.st_gid, follow_symlinks=False)
+            _give(directory, owner)
+
+
+def _give(directory: Path, owner: os.stat_result) -> None:
+    """By descriptors: the owner may exchange what is in the directory meanwhile, and nothing that a link leads to is
+    root's to give away."""
+    for _, folders, files, here in os.fwalk(directory):
+        if os.fstat(here).st_uid == 0:
+            os.fchown(here, owner.st_uid, owner.st_gid)
+        for name in (*folders, *files):
+            with suppress(FileNotFoundError):
+                found = os.stat(name, dir_fd=here, follow_symlinks=False)
+                if found.st_uid == 0 and (found.st_nlink == 1 or stat.S_ISDIR(found.st_mode)):
+                    os.chown(name, owner.st_uid, owner.st_gid, dir_fd=here, follow_symlinks=False)
 
 
 def write_address(directory: Path, settings: Settings, number: int, *, again: bool = False) -> bool:

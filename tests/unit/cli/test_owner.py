@@ -41,6 +41,20 @@ def test_what_root_makes_in_the_store_belongs_to_the_service(home: Path, tmp_pat
     assert owners(home) == {USER}
 
 
+def test_nothing_that_a_link_leads_to_is_given_away(home: Path, tmp_path: Path) -> None:
+    others = tmp_path / "others"
+    others.mkdir()
+    (others / "secret").write_text("x")
+    data = home / "data"
+    mqgate("mqsc", "--data", data, text="DEFINE QLOCAL(A)")
+    (data / "folder").symlink_to(others)
+    (data / "file").symlink_to(others / "secret")
+    (data / "same").hardlink_to(others / "secret")
+    mqgate("queue", "put", "A", "hello", "--data", data)
+    assert owners(others) == {0}
+    assert {each.name for each in data.iterdir() if each.lstat().st_uid == 0} == {"same"}
+
+
 def test_what_root_restores_belongs_to_the_service(home: Path, tmp_path: Path) -> None:
     data = home / "data"
     mqgate("mqsc", "--data", data, text="DEFINE QLOCAL(A)")
