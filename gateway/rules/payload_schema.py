@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from gateway.config.units import Wrong
+from gateway.rules.pattern_weight import bounded
 
 Differs = Callable[[object, bool], str]
 """What in a document is not as a schema describes; empty: all is. The flag: whether to look for the place, for which
@@ -45,7 +46,7 @@ def compile_schema(text: str) -> Differs:
     invalid = jsonschema_rs.ValidationError
     try:
         schema = json.loads(text)
-        validator = jsonschema_rs.validator_for(schema, mask="the value", retriever=_refuse)
+        validator = jsonschema_rs.validator_for(bounded(schema), mask="the value", retriever=_refuse)
         shows_place = not _branches_again(schema)
     except invalid as error:
         what = error.message.splitlines()[0][:200]
