@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from gateway.app.data_directory import patiently
 from gateway.app.ibm import connect_settings, count_attempt, findings, queues_of, short_of
 from gateway.backends.buffer import adoption
 from gateway.backends.buffer.ibm_link import IbmLink
@@ -51,7 +52,7 @@ def open_buffered(
     connect, backoff = connect_settings(settings, ibm), Backoff(ibm.reconnect_from, ibm.reconnect_to)
     reads = _Quiet(connect, scheduler, driver=ibm.driver, connections=1, backoff=backoff)
     there = _first_look(reads, settings, table)
-    store = EmbeddedQueueManager.open(directory, STORE, scheduler, store_options=StoreOptions(STORE))
+    store = patiently(lambda: EmbeddedQueueManager.open(directory, STORE, scheduler, store_options=StoreOptions(STORE)))
 
     def attempted(reason: int) -> None:
         count_attempt(counters, queue_manager.name, reason)

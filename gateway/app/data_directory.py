@@ -6,18 +6,39 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from gateway.config.model import Settings
 from gateway.config.source import unread
-from gateway.errors import ConfigurationError
+from gateway.errors import ConfigurationError, StoreInUse
 from gateway.observe import logs
 
 log = logs.get("mqgate")
 
 SECRET_BYTES = 32
+PATIENCE, _AGAIN_SECONDS = 5.0, 0.1
+"""For how long a store is waited for that another process has open."""
+_T = TypeVar("_T")
+
+
+def patiently(opened: Callable[[], _T], patience: float = PATIENCE) -> _T:
+    """What is opened, also where a command has the store at that moment, as a backup or a look into it does. StoreInUse
+    if it is not given up in time: then it is another gateway."""
+    until, said = time.monotonic() + patience, False
+    while True:
+        try:
+            return opened()
+        except StoreInUse as error:
+            if time.monotonic() >= until:
+                raise
+            if not said:
+                log.warning("data_directory", f"{error}: that is waited for, {patience:.0f} s at the most")
+            said = True
+        time.sleep(_AGAIN_SECONDS)
 
 
 def make_private(directory: Path) -> None:

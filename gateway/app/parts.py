@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.app import log_lines
 from gateway.app.access import access_of
 from gateway.app.client_log import ClientLog
-from gateway.app.data_directory import make_private, own_secret
+from gateway.app.data_directory import make_private, own_secret, patiently
 from gateway.app.device_events import DeviceEventQueue
 from gateway.app.directories import data_directory
 from gateway.app.embedded import open_embedded
@@ -153,7 +153,7 @@ class Parts:
             from gateway.app.ibm import open_ibm  # the drivers are optional
 
             return open_ibm(self.settings, self.scheduler, self.counters, self.table)
-        return open_embedded(self.settings, self.directory, self.scheduler)
+        return patiently(lambda: open_embedded(self.settings, self.directory, self.scheduler))
 
     def _stalled(self, stall: Stall) -> None:
         self.counters.reactor_stall_seconds.observe(stall.seconds)

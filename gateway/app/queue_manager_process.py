@@ -16,7 +16,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import Request
 
 from gateway.app import log_lines
-from gateway.app.data_directory import make_private
+from gateway.app.data_directory import make_private, patiently
 from gateway.app.directories import data_directory
 from gateway.app.embedded import mqi_socket, open_embedded
 from gateway.app.listener_settings import bind_admin
@@ -76,7 +76,9 @@ class QueueManagerProcess:
         admin = bind_admin(self._settings.admin) if self._settings.said_by("admin.port") != "default" else None
         self._scheduler.__enter__()
         try:
-            self._queue_manager = opened = open_embedded(self._settings, self.directory, self._scheduler)
+            self._queue_manager = opened = patiently(
+                lambda: open_embedded(self._settings, self.directory, self._scheduler)
+            )
             opened.define_state_queues()
             self._server = MqiServer(
                 opened, self.socket, max_connections=min(MAX_PROGRAMS, most_for_programs()), on_fatal=log_lines.fatal

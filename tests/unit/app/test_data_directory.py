@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import stat
+import threading
 from pathlib import Path
 
 import pytest
 
-from gateway.app.data_directory import own_secret, own_token, write_address
+from gateway.app.data_directory import own_secret, own_token, patiently, write_address
 from gateway.app.directories import data_directory
 from gateway.config.load import load_settings
-from gateway.errors import ConfigurationError
+from gateway.errors import ConfigurationError, StoreInUse
+from gateway.queue_manager.journal.lock import DirectoryLock
 
 
 def test_the_secret_of_salts_is_kept_and_private(tmp_path: Path) -> None:
@@ -86,3 +88,21 @@ def test_an_address_that_cannot_be_written_is_said_once(tmp_path: Path, caplog: 
     assert caplog.text.count("commands may not find this gateway") == 1
     (tmp_path / "gateway.new").rmdir()
     assert write_address(tmp_path, settings, 9160, again=True)
+
+
+def test_a_store_that_a_command_has_open_is_waited_for(tmp_path: Path) -> None:
+    command = DirectoryLock(tmp_path)
+    ending = threading.Timer(0.3, command.release)
+    ending.start()
+    patiently(lambda: DirectoryLock(tmp_path), 60.0).release()
+    ending.join()
+
+
+def test_one_that_a_gateway_has_open_is_not_waited_for_for_ever(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = DirectoryLock(tmp_path)
+    with caplog.at_level("WARNING"), pytest.raises(StoreInUse, match="has this store open"):
+        patiently(lambda: DirectoryLock(tmp_path), 0.25)
+    assert [record.getMessage() for record in caplog.records if "waited for" in record.getMessage()]
+    gateway.release()
