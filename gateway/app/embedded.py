@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from gateway.app.data_directory import tell_ending
 from gateway.app.mqi_library import short_name
 from gateway.app.secrets import mqi_users
 from gateway.config.model import Settings
@@ -25,13 +26,15 @@ def open_embedded(settings: Settings, directory: Path, scheduler: Scheduler) -> 
     options = StoreOptions(embedded.name, segment_bytes=embedded.segment_bytes or 0, max_bytes=embedded.max_bytes)
     name, text = objects_of(settings)
     try:
-        return EmbeddedQueueManager.open(
+        opened = EmbeddedQueueManager.open(
             directory, embedded.name, scheduler, text, users=mqi_users(settings),
             administrators=embedded.administrators, check_client=embedded.check_client,
             max_uncommitted=embedded.max_uncommitted, store_options=options,
         )  # fmt: skip
     except ConfigurationError as error:
         raise _in_file(name, error) from error
+    tell_ending(opened)
+    return opened
 
 
 def objects_of(settings: Settings) -> tuple[str, str]:

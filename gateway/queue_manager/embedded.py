@@ -100,6 +100,11 @@ class EmbeddedQueueManager:
             raise
         return queue_manager
 
+    @property
+    def ending(self) -> tuple[str, bool]:
+        """Where its store ended, if the last process did not close it, and whether something is left out there."""
+        return self.core.store.ending, self.core.store.left_out
+
     def start(
         self,
         objects_text: str = "",

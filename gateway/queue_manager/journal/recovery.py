@@ -17,6 +17,7 @@ from gateway.queue_manager.journal.decode import (
     FrameHeader,
     Sections,
     frame_at,
+    header_alone,
     header_at,
     links_of,
     numbers_in,
@@ -51,6 +52,10 @@ class Recovered:
     spares: list[Segment] = field(default_factory=list)
     clean: bool = True
     """The last process closed the store: writing may go on in the youngest segment."""
+    ending: str = ""
+    """Where it ends, if it did not close the store."""
+    left_out: bool = False
+    """Of the youngest segment something may be missing: its last frame is not whole, or it has none."""
     store: bytes = b""
     next_sequence: int = 1
     next_number: int = 1
@@ -179,6 +184,7 @@ def _replay(segment: Segment, listed: Listed | None, index: Index, recovered: Re
         if cut := cut_off(segment.size, header):
             raise StoreCorrupt(f"{segment.path}: {cut}; `mqgate journal salvage` reads what is left")
         refuse_frames_beyond(data, segment, header)
+        _note_ending(data, segment, header, recovered)
     else:
         if (segment.end, segment.last_sequence) != (listed.blocks * BLOCK, listed.last_sequence):
             raise StoreCorrupt(
@@ -187,6 +193,23 @@ def _replay(segment: Segment, listed: Listed | None, index: Index, recovered: Re
                 "`mqgate journal salvage` reads what is left"
             )
         index.space.seal(extent)
+
+
+def _note_ending(data: memoryview, segment: Segment, header: SegmentHeader, recovered: Recovered) -> None:
+    """What a process that was killed was writing is left out, which nobody can tell from what was damaged since."""
+    recovered.ending, recovered.left_out = "", False
+    if recovered.clean:
+        return
+    number, path, end = segment.last_sequence + 1, segment.path, segment.end
+    torn = header_alone(data, end)
+    if torn is not None and (torn.salt, torn.sequence) == (header.salt, number):
+        text = f"frame {number} at byte {end} of {path} is not whole: its {torn.length} bytes are left out"
+    elif number == header.first_sequence:
+        text = f"{path} has no whole frame: its {segment.size} bytes are left out"
+    else:
+        recovered.ending = f"the last frame is {number - 1}, and ends at byte {end} of {path}"
+        return
+    recovered.ending, recovered.left_out = text, True
 
 
 def frames_in(

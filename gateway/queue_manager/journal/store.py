@@ -133,6 +133,10 @@ class Store:
         self._carrying = 0
         self._unwritable: OSError | None = None
         """Why the last frame could not be written."""
+        self.ending = ""
+        """Where the store ended, if the last process did not close it."""
+        self.left_out = False
+        """Whether something is left out there."""
         self._trouble: StorageFull | None = None
         self._pressed = False
         """The disk was full at the last step of maintenance."""
@@ -168,6 +172,7 @@ class Store:
                 refuse_without_room(path, options.segment_bytes, room, options.max_bytes)
             store = cls(path, ring, index, options, clock)
             store._lock = lock
+            store.ending, store.left_out = recovered.ending, recovered.left_out
             go_on = recovered.clean and bool(recovered.used)
             ring.adopt(recovered.used, recovered.spares, recovered.used[-1] if go_on else None)
             store._next_sequence = recovered.next_sequence

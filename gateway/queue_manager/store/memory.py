@@ -77,6 +77,7 @@ class MemoryStore:
     """Implements `storage.MessageStore`."""
 
     storage_full: StorageFull | None = None
+    ending, left_out = "", False
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -42,6 +42,14 @@ class MessageStore(Protocol):
         """Whether a step that has written nothing is followed by another one."""
 
     @property
+    def ending(self) -> str:
+        """Where it ended, if the last process did not close it."""
+
+    @property
+    def left_out(self) -> bool:
+        """Whether something is left out there, as not whole."""
+
+    @property
     def storage_full(self) -> StorageFull | None:
         """Why no new messages are taken, where the disk is full or cannot be written."""
 

@@ -445,3 +445,30 @@ def test_many_small_groups_of_one_lane_become_one_run(path: Path) -> None:
     assert len(prepared.changes.takes) == 1
     assert bodies(store) == [b"%d" % i for i in range(30, 50)]
     store.close()
+
+
+def test_where_a_store_ends_that_was_not_closed_is_known(path: Path) -> None:
+    store = opened(path)
+    put(store, b"one")
+    put(store, b"two" * 4000)
+    store.close()
+    store = opened(path)
+    assert (store.ending, store.left_out) == ("", False), "it was closed"
+    assert store.ring.current is not None
+    put(store, b"three" * 4000)
+    (segment,) = [each for each in store.ring.used.values() if each is store.ring.current]
+    begin, end = store._durable_ends[segment.slot][0], segment.path
+    put(store, b"four" * 4000)
+    crash(store)
+    store = opened(path)
+    assert "the last frame is" in store.ending
+    assert not store.left_out
+    crash(store)
+    with end.open("r+b") as file:  # the last frame was not written to its end
+        file.seek(begin + 8192)
+        file.write(bytes(4096))
+    store = opened(path)
+    assert store.left_out
+    assert f"at byte {begin} of {end} is not whole: its 16" in store.ending
+    assert bodies(store) == [b"one", b"two" * 4000, b"three" * 4000]
+    store.close()
