@@ -42,6 +42,14 @@ class Incomplete(NamedTuple):
 
 
 @runtime_checkable
+class LetsGo(Protocol):
+    """Implemented by queue managers on which a consumed queue is in use until it is consumed no more."""
+
+    def stop_consuming(self, queue: str) -> None:
+        """Nobody is to be told any more that `queue` may have something."""
+
+
+@runtime_checkable
 class Gathers(Protocol):
     """Implemented by queue managers whose consumed queues give messages in segments as one, and groups whole."""
 

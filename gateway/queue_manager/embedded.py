@@ -73,6 +73,8 @@ class EmbeddedQueueManager:
         self._translator = Translator(self.core, self._placer, self._define_state)
         self.core.committer.translator = self._translator
         self._logical_messages = LogicalMessages(self.core)
+        self._consumed: dict[str, tuple[LocalQueue, Callable[[], None]]] = {}
+        """By the name that a rule has for it: the queue that is consumed, and who is told."""
 
     @classmethod
     def open(
@@ -354,8 +356,15 @@ class EmbeddedQueueManager:
                     mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{queue!r} is not a local queue: nothing can be got from it"
                 )
             local.consumers.append(arrived)
+            self._consumed[queue] = local, arrived
             if self.core.store.depth(local.name):
                 self.core.wake(local)
+
+    def stop_consuming(self, queue: str) -> None:
+        """It can be deleted then. Another name of it may still be consumed."""
+        with self.core.entered():
+            local, arrived = self._consumed.pop(queue)
+            local.consumers.remove(arrived)
 
     def gather(self, queue: str, *, groups: bool) -> None:
         """Fetch messages of a group only when the group is complete, or as they arrive."""

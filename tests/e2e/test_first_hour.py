@@ -74,6 +74,30 @@ def test_what_is_put_on_a_topic_or_a_remote_queue_is_said_to_be_put(gateway: Run
     assert "hello" in mqgate(gateway, "queue", "browse", "XMIT", "--short").output
 
 
+def test_a_queue_that_a_rule_consumes_is_in_use_until_the_rule_is_gone(gateway: RunningGateway) -> None:
+    objects, file = gateway.directory / "objects.mqsc", gateway.directory / "map.yaml"
+    objects.write_text("DEFINE QLOCAL(DOWN)\nDEFINE QALIAS(BELOW) TARGET(DOWN)\n")
+    assert mqgate(gateway, "mqsc", str(objects)).exit_code == 0
+    down = 'to_mqtt:\n  - {name: down, queue: DOWN, topic: "down/x"}\n'
+    both = down + '  - {name: below, queue: BELOW, topic: "below/x"}\n'
+    deleting = gateway.directory / "delete.mqsc"
+    deleting.write_text("DELETE QLOCAL(DOWN)\n")
+    for rules in (both, down):
+        file.write_text(MAPPING + rules)
+        assert mqgate(gateway, "reload").exit_code == 0
+        refused = mqgate(gateway, "mqsc", str(deleting))
+        assert refused.exit_code == 1
+        assert "AMQ8148E: IBM MQ object DOWN in use: a rule of the gateway takes from it." in refused.output
+    assert mqgate(gateway, "queue", "put", "DOWN", "still consumed").exit_code == 0
+    until = time.monotonic() + 60
+    while gateway.api("GET", "/queues/DOWN")["depth"] and time.monotonic() < until:
+        time.sleep(0.05)
+    assert gateway.api("GET", "/queues/DOWN")["depth"] == 0
+    file.write_text(MAPPING)
+    assert mqgate(gateway, "reload").exit_code == 0
+    assert mqgate(gateway, "mqsc", str(deleting)).exit_code == 0
+
+
 def test_without_a_gateway_it_is_said_how_to_start_one(tmp_path: Path) -> None:
     for command in (["status"], ["reload"], ["rule", "list"]):
         done = CliRunner().invoke(main, [*command, "--data", str(tmp_path)])

@@ -21,7 +21,7 @@ from gateway.mq.constants import MQRC_UNKNOWN_OBJECT_NAME
 from gateway.ports.asking import found_or_raised
 from gateway.ports.batch import Stored
 from gateway.ports.counters import mqrc_label
-from gateway.ports.sources import Backout, Claims, Gathers, Incomplete, Pages, Sources, Subscribed
+from gateway.ports.sources import Backout, Claims, Gathers, Incomplete, LetsGo, Pages, Sources, Subscribed
 from gateway.ports.targets import Origin
 from gateway.routing.table import Table
 from gateway.rules.mappings import OutboundRule
@@ -80,6 +80,7 @@ class Consumers:
             source.rules = wanted.get(key, [])
         all_rules = (*wanted.values(), *elsewhere.values())
         self.handover.rules = {rule.spec.name: rules for rules in all_rules for rule in rules}
+        self._let_go()
         for key, rules in wanted.items():
             if key not in self.sources:
                 spec = rules[0].spec
@@ -92,6 +93,16 @@ class Consumers:
         for source in back:
             if source.queue:
                 self.arrived(source)  # what came while no rule named it was announced in vain
+
+    def _let_go(self) -> None:
+        """Queues that no rule consumes any more."""
+        manager = self.context.queue_manager
+        if not isinstance(manager, LetsGo):
+            return
+        for queue, listening in list(self._consumed.items()):
+            if not any(source.active for source in listening):
+                del self._consumed[queue]
+                manager.stop_consuming(queue)
 
     def _use_at_targets(self, wanted: dict[tuple[str, Origin], list[OutboundRule]]) -> None:
         """The rules that consume from targets."""

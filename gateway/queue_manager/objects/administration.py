@@ -148,12 +148,15 @@ class Administration:
         return definition
 
     def delete(self, kind: str, name: str, *, purge: bool = False) -> None:
-        """DELETE. A queue must be closed, and empty unless `purge`."""
+        """DELETE. A queue must be closed, taken from by no rule, and empty unless `purge`."""
         definition = self.find(kind, name)
         if definition.kind == "QLOCAL":
             queue = self._core.queues[name]
             if queue.open_count or queue.locked:
                 raise in_use(name)
+            if queue.consumers:
+                text = f"AMQ8148E: IBM MQ object {name} in use: a rule of the gateway takes from it."
+                raise AdministrationError(mq.MQRCCF_OBJECT_OPEN, text)
             if queue.uncommitted_puts or (self._core.store.depth(name) and not purge):
                 raise not_empty(name)
             self._discard(name)
