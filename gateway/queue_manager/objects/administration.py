@@ -68,6 +68,12 @@ def wrong_value(keyword: str, value: object) -> AdministrationError:
     return AdministrationError(MQRCCF_ATTR_VALUE_ERROR, f"AMQ8405E: {value!r} is no value for {keyword}.")
 
 
+def too_long(keyword: str, most: int, value: str) -> AdministrationError:
+    """Refuses a text that is longer than the attribute takes; characters beyond ASCII have several bytes."""
+    text = f"AMQ8405E: {keyword} takes up to {most} bytes, and {value[:80]!r} has {len(value.encode())}."
+    return AdministrationError(MQRCCF_ATTR_VALUE_ERROR, text)
+
+
 class Administration:
     """Commands on objects. Called with the queue manager's lock held."""
 
@@ -199,6 +205,9 @@ class Administration:
         for keyword, value in given.items():
             if keyword not in table:
                 raise AdministrationError(MQRCCF_PARM_SYNTAX_ERROR, f"AMQ8405E: {keyword} is no attribute of a {kind}.")
+            most = table[keyword].length
+            if table[keyword].is_text and isinstance(value, str) and len(value.encode()) > most:
+                raise too_long(keyword, most, value)
             if checked(table[keyword], value) is None or (keyword == "CCSID" and codec_of(int(value)) is None):
                 raise wrong_value(keyword, value)
         return dict(given)

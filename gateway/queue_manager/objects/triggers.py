@@ -27,6 +27,8 @@ from gateway.queue_manager.objects.placement import Placer
 from gateway.queue_manager.store.unit import StoreUnit
 
 FIRST, EVERY, DEPTH = 1, 2, 3
+UTF_8 = 1208
+"""The character set of definitions, and of what is said of them."""
 Alter = Callable[[str, dict[str, int | str]], object]
 
 
@@ -155,7 +157,7 @@ class Triggers:
         if queue is None:
             return
         md = Descriptor(default_descriptor(
-            format=mq.MQFMT_TRIGGER, priority=queue.priority, persistence=queue.persistence,
+            format=mq.MQFMT_TRIGGER, ccsid=UTF_8, priority=queue.priority, persistence=queue.persistence,
             msg_id=core.new_identifier(), reply_to_qmgr=core.name.encode().ljust(48),
         ))  # fmt: skip
         self._placer.stamp_as_queue_manager(md)

@@ -43,6 +43,16 @@ def test_the_first_message_triggers_once_while_nobody_takes_it(rig):
     assert rig.drain(monitor) == []
 
 
+def test_a_monitor_gets_the_data_in_its_character_set(rig):
+    """The descriptor says what the data is in: it said 0, the queue manager's, which may be another."""
+    rig.mqsc("ALTER QMGR CCSID(819)\nALTER QLOCAL(APP) TRIGDATA('Größe')\nALTER PROCESS(ORDERS) USERDATA('ü')")
+    monitor = rig.open("IQ", INPUT)
+    rig.put("APP", b"1")
+    got = rig.get(monitor, 4 | 0x4000, md(ccsid=819))
+    assert got.reason == 0
+    assert (got.data[104:168].rstrip(), got.data[556:].rstrip()) == ("Größe".encode("latin-1"), "ü".encode("latin-1"))
+
+
 def test_a_program_that_is_there_needs_no_trigger_until_it_goes(rig):
     monitor = rig.open("IQ", INPUT)
     program = rig.open("APP", INPUT)
