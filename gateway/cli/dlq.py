@@ -11,7 +11,7 @@ from rich.progress import track
 
 from gateway.cli.numbers import Finite
 from gateway.cli.queue import show_message
-from gateway.cli.reach import common, reach, segment, show_json
+from gateway.cli.reach import Refused, common, reach, segment, show_json
 from gateway.cli.reason import Reason
 from gateway.cli.tables import show_table
 from gateway.config.counting import counted
@@ -143,8 +143,13 @@ def replay(
         matched = there.post("/dlq/replay", {**chosen, "dry_run": True, **({"limit": limit} if limit else {})})[
             "matched"
         ]
+        if tokens and not matched:
+            raise Refused(f"no dead letter has {'this token' if len(tokens) == 1 else 'one of these tokens'}")
         if dry_run:
-            click.echo(f"{matched} would be replayed")
+            if as_json:
+                show_json({"matched": matched, "done": 0, "failed": []})
+            else:
+                click.echo(f"{matched} would be replayed")
             return
         done, at_once = 0, min(BATCH, max(1, int(rate))) if rate else BATCH
         failed: list[dict[str, Any]] = []

@@ -57,6 +57,16 @@ def test_any_number_of_tokens_is_put_back(data: str) -> None:
     assert (code, answer["done"], left) == (0, 110, FULL - 110)
 
 
+def test_what_would_be_replayed_is_json_for_programs(data: str) -> None:
+    code, answer, left = replayed(data, "--dry-run", "--destination", "OP*")
+    assert (code, answer, left) == (0, {"matched": COUNT, "done": 0, "failed": []}, FULL + COUNT)
+
+
+def test_a_token_that_is_none_is_no_success(data: str) -> None:
+    done = CliRunner().invoke(main, ["dlq", "replay", "--token", "12345", "--data", data])
+    assert (done.exit_code, done.output) == (1, "Error: no dead letter has this token\n")
+
+
 def test_what_was_tried_is_not_tried_again() -> None:
     assert _behind({"reason": 2053}, []) == {"reason": 2053}
     assert _behind({"reason": 2053}, [{"token": 7}, {"token": 9}]) == {"reason": 2053, "after": "9"}
