@@ -39,6 +39,8 @@ class Incomplete(NamedTuple):
     """Its GroupId."""
     whole_group: bool = False
     """It is a group that is wanted whole, not a message in segments."""
+    messages: int = 0
+    """How many messages on the queue are parts of them: all are looked at again when the queue is."""
 
 
 @runtime_checkable

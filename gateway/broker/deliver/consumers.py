@@ -31,6 +31,8 @@ PATIENCE = 5.0
 """Seconds a device that is full may let the others wait without acknowledging anything; then it loses its own."""
 _AT_ONCE_SECONDS = 0.05
 """For so long queues of new rules are asked about at once; the others are when there is time."""
+_REST_FOR_PART = 0.0002
+"""Seconds: several times as long as it takes to read one."""
 _REOPEN = 10.0
 """Seconds until a queue or topic is tried again that could not be consumed."""
 
@@ -321,8 +323,26 @@ class Consumers:
         if taken:
             context.batch.after.append(lambda: self._again(source, fetched, taken))
             context.flush()
+            return
+        rest = self._rest(source)
+        if rest:
+            context.scheduler.later(rest, lambda: self._rested(source))
         else:
             source.running = False
+
+    def _rest(self, source: Source) -> float:
+        """For how long a queue is not looked at after a look that has come to its end: each look reads the parts of
+        all that is incomplete there, and whoever puts the parts of a long group one by one would have nothing else
+        done here."""
+        manager = self.context.queue_manager
+        parts = manager.incomplete(source.queue).messages if isinstance(manager, Gathers) else 0
+        return min(parts * _REST_FOR_PART, PAUSE) if parts > BATCH else 0.0
+
+    def _rested(self, source: Source) -> None:
+        source.running = False
+        if source.waiting and not source.paused:
+            source.waiting = False
+            self.arrived(source)
 
     @cached_property
     def _pages(self) -> Pages | None:
@@ -370,7 +390,15 @@ class Consumers:
             taken_away = len(tokens) - sum(token in source.stayed for token in tokens) if source.stayed else len(tokens)
             counters.mq_get_messages[self.context.queue_manager.name, rule] += taken_away
         source.stayed.clear()
-        pump = partial(self.context.scheduler.soon, lambda: self.pump(source))
+        rest = self._rest(source) if sum(map(len, taken.values())) < BATCH else 0.0
+        scheduler = self.context.scheduler
+
+        def pump() -> None:
+            if rest:
+                scheduler.later(rest, lambda: self.pump(source))
+            else:
+                scheduler.soon(lambda: self.pump(source))
+
         if source.under_way:
             source.over = pump
         else:

@@ -189,7 +189,8 @@ class LogicalMessages:
         if not waiting:
             return Incomplete()
         oldest = min(waiting, key=lambda name: waiting[name].since)
-        return Incomplete(len(waiting), waiting[oldest].since, oldest[0], whole_group=not oldest[1])
+        messages = sum(len(one.parts) for one in waiting.values())
+        return Incomplete(len(waiting), waiting[oldest].since, oldest[0], not oldest[1], messages)
 
     def parts(self, queue: LocalQueue, name: Name) -> list[_Part] | None:
         """All parts in logical order; None while one is missing or locked by someone else."""

@@ -6,12 +6,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from broker_harness import Device, Harness
+from broker_harness import Device, Harness, Queues
 
 from gateway.mq import mqmd, rfh2
 from gateway.mq.rfh2_folder import PropertyValue, folder
 from gateway.mqtt import properties as prop
-from gateway.ports.sources import Backout
+from gateway.ports.batch import Stored
+from gateway.ports.sources import Backout, Incomplete
 from gateway.rules.feedback import Feedback
 
 MAPPING = """
@@ -303,3 +304,51 @@ def test_a_queue_that_is_deleted_and_defined_again_is_consumed_again(back: str) 
     assert f"queue {queue}" not in bench.engine.context.problems
     bench.advance(30)
     assert len(bench.consumers._consumed[queue]) == 1
+
+
+class Gathering(Queues):
+    """With parts of groups on its queues that nobody sees, and how often these are looked at."""
+
+    parts = 1000
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    def gather(self, queue: str, *, groups: bool) -> None:
+        del queue, groups
+
+    def incomplete(self, queue: str) -> Incomplete:
+        del queue
+        return Incomplete(1, messages=self.parts)
+
+    def fetch(self, queue: str, key: bytes, limit: int, after: Any = None) -> list[Stored]:
+        self.looks += queue == "DOWN.Q"
+        return super().fetch(queue, key, limit, after)
+
+
+def test_a_queue_with_much_that_is_incomplete_is_not_looked_at_for_each_arrival() -> None:
+    """Each look reads all of it: a long group that is put message by message would have nothing else done here."""
+    queues = Gathering()
+    bench = Harness(MAPPING, queues)
+    device = subscribed(bench, "down/#", 1)
+    bench.advance(1)
+    before = queues.looks
+    for number in range(50):
+        queues.arrive("DOWN.Q", message(body=b"%d" % number))
+        bench.clock.advance(0.001)
+    assert queues.looks - before == 1
+    assert published(device) == [("down/lima", b"0")], "the first at once"
+    bench.advance(1)
+    assert published(device) == [("down/lima", b"%d" % number) for number in range(1, 50)]
+    assert queues.looks - before <= 4, "one that finds nothing is the last"
+    queues.arrive("DOWN.Q", *(message(body=b"%d" % number) for number in range(450)))
+    bench.clock.advance(0.001)
+    assert queues.depth("DOWN.Q") == 0, "what fills a unit of work is followed by the next"
+    bench.advance(1)
+    queues.parts, before = 100, queues.looks
+    for number in range(10):
+        queues.arrive("DOWN.Q", message(body=b"%d" % number))
+        bench.clock.advance(0.001)
+    assert queues.looks - before == 20, "little is looked at as ever"
+    assert queues.depth("DOWN.Q") == 0
