@@ -37,7 +37,9 @@ def job_status(job: Job) -> dict[str, Any]:
         landed["pieces"] = [list(piece) for piece in last.pieces]
     rate = rate_of(manifest.records(RATE_OVER))
     upkeep = shown_upkeep(job, manifest)
-    return {"job": job.name, "run": run, "last_batch": landed, "rate": rate, **upkeep, "groups": group_status(job)}
+    reads = [each.group for each in job.inputs]
+    return {"job": job.name, "run": run, "last_batch": landed, "rate": rate, **upkeep, "reads": reads,
+            "groups": group_status(job)}  # fmt: skip
 
 
 def rate_of(records: Sequence[ManifestRecord]) -> float | None:
@@ -79,7 +81,7 @@ def status_lines(status: dict[str, Any], now: float | None = None) -> list[str]:
     """The status as text."""
     now = time.time() if now is None else now
     run, last = status["run"], status["last_batch"]
-    lines = [f"job {status['job']}: {run['state']}"]
+    lines = [f"job {status['job']}: {run['state']}{_unless_gone(status, now)}"]
     if run.get("error"):
         lines.append(f"  last error: {run['error']}")
     if run.get("restarts"):
@@ -100,6 +102,14 @@ def status_lines(status: dict[str, Any], now: float | None = None) -> list[str]:
         listed = ", ".join(f"{each['table']} {each['parts']:,}" for each in status["tables"])
         lines.append(f"  parts of tables: {listed}; next compaction {status['next_compaction']}")
     return [*lines, *(group_line(group, now) for group in status["groups"])]
+
+
+def _unless_gone(status: dict[str, Any], now: float) -> str:
+    """What a process that was killed cannot say any more: that it does not run. While it does it holds its leases."""
+    mine = [one for one in status["groups"] if one["name"] in status.get("reads", ()) and "trouble" not in one]
+    if status["run"]["state"] != "running" or not mine or any(one["owner"] and one["expires"] > now for one in mine):
+        return ""
+    return " when it last said so, but nobody reads its queues now: its process has ended, or does not get on"
 
 
 def rounded(seconds: float) -> int:

@@ -50,6 +50,16 @@ def test_status_for_people() -> None:
     ]
 
 
+def test_a_job_whose_lease_has_run_out_is_not_said_to_run() -> None:
+    """It was killed, and what it had said of itself last is still there."""
+    status = {**STATUS, "reads": ["g"]}
+    assert status_lines(status, now=1060.0)[0] == "job plant: running"
+    assert status_lines(status, now=2060.0)[0].startswith("job plant: running when it last said so, but nobody reads")
+    ended = {**status, "run": {**STATUS["run"], "state": "stopped"}}
+    assert status_lines(ended, now=2060.0)[0] == "job plant: stopped"
+    assert status_lines({**status, "reads": ["other"]}, now=2060.0)[0] == "job plant: running"
+
+
 def test_what_spark_tells_of_the_query() -> None:
     told = {"backlog": 1200, "batch": 4, "processed_rate": 5000.0, "input_rate": 10.0, "trigger_seconds": 2.5}
     status = {**STATUS, "run": {**STATUS["run"], **told, "wait_p50": 1.25, "wait_p99": 2.0}}
