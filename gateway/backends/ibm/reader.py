@@ -26,7 +26,6 @@ from gateway.ports.batch import Scheduler, Stored, Token
 _LOOK = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_PROPERTIES_FORCE_MQRFH2
 _KEYED, _ANY = mq.MQMO_MATCH_CORREL_ID, mq.MQMO_NONE
 
-_MOST_CURSORS = 16
 _T = TypeVar("_T")
 _COUNT = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES | mq.MQGMO_ACCEPT_TRUNCATED_MSG
 _COUNT_FIRST = get_options(_COUNT | mq.MQGMO_BROWSE_FIRST, _KEYED)
@@ -42,9 +41,8 @@ class Reader:
         self._new_id = new_id
         self._connection: Connection | None = None
         self._lock = threading.Lock()
-        self._cursors: dict[tuple[str, bytes], tuple[int, Token]] = {}
-        """By queue and key: the handle that was used last for a page, and the message it stands on. Each has its own:
-        who reads page by page goes on there, whatever others read meanwhile."""
+        self._cursors: dict[str, tuple[bytes, Token]] = {}
+        """By queue: the key its cursor is looking for and the message it stands on."""
         self._first = {match: get_options(_LOOK | mq.MQGMO_BROWSE_FIRST, match) for match in (_KEYED, _ANY)}
         self._next = {match: get_options(_LOOK | mq.MQGMO_BROWSE_NEXT, match) for match in (_KEYED, _ANY)}
 
@@ -76,6 +74,7 @@ class Reader:
 
     def _count(self, connection: Connection, queue: str, key: bytes) -> int:
         session, handle, count = connection.session, connection.browse(queue), 0
+        self._cursors.pop(queue, None)
         options = _COUNT_FIRST
         while True:
             answer = session.mqget(session.handle, handle, match_md(NO_ID, key), options(), 0)
@@ -126,10 +125,9 @@ class Reader:
         seen: Container[Token] | None = None,
     ) -> list[Stored]:  # fmt: skip
         """`seen`: what has been returned already, where several processes put to the queue."""
-        kept, stands_on = self._cursors.pop((queue, key), (0, None))
-        handle = kept or connection.browse(queue)
+        handle = connection.browse(queue)
         found: list[Stored] = []
-        if after is None or (kept and stands_on == after):
+        if after is None or self._cursors.pop(queue, None) == (key, after):
             rows = self._rows(connection, handle, queue, key, first=after is None)
             found = list(islice(rows, limit))
             last = found[-1] if found else None
@@ -140,15 +138,8 @@ class Reader:
                 last = found[-1] if found else None
             else:
                 found, last = _after(rows, after, limit)
-        if limit > 1 and len(found) == limit and last is found[-1]:  # else the cursor stands further on
-            if not kept:
-                connection.keep_browse(queue)
-            self._cursors[queue, key] = handle, found[-1].token
-            if len(self._cursors) > _MOST_CURSORS:
-                oldest = next(iter(self._cursors))
-                connection.close_browse(self._cursors.pop(oldest)[0])
-        elif kept:
-            connection.close_browse(kept)
+        if found and last is found[-1]:  # else the cursor stands further on
+            self._cursors[queue] = (key, found[-1].token)
         return found
 
     def _rows(self, connection: Connection, handle: int, queue: str, key: bytes, *, first: bool) -> Iterator[Stored]:

@@ -85,10 +85,6 @@ class Claims:
     def __contains__(self, client_id: str) -> bool:
         return client_id in self._claims
 
-    def clients(self) -> Collection[str]:
-        """All that wait."""
-        return self._claims.keys()
-
     def number(self, client_id: str) -> int:
         """Of its question to the others."""
         return self._claims[client_id].number
@@ -168,15 +164,11 @@ class Claims:
         """The clients that wait and whose sessions are here by now."""
         return [client_id for client_id in self._claims if sessions.get(client_id) is not None]
 
-    def ask_again(
-        self, is_here: Callable[[str], bool], is_left: Callable[[str], bool] = lambda _client_id: False
-    ) -> list[str]:
-        """Other gateways have come or gone: those that wait are asked for anew, but for those whose sessions may be
-        left of a gateway that is no more. Returns the clients that need not wait any more."""
+    def ask_again(self, is_here: Callable[[str], bool]) -> list[str]:
+        """Other gateways have come or gone: those that wait are asked for anew. Returns the clients that need not wait
+        any more."""
         ready = []
         for client_id, claim in list(self._claims.items()):
-            if is_left(client_id):
-                continue
             if is_here(client_id) or not self.peers():
                 ready.append(client_id)
             else:
