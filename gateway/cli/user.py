@@ -59,6 +59,13 @@ def _say(items: Iterable[dict[str, str]], what: str, *, as_json: bool) -> None:
         click.echo(f"{one['user']} {what}{secret}")
 
 
+def _say_of_role(role: str | None, config: str | None, data: str | None) -> None:
+    """A role may be made after its users; one that is misspelt is never made."""
+    if role and all(one["role"] != role for one in running_gateway(config, data).get("/device-roles")["items"]):
+        text = "until `mqgate user role` makes it, its users may do only what the access list allows"
+        click.echo(f"there is no role {role}: {text}", err=True)
+
+
 @user.command()
 @click.argument("name")
 @click.option("--role", help="Role, whose topic lists count.")
@@ -78,6 +85,7 @@ def add(
         user=name, role=role, client_id=client_id, fingerprint=fingerprint, secret="token" if token else None
     )
     _say(_changed(config, data, "add", [given | _chosen(password_file)]), "is added", as_json=as_json)
+    _say_of_role(role, config, data)
 
 
 @user.command("import")
@@ -197,6 +205,7 @@ def set_(
     """Change a user; what is connected has its new rights at once."""
     given = _given(user=name, role=role, client_id=client_id, fingerprint=fingerprint)
     _say(_changed(config, data, "change", [given]), "is changed", as_json=as_json)
+    _say_of_role(role, config, data)
 
 
 @user.command()

@@ -111,6 +111,21 @@ def test_the_life_of_a_user(gateway: RunningGateway) -> None:
     assert rotated not in gateway.log
 
 
+def test_a_role_that_is_not_there_is_said(gateway: RunningGateway) -> None:
+    """It may be made later; one that is misspelt leaves its users without rights."""
+    data = str(gateway.directory / "data")
+    for what in (["add", "line9", "--role", "lynes"], ["set", "line9", "--role", "lynes"]):
+        command = [sys.executable, "-m", "gateway", "user", *what, "--data", data]
+        done = subprocess.run(command, capture_output=True, check=True, text=True, timeout=100)
+        assert "there is no role lynes" in done.stderr
+        assert "lynes" not in done.stdout
+    user(gateway, "role", "lynes", "--publish", "a/#")
+    command = [sys.executable, "-m", "gateway", "user", "set", "line9", "--role", "lynes", "--data", data]
+    assert not subprocess.run(command, capture_output=True, check=True, text=True, timeout=100).stderr
+    gateway.api("DELETE", "/device-users/line9")
+    gateway.api("DELETE", "/device-roles/lynes")
+
+
 def test_the_access_list_comes_first(gateway: RunningGateway) -> None:
     gateway.api("PUT", "/device-roles/all", {"publish": ["#"], "subscribe": ["#"]})
     [one] = change(gateway, {"user": "first", "role": "all"})
