@@ -81,8 +81,10 @@ class Exchange:
         if len(message) > MAX_FIRST:
             raise ScramError(f"the first message has more than {MAX_FIRST} bytes")
         header, _, bare = message.partition(b",,")
-        if header not in {b"n", b"y"} or not bare:
-            raise ScramError("channel binding and authorisation identities are not offered")
+        if not message:
+            raise ScramError("the first message is missing: CONNECT carries it as Authentication Data")
+        if header not in {b"n", b"y"}:
+            raise ScramError("channel binding and authorisation identities are not offered: it begins with n,,")
         fields = _fields(bare)
         if not fields.get("n") or not fields.get("r") or "m" in fields:
             raise ScramError("the first message needs n= and r=")

@@ -92,6 +92,20 @@ def test_an_exchange_keeps_less_than_a_kibibyte(users: Users) -> None:
 
 
 @pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (b"", "the first message is missing"),
+        (b"n,,", "the first message needs n= and r="),
+        (b"p=tls-unique,,n=u,r=x", "channel binding and authorisation identities are not offered"),
+        (b"n,a=other,n=u,r=x", "channel binding and authorisation identities are not offered"),
+    ],
+)
+def test_what_is_wrong_with_a_first_message_is_said(users: Users, message: bytes, why: str) -> None:
+    with pytest.raises(ScramError, match=why):
+        Exchange().challenge(users, message, "x")
+
+
+@pytest.mark.parametrize(
     "message",
     [b"", b"p=tls,,n=user,r=x", b"n,,n=,r=x", b"n,,n=user,r=", b"n,,r=x", b"n,,n=user", b"n,a=x,n=u,r=x", b"\xff,,"],
 )
