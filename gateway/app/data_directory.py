@@ -16,7 +16,6 @@ from gateway.config.model import Settings
 from gateway.config.source import unread
 from gateway.errors import ConfigurationError, StoreInUse
 from gateway.observe import logs
-from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 log = logs.get("mqgate")
 
@@ -24,17 +23,6 @@ SECRET_BYTES = 32
 PATIENCE, _AGAIN_SECONDS = 5.0, 0.1
 """For how long a store is waited for that another process has open."""
 _T = TypeVar("_T")
-
-
-def tell_ending(queue_manager: EmbeddedQueueManager) -> None:
-    """The log says where the store ends that is gone on with, if the last process did not close it: after a power cut
-    a frame that is not whole was never acknowledged, but it may as well have been damaged since."""
-    ending, left_out = queue_manager.ending
-    if left_out:
-        text = "a power cut while it was written looks so; if there was none, the file was damaged"
-        log.warning("store_ending", f"the last process did not close the store: {ending}; {text}")
-    elif ending:
-        log.info("store_ending", f"the last process did not close the store: {ending}")
 
 
 def patiently(opened: Callable[[], _T], patience: float = PATIENCE) -> _T:

@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from gateway.app.data_directory import tell_ending
 from gateway.app.mqi_library import short_name
 from gateway.app.secrets import mqi_users
 from gateway.config.model import Settings
 from gateway.config.queue_manager import Embedded
 from gateway.errors import ConfigurationError, Finding
+from gateway.observe import logs
 from gateway.ports.batch import Scheduler
 from gateway.queue_manager.commands.mqsc import OBJECTS as KINDS
 from gateway.queue_manager.commands.mqsc import VERBS
 from gateway.queue_manager.commands.mqsc_parse import MqscSyntaxError, commands, parse
 from gateway.queue_manager.embedded import OBJECTS, EmbeddedQueueManager
 from gateway.queue_manager.journal import StoreOptions
+
+log = logs.get("mqgate")
 
 
 def open_embedded(settings: Settings, directory: Path, scheduler: Scheduler) -> EmbeddedQueueManager:
@@ -33,8 +35,19 @@ def open_embedded(settings: Settings, directory: Path, scheduler: Scheduler) -> 
         )  # fmt: skip
     except ConfigurationError as error:
         raise _in_file(name, error) from error
-    tell_ending(opened)
+    _tell_ending(opened)
     return opened
+
+
+def _tell_ending(queue_manager: EmbeddedQueueManager) -> None:
+    """The log says where the store ends that is gone on with, if the last process did not close it: after a power cut
+    a frame that is not whole was never acknowledged, but it may as well have been damaged since."""
+    ending, left_out = queue_manager.ending
+    if left_out:
+        text = "a power cut while it was written looks so; if there was none, the file was damaged"
+        log.warning("store_ending", f"the last process did not close the store: {ending}; {text}")
+    elif ending:
+        log.info("store_ending", f"the last process did not close the store: {ending}")
 
 
 def objects_of(settings: Settings) -> tuple[str, str]:
