@@ -43,6 +43,26 @@ def test_connack_waits_for_the_sessions_record(bench, version):
     assert kinds(device) == [p.CONNACK]
 
 
+@pytest.mark.parametrize(("seconds", "waits"), [(0.0, False), (0.25, True)])
+def test_those_whom_a_slow_commit_answers_are_waited_for(bench, seconds, waits):
+    device, other = bench.device(4, "d").connect(), bench.device(4, "o").connect()
+    assert kinds(device) == kinds(other) == [p.CONNACK]
+    group = bench.engine.context.group_commit
+    bench.queues.automatic = False
+    device.publish("a", b"x", 1, 1, retain=True)
+    bench.clock.advance(seconds)
+    group.gathering = True  # a round of sockets is being read
+    other.publish("a", b"y", 1, 1, retain=True)
+    bench.queues.commit()
+    assert kinds(device) == [p.PUBACK]
+    assert group.missing == ({device.connection} if waits else set())
+    assert not bench.engine.context.committing  # the other's is not submitted before the round is over
+    group.gathering = False
+    bench.engine.flush()
+    bench.queues.commit()
+    assert kinds(other) == [p.PUBACK]
+
+
 def test_pingresp_is_behind_what_was_sent_before(bench):
     device = bench.device(4, "d").connect()
     device.subscribe("a", 0)
