@@ -178,7 +178,7 @@ def _first_line(name: str) -> bytes:
 
 def acl_of(settings: Settings) -> Acl:
     """The access list of the settings, or of the file they name (ConfigurationError)."""
-    return compile_acl(load_acl(settings))
+    return compile_acl(load_acl(settings), partly=settings.security.wide_subscriptions == "filter")
 
 
 def authenticator_of(settings: Settings) -> Authenticator | None:

@@ -99,7 +99,7 @@ def explain_subscription(config: str | None, client: str, user: str, filter_: st
     else:
         click.secho(f"access: {why.text}", fg=None if why.allowed else "red")
         if checked:
-            click.echo("a denial overlaps it: each message is checked before it is delivered")
+            click.echo("not all of it is permitted: each message is checked before it is delivered")
     return 0 if why.allowed else 1
 
 

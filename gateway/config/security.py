@@ -110,6 +110,11 @@ class Security(Part):
     acl: list[AclEntry] | str | None = Field(
         default=None, description="Access control list, or the file with one; without it everything is allowed."
     )
+    wide_subscriptions: Literal["refuse", "filter"] = Field(
+        default="refuse",
+        description="What becomes of a subscription of which `acl` permits only a part, as `#` of a client that may "
+        "read `plant/#`. `refuse`: 0x87 in SUBACK. `filter`: it is granted, and brings what may be read.",
+    )
     authenticator: str | None = Field(default=None, description="The operator's own check, as `module:function`.")
 
     @property

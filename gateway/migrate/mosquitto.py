@@ -48,7 +48,9 @@ def read_mosquitto(
     read = _sorted(lines)
     apart = "per_listener_settings" in read.common and read.common["per_listener_settings"].value == "true"
     taken: set[str] = set()
-    listeners = [one for each in read.listeners if (one := _listener(plan, each, taken, directory)) is not None]
+    listeners = [
+        one for each in read.listeners if (one := _listener(plan, each, taken, directory, read_file)) is not None
+    ]
     if not read.listeners:
         listeners = [{"name": "plain", "port": 1883, "bind": "127.0.0.1"}]
         plan.say(name, 0, "no listener is defined: as in mosquitto 2, port 1883 for programs of this host")
@@ -107,7 +109,9 @@ def _sorted(lines: list[Line]) -> _Read:
     return read
 
 
-def _listener(plan: Plan, read: _Listener, taken: set[str], directory: str) -> dict[str, Any] | None:
+def _listener(
+    plan: Plan, read: _Listener, taken: set[str], directory: str, read_file: ReadFile
+) -> dict[str, Any] | None:
     """One entry of `listeners`; None: it cannot be had without giving up what protects it."""
     said, place = read.said, read.place
     if any(key.startswith("psk") for key in said):
@@ -123,7 +127,7 @@ def _listener(plan: Plan, read: _Listener, taken: set[str], directory: str) -> d
         address = read.address or (said["bind_address"].value if "bind_address" in said else "")
         domain = said["socket_domain"].value if "socket_domain" in said else ""
         found |= {"port": read.port, "bind": address or ("0.0.0.0" if domain == "ipv4" else "::")}
-    tls = options.tls_of(plan, place, said, directory)
+    tls = options.tls_of(plan, place, said, directory, read_file)
     if tls is not None:
         found["tls"] = tls
     if "protocol" in said and said["protocol"].value == "websockets":
@@ -165,6 +169,7 @@ def _identity(
             acl = (acl or []) + [{"listener": listener, "allow": ["#", "$SYS/#"]}]
     if acl is not None and any(set(entry) != {"listener", "allow"} for entry in acl):
         security["acl"] = acl
+        security["wide_subscriptions"] = "filter"  # as mosquitto, which asks about each message only
     _names_of_certificates(plan, read, security)
     nobody = not any([security.get("anonymous"), *(one.get("anonymous") for one in listeners)])
     if plan.users is None and nobody:

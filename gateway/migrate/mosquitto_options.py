@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import posixpath
 import re
+import ssl
 from typing import Any, NamedTuple
 
-from gateway.migrate.plan import Plan
+from gateway.migrate.plan import Plan, ReadFile
 
 
 class Line(NamedTuple):
@@ -113,7 +114,9 @@ def is_known(key: str) -> bool:
     return key in OF_LISTENERS or key in OF_BRIDGES or key in COMMON or key in _WHY or key in _OTHERS
 
 
-def tls_of(plan: Plan, place: Line, said: dict[str, Line], directory: str) -> dict[str, Any] | None:
+def tls_of(
+    plan: Plan, place: Line, said: dict[str, Line], directory: str, read_file: ReadFile
+) -> dict[str, Any] | None:
     """TLS of a listener; files keep their names. A listener that had TLS never loses it."""
     if not any(key in said for key in ("certfile", "keyfile", "cafile", "capath")):
         return None
@@ -125,6 +128,9 @@ def tls_of(plan: Plan, place: Line, said: dict[str, Line], directory: str) -> di
     }
     if "require_certificate" in said and said["require_certificate"].value == "true":
         tls |= {"client_ca": _path(directory, said, "cafile", "ca.pem"), "client_certificate": "required"}
+    elif "cafile" in said and _has_intermediates(read_file(said["cafile"].value)):
+        why = "mosquitto completes the server's chain from it; here `certificate` has the chain: append what is missing"
+        plan.say(*said["cafile"].where, f"{said['cafile']}: {why}")
     if "crlfile" in said:
         tls["crl"] = _path(directory, said, "crlfile", "")
     version = said["tls_version"].value.lower() if "tls_version" in said else ""
@@ -133,6 +139,16 @@ def tls_of(plan: Plan, place: Line, said: dict[str, Line], directory: str) -> di
     elif version:
         plan.say(*said["tls_version"].where, f"{said['tls_version']}: TLS 1.2 is the lowest version here")
     return tls
+
+
+def _has_intermediates(text: str | None) -> bool:
+    """Whether authorities are among these certificates that another one has signed."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(cadata=text or "")
+    except (ssl.SSLError, TypeError, ValueError):  # not certificates
+        return False
+    return any(one["subject"] != one["issuer"] for one in context.get_ca_certs())
 
 
 def _path(directory: str, said: dict[str, Line], key: str, default: str) -> str:

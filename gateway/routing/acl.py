@@ -1,8 +1,9 @@
 """Access control: who may publish, subscribe and receive what.
 
 Entries are read from the top; the first that says something about an action decides, and what none mentions is denied.
-Within an entry denials go before permissions. A subscription is allowed when a permission covers its whole filter;
-where a denial overlaps it, what is delivered is checked message by message (`Verdict.check_deliveries`).
+Within an entry denials go before permissions. A subscription is allowed when a permission covers its whole filter, or,
+with `partly`, when one overlaps it. Where a part of it is not permitted, what is delivered is checked message by
+message (`Verdict.check_deliveries`).
 """
 
 from __future__ import annotations
@@ -77,10 +78,14 @@ class _Clause(NamedTuple):
 class Rights:
     """What one subject may do: computed when it connects, and again when the list is reloaded."""
 
-    __slots__ = ("_clauses", "_given", "_most", "_remembered", "_tries", "subject")
+    __slots__ = ("_clauses", "_given", "_most", "_partly", "_remembered", "_tries", "subject")
 
-    def __init__(self, subject: Subject, clauses: dict[str, list[_Clause]], given: int = -1) -> None:
+    def __init__(
+        self, subject: Subject, clauses: dict[str, list[_Clause]], given: int = -1, *, partly: bool = False
+    ) -> None:
         self.subject = subject
+        self._partly = partly
+        """Whether a subscription of which a part is permitted is allowed."""
         self._given = given
         """The index at which stands what its login gives it."""
         self._most = MAX_REMEMBERED
@@ -130,21 +135,26 @@ class Rights:
 
     def subscribe(self, filter: str) -> Verdict:  # noqa: A002 - the specification's word
         """Whether the subject may subscribe to `filter` (a shared subscription is asked by the filter in it)."""
-        wanted = split_shared(filter)[1]
-        overlapping = False
+        return self._subscription(filter)[0]
+
+    def _subscription(self, filter_: str) -> tuple[Verdict, _Clause | None]:
+        """The verdict, and the clause that decides."""
+        wanted = split_shared(filter_)[1]
+        denied, part = False, None
         for clause in self._clauses[SUBSCRIBE]:
             if covers(clause.filter, wanted):
-                return Verdict(clause.allows, clause.allows and overlapping)
-            overlapping |= not clause.allows and overlaps(clause.filter, wanted)
-        return Verdict(allowed=False)
+                if clause.allows or part is None:
+                    return Verdict(clause.allows, clause.allows and denied), clause
+                break
+            if overlaps(clause.filter, wanted):
+                denied |= not clause.allows
+                if part is None and clause.allows and self._partly:
+                    part = clause
+        return Verdict(part is not None, part is not None), part
 
     def why(self, action: str, topic: str) -> Why:
         """The decision about a topic (or, for `subscribe`, a filter) in words."""
-        if action == SUBSCRIBE:
-            wanted = split_shared(topic)[1]
-            clause = next((one for one in self._clauses[SUBSCRIBE] if covers(one.filter, wanted)), None)
-        else:
-            clause = self._deciding(action, topic)
+        clause = self._subscription(topic)[1] if action == SUBSCRIBE else self._deciding(action, topic)
         if clause is None:
             return Why(allowed=False, entry=-1, text=f"no entry of the list says anything about {action} {topic}")
         verb = "allows" if clause.allows else "denies"
@@ -181,9 +191,10 @@ class Acl:
     thousand devices costs a connection no more than a short one.
     """
 
-    __slots__ = ("_by_client", "_by_user", "_common", "_entries", "_others", "_recent")
+    __slots__ = ("_by_client", "_by_user", "_common", "_entries", "_others", "_partly", "_recent")
 
-    def __init__(self, entries: Sequence[AclEntry] | None) -> None:
+    def __init__(self, entries: Sequence[AclEntry] | None, *, partly: bool = False) -> None:
+        self._partly = partly
         self._entries = None if entries is None else [_Entry(index, entry) for index, entry in enumerate(entries)]
         self._by_user: dict[str, list[_Entry]] = {}
         self._by_client: dict[str, list[_Entry]] = {}
@@ -213,7 +224,7 @@ class Acl:
         if lists is not None:
             applying.append(_Entry(given, AclEntry(publish=list(lists.publish), subscribe=list(lists.subscribe))))
         clauses = {action: list(_clauses(applying, action, subject)) for action in (PUBLISH, SUBSCRIBE)}
-        return Rights(subject, clauses, given)
+        return Rights(subject, clauses, given, partly=self._partly)
 
     def _rights(self, listener: str, client_id: str, user: str | None, lists: Lists | None) -> Rights:
         key = Subject(client_id, user or "", listener), lists
@@ -271,9 +282,10 @@ class Acl:
         )
 
 
-def compile_acl(entries: Sequence[AclEntry] | None) -> Acl:
-    """The list as settings have it; None allows everything."""
-    return Acl(entries)
+def compile_acl(entries: Sequence[AclEntry] | None, *, partly: bool = False) -> Acl:
+    """The list as settings have it; None allows everything. `partly`: a subscription is allowed when a part of it is
+    permitted, and delivers that part."""
+    return Acl(entries, partly=partly)
 
 
 class _Entry:

@@ -125,9 +125,18 @@ def test_the_first_entry_that_says_something_decides(entries, subject, topics):
         assert acl.may_publish(subject.listener, subject.client_id, subject.username or None, topic) == wanted
 
 
-@given(ENTRIES, SUBJECTS, filters(PLAIN), TOPICS)
-def test_an_allowed_subscription_delivers_nothing_that_is_denied(entries, subject, filter_, topic):
-    rights = Acl(entries).of(subject)
+@given(ENTRIES, SUBJECTS, filters(PLAIN), TOPICS, st.booleans())
+def test_an_allowed_subscription_delivers_nothing_that_is_denied(entries, subject, filter_, topic, partly):
+    rights = Acl(entries, partly=partly).of(subject)
     verdict = rights.subscribe(filter_)
+    assert rights.why("subscribe", filter_).allowed == verdict.allowed
     if verdict.allowed and matches(filter_, topic) and not rights.deliver(topic):
         assert verdict.check_deliveries
+
+
+@given(ENTRIES, SUBJECTS, filters(PLAIN), TOPICS)
+def test_a_subscription_is_granted_where_something_of_it_may_be_received(entries, subject, filter_, topic):
+    rights = Acl(entries, partly=True).of(subject)
+    if matches(filter_, topic) and rights.deliver(topic):
+        assert rights.subscribe(filter_).allowed
+    assert rights.subscribe(filter_).allowed >= Acl(entries).of(subject).subscribe(filter_).allowed

@@ -22,15 +22,16 @@ SIGNS = x509.KeyUsage(
 class Authority:
     """Signs certificates and revokes them."""
 
-    def __init__(self, directory: Path, name: str = "test authority") -> None:
+    def __init__(self, directory: Path, name: str = "test authority", above: Authority | None = None) -> None:
+        """Signed by the one `above`, or by itself."""
         self.directory = directory
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self.key = ec.generate_private_key(ec.SECP256R1())
         self._signed_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
-        builder = self._builder(self.name, self.key, 10)
+        builder = (above or self)._builder(self.name, self.key, 10)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(SIGNS, critical=True)
-        self.certificate = builder.sign(self.key, hashes.SHA256())
+        self.certificate = builder.sign((above or self).key, hashes.SHA256())
         self.path = directory / f"{name.replace(' ', '-')}.pem"
         self.path.write_bytes(self.certificate.public_bytes(serialization.Encoding.PEM))
         self.revoked: list[int] = []

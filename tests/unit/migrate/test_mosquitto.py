@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import Authority
 
 from gateway.access.policy import acl_of
 from gateway.config.model import Settings
@@ -205,3 +207,18 @@ def test_what_is_denied_with_braces_stays_denied() -> None:
     plan = _plan("listener 1883\nallow_anonymous true\nacl_file a\n", a="topic deny a/{x}/b\ntopic a/{y}\ntopic #\n")
     entry: dict[str, Any] = plan.settings["security"]["acl"][0]
     assert entry == {"anonymous": True, "deny": ["a/+/b"], "allow": ["#"]}
+
+
+def test_a_chain_that_mosquitto_completes_from_cafile_is_asked_for(tmp_path: Path) -> None:
+    conf = "listener 8883\ncertfile s.pem\nkeyfile s.key\ncafile ca.pem\n"
+    root = Authority(tmp_path, "root")
+    signing = Authority(tmp_path, "signing", above=root)
+    whole = root.path.read_text() + signing.path.read_text()
+    told = "mosquitto.conf:4: cafile ca.pem: mosquitto completes the server's chain from it"
+    assert told in _notes(_plan(conf, **{"ca.pem": whole}))
+    assert told not in _notes(_plan(conf, **{"ca.pem": root.path.read_text()})), "nothing is between"
+    assert told not in _notes(_plan(conf + "require_certificate true\n", **{"ca.pem": whole})), (
+        "`client_ca` completes it"
+    )
+    for unreadable in ({}, {"ca.pem": "no certificate"}, {"ca.pem": whole.replace("M", "\u20ac")}):
+        assert told not in _notes(_plan(conf, **unreadable))

@@ -40,6 +40,25 @@ def test_a_wide_subscription_over_a_denial_is_checked_at_delivery():
     assert not rights.deliver("secret/x")
 
 
+@pytest.mark.parametrize(
+    ("filter_", "verdict"),
+    [
+        ("#", Verdict(allowed=True, check_deliveries=True)),
+        ("$share/g/plant/#", Verdict(allowed=True, check_deliveries=True)),
+        ("plant/dev-1/cmd/now", Verdict(allowed=True)),
+        ("office/#", Verdict(allowed=False)),
+    ],
+)
+def test_a_subscription_of_which_a_part_is_permitted_is_granted_on_request(filter_, verdict):
+    entries = [AclEntry(user="*", subscribe=["plant/+/cmd/#"]), AclEntry(user="*", deny=["#"])]
+    rights = compile_acl(entries, partly=True).of(SENSOR)
+    assert rights.subscribe(filter_) == verdict
+    assert rights.why("subscribe", filter_).allowed == verdict.allowed
+    assert rights.subscribe(filter_).allowed or not rights.deliver("office/lamp")
+    if verdict.check_deliveries:
+        assert not compile_acl(entries).of(SENSOR).subscribe(filter_).allowed
+
+
 @pytest.mark.parametrize("name", ["#", "+", "a/b", "dev-1/#", "x\0", ""])
 def test_a_name_cannot_widen_what_it_is_written_into(name):
     rights = compile_acl([AclEntry(allow=["plant/{client}/#"])]).of(Subject(name, "u"))
