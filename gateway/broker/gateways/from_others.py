@@ -3,7 +3,7 @@ Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from math import inf
 
@@ -16,17 +16,18 @@ from gateway.broker.gateways.moves import Moves
 from gateway.broker.gateways.places import Has
 from gateway.broker.publish.route import Receiver, Route, Shared
 from gateway.broker.publish.router import Router
+from gateway.broker.steps import Steps
 from gateway.broker.undo import Undo
 from gateway.errors import MQError
 from gateway.ports.batch import Stored, Token
 from gateway.ports.ownership import Forwards, forward_key
-from gateway.ports.state_queues import FORWARD, SESSIONS
+from gateway.ports.state_queues import FORWARD, PAGE, SESSIONS, rows_of
 from gateway.session.connection import Publisher
 from gateway.session.publication import Publication
 from gateway.session.record import Front, decode_json, key_of
 from gateway.session.session import Session
 
-_BATCH, PAGE = 200, 500
+_BATCH = 200
 _PAUSE = 0.05
 _PATIENCE, _LOOK_AGAIN = 10.0, 1.0
 """Seconds for which a session is waited for before it is looked up whether it is on its way."""
@@ -333,12 +334,31 @@ class FromOthers:
 
     # -- what a gateway that is no more has left --
 
-    def left(self, owner: str) -> Callable[[Stored | None], list[Stored]]:
-        """Reads what was put for it, from behind a message on."""
-        fetch, key = self.context.queue_manager.fetch, forward_key(owner)
-        return lambda last: fetch(FORWARD, key, PAGE, last.token if last is not None else None)
+    def left(self, owner: str) -> Iterator[Stored]:
+        """What was put for it, in order, while nobody puts more and none of it is taken for good."""
+        return rows_of(self.context.queue_manager, FORWARD, forward_key(owner))
 
-    def inherited(self, owner: str, found: list[Stored], peers: Collection[str]) -> None:
+    def pages_left(
+        self, owner: str, hand_over: Callable[[list[Stored]], None], committed: Callable[[], Steps[None]]
+    ) -> Steps[None]:
+        """Has it handed over page by page. Several gateways have put it: where a message has been taken, nobody can
+        tell what lay behind it. So each page is read from the beginning, when what was handed over before is gone; what
+        is still there, because it could not be taken, is passed over."""
+        read = partial(self.context.queue_manager.fetch, FORWARD, forward_key(owner))
+        handed_over: set[Token] = set()
+        limit = PAGE
+        while True:
+            found: list[Stored] = yield partial(read, limit)
+            some = [stored for stored in found if stored.token not in handed_over]
+            if some:
+                hand_over(some)
+                handed_over.update(stored.token for stored in some)
+                yield from committed()
+            elif len(found) < limit:
+                return
+            limit = PAGE + len(found) - len(some)
+
+    def inherited(self, owner: str, found: Iterable[Stored], peers: Collection[str]) -> None:
         """For the sessions that were its own: the others of this gateway have it from what was put for this one. And
         for sessions that had just moved on from there, wherever they are."""
         key = forward_key(owner)

@@ -8,7 +8,7 @@ are orphaned; one other gateway, its successor, takes them over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Collection, Iterable
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -34,6 +34,7 @@ from gateway.broker.sessions.recovery import Recovery, restore_staged
 from gateway.broker.sessions.retained_elsewhere import RetainedElsewhere
 from gateway.broker.sessions.stored_records import Left, Unread, of_nobody, record_of
 from gateway.broker.sessions.wills import Wills
+from gateway.broker.steps import WAIT, Steps, waited_for
 from gateway.errors import MQError
 from gateway.ports.batch import Stored
 from gateway.ports.counters import UnitKind
@@ -46,13 +47,6 @@ from gateway.session.session import Session, will_from_record, will_record
 _SLICE = 50
 """So many sessions are taken over before others get their turn."""
 _AGAIN_SECONDS, _RETRY_SECONDS = 0.05, 1.0
-
-
-def _WAIT() -> None:  # noqa: N802 -- a value to be compared with
-    """Yielded by what goes on when it is called again."""
-
-
-_Loading = Generator[Callable[[], Any] | None, Any, None]
 
 
 class Ownership:
@@ -97,7 +91,7 @@ class Ownership:
         self.rebalance = Rebalance(context, endings, self.moves, owners.peers, self._write)
         context.settle_others = lambda key, settled: self.interests.ask_all(settled, key=key)
         self.claims = Claims(connacks, self.instance, owners.peers, self._write)
-        self._loading: _Loading | None = None
+        self._loading: Steps[None] | None = None
         self.joining = Joining()
         self._recovering: list[str] = []
         self._wills_due: set[str] = set()
@@ -146,9 +140,7 @@ class Ownership:
             for owner in gone:
                 self._all_follow(owner)
             for owner in gone:
-                left, last = self.from_others.left(owner), None
-                while found := left(last):
-                    last = self._inherited(owner, gone, found)
+                self._inherited(owner, gone, self.from_others.left(owner))
                 self.unfinished.here(owner)
             self.unfinished.settle()
             if expired:
@@ -158,7 +150,7 @@ class Ownership:
         if self._loading is not None:
             self._load()
 
-    def _join(self) -> _Loading:
+    def _join(self) -> Steps[None]:
         """Begin beside others."""
         self.unfinished.ask()
         yield from self._heard_by_all()
@@ -167,7 +159,7 @@ class Ownership:
         self.joining.finish()
         self.changed()
 
-    def _finish(self, expired: list[str], gone: list[str]) -> _Loading:
+    def _finish(self, expired: list[str], gone: list[str]) -> Steps[None]:
         """The last part of taking over from these owners."""
         yield from self._forwarded_to(gone)
         self._settle(expired)
@@ -489,7 +481,7 @@ class Ownership:
             self._loading = None
             self.context.scheduler.later(_RETRY_SECONDS, self.changed)
             return
-        if read is _WAIT:
+        if read is WAIT:
             self.context.flush()
         elif read is not None:
             self.context.ask(read, self._load)
@@ -497,7 +489,7 @@ class Ownership:
             self.context.flush()
             self.context.scheduler.later(0.0, self._load)
 
-    def _take_over(self, expired: list[str]) -> _Loading:
+    def _take_over(self, expired: list[str]) -> Steps[None]:
         """Take over the sessions and wills of these owners. Yields what is to be read at each step, or None where
         others get their turn."""
         context = self.context
@@ -538,7 +530,7 @@ class Ownership:
     def _restore_orphaned_will(self, key: bytes, record: dict[str, Any]) -> None:
         self.wills.restore(self.context.sessions.get(record["client"]), key, record)
 
-    def _forwarded_to(self, gone: list[str]) -> _Loading:
+    def _forwarded_to(self, gone: list[str]) -> Steps[None]:
         """Publications that others have put for these gateways are for the sessions that were theirs. First all others
         hear that nothing is to be put for them any more, and this gateway has read all that they have written to it."""
         for owner in gone:
@@ -550,37 +542,27 @@ class Ownership:
             self.moves.forget(owner, self.instance)  # a session that has come from it waits for nothing any more
             self._all_follow(owner)
         for owner in gone:
-            left, last = self.from_others.left(owner), None
-            while found := (yield partial(left, last)):
-                last = self._inherited(owner, gone, found)
+            yield from self.from_others.pages_left(owner, partial(self._inherited, owner, gone), self._committed)
             self.interests.say("handed over", owner)
             self.unfinished.here(owner)
         self.unfinished.settle()
 
-    def _heard_by_all(self) -> _Loading:
+    def _heard_by_all(self) -> Steps[None]:
         """All others, and this gateway, have read what has been written to them so far."""
-        heard: list[bool] = []
-        waits: list[bool] = []
+        yield from waited_for(self.context, partial(self.interests.ask_all, oneself=True), self._load)
 
-        def go_on() -> None:
-            heard.append(True)
-            if waits:
-                self.context.scheduler.later(0.0, self._load)
-
-        self.interests.ask_all(go_on, oneself=True)
-        if not heard:
-            waits.append(True)
-            yield _WAIT
+    def _committed(self) -> Steps[None]:
+        """What is in the open batch is."""
+        yield from waited_for(self.context, self.context.batch.after.append, self._load)
 
     def _all_follow(self, owner: str) -> None:
         for client, move in self.moves.all_follow(owner):
             self.interests.ask_all(partial(self.moves.known, client, move))
 
-    def _inherited(self, owner: str, gone: Collection[str], found: list[Stored]) -> Stored:
+    def _inherited(self, owner: str, gone: Collection[str], found: Iterable[Stored]) -> None:
         """`gone`: whose sessions have been read. Those of others that are no more, too, may have come from there."""
         peers = self.owners.peers().union(self.owners.expired_owners()).difference({"", *gone})
         self.from_others.inherited(owner, found, peers)
-        return found[-1]
 
     def _record(self, what: UnitKind, key: bytes, stored: Stored) -> dict[str, Any]:
         """A record that lies on a state queue; empty if nobody can read it: then nobody knows whose it is."""

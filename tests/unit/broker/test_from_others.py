@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from broker_harness import Device
 from several_brokers import Estate, Node
 
+from gateway.broker.gateways import from_others
+from gateway.broker.gateways.forwarded import decode_forwarded
 from gateway.mqtt import packets as p
+from gateway.ports.batch import Stored
+from gateway.ports.ownership import forward_key
 from gateway.ports.state_queues import FORWARD
 
 
@@ -51,3 +56,60 @@ def test_qos_0_comes_at_most_once_also_when_the_successor_is_killed() -> None:
     estate.settle()
     got = payloads(before) + payloads(hears.take())
     assert len(got) == len(set(got)), "some of it twice"
+
+
+class ManyPut:
+    """Reads of a queue on which several processes put, as IBM MQ answers them: it has no positions but those of a
+    cursor, and that goes with its handle. What lies behind a message that is gone is found out by the identifiers,
+    whose order is that of the messages of one process alone; and a commit may land while a reader goes through the
+    queue."""
+
+    def __init__(self, node: Node, owner: str, order: list[str]) -> None:
+        """Of what lies for that owner; `order`: that of the identifiers of those who put it."""
+        self.node, self.key, self.order = node, forward_key(owner), order
+        self.fetch = node.queues.fetch
+        node.queues.fetch = self.read  # type: ignore[method-assign]
+        self.known: dict[Any, tuple[int, Any]] = {}
+
+    def read(self, queue: str, key: bytes, limit: int, after: Any = None) -> list[Stored]:
+        if key != self.key:
+            return self.fetch(queue, key, limit, after)
+        seen = self.fetch(queue, key, 1)
+        self.node.bench.engine.flush()
+        self.node.queues.commit()
+        seen += [one for one in self.fetch(queue, key, 1000) if one.token not in {first.token for first in seen}]
+        self.known |= {one.token: (self.order.index(decode_forwarded(one.data).origin), one.token) for one in seen}
+        places = [one.token for one in seen]
+        if after in places:
+            return seen[places.index(after) + 1 :][:limit]
+        return [one for one in seen if after is None or self.known[one.token] > self.known[after]][:limit]
+
+
+@pytest.mark.parametrize("page", [2, 3, 4, 500])
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_several_gateways_have_left_for_one_that_is_no_more_is_handed_over_once(
+    monkeypatch: pytest.MonkeyPatch, page: int, *, turned: bool
+) -> None:
+    monkeypatch.setattr(from_others, "PAGE", page)
+    estate = Estate()
+    first, heir, third = estate.start(), estate.start(), estate.start()
+    hears, senders = at(first, "hears"), [at(heir, "says-0"), at(third, "says-1")]
+    estate.settle(0.5)
+    hears.subscribe("news", 2)
+    estate.settle(0.5)
+    estate.kill(first)
+    for number in range(10):
+        senders[number % 2].publish("news", b"%d" % number, 1, 1 + number)
+        estate.settle(0.1)
+    assert len(estate.rows[FORWARD]) == 10
+    order = [heir.instance, third.instance]
+    ManyPut(heir, first.instance, order[::-1] if turned else order)
+    hears = at(heir, "hears")
+    estate.condemn(first.instance, heir)
+    for _ in range(60):
+        for node in (heir, third):  # what is read is read as early as can be
+            while node.answer() or node.commit() or node.hear() or node.look_ahead():
+                node.turn()
+            node.bench.clock.advance(0.05)
+    assert payloads(hears.take()) == [b"%d" % number for number in range(10)]
+    assert not estate.rows[FORWARD]
