@@ -89,7 +89,7 @@ class ToOthers:
                 self.put([peer], forwarded._replace(direct=direct, groups=groups))
         if same:
             self.put(same, forwarded)
-        for gateway in self.unread:
+        for gateway in self.unread.difference(forwarded.to):  # else it is put for all sessions there that want it
             self.put([gateway], forwarded._replace(unread=True))
         return given
 

@@ -119,6 +119,17 @@ def test_retain_expiry_and_alias_cross(bench: Harness) -> None:
     assert (again.topic, again.expires, again.properties) == (b"a/1", 0.0, SITE + LINE)
 
 
+def test_what_is_wanted_at_a_gateway_whose_sessions_are_unread_is_put_for_it_once(bench: Harness) -> None:
+    """It may have told what its clients want before it ended, while this gateway began."""
+    bench.others.unread = {NEAR, "dd"}  # type: ignore[attr-defined]
+    bench.engine.router.sent_on = lambda _topic: True  # as `Moves` has it then
+    device = bench.device(5, "c1").connect()
+    publish(device, b"news", b"x", qos=2)
+    release(device, 1)
+    assert [(one.direct, one.unread) for one in put_for(bench, NEAR)] == [(True, False)]
+    assert [(one.direct, one.unread) for one in put_for(bench, "dd")] == [(True, True)]
+
+
 def test_numbers_leave_a_gap_where_they_become_longer(bench: Harness) -> None:
     bench.others.number = 97  # type: ignore[attr-defined]
     device = bench.device(4, "c1").connect()
