@@ -6,10 +6,13 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from gateway.broker.context import Context
+from gateway.errors import MQError
 
 _T = TypeVar("_T")
 Steps = Generator[Callable[[], Any] | None, Any, _T]
 """Yields what is to be read at each step, and is sent what was found; None, where others get their turn; or `WAIT`."""
+Reads = Generator[Callable[[], Any], Any, _T]
+"""Yields what is to be read at each step alone."""
 
 
 def WAIT() -> None:  # noqa: N802 -- a value to be compared with
@@ -31,3 +34,24 @@ def waited_for(context: Context, begin: Callable[[Callable[[], None]], None], go
     if not called:
         waits.append(True)
         yield WAIT
+
+
+def ask_in_steps(context: Context, reads: Reads[_T], answered: Callable[[_T | MQError], None]) -> None:
+    """Have `answered` called with what the reads come to, or with what one of them has met."""
+
+    def go_on(found: Any) -> None:
+        if isinstance(found, MQError):
+            answered(found)
+            return
+        try:
+            read = reads.send(found)
+        except StopIteration as end:
+            answered(end.value)
+            return
+        except Exception as error:  # noqa: BLE001 -- whoever asked tries again
+            context.set_aside.keep("call", ask_in_steps.__name__, error)
+            answered(MQError(2195, "a defect of the gateway"))  # MQRC_UNEXPECTED_ERROR
+            return
+        context.ask(read, go_on)
+
+    go_on(None)

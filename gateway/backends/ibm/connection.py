@@ -127,6 +127,15 @@ class Connection:
             found = self._handles[key] = self._open(object_descriptor(queue), options, queue)
         return found
 
+    def keep_browse(self, queue: str) -> None:
+        """The handle for browsing stays where it is, for whoever uses it: the next one is another."""
+        self._handles.pop((queue, "", _BROWSE), None)
+
+    def close_browse(self, handle: int) -> None:
+        """Close a handle for browsing that was kept."""
+        with suppress(MQError):
+            self.session.close(handle)
+
     def open_browse(self, queue: str) -> int:
         """A handle for browsing with a cursor of its own."""
         return self._open(object_descriptor(queue), _BROWSE, queue)

@@ -22,10 +22,12 @@ from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.mq.reason_policy import Action, action_for
 from gateway.ports.batch import Scheduler, Stored, Token
+from gateway.ports.state_queues import PAGE
 
 _LOOK = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_PROPERTIES_FORCE_MQRFH2
 _KEYED, _ANY = mq.MQMO_MATCH_CORREL_ID, mq.MQMO_NONE
 
+_MOST_CURSORS = 16
 _T = TypeVar("_T")
 _COUNT = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES | mq.MQGMO_ACCEPT_TRUNCATED_MSG
 _COUNT_FIRST = get_options(_COUNT | mq.MQGMO_BROWSE_FIRST, _KEYED)
@@ -41,8 +43,9 @@ class Reader:
         self._new_id = new_id
         self._connection: Connection | None = None
         self._lock = threading.Lock()
-        self._cursors: dict[str, tuple[bytes, Token]] = {}
-        """By queue: the key its cursor is looking for and the message it stands on."""
+        self._cursors: dict[tuple[str, bytes], tuple[int, Token]] = {}
+        """By queue and key: the handle that was used last for a page, and the message it stands on. Each has its own:
+        who reads page by page goes on there, whatever others read meanwhile."""
         self._first = {match: get_options(_LOOK | mq.MQGMO_BROWSE_FIRST, match) for match in (_KEYED, _ANY)}
         self._next = {match: get_options(_LOOK | mq.MQGMO_BROWSE_NEXT, match) for match in (_KEYED, _ANY)}
 
@@ -54,16 +57,22 @@ class Reader:
         """Every message with its key."""
         after: Token | None = None
         seen: set[Token] = set()
-        while page := self._again(partial(self._page, queue=queue, key=b"", limit=500, after=after, seen=seen)):
+        while True:
+            page = self._again(partial(self._page, queue=queue, key=b"", limit=PAGE, after=after, seen=seen))
             seen.update([stored.token for stored in page])
             yield from ((key_of(stored.md), stored) for stored in page)
+            if len(page) < PAGE:
+                return
             after = page[-1].token
 
     def rows(self, queue: str, key: bytes) -> Iterator[Stored]:
         """All messages with this key, in order."""
         after: Token | None = None
-        while page := self.fetch(queue, key, 500, after):
+        while True:
+            page = self.fetch(queue, key, PAGE, after)
             yield from page
+            if len(page) < PAGE:
+                return
             after = page[-1].token
 
     def depth(self, queue: str, key: bytes) -> int:
@@ -74,7 +83,6 @@ class Reader:
 
     def _count(self, connection: Connection, queue: str, key: bytes) -> int:
         session, handle, count = connection.session, connection.browse(queue), 0
-        self._cursors.pop(queue, None)
         options = _COUNT_FIRST
         while True:
             answer = session.mqget(session.handle, handle, match_md(NO_ID, key), options(), 0)
@@ -125,21 +133,31 @@ class Reader:
         seen: Container[Token] | None = None,
     ) -> list[Stored]:  # fmt: skip
         """`seen`: what has been returned already, where several processes put to the queue."""
-        handle = connection.browse(queue)
-        found: list[Stored] = []
-        if after is None or self._cursors.pop(queue, None) == (key, after):
-            rows = self._rows(connection, handle, queue, key, first=after is None)
-            found = list(islice(rows, limit))
-            last = found[-1] if found else None
-        else:
-            rows = self._rows(connection, handle, queue, key, first=True)
-            if seen is not None:
-                found = list(islice((stored for stored in rows if stored.token not in seen), limit))
+        kept, stands_on = self._cursors.pop((queue, key), (0, None))
+        handle, goes_on = kept or connection.browse(queue), False
+        try:
+            if after is None or (kept and stands_on == after):
+                rows = self._rows(connection, handle, queue, key, first=after is None)
+                found = list(islice(rows, limit))
                 last = found[-1] if found else None
             else:
-                found, last = _after(rows, after, limit)
-        if found and last is found[-1]:  # else the cursor stands further on
-            self._cursors[queue] = (key, found[-1].token)
+                rows = self._rows(connection, handle, queue, key, first=True)
+                if seen is not None:
+                    found = list(islice((stored for stored in rows if stored.token not in seen), limit))
+                    last = found[-1] if found else None
+                else:
+                    found, last = _after(rows, after, limit)
+            goes_on = len(found) == limit > 1 and last is found[-1]  # else there is no more, or it stands further on
+        finally:
+            if kept and not goes_on:
+                connection.close_browse(kept)
+        if goes_on:
+            if not kept:
+                connection.keep_browse(queue)
+            self._cursors[queue, key] = handle, found[-1].token
+            if len(self._cursors) > _MOST_CURSORS:
+                oldest = next(iter(self._cursors))
+                connection.close_browse(self._cursors.pop(oldest)[0])
         return found
 
     def _rows(self, connection: Connection, handle: int, queue: str, key: bytes, *, first: bool) -> Iterator[Stored]:

@@ -37,6 +37,9 @@ class Unfinished:
         """Those among them whose sessions may not be read yet."""
         self._said_gone: set[str] = set()
         """Those of this gateway's whose sessions it has read, and has said so."""
+        self.unread: set[str] = set()
+        """Gateways that had ended before this one began, and whose sessions are not read yet: what their clients want,
+        and in which shared subscriptions they are, is not known here."""
         self._done: set[str] = set()
         """Those of this gateway's whose publications it has just handed over."""
 
@@ -48,8 +51,9 @@ class Unfinished:
         """This gateway begins, and the others have answered: what is published here is put for the sessions, too, that
         nobody has read yet."""
         peers = self.interests.peers()
+        self.unread = {*self._unread, *self.expired_owners()} - {""}
         if all(self.to_others.reads(peer) >= LONG_MESSAGES for peer in peers):
-            self._put_for({*self._unread, *self.expired_owners()} - {""})
+            self._put_for({*self.unread})
         self._unread.clear()
 
     def _put_for(self, gateways: set[str]) -> None:
@@ -61,12 +65,14 @@ class Unfinished:
     def gone_here(self, gateway: str) -> None:
         """The sessions of a gateway from which this one takes over are read: all others are told that it is gone."""
         self._said_gone.add(gateway)
+        self.unread.discard(gateway)
         self._put_for(self.to_others.unread - {gateway})
         self.interests.say_gone(gateway)
 
     def gone_elsewhere(self, gateway: str) -> None:
         """Another gateway has said so: nothing is to be put for that any more."""
         self._unread.discard(gateway)
+        self.unread.discard(gateway)
         self._put_for(self.to_others.unread - {gateway})
         self.interests.forget(gateway)
 

@@ -85,6 +85,10 @@ class Claims:
     def __contains__(self, client_id: str) -> bool:
         return client_id in self._claims
 
+    def clients(self) -> Collection[str]:
+        """All that wait."""
+        return self._claims.keys()
+
     def number(self, client_id: str) -> int:
         """Of its question to the others."""
         return self._claims[client_id].number
@@ -164,11 +168,15 @@ class Claims:
         """The clients that wait and whose sessions are here by now."""
         return [client_id for client_id in self._claims if sessions.get(client_id) is not None]
 
-    def ask_again(self, is_here: Callable[[str], bool]) -> list[str]:
-        """Other gateways have come or gone: those that wait are asked for anew. Returns the clients that need not wait
-        any more."""
+    def ask_again(
+        self, is_here: Callable[[str], bool], has_to_wait: Callable[[str], bool] = lambda _client_id: False
+    ) -> list[str]:
+        """Other gateways have come or gone: those that wait are asked for anew, but for those that have to wait on.
+        Returns the clients that need not wait any more."""
         ready = []
         for client_id, claim in list(self._claims.items()):
+            if has_to_wait(client_id):
+                continue
             if is_here(client_id) or not self.peers():
                 ready.append(client_id)
             else:

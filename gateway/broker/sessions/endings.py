@@ -122,6 +122,15 @@ class Endings:
         else:
             context.refuse(connection, reason, why, text)
 
+    def releases(self, session: Session) -> bool:
+        """Whether a PUBREL of it is not committed yet. What it releases may still be parked, and is put from here
+        then: it must not be released elsewhere as well. Its client is elsewhere now, and releases nothing more here."""
+        if not self.context.being_taken(STAGED, session.staged_key):
+            return bool(session.releasing)
+        if session.connection is not None:
+            self.take_over(session.connection)
+        return True
+
     def take_over(self, older: Connection) -> None:
         """[MQTT5-3.1.4-3]: the same client connects again, the older connection is closed."""
         self.context.refuse(older, reasons.SESSION_TAKEN_OVER, "taken_over", "the same client connected again")

@@ -30,16 +30,17 @@ from gateway.broker.sessions.claims import Claims, Standing
 from gateway.broker.sessions.connack import Connacks
 from gateway.broker.sessions.endings import Endings
 from gateway.broker.sessions.joining import Joining
+from gateway.broker.sessions.left_over import LeftOver, Orphan, left_by_pages
 from gateway.broker.sessions.recovery import Recovery, restore_staged
 from gateway.broker.sessions.retained_elsewhere import RetainedElsewhere
 from gateway.broker.sessions.stored_records import Left, Unread, of_nobody, record_of
 from gateway.broker.sessions.wills import Wills
-from gateway.broker.steps import WAIT, Steps, waited_for
+from gateway.broker.steps import WAIT, Reads, Steps, ask_in_steps, waited_for
 from gateway.errors import MQError
 from gateway.ports.batch import Stored
 from gateway.ports.counters import UnitKind
 from gateway.ports.ownership import Message, Owners, message_key
-from gateway.ports.state_queues import GATEWAYS, SESSIONS, STAGED, WILLS, stored_for
+from gateway.ports.state_queues import GATEWAYS, SESSIONS, WILLS
 from gateway.session.record import decode_json, encode_json, key_of
 from gateway.session.registry import Waiter
 from gateway.session.session import Session, will_from_record, will_record
@@ -94,6 +95,7 @@ class Ownership:
         self._loading: Steps[None] | None = None
         self.joining = Joining()
         self._recovering: list[str] = []
+        self._left_over = LeftOver()
         self._wills_due: set[str] = set()
         """Clients of gateways that are no more: their wills are published before they connect again."""
         self._deferred: list[Message] = []
@@ -196,11 +198,12 @@ class Ownership:
     def holds_up(self, client_id: str, waiter: Waiter) -> bool:
         """Whether a CONNECT has to wait for the answers of other gateways; the waiter is called when they are there."""
         is_here = self.context.sessions.get(client_id) is not None and client_id not in self.claims
-        if is_here and self.joining.over and client_id not in self._wills_due:
+        if is_here and self.joining.over and client_id not in self._wills_due and not self.unfinished.unread:
             return False
-        if not self._busy and not self.owners.peers() and client_id not in self._receiving:
+        waits = self._has_to_wait(client_id)
+        if not waits and not self.owners.peers() and client_id not in self._receiving:
             return False
-        if self.claims.add(client_id, waiter) and not self._busy and client_id not in self._receiving:
+        if self.claims.add(client_id, waiter) and not waits and client_id not in self._receiving:
             self.claims.ask(client_id)
         return True
 
@@ -271,8 +274,11 @@ class Ownership:
             self.interests.expect_nothing_of(gateway)
             self._answer_no_more([gateway])
         elif kind == "gone":
+            waited = bool(self.unfinished.unread)
             self.unfinished.gone_elsewhere(gateway)
             self.moves.forget(gateway, heir)
+            if waited and not self.unfinished.unread:
+                self.changed()
         else:
             self.unfinished.elsewhere(gateway)
 
@@ -289,8 +295,8 @@ class Ownership:
                 message["closed"] = True
         reading = client_id in self._receiving or session in self.context.sessions.ending
         reading = reading or (session is not None and self.moves.is_unsettled(session))
-        late = session is not None and (earlier or self._releases(session))
-        if self._busy or reading or late:
+        late = session is not None and (earlier or self.endings.releases(session))
+        if (self._is_left(client_id) if session is None else self._busy) or reading or late:
             self._defer(message)
             return
         standing = Standing.NOTHING
@@ -314,15 +320,6 @@ class Ownership:
             answer["closed"] = True  # that client has nothing to take over but the place of one that was connected
         self._write(sender, answer)
         self.owners.reached("answered")
-
-    def _releases(self, session: Session) -> bool:
-        """Whether a PUBREL of it is not committed yet. What it releases may still be parked, and is put from here
-        then: it must not be released elsewhere as well. Its client is elsewhere now, and releases nothing more here."""
-        if not self.context.being_taken(STAGED, session.staged_key):
-            return bool(session.releasing)
-        if session.connection is not None:
-            self.endings.take_over(session.connection)
-        return True
 
     def _is_anothers(self, session: Session | None, message: Message) -> bool:
         """Whether somebody asks for a session of another user. Gateways of earlier versions do not say who asks."""
@@ -382,22 +379,17 @@ class Ownership:
     def _receive(self, message: Message) -> None:
         """Read the session that another gateway has transferred; a device may wait for it."""
         self.owners.reached("receiving")
-        self.context.ask(lambda: self._read(message["client"]), lambda found: self._received(message, found))
+        ask_in_steps(self.context, self._read(message["client"]), partial(self._received, message))
 
-    def _read(self, client_id: str) -> Left | Unread | None:
-        for stored in self.context.queue_manager.fetch(SESSIONS, key_of(client_id), 1):
+    def _read(self, client_id: str) -> Reads[Left | Unread | None]:
+        for stored in (yield partial(self.context.queue_manager.fetch, SESSIONS, key_of(client_id), 1)):
             try:
                 record = record_of("session", stored)
             except (ValueError, TypeError) as error:
                 return Unread(stored, error)
             if record.get("owner") == self.instance:
-                return self._left(record, stored)
+                return (yield from left_by_pages(self.context, record, stored))
         return None
-
-    def _left(self, record: dict[str, Any], stored: Stored) -> Left:
-        manager, key = self.context.queue_manager, key_of(record["client"])
-        staged, wills_ = manager.fetch(STAGED, key, 0xFFFF), manager.fetch(WILLS, key, 1)
-        return Left(record, list(stored_for(manager, key)), staged, wills_, stored)
 
     def _received(self, message: Message, left: Left | Unread | MQError | None) -> None:
         if isinstance(left, MQError):  # it is away for the moment
@@ -450,6 +442,17 @@ class Ownership:
         """Whether sessions are being taken over: who owns what is not known as long as that takes."""
         return self._loading is not None or bool(self.owners.expired_owners())
 
+    def _is_left(self, client_id: str) -> bool:
+        """Whether a session that is not here, or its will, may be left of a gateway from which this one takes over."""
+        return self._busy and (
+            client_id in self._wills_due or self._left_over.may_have(client_id, self.owners.expired_owners())
+        )
+
+    def _has_to_wait(self, client_id: str) -> bool:
+        """Whether nothing is asked for a client yet. What is published has to find all who want it: a gateway that
+        began after the end of another one lets nobody in before the sessions of that are read."""
+        return bool(self.unfinished.unread) or self._is_left(client_id)
+
     def changed(self) -> None:
         """Other gateways have started or ended: take over the orphaned sessions that are this gateway's, then ask again
         for those that devices wait for."""
@@ -461,7 +464,7 @@ class Ownership:
                 self._loading = self._take_over(expired)
                 self._load()
             else:
-                self._resume()
+                self._ask_for()
         self.context.flush()
 
     def _load(self, found: Any = None) -> None:
@@ -499,6 +502,7 @@ class Ownership:
             self.addressed.over(owner, self.instance)
             self.interests.expect_nothing_of(owner)
             self.interests.say("ended", owner)
+        self._left_over.begin(expired)
         yield from self._heard_by_all()  # whoever it had asked for a session has given it now, or does not any more
         self._answer_no_more(expired)
         kept = yield lambda: list(context.queue_manager.load(WILLS))
@@ -509,16 +513,13 @@ class Ownership:
         while some := (yield lambda: list(islice(sessions, _SLICE))):
             for key, stored in some:
                 record = self._record("session", key, stored)
-                if record.get("owner", "") not in expired or context.sessions.get(record["client"]) is not None:
-                    continue
-                left = yield partial(self._left, record, stored)
-                if context.sessions.get(record["client"]) is None:
-                    restore = partial(self._restore, left)
-                    if context.set_aside.record("session", SESSIONS, key, stored, restore):
-                        context.counters.mqtt_sessions_taken_over += 1
-            if len(some) == _SLICE:
-                self.owners.reached("slice")
+                if record.get("owner", "") in expired and context.sessions.get(record["client"]) is None:
+                    self._left_over.found(Orphan(key, stored, record))
             yield None
+        self._left_over.all_found()
+        self._ask_for()  # those that wait and have nothing there need not wait for all others
+        while (orphan := self._left_over.next(self.claims.clients())) is not None:
+            yield from self._adopt(orphan)
         for key, stored, record in wills:
             context.set_aside.record("will", WILLS, key, stored, partial(self._restore_orphaned_will, key, record))
         self._wills_due = set()
@@ -526,6 +527,21 @@ class Ownership:
             self._go_on(client_id)
         yield from self._finish(expired, [owner for owner in expired if owner])
         self.owners.reached("signing")
+
+    def _adopt(self, orphan: Orphan) -> Steps[None]:
+        """Take one session over; its client may wait for it."""
+        context, client_id = self.context, orphan.record["client"]
+        left = yield from left_by_pages(context, orphan.record, orphan.stored)
+        if context.sessions.get(client_id) is None:
+            restore = partial(self._restore, left)
+            if context.set_aside.record("session", SESSIONS, orphan.key, orphan.stored, restore):
+                context.counters.mqtt_sessions_taken_over += 1
+        self._left_over.taken(orphan)
+        waits = client_id in self._wills_due or self.unfinished.unread
+        if client_id in self.claims and context.sessions.get(client_id) and not waits:
+            self._go_on(client_id)
+        if not context.counters.mqtt_sessions_taken_over % _SLICE:
+            self.owners.reached("slice")
 
     def _restore_orphaned_will(self, key: bytes, record: dict[str, Any]) -> None:
         self.wills.restore(self.context.sessions.get(record["client"]), key, record)
@@ -575,7 +591,9 @@ class Ownership:
             self.context.set_aside.keep(what, key.hex(), error, aside)
             return {}
 
-    def _resume(self) -> None:
-        for client_id in self.claims.ask_again(lambda client_id: self.context.sessions.get(client_id) is not None):
+    def _ask_for(self) -> None:
+        """Who waits, but for those who have to wait on; then what others ask."""
+        is_here = self.context.sessions
+        for client_id in self.claims.ask_again(lambda client_id: is_here.get(client_id) is not None, self._has_to_wait):
             self._go_on(client_id)
         self._ask_again()

@@ -1,0 +1,67 @@
+"""Pages of what is stored for one session, read while others read theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mqi_clients
+import pytest
+from frame_proxy import FORWARD, FrameProxy
+from ibm_rig import served
+
+from gateway.backends.ibm.connection import Connection, state_put
+from gateway.backends.ibm.driver import ConnectSettings, load
+from gateway.backends.ibm.identifiers import MessageIds
+from gateway.backends.ibm.reader import Reader
+from gateway.mqi.wire import Verb
+from gateway.ports.batch import Token
+from gateway.ports.state_queues import OUT
+
+pytestmark = pytest.mark.mqi
+SETTINGS = ConnectSettings("QM1", "localhost(1414)", "GATEWAY.SVRCONN", "app", "pw")
+SESSIONS, ROWS, PAGE = 20, 40, 4
+
+
+def test_readers_of_pages_do_not_send_each_other_to_the_beginning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As sessions with much that is stored, taken over or fetched at the same time."""
+    mqi_clients.load_bindings()
+    verbs: list[int] = []
+
+    def decide(verb: int) -> str:
+        verbs.append(verb)
+        return FORWARD
+
+    with served(None, tmp_path / "mqi.sock") as queue_manager:
+        assert queue_manager.mqsc(f"DEFINE QLOCAL({OUT}) REPLACE").ok
+        monkeypatch.setenv("MQGATE_MQI", str(tmp_path / "mqi.sock"))
+        writer = Connection(load("ibmmq").connect(SETTINGS), MessageIds(1.0, b"test"))
+        keys = [b"key %d".ljust(24) % number for number in range(SESSIONS)]
+        for number in range(ROWS):
+            for key in keys:
+                writer.put_run(state_put(OUT, key, b"%d" % number), asynchronous=False)
+        writer.session.commit()
+        proxy = FrameProxy(tmp_path / "proxy.sock", tmp_path / "mqi.sock", decide)
+        monkeypatch.setenv("MQGATE_MQI", str(proxy.path))
+        reader = Reader(load("ibmmq"), SETTINGS, MessageIds(2.0, b"more"))
+        last: dict[bytes, Token | None] = dict.fromkeys(keys)
+        found: dict[bytes, list[bytes]] = {key: [] for key in keys}
+        some = keys[:10]
+        for _ in range(0, ROWS, PAGE):
+            for key in some:
+                page = reader.fetch(OUT, key, PAGE, last[key])
+                found[key] += [stored.data for stored in page]
+                last[key] = page[-1].token
+        assert verbs.count(Verb.GET) == len(some) * ROWS
+        last, found = dict.fromkeys(keys), {key: [] for key in keys}
+        for _ in range(0, ROWS, PAGE):
+            for key in keys:  # more than cursors are kept for
+                page = reader.fetch(OUT, key, PAGE, last[key])
+                found[key] += [stored.data for stored in page]
+                last[key] = page[-1].token
+        assert all(got == [b"%d" % number for number in range(ROWS)] for got in found.values())
+        assert verbs.count(Verb.OPEN) - verbs.count(Verb.CLOSE) < 25
+        reader.close()
+        writer.session.disconnect()
+        proxy.close()

@@ -1,0 +1,130 @@
+"""gateway.broker.sessions.left_over: sessions of gateways that are no more, taken over while devices come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from broker_harness import Device
+from several_brokers import Estate, Node
+
+from gateway.broker.sessions import left_over
+from gateway.broker.sessions.left_over import LeftOver, Orphan
+from gateway.mqtt import packets as p
+from gateway.ports.batch import Stored
+
+ROWS = 20
+
+
+def orphan(client: str) -> Orphan:
+    return Orphan(b"", Stored(b"", b"", b""), {"client": client})
+
+
+def test_those_of_clients_that_wait_come_first() -> None:
+    left = LeftOver()
+    left.begin(["a"])
+    assert left.may_have("anyone", ["a"]), "it is not known yet"
+    for client in ("1", "2", "3"):
+        left.found(orphan(client))
+    left.all_found()
+    assert [left.may_have(client, ["a"]) for client in ("2", "4")] == [True, False]
+    assert left.may_have("4", ["a", "b"]), "another one has ended meanwhile"
+    order: list[str] = []
+    while (one := left.next(["4", "3"] if order else ["2"])) is not None:
+        left.taken(one)
+        order.append(one.record["client"])
+    assert order == ["2", "3", "1"]
+    assert not left.may_have("1", ["a"])
+
+
+class Takeover:
+    """A gateway that has ended with ten sessions, its heir, and another one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(left_over, "PAGE", 3)
+        self.estate = Estate()
+        first, self.heir, self.other = (self.estate.start() for _ in range(3))
+        for number in range(10):
+            device = first.bench.device(5, f"s{number}").connect(clean=False)
+            self.estate.settle(0.3)
+            device.subscribe("news", 1)
+            self.estate.settle(0.3)
+            device.disconnect()
+        sender = first.bench.device(5, "says").connect()
+        self.estate.settle(0.3)
+        for number in range(1, ROWS + 1):
+            sender.publish("news", b"%d" % number, 1, number)
+        self.estate.settle()
+        self.estate.kill(first)
+        self.first = first
+
+    def condemn(self) -> None:
+        self.estate.condemn(self.first.instance, self.heir)
+        self.estate.changed()  # all see that it has an heir
+
+    def come(self, node: Node, name: str) -> Device:
+        return node.bench.device(5, name).connect(clean=False)
+
+    def step(self) -> None:
+        """What there is to do, but one read."""
+        for node in list(self.estate.nodes.values()):
+            while node.commit() or node.hear():
+                node.turn()
+            node.answer()
+            node.turn()
+            node.bench.clock.advance(0.001)
+
+    def until_connected(self, *devices: Device) -> list[list[Any]]:
+        """What each has got when the last one is connected."""
+        got: list[list[Any]] = [[] for _ in devices]
+        for _ in range(2000):
+            self.step()
+            for found, device in zip(got, devices, strict=True):
+                found += device.take()
+            if all(got):
+                break
+        assert all(found and found[0][0] >> 4 == p.CONNACK for found in got)
+        return got
+
+    def left(self) -> int:
+        return 10 - self.heir.bench.engine.context.counters.mqtt_sessions_taken_over
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_devices_do_not_wait_until_all_is_taken_over(monkeypatch: pytest.MonkeyPatch, *, late: bool) -> None:
+    """One whose session is there waits for that alone, others for none: at the heir and at another gateway. `late`:
+    they come when it is under way."""
+    takeover = Takeover(monkeypatch)
+    if late:
+        takeover.condemn()
+        while takeover.left() > 8:
+            takeover.step()
+    devices = [
+        takeover.come(takeover.heir, "s9"), takeover.come(takeover.heir, "new"), takeover.come(takeover.other, "else"),
+    ]  # fmt: skip
+    if not late:
+        takeover.condemn()
+    got = takeover.until_connected(*devices)
+    assert takeover.left() > 3
+    assert [found[0][1].session_present for found in got] == [True, False, False]
+    takeover.estate.settle()
+    assert takeover.left() == 0
+    bodies = [packet[4] for packet in got[0][1:] + devices[0].take() if packet[0] >> 4 == p.PUBLISH]
+    assert bodies == [b"%d" % number for number in range(1, ROWS + 1)]
+
+
+def test_a_gateway_that_begins_meanwhile_lets_nobody_in_before_all_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not know what those want who are not read yet, nor in which shared subscriptions they are."""
+    takeover = Takeover(monkeypatch)
+    takeover.condemn()
+    late = takeover.estate.start(settle=False)
+    while takeover.left() > 8:
+        takeover.step()
+    device, early = takeover.come(late, "new"), takeover.come(takeover.other, "else")
+    takeover.until_connected(early)
+    assert takeover.left() > 3
+    while takeover.left():
+        takeover.step()
+        assert not device.take()
+    ((packet, connack, *_),) = takeover.until_connected(device)[0]
+    assert (packet >> 4, connack.reason) == (p.CONNACK, 0)
