@@ -131,6 +131,28 @@ def test_a_long_message_is_claimed_whole(rigs: list[Rig]) -> None:
     assert rigs[0].queue_manager.claim("APP.Q", b"", 10)[0].data == body
 
 
+@pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
+def test_a_queue_that_is_consumed_no_more_is_closed_by_all_who_had_it_open(driver: str, tmp_path: Path) -> None:
+    mqi_clients.load_bindings()
+    with served(None, tmp_path / "mqi.sock", MARKED) as queue_manager:
+        rig = Rig(driver, str(tmp_path / "mqi.sock"))
+        consumer = Consumer(rig)
+        for first in range(0, 100, 10):
+            _put(rig, first, 10)
+        _until(lambda: len(consumer.got) == 100)
+        consumer.end()
+        assert not queue_manager.mqsc("DELETE QLOCAL(APP.Q)").ok
+        rig.queue_manager.stop_consuming("APP.Q")
+        _until(lambda: queue_manager.mqsc("DELETE QLOCAL(APP.Q)").ok)
+        assert rig.queue_manager.claim("APP.Q", b"", 10) == []
+        assert queue_manager.mqsc("DEFINE QLOCAL(APP.Q)").ok
+        consumer = Consumer(rig)
+        _put(rig, 100, 10)
+        _until(lambda: len(consumer.got) == 10)
+        consumer.end()
+        rig.close()
+
+
 def test_subscriptions_that_share_a_queue_get_their_own(rigs: list[Rig]) -> None:
     manager = rigs[0].queue_manager
     news, sport = (manager.subscribe(f"claims.{name}", f"claims/{name}") for name in ("news", "sport"))

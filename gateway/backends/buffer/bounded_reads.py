@@ -121,6 +121,10 @@ class BoundedReads:
         """See `Reads`; it starts a thread."""
         self._reads.consume(queue, arrived)
 
+    def stop_consuming(self, queue: str) -> None:
+        """See `Reads`; a thread ends."""
+        self._reads.stop_consuming(queue)
+
     def close(self) -> None:
         """See `Reads`."""
         silent = self._calls.silence() >= self._calls.seconds

@@ -76,6 +76,9 @@ class Reads(Protocol):
     def consume(self, queue: str, arrived: Callable[[], None]) -> None:
         """See `BatchQueueManager`."""
 
+    def stop_consuming(self, queue: str) -> None:
+        """Nobody is to be told any more."""
+
     def max_length(self, queue: str) -> int:
         """See `BatchQueueManager`."""
 

@@ -310,6 +310,18 @@ class BufferedQueueManager:
         self._unwatched.add(queue)
         self._watch()
 
+    def stop_consuming(self, queue: str) -> None:
+        """Nobody is to be told any more."""
+        if queue in self._own:
+            self.store.stop_consuming(queue)
+            return
+        del self._arrived[queue]
+        self._starved.discard(queue)
+        if queue in self._unwatched:
+            self._unwatched.discard(queue)
+        else:
+            self._reads.stop_consuming(queue)
+
     def _watch(self) -> None:
         """Look for arrivals, but not before units that take messages have left: they would be found once more."""
         if self._attempts.progress is None or not self._drain.idle:

@@ -329,7 +329,8 @@ class IbmQueueManager:
 
     def claim(self, queue: str, key: bytes, limit: int) -> list[Stored]:
         """What was read ahead of a consumed queue; no other gateway has these messages for a while."""
-        return self._watchers[queue].claim(key, limit)
+        watcher = self._watchers.get(queue)
+        return [] if watcher is None else watcher.claim(key, limit)
 
     def ask(self, read: Callable[[], Any], answered: Answer) -> None:
         """See `ports.asking.Asks`."""
@@ -350,6 +351,14 @@ class IbmQueueManager:
     def consume(self, queue: str, arrived: Callable[[], None]) -> None:
         """Ask to be told that `queue` may have something."""
         self._watch(queue, arrived)
+
+    def stop_consuming(self, queue: str) -> None:
+        """It can be altered and deleted soon: what has it open closes it when it has done what is under way."""
+        watcher = self._watchers.pop(queue, None)
+        if watcher is not None:
+            watcher.stop()
+        for worker in self._workers:
+            worker.close_objects(partial(self._scheduler.soon, worker.concluded))
 
     def _watch(self, queue: str, arrived: Callable[[], None], key: bytes = b"") -> None:
         if queue in self._watchers:

@@ -41,6 +41,9 @@ RENEW_SECONDS = 24 * 3600.0
 """A worker without work commits its marker once a day, long before it expires."""
 _LOOK_AGAIN = 0.2
 
+_NOTHING = Unit()
+"""Wakes a worker that has no unit to commit."""
+
 Finished = Callable[[Unit, Outcome], None]
 
 
@@ -88,6 +91,8 @@ class Worker:
         self._attempted = attempted
         self._units: SimpleQueue[Unit | None] = SimpleQueue()
         """Units that wait; None ends the worker. A condition variable would wake the thread twice for a unit."""
+        self._to_close: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        """Somebody wants what is open to be closed, and is told when it is."""
         self._deferred: Unit | None = None
         """A unit taken from the queue that was too large for the batch before it."""
         self.put_to: set[str] = set()
@@ -126,6 +131,15 @@ class Worker:
         if self._posted_units is not None:
             self._posted_units.wake()
 
+    def close_objects(self, closed: Callable[[], None]) -> None:
+        """Have it close what it has open, behind the units that wait; what is used is opened again. Called in the
+        reactor's thread, where `closed` is to lead to `concluded`."""
+        self.outstanding += 1
+        self._to_close.put(closed)
+        self._units.put(_NOTHING)
+        if self._posted_units is not None:
+            self._posted_units.wake()
+
     def concluded(self) -> None:
         """The outcome of a unit has reached the reactor's thread."""
         self.outstanding -= 1
@@ -153,7 +167,8 @@ class Worker:
             self._posted_units.begin()
         try:
             while (batch := self._next()) is not None:
-                self._commit_batch(batch)
+                self._commit_batch([unit for unit in batch if unit is not _NOTHING])
+                self._close_objects()
         except Exception as error:  # noqa: BLE001 -- without this thread nobody would be answered any more
             self._drop_connection()
             self._superseded(str(error) if isinstance(error, Superseded) else f"a defect stopped commits: {error!r}")
@@ -200,6 +215,14 @@ class Worker:
                 self._commit_batch([unit], carried)
             if late:
                 raise Empty
+
+    def _close_objects(self) -> None:
+        """Whoever waits for it is told."""
+        while not self._to_close.empty():
+            closed = self._to_close.get()
+            if self._connection is not None:
+                self._connection.forget_objects()
+            closed()
 
     def _commit_batch(self, batch: list[Unit], carried: Carried | None = None) -> None:
         left = self._attempt(batch, carried)

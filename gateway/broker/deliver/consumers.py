@@ -97,14 +97,18 @@ class Consumers:
                 self.arrived(source)  # what came while no rule named it was announced in vain
 
     def _let_go(self) -> None:
-        """Queues that no rule consumes any more."""
+        """Queues that no rule consumes any more; one of which messages are under way when they are taken."""
         manager = self.context.queue_manager
         if not isinstance(manager, LetsGo):
             return
         for queue, listening in list(self._consumed.items()):
-            if not any(source.active for source in listening):
-                del self._consumed[queue]
-                manager.stop_consuming(queue)
+            if any(source.active for source in listening):
+                continue
+            if any(source.running for source in listening) and isinstance(manager, Claims):
+                self.context.scheduler.later(PAUSE, self._let_go)
+                continue
+            del self._consumed[queue]
+            manager.stop_consuming(queue)
 
     def _use_at_targets(self, wanted: dict[tuple[str, Origin], list[OutboundRule]]) -> None:
         """The rules that consume from targets."""
