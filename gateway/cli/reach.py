@@ -374,8 +374,8 @@ def _detail(error: urllib.error.HTTPError) -> str:
 
 
 def segment(text: str) -> str:
-    """The text percent-encoded, as one segment of a path."""
-    return quote(text, safe="")
+    """The text percent-encoded, as one segment of a path; `.` and `..` so that no proxy takes them for a folder."""
+    return f";{text}" if text in {".", ".."} else quote(text, safe="")
 
 
 def _keep_authority(context: click.Context, _option: click.Parameter, value: str | None) -> None:

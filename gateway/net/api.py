@@ -133,7 +133,7 @@ class Api(Bounded):
             if one.method == asked.method:
                 self._guard.check(request, asked.caller, one.role, asked.method)
                 asked.endpoint = one
-                arguments = {name: unquote(value) for name, value in match.groupdict().items()}
+                arguments = {name: _named(value) for name, value in match.groupdict().items()}
                 asked.call = self._call(request, one, arguments, asked)
                 return one.handle(asked.call)
         request.setHeader("allow", ", ".join(sorted({one.method for one, _ in found})))
@@ -152,6 +152,12 @@ class Api(Bounded):
             arguments, {name: values[-1] for name, values in query.items()}, body or {}, asked.caller.role, asked.peer,
             asked.caller, partial(cookie_of, request),
         )  # fmt: skip
+
+
+def _named(part: str) -> str:
+    """The name that a part of a path is. `.` and `..` do not reach us as such, however they are encoded (RFC 3986,
+    5.2.4; browsers take `%2e` for a dot): they have a `;` before them, which an encoded name never has."""
+    return part[1:] if part in {";.", ";.."} else unquote(part)
 
 
 def _body(request: Request, method: str) -> dict[str, Any] | None:

@@ -155,6 +155,47 @@ def test_a_long_client_identifier_leaves_room_for_the_other_columns(page: Any, g
         assert page.eval_on_selector(".scroll:has(td a)", "it => it.scrollWidth <= it.clientWidth")
 
 
+@pytest.mark.parametrize("name", [".", "..", "a/b", "%2F", ";..", "..;", "\u202eabc", "# ?"])
+def test_a_client_is_reached_whatever_its_name(page: Any, gateway: Running, name: str) -> None:
+    with Device("127.0.0.1", gateway.port, name) as talker:
+        assert talker.connect() == 0
+        visit(page, gateway, "clients")
+        page.get_by_role("link", name=name, exact=True).click()
+        page.wait_for_selector("dt:text-is('Protocol')")
+        assert page.inner_text("h1 bdi") == name
+        page.click("button:text-is('Disconnect')")
+        page.wait_for_selector(".notice:has-text('was disconnected')")
+    page.complaints.clear()  # a session that has ended is asked for once more: 404
+
+
+def test_long_names_leave_room_for_everything_else(page: Any, gateway: Running) -> None:
+    name = "long" * 750
+    with Device("127.0.0.1", gateway.port, name) as talker:
+        assert talker.connect() == 0
+        talker.publish(f"lost/{name}", b"1", 1)
+        talker.publish(f"hall/{name}", b"1", 1, retain=True)
+        visit(page, gateway, f"clients/{name}")
+        page.wait_for_selector("dt:text-is('Protocol')")
+        assert page.eval_on_selector("h1", "it => it.offsetHeight") < 200
+        assert page.get_attribute("h1 bdi", "title") == name
+        for section in ("dead-letters", "retained?under=hall%2F"):
+            visit(page, gateway, section)
+            page.wait_for_selector("td bdi:has-text('longlong')")
+            widths = "[...document.querySelectorAll('.scroll')].map((one) => one.scrollWidth - one.clientWidth)"
+            assert max(page.evaluate(widths)) <= 0, section
+        talker.publish(f"hall/{name}", b"", 1, retain=True)
+
+
+def test_an_address_that_is_none_is_said(page: Any, gateway: Running) -> None:
+    for section in ("nonsense", "clientz/a"):
+        visit(page, gateway, section)
+        page.wait_for_selector(f".notice.bad:has-text('The page has no section {section.split('/')[0]}')")
+        assert page.inner_text("h1") == "Overview"
+    visit(page, gateway, "clients/%")
+    page.wait_for_selector("h1 bdi:text-is('%')")
+    page.complaints.clear()  # there is no such client: 404
+
+
 def test_a_refused_reload_is_said_with_file_and_line(page: Any, gateway: Running) -> None:
     good = (gateway.folder / "plant.yaml").read_text()
     visit(page, gateway, "overview")

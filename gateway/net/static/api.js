@@ -79,4 +79,16 @@ function deliver(block, arrived) {
   if (data.length) arrived(name, JSON.parse(data.join("\n")));
 }
 
-export const part = encodeURIComponent;
+// A name as one part of a path. `.` and `..` are a folder to browsers and proxies, however they are encoded: they have a
+// `;` before them, which no encoded name has.
+export const part = (name) => (name === "." || name === ".." ? `;${name}` : encodeURIComponent(name));
+
+// What `part` made, as the address has it; what has been typed by hand may be no such thing.
+export function unpart(text) {
+  if (text === ";." || text === ";..") return text.slice(1);
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}

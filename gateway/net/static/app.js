@@ -1,6 +1,6 @@
 // The page's frame: sections by the address after #, the token, and the state in the header. Sections are in views/.
 
-import { call, formToken, onRefused } from "./api.js";
+import { call, formToken, onRefused, unpart } from "./api.js";
 import { badge, button, format, h, notice, put } from "./dom.js";
 import { icon } from "./icons.js";
 import { isAsking, signIn, signOut } from "./sign_in.js";
@@ -88,8 +88,10 @@ function show() {
   leave();
   document.querySelectorAll("dialog[open]:not([data-stays])").forEach((each) => each.close());
   document.querySelectorAll(".notice.bad").forEach((each) => each.remove()); // it was about another section
-  const [name, ...rest] = location.hash.split("?")[0].replace(/^#\/?/, "").split("/").map(decodeURIComponent);
-  const [key, title, view] = SECTIONS.find(([each]) => each === name) ?? SECTIONS[0];
+  const [name, ...rest] = location.hash.split("?")[0].replace(/^#\/?/, "").split("/").map(unpart);
+  const known = SECTIONS.find(([each]) => each === name);
+  const [key, title, view] = known ?? SECTIONS[0];
+  if (!known && name) notice(`The page has no section ${name}: this is its first one.`, true);
   for (const each of document.querySelectorAll("nav a")) {
     if (each.dataset.name === key) {
       each.setAttribute("aria-current", "page");

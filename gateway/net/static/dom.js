@@ -42,6 +42,9 @@ export function breakable(text) {
   return parts.flatMap((part, at) => (at ? [h("wbr"), part] : [part]));
 }
 
+// A name that others choose, of a device or a topic: it may be very long, and of any direction. Whole when one points at it.
+export const named = (text) => h("bdi", { class: "name", title: text }, breakable(text));
+
 export function pairs(object, kind = "") {
   const rows = Object.entries(object).filter(([, value]) => value !== undefined);
   if (kind === "facts") return h("dl", { class: "facts" }, rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value instanceof Node ? value : shown(value)))));

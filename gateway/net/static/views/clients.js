@@ -2,7 +2,7 @@
 
 import { call, part } from "../api.js";
 import { Chart, charts } from "../chart.js";
-import { badge, button, choice, confirmed, field, format, h, link, notice, pairs, panel, put, Table, two } from "../dom.js";
+import { badge, button, choice, confirmed, field, format, h, link, named, notice, pairs, panel, put, Table, two } from "../dom.js";
 
 const shownState = (client) => badge(client.connected ? (client.paused ? "held back" : "connected") : "away", client.connected ? (client.paused ? "warn" : "good") : "");
 
@@ -117,7 +117,7 @@ function one(target, id, page, every) {
   }, "danger");
   const follow = h("a", { href: `#/trace/${part(id)}`, class: "button quiet" }, "Trace");
   const flow = new Chart("Messages a second", ["from the device", "to it"], format.rate);
-  put(target, h("h1", {}, link("Clients", "#/clients"), " / ", id, " ", head), panel("", held, facts, h("div", { class: "bar" }, kick, purge, follow)),
+  put(target, h("h1", {}, link("Clients", "#/clients"), " / ", named(id), " ", head), panel("", held, facts, h("div", { class: "bar" }, kick, purge, follow)),
     charts(page, every, (seconds) => call(`/history/clients/${part(id)}`, { query: { seconds } }), [[flow, ["received", "sent"]]]), panel("Subscriptions", subscriptions.element), panel("In doubt", doubts.element));
   every(3, async () => {
     const client = await call(`/clients/${part(id)}`);

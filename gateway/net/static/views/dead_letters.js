@@ -1,7 +1,7 @@
 // Dead letters, and what met a defect and is set aside: grouped by reason and destination, shown in full, put back or purged.
 
 import { call, part } from "../api.js";
-import { breakable, button, choice, confirmed, field, format, h, inSteps, messageView, notice, open, panel, put, Table } from "../dom.js";
+import { breakable, button, choice, confirmed, field, format, h, inSteps, messageView, named, notice, open, panel, put, Table } from "../dom.js";
 
 const two = (first, second) => h("span", { class: "stack" }, first, second && h("small", {}, second));
 
@@ -26,7 +26,7 @@ export default function deadLetters(target, _rest, page, every) {
     { title: "Choose", node: (each) => h("input", { type: "checkbox", "aria-label": `Choose ${each.msg_id}`, onchange: (event) => (event.target.checked ? picked.add(each.token) : picked.delete(each.token), label()) }), value: (each) => String(picked.has(each.token)) },
     { title: "Reason", node: (each) => button(each.reason_name, () => view(each), "link"), value: (each) => each.reason_name, short: true },
     { title: "Destination", node: (each) => two(h("code", {}, breakable(each.destination || "–")), each.rule && `rule ${each.rule}`), value: (each) => each.destination },
-    { title: "From", node: (each) => two(h("code", {}, breakable(each.topic ?? "–")), each.client_id), value: (each) => each.topic ?? "" },
+    { title: "From", node: (each) => two(h("code", {}, named(each.topic ?? "–")), each.client_id && named(each.client_id)), value: (each) => each.topic ?? "" },
     { title: "Since", cell: (each) => format.stamp(each.dead_since ?? each.put_time), short: true },
     { title: "Body", cell: (each) => each.preview, mono: true },
   ], { key: (each) => each.token, empty: "Nothing matches." });

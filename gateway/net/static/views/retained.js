@@ -1,7 +1,7 @@
 // Retained messages: the tree of their topics, level by level, or a search; one message; cleared by operators.
 
 import { call, part } from "../api.js";
-import { button, confirmed, download, field, format, h, inSteps, link, notice, open, pairs, panel, put, Table } from "../dom.js";
+import { button, confirmed, download, field, format, h, inSteps, link, named, notice, open, pairs, panel, put, Table } from "../dom.js";
 
 const AT_ONCE = 200;
 const FOUND = 500;
@@ -15,11 +15,11 @@ export default function retained(target, _rest, page) {
   const message = (row) => row.retained;
   const table = new Table("", [
     { title: "Choose", node: (row) => (message(row) && page.operator() ? choose(row.topic) : h("span", {}, "")), value: (row) => String(picked.has(row.topic)) },
-    { title: "Topic", node: (row) => h("span", { class: "stack" }, row.below ? link(`${row.name || "(empty level)"}/`, `#/retained?under=${part(`${row.topic}/`)}`) : h("code", {}, row.name || "(empty level)"), row.below ? h("small", {}, `${format.many(row.below, "level")} below`) : null), value: (row) => row.name },
+    { title: "Topic", node: (row) => h("span", { class: "stack" }, row.below ? link(named(`${row.name || "(empty level)"}/`), `#/retained?under=${part(`${row.topic}/`)}`) : h("code", {}, named(row.name || "(empty level)")), row.below ? h("small", {}, `${format.many(row.below, "level")} below`) : null), value: (row) => row.name },
     { title: "Retained", node: (row) => (message(row) ? button(message(row).preview.slice(0, 40) || "(nothing readable)", () => show(row.topic), "link") : h("span", {}, "–")), value: (row) => message(row)?.preview ?? "" },
     { title: "Bytes", cell: (row) => (message(row) ? format.count(message(row).length) : "–"), value: (row) => message(row)?.length ?? -1, number: true },
     { title: "QoS", cell: (row) => message(row)?.qos ?? "–", number: true },
-    { title: "From", cell: (row) => message(row)?.client_id ?? "–" },
+    { title: "From", node: (row) => named(message(row)?.client_id ?? "–"), value: (row) => message(row)?.client_id ?? "" },
     { title: "Expires", cell: (row) => format.time(message(row)?.expires), short: true },
   ], { key: (row) => row.topic, empty: "Nothing is retained here." });
   const clear = page.action("Clear chosen", async () => {
@@ -45,7 +45,7 @@ export default function retained(target, _rest, page) {
   const show = async (topic) => {
     try {
       const one = await call(`/retained/${part(topic)}`);
-      const dialog = h("dialog", { "aria-label": topic }, h("h2", {}, topic), pairs({ Bytes: format.count(one.length), QoS: one.qos, From: one.client_id, Expires: format.time(one.expires) }),
+      const dialog = h("dialog", { "aria-label": topic }, h("h2", {}, named(topic)), pairs({ Bytes: format.count(one.length), QoS: one.qos, From: one.client_id, Expires: format.time(one.expires) }),
         h("pre", {}, one.text ?? one.base64), one.truncated && h("p", { class: "soft" }, "Its beginning."),
         h("div", { class: "bar" }, button("Download", () => download(topic.replaceAll("/", "_"), one.text ?? Uint8Array.from(atob(one.base64), (letter) => letter.charCodeAt(0))), "quiet"), button("Close", () => dialog.close(), "quiet")));
       open(dialog);
@@ -86,5 +86,5 @@ export default function retained(target, _rest, page) {
 function trail(under) {
   if (under === null) return ["Retained messages"];
   const levels = under.slice(0, -1).split("/");
-  return [link("Retained messages", "#/retained"), ...levels.map((level, at) => [" / ", at === levels.length - 1 ? level || "(empty level)" : link(level || "(empty level)", `#/retained?under=${part(`${levels.slice(0, at + 1).join("/")}/`)}`)])];
+  return [link("Retained messages", "#/retained"), ...levels.map((level, at) => [" / ", at === levels.length - 1 ? named(level || "(empty level)") : link(named(level || "(empty level)"), `#/retained?under=${part(`${levels.slice(0, at + 1).join("/")}/`)}`)])];
 }

@@ -1,7 +1,7 @@
 // Live trace of one client or topic, and the way of single messages from packet identifier to MsgId.
 
 import { call, events, part } from "../api.js";
-import { button, field, format, h, link, notice, panel, put, Table } from "../dom.js";
+import { button, field, format, h, link, named, notice, panel, put, Table } from "../dom.js";
 
 const KEPT = 1000;
 
@@ -63,7 +63,7 @@ function described(each) {
 function journey() {
   const table = new Table("", [
     { title: "Time", cell: (each) => format.time(each.time) },
-    { title: "Client", node: (each) => link(each.client_id, `#/clients/${part(each.client_id)}`), value: (each) => each.client_id, short: true },
+    { title: "Client", node: (each) => link(named(each.client_id), `#/clients/${part(each.client_id)}`), value: (each) => each.client_id, short: true },
     { title: "Packet", cell: (each) => each.packet_id, number: true },
     { title: "Topic", cell: (each) => each.topic, mono: true },
     { title: "State", cell: (each) => each.state },
