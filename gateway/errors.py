@@ -128,7 +128,11 @@ class StoreError(MqgateError):
 
 
 class StoreInUse(StoreError):
-    """Another process owns the data directory."""
+    """Another process owns the data directory; `whose` says so without advice, for those who wait for it to end."""
+
+    def __init__(self, whose: str, advice: str = "") -> None:
+        super().__init__(f"{whose}; {advice}" if advice else whose)
+        self.whose = whose
 
 
 class StoreCorrupt(StoreError):

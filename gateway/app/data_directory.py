@@ -36,7 +36,7 @@ def patiently(opened: Callable[[], _T], patience: float = PATIENCE) -> _T:
             if time.monotonic() >= until:
                 raise
             if not said:
-                log.warning("data_directory", f"{error}: that is waited for, {patience:.0f} s at the most")
+                log.warning("data_directory", f"{error.whose}: it is waited for, {patience:.0f} s at the most")
             said = True
         time.sleep(_AGAIN_SECONDS)
 

@@ -34,7 +34,8 @@ class DirectoryLock:
             owner = os.pread(self._descriptor, 64, 0).decode("ascii", "replace").strip()
             os.close(self._descriptor)
             who = f"process {owner}" if owner else "another process"
-            raise StoreInUse(f"{directory}: {who} has this store open; stop it, or ask it through its socket") from None
+            advice = "stop it, or ask it through its socket"
+            raise StoreInUse(f"{directory}: {who} has this store open", advice) from None
         except OSError as error:
             os.close(self._descriptor)
             raise StoreUnavailable(f"{directory}: it cannot be locked: {error.strerror}") from error
