@@ -28,7 +28,19 @@ set -e
 /opt/mqgate/bin/python3 -m compileall -q /opt/mqgate/lib || true
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload || true
-    if [ "$1" = configure ] && [ -n "$2" ]; then systemctl try-restart mqgate.service || true; fi
+    if [ "$1" = configure ] && [ -n "$2" ] && systemctl is-active --quiet mqgate.service; then
+        # The reload runs this version's `mqgate check`, with the unit's credentials.
+        if systemctl reload mqgate.service; then
+            systemctl try-restart mqgate.service || true
+        else
+            cat >&2 <<'END'
+mqgate: WARNING: this version does not accept the settings, so the service was NOT restarted.
+mqgate: The version before goes on running until it ends. What is wrong is said by:
+mqgate:     mqgate check /etc/mqgate/mqgate.yaml     (or: journalctl -u mqgate -n 50)
+mqgate: Correct it, then type: systemctl restart mqgate
+END
+        fi
+    fi
 fi
 if [ "$1" = configure ] && [ -z "$2" ]; then
     echo "mqgate: look at /etc/mqgate/mqgate.yaml, then type: systemctl enable --now mqgate"

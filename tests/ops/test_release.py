@@ -159,6 +159,28 @@ def test_the_package_is_for_one_minor_version_of_python() -> None:
     assert "Depends: python3 (>= 3.11), python3 (<< 3.12)," in text
 
 
+@pytest.mark.parametrize(
+    ("active", "accepted", "called"),
+    [(True, True, "is-active reload try-restart"), (True, False, "is-active reload"), (False, True, "is-active")],
+)
+def test_an_upgrade_restarts_what_runs_if_its_settings_hold(
+    tmp_path: Path, active: bool, accepted: bool, called: str
+) -> None:
+    calls, systemctl = tmp_path / "calls", tmp_path / "systemctl"
+    systemctl.write_text(
+        f"#!/bin/sh\necho $1 >> {calls}\n"
+        f"case $1 in is-active) exit {int(not active)};; reload) exit {int(not accepted)};; esac\n"
+    )
+    systemctl.chmod(0o755)
+    script = tool("debian_package")._SCRIPTS["postinst"].replace("/run/systemd/system", str(tmp_path))
+    done = subprocess.run(
+        ["/bin/sh", "-c", script, "postinst", "configure", "0.0.1"], check=True, capture_output=True, text=True,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+    )  # fmt: skip
+    assert calls.read_text().split() == ["daemon-reload", *called.split()]
+    assert ("systemctl restart mqgate" in done.stderr) == (not accepted)
+
+
 @LONG
 @pytest.mark.timeout(900)
 def test_the_whole_release(tmp_path: Path) -> None:
