@@ -32,11 +32,11 @@ def _chosen(password_file: str | None) -> dict[str, str]:
     if password_file is None:
         return {}
     from_input = password_file == "-"  # noqa: S105 -- a name
-    text = sys.stdin.readline() if from_input else Path(password_file).read_text().split("\n", 1)[0]
-    password = text.rstrip("\r\n")
+    content = sys.stdin.buffer.readline() if from_input else Path(password_file).read_bytes()
+    password = content.split(b"\n", 1)[0].rstrip(b"\r")  # any bytes: CONNECT may have them
     if not password:
         raise click.UsageError("the password is empty")
-    return {"hash": hash_password(password.encode())}
+    return {"hash": hash_password(password)}
 
 
 def _given(**values: object) -> dict[str, object]:
@@ -197,13 +197,17 @@ def rotate(
 @click.option("--role", help="Role; empty: none.")
 @click.option("--client-id", help="The only client identifier it may have; empty: any.")
 @click.option("--fingerprint", help="SHA-256 of the certificate it has to have; empty: any.")
+@click.option("--password-file", help="File whose first line is its new password, as for `rotate`.")
 @common
 def set_(
-    name: str, role: str | None, client_id: str | None, fingerprint: str | None, config: str | None, data: str | None,
-    as_json: bool,
+    name: str, role: str | None, client_id: str | None, fingerprint: str | None, password_file: str | None,
+    config: str | None, data: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Change a user; what is connected has its new rights at once."""
-    given = _given(user=name, role=role, client_id=client_id, fingerprint=fingerprint)
+    changes = _given(role=role, client_id=client_id, fingerprint=fingerprint) | _chosen(password_file)
+    if not changes:
+        raise click.UsageError("say what to change: --role, --client-id, --fingerprint or --password-file")
+    given = {"user": name, **changes}
     _say(_changed(config, data, "change", [given]), "is changed", as_json=as_json)
     _say_of_role(role, config, data)
 

@@ -126,6 +126,16 @@ def test_a_role_that_is_not_there_is_said(gateway: RunningGateway) -> None:
     gateway.api("DELETE", "/device-roles/lynes")
 
 
+def test_a_password_is_set_with_whatever_else_is_changed(gateway: RunningGateway, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_bytes(b"caf\xe9 \xff\r\nsecond line\n")  # a password has bytes, no characters (MQTT 5.0, 3.1.3.6)
+    user(gateway, "add", "line12")
+    assert "--password-file" in user(gateway, "set", "line12", code=2)
+    user(gateway, "set", "line12", "--client-id", "", "--password-file", str(file))
+    with Device("127.0.0.1", gateway.port, "line12") as device:
+        assert device.connect("line12", b"caf\xe9 \xff") == 0
+
+
 def test_the_access_list_comes_first(gateway: RunningGateway) -> None:
     gateway.api("PUT", "/device-roles/all", {"publish": ["#"], "subscribe": ["#"]})
     [one] = change(gateway, {"user": "first", "role": "all"})
