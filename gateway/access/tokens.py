@@ -29,6 +29,7 @@ class Claimed(NamedTuple):
 
     user: str
     expires: float
+    """Until when it is believed: its `exp`, and the tolerated difference of clocks."""
     client_id: str | None = None
     topics: Lists | None = None
 
@@ -82,7 +83,7 @@ class Issuer:
             )  # fmt: skip
         except tuple(_reasons()) as error:
             return next(text for kind, text in _reasons().items() if isinstance(error, kind))
-        except (jwt.PyJWTError, TypeError, ValueError, RecursionError):
+        except (jwt.PyJWTError, TypeError, ValueError, OverflowError, RecursionError):  # an `exp` without end, too
             return ""
         return claims
 
@@ -98,7 +99,7 @@ class Issuer:
             topics = _topics(settings, claims)
         except NoLists as error:
             return NotBelieved(f"its topics are none: {error}")
-        return Claimed(user, float(str(claims.get("exp", 0))), client_id, topics)
+        return Claimed(user, float(str(claims.get("exp", 0))) + settings.leeway, client_id, topics)
 
 
 def _topics(settings: Jwt, claims: Mapping[str, Any]) -> Lists | None:

@@ -53,6 +53,8 @@ class Connection:
         "listener",
         "out",
         "problem_information",
+        "proof_behind",
+        "proving",
         "published",
         "publisher",
         "reader",
@@ -120,6 +122,10 @@ class Connection:
         self.auth: Any = None
         self.exchange: object = None
         """What access control has to know when the client goes on with its authentication."""
+        self.proving = False
+        """Whether it authenticates itself again, and that is being decided."""
+        self.proof_behind: bytes | None = None
+        """What it has sent meanwhile to do so once more."""
         self.refusal: Any = None
         """A refusal that is held back."""
         self.request: Any = None

@@ -23,7 +23,7 @@ security:
   anonymous: false
   password_file: users
   users: {eve: {password_file: eve.pw}}
-  jwt: {jwks_file: keys.json, audience: devices}
+  jwt: {jwks_file: keys.json, audience: devices, leeway: 1s}
   acl:
     - {user: "*", deny_publish: ["secret/#"]}
     - {user: "alice", publish: ["plant/{client}/#"], subscribe: ["plant/{client}/cmd/#"]}

@@ -21,7 +21,8 @@ SETTINGS = """
 security:
   anonymous: false
   jwt:
-    - {{issuer: "{first.url}", audience: devices, user_claim: "one-{{sub}}", client_id_claim: cid, timeout: 20s}}
+    - {{issuer: "{first.url}", audience: devices, user_claim: "one-{{sub}}", client_id_claim: cid, timeout: 20s,
+        leeway: 1s}}
     - {{issuer: two, jwks_url: "{second.url}/keys", user_claim: "two-{{sub}}", timeout: 20s}}
 process: {{drain_timeout: 1s}}
 """

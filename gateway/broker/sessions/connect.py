@@ -299,14 +299,21 @@ class ConnectHandler:
         data = packet[1].properties.get(prop.AUTHENTICATION_DATA, b"")
         if connection.state == AUTHENTICATING:
             context.access.exchange(connection, data, lambda verdict: self._decided(connection, verdict))
+        elif connection.proving:
+            connection.proof_behind = data
         else:
-            context.access.exchange(connection, data, lambda verdict: self._decided_again(connection, verdict))
+            self._prove(connection, data)
+
+    def _prove(self, connection: Connection, data: bytes) -> None:
+        """One after the other: of two tokens the one that came last holds, whichever took longer to look at."""
+        connection.proving = True
+        self.context.access.exchange(connection, data, lambda verdict: self._decided_again(connection, verdict))
 
     def _decided_again(self, connection: Connection, verdict: Verdict) -> None:
         """Re-authentication: success keeps the connection, failure ends it [MQTT-4.12.1-2]."""
         if connection.state != ONLINE:
             return
-        connection.exchange = verdict.exchange
+        connection.proving, connection.exchange = False, verdict.exchange
         if verdict.after:
             connection.refusal = verdict
             at_once = verdict._replace(after=0.0)
@@ -315,6 +322,9 @@ class ConnectHandler:
             self._send_auth(connection, verdict)
             if not verdict.reason:
                 connection.auth = verdict
+            behind, connection.proof_behind = connection.proof_behind, None
+            if behind is not None and connection.state == ONLINE:
+                self._prove(connection, behind)
         else:
             told = reasons.is_valid(DISCONNECT, verdict.reason, from_server=True)  # some are CONNACK's alone
             reason = verdict.reason if told else reasons.NOT_AUTHORIZED

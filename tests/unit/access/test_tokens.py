@@ -52,7 +52,17 @@ def made(key: PrivateKey = KEY, without: str = "", **claims: object) -> bytes:
 
 def test_a_token_names_its_user_until_it_expires(tokens: Tokens) -> None:
     token = made(exp=2_000_000_000, nbf=time.time() - 5, iat=time.time())
-    assert claimed(tokens, token) == ("d7", 2_000_000_000.0, None, None)
+    assert claimed(tokens, token) == ("d7", 2_000_000_010.0, None, None)  # with the leeway of 10 s
+
+
+def test_a_token_that_is_believed_is_believed_for_longer_than_now(tokens: Tokens) -> None:
+    """Else its bearer was let in and disconnected at once, again and again."""
+    now = time.time()
+    assert claimed(tokens, made(exp=now - 5)).expires > now
+
+
+def test_an_end_that_is_no_time_is_refused(tokens: Tokens) -> None:
+    assert isinstance(answer(tokens, made(exp=float("inf"))), NotBelieved)
 
 
 @pytest.mark.parametrize(("said", "lists"), [

@@ -142,6 +142,24 @@ def test_authentication_again_begins_with_0x19_whenever_and_goes_on_with_0x18_mq
     assert (first, end.reason, len(access.done)) == (0xE0, 0x82, 5), "nothing goes on"
 
 
+def test_of_two_proofs_the_one_that_came_last_holds_mqtt_4_12_1_1(bench: Harness) -> None:
+    """Whichever takes longer to look at, as a token does for whose keys somebody else is asked."""
+    access, device = Slow(bench), bench.device(5, "d")
+    device.connect(properties={METHOD: "X", DATA: b"token"})
+    access.done[0](Verdict(0, "d", expires=bench.engine.context.now + 9))
+    assert code(device) == 0
+    for _ in range(2):
+        device.send(writer.encode_auth(p.Auth(0x19, {METHOD: "X", DATA: b"another"})))
+    assert len(access.done) == 2, "the second is not looked at before the first is decided"
+    access.done[1](Verdict(0, "d", expires=bench.engine.context.now + 3))
+    access.done[2](Verdict(0, "d", expires=bench.engine.context.now + 60))
+    assert [first >> 4 for first, _ in device.take()] == [p.AUTH, p.AUTH]
+    bench.advance(30.0)
+    assert not device.wire.closed
+    bench.advance(31.0)
+    assert device.wire.closed
+
+
 def test_auth_that_was_not_asked_for_is_no_step_of_a_connect_mqtt_4_12_0_3(bench: Harness) -> None:
     access, device = Slow(bench), bench.device(5, "d")
     device.connect(properties={METHOD: "X"})
