@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from typing import Protocol
 
 from gateway.ports.batch import StorageFull
 
 RUNBOOK = "docs/runbooks/disk-full.md"
+_FAILING = frozenset(map(os.strerror, (errno.EIO, errno.EROFS)))
+"""What no room helps against."""
 
 
 def full_in_words(full: StorageFull) -> str:
     """What is full, since when, and what to do."""
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(full.since))
+    what, cure = "full", "take messages (mqgate queue clear, consumers) or make room on the disk"
+    if full.why in _FAILING:
+        what, cure = "not writable", "the disk fails or is read-only: `dmesg` says more"
     return (
-        f"full since {since} UTC: {full.where}: {full.why}: publications are refused (MQTT 5: 0x97) or not "
-        f"acknowledged; take messages (mqgate queue clear, consumers) or make room on the disk: {RUNBOOK}"
+        f"{what} since {since} UTC: {full.where}: {full.why}: publications are refused (MQTT 5: 0x97) or not "
+        f"acknowledged; {cure}: {RUNBOOK}"
     )
 
 
@@ -42,5 +49,5 @@ class DiskReports:
             self._since = full.since
             self._log.error("disk_full", full_in_words(full), directory=full.where)
         elif full is None and self._since:
-            self._log.info("disk_room", f"the disk has room again after {time.time() - self._since:.0f} s")
+            self._log.info("disk_room", f"the disk takes messages again after {time.time() - self._since:.0f} s")
             self._since = 0.0

@@ -109,18 +109,26 @@ class Ring:
             return []
         return [None if math.isnan(value := one[at - series.first]) else round(value, 3) for one in series.columns]
 
+    def _since(self, since: float) -> list[int]:
+        """Where the samples since then are. What was sampled for the same time before the clock was set back, or for a
+        later one, is of a clock that was wrong."""
+        found: list[int] = []
+        later = math.inf
+        for at in range(len(self._times) - 1, max(0, len(self._times) - self.kept) - 1, -1):
+            if since <= self._times[at] < later:
+                later = self._times[at]
+                found.append(at)
+        return found[::-1]
+
     def columns(self, name: Name, since: float) -> dict[str, Any]:
         """The samples of a series since then, as columns."""
-        at = next((n for n, time in enumerate(self._times) if time >= since), len(self._times))
-        at = max(at, len(self._times) - self.kept)
+        samples = self._since(since)
         names = KINDS[name[0]].columns
         series = self._series.get(name) or Series(0, [array("f") for _ in names])
-        found: dict[str, Any] = {"step_seconds": self.step, "time": list(self._times[at:])}
+        found: dict[str, Any] = {"step_seconds": self.step, "time": [self._times[at] for at in samples]}
         for title, column in zip(names, series.columns, strict=True):
-            begin = self._first + at - series.first
-            shown = [
-                column[n] if 0 <= n < len(column) else UNKNOWN for n in range(begin, begin + len(self._times) - at)
-            ]
+            begin = self._first - series.first
+            shown = [column[begin + at] if 0 <= begin + at < len(column) else UNKNOWN for at in samples]
             found[title] = [None if math.isnan(value) else round(value, 3) for value in shown]
         return found
 

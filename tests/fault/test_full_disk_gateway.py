@@ -209,7 +209,7 @@ def test_a_disk_that_becomes_read_only(tmp_path: Path) -> None:
         assert refused.value.reason == QUOTA_EXCEEDED
         assert is_silent(old, 1.0)
         ping(old)
-        assert "[-] spool: full since" in not_ready(gateway)
+        assert "[-] spool: not writable since" in not_ready(gateway)
         gateway.kill()
         with pytest.raises(AssertionError, match="Read-only file system"):
             gateway.start()

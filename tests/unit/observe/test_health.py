@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gateway.observe.health import Snapshot, livez, readyz, startupz
+from gateway.ports.batch import StorageFull
 
 WELL = Snapshot(
     configured=True,
@@ -52,6 +55,17 @@ def test_a_failed_probe_says_why() -> None:
     assert verdict.status == 503
     assert "[-] queue manager: no connection to QM1 and no buffer is set" in verdict.text()
     assert verdict.as_json()["ok"] is False
+
+
+@pytest.mark.parametrize(("number", "what", "cure"), [
+    (errno.ENOSPC, "full since 1970", "make room"), (errno.EDQUOT, "full since 1970", "make room"),
+    (errno.EIO, "not writable since 1970", "dmesg"), (errno.EROFS, "not writable since 1970", "dmesg"),
+])  # fmt: skip
+def test_a_disk_that_takes_nothing_says_what_helps(number: int, what: str, cure: str) -> None:
+    text = readyz(replace(WELL, storage_full=StorageFull(0.0, "/data", os.strerror(number)))).text()
+    assert f"[-] spool: {what}" in text
+    assert cure in text
+    assert ("make room" in text) == (cure == "make room")
 
 
 def test_a_passed_probe_lists_its_checks() -> None:

@@ -84,3 +84,14 @@ def test_what_an_earlier_process_has_kept_is_continued() -> None:
     assert columns["put"] == [2.0, 2.0]
     assert columns["depth"] == [11.0, 23.0]
     assert columns["time"] == [55.0, pytest.approx(115.0)]
+
+
+def test_a_clock_that_is_set_back_leaves_no_samples_of_the_future_and_no_time_twice() -> None:
+    history = History()
+    sampled(history, 20, 1.0, 1000.0)
+    sampled(history, 10, 2.0, 9_000_000.0)
+    now = sampled(history, 10, 3.0, 1050.0) - STEP_SECONDS
+    times = history.columns(seconds=600, now=now)["time"]
+    assert times == sorted(set(times))
+    assert times[-1] == now
+    assert times[0] == 1000.0 + STEP_SECONDS
