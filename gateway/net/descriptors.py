@@ -62,17 +62,25 @@ class Descriptors:
 
     def exhausted(self, listener: str) -> None:
         """A connection was turned away, or not accepted."""
-        self._tell(listener, f"connections have taken all {most_for_connections()}", "lower `mqtt.max_connections`")
+        self._tell(
+            listener,
+            f"the gateway's own files and connections have taken all {most_for_connections()}",
+            "lower `mqtt.max_connections`",
+        )
 
     def exhausted_by_programs(self) -> None:
         """A program at the MQI socket was turned away."""
-        self._tell("mqi", f"programs and connections have taken all {most_for_programs()}", "have programs disconnect")
+        self._tell(
+            "mqi",
+            f"the gateway's own files, programs and connections have taken all {most_for_programs()}",
+            "have programs disconnect",
+        )
 
     def _tell(self, listener: str, taken: str, otherwise: str) -> None:
         self._last = self._monotonic()
         if PROBLEM not in self._problems:
             text = (
-                f"{taken} that they may have, and others have to wait: "
+                f"{taken} descriptors that they may have, and others have to wait: "
                 f"raise the limit (`LimitNOFILE` of systemd, `ulimit -n`), or {otherwise}"
             )
             self._problems[PROBLEM] = text

@@ -53,7 +53,7 @@ def test_connections_leave_descriptors_for_the_journal_and_operators(tmp_path: P
             program.settimeout(5)
             program.connect(str(tmp_path / "data" / "mqi.sock"))
         (text,) = [one for one in gateway.api("GET", "/overview")["problems"] if one.startswith("open files: ")]
-        assert "connections have taken all 100 that they may have" in text
+        assert "connections have taken all 100 descriptors that they may have" in text
         assert "LimitNOFILE" in text
         with contextlib.ExitStack() as operators:  # or who would be one
             for _ in range(LIMIT):

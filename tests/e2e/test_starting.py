@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import threading
 from pathlib import Path
 from typing import Self
@@ -82,3 +83,12 @@ def test_a_unix_socket_that_somebody_listens_at_is_left_alone(tmp_path: Path) ->
         device.connect(str(path))
         device.sendall(client.encode_connect(client.connect(4, "d")))
         assert device.recv(4) == b"\x20\x02\x00\x00"
+
+
+def test_a_limit_of_file_sizes_is_said_with_what_helps(tmp_path: Path) -> None:
+    gateway = RunningGateway(tmp_path)
+    limited = ["sh", "-c", 'ulimit -f 16384; exec "$@"', "sh"]  # less than a segment
+    gateway.launch = lambda command, **named: subprocess.Popen([*limited, *command], **named)
+    with pytest.raises(AssertionError, match=r"File too large: .*`ulimit -f`.*`segment_bytes`"):
+        gateway.start()
+    assert "free disk space" not in gateway.log

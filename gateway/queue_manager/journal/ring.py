@@ -249,9 +249,10 @@ class Ring:
 
     def _refusal(self) -> StoreUnavailable:
         why = self.full.strerror if self.full is not None else "no room"
-        return StoreUnavailable(
-            f"{self.directory}: {why}: no new persistent messages until there is room; free disk space or take messages"
-        )
+        cure = "free disk space or take messages"
+        if self.full is not None and self.full.errno == errno.EFBIG:
+            cure = "raise the limit of a file's size (`LimitFSIZE` of systemd, `ulimit -f`), or lower `segment_bytes`"
+        return StoreUnavailable(f"{self.directory}: {why}: no new persistent messages until there is room; {cure}")
 
     def _order(self, size: int, *, keep: int) -> Segment:
         """Order a segment to be prepared at once, or use the one that is being prepared; the frame's write waits for

@@ -47,7 +47,9 @@ def test_programs_that_are_turned_away_are_told_too(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(resource, "getrlimit", lambda _what: (200, 200))
     log, problems = Log(), dict[str, Any]()
     Descriptors(log, problems, lambda: 1.0).exhausted_by_programs()
-    assert problems[PROBLEM].startswith("programs and connections have taken all 150 that they may have")
+    assert problems[PROBLEM].startswith(
+        "the gateway's own files, programs and connections have taken all 150 descriptors"
+    )
     assert len(log.lines) == 1
 
 
@@ -61,7 +63,7 @@ def test_it_is_said_once_and_over_when_nobody_was_turned_away_for_a_while() -> N
         descriptors.look()
     ((kind, line),) = log.lines
     assert kind == "warning"
-    assert line.startswith("descriptors {'listener': 'plain'}: connections have taken all ")
+    assert line.startswith("descriptors {'listener': 'plain'}: the gateway's own files and connections have taken all ")
     assert PROBLEM in problems
     now[0] += 1
     descriptors.look()
