@@ -214,7 +214,7 @@ class Gatekeeper:
             return
         until, login = self._right.get(digest, _NEVER)
         at_once = policy.methods[0].ask(who) if policy.methods and isinstance(policy.methods[0], PlainUsers) else None
-        if until > now and login is not None:
+        if until > now and login is not None and not self._is_over(login):
             self._accept(attempt, login)
         elif isinstance(at_once, Login):
             self._accept(attempt, at_once)
@@ -245,6 +245,10 @@ class Gatekeeper:
             Verdict(0, login.user, login.client_id, expires=login.expires, method=login.method, topics=login.topics)
         )
 
+    def _is_over(self, login: Login) -> bool:
+        """Whether it has ended by now: what would be let in by it would be disconnected at once."""
+        return 0 < login.expires <= self._scheduler.now()
+
     def _refuse(self, attempt: _Attempt) -> None:
         """A wrong password; one that was wrong before is no further guess."""
         now = self._scheduler.monotonic()
@@ -274,6 +278,8 @@ class Gatekeeper:
                 again()
             elif answer is None:
                 self._refuse(attempt)
+            elif self._is_over(answer):
+                attempt.done(Verdict(reasons.NOT_AUTHORIZED, text="its login has ended"))
             else:
                 if policy is self._policy:  # else a reload came between
                     _remember(self._right, attempt.digest, (self._scheduler.monotonic() + answer.lasts, answer))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from free_ports import free_port
 from gateways import RunningGateway
-from key_server import KeyServer, new_key, published, signed
+from key_server import KeyServer, Request, new_key, published, signed
 
 from gateway.errors import ProtocolError
 from gateway.mqtt import client, writer
@@ -175,3 +175,26 @@ def test_a_token_brings_its_topics_and_a_renewed_one_others(tmp_path: Path) -> N
             device.publish("b/x", b"1", 1)
             with pytest.raises(ProtocolError):
                 device.publish("a/x", b"1", 1)
+
+
+def test_a_login_that_has_ended_lets_nobody_in_also_as_long_as_its_answer_is_kept(tmp_path: Path) -> None:
+    """Whom it let in was disconnected at once, and came again."""
+    ends = [time.time() - 60]
+
+    def answers(request: Request) -> None:
+        asked = json.loads(request.rfile.read(int(request.headers["Content-Length"])))
+        request.give({"logins": [{"allow": True, "user": one["user"], "ends": ends[0]} for one in asked["logins"]]})
+
+    with KeyServer() as service:
+        service.paths["/login"] = answers
+        with begun(tmp_path, service.url) as gateway:
+            assert login(gateway, "line7", b"seven") == 0x87
+            assert "its login has ended" in gateway.log
+            ends[0] = time.time() + 3
+            with Device("127.0.0.1", gateway.port, "c7", version=5, timeout=60) as device:
+                assert device.connect("line8", b"eight") == 0
+                said: Any = device._next(14)
+                assert (said[1].reason, said[1].properties[prop.REASON_STRING]) == (0x87, "its login has ended")
+            assert login(gateway, "line8", b"eight") == 0x87
+            ends[0] = time.time() + 60
+            assert login(gateway, "line8", b"eight") == 0

@@ -357,7 +357,8 @@ class ConnectHandler:
                     yield
                     continue
                 if connection.auth is not None and 0 < connection.auth.expires < context.now:
-                    context.refuse(connection, reasons.NOT_AUTHORIZED, "not_authorized", "the token has expired")
+                    what = "the token has expired" if connection.auth.method == "jwt" else "its login has ended"
+                    context.refuse(connection, reasons.NOT_AUTHORIZED, "not_authorized", what)
                     yield
             elif now > self._deadline(connection):
                 self._too_late(connection)
