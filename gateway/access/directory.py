@@ -85,8 +85,7 @@ class Directory:
                 "give a PEM file with the certificates of authorities as `ca`",
             )
             raise ConfigurationError([Finding("security.ldap", 1, 1, what, fix)]) from error
-        self._settings, self._secret, self._told = settings, secret, told
-        self._servers = [_server(url, settings, tls) for url in settings.servers]
+        self._settings, self._secret, self._told, self._tls = settings, secret, told, tls
         self._away: dict[int, float] = {}
         self._idle: dict[bool, deque[tuple[ldap3.Connection, float]]] = {True: deque(), False: deque()}
         self._rests_until = 0.0
@@ -191,7 +190,9 @@ class Directory:
             except (LDAPException, OSError, Away):
                 _end(connection)
         why = "no server answers"
-        for index in sorted(range(len(self._servers)), key=lambda one: self._away.get(one, 0.0) > time.monotonic()):
+        for index in sorted(
+            range(len(self._settings.servers)), key=lambda one: self._away.get(one, 0.0) > time.monotonic()
+        ):
             connection = None
             try:
                 connection = self._open(index, service)
@@ -216,8 +217,10 @@ class Directory:
 
         settings = self._settings
         dn = settings.bind_dn if service else None
+        # A server is made anew: it keeps its addresses for minutes, and passes over those that did not answer for
+        # seconds, whether they do by now or not.
         connection = ldap3.Connection(
-            self._servers[index], user=dn, password=self._secret if dn else None,
+            _server(settings.servers[index], settings, self._tls), user=dn, password=self._secret if dn else None,
             receive_timeout=ceil(settings.timeout),
             authentication=ldap3.SIMPLE if dn else ldap3.ANONYMOUS, auto_referrals=False, check_names=False,
             raise_exceptions=False,

@@ -188,6 +188,18 @@ def test_when_none_answers_nobody_is_wrong_and_nobody_waits(monkeypatch: pytest.
         assert len(asked.told) == 1
 
 
+def test_a_server_that_is_back_is_asked_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The library itself passes over an address that did not answer for some seconds."""
+    monkeypatch.setattr("gateway.access.directory.REST_SECONDS", 0.0)
+    with Slapd(tmp_path / "own") as server:
+        asked = Asked(server, **SEARCH)
+        server.stop()
+        assert isinstance(asked.ask("alice", b"wonder"), NotNow)
+        server.start()
+        assert asked.name("alice", b"wonder") == "alice"
+        asked.directory.close()
+
+
 def test_connections_are_kept_and_a_restart_costs_nobody_a_login(tmp_path: Path) -> None:
     with Slapd(tmp_path / "own") as server:
         asked = Asked(server, **SEARCH)
