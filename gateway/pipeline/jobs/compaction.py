@@ -1,7 +1,6 @@
 """Merges small batches into larger files and deletes old ones, also while the job runs. Plain files and pyarrow.
 
-A merge is written and synced under `_staging`, its intent recorded, then old folders leave and the new one gets its
-name. After a crash in between, `finish` completes it; readers that follow the manifest see one or the other.
+`land/merge.py` puts a merge in the place of the batches it was made of, whole or not at all.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from typing import Any
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.merging import alike, write_merged
 from gateway.pipeline.jobs.object_compaction import compact_objects, expire_objects, vacuum_hours
-from gateway.pipeline.land.durable import move_folder, read_json, sync_file, sync_tree, write_json
-from gateway.pipeline.land.landing import MERGED, STATE, TRASH
-from gateway.pipeline.land.manifest import FOLDER, Manifest
+from gateway.pipeline.land.durable import sync_tree
+from gateway.pipeline.land.landing import MERGED, STATE
+from gateway.pipeline.land.manifest import Manifest
+from gateway.pipeline.land.merge import MERGING, Merge, alone, exchange, finish
 
-INTENT = "compaction.json"
 YOUNGEST_KEPT = 2
 """The newest batches are not merged: the job may read them again."""
 
@@ -31,9 +30,12 @@ def compact(job: Job) -> dict[str, int]:
     if job.on_objects:
         return compact_objects(job)
     warehouse = Path(job.warehouse)
-    finish(warehouse)
-    if job.format == "delta":
-        return _compact_delta(warehouse, job)
+    with alone(warehouse):
+        finish(warehouse)
+        return _compact_delta(warehouse, job) if job.format == "delta" else _compact_folders(warehouse, job)
+
+
+def _compact_folders(warehouse: Path, job: Job) -> dict[str, int]:
     done: dict[str, int] = {}
     for table in job.growing_tables:
         small = _small_folders(warehouse, Manifest(warehouse), table, job.retention.compact_bytes)
@@ -85,14 +87,11 @@ def _merge(warehouse: Path, table: str, folders: list[str]) -> int:
     if len(folders) == 1:
         return 0
     name = MERGED + hashlib.blake2b("".join(folders).encode(), digest_size=6).hexdigest()
-    staged = warehouse / "_staging" / "compaction" / table / f"batch={name}"
+    staged = warehouse / MERGING / table / f"batch={name}"
     shutil.rmtree(staged, ignore_errors=True)
     _write_parts(warehouse, folders, staged)
     sync_tree(staged)
-    new = f"{table}/batch={name}"
-    intent = {"table": table, "old": folders, "new": new, "staged": str(staged.relative_to(warehouse))}
-    write_json(warehouse / FOLDER / INTENT, intent)
-    finish(warehouse)
+    exchange(warehouse, Merge(table, folders, f"{table}/batch={name}", str(staged.relative_to(warehouse))))
     return len(folders)
 
 
@@ -118,31 +117,16 @@ def _write_parts(warehouse: Path, folders: list[str], target: Path) -> None:
         write_merged(files, list(map(pq.read_schema, files)), target / below / "part-merged.parquet")
 
 
-def finish(warehouse: Path) -> bool:
-    """Complete a merge that was begun; whether there was one."""
-    intent: dict[str, Any] | None = read_json(warehouse / FOLDER / INTENT)
-    if intent is None:
-        return False
-    trash = warehouse / TRASH
-    trash.mkdir(exist_ok=True)
-    for number, folder in enumerate(intent["old"]):
-        if (warehouse / folder).exists():
-            (warehouse / folder).rename(trash / f"{number}-{(warehouse / folder).name}")
-    if not (warehouse / intent["new"]).exists():
-        move_folder(warehouse / intent["staged"], warehouse / intent["new"])
-    sync_file(warehouse / intent["table"])
-    size = _size(warehouse / intent["new"])
-    Manifest(warehouse).replace_folders(intent["table"], set(intent["old"]), intent["new"], size)
-    (warehouse / FOLDER / INTENT).unlink()
-    shutil.rmtree(trash, ignore_errors=True)
-    return True
-
-
 def expire(job: Job, now: float | None = None) -> dict[str, int]:
     """Delete batches older than their table's retention; how many were deleted, by table."""
     if job.on_objects:
         return expire_objects(job, now)
     warehouse, now = Path(job.warehouse), time.time() if now is None else now
+    with alone(warehouse):
+        return _expired(warehouse, job, now)
+
+
+def _expired(warehouse: Path, job: Job, now: float) -> dict[str, int]:
     done: dict[str, int] = {}
     for table, age in job.retention.keep.items():
         if job.format == "delta":
@@ -151,7 +135,8 @@ def expire(job: Job, now: float | None = None) -> dict[str, int]:
         manifest = Manifest(warehouse)
         old = {name for name in manifest.folders.get(table, ()) if 0 < _age(warehouse / name) < now - age}
         if old and not table.startswith(STATE):
-            manifest.replace_folders(table, old, None)
+            with manifest.changing():
+                manifest.replace_folders(table, old, None)
             for name in old:
                 shutil.rmtree(warehouse / name, ignore_errors=True)
             done[table] = len(old)

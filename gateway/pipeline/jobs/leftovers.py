@@ -15,8 +15,9 @@ from pathlib import Path
 from gateway.pipeline.jobs import object_compaction
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.object_compaction import Leftovers
-from gateway.pipeline.land.landing import STAGING, STATE, TASKS, TRASH
+from gateway.pipeline.land.landing import STAGING, STATE, TASKS
 from gateway.pipeline.land.manifest import Manifest
+from gateway.pipeline.land.merge import MERGING, TRASH
 
 LEAST_AGE = 3600.0
 
@@ -55,6 +56,7 @@ def _staged(warehouse: Path) -> Iterator[Path]:
     tasks = warehouse / TASKS
     yield from tasks.glob("*")
     yield from (path for path in (warehouse / STAGING).glob("*") if path != tasks)
+    yield from (warehouse / MERGING).glob("*/*")
     yield from (warehouse / TRASH).glob("*")
 
 

@@ -20,13 +20,13 @@ from gateway.pipeline.errors import PipelineError
 from gateway.pipeline.failpoint import failpoint
 from gateway.pipeline.land.durable import move_folder, sync_tree
 from gateway.pipeline.land.manifest import LandedTable, Manifest, ManifestRecord
+from gateway.pipeline.land.merge import finish_locked
 from gateway.pipeline.land.ranges import Ranges, range_id
 
 STAGING = "_staging"
 TASKS = f"{STAGING}/tasks"
 """Folder of the files that tasks have written."""
 STATE = "_state"
-TRASH = "_trash"
 MERGED = "merged-"
 """Begins the names of batches that compaction has made of others."""
 
@@ -134,7 +134,13 @@ class Landing:
         return batch
 
     def clear(self, keep: str = "") -> list[Path]:
-        """Remove batch folders that no record names: they were planned under a checkpoint that was lost."""
+        """Remove batch folders that no record names: they were planned under a checkpoint that was lost. What a
+        compaction that was killed had begun to put in place is completed first: its folder, too, is in no record."""
+        with self.manifest.changing():
+            finish_locked(self.warehouse, self.manifest)
+            return self._cleared(keep)
+
+    def _cleared(self, keep: str) -> list[Path]:
         known = {folder for folders in self.manifest.folders.values() for folder in folders}
         removed = []
         for folder in [*self.warehouse.glob("*/batch=*"), *self.warehouse.glob(f"{STATE}/*/batch=*")]:

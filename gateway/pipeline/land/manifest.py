@@ -92,7 +92,7 @@ class Manifest:
 
     def check_alone(self) -> None:
         """LeaseLost when another driver has landed here since: it took this one for dead, or two run at once."""
-        ahead = [path for path in self._files() if int(path.name.partition("-")[0]) >= self.next_number]
+        ahead = [path for path in self._files() if _number(path) >= self.next_number]
         if ahead:
             raise LeaseLost(
                 f"another driver has landed {ahead[0].name} in this warehouse since this one began: run one driver for "
@@ -105,13 +105,18 @@ class Manifest:
         self._read()
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Lock the summary while it is read, changed and written."""
+    def changing(self) -> Iterator[None]:
+        """Lock the summary while it is read, changed and written, and batch folders while they are exchanged or looked
+        through. Not twice in one process: the second would wait for the first."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self.reload()
             yield
+
+    def since(self, number: int) -> list[ManifestRecord]:
+        """The records after this number, oldest first."""
+        return [self._load(path) for path in self._files() if _number(path) > number]
 
     def records(self, most: int = FOLD_AT) -> list[ManifestRecord]:
         """The newest of the records that are not folded, oldest first."""
@@ -122,7 +127,7 @@ class Manifest:
         files = self._files()[:-keep] if keep else self._files()
         if not files:
             return 0
-        with self._changing():
+        with self.changing():
             write_json(self.folder / SUMMARY, self._summary(self._load(files[-1]).number))
             for path in files:
                 path.unlink()
@@ -134,14 +139,13 @@ class Manifest:
             self.fold()
 
     def replace_folders(self, table: str, old: set[str], new: str | None, size: int = 0) -> None:
-        """Record in the summary that compaction merged batch folders of a table into one of so many bytes, or that
-        retention deleted them."""
-        with self._changing():
-            self.drop(table, old)
-            if new:
-                self.folders[table].add(new)
-                self.sizes[new] = size
-            self._write_summary()
+        """Record in the summary, while it is locked (`changing`), that compaction merged batch folders of a table into
+        one of so many bytes, or that retention deleted them."""
+        self.drop(table, old)
+        if new:
+            self.folders[table].add(new)
+            self.sizes[new] = size
+        self._write_summary()
 
     def drop(self, table: str, folders: set[str]) -> None:
         """Batch folders that are no longer of the table: in memory, the next summary has it."""
@@ -152,7 +156,7 @@ class Manifest:
 
     def leave_out(self, folders: set[str]) -> None:
         """Record in the summary that batch folders are not to be merged."""
-        with self._changing():
+        with self.changing():
             self.left_out |= folders
             self._write_summary()
 
@@ -184,7 +188,7 @@ class Manifest:
             self.last = ManifestRecord.from_json(summary["last"])
         known_to = summary.get("known_to", 0)
         for path in self._files():
-            if int(path.name.partition("-")[0]) > known_to:
+            if _number(path) > known_to:
                 self._add(self._load(path))
 
     def _add(self, record: ManifestRecord) -> None:
@@ -202,3 +206,8 @@ class Manifest:
                 f"{path} is damaged ({error}): restore it from a backup, or move the warehouse away and land again "
                 "from the queue (what is still inside the purge delay) "
             ) from error
+
+
+def _number(path: Path) -> int:
+    """The number in the name of a record's file."""
+    return int(path.name.partition("-")[0])

@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
+from gateway.pipeline.errors import PipelineError
 from gateway.pipeline.jobs import compaction
 from gateway.pipeline.jobs.folder_tables import rows_in
 from gateway.pipeline.jobs.job import Job, parse_job
 from gateway.pipeline.jobs.upkeep import shown_upkeep
+from gateway.pipeline.land import merge
 from gateway.pipeline.land.durable import read_json, write_json
 from gateway.pipeline.land.landing import MERGED, Landing
 from gateway.pipeline.land.manifest import Manifest
+from gateway.pipeline.land.merge import MERGING
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
 
@@ -93,20 +96,75 @@ def test_what_is_long_is_no_small_part(tmp_path: Path) -> None:
     assert older == [{"table": "bronze", "parts": 5, "small": 2, "left_out": 0, "due": True}], "none that was merged"
 
 
-def test_ended_between_the_moves(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Ended(BaseException):
-        pass
+class Ended(BaseException):
+    """The process is killed."""
 
-    def die(*_: object) -> None:
-        raise Ended
 
-    with monkeypatch.context() as patched:
-        patched.setattr(compaction, "move_folder", die)
+def die(*_: object) -> None:
+    raise Ended
+
+
+def compact_and_die(job: Job, *at: Any) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(*at, die)
         with pytest.raises(Ended):
             compaction.compact(job)
+
+
+POINTS = [(merge, "finish"), (merge, "move_folder"), (Manifest, "replace_folders"), (Path, "unlink")]
+"""Where a compaction is killed: its intent is recorded; old batches have left; the new one is there; it is recorded."""
+
+
+@pytest.mark.parametrize("at", POINTS, ids=str)
+def test_ended_between_the_moves(job: Job, tmp_path: Path, at: Any) -> None:
+    compact_and_die(job, *at)
     assert compaction.finish(tmp_path)
     assert seqs(tmp_path) == list(range(60))
     assert not compaction.finish(tmp_path)
+
+
+@pytest.mark.parametrize("at", POINTS, ids=str)
+def test_a_job_completes_what_a_killed_compaction_had_begun(job: Job, tmp_path: Path, at: Any) -> None:
+    """It removes folders that no record names, and the merged batch is in none."""
+    compact_and_die(job, *at)
+    land(tmp_path, 6)
+    assert seqs(tmp_path) == list(range(70))
+    assert not compaction.finish(tmp_path)
+    assert len(Manifest(tmp_path).folders["bronze"]) == 4
+
+
+@pytest.mark.parametrize("at", [(compaction, "sync_tree"), (compaction, "exchange"), (merge, "finish")], ids=str)
+def test_a_batch_that_begins_meanwhile(job: Job, tmp_path: Path, at: Any) -> None:
+    """It clears away what batches before it had staged, and nothing of a merge."""
+    module, name = at
+    goes_on = getattr(module, name)
+
+    def begun(*given: Any) -> Any:
+        land(tmp_path, 6)
+        return goes_on(*given)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, name, begun)
+        assert compaction.compact(job) == {"bronze": 4}
+    assert seqs(tmp_path) == list(range(70))
+    assert len(Manifest(tmp_path).folders["bronze"]) == 4
+
+
+def test_a_merge_that_was_removed_is_taken_back(job: Job, tmp_path: Path) -> None:
+    import shutil
+
+    compact_and_die(job, merge, "move_folder")
+    shutil.rmtree(tmp_path / MERGING)
+    assert compaction.compact(job) == {"bronze": 4}
+    assert seqs(tmp_path) == list(range(60))
+
+
+def test_one_compaction_at_a_time(job: Job, tmp_path: Path) -> None:
+    with merge.alone(tmp_path):
+        for again in (compaction.compact, compaction.expire):
+            with pytest.raises(PipelineError, match="is being compacted already: let that one end"):
+                again(job)
+    assert compaction.compact(job) == {"bronze": 4}
 
 
 def test_columns_that_came_and_went(tmp_path: Path) -> None:
