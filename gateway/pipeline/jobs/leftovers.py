@@ -61,22 +61,8 @@ def _staged(warehouse: Path) -> Iterator[Path]:
 
 
 def _unnamed(warehouse: Path, job: Job) -> list[Path]:
-    """Batches that neither a record nor a Delta log names. A log is written before its record."""
+    """Batches that no record names. Delta logs name what records do."""
     manifest = Manifest(warehouse)
     known = {warehouse / folder for folders in manifest.folders.values() for folder in folders}
-    found = []
-    for table in (*job.growing_tables, *job.replaced_tables, f"{STATE}/*"):
-        folders = {path for path in warehouse.glob(f"{table}/batch=*") if path not in known}
-        if folders and job.format == "delta" and not table.startswith(STATE):
-            folders -= {file.parent for file in _in_log(warehouse / table)}
-            folders -= {file.parent.parent for file in _in_log(warehouse / table)}
-        found += sorted(folders)
-    return found
-
-
-def _in_log(table: Path) -> list[Path]:
-    from deltalake import DeltaTable
-
-    if not DeltaTable.is_deltatable(str(table)):
-        return []
-    return [Path(uri.removeprefix("file://")) for uri in DeltaTable(str(table)).file_uris()]
+    tables = (*job.growing_tables, *job.replaced_tables, f"{STATE}/*")
+    return [path for table in tables for path in sorted(warehouse.glob(f"{table}/batch=*")) if path not in known]

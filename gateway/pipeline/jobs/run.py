@@ -229,8 +229,8 @@ def tables_of(spark: Any, job: Job) -> FolderTables | ObjectTables:
         store = open_store(job.place, job.storage.settings)
         return ObjectTables(spark, ObjectLanding(store, job.name, follower_of(job, store)), by_day=by_day(job))
     folder = Path(job.warehouse)
-    after_rename = DeltaLog(folder, job.name, job.replaced_tables) if job.format == "delta" else None
-    return FolderTables(spark, Landing(folder, job.name, rows_in, after_rename))
+    log = DeltaLog(folder, job.name, job.replaced_tables) if job.format == "delta" else None
+    return FolderTables(spark, Landing(folder, job.name, rows_in, log))
 
 
 def is_fatal(error: Exception) -> bool:

@@ -1,7 +1,9 @@
 """Delta tables over the files that have landed, through `deltalake`: no jar, one version for each batch.
 
-The log is written between the files' rename and the manifest's record, under the number of the record, so that a
-repeated batch adds no second version. State tables get no log.
+The manifest is the truth and the log follows it, as on object storage: a batch is recorded there first, then its files
+are added here under the number of the record. What a driver that died in between has left undone the next one does
+before its first batch. The other order left in the log a batch that was never recorded, where another one of the same
+number came next. State tables get no log.
 """
 
 from __future__ import annotations
@@ -11,12 +13,13 @@ from typing import Any
 
 from gateway.config.extras import how_to_install
 from gateway.pipeline.errors import SparkMissing
+from gateway.pipeline.land.delta_columns import add_columns, check_columns, delta_schema
 from gateway.pipeline.land.landing import STATE
-from gateway.pipeline.land.manifest import LandedTable
+from gateway.pipeline.land.manifest import Manifest
 
 
 class DeltaLog:
-    """The Delta logs of a warehouse; `Landing` calls it after a batch's files were renamed."""
+    """The Delta logs of a warehouse; `Landing` calls it before its first batch and after each record."""
 
     def __init__(self, warehouse: Path, job: str, replaced: set[str]) -> None:
         try:
@@ -27,58 +30,94 @@ class DeltaLog:
             ) from error
         del deltalake
         self.warehouse = warehouse
-        self.app = f"mqgate/{job}"
+        self.job = job
         self.replaced = replaced
 
-    def __call__(self, number: int, tables: dict[str, LandedTable]) -> None:
-        """Add one version to each table of a batch."""
-        for name, table in tables.items():
-            if not name.startswith(f"{STATE}/") and table.files:
-                self._commit(name, table, number)
+    def __call__(self, manifest: Manifest) -> None:
+        """Add what has been recorded since."""
+        if manifest.last is not None:
+            for table in manifest.folders:
+                if not table.startswith(f"{STATE}/"):
+                    self._follow(manifest, table, manifest.last.number)
 
-    def _commit(self, name: str, table: LandedTable, number: int) -> None:
-        from deltalake import CommitProperties, DeltaTable, Transaction
+    def check(self, table: str, folder: Path) -> None:
+        """TableDiffers where the files of a batch do not fit the table's log."""
+        files = sorted(folder.rglob("*.parquet"))
+        found = self._opened(table)
+        if files and found is not None and table not in self.replaced:
+            check_columns(str(self.warehouse / table), found, self._schema(table, files[:1], []))
 
-        root = self.warehouse / name
-        if DeltaTable.is_deltatable(str(root)) and (DeltaTable(str(root)).transaction_version(self.app) or 0) >= number:
+    def _follow(self, manifest: Manifest, table: str, newest: int) -> None:
+        found = self._opened(table)
+        done = None if found is None else self._come_to(found, manifest)
+        if done is None or (table in self.replaced and done < newest):
+            # The first version has all files that the manifest has; a replaced table is its last ones.
+            self._commit(found, table, newest, self._files(manifest, table), mode="overwrite")
             return
-        properties = CommitProperties(app_transactions=[Transaction(self.app, number)])
-        mode = "overwrite" if name in self.replaced else "append"
-        actions = [add_action(self.warehouse / table.folder, root, file) for file, _ in table.files]
+        for record in manifest.since(done) if done < newest else ():
+            if table in record.tables:
+                landed = record.tables[table]
+                files = [self.warehouse / landed.folder / name for name, _ in landed.files]
+                self._commit(self._opened(table), table, record.number, files, mode="append")
+
+    def _come_to(self, found: Any, manifest: Manifest) -> int:
+        """The record that a log has come to. A job that was given another name has written under that one before."""
+        done: int | None = found.transaction_version(f"mqgate/{self.job}")
+        if done is not None:
+            return done
+        others = {record.job for record in manifest.records()}
+        return max((found.transaction_version(f"mqgate/{name}") or 0 for name in others), default=0)
+
+    def _files(self, manifest: Manifest, table: str) -> list[Path]:
+        if table in self.replaced:
+            landed = manifest.last.tables.get(table) if manifest.last else None
+            return [self.warehouse / landed.folder / name for name, _ in landed.files] if landed else []
+        folders = sorted(manifest.folders[table])
+        return [file for folder in folders for file in sorted((self.warehouse / folder).rglob("*.parquet"))]
+
+    def _opened(self, table: str) -> Any:
+        """The table as its log is now; None where there is no log."""
+        from deltalake import DeltaTable
+
+        root = str(self.warehouse / table)
+        return DeltaTable(root) if DeltaTable.is_deltatable(root) else None
+
+    def _commit(self, found: Any, table: str, number: int, files: list[Path], mode: Any) -> None:
+        from deltalake import CommitProperties, Transaction
+        from deltalake.transaction import create_table_with_add_actions
+
+        if not files:
+            return
+        root = self.warehouse / table
+        actions = [add_action(root, file) for file in files]
         keys = partition_keys(actions)
-        schema = table_schema(self.warehouse / table.folder / table.files[0][0], keys)
-        if DeltaTable.is_deltatable(str(root)):
-            DeltaTable(str(root)).create_write_transaction(
-                actions, mode=mode, schema=schema, partition_by=keys, commit_properties=properties
-            )
-        else:
-            from deltalake.transaction import create_table_with_add_actions
-
+        schema = self._schema(table, files if mode == "overwrite" else files[:1], keys)
+        properties = CommitProperties(app_transactions=[Transaction(f"mqgate/{self.job}", number)])
+        if found is None:
             create_table_with_add_actions(
-                str(root), schema, actions, mode=mode, partition_by=keys, commit_properties=properties
+                str(root), schema, actions, mode="error", partition_by=keys, commit_properties=properties
             )
+            return
+        if mode == "append" and add_columns(found, schema):
+            found = self._opened(table)
+        found.create_write_transaction(
+            actions, mode=mode, schema=schema, partition_by=keys, commit_properties=properties
+        )
+
+    def _schema(self, table: str, files: list[Path], keys: list[str]) -> Any:
+        return delta_schema(str(self.warehouse / table), files, keys)
 
 
-def add_action(folder: Path, root: Path, file: str) -> Any:
+def add_action(root: Path, file: Path) -> Any:
     """The log's action for one file, with the partition values in its path."""
     from deltalake.transaction import AddAction
 
-    path = (folder / file).relative_to(root)
+    path = file.relative_to(root)
     values = dict(part.split("=", 1) for part in path.parts[:-1] if "=" in part)
-    found = (folder / file).stat()
+    found = file.stat()
     return AddAction(str(path), found.st_size, values, int(found.st_mtime * 1000), True, "{}")  # noqa: FBT003
 
 
 def partition_keys(actions: list[Any]) -> list[str]:
     """The partition columns: batch, and status for silver tables."""
     return list(actions[0].partition_values)
-
-
-def table_schema(file: Path, keys: list[str]) -> Any:
-    """The file's columns and the partition columns."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    from deltalake import Schema
-
-    fields = [field for field in pq.read_schema(file).remove_metadata() if field.name not in keys]
-    return Schema.from_arrow(pa.schema([*fields, *[pa.field(key, pa.string()) for key in keys]]))

@@ -31,11 +31,14 @@ MERGED = "merged-"
 """Begins the names of batches that compaction has made of others."""
 
 
-class AfterRename(Protocol):
-    """Called with a batch's files after their rename and before the record is written: a Delta log."""
+class AfterRecord(Protocol):
+    """Called when a batch is recorded, and before the first one: brings a Delta log up to the manifest."""
 
-    def __call__(self, number: int, tables: dict[str, LandedTable]) -> None:
-        """Must do nothing for a number that it was called with before."""
+    def __call__(self, manifest: Manifest) -> None:
+        """Must do nothing for batches that it has seen."""
+
+    def check(self, table: str, folder: Path) -> None:
+        """Called with the files of each table before a batch gets its names; refuses what could not follow."""
 
 
 class RowCounter(Protocol):
@@ -86,6 +89,10 @@ class MicroBatch:
         """Make the batch visible and record it."""
         failpoint("land.stage.after")
         self.landing.manifest.check_alone()
+        if self.landing.after_record is not None:
+            for table in self.tables:
+                if not table.startswith(f"{STATE}/"):
+                    self.landing.after_record.check(table, self.current(table))
         self._rename()
         return self.landing.record(self)
 
@@ -101,11 +108,11 @@ class MicroBatch:
 class Landing:
     """The tables of one warehouse, written by one job at a time."""
 
-    def __init__(self, warehouse: Path, job: str, rows: RowCounter, after_rename: AfterRename | None = None) -> None:
+    def __init__(self, warehouse: Path, job: str, rows: RowCounter, after_record: AfterRecord | None = None) -> None:
         self.warehouse = warehouse
         self.job = job
         self.rows = rows
-        self.after_rename = after_rename
+        self.after_record = after_record
         warehouse.mkdir(parents=True, exist_ok=True)
         self.manifest = Manifest(warehouse)
         self._first = True
@@ -127,6 +134,8 @@ class Landing:
         if self._first:
             self._first = False
             self.clear(keep=batch.id)
+            if self.after_record is not None:
+                self.after_record(self.manifest)
         if not missing:
             return None
         shutil.rmtree(self.warehouse / STAGING, ignore_errors=True)
@@ -154,14 +163,14 @@ class Landing:
         """Write the manifest's record and delete the state of earlier batches."""
         tables = {table: self._describe(batch.final(table)) for table in batch.tables}
         number = self.manifest.next_number
-        if self.after_rename:
-            self.after_rename(number, tables)
         failpoint("land.manifest.before")
         record = ManifestRecord(
             number, batch.id, self.job, batch.query, batch.number, batch.pieces, tables, time.time(), batch.figures
         )
         self.manifest.append(record)
         failpoint("land.manifest.after")
+        if self.after_record is not None:
+            self.after_record(self.manifest)
         self._drop_state(record)
         self.manifest.fold_when_due()
         return record

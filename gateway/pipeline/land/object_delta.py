@@ -5,11 +5,14 @@ next one, which finds in the log (`transaction_version`) how far it got. delta-r
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 from gateway.config.extras import how_to_install
 from gateway.pipeline.errors import SparkMissing, StoreUnreachable
+from gateway.pipeline.land.delta_columns import add_columns, check_columns, delta_schema
 from gateway.pipeline.land.landing import STATE
+from gateway.pipeline.land.manifest import ManifestRecord
 from gateway.pipeline.land.object_manifest import ObjectManifest
 from gateway.pipeline.land.objects import ObjectStore, StoreSettings, endpoint_of, plain_http, summary
 
@@ -45,11 +48,20 @@ class ObjectDelta:
                 self._follow(manifest, table)
 
     def check(self, table: str, name: str, size: int) -> None:
-        """delta-rs checks nothing before a commit."""
+        """TableDiffers where a batch's file does not fit the table's log. The first one is asked about: a job has the
+        same columns until it starts again."""
+        del size
+        if table in self._schemas:
+            return
+        schema = self._read_schema(table, [name])
+        found = self._opened(table)
+        if found is not None and table not in self.replaced:
+            check_columns(f"{self.store.url}/{table}", found, schema)
+        self._schemas[table] = schema
 
     def _follow(self, manifest: ObjectManifest, table: str) -> None:
         newest = manifest.state.last_number
-        done = self._version(table)
+        done = self._version(table) or self._version_of(manifest.last, table)
         if done is None or (table in self.replaced and done < newest):
             # The first version has all files that the manifest has; a replaced table is its last ones.
             self._commit(table, newest, manifest.state.files[table], mode="overwrite")
@@ -81,6 +93,15 @@ class ObjectDelta:
         version, done = self._done.get(table, (-1, 0))
         return done if found.version() == version else found.transaction_version(self.app) or 0
 
+    def _version_of(self, last: ManifestRecord | None, table: str) -> int | None:
+        """The same for a job that was given another name: it has written under that of the batch before."""
+        found = self._tables.get(table)
+        if found is None:
+            return None
+        done = (found.transaction_version(f"mqgate/{last.job}") or 0) if last else 0
+        self._done[table] = found.version(), done
+        return done
+
     def _commit(self, table: str, number: int, files: dict[str, tuple[int, float]], mode: str) -> None:
         """Add files under a number. Whatever delta-rs answers, the log says whether it did."""
         if not files:
@@ -105,9 +126,11 @@ class ObjectDelta:
             path = name.removeprefix(f"{table}/")
             actions.append(AddAction(path, size, partition_values(path), int(landed * 1000), True, "{}"))  # noqa: FBT003
         keys = list(actions[0].partition_values)
-        schema = self._schema(table, next(iter(files)), keys)
+        schema = self._schema(table, list(files), mode)
         properties = CommitProperties(app_transactions=[Transaction(self.app, number)])
         there = self._tables.get(table)
+        if there is not None and mode == "append" and add_columns(there, schema):
+            there.update_incremental()
         if there is not None:
             there.create_write_transaction(
                 actions, mode=mode, schema=schema, partition_by=keys, commit_properties=properties
@@ -119,17 +142,17 @@ class ObjectDelta:
                 commit_properties=properties, storage_options=self.options,
             )  # fmt: skip
 
-    def _schema(self, table: str, name: str, keys: list[str]) -> Any:
-        if table not in self._schemas:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-            from deltalake import Schema
+    def _schema(self, table: str, names: list[str], mode: str) -> Any:
+        """Of what the job lands now, or of files that were landed before it began: of all with which a log begins."""
+        known = self._schemas.get(table)
+        if known is not None and (mode == "append" or table in self.replaced):
+            return known
+        return self._read_schema(table, names if mode == "overwrite" else names[:1])
 
-            with self.store.reader(name) as source:
-                found = pq.ParquetFile(source).schema_arrow.remove_metadata()
-            fields = [*found, *[pa.field(key, pa.string()) for key in keys]]
-            self._schemas[table] = Schema.from_arrow(pa.schema(fields))
-        return self._schemas[table]
+    def _read_schema(self, table: str, names: list[str]) -> Any:
+        with ExitStack() as opened:
+            files = [opened.enter_context(self.store.reader(name)) for name in names]
+            return delta_schema(f"{self.store.url}/{table}", files, list(partition_values(names[0])))
 
 
 def has_log(store: ObjectStore, table: str) -> bool:

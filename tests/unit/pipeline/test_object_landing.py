@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from s3_server import BUCKET, CREDENTIALS, MANIFEST, Fault, Proxy, environment, s3_server
 
-from gateway.pipeline.errors import Overtaken, PipelineError, StoreRefuses, StoreUnreachable
+from gateway.pipeline.errors import Overtaken, PipelineError, StoreRefuses, StoreUnreachable, TableDiffers
 from gateway.pipeline.jobs import warehouse as warehouse_module
 from gateway.pipeline.jobs.compaction import compact, expire
 from gateway.pipeline.jobs.job import Job, parse_job
@@ -280,6 +280,29 @@ def test_a_delta_log_follows_the_manifest(proxy: Proxy, job: Job, does: str) -> 
     table = DeltaTable(f"{job.warehouse}/bronze", storage_options=delta_options(store.settings))
     assert sorted(table.to_pyarrow_table()["seq"].to_pylist()) == list(range(40))
     assert table.transaction_version("mqgate/plant") == 4
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_columns_of_a_delta_table_follow_the_job(job: Job, number: int) -> None:
+    """A driver of each job, of the same name or another; one of them dies before it comes to the log."""
+    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install '.[delta]'")
+    store = store_of(job)
+    columns: list[dict[str, Any]] = [{"old": "x"}, {"old": "y", "new": 1.5}, {"new": 2.5}, {"new": 3.5, "third": True}]
+    for at, more in enumerate(columns):
+        landing = ObjectLanding(store, f"job{at}", ObjectDelta(store, f"job{at}", set()))
+        batch = staged(landing, at, **more)
+        if at == number:
+            landing.after_commit = None
+        batch.land()
+    landing = ObjectLanding(store, job.name, ObjectDelta(store, job.name, set()))
+    with pytest.raises(TableDiffers, match="bronze: 'new' is double there, and string now: give the column"):
+        staged(landing, 4, new="text").land()
+    table = deltalake.DeltaTable(f"{job.warehouse}/bronze", storage_options=delta_options(store.settings))
+    rows = table.to_pyarrow_table().sort_by("seq")
+    assert rows["seq"].to_pylist() == list(range(40))
+    assert rows["old"].to_pylist() == ["x"] * 10 + ["y"] * 10 + [None] * 20
+    assert rows["new"].to_pylist() == [None] * 10 + [1.5] * 10 + [2.5] * 10 + [3.5] * 10
+    assert rows["third"].to_pylist() == [None] * 30 + [True] * 10
 
 
 # ---- compaction

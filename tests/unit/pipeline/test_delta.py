@@ -1,0 +1,114 @@
+"""Delta logs of tables in a folder: they follow the manifest whenever a driver dies, and their columns the job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.pipeline.errors import TableDiffers
+from gateway.pipeline.jobs.folder_tables import rows_in
+from gateway.pipeline.land import delta
+from gateway.pipeline.land.delta import DeltaLog
+from gateway.pipeline.land.landing import Landing, MicroBatch
+from gateway.pipeline.land.manifest import Manifest
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
+pytest.importorskip("deltalake", reason="deltalake is not installed: pip install '.[delta]'")
+
+
+class Died(BaseException):
+    """The process is killed."""
+
+
+def die(*_: object, **__: object) -> None:
+    raise Died
+
+
+def staged(folder: Path, low: int, high: int, job: str = "j", *, plain: bool = False, **more: list[Any]) -> MicroBatch:
+    """A batch of a driver that has just begun: two tables, one of which is replaced."""
+    import pyarrow.parquet as pq
+
+    landing = Landing(folder, job, rows_in, None if plain else DeltaLog(folder, job, {"devices"}))
+    landing.replaced |= {"devices"}
+    batch = landing.begin("q", low, [("s", low, high)])
+    assert batch is not None
+    for table in ("bronze", "devices"):
+        target = batch.stage(table)
+        if target is not None:
+            target.mkdir(parents=True)
+            pq.write_table(pa.table({"seq": list(range(low, high))} | more), target / "p.parquet")
+    return batch
+
+
+def rows(folder: Path, table: str = "bronze") -> Any:
+    from deltalake import DeltaTable
+
+    return DeltaTable(str(folder / table)).to_pyarrow_table().sort_by("seq")
+
+
+def seqs(folder: Path, table: str = "bronze") -> list[int]:
+    return list(rows(folder, table)["seq"].to_pylist())
+
+
+@pytest.mark.parametrize("at", [(Manifest, "append"), (delta, "add_action"), (Landing, "_drop_state")], ids=str)
+@pytest.mark.parametrize("high", [20, 15, 30])
+def test_a_driver_that_died_around_the_record(tmp_path: Path, at: Any, high: int) -> None:
+    """The next one lands the same batch, or another one: its checkpoint may have been lost."""
+    staged(tmp_path, 0, 10).land()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(*at, die)
+        with pytest.raises(Died):
+            staged(tmp_path, 10, 20).land()
+    landed = Manifest(tmp_path).landed.next("s")
+    if high > landed:
+        staged(tmp_path, landed, high).land()
+    else:
+        assert (
+            Landing(tmp_path, "j", rows_in, DeltaLog(tmp_path, "j", {"devices"})).begin("q", 9, [("s", 0, 9)]) is None
+        )
+    until = max(landed, high)
+    assert seqs(tmp_path) == list(range(until))
+    assert seqs(tmp_path, "devices") == list(range(landed if high > landed else 10, until))
+
+
+def test_columns_that_a_job_gains_and_gives_up(tmp_path: Path) -> None:
+    staged(tmp_path, 0, 1, old=["x"]).land()
+    staged(tmp_path, 1, 2, old=["y"], new=[1.5]).land()
+    staged(tmp_path, 2, 3, new=[2.5], third=[True]).land()
+    found = rows(tmp_path)
+    assert found["old"].to_pylist() == ["x", "y", None]
+    assert found["new"].to_pylist() == [None, 1.5, 2.5]
+    assert found["third"].to_pylist() == [None, None, True]
+    assert rows(tmp_path, "devices").select(["seq", "new", "third"]).to_pylist() == [
+        {"seq": 2, "new": 2.5, "third": True}
+    ]
+
+
+def test_a_column_of_another_type_is_refused_before_anything_is_landed(tmp_path: Path) -> None:
+    staged(tmp_path, 0, 1, value=[1]).land()
+    with pytest.raises(TableDiffers, match="bronze: 'value' is long there, and string now: give the column"):
+        staged(tmp_path, 1, 2, value=["1"]).land()
+    assert Manifest(tmp_path).landed.next("s") == 1
+    assert seqs(tmp_path) == [0]
+    staged(tmp_path, 1, 2, value=[1]).land()
+    assert seqs(tmp_path) == [0, 1]
+
+
+def test_a_job_that_becomes_delta_has_all_its_rows_there(tmp_path: Path) -> None:
+    staged(tmp_path, 0, 1, plain=True).land()
+    staged(tmp_path, 1, 2, plain=True, new=["x"]).land()
+    staged(tmp_path, 2, 3).land()
+    assert rows(tmp_path)["new"].to_pylist() == [None, "x", None]
+    assert seqs(tmp_path, "devices") == [2]
+
+
+def test_a_job_of_another_name_goes_on(tmp_path: Path) -> None:
+    staged(tmp_path, 0, 1).land()
+    staged(tmp_path, 1, 2, job="other").land()
+    staged(tmp_path, 2, 3, job="third").land()
+    assert seqs(tmp_path) == [0, 1, 2]
+    from deltalake import DeltaTable
+
+    assert DeltaTable(str(tmp_path / "bronze")).version() == 2
