@@ -15,6 +15,7 @@ Frame = Any
 WIDER = "decimal(20,0)"
 """For differences of 64-bit numbers: whatever two devices' counters say, one that overflows would end the query."""
 LARGEST = 2**63 - 1
+NUMBERS = frozenset({"tinyint", "int", "bigint", "float", "double"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,27 @@ def union(parts: Sequence[Frame | None]) -> Frame:
     for part in present[1:]:
         result = result.unionByName(part)
     return result
+
+
+def fitted(state: Frame | None, to: Frame, keys: Sequence[str]) -> Frame | None:
+    """The state with the columns of the rows that it goes on with: a job may have been changed since. What it lacks is
+    NULL, and what had another type is that, or NULL where it cannot be. None where it does not have all keys: then it
+    is about other things, and the table begins anew."""
+    if state is None or not set(keys) <= set(state.columns):
+        return None
+    before = {field.name: field.dataType.simpleString() for field in state.schema}
+    now = {field.name: field.dataType.simpleString() for field in to.schema}
+    return state.selectExpr(*[f"{_refitted(name, before.get(name), kind)} AS `{name}`" for name, kind in now.items()])
+
+
+def _refitted(name: str, before: str | None, kind: str) -> str:
+    if before is None:
+        return f"CAST(NULL AS {kind})"
+    if before == kind:
+        return f"`{name}`"
+    if {before, kind} <= NUMBERS:
+        return f"try_cast(`{name}` AS {kind})"
+    return f"try_cast(try_cast(`{name}` AS string) AS {kind})"  # between what else there is Spark knows no cast
 
 
 # ---- windows
@@ -61,7 +83,7 @@ def window_step(
     partial = parts.agg(*[each for value in values for each in partials(value, at)])
     final_before = None if before is None else before - watermark
     late = partial.where(ends_by(every, final_before)).withColumn("late", f.lit(True))  # noqa: FBT003
-    timely = union([partial.where(~ends_by(every, final_before)), state])
+    timely = union([partial.where(~ends_by(every, final_before)), fitted(state, partial, [*by, "window_start"])])
     merged = timely.groupBy(*by, "window_start").agg(*[each for value in values for each in merges(value)])
     final = ends_by(every, None if seen is None else seen - watermark)
     closed = merged.where(final).withColumn("late", f.lit(False))  # noqa: FBT003
@@ -140,7 +162,8 @@ def last_step(rows: Frame, state: Frame | None, *, by: Sequence[str], values: Se
     from pyspark.sql import functions as f
 
     names = [name for name in dict.fromkeys([at, "seq", *values]) if name not in by]
-    both = union([rows.select(*by, *names), state.select(*by, *names) if state is not None else None])
+    new = rows.select(*by, *names)
+    both = union([new, fitted(state, new, [*by, "seq"])])
     newest = f.max(f.struct(*[f.col(name) for name in names]))
     latest = both.where(f.col(at).isNotNull()).groupBy(*by).agg(newest.alias("_row"))
     return Step(None, latest.select(*by, *[f.col("_row")[name].alias(name) for name in names]))
@@ -155,7 +178,7 @@ def gap_step(rows: Frame, state: Frame | None, *, by: Sequence[str], sequence: s
     from pyspark.sql import functions as f
 
     counted = rows.where(f.col(sequence).isNotNull()).select(*by, "seq", f.col(sequence).cast("bigint").alias("n"), at)
-    known = state.select(*by, "seq", "n", at) if state is not None else None
+    known = fitted(state, counted, [*by, "seq", "n"])
     order = Window.partitionBy(*by).orderBy("seq")
     both = union([counted.withColumn("_new", f.lit(True)), marked_old(known)])  # noqa: FBT003
     stepped = both.withColumn("previous", f.lag("n").over(order))
@@ -196,14 +219,14 @@ def silence_step(
     from pyspark.sql import functions as f
 
     spoken = rows.where(f.col(at).isNotNull()).select(*by, f.col(at).alias("at"))
-    known = state.select(*by, f.col("at")) if state is not None else None
+    known = fitted(state, spoken, [*by, "at", "told"])
     order = Window.partitionBy(*by).orderBy("at")
     both = union([spoken, known]).withColumn("previous", f.lag("at").over(order))
     micros = round(after * 1_000_000)
     returned = both.where(f.unix_micros("at") - f.unix_micros("previous") > micros)
     events = returned.select(*by, f.col("previous").alias("silent_from"), f.col("at").alias("returned_at"))
     last = both.groupBy(*by).agg(f.max("at").alias("at"))
-    told = state.select(*by, "told") if state is not None else None
+    told = state.select(*by, "told") if state is not None and known is not None else None
     now = f.lit(None if seen is None else round(seen * 1_000_000)).cast("bigint")
     quiet = f.coalesce(now - f.unix_micros("at") > micros, f.lit(False))  # noqa: FBT003
     current = last.join(told, list(by), "left") if told is not None else last.withColumn("told", f.lit(None))
