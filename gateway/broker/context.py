@@ -12,7 +12,6 @@ from sys import getsizeof
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.broker.batch import Batch
-from gateway.broker.group_commit import GroupCommit
 from gateway.broker.limits import Limits, StoredCount
 from gateway.broker.refused.set_aside import GuardedScheduler, SetAside
 from gateway.errors import MQError, ProtocolError
@@ -22,6 +21,7 @@ from gateway.ports.access import Access
 from gateway.ports.asking import Asks, found_or_raised
 from gateway.ports.batch import BatchQueueManager, Clock, Done, Mixing, Scheduler, StorageFull, Token, Unit
 from gateway.ports.counters import Counters, DisconnectReason
+from gateway.ports.group_commit import GroupCommit
 from gateway.ports.ownership import Owners
 from gateway.ports.spread import Spread
 from gateway.ports.state_queues import SESSIONS, TOGETHER
@@ -130,7 +130,7 @@ class Context:
         self.running = self.batch
         """The batch whose unit of work is being committed, or the last one."""
         self.committing = False
-        self.group_commit = GroupCommit()
+        self.group_commit = GroupCommit[Connection]()
         """For whom the open batch waits after a slow commit."""
         self.held_since = 0.0
         """Since when nothing could be committed (0: all is well)."""

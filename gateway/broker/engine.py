@@ -23,7 +23,6 @@ from gateway.broker.deliver.in_flight import InFlight
 from gateway.broker.deliver.reports import Reports
 from gateway.broker.deliver.wide import Wide
 from gateway.broker.gateways.census import Census
-from gateway.broker.group_commit import SLOW_SECONDS as SLOW_COMMIT_SECONDS
 from gateway.broker.limits import Limits
 from gateway.broker.publish.answered import committed, keep_tokens
 from gateway.broker.publish.fast import FastLane
@@ -57,6 +56,7 @@ from gateway.mqtt.reader import MAX_FILTERS, Reader
 from gateway.ports.access import Access
 from gateway.ports.batch import BatchQueueManager, Outcome, Scheduler, Unit
 from gateway.ports.counters import Counters, DisconnectReason, PauseCause
+from gateway.ports.group_commit import SLOW_SECONDS as SLOW_COMMIT_SECONDS
 from gateway.ports.link import Link
 from gateway.ports.ownership import Owners
 from gateway.ports.state_queues import STAGED

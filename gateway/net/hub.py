@@ -178,8 +178,8 @@ class Hub:
         """A slow commit has just answered these clients: what they send at once comes into the next one."""
         context, group = self.engine.context, self.engine.context.group_commit
         while group.missing and context.batch and not (context.committing or self._lost or self._over):
-            if monotonic() >= group.until:
-                group.over()
+            now = monotonic()
+            if now >= group.until and group.over(now):
                 return
             sleep(STEP_SECONDS)
             arrived, wrapped, _, full = read_sockets(poll_sockets(self._epoll, 0), self._sockets)

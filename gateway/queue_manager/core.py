@@ -86,13 +86,14 @@ class Round:
         unit: StoreUnit,
         counted: Mapping[LocalQueue, int] | None = None,
         failed: Callable[[MQError], MQError] | None = None,
+        caller: Hashable = None,
     ) -> Settlement:
         """A call's unit. `counted`: it was open before, so that its puts are counted and what it takes is hidden."""
         hidden: Sequence[tuple[LocalQueue, int]] = ()
         if counted is None:
             counted = self._count(unit.puts) if unit.puts else {}
             hidden = self._hide(unit.takes) if unit.takes else ()
-        settlement = Settlement(unit, counted, hidden, failed)
+        settlement = Settlement(unit, counted, hidden, failed, caller)
         self.calls.append(settlement)
         return settlement
 
@@ -130,7 +131,11 @@ class Round:
                 joined.backouts += unit.backouts
             if unit.state:
                 joined.state.update(unit.state)
-        return Batch(joined, self._finished, apart=self._apart if len(self.calls) > 1 else None)
+        apart = self._apart if len(self.calls) > 1 else None
+        return Batch(joined, self._finished, apart=apart, callers=self._callers)
+
+    def _callers(self) -> list[Hashable]:
+        return [call.caller for call in self.calls]
 
     def _stored(self, puts: list[LanePuts], handed: list[Handed]) -> list[LanePuts]:
         """What is left of the puts of a call when some have been handed over."""
@@ -383,6 +388,7 @@ class Core:
             self.committer.share(gathered.batch())
         else:
             self._next_round = gathered
+            self.committer.catch_up()
 
     def next_round(self) -> None:
         """Commit what was gathered, and go on."""
@@ -392,6 +398,7 @@ class Core:
     def commit_call(
         self,
         unit: StoreUnit,
+        caller: Hashable = None,
         *,
         together: bool = True,
         failed: Callable[[MQError], MQError] | None = None,
@@ -403,7 +410,7 @@ class Core:
         hidden, and those it puts are counted; with `counted` that is so already, and these are the puts.
         """
         if self._round is not None and together and unit:
-            return self._round.add(unit, counted, failed)
+            return self._round.add(unit, counted, failed, caller)
         if counted is not None:
             for queue, rows in counted.items():
                 queue.uncommitted_puts -= rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from gateway.errors import MQError
 from gateway.queue_manager.objects.local_queue import LocalQueue
@@ -14,7 +14,7 @@ Settled = Callable[[MQError | None], None]
 class Settlement:
     """Implements `ports.mqi.Settlement`."""
 
-    __slots__ = ("_calls", "_failed", "counted", "ended", "error", "hidden", "unit")
+    __slots__ = ("_calls", "_failed", "caller", "counted", "ended", "error", "hidden", "unit")
 
     def __init__(
         self,
@@ -22,10 +22,13 @@ class Settlement:
         counted: Mapping[LocalQueue, int],
         hidden: Sequence[tuple[LocalQueue, int]],
         failed: Callable[[MQError], MQError] | None = None,
+        caller: Hashable = None,
     ) -> None:
         """`counted` are messages that it puts, which count until it is committed, and `hidden` those that it takes,
-        which were free before. `failed` makes of the error of the commit what the call comes to."""
+        which were free before. `failed` makes of the error of the commit what the call comes to. `caller`: whose call
+        it is."""
         self.unit = unit
+        self.caller = caller
         self.counted = counted
         self.hidden = hidden
         self._failed = failed

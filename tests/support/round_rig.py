@@ -6,6 +6,7 @@ from embedded_rig import SMALL, md
 from schedulers import ManualScheduler
 
 from gateway.mqi.rounds import Rounds
+from gateway.ports.group_commit import LONGEST_SECONDS
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 
@@ -103,9 +104,11 @@ class Rig:
         """One round, and what follows when a slow disk has written its frames."""
         self.rounds.run()
         committer = self.manager.core.committer
-        while committer._writing is not None or self.rounds._planned:  # a frame may end as the round has just ended
+        while committer._writing is not None or self.rounds._planned or committer._looks_again:
             self.scheduler.run_until(lambda: committer._writing is None)
-            self.rounds.run()
+            self.rounds.run()  # a frame may end as the round has just ended
+            if committer._looks_again:  # nobody else comes
+                self.scheduler.advance(LONGEST_SECONDS)
 
 
 def programs(rig, count):

@@ -4,14 +4,15 @@
 commit; together they become one frame of the store. Units that arrive while a frame is written wait for the next one.
 
 While the disk answers within a fraction of a millisecond a frame is written on the caller's thread, which is faster;
-otherwise on the writer's thread, which keeps the reactor moving. The commit times just measured decide.
+otherwise on the writer's thread, which keeps the reactor moving. The commit times just measured decide. After a frame
+of the writer's thread calls wait a moment for those of the programs that it has answered (`ports/group_commit.py`).
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -22,6 +23,7 @@ from typing import Any, Protocol
 from gateway.errors import StoreError
 from gateway.mq import constants as mq
 from gateway.ports.batch import Done, Failure, Outcome, Puts, Scheduler, Unit
+from gateway.ports.group_commit import SHARE_OF_PROGRAMS, SLOW_SECONDS, GroupCommit
 from gateway.queue_manager.store.storage import MessageStore
 from gateway.queue_manager.store.unit import LanePuts, StoreUnit
 
@@ -93,6 +95,15 @@ class Batch:
     go."""
     apart: Callable[[], Sequence[Batch]] | None = None
     """Of several MQI calls, which `finished` tells at once: makes of them the parts to be tried alone."""
+    callers: Callable[[], Iterable[Hashable]] | None = None
+    """Of MQI calls: whose they are, as long as none of them has been told."""
+
+    def answers(self) -> list[Hashable]:
+        """The programs that it answers."""
+        found = list(self.callers()) if self.callers is not None else []
+        for part in self.parts:
+            found += part.answers()
+        return found
 
 
 MAINTENANCE = Batch(StoreUnit())
@@ -121,6 +132,12 @@ class Committer:
         self._calls: list[Batch] = []
         self._callers = 0
         self._writing: _Writing | None = None
+        self._behind = False
+        """A frame has been collected, and what waited for it has not been looked at."""
+        self._group = GroupCommit[Hashable](SHARE_OF_PROGRAMS, again=True)
+        """The programs that a slow frame has answered: those of their calls that come at once go into the next one."""
+        self._looks_again = False
+        """Calls wait for those of others, and it is seen to that they do not wait for ever."""
         self._work: SimpleQueue[_Writing | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._threaded = False
@@ -185,18 +202,31 @@ class Committer:
                 self._scheduler.soon(self._go_on)
 
     def collect(self) -> None:
-        """Apply and tell what the writer's thread has written, and hand over the next frame: whoever holds the lock
-        anyway does it, as a thread that waits for the lock may wait long while programs keep it busy."""
+        """Apply and tell what the writer's thread has written: whoever holds the lock anyway does it, as a thread that
+        waits for the lock may wait long while programs keep it busy. The next frame is handed over by `share` or
+        `catch_up`: with the calls that are made until then."""
         writing = self._writing
         if writing is not None and writing.written.is_set():
+            self._behind = True
             self._complete(writing)
+
+    def catch_up(self) -> None:
+        """Hand over what has waited for a frame that was collected, or for calls that will not come."""
+        if self._behind or (self._calls and self._writing is None):
             self.run()
+
+    def came(self, caller: Hashable) -> None:
+        """No call of this program is waited for any longer."""
+        self._group.missing.discard(caller)
 
     def share(self, batch: Batch) -> None:
         """Commit for calls that nobody waits in. They are told, perhaps before this returns."""
+        if self._group.missing:
+            self._group.missing.difference_update(batch.answers())
         if not batch.unit:  # there is nothing to store
             self._tell(batch, None)
-        elif self._writing is None and not (self.slow and not self._on_trial()):
+            self.catch_up()
+        elif not (self._writing or self._behind or self._calls) and not (self.slow and not self._on_trial()):
             self.now(batch)
         else:
             self._calls.append(batch)
@@ -206,12 +236,14 @@ class Committer:
 
     def run(self) -> None:
         """Write what has gathered, frame after frame, until nothing waits or the writer's thread has one."""
-        maintained = False
+        maintained = self._behind = False
         while self._writing is None:
             if self._maintenance_due:
                 self._maintenance_due = False
                 self._maintain()
                 continue
+            if self._waits_for_answered():
+                return
             called = bool(self._calls)
             batch = self._gather()
             if batch is None:
@@ -224,6 +256,25 @@ class Committer:
                 self._hand_over(batch)
             else:
                 maintained = self.now(batch)
+
+    def _waits_for_answered(self) -> bool:
+        """Whether the calls of programs wait for those of others, which the last frame has answered."""
+        missing = self._group.missing
+        if not (missing and self._calls) or self._submissions or self._callers:
+            return False
+        now = self._scheduler.monotonic()
+        if now >= self._group.until and self._group.over(now):
+            return False
+        if not self._looks_again:
+            self._looks_again = True
+            self._scheduler.later(self._group.until - now, self._look_again)
+        return True
+
+    def _look_again(self) -> None:
+        with self._entered():
+            self._looks_again = False
+            if not self._closed:
+                self.run()
 
     def _gather(self) -> Batch | None:
         """One frame for everybody who waits: MQI calls on several threads, and the batch port."""
@@ -267,6 +318,8 @@ class Committer:
         if self._threaded and spent < INLINE_BELOW:
             self.seconds = spent
             self._trial_in = self._trial_gap = FIRST_TRIAL
+        elif self._threaded:
+            self._expect(batch, spent)
         store.apply(frame)
         self._tell(batch, None)
         self._last_unit = self._scheduler.monotonic()
@@ -308,6 +361,11 @@ class Committer:
             return False
         batch.again = True
         return self.now(batch)
+
+    def _expect(self, batch: Batch, spent: float) -> None:
+        """Calls of the programs that are answered now: the frame took so long."""
+        if spent > SLOW_SECONDS and (programs := batch.answers()):
+            self._group.committed(spent, programs, self._scheduler.monotonic())
 
     def _timed_write(self, frame: Any) -> float:
         started = perf_counter()
@@ -399,7 +457,7 @@ class Committer:
         """What the writer's thread does."""
         while (writing := self._work.get()) is not None:
             try:
-                self._timed_write(writing.frame)
+                writing.seconds = self._timed_write(writing.frame)
             except StoreError as error:
                 writing.error = error
             writing.written.set()
@@ -421,6 +479,7 @@ class Committer:
         self._maintenance_due = not is_maintenance
         self._maintenance_failed = is_maintenance and writing.error is not None
         if writing.error is None:
+            self._expect(writing.batch, writing.seconds)
             self._store.apply(writing.frame)
             self._tell(writing.batch, None)
         else:
@@ -437,6 +496,7 @@ class Committer:
     def close(self) -> None:
         """Write what is left and end the writer's thread."""
         self.settle()
+        self._group.missing.clear()
         self.run()
         self.settle()
         self._closed = True
@@ -490,7 +550,7 @@ class Committer:
 class _Writing:
     """A frame on the writer's thread."""
 
-    __slots__ = ("batch", "error", "frame", "written")
+    __slots__ = ("batch", "error", "frame", "seconds", "written")
 
     def __init__(self, batch: Batch, frame: Any) -> None:
         self.batch = batch
@@ -498,6 +558,8 @@ class _Writing:
         self.written = threading.Event()
         """Also set when it could not be written."""
         self.error: StoreError | None = None
+        self.seconds = 0.0
+        """How long that took."""
 
 
 def _together(batches: Sequence[Batch]) -> Batch:

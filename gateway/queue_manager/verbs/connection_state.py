@@ -222,7 +222,7 @@ class ConnectionState:
         if not options & mq.MQPMO_SYNCPOINT:
             # What becomes of an asynchronous put is remembered when it is made: it does not wait for others.
             together = not options & mq.MQPMO_ASYNC_RESPONSE
-            self.settlement = self.core.commit_call(own, together=together)
+            self.settlement = self.core.commit_call(own, self, together=together)
             return
         self.check_room(sum(len(puts.heads) for puts in own.puts))
         for puts in own.puts:
@@ -235,7 +235,7 @@ class ConnectionState:
     def accept_one(self, queue: LocalQueue, puts: LanePuts, options: int) -> None:
         """The same for one message on one queue, put without MQPMO_ASYNC_RESPONSE."""
         if not options & mq.MQPMO_SYNCPOINT:
-            self.settlement = self.core.commit_call(StoreUnit([puts]))
+            self.settlement = self.core.commit_call(StoreUnit([puts]), self)
             return
         self.check_room(1)
         queue.uncommitted_puts += 1
@@ -303,6 +303,7 @@ class WaitingGet:
     def start(self, queue: LocalQueue, deadline: float | None) -> None:
         """Wait on the queue until `deadline` (monotonic seconds; None: for ever)."""
         self._queue, self._deadline = queue, deadline
+        self._connection.core.committer.came(self._connection)
         queue.waiters.add(self)
         self._connection.waiting.add(self)
         if deadline is not None:

@@ -33,7 +33,7 @@ def commit(connection: ConnectionState) -> None:
     connection.work = UnitOfWork()
     failed = partial(_backed_out, connection, work)
     try:
-        connection.settlement = connection.core.commit_call(unit, failed=failed, counted=work.puts)
+        connection.settlement = connection.core.commit_call(unit, connection, failed=failed, counted=work.puts)
     except MQError as error:
         raise failed(error) from error
 

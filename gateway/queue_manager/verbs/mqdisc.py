@@ -21,6 +21,7 @@ def disconnect(connection: ConnectionState, *, commit: bool) -> None:
     except MQError as error:
         failure = error
     connection.ended = True
+    connection.core.committer.came(connection)
     for get in list(connection.waiting):
         get.attempt()
     _close_all(connection)

@@ -448,7 +448,7 @@ def _take(
         for md, data in _as_delivered(parts):
             if md[descriptor.REPORT] != descriptor.NO_REPORT:
                 connection.placer.confirm_delivery(md, data, unit)
-        connection.settlement = core.commit_call(unit)
+        connection.settlement = core.commit_call(unit, connection)
     if handle.cursor in {part.token for part in parts}:
         handle.cursor_locked = False
     if handle.options & mq.MQOO_SAVE_ALL_CONTEXT:

@@ -139,7 +139,7 @@ def _taken(
         unit = StoreUnit(takes=[LaneTakes(queue.name, b"", (token,))])
         if md[descriptor.REPORT] != descriptor.NO_REPORT:
             connection.placer.confirm_delivery(md, data, unit)
-        connection.settlement = core.commit_call(unit)
+        connection.settlement = core.commit_call(unit, connection)
     if handle.cursor == token:
         handle.cursor_locked = False
     if handle.options & mq.MQOO_SAVE_ALL_CONTEXT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 
 import pytest
@@ -11,6 +12,7 @@ from schedulers import ManualScheduler
 
 from gateway.errors import StoreError
 from gateway.mqi.rounds import SECONDS, Rounds
+from gateway.ports.group_commit import LONGEST_SECONDS
 from gateway.ports.mqi import PutOptions
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.objects.local_queue import Waiters
@@ -243,3 +245,85 @@ def test_a_defect_of_one_program_does_not_keep_the_others_waiting(rig):
         rig.run()
     rig.run()
     assert all(other.outcomes == ["put"] for other in others)
+
+
+@pytest.fixture
+def slow(rig):
+    """A slow disk that has just written a frame of three programs; a fourth waits for the next."""
+    made = programs(rig, 4)
+    committer = rig.manager.core.committer
+    committer.seconds, committer._trial_in = 1.0, 1000
+    gate = threading.Event()
+    write, timed = rig.manager.core.store.write, committer._timed_write
+    rig.manager.core.store.write = lambda frame: (gate.wait(60), write(frame))
+    committer._timed_write = lambda frame: (timed(frame), 0.004)[1]
+    for one in made[:3]:
+        rig.rounds.receive(one, b"put Q")
+    rig.rounds.run()
+    rig.rounds.receive(made[3], b"put R")
+    rig.rounds.run()
+    assert [one.outcomes for one in made] == [[], [], [], []]
+    gate.set()
+    assert committer._writing.written.wait(60)
+    return made
+
+
+def _written(rig):
+    """The frame that is on its way, if there is one, is written and told of."""
+    committer = rig.manager.core.committer
+    if committer._writing is not None:
+        assert committer._writing.written.wait(60)
+        rig.rounds.run()
+
+
+def test_what_a_round_has_read_goes_before_the_next_frame_after_a_slow_one_is_handed_over(rig, slow):
+    before = rig.frames
+    rig.meanwhile = [[(one, b"put Q") for one in slow[:3]]]
+    rig.rounds.run()
+    _written(rig)
+    assert rig.frames == before + 1
+    assert [one.outcomes for one in slow] == [["put"] * 2] * 3 + [["put"]]
+
+
+def test_after_a_slow_frame_calls_wait_for_those_of_the_programs_that_it_has_answered(rig, slow):
+    before = rig.frames
+    rig.rounds.run()
+    assert [one.outcomes for one in slow] == [["put"]] * 3 + [[]]
+    for one in slow[:2]:
+        rig.rounds.receive(one, b"put Q")
+        rig.rounds.run()
+        assert rig.manager.core.committer._writing is None
+    rig.rounds.receive(slow[2], b"put Q")
+    rig.rounds.run()
+    _written(rig)
+    assert rig.frames == before + 1
+    assert [one.outcomes for one in slow] == [["put"] * 2] * 3 + [["put"]]
+
+
+def test_they_do_not_wait_for_those_that_do_not_come(rig, slow):
+    rig.rounds.run()
+    rig.scheduler.advance(LONGEST_SECONDS)
+    assert rig.manager.core.committer._writing is not None
+    _written(rig)
+    assert slow[3].outcomes == ["put"]
+
+
+@pytest.mark.parametrize("leaves", ["waits", "disconnects"])
+def test_they_do_not_wait_for_those_that_wait_themselves_or_have_gone(rig, slow, leaves):
+    rig.rounds.run()
+    for one in slow[:3]:
+        if leaves == "waits":
+            rig.rounds.receive(one, b"wait R 4 cNone")
+        else:
+            one.connection.disconnect()
+    rig.rounds.run()
+    assert rig.manager.core.committer._writing is not None
+    _written(rig)
+    assert slow[3].outcomes == ["put"]
+
+
+def test_the_end_of_a_queue_manager_waits_for_nobody(rig, slow):
+    rig.rounds.run()
+    rig.manager.close()
+    rig.rounds.run()
+    assert slow[3].outcomes == ["put"]
