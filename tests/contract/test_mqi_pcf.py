@@ -125,6 +125,8 @@ def test_authority_records(mqi, ask):
         mqi.mqsc(f"SET AUTHREC {words} PRINCIPAL('ana') AUTHADD(ALL)")
     ask(90, pcf.string(3067, "A"), pcf.integer(1016, 1), pcf.strings(3065, ["eva"]), pcf.integers(1116, [10, 11]))
     ask(90, pcf.string(3067, "**"), pcf.integer(1016, 5), pcf.strings(3065, ["eva"]), pcf.integers(1116, [5]))
+    # Neither to add nor to remove: the record without rights would have kept the user out of everything else.
+    ask(90, pcf.string(3067, "B"), pcf.integer(1016, 1), pcf.strings(3065, ["bob"]), fails=3172)
     eva = mqi.queue_manager.connect(user="eva")
     eva.open(ObjectDescriptor("A"), 16)
     for queue, options in (("A", 2), ("B", 16)):

@@ -33,7 +33,7 @@ INQUIRE_CHLAUTH_RECS = 204
 MQRCCF_CFH_TYPE_ERROR, MQRCCF_CFH_LENGTH_ERROR = 3001, 3002
 MQRCCF_CFH_VERSION_ERROR, MQRCCF_CFH_MSG_SEQ_NUMBER_ERR, MQRCCF_CFH_CONTROL_ERROR = 3003, 3004, 3005
 MQRCCF_CFIN_DUPLICATE_PARM, MQRCCF_CFST_DUPLICATE_PARM = 3017, 3018
-MQRCCF_ENTITY_NAME_MISSING, MQRCCF_AUTH_VALUE_ERROR = 3169, 3171
+MQRCCF_ENTITY_NAME_MISSING, MQRCCF_AUTH_VALUE_ERROR, MQRCCF_AUTH_VALUE_MISSING = 3169, 3171, 3172
 MQIACF_Q_HANDLE, MQIACF_CONN_INFO_HANDLE = 1104, 1112
 STATUS_TEXTS = {"LPUTDATE": 3128, "LPUTTIME": 3129, "LGETDATE": 3130, "LGETTIME": 3131}
 STATUS_NUMBERS = {
@@ -223,6 +223,8 @@ class CommandServer:
         entities = _texts(message, 3065) + _texts(message, 3066)
         if not entities:
             raise refuse(MQRCCF_ENTITY_NAME_MISSING, "PrincipalEntityNames or GroupEntityNames is needed")
+        if message.find(1116) is None and message.find(1117) is None:
+            raise refuse(MQRCCF_AUTH_VALUE_MISSING, "AuthorityAdd or AuthorityRemove is needed")
         add, remove = _rights(message, 1116), _rights(message, 1117)
         for entity in entities:
             self._state.authority.set_record(kind, profile, entity, add, remove)

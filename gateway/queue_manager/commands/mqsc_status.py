@@ -196,6 +196,8 @@ class StatusCommands:
         for right in (right for values in rights.values() for right in values):
             if right not in RIGHTS and right not in GROUPS_OF_RIGHTS:
                 raise syntax(command, f"{right} is no authority")
+        if not rights:
+            raise syntax(command, "AUTHADD or AUTHRMV is needed")
         self._authority.set_record(kind, profile, entity, rights.get("AUTHADD", []), rights.get("AUTHRMV", []))
         return ["AMQ8862I: IBM MQ authority record set."]
 

@@ -58,6 +58,12 @@ def in_use(name: str) -> AdministrationError:
     return AdministrationError(mq.MQRCCF_OBJECT_OPEN, f"AMQ8148E: IBM MQ object {name} in use.")
 
 
+def consumed(name: str) -> AdministrationError:
+    """The same for a queue that a rule takes from, as the gateway has it open for input."""
+    text = f"AMQ8148E: IBM MQ object {name} in use: a rule of the gateway takes from it."
+    return AdministrationError(mq.MQRCCF_OBJECT_OPEN, text)
+
+
 def not_empty(name: str) -> AdministrationError:
     """Refuses a command on a queue that holds messages, or has uncommitted ones."""
     return AdministrationError(mq.MQRC_Q_NOT_EMPTY, f"AMQ8143E: IBM MQ queue {name} not empty.")
@@ -161,8 +167,7 @@ class Administration:
             if queue.open_count or queue.locked:
                 raise in_use(name)
             if queue.consumers:
-                text = f"AMQ8148E: IBM MQ object {name} in use: a rule of the gateway takes from it."
-                raise AdministrationError(mq.MQRCCF_OBJECT_OPEN, text)
+                raise consumed(name)
             if queue.uncommitted_puts or (self._core.store.depth(name) and not purge):
                 raise not_empty(name)
             self._discard(name)
@@ -177,6 +182,8 @@ class Administration:
         queue = self._core.queues[name]
         if queue.inputs or queue.outputs or queue.browsers:
             raise in_use(name)
+        if queue.consumers:
+            raise consumed(name)
         if queue.uncommitted_puts or queue.locked:
             raise not_empty(name)
         return self._discard(name)

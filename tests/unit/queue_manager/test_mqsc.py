@@ -81,6 +81,17 @@ def test_clear_and_in_use(rig):
     assert run(rig, "DELETE QLOCAL(Q) PURGE")[0] == ["AMQ8007I: IBM MQ queue deleted."]
 
 
+def test_a_queue_that_a_rule_takes_from_is_neither_cleared_nor_deleted(rig):
+    run(rig, "DEFINE QLOCAL(Q)")
+    rig.put("Q", b"1")
+    rig.queue_manager.consume("Q", lambda: None)
+    for command in ("CLEAR QLOCAL(Q)", "DELETE QLOCAL(Q) PURGE"):
+        [line] = run(rig, command)[0]
+        assert line == "AMQ8148E: IBM MQ object Q in use: a rule of the gateway takes from it."
+    rig.queue_manager.stop_consuming("Q")
+    assert run(rig, "CLEAR QLOCAL(Q)")[0] == ["AMQ8022I: IBM MQ queue cleared."]
+
+
 @pytest.mark.parametrize(
     "text",
     [
