@@ -28,6 +28,7 @@ static void property_free(property *p) {
 void properties_clear(property_list *list) {
     for (size_t i = 0; i < list->count; i++) property_free(&list->items[i]);
     free(list->items);
+    free(list->places);
     *list = (property_list){0};
 }
 
@@ -36,13 +37,54 @@ view property_name(view name) {
     return name;
 }
 
-property *properties_find(const property_list *list, view name) {
+/* ---- finding: name by name in a few or after a change, by a hash where much is looked for in many --------------------------- */
+
+enum { PLACES_FOR_ONE = 4 };            /* at most a quarter of the places is taken */
+
+static bool is_named(const property *p, view name) {
+    return strlen(p->name) == name.length && !memcmp(p->name, name.data, name.length);
+}
+
+static size_t first_place(const property_list *list, view name) {
+    size_t hash = 1469598103934665603u; /* FNV-1a */
+    for (size_t i = 0; i < name.length; i++) hash = (hash ^ name.data[i]) * 1099511628211u;
+    return (hash ^ hash >> 32) & (list->place_count - 1);
+}
+
+/* Of several of one name the first comes first. */
+static void give_place(property_list *list, size_t index) {
+    const char *name = list->items[index].name;
+    size_t at = first_place(list, (view){(const unsigned char *)name, strlen(name)});
+    while (list->places[at]) at = (at + 1) & (list->place_count - 1);
+    list->places[at] = (MQLONG)index + 1;
+}
+
+static bool give_places(property_list *list) {
+    list->places = calloc(list->capacity * PLACES_FOR_ONE, sizeof *list->places);
+    if (!list->places) return false;
+    list->place_count = list->capacity * PLACES_FOR_ONE;
+    for (size_t i = 0; i < list->count; i++) give_place(list, i);
+    return true;
+}
+
+void properties_moved(property_list *list) {
+    free(list->places);
+    list->places = NULL;
+    list->looked = 0;
+}
+
+size_t properties_find(property_list *list, view name) {
     name = property_name(name);
-    for (size_t i = 0; i < list->count; i++) {
-        property *p = &list->items[i];
-        if (strlen(p->name) == name.length && !memcmp(p->name, name.data, name.length)) return p;
+    if (!list->count) return 0;
+    if (!list->places && (list->looked < PLACES_FOR_ONE * list->count || !give_places(list))) {
+        size_t i = 0;
+        while (i < list->count && !is_named(&list->items[i], name)) i++;
+        list->looked += i;
+        return i;
     }
-    return NULL;
+    for (size_t at = first_place(list, name); list->places[at]; at = (at + 1) & (list->place_count - 1))
+        if (is_named(&list->items[list->places[at] - 1], name)) return (size_t)list->places[at] - 1;
+    return list->count;
 }
 
 static void *copied(const void *data, size_t length) {
@@ -60,13 +102,22 @@ static property *properties_append(property_list *list) {
         if (!grown) return NULL;
         list->items = grown;
         list->capacity = wanted;
+        if (list->places) {
+            properties_moved(list);
+            give_places(list);
+        }
     }
     return &list->items[list->count];
 }
 
 /* Adds a property with the type and descriptor of `like`. */
 outcome properties_set(property_list *list, const property *like, view name, view value) {
-    property *p = properties_append(list);
+    return properties_put(list, list->count, like, name, value);
+}
+
+/* The same in place of the one at `index`; `count`: behind all. */
+outcome properties_put(property_list *list, size_t index, const property *like, view name, view value) {
+    property *p = index < list->count ? &list->items[index] : properties_append(list);
     name = property_name(name);
     property made = *like;
     made.name = copied(name.data, name.length);
@@ -76,8 +127,15 @@ outcome properties_set(property_list *list, const property *like, view name, vie
         property_free(&made);
         return failed(RC_STORAGE);
     }
+    if (index < list->count) {
+        if (!is_named(p, name)) properties_moved(list);
+        property_free(p);
+        *p = made;
+        return done;
+    }
     *p = made;
     list->count++;
+    if (list->places) give_place(list, index);
     return done;
 }
 
@@ -85,6 +143,7 @@ void properties_remove(property_list *list, size_t index) {
     property_free(&list->items[index]);
     memmove(&list->items[index], &list->items[index + 1], (list->count - index - 1) * sizeof *list->items);
     list->count--;
+    properties_moved(list);
     if (list->cursor > index) list->cursor--;
 }
 

@@ -78,11 +78,16 @@ typedef struct property_list {
     property *items;
     size_t count, capacity;
     size_t cursor;                    /* of MQINQMP: index + 1 of the property last returned; 0 before the first */
+    MQLONG *places;                   /* by the hash of a name, in `place_count` places: index + 1, or 0; none: nothing was looked for
+                                         since an index changed, or not enough */
+    size_t place_count, looked;       /* how many names have been compared since */
 } property_list;
 
 void properties_clear(property_list *list);
-property *properties_find(const property_list *list, view name);
+size_t properties_find(property_list *list, view name);  /* the index of the first of this name; `count`: there is none */
+void properties_moved(property_list *list);              /* indexes have changed */
 outcome properties_set(property_list *list, const property *like, view name, view value);
+outcome properties_put(property_list *list, size_t index, const property *like, view name, view value);
 void properties_remove(property_list *list, size_t index);
 bool properties_pack(const property_list *list, buffer *out);
 bool properties_unpack(property_list *list, view packed);

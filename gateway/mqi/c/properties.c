@@ -99,33 +99,22 @@ static void rotate_into(property_list *list, size_t index) {
     property last = list->items[list->count - 1];
     memmove(&list->items[index + 1], &list->items[index], (list->count - 1 - index) * sizeof last);
     list->items[index] = last;
-}
-
-/* The index for the property just appended: that of the one it replaces, next to the cursor, or the end. */
-static outcome place(property_list *list, property *old, MQLONG options) {
-    size_t cursor = list->cursor;
-    if (options & MQSMPO_APPEND_PROPERTY) return done;
-    if (options & (MQSMPO_SET_PROP_AFTER_CURSOR | MQSMPO_SET_PROP_BEFORE_CURSOR)) {
-        rotate_into(list, options & MQSMPO_SET_PROP_AFTER_CURSOR ? cursor : cursor - 1);
-        return done;
-    }
-    if (!old) return done;
-    size_t index = (size_t)(old - list->items);
-    rotate_into(list, index);
-    list->cursor = cursor;
-    properties_remove(list, index + 1);
-    list->cursor = cursor;
-    return done;
+    properties_moved(list);
 }
 
 static outcome set(property_list *list, MQLONG options, const property *like, view name, view value) {
-    static const MQLONG at_cursor =
-        MQSMPO_SET_PROP_UNDER_CURSOR | MQSMPO_SET_PROP_AFTER_CURSOR | MQSMPO_SET_PROP_BEFORE_CURSOR;
-    if ((options & at_cursor) && (list->cursor == 0 || list->cursor > list->count)) return failed(RC_PROPERTY_NOT_AVAILABLE);
-    outcome o = properties_set(list, like, name, value);
-    if (is_failed(o)) return o;
-    property *old = options & MQSMPO_SET_PROP_UNDER_CURSOR ? &list->items[list->cursor - 1] : properties_find(list, name);
-    return place(list, old == &list->items[list->count - 1] ? NULL : old, options);
+    static const MQLONG beside_cursor = MQSMPO_SET_PROP_AFTER_CURSOR | MQSMPO_SET_PROP_BEFORE_CURSOR;
+    size_t index = list->count, cursor = list->cursor;
+    if (options & (beside_cursor | MQSMPO_SET_PROP_UNDER_CURSOR)) {
+        if (cursor == 0 || cursor > list->count) return failed(RC_PROPERTY_NOT_AVAILABLE);
+        if (options & MQSMPO_SET_PROP_UNDER_CURSOR) index = cursor - 1;
+    } else if (!(options & MQSMPO_APPEND_PROPERTY)) {
+        index = properties_find(list, name);
+    }
+    outcome o = properties_put(list, index, like, name, value);
+    if (!is_failed(o) && (options & beside_cursor))
+        rotate_into(list, options & MQSMPO_SET_PROP_AFTER_CURSOR ? cursor : cursor - 1);
+    return o;
 }
 
 EXPORT void MQSETMP(MQHCONN hconn, MQHMSG handle, PMQVOID options, PMQVOID name, PMQVOID descriptor, MQLONG type,
@@ -171,6 +160,10 @@ static outcome find(property_list *list, view pattern, MQLONG options, size_t *f
     if (options & MQIMPO_INQ_PROP_UNDER_CURSOR) {
         *found = list->cursor - 1;
         return list->cursor && list->cursor <= list->count ? done : failed(RC_PROPERTY_NOT_AVAILABLE);
+    }
+    if (!start && pattern.data[pattern.length - 1] != '%') {
+        *found = properties_find(list, pattern);
+        return *found < list->count ? done : failed(RC_PROPERTY_NOT_AVAILABLE);
     }
     for (size_t i = start; i < list->count; i++)
         if (matches(&list->items[i], pattern)) {

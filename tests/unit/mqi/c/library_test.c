@@ -362,6 +362,49 @@ static void properties_in_other_character_sets_and_encodings(void) {
     MQINQMP(MQHC_UNASSOCIATED_HCONN, h, &impo, &name, &pd, &type, 4, &number, &length, &cc, &rc), EXPECT(2046);
 }
 
+static char *numbered(MQINT32 number) {
+    static char name[24];
+    snprintf(name, sizeof name, "name_%d", number);
+    return name;
+}
+
+/* Each is looked for when it is set, so that there is an index; it holds whatever becomes of the list. */
+static void properties_by_the_thousand(void) {
+    enum { MANY = 20000 };
+    MQHMSG h = handle();
+    MQINT32 back;
+    MQLONG type;
+    for (MQINT32 i = 0; i < MANY; i++) set(h, numbered(i), MQTYPE_INT32, 4, &i), EXPECT(0);
+    for (MQINT32 i = 0, twice; i < MANY; i++) twice = 2 * i, set(h, numbered(i), MQTYPE_INT32, 4, &twice), EXPECT(0);
+    MQDMPO dmpo = {MQDMPO_DEFAULT};
+    MQSMPO smpo = {MQSMPO_DEFAULT};
+    MQPD pd = {MQPD_DEFAULT};
+    MQCHARV name = name_of("name_77");
+    MQDLTMP(MQHC_UNASSOCIATED_HCONN, h, &dmpo, &name, &cc, &rc), EXPECT(0);
+    type = MQTYPE_AS_SET;
+    inquire(h, "name_100", 0, &type, &back, 4), EXPECT(0);
+    MQINT32 other = -1;
+    smpo.Options = MQSMPO_SET_PROP_BEFORE_CURSOR;
+    name = name_of("before");
+    MQSETMP(MQHC_UNASSOCIATED_HCONN, h, &smpo, &name, &pd, MQTYPE_INT32, 4, &other, &cc, &rc), EXPECT(0);
+    smpo.Options = MQSMPO_SET_PROP_UNDER_CURSOR;
+    name = name_of("instead");
+    inquire(h, "name_200", 0, &type, &back, 4), EXPECT(0);
+    MQSETMP(MQHC_UNASSOCIATED_HCONN, h, &smpo, &name, &pd, MQTYPE_INT32, 4, &other, &cc, &rc), EXPECT(0);
+    for (MQINT32 i = 0; i < MANY; i++) {
+        bool gone = i == 77 || i == 200;
+        type = MQTYPE_AS_SET;
+        inquire(h, numbered(i), 0, &type, &back, 4), EXPECT(gone ? 2471 : 0);
+        CHECK(gone || back == 2 * i);
+    }
+    type = MQTYPE_AS_SET;
+    inquire(h, "instead", 0, &type, &back, 4), EXPECT(0);
+    inquire(h, "name_201", MQIMPO_INQ_NEXT, &type, &back, 4), EXPECT(0);
+    inquire(h, "before", 0, &type, &back, 4), EXPECT(0);
+    inquire(h, "%", MQIMPO_INQ_NEXT, &type, &back, 4), EXPECT(0);
+    CHECK(back == 200);
+}
+
 static void property_names_come_back(void) {
     MQHMSG h = handle();
     MQIMPO impo = {MQIMPO_DEFAULT};
@@ -918,7 +961,7 @@ static const struct {
 #define TEST(name) {#name, name}
     TEST(wrong_structures), TEST(low_versions_stay_within_their_length), TEST(security_by_offset), TEST(truncation),
     TEST(priorities_and_backout), TEST(browse_survives_what_is_taken), TEST(expiry), TEST(property_names_and_conversions),
-    TEST(property_names_come_back), TEST(properties_in_other_character_sets_and_encodings), TEST(buffers_and_handles),
+    TEST(property_names_come_back), TEST(properties_by_the_thousand), TEST(properties_in_other_character_sets_and_encodings), TEST(buffers_and_handles),
     TEST(folders_that_hold_no_properties_stay), TEST(broken_headers), TEST(who_may_use_a_connection),
     TEST(logical_order_needs_version_2), TEST(a_forked_child_starts_anew), TEST(many_threads), TEST(callbacks),
     TEST(a_broken_connection_is_told_and_then_quiet),
