@@ -40,3 +40,5 @@ class Feedback(IntEnum):
     """The device refused the message with an MQTT 5 reason code."""
     SESSION_ENDED = 65550
     """The device's session ended (expired, cleaned or purged) with the message undelivered."""
+    REQUEST_UNKNOWN = 65551
+    """The answer to a device's request that has been answered, or has waited too long; its rule has no topic for it."""

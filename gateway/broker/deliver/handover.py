@@ -54,9 +54,11 @@ _RFH_ERROR = 2334
 _INCOMPLETE_MSG = 2242
 _DEAD_LETTER_REASON: dict[int, DeadLetterReason] = {
     _BACKOUT_THRESHOLD_REACHED: "backed_out", Feedback.QUEUE_LIMIT: "queue_full", Feedback.TOO_LONG: "too_long",
-    Feedback.NOT_AUTHORISED: "not_authorized", Feedback.DEVICE_UNKNOWN: "other",
+    Feedback.NOT_AUTHORISED: "not_authorized", Feedback.DEVICE_UNKNOWN: "other", Feedback.REQUEST_UNKNOWN: "other",
 }  # fmt: skip
 """What is no fault of the rule that should have made a publication of it."""
+_LEADS_NOWHERE = {Feedback.TOPIC_NOT_VALID, Feedback.VALUE_MISSING, Feedback.DEVICE_UNKNOWN}
+"""What is said of a message without a topic of its own, as answers to requests are."""
 
 BATCH, DEEP = 200, 1000
 """Messages in one unit of work; so many of short ones, while the queue holds more than that."""
@@ -260,10 +262,13 @@ class Handover:
             else:
                 self._repeat(source, rule.name, stored, known)
         except Refused as refused:
-            label = _DEAD_LETTER_REASON.get(refused.feedback, "transform")
+            reason = refused.feedback
+            if reason in _LEADS_NOWHERE and self._is_late_answer(stored):
+                reason = Feedback.REQUEST_UNKNOWN
+            label = _DEAD_LETTER_REASON.get(reason, "transform")
             if label == "transform":
                 books.not_built(counters, rule.name, refused, queue=source.queue)
-            self._dead_letter(source, rule.name, stored, refused.feedback, label)
+            self._dead_letter(source, rule.name, stored, reason, label)
         except HeaderError:
             counters.transform_errors[rule.name, "header"] += 1
             counters.examples.note("transform_errors", (rule.name, "header"), queue=source.queue)
@@ -323,12 +328,7 @@ class Handover:
     def _answer(self, rule: OutboundRule, stored: Stored) -> tuple[OutboundRule, outbound.Outgoing] | None:
         """The answer to a device's request: its CorrelId is the token the request went out with."""
         token = stored.md[mqmd.CORREL_ID]
-        if not token.startswith(_REQUEST_PREFIX):
-            return None
-        if self.context.remote_reads is not None:
-            found = self._requests.get(token, [])
-        else:
-            found = self.context.queue_manager.fetch(REQUESTS, token, 1)
+        found = self._asked(token) if token.startswith(_REQUEST_PREFIX) else []
         if not found:
             return None
         request = Request.decode(found[0].data)
@@ -339,6 +339,17 @@ class Handover:
             made.properties[prop.CORRELATION_DATA] = request.correlation_data
         self.context.batch.replace(REQUESTS, token, None)
         return rule, made
+
+    def _asked(self, token: bytes) -> list[Stored]:
+        """The request that went out with this token, if it waits for an answer."""
+        if self.context.remote_reads is not None:
+            return self._requests.get(token, [])
+        return self.context.queue_manager.fetch(REQUESTS, token, 1)
+
+    def _is_late_answer(self, stored: Stored) -> bool:
+        """Whether it answers a request that waits no longer."""
+        token = stored.md[mqmd.CORREL_ID]
+        return token.startswith(_REQUEST_PREFIX) and not self._asked(token)
 
     # -- to devices --
 

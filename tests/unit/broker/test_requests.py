@@ -11,6 +11,7 @@ from gateway.bridge.request import Request
 from gateway.mq import mqmd
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
+from gateway.rules.feedback import Feedback
 
 QUEUE = "MQGATE.REQUESTS"
 MAPPING = """
@@ -76,3 +77,21 @@ def test_each_of_several_equal_requests_is_answered(qos: int, data: bytes) -> No
     assert [packet[4] for packet in got] == [b"0", b"1", b"2"] * 2
     assert bench.queues.depth("DEAD.Q") == 0
     assert bench.queues.depth(QUEUE) == 0
+
+
+def test_a_second_answer_is_dead_lettered_as_one_that_nobody_waits_for() -> None:
+    """It was said to have no topic, as if its rule were wrong."""
+    bench = Harness(MAPPING)
+    token = asked(bench, "dev", 1)
+    device = bench.device(5, "dev").connect()
+    device.subscribe("answers/dev", 1)
+    device.take()
+    for body in (b"first", b"second"):
+        bench.queues.arrive("ANSWERS", (mqmd.build(correl_id=token), body))
+        bench.clock.run()
+        bench.engine.flush()
+    assert [packet[4] for packet in device.take() if packet[0] >> 4 == p.PUBLISH] == [b"first"]
+    [(_, dead)] = bench.queues.load("DEAD.Q")
+    assert int.from_bytes(dead.data[8:12], "little") == Feedback.REQUEST_UNKNOWN
+    assert bench.engine.counters.dlq_messages["answers", "other"] == 1
+    assert not any(bench.engine.counters.transform_errors.values())
