@@ -5,7 +5,6 @@ PINGRESP. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gateway.broker.publish.answered import ordinary
@@ -54,8 +53,8 @@ class Answers:
         self.parking = parking
         self.write_each: WriteEach = one_by_one
         """How several links are written to."""
-        self.pings: dict[Connection, int] = {}
-        """How many PINGREQ of a connection wait for the commit of what it sent before."""
+        self.pings: set[Pings] = set()
+        """What waits for the commit of what was sent before."""
 
     # -- writing --
 
@@ -141,25 +140,49 @@ class Answers:
     def pingreq(self, connection: Connection, packet: Any) -> None:
         """Every PINGREQ has its PINGRESP [MQTT-3.12.4-1], after the answers to what the client sent before it, so that
         a client may conclude from it that these are complete: at once when nothing is under way or the queue manager
-        is known not to answer, otherwise with the next commit or the next tick, whichever comes first."""
+        is known not to answer, otherwise with the next commit or the next tick, whichever comes first. None before
+        CONNACK, and however many wait for that are one number."""
         del packet
         context = self.context
         nothing = context.idle and not self.parking.waiting
-        if nothing or context.held_since or self.parking.withholds(connection):
+        if connection.connack_sent and (nothing or context.held_since or self.parking.withholds(connection)):
             context.send(connection, _PINGRESP)
             return
-        self.pings[connection] = self.pings.get(connection, 0) + 1
-        context.batch.after.append(partial(self._pingresp, connection))
-
-    def _pingresp(self, connection: Connection) -> None:
-        count = self.pings.pop(connection, 0)
-        if connection.state != CLOSED:
-            for _ in range(count):
-                self.context.send(connection, _PINGRESP)
-        elif count and connection.leaving:
-            connection.link.write(_PINGRESP * count)
+        after = context.batch.after
+        last = after[-1] if after else None
+        if isinstance(last, Pings) and last.connection is connection:
+            last.count += 1
+            return
+        pings = Pings(self, connection)
+        self.pings.add(pings)
+        after.append(pings)
 
     def tick(self) -> None:
         """Once a second: a commit that takes long does not make clients think that the gateway does not answer."""
-        for connection in list(self.pings):
-            self._pingresp(connection)
+        for pings in self.pings:
+            if pings.connection.connack_sent:
+                pings.answer()
+
+
+class Pings:
+    """PINGREQs of a connection, with nothing between them, that wait for a commit."""
+
+    def __init__(self, answers: Answers, connection: Connection) -> None:
+        self.answers = answers
+        self.connection = connection
+        self.count = 1
+
+    def __call__(self) -> None:
+        """The commit has returned."""
+        self.answers.pings.discard(self)
+        self.answer()
+
+    def answer(self) -> None:
+        """As many PINGRESP, those that a tick has sent already left out."""
+        connection, count, self.count = self.connection, self.count, 0
+        context = self.answers.context
+        if count and connection.state != CLOSED:
+            context.counters.packets_out[_PINGRESP[0] >> 4] += count - 1
+            context.send(connection, _PINGRESP * count)
+        elif count and connection.leaving:
+            connection.link.write(_PINGRESP * count)

@@ -68,7 +68,7 @@ SLOW_SECONDS = 0.02
 MANY_STRANGERS = 16
 """If more than so many who are not connected yet send something at once, the others do not wait for them."""
 MAX_ROWS = 20_000
-"""With so many rows in the open batch while a commit runs nothing more is read."""
+"""With so many rows, or answers, in the open batch while a commit runs nothing more is read."""
 
 
 class Engine:
@@ -382,7 +382,9 @@ class Engine:
     def _check_pressure(self) -> None:
         """Stop reading while the open batch is full and cannot be submitted, or too much is parked."""
         context = self.context
-        full = (context.committing and context.batch.rows >= MAX_ROWS) or self.parking.rows >= MAX_PARKED_ROWS
+        batch = context.batch
+        open_is_full = batch.rows >= MAX_ROWS or sum(batch.answered) >= MAX_ROWS
+        full = (context.committing and open_is_full) or self.parking.rows >= MAX_PARKED_ROWS
         if full != context.paused:
             context.paused = full
             if full:

@@ -85,7 +85,7 @@ def settle_in_python(
 
     Only those without properties are looked at, and for messages of which nobody wants reports. Returns the offset of
     the first packet that is anything else, how many were answered, and the payload bytes of those stored."""
-    ids, stops = packet_ids(data, offset, first, version_5)
+    ids, stops = packet_ids(data, offset, first, version_5, inflight)
     at = size = 0
     while at < len(ids):
         found = inflight.get(ids[at])
@@ -111,17 +111,22 @@ def settle_in_python(
     return (stops[at - 1] if at else offset), at, size
 
 
-def packet_ids(data: bytes, offset: int, first: int, version_5: bool) -> tuple[Sequence[int], Sequence[int]]:
+def packet_ids(
+    data: bytes, offset: int, first: int, version_5: bool, inflight: dict[int, Any]
+) -> tuple[Sequence[int], Sequence[int]]:
     """What acknowledgements of a kind at `offset` name, and where each ends, as far as they have neither properties nor
-    a reason that matters."""
-    number = (len(data) - offset) >> 2
+    a reason that matters: none where the first one answers nothing, and no more than are in flight, because whoever
+    calls comes again for the rest."""
+    if int.from_bytes(data[offset + 2 : offset + 4]) not in inflight:
+        return (), ()
+    number = min((len(data) - offset) >> 2, len(inflight))
     end = offset + 4 * number
     if data[offset:end:4] == bytes((first,)) * number and data[offset + 1 : end : 4] == b"\x02" * number:
         return unpack_from(f">{2 * number}H", data, offset)[1::2], range(offset + 4, end + 4, 4)
     ids: list[int] = []
     stops: list[int] = []
     reasons = _REASONS[first]
-    while offset + 4 <= len(data) and data[offset] == first:
+    while offset + 4 <= len(data) and data[offset] == first and len(ids) < len(inflight):
         stop = offset + 2 + data[offset + 1]
         whole = stop <= len(data) and (
             stop == offset + 4

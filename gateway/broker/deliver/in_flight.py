@@ -354,7 +354,7 @@ class InFlight:
         """PUBRECs, of copies in the order in which they were sent together."""
         session, batch = connection.session, self.context.batch
         inflight = session.outflow.inflight
-        ids, stops = copy_columns.packet_ids(data, offset, PUBREC, connection.version == V5)
+        ids, stops = copy_columns.packet_ids(data, offset, PUBREC, connection.version == V5, inflight)
         at = 0
         while at < len(ids):
             copies = inflight.get(ids[at])

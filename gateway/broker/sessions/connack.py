@@ -124,9 +124,12 @@ class Connacks:
         self.context.batch.reply(connection, connack)
 
     def overdue(self, connection: Connection, now: float) -> bool:
-        """Whether a client has waited for its CONNACK for too long."""
-        patience = max(self.context.limits.connect_timeout, LEAST_SECONDS)
-        return not connection.connack_sent and now - connection.accepted_at > patience
+        """Whether a client has waited for its CONNACK for too long, or made too much that is to go with it."""
+        if connection.connack_sent:
+            return False
+        limits = self.context.limits
+        too_long = now - connection.accepted_at > max(limits.connect_timeout, LEAST_SECONDS)
+        return too_long or connection.behind_bytes > limits.max_outgoing_bytes
 
     def withdraw(self, connection: Connection) -> None:
         """Refuse a CONNECT whose unit of work has not come back."""

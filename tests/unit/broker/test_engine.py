@@ -106,6 +106,61 @@ def test_pingresp_goes_before_the_end(bench):
     assert device.wire.closed
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_pingreqs_that_wait_for_connack_are_a_number(bench, version):
+    bench.queues.automatic = False
+    device = bench.device(version, "d").connect(clean=False)
+    for _ in range(3):
+        device.send(client.encode_pingreq() * 1000)
+        bench.engine.tick()
+    assert device.take() == []
+    assert len(bench.engine.context.batch.after) <= 1
+    assert device.connection.behind_connack == []
+    while bench.queues.commit():
+        pass
+    assert kinds(device) == [p.CONNACK] + [p.PINGRESP] * 3000
+    assert bench.engine.counters.packets_out[p.PINGRESP] == 3000
+    assert not bench.engine.answers.pings
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_goes_with_connack_is_bounded(version):
+    bench = Harness(max_outgoing_bytes=100_000)
+    bench.queues.automatic = False
+    device = bench.device(version, "d").connect(clean=False)
+    bench.clock.advance(0.25)
+    device.send(writer.encode_acks(p.PUBREC, list(range(1, 1001))))
+    bench.engine.tick()
+    assert not device.wire.closed
+    device.send(writer.encode_acks(p.PUBREC, list(range(1001, 5001))))
+    bench.engine.tick()
+    assert device.wire.closed
+    assert bench.engine.context.behind_connacks == 0
+    while bench.queues.commit():
+        pass
+    assert device.take() == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_answers_that_wait_for_a_commit_are_bounded(bench, version):
+    """Nobody is read any more, as when there are so many publications."""
+    device = bench.device(version, "d").connect()
+    bench.queues.automatic = False
+    device.publish("a", b"x", 1, 1, retain=True)
+    paused = []
+    bench.engine.context.on_pause = paused.append
+    releases = writer.encode_acks(p.PUBREL, list(range(1, 5001)))
+    sent = 0
+    while not paused and sent < 100_000:
+        device.send(releases)
+        sent += 5000
+    assert paused == [True]
+    assert sent <= 25_000
+    while bench.queues.commit():
+        pass
+    assert paused == [True, False]
+
+
 def test_what_arrives_during_a_commit_is_one_batch(bench):
     device = bench.device(4, "d").connect()
     bench.queues.automatic = False

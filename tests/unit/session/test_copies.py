@@ -6,7 +6,7 @@ import pytest
 
 from gateway.mqtt.packets import V5, V311
 from gateway.session.copies import STORED_ID, Copies
-from gateway.session.copy_columns import numbered
+from gateway.session.copy_columns import numbered, packet_ids
 from gateway.session.outflow import Outflow
 from gateway.session.publication import Publication
 
@@ -126,3 +126,17 @@ def test_aliases_are_used_for_them_too() -> None:
     assert b"\x23\x00\x01" in out[0]
     assert out[0][4:5] == b"t"
     assert out[1][2:4] == b"\x00\x00"
+
+
+@pytest.mark.parametrize("version_5", [False, True])
+@pytest.mark.parametrize("tail", [b"", b"\x50"])
+def test_acknowledgements_are_looked_at_once(version_5: bool, tail: bytes) -> None:
+    """However many come at once: not all of them again for each that answers nothing."""
+    data = b"".join(b"\x50\x02" + number.to_bytes(2, "big") for number in range(1, 1001)) + tail
+    in_flight = dict.fromkeys([3, 4, 500])
+    found = []
+    for offset in range(0, len(data) - 3, 4):
+        ids, stops = packet_ids(data, offset, 0x50, version_5, in_flight)
+        assert [*stops] == [offset + 4 * at for at in range(1, len(ids) + 1)]
+        found += [(offset // 4 + 1, [*ids])] if ids else []
+    assert found == [(3, [3, 4, 5]), (4, [4, 5, 6]), (500, [500, 501, 502])]
