@@ -126,6 +126,7 @@ def _try_conditions(job: Job, file: Path) -> None:
     if missing:
         click.echo(f"conditions and patterns are not tried: {missing}", err=True)
         return
+    click.echo("starting Spark, which alone can judge conditions and patterns: that takes a while", err=True)
     found = tried(quieted(job), file)
     if found:
         raise ConfigurationError(found)

@@ -37,6 +37,10 @@ class WrongOption(PipelineError):
     """An option of the data source or a job is missing or not allowed."""
 
 
+class QueueRefuses(PipelineError):
+    """A queue does not take what is to be put on it: it is full, inhibited, or wants shorter messages."""
+
+
 class StoreRefuses(PipelineError):
     """Object storage refuses what a warehouse needs: credentials, a missing bucket, no conditional puts."""
 

@@ -170,6 +170,20 @@ def _no_value_is_a_folder(columns: tuple[Column, ...]) -> None:
             raise Wrong(f"{path} is read as {' and as '.join(kinds)}", "give the columns that read it the same type")
 
 
+def _no_paths_alike(columns: tuple[Column, ...]) -> None:
+    """Spark takes two fields whose names differ only in case for one that is there twice, which ends the run."""
+    known: dict[str, str] = {}
+    for column in columns:
+        steps = column.path.split(".") if column.path.startswith("payload.") else []
+        for path in (".".join(steps[:count]) for count in range(2, len(steps) + 1)):
+            other = known.setdefault(path.lower(), path)
+            if other != path:
+                raise Wrong(
+                    f"{other} and {path} differ only in case, which Spark does not tell apart",
+                    "read one of the two here, and the other in another silver table",
+                )
+
+
 def _known_decoder(name: str) -> str:
     if name in BUILT_IN or re.fullmatch(r"python:[\w.]+:\w+", name):
         return name
@@ -209,6 +223,7 @@ class Silver(Part):
             raise Wrong(f"the table has a column {taken[0]!r} of its own",
                         f"give yours another name and write `from: payload.{taken[0]}`")  # fmt: skip
         _no_value_is_a_folder(self.columns)
+        _no_paths_alike(self.columns)
         for wanted in (self.event_time, *self.key):
             if wanted not in names and wanted not in (*CARRIED, SOURCE):
                 raise ValueError(

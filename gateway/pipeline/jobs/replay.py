@@ -8,13 +8,13 @@ from typing import Any
 from gateway.config.counting import counted
 from gateway.pipeline.errors import WrongOption
 from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.jobs.leases import access_to
 from gateway.pipeline.jobs.silver import QUARANTINE
 from gateway.pipeline.jobs.sources import chosen
 from gateway.pipeline.jobs.spark_session import make_session
 from gateway.pipeline.jobs.status import groups_of
 from gateway.pipeline.jobs.warehouse import ObjectWarehouse, Warehouse, warehouse_of
 from gateway.pipeline.journal.puts import PutTarget
-from gateway.pipeline.source.http_access import HttpAccess
 from gateway.pipeline.source.options import Options, put_queue
 from gateway.pipeline.source.running_gateway import in_use, running_gateway
 
@@ -74,8 +74,8 @@ def target_options(job: Job, queue: str, txn: str, source: str) -> dict[str, str
     if there.path and not there.url and running_gateway(Path(there.path)):
         raise in_use(Path(there.path))
     groups_of(each)
-    if there.url:  # the gateway knows which queues there are: it refuses nothing at all, too, on one that is not
-        HttpAccess(asked).put(PutTarget(asked.queue, asked.priority, asked.expiry, asked.persistence == 1), [], "", 0)
+    target = PutTarget(asked.queue, asked.priority, asked.expiry, asked.persistence == 1)
+    access_to(each).put(target, [], "", 0)  # a queue refuses nothing at all, too
     return given
 
 

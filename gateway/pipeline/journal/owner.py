@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gateway.errors import StoreUnavailable
-from gateway.pipeline.errors import WrongOption
 from gateway.pipeline.failpoint import failpoint
 from gateway.pipeline.journal import groups
 from gateway.pipeline.journal.groups import ConsumerGroup
 from gateway.pipeline.journal.lookup import Lookup, MessageRun
 from gateway.pipeline.journal.puts import PutColumns, PutTarget
 from gateway.pipeline.journal.segments import SegmentUse
+from gateway.pipeline.journal.takers import check_takes, defined_in, no_queue
 from gateway.queue_manager.journal import Prepared, Store, StoreOptions
+from gateway.queue_manager.objects.catalogue import Definition
 from gateway.queue_manager.store.index import Index
 from gateway.queue_manager.store.place import ROW_BITS, slot_of, token_of
 from gateway.queue_manager.store.unit import LanePuts, LaneTakes, StoreUnit
@@ -43,8 +44,8 @@ class Journal(Protocol):
     def uses(self, runs: list[MessageRun]) -> dict[int, SegmentUse]:
         """The uses of the segments that runs lie in."""
 
-    def check_queue(self, queue: str) -> None:
-        """WrongOption when messages cannot be put there."""
+    def definition(self, queue: str) -> Definition | None:
+        """Of a local queue; None where there are no definitions. WrongOption when it is none."""
 
 
 class Owner:
@@ -141,7 +142,10 @@ class Owner:
         key = TRANSACTION_PREFIX + txn.encode()
         if txn and batch <= int(self.journal.index.state.get(key, b"-1")):
             return 0
-        self.journal.check_queue(target.queue)
+        definition = self.journal.definition(target.queue)
+        if definition is not None:
+            lane = self.journal.index.queues.get(target.queue)
+            check_takes(definition, lane.depth if lane else 0, messages)
         puts = LanePuts(target.queue, b"", target.priority, target.persistent, messages.heads, messages.bodies)
         if target.expiry >= 0:
             puts.expiries = [int((self.clock() + target.expiry) * 1_000_000)] * len(messages.heads)
@@ -207,8 +211,9 @@ class StoreJournal:
         """The uses of the segments that runs lie in."""
         return uses_in(self.store, runs)
 
-    def check_queue(self, queue: str) -> None:
-        """All queues may be put to: the definitions belong to the gateway."""
+    def definition(self, queue: str) -> Definition | None:
+        """As the gateway has left it."""
+        return defined_in(self.index.state, queue)
 
 
 class QueueManagerJournal:
@@ -232,12 +237,13 @@ class QueueManagerJournal:
         """The uses of the segments that runs lie in."""
         return uses_in(self.core.store, runs)
 
-    def check_queue(self, queue: str) -> None:
-        """WrongOption unless it is a local queue: the batch is one unit of work of this store."""
-        if queue not in self.core.queues:
-            raise WrongOption(
-                f"{queue} is not a local queue here: define it, or write to the queue an alias stands for"
-            )
+    def definition(self, queue: str) -> Definition:
+        """As it is now."""
+        found = self.core.queues.get(queue)
+        if found is None:
+            raise no_queue(queue)
+        definition: Definition = found.definition
+        return definition
 
 
 @contextmanager

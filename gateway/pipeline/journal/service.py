@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gateway.errors import MqgateError
-from gateway.pipeline.errors import LeaseHeld, LeaseLost, PipelineError, WrongOption
+from gateway.pipeline.errors import LeaseHeld, LeaseLost, PipelineError, QueueRefuses, WrongOption
 from gateway.pipeline.journal.groups import ConsumerGroup, shown
 from gateway.pipeline.journal.job_reports import JobReports
 from gateway.pipeline.journal.lookup import first_since
@@ -70,7 +70,7 @@ class PipelineService:
             if call is None:
                 return _reply(404, {"error": f"there is no {method} {PREFIX}{path}"})
             return _reply(200, call(query, body))
-        except (LeaseHeld, LeaseLost) as error:
+        except (LeaseHeld, LeaseLost, QueueRefuses) as error:
             return _reply(409, {"error": str(error), "kind": type(error).__name__})
         except (KeyError, TypeError, ValueError, WrongOption) as error:
             return _reply(400, {"error": str(error), "kind": type(error).__name__})

@@ -16,7 +16,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gateway.pipeline.errors import DataLost, LeaseHeld, LeaseLost, PipelineError, QueueUnreachable, WrongOption
+from gateway.pipeline.errors import (
+    DataLost,
+    LeaseHeld,
+    LeaseLost,
+    PipelineError,
+    QueueRefuses,
+    QueueUnreachable,
+    WrongOption,
+)
 from gateway.pipeline.journal.groups import ConsumerGroup
 from gateway.pipeline.journal.puts import PutTarget, joined_parts
 from gateway.pipeline.source.options import Options
@@ -24,7 +32,7 @@ from gateway.pipeline.source.queue_access import BatchExtent, Piece, QueueAccess
 from gateway.queue_manager.store.head_numbers import HeadNumbers
 
 TIMEOUT = 60.0
-_ERRORS = {kind.__name__: kind for kind in (LeaseHeld, LeaseLost, DataLost, WrongOption)}
+_ERRORS = {kind.__name__: kind for kind in (LeaseHeld, LeaseLost, DataLost, QueueRefuses, WrongOption)}
 
 
 class HttpAddress(NamedTuple):

@@ -10,13 +10,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from device_fleet import SMALL, Fleet, put
+from schedulers import ManualScheduler
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
 
 from gateway.pipeline.commands import pipeline
+from gateway.pipeline.errors import QueueRefuses
 from gateway.pipeline.jobs import replay
 from gateway.pipeline.jobs.folder_tables import rows_in
+from gateway.pipeline.journal.owner import opened
+from gateway.pipeline.journal.puts import PutColumns, PutTarget
 from gateway.pipeline.land.landing import Landing
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.journal.store import Store
 
 JOB = """
@@ -88,6 +93,38 @@ def test_a_gateway_that_does_not_answer(file: Path) -> None:
     file.write_text(JOB.replace("path: journal", 'url: "http://127.0.0.1:1", token_file: token'))
     (file.parent / "token").write_text("any")
     assert "127.0.0.1:1" in said(file, "--table", "bronze", "--queue", "AGAIN")
+
+
+@pytest.mark.parametrize(
+    ("definition", "says"),
+    [
+        ("", "AGAIN is not a local queue here: define it"),
+        ("DEFINE QLOCAL(AGAIN) PUT(DISABLED)", "AGAIN takes no messages: ALTER QLOCAL(AGAIN) PUT(ENABLED)"),
+        ("DEFINE QLOCAL(AGAIN) MAXDEPTH(0)", "AGAIN holds 0 messages and takes 0: none more fits; raise its MAXDEPTH"),
+    ],
+)
+def test_a_queue_of_a_stopped_gateway(file: Path, definition: str, says: str) -> None:
+    define(file, definition)
+    assert says in said(file, "--table", "bronze", "--queue", "AGAIN")
+
+
+def test_a_queue_that_takes_some(file: Path) -> None:
+    """A batch that does not fit is not put at all."""
+    define(file, "DEFINE QLOCAL(AGAIN) MAXDEPTH(3) MAXMSGL(10)")
+    target = PutTarget("AGAIN", 0, -1, persistent=True)
+    with opened(file.parent / "journal") as owner:
+        assert owner.put(target, PutColumns([bytes(364)] * 2, [b"0123456789"] * 2), "", 0) == 2
+        with pytest.raises(QueueRefuses, match="AGAIN holds 2 messages and takes 3: 2 more do not fit"):
+            owner.put(target, PutColumns([bytes(364)] * 2, [b""] * 2), "", 0)
+        with pytest.raises(QueueRefuses, match="AGAIN takes messages of 10 bytes, and one has 12: raise its MAXMSGL"):
+            owner.put(target, PutColumns([bytes(366)], [b"0123456789"]), "", 0)
+        assert owner.put(target, PutColumns([bytes(364)], [b""]), "", 0) == 1
+        assert owner.journal.index.queues["AGAIN"].depth == 3
+
+
+def define(file: Path, definition: str) -> None:
+    queue_manager = EmbeddedQueueManager.open(file.parent / "journal", "QM", ManualScheduler(), definition)
+    queue_manager.close()
 
 
 def test_then_spark_is_started(file: Path) -> None:

@@ -1,0 +1,49 @@
+"""Whether a queue takes what the pipeline would put on it, by its definition: of a running queue manager, or as it lies
+in a stopped one's store. A batch is one unit of work, so it fits as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gateway.mq import mqmd
+from gateway.pipeline.errors import QueueRefuses, WrongOption
+from gateway.pipeline.journal.puts import PutColumns
+from gateway.queue_manager.core import OBJECT_STATE
+from gateway.queue_manager.objects.catalogue import Definition, decode_definition
+
+
+def defined_in(state: Mapping[bytes, bytes], queue: str) -> Definition | None:
+    """The definition of a local queue in the state of a store; None where the store has no definitions at all, as that
+    of a drainer. WrongOption where it has others."""
+    record = state.get(OBJECT_STATE + f"QLOCAL/{queue}".encode())
+    if record is not None:
+        return decode_definition(record)
+    if any(name.startswith(OBJECT_STATE) for name in state):
+        raise no_queue(queue)
+    return None
+
+
+def no_queue(queue: str) -> WrongOption:
+    """The error for a name that is no local queue: the batch is one unit of work of this store."""
+    return WrongOption(f"{queue} is not a local queue here: define it, or write to the queue an alias stands for")
+
+
+def check_takes(queue: Definition, depth: int, messages: PutColumns) -> None:
+    """QueueRefuses where these messages do not go there; without any, where not one more would."""
+    count, most, longest = len(messages.heads), queue.number("MAXDEPTH"), queue.number("MAXMSGL")
+    if queue.number("PUT") == 1:
+        raise QueueRefuses(f"{queue.name} takes no messages: ALTER QLOCAL({queue.name}) PUT(ENABLED)")
+    if depth + max(count, 1) > most:
+        more = f"{count:,} more do not fit" if count else "none more fits"
+        raise QueueRefuses(
+            f"{queue.name} holds {depth:,} messages and takes {most:,}: {more}; raise its MAXDEPTH, or put fewer at a "
+            "time (`--where`)"
+        )
+    for head, body in zip(messages.heads, messages.bodies, strict=True):
+        length = len(head) - mqmd.LENGTH + len(body)
+        if length > longest:
+            raise QueueRefuses(
+                f"{queue.name} takes messages of {longest:,} bytes, and one has {length:,}: raise its MAXMSGL, or "
+                "leave that out (`--where`)"
+            )
