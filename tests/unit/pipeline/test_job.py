@@ -100,7 +100,7 @@ def test_all_errors_with_their_places() -> None:
         ("values: [run, stop]", "values: []", "values is an empty list"),
         ("name: state,", "name: status,", "the table has a column 'status' of its own: give yours another name"),
         ("name: state,", "name: state, from: payload.temperature,", "payload.temperature is read as double and as "),
-        ("name: state,", "name: state, from: payload.Temperature,", "differ only in case, which Spark does not tell ap"),
+        ("name: state,", "name: state, from: payload.Temperature,", "differ only in case, which Spark does not tell"),
         ("name: state,", "name: state, from: payload.AT.kind,", "payload.at and payload.AT differ only in case"),
         ("event_time: ts", "event_time: temperature", "the event time 'temperature' is a double"),
         ("values: [temperature]", "values: [state]", "'state' is a string: use a column whose type is one of int"),
