@@ -383,8 +383,8 @@ class Engine:
         """Stop reading while the open batch is full and cannot be submitted, or too much is parked."""
         context = self.context
         batch = context.batch
-        open_is_full = batch.rows >= MAX_ROWS or sum(batch.answered) >= MAX_ROWS
-        full = (context.committing and open_is_full) or self.parking.rows >= MAX_PARKED_ROWS
+        full = context.committing and (batch.rows >= MAX_ROWS or sum(batch.answered) >= MAX_ROWS)
+        full = full or self.parking.rows >= MAX_PARKED_ROWS
         if full != context.paused:
             context.paused = full
             if full:
