@@ -27,6 +27,7 @@ from gateway.app.listener_settings import admin_tls, bind_admin, bind_listeners,
 from gateway.app.mappings import read_table
 from gateway.app.memory import collect_seldom, keep_what_is_freed
 from gateway.app.parts import LastReload, Parts
+from gateway.app.problems import unknown_queues
 from gateway.app.watched_files import Watch, watched_files
 from gateway.config.changes import Change, changes
 from gateway.config.counting import counted
@@ -113,6 +114,7 @@ class Gateway:
         parts.hub.turns.watch()
         recovered = {f"recovered_{what}": count for what, count in counts.items() if count}
         log.info("started", f"queue manager {parts.queue_manager.name}", **recovered)
+        self._warn_of_unknown_queues()
 
     def _consume(self) -> None:
         """Take messages from queues to devices, as soon as it is known what devices at other gateways subscribe to."""
@@ -260,6 +262,11 @@ class Gateway:
             (log.info if change.live else log.warning)("setting", str(change))
         self._findable = write_address(parts.directory, settings, self.admin_number)
         log.info("reloaded", f"{counted(len(table.routes), 'rule')} to MQ, {len(table.outbound)} to devices")
+        self._warn_of_unknown_queues()
+
+    def _warn_of_unknown_queues(self) -> None:
+        for _, text in unknown_queues(self.parts):
+            log.warning("queue.unknown", text)
 
     def _refused(self, error: ConfigurationError) -> None:
         """Log and keep what is wrong with the files."""

@@ -12,6 +12,7 @@ from gateway.app.resources import ADMIN, certificate_ends, revocation_ends
 from gateway.config.counting import counted
 from gateway.errors import MQError
 from gateway.observe import health
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 WARN_BEFORE_SECONDS = 14 * 86_400
 """As the alert about certificates has it."""
@@ -36,6 +37,10 @@ def _troubles(parts: Parts) -> Iterator[Trouble]:
     if set_aside:
         yield Trouble(f"set aside: {set_aside}", "dead-letters?aside=1")
     yield from _refused(parts)
+    held = {parked.address.queue for parked in parts.engine.parking.waiting.values()}
+    for name, text in unknown_queues(parts):
+        if name not in held:  # else it has just been named
+            yield Trouble(text, "queues")
     for text in _certificates(parts):
         yield Trouble(text, "settings?search=tls")
 
@@ -66,6 +71,19 @@ def _certificates(parts: Parts) -> Iterator[str]:
     for name, end in revocation_ends(parts.settings):
         if end < time.time():
             yield f"{_place(name)}: its revocation list is out of date, so no certificate counts; renew it and reload"
+
+
+def unknown_queues(parts: Parts) -> Iterator[tuple[str, str]]:
+    """Queues of the embedded queue manager that rules name and that are not there, and what helps. Those of IBM MQ are
+    named when a message has met it."""
+    manager = parts.queue_manager
+    if not isinstance(manager, EmbeddedQueueManager):
+        return
+    puts = {one.rule.spec.queue for one in parts.table.routes if not one.rule.spec.queue_manager}
+    takes = {rule.spec.queue for rule in parts.table.outbound if not rule.targets}
+    for name in sorted(name for name in puts | takes if name and "{" not in name):
+        if why := manager.why_unknown(name):
+            yield name, f"queue {name} of a rule: {why}"
 
 
 def _place(name: str) -> str:

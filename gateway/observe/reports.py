@@ -7,9 +7,11 @@ log it is given.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
-from gateway.ports.counters import BY_NAME, Counters
+from gateway.mq.reason_policy import TABLE
+from gateway.ports.counters import BY_NAME, MQRC_LABELS, Counters
 
 
 class Warns(Protocol):
@@ -78,7 +80,9 @@ class Reports:
             return  # each refused CONNECT has a line of its own
         one = next(iter(examples), {})
         named = {name: value for name, value in one.items() if value is not None and name not in fields}
-        self._log.warning(report.event, report.text, count=count, **fields, **named)
+        advice = _advice().get(str(fields.get("reason")), "") if report.metric == "mq_errors" else ""
+        text = f"{report.text}: {advice}" if advice else report.text
+        self._log.warning(report.event, text, count=count, **fields, **named)
 
     def _report_held(self, held: bool, why: Callable[[], str]) -> None:
         if held and not self._held:
@@ -90,6 +94,12 @@ class Reports:
     def _now(self, metric: str) -> Mapping[Any, int]:
         found: Mapping[Any, int] = getattr(self._counters, metric)
         return dict(found)
+
+
+@cache
+def _advice() -> dict[str, str]:
+    """By the name of a reason code: what an operator does about it."""
+    return {MQRC_LABELS[reason]: policy.advice for reason, policy in TABLE.items() if reason in MQRC_LABELS}
 
 
 def _fields(report: Report, key: Any) -> dict[str, object]:

@@ -34,7 +34,7 @@ from gateway.queue_manager.objects.catalogue import Definition, defaults
 from gateway.queue_manager.objects.channel_authority import ChannelAuthority
 from gateway.queue_manager.objects.expired_messages import Expirer
 from gateway.queue_manager.objects.local_queue import BROKER, LocalQueue
-from gateway.queue_manager.objects.name_resolution import Target
+from gateway.queue_manager.objects.name_resolution import Target, resolve
 from gateway.queue_manager.objects.placement import Placer
 from gateway.queue_manager.objects.topics import Topics
 from gateway.queue_manager.objects.triggers import Triggers
@@ -434,6 +434,18 @@ class EmbeddedQueueManager:
 
     def _target(self, queue: str) -> Target:
         return self._translator.target(queue, "")
+
+    def why_unknown(self, queue: str) -> str:
+        """Why a queue cannot be opened by its name, with what helps; nothing: it can, or is the gateway's own and made
+        when it is used."""
+        if queue in (*state_queues.ALL, state_queues.DEAD_LETTERS, state_queues.DEFAULT):
+            return ""
+        with self.core.entered():
+            try:
+                resolve(self.core, queue)
+            except MQError as error:
+                return str(error)
+            return ""
 
     def define_state_queues(self) -> None:
         """Define those of the gateway's own queues that are missing: for gateways that come through the MQI, for which

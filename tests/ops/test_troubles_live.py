@@ -22,6 +22,7 @@ version: 1
 to_mq:
   - {name: waits, topic: "waits/#", queue: SHUT, on_failure: {retry: {from: 100ms, to: 500ms}, then: hold}}
   - {name: both, topic: "both/#", queue: BOTH, on_failure: {retry: {from: 100ms, to: 500ms}, then: hold}}
+  - {name: forgotten, topic: "forgotten/#", queue: FORGOTTEN}
   - {name: full, topic: "full/#", queue: FULL, on_failure: {retry: {from: 100ms, to: 500ms}, then: hold}}
 """
 OBJECTS = "DEFINE QLOCAL(SHUT)\nDEFINE QLOCAL(FULL) MAXDEPTH(1)\nDEFINE QLOCAL(BOTH) PUT(DISABLED)\n"
@@ -98,6 +99,15 @@ def test_a_queue_that_refuses_at_every_qos_is_named_once_with_all_that_it_holds(
         assert json.loads(gateway.text("/api/v1/clients?state=held_back&user=alice", TOKEN))["items"] == []
         mqgate(gateway, "mqsc", "-c", "settings.yaml", text="ALTER QLOCAL(BOTH) PUT(ENABLED)")
         until(lambda: not [each for each in attention(gateway) if "BOTH" in each["text"]])
+
+
+def test_a_queue_that_nobody_has_defined_is_named_before_anything_is_lost_there(gateway: Running) -> None:
+    (problem,) = [each for each in problems(gateway) if "FORGOTTEN" in each]
+    assert problem == "queue FORGOTTEN of a rule: MQRC 2085: no queue 'FORGOTTEN': DEFINE QLOCAL('FORGOTTEN') makes one"
+    status = mqgate(gateway, "status", "-c", "settings.yaml")
+    assert problem in status.stdout
+    mqgate(gateway, "mqsc", "-c", "settings.yaml", text="DEFINE QLOCAL('FORGOTTEN')")
+    assert not [each for each in problems(gateway) if "FORGOTTEN" in each]
 
 
 def test_a_certificate_is_warned_of_before_it_expires(gateway: Running) -> None:

@@ -40,9 +40,13 @@ def test_growth_is_reported_once_with_its_labels(counters: Counters) -> None:
     reports.look()
     assert log.lines == [
         ("message.dropped", "messages were dropped", {"count": 7, "route": "r", "reason": "expired"}),
-        ("mq.failed", "calls of the queue manager failed",
+        ("mq.failed",
+         "calls of the queue manager failed: the queue is at MAXDEPTH: consume from it or raise MAXDEPTH",
          {"count": 2, "qmgr": "QM1", "call": "put", "reason": "MQRC_Q_FULL"}),
     ]  # fmt: skip
+    counters.mq_errors["QM1", "put", "other"] += 1
+    reports.look()
+    assert log.lines[-1][1] == "calls of the queue manager failed", "of which code is not known"
 
 
 def test_an_outage_has_a_beginning_and_an_end(counters: Counters) -> None:
