@@ -319,7 +319,11 @@ class Harness:
         self.engine.context.set_aside.on_defect = self._defect
         self.join()
         self.engine.recover()
-        self.consumers.start(table)
+        ownership = self.engine.ownership
+        if ownership is None:
+            self.consumers.start(table)
+        else:
+            ownership.joining.when_over(lambda: self.consumers.start(table))
         self.engine.flush()
 
     def join(self) -> None:

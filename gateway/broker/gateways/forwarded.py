@@ -55,6 +55,8 @@ class Forwarded(NamedTuple):
     redirects: int = 0
     """How often it was sent after a session that moves. Of one for a shared subscription: not 0 if gateways with
     members have passed it on, and how often it has gone back to them."""
+    whose: list[str] = []  # noqa: RUF012
+    """Of one with `left`: put for each of these, which are no more either, for the sessions that were theirs last."""
 
 
 def encode_forwarded(forwarded: Forwarded) -> tuple[bytes, bytes]:
@@ -74,7 +76,7 @@ def decode_forwarded(data: bytes) -> Forwarded:
     return Forwarded(publication, **{_FULL[name]: value for name, value in about.items()})
 
 
-_FULL = dict(zip("ontdgcehlfarqum", Forwarded._fields[1:], strict=True))
+_FULL = dict(zip("ontdgcehlfarqumw", Forwarded._fields[1:], strict=True))
 
 
 def around_number(origin: str, to: list[str], digits: int) -> tuple[bytes, bytes]:

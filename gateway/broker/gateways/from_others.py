@@ -219,7 +219,7 @@ class FromOthers:
             again = _LOOK_AGAIN
             if isinstance(records, MQError):
                 pass
-            elif any(_owner_of(stored) == self.instance for stored in records):
+            elif any(_owner_of(stored) in {self.instance, *self.moves.unread_here()} for stored in records):
                 again, waiting.looks = _PATIENCE, 0
             else:
                 waiting.looks += 1
@@ -237,9 +237,7 @@ class FromOthers:
             return
         route = self._route(forwarded.publication)
         if forwarded.left and not forwarded.held:
-            self._give(
-                route, forwarded, [one for one in route.receivers if self.moves.had_left(one.session, forwarded)]
-            )
+            self._for_those_who_left(route, forwarded)
         elif forwarded.groups and forwarded.client:
             self._for_groups(route, forwarded)
         elif forwarded.client:
@@ -250,6 +248,14 @@ class FromOthers:
             self._deliver(route, receivers, self._served(route, forwarded), forwarded.publication)
             if forwarded.direct:
                 self.moves.send_all_on(forwarded)
+
+    def _for_those_who_left(self, route: Route, forwarded: Forwarded) -> None:
+        """For sessions that had just moved on from a gateway that is no more. Some may have been at others that are no
+        more either and whose sessions are still to be read here: those get it with what lies for these."""
+        moves, unread = self.moves, sorted(self.moves.unread_here())
+        theirs = [one for one in route.receivers if moves.had_left(one.session, forwarded)]
+        self._give(route, forwarded, [one for one in theirs if not moves.was_last_at(one.session, unread)])
+        moves.to_others.put(unread, forwarded._replace(whose=unread))
 
     def _for_groups(self, route: Route, forwarded: Forwarded) -> None:
         """For a member of a shared subscription that has moved here, or for another one."""
@@ -373,7 +379,8 @@ class FromOthers:
             return
         if forwarded.left and not forwarded.held:
             route = self._route(forwarded.publication)
-            theirs = [one for one in route.receivers if self.moves.was_given(one.session, owner)]
+            whose = forwarded.whose or [owner]
+            theirs = [one for one in route.receivers if self.moves.was_last_at(one.session, whose) == owner]
             self._give(route, forwarded, [one for one in theirs if self.moves.had_left(one.session, forwarded)])
             return
         if forwarded.device:

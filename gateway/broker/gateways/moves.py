@@ -70,6 +70,8 @@ class Moves:
         router.sent_on = self._is_sent_on
         self.is_gone: Callable[[str], bool] = lambda _gateway: False
         """Whether a gateway is no more. Set by whoever makes this."""
+        self.unread_here: Callable[[], Collection[str]] = tuple
+        """Gateways that are no more and whose sessions this one has still to read. Set likewise."""
         self.last: dict[str, int] = {}
         """The number of the last publication of each gateway that was handed over here."""
         self._came: dict[str, Came] = {}
@@ -466,10 +468,12 @@ class Moves:
         came = self._of(session.client_id, session.epoch)
         return came is not None and any(left.gateway == gateway and left.arrived for left in came.lefts)
 
-    def was_given(self, session: Session, gateway: str) -> bool:
-        """The same, though it may not have been read there."""
+    def was_last_at(self, session: Session, gateways: Collection[str]) -> str:
+        """At which of these, which are no more, a session was last, though it may not have been read there; empty: at
+        none of them."""
         came = self._of(session.client_id, session.epoch)
-        return came is not None and any(left.gateway == gateway for left in came.lefts)
+        lefts = [] if came is None else came.lefts
+        return next((left.gateway for left in lefts if left.gateway in gateways), "")
 
     def has_later(self, session: Session, gateway: str, forwarded: Forwarded) -> bool:
         """Whether a session that was at that gateway, which is no more, gets a publication from one where it was later,

@@ -31,6 +31,7 @@ class Unfinished:
         self.to_others = moves.to_others
         self.expired_owners = expired_owners
         self.write = write
+        moves.unread_here = self._unread_here
         self._others: set[str] = set()
         """Gateways of which others have said that they are taking over from them."""
         self._unread: set[str] = set()
@@ -62,6 +63,9 @@ class Unfinished:
             self.to_others.unread = gateways
             self.interests.router.touch()
 
+    def _unread_here(self) -> set[str]:
+        return set(self.expired_owners()).difference(self._said_gone, {""})
+
     def gone_here(self, gateway: str) -> None:
         """The sessions of a gateway from which this one takes over are read: all others are told that it is gone."""
         self._said_gone.add(gateway)
@@ -69,12 +73,15 @@ class Unfinished:
         self._put_for(self.to_others.unread - {gateway})
         self.interests.say_gone(gateway)
 
-    def gone_elsewhere(self, gateway: str) -> None:
-        """Another gateway has said so: nothing is to be put for that any more."""
+    def gone_elsewhere(self, gateway: str) -> bool:
+        """Another gateway has said so: nothing is to be put for that any more. Whether it was the last that had ended
+        before this one began."""
+        waited = bool(self.unread)
         self._unread.discard(gateway)
         self.unread.discard(gateway)
         self._put_for(self.to_others.unread - {gateway})
         self.interests.forget(gateway)
+        return waited and not self.unread
 
     def here(self, gateway: str) -> None:
         """This gateway has handed over all that lay for one from which it takes over."""
@@ -108,7 +115,7 @@ class Unfinished:
         """Another gateway asks from which ones this one takes over, or answers."""
         if message["kind"] == "unfinished?":
             expired = set(self.expired_owners()) - {""}
-            found = {"gateways": sorted(expired - self._done), "unread": sorted(expired - self._said_gone)}
+            found = {"gateways": sorted(expired - self._done), "unread": sorted(self._unread_here())}
             self.write(message["from"], {"kind": "unfinished", **found})
         elif message["kind"] == "unfinished":
             self._others.update(message["gateways"])

@@ -1,12 +1,13 @@
 """What a gateway that begins beside others waits with until it knows what their clients subscribe to. Pure.
 
 Each of the others tells its filters when it first hears of this one. What was published here before that would miss
-their sessions: what devices send, messages from queues, and the wills of gateways that are no more.
+their sessions: what devices send, messages from queues, and the wills of gateways that are no more. Of those that had
+ended before, it is known when their successors have read the sessions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 
 class Joining:
@@ -27,8 +28,10 @@ class Joining:
         else:
             self._calls.append(call)
 
-    def finish(self) -> None:
-        """They have."""
+    def finish(self, unread: Collection[str] = ()) -> None:
+        """They have; unless there are gateways whose sessions are not read yet."""
+        if unread:
+            return
         self.over = True
         calls, self._calls = self._calls, []
         for call in calls:

@@ -158,7 +158,7 @@ class Ownership:
         yield from self._heard_by_all()
         self._loading = None
         self.unfinished.put_for_unread()
-        self.joining.finish()
+        self.joining.finish(unread=self.unfinished.unread)
         self.changed()
 
     def _finish(self, expired: list[str], gone: list[str]) -> Steps[None]:
@@ -198,7 +198,7 @@ class Ownership:
     def holds_up(self, client_id: str, waiter: Waiter) -> bool:
         """Whether a CONNECT has to wait for the answers of other gateways; the waiter is called when they are there."""
         is_here = self.context.sessions.get(client_id) is not None and client_id not in self.claims
-        if is_here and self.joining.over and client_id not in self._wills_due and not self.unfinished.unread:
+        if is_here and self.joining.over and client_id not in self._wills_due:
             return False
         waits = self._has_to_wait(client_id)
         if not waits and not self.owners.peers() and client_id not in self._receiving:
@@ -274,10 +274,10 @@ class Ownership:
             self.interests.expect_nothing_of(gateway)
             self._answer_no_more([gateway])
         elif kind == "gone":
-            waited = bool(self.unfinished.unread)
-            self.unfinished.gone_elsewhere(gateway)
+            was_last = self.unfinished.gone_elsewhere(gateway)
             self.moves.forget(gateway, heir)
-            if waited and not self.unfinished.unread:
+            if was_last:
+                self.joining.finish()
                 self.changed()
         else:
             self.unfinished.elsewhere(gateway)
@@ -449,9 +449,8 @@ class Ownership:
         )
 
     def _has_to_wait(self, client_id: str) -> bool:
-        """Whether nothing is asked for a client yet. What is published has to find all who want it: a gateway that
-        began after the end of another one lets nobody in before the sessions of that are read."""
-        return bool(self.unfinished.unread) or self._is_left(client_id)
+        """Whether nothing is asked for a client yet. What is published has to find all who want it."""
+        return not self.joining.over or self._is_left(client_id)
 
     def changed(self) -> None:
         """Other gateways have started or ended: take over the orphaned sessions that are this gateway's, then ask again
@@ -537,8 +536,8 @@ class Ownership:
             if context.set_aside.record("session", SESSIONS, orphan.key, orphan.stored, restore):
                 context.counters.mqtt_sessions_taken_over += 1
         self._left_over.taken(orphan)
-        waits = client_id in self._wills_due or self.unfinished.unread
-        if client_id in self.claims and context.sessions.get(client_id) and not waits:
+        may_go_on = self.joining.over and client_id not in self._wills_due
+        if may_go_on and client_id in self.claims and context.sessions.get(client_id):
             self._go_on(client_id)
         if not context.counters.mqtt_sessions_taken_over % _SLICE:
             self.owners.reached("slice")
@@ -551,6 +550,7 @@ class Ownership:
         hear that nothing is to be put for them any more, and this gateway has read all that they have written to it."""
         for owner in gone:
             self.unfinished.gone_here(owner)
+        self.joining.finish(unread=self.unfinished.unread)
         yield from self._heard_by_all()
         while self._receiving:  # what these gave last: who gets what they have left is known when it is here
             yield lambda: None

@@ -10,10 +10,16 @@ from several_brokers import Estate, Node
 
 from gateway.broker.sessions import left_over
 from gateway.broker.sessions.left_over import LeftOver, Orphan
+from gateway.mq import mqmd
 from gateway.mqtt import packets as p
 from gateway.ports.batch import Stored
 
 ROWS = 20
+MAPPING = """
+version: 1
+to_mqtt:
+  - {name: down, queue: DOWN, topic: other, qos: 1}
+"""
 
 
 def orphan(client: str) -> Orphan:
@@ -40,14 +46,14 @@ def test_those_of_clients_that_wait_come_first() -> None:
 class Takeover:
     """A gateway that has ended with ten sessions, its heir, and another one."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, last: str = "news", **more: Any) -> None:
         monkeypatch.setattr(left_over, "PAGE", 3)
         self.estate = Estate()
-        first, self.heir, self.other = (self.estate.start() for _ in range(3))
+        first, self.heir, self.other = (self.estate.start(**more) for _ in range(3))
         for number in range(10):
             device = first.bench.device(5, f"s{number}").connect(clean=False)
             self.estate.settle(0.3)
-            device.subscribe("news", 1)
+            device.subscribe(last if number == 9 else "news", 1)
             self.estate.settle(0.3)
             device.disconnect()
         sender = first.bench.device(5, "says").connect()
@@ -128,3 +134,24 @@ def test_a_gateway_that_begins_meanwhile_lets_nobody_in_before_all_is_read(monke
         assert not device.take()
     ((packet, connack, *_),) = takeover.until_connected(device)[0]
     assert (packet >> 4, connack.reason) == (p.CONNACK, 0)
+
+
+def test_what_a_gateway_that_begins_meanwhile_consumes_reaches_members_that_nobody_has_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It does not know of their shared subscription; what is on the queue stays there until it does."""
+    takeover = Takeover(monkeypatch, last="$share/some/other", mapping=MAPPING)
+    takeover.condemn()
+    late = takeover.estate.start(settle=False, mapping=MAPPING)
+    while takeover.left() > 8:
+        takeover.step()
+    late.queues.arrive("DOWN", (mqmd.build(persistence=1), b"from a queue"))
+    while takeover.left():
+        takeover.step()
+    takeover.estate.settle()
+    late.queues.consumed["DOWN"]()
+    takeover.estate.settle()
+    member = takeover.come(takeover.heir, "s9")
+    takeover.estate.settle()
+    assert [packet[4] for packet in member.take() if packet[0] >> 4 == p.PUBLISH] == [b"from a queue"]
+    assert not takeover.estate.rows.get("DOWN")
