@@ -220,8 +220,8 @@ class Core:
         self.on_installed: list[Callable[[Definition], None]] = []
         self.on_arrivals: list[Callable[[LocalQueue, StoreUnit], None]] = []
         """Called with units that put messages on a queue with TRIGGER."""
-        self.on_inputs: list[Callable[[LocalQueue], None]] = []
-        """Called with queues that programs have opened for input, or closed."""
+        self.on_inputs: list[Callable[[LocalQueue, bool], None]] = []
+        """Called with queues that programs or rules have opened for input (True) or closed."""
         self.on_removed: list[Callable[[Definition], None]] = []
         self.on_state: list[Callable[[dict[bytes, bytes | None]], None]] = []
         """Called with the state records of each unit that has been committed."""
@@ -509,10 +509,10 @@ class Core:
         else:
             self.served_through(call)
 
-    def inputs_changed(self, queue: LocalQueue) -> None:
-        """Call `on_inputs`: a program has opened the queue for input or closed it."""
+    def inputs_changed(self, queue: LocalQueue, *, opened: bool) -> None:
+        """Call `on_inputs`: a program or a rule has opened the queue for input or closed it."""
         for callback in self.on_inputs:
-            callback(queue)
+            callback(queue, opened)
 
     def wake(self, queue: LocalQueue, correl_ids: Collection[bytes] | None = None) -> None:
         """Try waiting gets and call consumers again: something has changed on the queue; where that is nothing but

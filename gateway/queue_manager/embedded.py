@@ -357,6 +357,7 @@ class EmbeddedQueueManager:
                 )
             local.consumers.append(arrived)
             self._consumed[queue] = local, arrived
+            self.core.inputs_changed(local, opened=True)
             if self.core.store.depth(local.name):
                 self.core.wake(local)
 
@@ -365,6 +366,7 @@ class EmbeddedQueueManager:
         with self.core.entered():
             local, arrived = self._consumed.pop(queue)
             local.consumers.remove(arrived)
+            self.core.inputs_changed(local, opened=False)
 
     def gather(self, queue: str, *, groups: bool) -> None:
         """Fetch messages of a group only when the group is complete, or as they arrive."""

@@ -51,7 +51,8 @@ class Triggers:
         self._due: list[_Event] = []
         self._last: dict[str, float] = {}
         """When each queue had its last trigger message, for TRIGINT."""
-        self._putting = False
+        self._own: StoreUnit | None = None
+        """The trigger messages that are put now: they cause no trigger events themselves."""
         core.on_arrivals.append(self._arrived)
         core.on_inputs.append(self._inputs_changed)
         core.on_installed.append(self._installed)
@@ -59,19 +60,20 @@ class Triggers:
     # What may be a trigger event
 
     def _arrived(self, queue: LocalQueue, unit: StoreUnit) -> None:
-        """Messages have been committed. Trigger messages cause no trigger events themselves."""
-        if self._putting:
+        """Messages have been committed, maybe while a trigger message waits for their frame."""
+        if unit is self._own:
             return
         least = queue.definition.number("TRIGMPRI")
         arrived = _count(queue, unit, least)
         if arrived:
             self._check(queue, arrived)
 
-    def _inputs_changed(self, queue: LocalQueue) -> None:
-        """A program has opened the queue for input, or the last has closed it."""
-        if not queue.inputs:
+    def _inputs_changed(self, queue: LocalQueue, opened: bool) -> None:
+        """A program, or a rule, has opened the queue for input or closed it."""
+        users = queue.inputs + len(queue.consumers)
+        if not users:
             self._check(queue, 0)
-        elif queue.inputs == 1:
+        elif opened and users == 1:
             for name, other in list(self._core.queues.items()):
                 if other.triggers and other.definition.text("INITQ") == queue.name and name != queue.name:
                     self._check(other, 0)
@@ -141,7 +143,7 @@ class Triggers:
             for event in due:
                 for _ in range(event.times):
                     self._place(event, unit)
-            self._putting = True
+            self._own = unit
             try:
                 core.commit(unit)
                 for event in due:
@@ -149,7 +151,7 @@ class Triggers:
             except MQError:  # the store cannot be written: the monitor's next MQOPEN checks again
                 return
             finally:
-                self._putting = False
+                self._own = None
 
     def _place(self, event: _Event, unit: StoreUnit) -> None:
         core = self._core

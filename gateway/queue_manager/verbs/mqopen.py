@@ -162,7 +162,7 @@ def _opened(
         handle.queue = queue
         take_input(queue, options)
         if options & INPUT:
-            connection.core.inputs_changed(queue)
+            connection.core.inputs_changed(queue, opened=True)
     if options & mq.MQOO_OUTPUT:
         queue.outputs += 1
     if created:
@@ -248,7 +248,7 @@ def _release_input(connection: ConnectionState, handle: Handle, queue: LocalQueu
     if handle.options & INPUT:
         queue.inputs -= 1
         queue.exclusive = queue.exclusive and bool(queue.inputs)
-        connection.core.inputs_changed(queue)
+        connection.core.inputs_changed(queue, opened=False)
     else:
         queue.browsers -= 1
     if handle.cursor_locked and handle.cursor is not None and queue.locked.get(handle.cursor) is handle:

@@ -186,3 +186,42 @@ def test_a_restart_tells_the_monitor_again(rig):
     assert len(rig.drain(monitor)) == 1
     rig.restart()
     assert len(rig.drain(rig.open("IQ", INPUT))) == 1
+
+
+def test_a_monitor_that_goes_while_another_stays_brings_no_trigger_about(rig):
+    monitor, other = rig.open("IQ", INPUT), rig.open("IQ", INPUT)
+    rig.put("APP", b"1")
+    assert len(rig.drain(monitor)) == 1
+    rig.connection.close(other)
+    assert rig.drain(monitor) == []
+
+
+def test_a_rule_that_lets_go_of_a_queue_counts_as_a_program_that_closes_it(rig):
+    monitor = rig.open("IQ", INPUT)
+    rig.queue_manager.consume("APP", lambda: None)
+    rig.put("APP", b"1")
+    assert rig.drain(monitor) == []
+    rig.queue_manager.stop_consuming("APP")
+    assert [named(one) for one in rig.drain(monitor)] == ["APP"]
+
+
+def test_a_rule_that_takes_from_an_initiation_queue_is_told_of_what_waits(rig):
+    rig.put("APP", b"1")
+    rig.queue_manager.consume("IQ", lambda: None)
+    assert rig.depth("IQ") == 1
+    rig.queue_manager.stop_consuming("IQ")
+    rig.mqsc("ALTER QLOCAL(APP) TRIGDATA('again')")
+    assert rig.depth("IQ") == 1
+
+
+def test_what_arrives_while_a_trigger_message_is_stored_triggers_too(rig):
+    """On a slow disk a frame is on its way when the trigger message is put, which waits for it."""
+    rig.mqsc("DEFINE QLOCAL(OTHER) TRIGGER TRIGTYPE(EVERY) PROCESS(ORDERS) INITQ(IQ)")
+    monitor, done = rig.open("IQ", INPUT), []
+    committer = rig.queue_manager.core.committer
+    committer.seconds, committer._trial_in = 1.0, 1000  # a slow disk: frames are written on a thread
+    for queue in ("APP", "OTHER"):
+        unit = Unit(puts=[Puts(queue, heads=[md()], bodies=[b"1"])])
+        rig.queue_manager.submit(unit, lambda _unit, outcome: done.append(outcome))
+    rig.scheduler.run_until(lambda: len(done) == 2)
+    assert [named(one) for one in rig.drain(monitor)] == ["APP", "OTHER"]
