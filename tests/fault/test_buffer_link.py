@@ -8,7 +8,7 @@ from pathlib import Path
 
 import mqi_clients
 import pytest
-from frame_proxy import CUT_AFTER, CUT_BEFORE, FORWARD, FrameProxy, at_call
+from frame_proxy import CUT_AFTER, CUT_BEFORE, FORWARD, REFUSED_AFTER, REFUSED_BEFORE, FrameProxy, at_call
 from ibm_rig import HEAD, OBJECTS, BufferRig, behind_proxy, served
 
 from gateway.backends.buffer import attempt_queue
@@ -40,6 +40,8 @@ def _numbers(queue_manager: EmbeddedQueueManager) -> list[int]:
     [
         (Verb.COMMIT, 5, CUT_BEFORE),
         (Verb.COMMIT, 5, CUT_AFTER),
+        (Verb.COMMIT, 5, REFUSED_BEFORE),  # with a reason that does not say what became of the unit
+        (Verb.COMMIT, 5, REFUSED_AFTER),
         (Verb.PUT, 6, CUT_BEFORE),
         (Verb.GET, 6, CUT_AFTER),
     ],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mqi_clients
 import pytest
-from frame_proxy import CUT_AFTER, CUT_BEFORE, at_call
+from frame_proxy import CUT_AFTER, CUT_BEFORE, REFUSED_AFTER, REFUSED_BEFORE, at_call
 from ibm_rig import HEAD, Rig, ServingProcess, behind_proxy, served
 
 from gateway.backends.ibm.unit_of_work import Marker
@@ -74,6 +74,23 @@ def test_nor_does_one_lost_by_a_worker_that_is_parked(
             assert not rig.commit(Unit(puts=[Puts("APP.Q", heads=[HEAD] * 3, bodies=bodies)])).failures
         assert _numbers(rig) == list(range(36))
         assert any("2009" in line for line in rig.told), "the connection was meant to break"
+
+
+@pytest.mark.parametrize("posted", [False, True])
+@pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
+@pytest.mark.parametrize("decision", [REFUSED_BEFORE, REFUSED_AFTER])
+def test_a_commit_that_fails_without_saying_what_became_of_it_neither_loses_nor_doubles(
+    decision: str, driver: str, posted: bool, tmp_path: Path
+) -> None:
+    """2195, 2102 and others, but for 2003: the unit was taken for backed out. It had been committed, or it was open
+    still and was committed with its own repetition."""
+    decide = at_call(Verb.COMMIT, 8, decision)
+    with behind_proxy(tmp_path, decide, partial(Rig, driver, posted=posted)) as (_, rig):
+        for number in range(12):
+            bodies = [b"%d" % (3 * number + one) for one in range(3)]
+            assert not rig.commit(Unit(puts=[Puts("APP.Q", heads=[HEAD] * 3, bodies=bodies)])).failures
+        assert _numbers(rig) == list(range(36))
+        assert any("2195" in line for line in rig.told), "a commit was meant to fail"
 
 
 def test_a_killed_queue_manager_costs_time_only(tmp_path: Path) -> None:

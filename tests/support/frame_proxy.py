@@ -8,10 +8,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from gateway.mqi.wire import HEADER, Frames
+from gateway.mqi.wire import HEADER, Frames, outcome
 
 FORWARD, CUT_BEFORE, CUT_AFTER = "forward", "cut before", "cut after"
 """Pass a request on; break the connection instead; pass it on, wait for its answer, and break the connection then."""
+REFUSED_BEFORE, REFUSED_AFTER = "refused before", "refused after"
+"""Answer 2195, an unexpected error, instead of passing it on; pass it on, and make its answer that."""
+UNEXPECTED = 2, 2195
 
 
 def at_call(verb: int, nth: int, decision: str) -> Callable[[int], str]:
@@ -70,8 +73,8 @@ class FrameProxy:
             client.close()
             return
         self._pairs.append((server, client))
-        cutting = threading.Event()
-        threading.Thread(target=self._answers, args=(server, client, cutting), daemon=True).start()
+        cutting, refusals = threading.Event(), list[bytes]()
+        threading.Thread(target=self._answers, args=(server, client, cutting, refusals), daemon=True).start()
         frames = Frames()
         with suppress(OSError):
             while chunk := client.recv(1 << 16):
@@ -82,17 +85,25 @@ class FrameProxy:
                         raise ConnectionResetError
                     if decision == CUT_AFTER:
                         cutting.set()
+                    if decision == REFUSED_BEFORE:
+                        client.sendall(outcome(verb, tag, *UNEXPECTED))
+                        continue
+                    if decision == REFUSED_AFTER:
+                        refusals.append(outcome(verb, tag, *UNEXPECTED))
                     server.sendall(HEADER.pack(len(body) + 4, verb, flags, tag) + body)
         if not cutting.is_set():
             _close(server, client)
 
-    def _answers(self, server: socket.socket, client: socket.socket, cutting: threading.Event) -> None:
+    def _answers(
+        self, server: socket.socket, client: socket.socket, cutting: threading.Event, refusals: list[bytes]
+    ) -> None:
+        """`refusals`: what is said in place of the next answer."""
         with suppress(OSError):
             while chunk := server.recv(1 << 16):
                 if cutting.is_set():
                     self.answered()
                     break
-                client.sendall(chunk)
+                client.sendall(refusals.pop() if refusals else chunk)
         _close(server, client)
 
 

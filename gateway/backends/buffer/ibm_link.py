@@ -37,6 +37,11 @@ _PROGRESS_LENGTH = 1 << 20
 Work = Callable[[Connection], None]
 
 
+class _InDoubt(MQError):
+    """MQCMIT has failed with a reason that does not say what became of the unit: the progress does, once the connection
+    has been made anew."""
+
+
 class IbmLink:
     """Implements `Link`."""
 
@@ -193,13 +198,13 @@ class IbmLink:
 
     def _attempt(self, connection: Connection, unit: Unit, progress: bytes) -> Verdict:
         """With asynchronous puts; if that is refused once more synchronously, which tells the run at fault. MQError
-        when the connection broke."""
+        when the connection broke, or the unit is in doubt."""
         failure = None
         for asynchronous in (True, False):
             try:
                 self._commit(connection, unit, progress, asynchronous=asynchronous)
             except MQError as error:
-                if action_for(error.reason) is Action.RECONNECT:
+                if action_for(error.reason) is Action.RECONNECT or isinstance(error, _InDoubt):
                     raise
                 connection.session.back()
                 if error.reason in STALE_HANDLES:
@@ -217,4 +222,7 @@ class IbmLink:
         volatile = asynchronous and can_status and has_volatile_puts([unit])
         if volatile and connection.session.asynchronous_failures():
             raise MQError(mq.MQRC_BACKED_OUT, "an asynchronous put failed")
-        connection.session.commit()
+        try:
+            connection.session.commit()
+        except MQError as error:
+            raise error if error.reason == mq.MQRC_BACKED_OUT else _InDoubt(error.reason, str(error)) from None

@@ -31,6 +31,7 @@ from gateway.backends.ibm.unit_of_work import (
     rows_of,
 )
 from gateway.errors import MQError
+from gateway.mq import constants as mq
 from gateway.mq.reason_policy import Action, action_for, explain
 from gateway.ports.batch import Failure, Outcome, Token, Unit
 from gateway.ports.state_queues import MARKERS
@@ -348,18 +349,30 @@ class Worker:
     def _commit(self, commit: Callable[[], None]) -> bool | None:
         """True: committed. None: refused, nothing of it happened. False: the connection broke and it was backed out.
 
-        When the answer is lost the marker tells; until it can be read nothing else is done.
+        When the answer is lost, or says neither, the marker tells; until it can be read nothing else is done.
         """
         try:
             commit()
         except MQError as error:
-            if action_for(error.reason) is not Action.RECONNECT:
+            if error.reason == mq.MQRC_BACKED_OUT:
                 self._marker.settle(committed=False)
                 return None
+            if action_for(error.reason) is not Action.RECONNECT:
+                return self._resolve_refused(error)
             self._lost(error)
             return self._resolve_commit()
         self._marker.settle(committed=True)
         return True
+
+    def _resolve_refused(self, error: MQError) -> bool | None:
+        """MQCMIT has failed with a reason that does not say what became of the unit: it may be committed, or be open
+        still, so that what is put next would be committed with it."""
+        self._told(explain(error.reason, str(error)))
+        try:
+            self._ready().session.back()
+        except MQError as again:
+            self._lost(again)
+        return self._resolve_commit() or None
 
     def _resolve_commit(self) -> bool:
         while True:
