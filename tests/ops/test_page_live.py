@@ -169,9 +169,12 @@ def test_a_client_is_reached_whatever_its_name(page: Any, gateway: Running, name
 
 
 def test_long_names_leave_room_for_everything_else(page: Any, gateway: Running) -> None:
+    """A client with the longest identifier there is, which the browser would need minutes to lay out, too."""
     name = "long" * 750
-    with Device("127.0.0.1", gateway.port, name) as talker:
-        assert talker.connect() == 0
+    with Device("127.0.0.1", gateway.port, name) as talker, Device("127.0.0.1", gateway.port, "L" * 65_000) as longest:
+        assert talker.connect() == longest.connect() == 0
+        visit(page, gateway, "clients")
+        page.wait_for_selector("td bdi:has-text('LLL')")
         talker.publish(f"lost/{name}", b"1", 1)
         talker.publish(f"hall/{name}", b"1", 1, retain=True)
         visit(page, gateway, f"clients/{name}")

@@ -42,8 +42,10 @@ export function breakable(text) {
   return parts.flatMap((part, at) => (at ? [h("wbr"), part] : [part]));
 }
 
-// A name that others choose, of a device or a topic: it may be very long, and of any direction. Whole when one points at it.
-export const named = (text) => h("bdi", { class: "name", title: text }, breakable(text));
+// A name that others choose, of a device or a topic, may have 65,535 bytes, on which browsers spend minutes, and any direction.
+const SHOWN = 300;
+export const brief = (text) => (text.length > SHOWN ? `${text.slice(0, SHOWN).replace(/[\ud800-\udbff]$/, "")}… (${format.count(text.length)} characters)` : text);
+export const named = (text) => h("bdi", { class: "name", title: text }, breakable(brief(text)));
 
 export function pairs(object, kind = "") {
   const rows = Object.entries(object).filter(([, value]) => value !== undefined);

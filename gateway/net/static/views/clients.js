@@ -2,7 +2,7 @@
 
 import { call, part } from "../api.js";
 import { Chart, charts } from "../chart.js";
-import { badge, button, choice, confirmed, field, format, h, link, named, notice, pairs, panel, put, Table, two } from "../dom.js";
+import { badge, brief, button, choice, confirmed, field, format, h, link, named, notice, pairs, panel, put, Table, two } from "../dom.js";
 
 const shownState = (client) => badge(client.connected ? (client.paused ? "held back" : "connected") : "away", client.connected ? (client.paused ? "warn" : "good") : "");
 
@@ -20,7 +20,7 @@ export default function clients(target, [id], page, every) {
   const flowing = (count, client, name) => two(format.count(count), rates.has(client.client_id) ? format.rate(rates.get(client.client_id)[name]) : null);
   const table = new Table("", [
     { title: "Choose", node: (client) => h("input", { type: "checkbox", "aria-label": `Choose ${client.client_id}`, onchange: (event) => (event.target.checked ? picked.add(client.client_id) : picked.delete(client.client_id), label()) }), value: (client) => String(picked.has(client.client_id)) },
-    { title: "Client", node: (client) => two(link(client.client_id || "(empty)", `#/clients/${part(client.client_id)}`), `MQTT ${client.protocol}`), value: (client) => client.client_id, wide: true },
+    { title: "Client", node: (client) => two(link(named(client.client_id || "(empty)"), `#/clients/${part(client.client_id)}`), `MQTT ${client.protocol}`), value: (client) => client.client_id, wide: true },
     { title: "State", cell: shownState, value: (client) => String(client.connected) },
     { title: "User", cell: (client) => client.user ?? "–" },
     { title: "From", cell: (client) => (client.peer ? two(h("code", {}, client.peer), client.listener) : "–"), value: (client) => client.peer ?? "", short: true },
@@ -90,7 +90,7 @@ function one(target, id, page, every) {
   const head = h("span");
   const held = h("div");
   const subscriptions = new Table("", [
-    { title: "Filter", cell: (each) => each.filter, mono: true },
+    { title: "Filter", node: (each) => named(each.filter), value: (each) => each.filter, mono: true },
     { title: "QoS", cell: (each) => each.qos, number: true },
     { title: "Options", cell: (each) => [each.no_local && "no local", each.retain_as_published && "retain as published", each.share && `shared as ${each.share}`].filter(Boolean).join(", ") || "–" },
   ], { key: (each) => `${each.share ?? ""} ${each.filter}`, empty: "No subscriptions." });
@@ -99,20 +99,20 @@ function one(target, id, page, every) {
     { title: "Packet", cell: (each) => each.packet_id, number: true },
     { title: "QoS", cell: (each) => each.qos, number: true },
     { title: "State", cell: (each) => each.state },
-    { title: "Topic", cell: (each) => each.topic ?? "–", mono: true },
+    { title: "Topic", cell: (each) => named(each.topic ?? "–"), value: (each) => each.topic ?? "", mono: true },
     { title: "Queue", cell: (each) => each.queue ?? "–", mono: true },
     { title: "MsgId", cell: (each) => each.msg_id ?? "–", mono: true },
     { title: "Since", cell: (each) => format.ago(each.since), number: true },
   ], { key: (each) => `${each.direction} ${each.packet_id}`, empty: "Nothing in doubt." });
   const kick = page.action("Disconnect", async () => {
     await call(`/clients/${part(id)}/connection`, { method: "DELETE" });
-    notice(`${id} was disconnected; its session stays.`);
+    notice(`${brief(id)} was disconnected; its session stays.`);
   }, "quiet");
   const purge = page.action("Purge session", async () => {
     const text = "Its subscriptions, its will, and all messages queued for it or in doubt are removed.";
-    if (!(await confirmed(`Purge ${id}?`, text, "Purge"))) return;
+    if (!(await confirmed(`Purge ${brief(id)}?`, text, "Purge"))) return;
     await call(`/clients/${part(id)}`, { method: "DELETE" });
-    notice(`The session of ${id} is gone.`);
+    notice(`The session of ${brief(id)} is gone.`);
     location.hash = "#/clients";
   }, "danger");
   const follow = h("a", { href: `#/trace/${part(id)}`, class: "button quiet" }, "Trace");
@@ -130,7 +130,7 @@ function one(target, id, page, every) {
       "Keep alive": client.keep_alive ? `${client.keep_alive} s` : "none",
       Session: client.clean_start && !client.session_expiry_seconds ? "ends with the connection" : client.session_expiry_seconds === null ? "never expires" : `kept for ${format.seconds(client.session_expiry_seconds)}${client.ends ? `, until ${format.time(client.ends)}` : ""}`,
       Queued: format.messages(client.queued), Received: format.count(client.received), Sent: format.count(client.sent),
-      Will: client.will ? `${client.will.topic} (QoS ${client.will.qos}, ${client.will.length} bytes)` : "none",
+      Will: client.will ? `${brief(client.will.topic)} (QoS ${client.will.qos}, ${client.will.length} bytes)` : "none",
       Certificate: client.certificate ? `${client.certificate.subject}, until ${format.time(client.certificate.not_after)}` : "none",
     }, "facts"));
     subscriptions.update(client.subscription_list);

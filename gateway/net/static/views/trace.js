@@ -1,7 +1,7 @@
 // Live trace of one client or topic, and the way of single messages from packet identifier to MsgId.
 
 import { call, events, part } from "../api.js";
-import { button, field, format, h, link, named, notice, panel, put, Table } from "../dom.js";
+import { brief, button, field, format, h, link, named, notice, panel, put, Table } from "../dom.js";
 
 const KEPT = 1000;
 
@@ -54,10 +54,10 @@ export default function trace(target, [client], _page, _every, onLeave) {
 function described(each) {
   const arrow = { in: "←", out: "→", mq: "◆" }[each.direction];
   const facts = [
-    ["topic", each.topic], ["qos", each.qos], ["packet", each.packet_id], ["bytes", each.length], ["rule", each.rule], ["queue", each.queue], ["msgid", each.msg_id],
+    ["topic", each.topic && brief(each.topic)], ["qos", each.qos], ["packet", each.packet_id], ["bytes", each.length], ["rule", each.rule], ["queue", each.queue], ["msgid", each.msg_id],
     ["reason", each.reason || undefined], ["retain", each.retain || undefined], ["dup", each.dup || undefined],
   ].filter(([, value]) => value !== undefined && value !== null && value !== "").map(([name, value]) => `${name}=${value}`);
-  return `${format.clock(each.time)} ${arrow} ${each.client_id || "-"} ${each.kind} ${facts.join(" ")}${each.detail ? ` ${each.detail}` : ""}`;
+  return `${format.clock(each.time)} ${arrow} ${brief(each.client_id || "-")} ${each.kind} ${facts.join(" ")}${each.detail ? ` ${each.detail}` : ""}`;
 }
 
 function journey() {
@@ -65,7 +65,7 @@ function journey() {
     { title: "Time", cell: (each) => format.time(each.time) },
     { title: "Client", node: (each) => link(named(each.client_id), `#/clients/${part(each.client_id)}`), value: (each) => each.client_id, short: true },
     { title: "Packet", cell: (each) => each.packet_id, number: true },
-    { title: "Topic", cell: (each) => each.topic, mono: true },
+    { title: "Topic", node: (each) => named(each.topic), value: (each) => each.topic, mono: true },
     { title: "State", cell: (each) => each.state },
     { title: "Queue", cell: (each) => each.queue ?? "–", mono: true },
     { title: "MsgId", cell: (each) => each.msg_id ?? "–", mono: true },
