@@ -157,3 +157,14 @@ def test_queries_in_the_runbooks_are_promql(tmp_path: Path) -> None:
     command = [program("promtool"), "check", "rules", str(tmp_path / "rules.yaml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+LOGGED = re.compile(r"(?:log event|line) `([a-z_.]+)`|`([a-zA-Z_. ]+)` in the log|log says `([a-z_. ]+)`")
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "runbooks").glob("*.md")), ids=lambda page: page.stem)
+def test_what_a_runbook_looks_for_in_the_log_is_written_there(page: Path) -> None:
+    """The name of an event, or a piece of a text."""
+    source = "\n".join(file.read_text() for file in (ROOT / "gateway").rglob("*.py"))
+    wanted = ["".join(found) for found in LOGGED.findall(page.read_text())]
+    assert [text for text in wanted if (text if " " in text else f'"{text}"') not in source] == []
