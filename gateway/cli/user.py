@@ -222,20 +222,29 @@ def delete(name: str, config: str | None, data: str | None, as_json: bool) -> No
     click.echo(f"{name} is removed")
 
 
+def _filters(given: tuple[str, ...]) -> list[str]:
+    return [one for one in given if one]
+
+
 @user.command()
 @click.argument("name", default="")
-@click.option("--publish", multiple=True, help="A filter its users may publish to; {client} and {user} may be in it.")
-@click.option("--subscribe", multiple=True, help="A filter its users may subscribe to.")
+@click.option(
+    "--publish", multiple=True, help="A filter its users may publish to; {client} and {user} may be in it. Empty: none."
+)
+@click.option("--subscribe", multiple=True, help="A filter its users may subscribe to. Empty: none.")
 @click.option("-D", "--delete", "gone", is_flag=True, help="Remove the role.")
 @common
 def role(
     name: str, publish: tuple[str, ...], subscribe: tuple[str, ...], gone: bool, config: str | None, data: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Without NAME: the roles. With it: make, change or remove one."""
+    """Without NAME: the roles. With it: show that one; with filters make or change it, to what is given; -D removes
+    it."""
     there = running_gateway(config, data)
-    if not name:
-        items = there.get("/device-roles")["items"]
+    if not (name and (gone or publish or subscribe)):
+        items = [one for one in there.get("/device-roles")["items"] if name in {"", one["role"]}]
+        if name and not items:
+            raise click.ClickException(f"there is no role {name}: --publish FILTER or --subscribe FILTER makes it")
         if as_json:
             show_json(items)
         else:
@@ -245,5 +254,7 @@ def role(
         there.delete(f"/device-roles/{segment(name)}")
         click.echo(f"{name} is removed")
     else:
-        made = there.put(f"/device-roles/{segment(name)}", {"publish": list(publish), "subscribe": list(subscribe)})
+        made = there.put(
+            f"/device-roles/{segment(name)}", {"publish": _filters(publish), "subscribe": _filters(subscribe)}
+        )
         click.echo(json.dumps(made) if as_json else f"{name} is set")

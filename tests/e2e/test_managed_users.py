@@ -136,6 +136,16 @@ def test_a_password_is_set_with_whatever_else_is_changed(gateway: RunningGateway
         assert device.connect("line12", b"caf\xe9 \xff") == 0
 
 
+def test_to_look_at_a_role_leaves_it_as_it_is(gateway: RunningGateway) -> None:
+    assert "there is no role looked" in user(gateway, "role", "looked", code=1)
+    user(gateway, "role", "looked", "--publish", "hall/#")
+    shown = json.loads(user(gateway, "role", "looked", "--json"))
+    assert [(one["role"], one["publish"], one["subscribe"]) for one in shown] == [("looked", ["hall/#"], [])]
+    assert "hall/#" in user(gateway, "role", "looked")
+    user(gateway, "role", "looked", "--publish", "")
+    assert json.loads(user(gateway, "role", "looked", "--json"))[0]["publish"] == []
+
+
 def test_the_access_list_comes_first(gateway: RunningGateway) -> None:
     gateway.api("PUT", "/device-roles/all", {"publish": ["#"], "subscribe": ["#"]})
     [one] = change(gateway, {"user": "first", "role": "all"})
