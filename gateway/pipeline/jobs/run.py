@@ -6,7 +6,6 @@ crash. Nothing about a batch depends on the clock or on its number.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from functools import reduce
@@ -17,6 +16,7 @@ from gateway.pipeline.errors import PipelineError
 from gateway.pipeline.jobs.checkpoint_folder import CheckpointFolder
 from gateway.pipeline.jobs.folder_tables import FolderTables, rows_in
 from gateway.pipeline.jobs.followers import by_day, follower_of
+from gateway.pipeline.jobs.foreign_checkpoint import check_checkpoint, done_in, offsets_in
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.leases import give_back
 from gateway.pipeline.jobs.micro_batch import MicroBatchWriter, includes_raw
@@ -41,8 +41,6 @@ from gateway.pipeline.source.running_gateway import in_use, running_gateway
 
 FATAL = ("LeaseLost", "DataLost", "WrongOption", "ConfigurationError", "StoreRefuses", "TableDiffers")
 """Errors that starting again does not repair, as Spark's report names them."""
-NOT_BEGUN = "-"
-"""In Spark's offset log, the place of a source without an offset."""
 
 
 class JobRun:
@@ -68,7 +66,10 @@ class JobRun:
     def start(self, *, once: bool) -> Any:
         """Start the query and return it."""
         self._listen()
+        done = [] if self.job.on_objects else done_in(self.checkpoint, len(self.inputs))
         self.landing.restart()
+        if isinstance(self.landing, Landing):
+            check_checkpoint(self.checkpoint, self.inputs, self.landing.manifest, done)
         if self.job.on_objects:
             self._forget_checkpoint()
             self._own_checkpoint = CheckpointFolder(self.job.name)
@@ -149,24 +150,16 @@ class JobRun:
 
     def pieces(self, number: int) -> Ranges:
         """The ranges of a batch, from Spark's offset log: those of the sources that have messages in it."""
-        ends = self._offsets(number)
+        ends = offsets_in(self.checkpoint, number, len(self.inputs))
         if ends is None:
             raise PipelineError(f"{self.checkpoint}/offsets/{number} is missing: is the checkpoint on a shared folder?")
-        starts = (self._offsets(number - 1) if number else None) or [None] * len(ends)
+        starts = (offsets_in(self.checkpoint, number - 1, len(self.inputs)) if number else None) or [None] * len(ends)
         found = []
         for each, start, end in zip(self.inputs, starts, ends, strict=True):
             if end is not None:
                 low = start["next"] if start else self.landing.manifest.landed.next(each.stream)
                 found.append((each.stream, min(low, end["next"]), end["next"]))
         return [piece for piece in found if piece[1] < piece[2] or len(self.inputs) == 1]
-
-    def _offsets(self, number: int) -> list[dict[str, int] | None] | None:
-        """What the offset log says for each source, in their order; None for one that had not begun."""
-        try:
-            lines = (self.checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
-            return None
-        return [None if line.strip() == NOT_BEGUN else json.loads(line) for line in lines[-len(self.inputs) :]]
 
     def _report(self, *, keep: bool = True) -> None:
         with self._reporting:  # Spark's listener has a thread of its own

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections import Counter
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Protocol
 
-from gateway.pipeline.errors import PipelineError
+from gateway.pipeline.errors import PipelineError, StoreRefuses
 from gateway.pipeline.failpoint import failpoint
 from gateway.pipeline.land.durable import move_folder, sync_tree
 from gateway.pipeline.land.manifest import LandedTable, Manifest, ManifestRecord
@@ -151,13 +153,26 @@ class Landing:
 
     def _cleared(self, keep: str) -> list[Path]:
         known = {folder for folders in self.manifest.folders.values() for folder in folders}
-        removed = []
+        unknown = []
         for folder in [*self.warehouse.glob("*/batch=*"), *self.warehouse.glob(f"{STATE}/*/batch=*")]:
             name = str(folder.relative_to(self.warehouse))
             if name not in known and folder.name != f"batch={keep}" and not name.startswith(STAGING):
-                shutil.rmtree(folder)
-                removed.append(folder)
-        return removed
+                unknown.append(folder)
+        self._check_manifest(unknown)
+        for folder in unknown:
+            shutil.rmtree(folder)
+        return unknown
+
+    def _check_manifest(self, unknown: list[Path]) -> None:
+        """StoreRefuses where it is the manifest that is missing: a crash leaves one batch of a table, and no more."""
+        if self.manifest.last is not None or self.manifest.folders:
+            return
+        table, count = max(Counter(folder.parent for folder in unknown).items(), key=itemgetter(1), default=("", 0))
+        if count > 1:
+            raise StoreRefuses(
+                f"{self.manifest.folder} has no record, and {table} has {count} batches, which would be removed as "
+                "left-overs: restore the manifest from a backup, or move the tables away to land anew"
+            )
 
     def record(self, batch: MicroBatch) -> ManifestRecord:
         """Write the manifest's record and delete the state of earlier batches."""
