@@ -194,8 +194,9 @@ class JobRun:
                     break
                 now = time.time()
                 failures = 1 if now - began > PROGRESS_FOR else failures + 1
-                self._failed(error)
-                if is_fatal(error) or self._gives_up(error, failures) or (once and tries.over(error, began, now)):
+                over = is_fatal(error) or self._gives_up(error, failures) or (once and tries.over(error, began, now))
+                self._failed(error, over=over)
+                if over:
                     raise
                 stop.wait(min(self.job.restart.longest, self.job.restart.first * 2 ** (failures - 1)))
         return self._over("stopped")
@@ -209,9 +210,9 @@ class JobRun:
         """Whether there were more failures than the job allows. Waiting for another driver's lease is none."""
         return "LeaseHeld" not in str(error) and 0 < self.job.restart.times < failures
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception, *, over: bool) -> None:
         self.progress.restarts += 1
-        self.progress.state = "failed" if is_fatal(error) else "restarting"
+        self.progress.state = "failed" if over else "restarting"
         self.progress.error = first_cause(str(error))
         self._report()
 
