@@ -17,6 +17,8 @@ from gateway.pipeline.land.delta_columns import add_columns, check_columns, delt
 from gateway.pipeline.land.landing import STATE
 from gateway.pipeline.land.manifest import Manifest
 
+TRIES = 5
+
 
 class DeltaLog:
     """The Delta logs of a warehouse; `Landing` calls it before its first batch and after each record."""
@@ -83,11 +85,24 @@ class DeltaLog:
         return DeltaTable(root) if DeltaTable.is_deltatable(root) else None
 
     def _commit(self, found: Any, table: str, number: int, files: list[Path], mode: Any) -> None:
+        """Add files under a number. Where a compaction commits at the same time this is done again."""
+        from deltalake.exceptions import DeltaError
+
+        for tried in range(1, TRIES + 1) if files else ():
+            try:
+                self._write(found, table, number, files, mode)
+                return
+            except DeltaError:
+                if tried == TRIES:
+                    raise
+                found = self._opened(table)
+                if found is not None and (found.transaction_version(f"mqgate/{self.job}") or 0) >= number:
+                    return
+
+    def _write(self, found: Any, table: str, number: int, files: list[Path], mode: Any) -> None:
         from deltalake import CommitProperties, Transaction
         from deltalake.transaction import create_table_with_add_actions
 
-        if not files:
-            return
         root = self.warehouse / table
         actions = [add_action(root, file) for file in files]
         keys = partition_keys(actions)

@@ -96,6 +96,26 @@ def test_a_column_of_another_type_is_refused_before_anything_is_landed(tmp_path:
     assert seqs(tmp_path) == [0, 1]
 
 
+def test_a_batch_is_added_although_rows_are_deleted_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention is an entry of the log, too; a commit that meets one is refused."""
+    from deltalake import DeltaTable
+
+    first = staged(tmp_path, 0, 1)
+    first.land()
+    begun = delta.add_columns
+    meanwhile = [f"batch = '{first.id}'"]
+
+    def and_deleted(found: Any, schema: Any) -> bool:
+        if meanwhile:
+            DeltaTable(str(tmp_path / "bronze")).delete(meanwhile.pop())
+        return begun(found, schema)
+
+    monkeypatch.setattr(delta, "add_columns", and_deleted)
+    staged(tmp_path, 1, 2).land()
+    assert meanwhile == []
+    assert seqs(tmp_path) == [1]
+
+
 def test_a_job_that_becomes_delta_has_all_its_rows_there(tmp_path: Path) -> None:
     staged(tmp_path, 0, 1, plain=True).land()
     staged(tmp_path, 1, 2, plain=True, new=["x"]).land()
