@@ -51,11 +51,14 @@ class Triggers:
         self._due: list[_Event] = []
         self._last: dict[str, float] = {}
         """When each queue had its last trigger message, for TRIGINT."""
+        self._triggering = {name: queue for name, queue in core.queues.items() if queue.triggers}
+        """The queues with TRIGGER: there may be thousands of others."""
         self._own: StoreUnit | None = None
         """The trigger messages that are put now: they cause no trigger events themselves."""
         core.on_arrivals.append(self._arrived)
         core.on_inputs.append(self._inputs_changed)
         core.on_installed.append(self._installed)
+        core.on_removed.append(self._removed)
 
     # What may be a trigger event
 
@@ -74,17 +77,26 @@ class Triggers:
         if not users:
             self._check(queue, 0)
         elif opened and users == 1:
-            for name, other in list(self._core.queues.items()):
-                if other.triggers and other.definition.text("INITQ") == queue.name and name != queue.name:
+            for other in list(self._triggering.values()):
+                if other.definition.text("INITQ") == queue.name and other is not queue:
                     self._check(other, 0)
 
     def _installed(self, definition: Definition) -> None:
         if definition.kind == "QLOCAL":
-            self._check(self._core.queues[definition.name], 0)
+            queue = self._core.queues[definition.name]
+            if queue.triggers:
+                self._triggering[queue.name] = queue
+            else:
+                self._triggering.pop(queue.name, None)
+            self._check(queue, 0)
         elif definition.kind == "PROCESS":
-            for queue in list(self._core.queues.values()):
-                if queue.triggers and queue.definition.text("PROCESS") == definition.name:
+            for queue in list(self._triggering.values()):
+                if queue.definition.text("PROCESS") == definition.name:
                     self._check(queue, 0)
+
+    def _removed(self, definition: Definition) -> None:
+        if definition.kind == "QLOCAL":
+            self._triggering.pop(definition.name, None)
 
     # Whether there is a trigger event
 
