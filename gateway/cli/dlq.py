@@ -196,6 +196,7 @@ def export(
             after = page["next"]
             if after is None:
                 break
+    file.flush()  # before it is said: the disk may be full
     click.echo(f"{counted(count, 'dead letter')} written", err=True)
 
 

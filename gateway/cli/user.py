@@ -100,6 +100,8 @@ def import_(
     """Add the users of a CSV FILE, whose first line names its columns: user, and of password, hash, role, client_id,
     fingerprint, enabled what is wanted."""
     rows = list(_rows(StringIO(text), token=token))
+    if output is not None and output.name != "-":
+        Path(output.name).open("a").close()  # found out before there are users whose passwords it should have
     there, made, written = running_gateway(config, data), csv.writer(output) if output else None, 0
     with click.progressbar(length=len(rows), label="users", file=sys.stderr) as bar:
         for begin in range(0, len(rows), CHUNK):
@@ -109,6 +111,8 @@ def import_(
                 if made is not None and len(one) > 1:
                     made.writerow(one.values())
                     written += 1
+            if output is not None:
+                output.flush()  # chunk by chunk: what could not be written nobody knows
             bar.update(len(chunk))
     if as_json:
         show_json({"users": len(rows), "secrets": written})

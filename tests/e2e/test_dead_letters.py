@@ -41,15 +41,19 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def dlq(site: Estate, *words: str, code: int = 0, environ: dict[str, str] | None = None) -> Any:
     """The command; what it answers, as JSON where it is asked for it."""
+    done = run(site, *words, environ=environ)
+    assert done.returncode == code, (words, done.stdout, done.stderr)
+    return json.loads(done.stdout) if "--json" in words else done.stdout
+
+
+def run(site: Estate, *words: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     gateway = site.gateway
     place = ["--data", str(gateway.directory / "data")] if gateway is site.manager else []
     command = [sys.executable, "-m", "gateway", "dlq", *words, "-c", str(gateway.directory / "settings.yaml"), *place]
-    done = subprocess.run(
+    return subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=gateway.directory,
         env={**os.environ, **gateway.environ, **(environ or {})},
     )  # fmt: skip
-    assert done.returncode == code, (command, done.stdout, done.stderr)
-    return json.loads(done.stdout) if "--json" in words else done.stdout
 
 
 def fill(site: Estate) -> list[Stored]:
@@ -113,6 +117,8 @@ def test_everything_that_is_done_with_dead_letters(site: Estate, tmp_path: Path)
     assert len(site.application.look(DEAD)) == 2
 
     # export removes nothing; purge removes what was chosen
+    full = run(site, "export", "/dev/full")
+    assert (full.returncode, "dead letters written" in full.stderr) == (3, False)
     file = tmp_path / "letters.jsonl"
     dlq(site, "export", str(file))
     lines = [json.loads(line) for line in file.read_text().splitlines()]

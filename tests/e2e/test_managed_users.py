@@ -238,6 +238,16 @@ def test_a_file_of_users_is_imported(gateway: RunningGateway) -> None:
     assert login(gateway, "d0", made["d0"], "d0") == 0x86
 
 
+@pytest.mark.parametrize(("output", "made"), [("nowhere/secrets.csv", False), ("/dev/full", True)])
+def test_secrets_that_cannot_be_written_are_said_so(gateway: RunningGateway, output: str, made: bool) -> None:
+    """At once, if the file cannot be opened: nobody would know the passwords of users that are made."""
+    file, name = gateway.directory / "more.csv", f"of-{output.count('/')}"
+    file.write_text(f"user\n{name}\n")
+    said = user(gateway, "import", str(file), "--secrets", str(gateway.directory / output), code=3)
+    assert "imported" not in said
+    assert any(one["user"] == name for one in gateway.api("GET", "/device-users")["items"]) == made
+
+
 TLS = """
 listeners:
   - {{name: plain, port: 0}}
