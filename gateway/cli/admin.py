@@ -10,12 +10,13 @@ import click
 
 from gateway.cli.reach import common, running_gateway, segment, show_json
 from gateway.cli.tables import show_table
+from gateway.cli.words import Words
 from gateway.ports.people import ROLES
 
 ROLE = click.Choice(list(ROLES))
 
 
-@click.group()
+@click.group(cls=Words)
 def admin() -> None:
     """Users of the admin port, their roles and tokens. A gateway has to run; its own token is used."""
 

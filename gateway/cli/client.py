@@ -9,9 +9,10 @@ import click
 
 from gateway.cli.reach import Refused, common, reach, running_gateway, segment, show_json
 from gateway.cli.tables import everything, show_table
+from gateway.cli.words import Words
 
 
-@click.group()
+@click.group(cls=Words)
 def client() -> None:
     """Connected and known devices."""
 

@@ -27,10 +27,10 @@ def connecting(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say where, and as whom."""
     for option in reversed((
         click.option("--host", default="127.0.0.1", show_default=True, help="Address of the gateway."),
-        click.option("--port", default=1883, show_default=True, help="MQTT port."),
-        click.option("--client-id", help="Client identifier; made up unless given."),
+        click.option("-p", "--port", default=1883, show_default=True, help="MQTT port."),
+        click.option("-i", "--client-id", help="Client identifier; made up unless given."),
         click.option("--version", "level", type=click.Choice(list(VERSIONS)), default="3.1.1", show_default=True),
-        click.option("--user", help="User name."),
+        click.option("-u", "--user", help="User name."),
         click.option("--password-file", type=FILE, help="File whose first line is the password."),
         click.option("--ca-file", type=FILE, help="Use TLS; the authority of the gateway's certificate."),
     )):  # fmt: skip
@@ -74,14 +74,18 @@ def device(
 
 
 @click.command()
-@click.argument("topic")
-@click.argument("payload", required=False)
-@click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Quality of service.")
-@click.option("--retain", is_flag=True, help="Have it retained.")
+@click.argument("words", metavar="TOPIC [PAYLOAD]", nargs=-1)
+@click.option("-t", "--topic", help="Instead of TOPIC.")
+@click.option("-m", "--message", help="Instead of PAYLOAD.")
+@click.option("-q", "--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Quality of service.")
+@click.option("-r", "--retain", is_flag=True, help="Have it retained.")
 @click.option("--timeout", type=SECONDS, default=ANSWER, show_default=True, help="Seconds to wait for each answer.")
 @connecting
-def pub(topic: str, payload: str | None, qos: int, retain: bool, timeout: float, **where: Any) -> None:
+def pub(
+    words: tuple[str, ...], topic: str | None, message: str | None, qos: int, retain: bool, timeout: float, **where: Any
+) -> None:
     """Publish PAYLOAD, or what standard input has, to TOPIC and wait for the acknowledgement."""
+    topic, payload = _named(words, topic, message)
     body = payload.encode() if payload is not None else sys.stdin.buffer.read()
     with device(timeout=timeout, **where) as connected:
         seconds = connected.publish(topic, body, qos, retain=retain)
@@ -89,21 +93,42 @@ def pub(topic: str, payload: str | None, qos: int, retain: bool, timeout: float,
     click.echo(f"{what} in {seconds * 1000:.2f} ms (QoS {qos})", err=True)
 
 
+def _named(words: tuple[str, ...], topic: str | None, message: str | None) -> tuple[str, str | None]:
+    """Topic and payload, as words or as options."""
+    left = list(words)
+    topic = topic if topic is not None else left.pop(0) if left else None
+    if topic is None:
+        raise click.UsageError("name the topic, as in: mqgate pub plant/lima/temperature 21.5")
+    if left and message is None:
+        message = left.pop(0)
+    if left:
+        raise click.UsageError(f"{left[0]!r} is one word too many: put a payload with spaces into quotes")
+    return topic, message
+
+
 @click.command()
-@click.argument("topics", metavar="FILTER...", nargs=-1, required=True)
-@click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Quality of service.")
+@click.argument("words", metavar="FILTER...", nargs=-1)
+@click.option(
+    "-t", "--topic", "more", multiple=True, metavar="FILTER", help="Instead of FILTER; may stand several times."
+)
+@click.option("-q", "--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Quality of service.")
 @click.option("-n", "--number", type=click.IntRange(min=0), default=0, help="End after so many messages; 0: never.")
 @click.option("--raw", is_flag=True, help="Write the bytes as they are on a terminal too.")
 @click.option(
     "--timeout", type=SECONDS, default=86_400.0, help="End when nothing has come for so many seconds: exit code 1."
 )
 @connecting
-def sub(topics: tuple[str, ...], qos: int, number: int, raw: bool, timeout: float, **where: Any) -> None:
+def sub(
+    words: tuple[str, ...], more: tuple[str, ...], qos: int, number: int, raw: bool, timeout: float, **where: Any
+) -> None:
     """Subscribe, and write what comes as lines: topic, a tab, payload.
 
     On a terminal characters that it would obey instead of showing them are written as escapes; into a file or a pipe
     the bytes go as they are.
     """
+    topics = (*words, *more)
+    if not topics:
+        raise click.UsageError("name a topic filter, as in: mqgate sub 'plant/#'")
     escaped = sys.stdout.isatty() and not raw
     for topic, payload in _received(topics, qos, number, timeout, where):
         if escaped:

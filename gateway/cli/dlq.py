@@ -14,6 +14,7 @@ from gateway.cli.queue import show_message
 from gateway.cli.reach import Refused, common, reach, segment, show_json
 from gateway.cli.reason import Reason
 from gateway.cli.tables import show_table
+from gateway.cli.words import Words
 from gateway.config.counting import counted
 from gateway.errors import printable
 from gateway.ports.state_queues import SET_ASIDE
@@ -22,7 +23,7 @@ BATCH = 100
 set_aside = click.option("--set-aside", is_flag=True, help="What met a defect of the gateway, instead of dead letters.")
 
 
-@click.group()
+@click.group(cls=Words)
 def dlq() -> None:
     """Dead letters."""
 

@@ -9,6 +9,7 @@ import click
 
 from gateway.cli.reach import common, running_gateway, show_json
 from gateway.cli.tables import show_table
+from gateway.cli.words import Words
 
 COLUMNS = (
     "gateway", "version", "connections", "sessions", "subscriptions", "in/s", "out/s", "lease",
@@ -16,7 +17,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@click.group()
+@click.group(cls=Words)
 def gateway() -> None:
     """The gateways on one queue manager."""
 

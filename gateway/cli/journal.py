@@ -19,6 +19,7 @@ from rich.progress import Progress
 from gateway.app.data_directory import owner_kept
 from gateway.app.directories import data_directory
 from gateway.cli.reach import LocalClock, Refused, read_settings, show_json
+from gateway.cli.words import Words
 from gateway.config.counting import counted
 from gateway.config.model import Settings
 from gateway.errors import MQError, StoreError
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 
-@click.group()
+@click.group(cls=Words)
 def journal() -> None:
     """The store of the embedded queue manager."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from gateway.cli.words import Words
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, MqgateError
@@ -16,7 +17,7 @@ from gateway.mqi.build import BuildFailed, instructions
 from gateway.mqi.build import build as built
 
 
-@click.group()
+@click.group(cls=Words)
 def mqi() -> None:
     """The MQI library for programs that use ibmmq or pymqi, and a queue manager for them."""
 

@@ -14,13 +14,14 @@ from gateway.cli.numbers import Finite
 from gateway.cli.reach import Reach, Refused, common, json_text, reach, segment, show_json
 from gateway.cli.tables import PAGE, pages, show_table
 from gateway.cli.tables import everything as all_of
+from gateway.cli.words import Words
 from gateway.config.counting import counted
 from gateway.errors import printable
 
 COLUMNS = ("queue", "type", "depth", "limit", "oldest", "in/s", "out/s", "put", "get")
 
 
-@click.group()
+@click.group(cls=Words)
 def queue() -> None:
     """The queue manager's queues."""
 

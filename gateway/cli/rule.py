@@ -6,9 +6,10 @@ import click
 
 from gateway.cli.reach import common, running_gateway, show_json
 from gateway.cli.tables import show_table
+from gateway.cli.words import Words
 
 
-@click.group()
+@click.group(cls=Words)
 def rule() -> None:
     """The rules in force."""
 

@@ -16,6 +16,7 @@ from gateway.access.passwords import hash_password
 from gateway.cli.reach import common, running_gateway, segment, show_json
 from gateway.cli.tables import everything, show_table
 from gateway.cli.text_file import TextFile
+from gateway.cli.words import Words
 from gateway.config.counting import counted
 
 CHUNK = 100
@@ -23,7 +24,7 @@ CHUNK = 100
 COLUMNS = ("user", "password", "hash", "role", "client_id", "fingerprint", "enabled")
 
 
-@click.group()
+@click.group(cls=Words)
 def user() -> None:
     """Users and roles that are managed while the gateway runs (`security.managed`)."""
 

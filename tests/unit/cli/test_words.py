@@ -1,0 +1,30 @@
+"""gateway.cli.words: what people type, and what they are told to type."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("queue purge X", "Did you mean 'clear'?"),
+        ("queue create X", "echo 'DEFINE QLOCAL(NAME)' | mqgate mqsc"),
+        ("queue brouse X", "Did you mean 'browse'?"),
+        ("client disconnect x", "Did you mean 'kick'?"),
+        ("user remove x", "Did you mean 'delete'?"),
+        ("dlq retry", "Did you mean 'replay'?"),
+        ("queue zzz", "No such command 'zzz'."),
+        ("pub", "name the topic"),
+        ("pub -t a b c", "'c' is one word too many"),
+        ("pub a b c", "'c' is one word too many"),
+        ("sub -n 1", "name a topic filter"),
+    ],
+)
+def test_what_is_no_command_leads_to_one(words: str, told: str) -> None:
+    done = CliRunner().invoke(main, words.split())
+    assert done.exit_code == 2
+    assert told in done.output
