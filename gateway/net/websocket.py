@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from urllib.parse import SplitResult, urlsplit
 
 from wsproto import ConnectionType, WSConnection
-from wsproto.events import AcceptConnection, Event, RejectConnection, Request
+from wsproto.events import AcceptConnection, Event, RejectConnection, RejectData, Request
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from gateway.net.frames import Frames, closing, frame, new_frames
@@ -97,7 +97,7 @@ class WebSocketServer:
             return self._reject(403, "a page whose origin is neither this gateway's nor in `websocket.origins`")
         chosen = next((name for name in SUBPROTOCOLS if name in request.subprotocols), None)
         if chosen is None:  # [MQTT-6.0.0-3]
-            return self._reject(400, "no subprotocol of MQTT")
+            return self._reject(400, "no subprotocol of MQTT: ask for `mqtt` (Sec-WebSocket-Protocol)")
         accepted = self._say(AcceptConnection(subprotocol=chosen))  # [MQTT-6.0.0-4]
         if not accepted:
             return self._wrong("a handshake that cannot be accepted")
@@ -121,7 +121,11 @@ class WebSocketServer:
         return name in self._names or (bool(parent) and f"*.{parent}" in self._names) or _is_address(name)
 
     def _reject(self, status: int, why: str) -> bytes:
-        return self._wrong(why, RejectConnection(status_code=status))
+        """The answer to a request that is one, with a sentence for whoever has written the client."""
+        text = f"{why}\n".encode()
+        headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(text)), (b"connection", b"close")]
+        head = self._wrong(why, RejectConnection(status_code=status, headers=headers, has_body=True))
+        return head + self._say(RejectData(data=text))
 
     def _wrong(self, why: str, answer: Event | None = None) -> bytes:
         """The connection ends because of what the client did."""

@@ -115,7 +115,7 @@ def test_a_message_published_and_one_received_by_hand(gateway: RunningGateway) -
             time.sleep(0.05)
         while time.monotonic() < until and not gateway.api("GET", "/clients/hand")["subscription_list"]:
             time.sleep(0.05)
-        assert CliRunner().invoke(main, ["pub", "down/1", "hello", *port]).exit_code == 0
+        assert CliRunner().invoke(main, ["pub", "-t", "down/1", "-m", "hello", "-q", "1", *port]).exit_code == 0
         assert listener.communicate(timeout=60)[0] == "down/1\thello\n"
     done = CliRunner().invoke(main, ["pub", "up/1", "--qos", "2", *port], input="from a pipe")
     assert "committed and acknowledged" in done.output

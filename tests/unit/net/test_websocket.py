@@ -57,6 +57,13 @@ def test_a_handshake_that_is_none_is_refused_in_words(data: bytes, code: int) ->
     assert one.receive(b"more") == (b"", b"", True)
 
 
+def test_a_request_that_is_refused_hears_why() -> None:
+    answer, _, _ = server().receive(request(protocol=b"chat"))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert body == b"no subprotocol of MQTT: ask for `mqtt` (Sec-WebSocket-Protocol)\n"
+    assert b"content-length: %d" % len(body) in head.lower()
+
+
 @pytest.mark.parametrize(("origin", "host", "code"), [
     ("http://localhost:8083", "localhost:8083", 101), ("http://gw.plant.example", "gw.plant.example", 101),
     ("http://GW.plant.example", "GW.plant.example", 101), ("http://10.0.0.7:8083", "10.0.0.7:8083", 101),
