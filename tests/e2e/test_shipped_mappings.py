@@ -346,7 +346,7 @@ def test_a_device_gets_the_answer_to_its_request(bridge: Estate) -> None:
         assert found.properties.CorrelationData == b"no 42"
         program.put(reply_to, b"shipped", MsgType=2, CorrelId=request.MsgId)  # a request is answered once
         [dead] = bridge.application.messages(DEAD)
-        assert reason_of(dead) == Feedback.TOPIC_NOT_VALID
+        assert reason_of(dead) == Feedback.REQUEST_UNKNOWN
 
 
 def test_an_application_gets_the_answer_of_a_device(bridge: Estate) -> None:

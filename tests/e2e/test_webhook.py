@@ -189,6 +189,9 @@ def test_a_login_that_has_ended_lets_nobody_in_also_as_long_as_its_answer_is_kep
         service.paths["/login"] = answers
         with begun(tmp_path, service.url) as gateway:
             assert login(gateway, "line7", b"seven") == 0x87
+            until = time.monotonic() + 60  # the log is written behind the answer
+            while "its login has ended" not in gateway.log and time.monotonic() < until:
+                time.sleep(0.05)
             assert "its login has ended" in gateway.log
             ends[0] = time.time() + 3
             with Device("127.0.0.1", gateway.port, "c7", version=5, timeout=60) as device:

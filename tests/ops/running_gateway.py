@@ -51,7 +51,7 @@ MAPPING = """
 version: 1
 to_mq:
   - {name: readings, topic: "plant/{site}/line/{line}/temperature", queue: MQGATE.DEFAULT, properties: {site: "{site}"}}
-  - {name: lost, topic: "lost/#", queue: NO.SUCH.QUEUE, on_failure: {then: dead_letter}}
+  - {name: lost, topic: "lost/#", queue: "NO.SUCH.{listener}", on_failure: {then: dead_letter}}
 """
 TOKEN = "operator-token-of-the-tests"
 AWAY = """
