@@ -265,7 +265,7 @@ class Gateway:
         self._warn_of_unknown_queues()
 
     def _warn_of_unknown_queues(self) -> None:
-        for _, text in unknown_queues(self.parts):
+        for text in unknown_queues(self.parts):
             log.warning("queue.unknown", text)
 
     def _refused(self, error: ConfigurationError) -> None:

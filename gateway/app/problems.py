@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from itertools import islice
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -16,6 +17,8 @@ from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 WARN_BEFORE_SECONDS = 14 * 86_400
 """As the alert about certificates has it."""
+MOST_NAMED = 10
+"""Of things that are alike, so many have a sentence each."""
 
 
 class Trouble(NamedTuple):
@@ -38,9 +41,8 @@ def _troubles(parts: Parts) -> Iterator[Trouble]:
         yield Trouble(f"set aside: {set_aside}", "dead-letters?aside=1")
     yield from _refused(parts)
     held = {parked.address.queue for parked in parts.engine.parking.waiting.values()}
-    for name, text in unknown_queues(parts):
-        if name not in held:  # else it has just been named
-            yield Trouble(text, "queues")
+    for text in unknown_queues(parts, but=held):  # those have just been named
+        yield Trouble(text, "queues")
     for text in _certificates(parts):
         yield Trouble(text, "settings?search=tls")
 
@@ -73,17 +75,19 @@ def _certificates(parts: Parts) -> Iterator[str]:
             yield f"{_place(name)}: its revocation list is out of date, so no certificate counts; renew it and reload"
 
 
-def unknown_queues(parts: Parts) -> Iterator[tuple[str, str]]:
-    """Queues of the embedded queue manager that rules name and that are not there, and what helps. Those of IBM MQ are
-    named when a message has met it."""
+def unknown_queues(parts: Parts, but: Collection[str] = ()) -> Iterator[str]:
+    """Queues of the embedded queue manager that rules name and that are not there, and what helps: the first of them,
+    and how many more. Those of IBM MQ are named when a message has met them."""
     manager = parts.queue_manager
     if not isinstance(manager, EmbeddedQueueManager):
         return
     puts = {one.rule.spec.queue for one in parts.table.routes if not one.rule.spec.queue_manager}
     takes = {rule.spec.queue for rule in parts.table.outbound if not rule.targets}
-    for name in sorted(name for name in puts | takes if name and "{" not in name):
-        if why := manager.why_unknown(name):
-            yield name, f"queue {name} of a rule: {why}"
+    unknown = manager.unknown(name for name in puts | takes if name and "{" not in name and name not in but)
+    for name, why in islice(unknown.items(), MOST_NAMED):
+        yield f"queue {name} of a rule: {why}"
+    if len(unknown) > MOST_NAMED:
+        yield f"{len(unknown) - MOST_NAMED} more queues of rules do not exist"
 
 
 def _place(name: str) -> str:

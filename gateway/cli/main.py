@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from difflib import get_close_matches
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
@@ -15,6 +14,7 @@ import click
 
 from gateway.cli.denied import failed
 from gateway.cli.extensions import unusable
+from gateway.cli.words import meant
 from gateway.errors import HeaderError
 from gateway.version import VERSION
 
@@ -96,7 +96,7 @@ class Lazy(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command of the first word; of one that there is not, the names that are nearest."""
         name = args[0]
-        near = [] if name in COMMANDS or name.startswith("-") else get_close_matches(name, COMMANDS)
+        near = [] if name in COMMANDS or name.startswith("-") else meant(name, COMMANDS)
         if near and not ctx.resilient_parsing:
             raise click.UsageError(f"No such command {name!r}. Did you mean {' or '.join(map(repr, near))}?", ctx)
         return super().resolve_command(ctx, args)

@@ -437,17 +437,16 @@ class EmbeddedQueueManager:
     def _target(self, queue: str) -> Target:
         return self._translator.target(queue, "")
 
-    def why_unknown(self, queue: str) -> str:
-        """Why a queue cannot be opened by its name, with what helps; nothing: it can, or is the gateway's own and made
-        when it is used."""
-        if queue in (*state_queues.ALL, state_queues.DEAD_LETTERS, state_queues.DEFAULT):
-            return ""
+    def unknown(self, queues: Iterable[str]) -> dict[str, str]:
+        """Those that cannot be opened by their names, and what helps. The gateway's own are made when they are used."""
+        own, found = {*state_queues.ALL, state_queues.DEAD_LETTERS, state_queues.DEFAULT}, {}
         with self.core.entered():
-            try:
-                resolve(self.core, queue)
-            except MQError as error:
-                return str(error)
-            return ""
+            for queue in sorted(set(queues) - own):
+                try:
+                    resolve(self.core, queue)
+                except MQError as error:
+                    found[queue] = str(error)
+        return found
 
     def define_state_queues(self) -> None:
         """Define those of the gateway's own queues that are missing: for gateways that come through the MQI, for which

@@ -110,6 +110,14 @@ def test_a_queue_that_nobody_has_defined_is_named_before_anything_is_lost_there(
     assert not [each for each in problems(gateway) if "FORGOTTEN" in each]
 
 
+def test_many_queues_that_are_missing_have_one_sentence_beside_the_first(tmp_path: Path) -> None:
+    rules = "".join(f"  - {{name: r{number}, topic: t{number}, queue: Q{number:02}}}\n" for number in range(13))
+    with running(tmp_path, mapping=f"version: 1\nto_mq:\n{rules}") as found:
+        named = [each for each in problems(found) if "queue" in each]
+    assert [each.split()[1] for each in named[:-1]] == [f"Q{number:02}" for number in range(10)]
+    assert named[-1] == "3 more queues of rules do not exist"
+
+
 def test_a_certificate_is_warned_of_before_it_expires(gateway: Running) -> None:
     (problem,) = [each for each in problems(gateway) if "certificate" in each]
     assert problem.startswith("listener tls: its certificate expires in 5 days")

@@ -593,7 +593,7 @@ class Ownership:
 
     def _ask_for(self) -> None:
         """Who waits, but for those who have to wait on; then what others ask."""
-        is_here = self.context.sessions
-        for client_id in self.claims.ask_again(lambda client_id: is_here.get(client_id) is not None, self._has_to_wait):
+        sessions = self.context.sessions
+        for client_id in self.claims.ask_again(lambda one: sessions.get(one) is not None, self._has_to_wait):
             self._go_on(client_id)
         self._ask_again()
