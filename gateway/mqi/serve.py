@@ -127,6 +127,7 @@ class MqiServer:
         self._ident = threading.get_ident()
         while not self._stopping:
             self._serve_once(None)
+        self._serve_once(0)  # however little of the time is left, what was called before is answered
         until = time.monotonic() + QUIESCE_SECONDS
         while self._programs and time.monotonic() < until:
             self._serve_once(until - time.monotonic())

@@ -546,12 +546,12 @@ class Core:
         with self.gathered():
             changed, self.changed = self.changed, {}
             for queue, correl_ids in changed.items():
-                _try_waiters(queue, correl_ids)
+                _try_waiters(queue, correl_ids, to_the_last=self.quiescing)
 
     def _serve(self, queue: LocalQueue, correl_ids: Collection[bytes] | None) -> None:
         """Try waiting gets with one commit for all."""
         with self.gathered():
-            _try_waiters(queue, correl_ids)
+            _try_waiters(queue, correl_ids, to_the_last=self.quiescing)
 
     def _announce(self, queue: LocalQueue) -> None:
         queue.announced = False
@@ -576,10 +576,11 @@ class Core:
         return self.store.depth(queue.name) + queue.uncommitted_puts
 
 
-def _try_waiters(queue: LocalQueue, correl_ids: Collection[bytes] | None) -> None:
-    """Try them in order. If one that takes any message finds none, the others would find none either."""
+def _try_waiters(queue: LocalQueue, correl_ids: Collection[bytes] | None, *, to_the_last: bool) -> None:
+    """Try them in order. If one that takes any message finds none, the others would find none either; `to_the_last`:
+    some are to be told something else."""
     for waiter in queue.waiters.concerned(correl_ids):
-        if not waiter.ended and not waiter.attempt() and waiter.any_message:
+        if not waiter.ended and not waiter.attempt() and waiter.any_message and not to_the_last:
             break
 
 

@@ -28,6 +28,10 @@ PROPERTIES = (
     mq.MQGMO_PROPERTIES_FORCE_MQRFH2 | mq.MQGMO_NO_PROPERTIES | mq.MQGMO_PROPERTIES_IN_HANDLE |
     mq.MQGMO_PROPERTIES_COMPATIBILITY )  # fmt: skip
 _WITH_UNLOCK = mq.MQGMO_UNLOCK | mq.MQGMO_NO_SYNCPOINT | mq.MQGMO_FAIL_IF_QUIESCING
+_PARTICULAR = (
+    BROWSE | mq.MQGMO_MSG_UNDER_CURSOR | mq.MQGMO_LOGICAL_ORDER | mq.MQGMO_COMPLETE_MSG |
+    mq.MQGMO_ALL_MSGS_AVAILABLE | mq.MQGMO_ALL_SEGMENTS_AVAILABLE )  # fmt: skip
+"""Gets with these pass over messages that others would take: a cursor is past them, or they are no whole."""
 UNMARKS = 0x400000 | 0x800000
 """MQGMO_UNMARK_BROWSE_CO_OP, MQGMO_UNMARK_BROWSE_HANDLE."""
 _NO_FLAGS = bytes(4)
@@ -112,7 +116,8 @@ def wait(
     if correl_id is None:
         check_options(options)
         asked = wanted(md, options)
-        any_message, correl_id = asked.any_message and handle.selector is None, asked.correl_id
+        any_message = asked.any_message and handle.selector is None and not options.options & _PARTICULAR
+        correl_id = asked.correl_id
         attempt = partial(_outcome, connection, handle, md, options, buffer_length, asked)
         accept = None
     else:

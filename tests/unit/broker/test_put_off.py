@@ -321,6 +321,22 @@ def test_strangers_wait_when_their_part_of_the_turn_is_over_and_clients_do_not()
     assert [packet[0] >> 4 for packet in stranger.take()] == [p.CONNACK]
 
 
+def test_a_stranger_that_had_to_wait_and_is_not_admitted_in_time_is_told_so() -> None:
+    bench = Slow("version: 1\nto_mq:\n  - {name: up, topic: up, queue: Q}\n")
+    busy = bench.device(5, "busy").connect()
+    bench.turn()
+    bench.queues.automatic = False
+    busy.publish("up", b"", 1, 1)
+    bench.engine.context.until_strangers = 0.0
+    stranger = bench.device(5, "stranger")
+    stranger.send(client.encode_connect(client.connect(5, "stranger")))
+    assert bench.later()
+    assert stranger.take() == []
+    bench.advance(11)
+    assert [(packet[0] >> 4, packet[1].reason) for packet in stranger.take()] == [(p.CONNACK, 0x88)]
+    assert stranger.wire.closed
+
+
 def test_what_is_put_off_has_what_reading_has_left_of_the_turn() -> None:
     bench = Slow()
     devices = [bench.device(5, f"slow-{one}").connect() for one in range(3)]
