@@ -12,9 +12,9 @@ from typing import NamedTuple
 from gateway.access.logins import Answer
 from gateway.ports.batch import Scheduler
 
-THREADS, WAITING_THREADS, BATCH_THREADS = 2, 8, 32
+THREADS, WAITING_THREADS, BATCH_THREADS = 2, 8, 100
 """Checks at a time: a processor has no more to give; where others are asked, who take long and no processor, more;
-where questions that come together go together, more still."""
+where questions that come together go together, as many as go in the requests that may be under way (`webhook`)."""
 MAX_WAITING = 1024
 MAX_WAITING_OF_ADDRESS = 256
 """A check takes tens of milliseconds: beyond this, a client would give up before its turn came."""

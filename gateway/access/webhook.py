@@ -23,6 +23,9 @@ REQUESTS = 2
 """Under way at a time."""
 MAX_QUESTIONS = 50
 """In one request."""
+GATHERING, MOST_GATHERING = 0.125, 0.02
+"""The part of the last request's time for which those are waited for that come together, and the most, in seconds: the
+devices that the last answer let through make room for as many, and the first of these should not go alone."""
 REST_SECONDS = 2.0
 MAX_NAME = 1024
 _NOT_NOW = "the service that knows users does not answer now: try again later"
@@ -54,6 +57,8 @@ class Asked:
         self._forming: _Batch | None = None
         self._under_way = threading.BoundedSemaphore(REQUESTS)
         self._rests_until = 0.0
+        self._took = 0.0
+        """By the last request."""
 
     def ask(self, who: Credentials) -> Answer:
         """Who the service says that this is."""
@@ -76,6 +81,8 @@ class Asked:
         """When its turn has come. What has joined until then goes with it."""
         try:
             with self._under_way:
+                if len(batch.questions) < MAX_QUESTIONS:
+                    time.sleep(min(MOST_GATHERING, self._took * GATHERING))
                 with self._lock:
                     if self._forming is batch:
                         self._forming = None
@@ -85,13 +92,14 @@ class Asked:
             batch.done.set()
 
     def _request(self, batch: _Batch) -> None:
-        why = ""
+        why, begun = "", time.monotonic()
         try:
             said = self._said(batch.questions)
         except Unanswered as error:
             self._rests_until = time.monotonic() + REST_SECONDS
             why = str(error)
         else:
+            self._took = time.monotonic() - begun
             answers: list[Answer] = []
             for who, one in zip(batch.questions, said, strict=True):
                 try:
