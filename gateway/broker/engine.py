@@ -26,6 +26,7 @@ from gateway.broker.gateways.census import Census
 from gateway.broker.limits import Limits
 from gateway.broker.publish.answered import committed, keep_tokens
 from gateway.broker.publish.fast import FastLane
+from gateway.broker.publish.kept_routes import KeptRoutes
 from gateway.broker.publish.plain import PlainLane
 from gateway.broker.publish.publications import Publications
 from gateway.broker.publish.qos2 import StagedRuns, Staging
@@ -98,6 +99,7 @@ class Engine:
         exception_reports = ExceptionReports(context)
         self.queue_rows = QueueRows(context, router, self.parking, exception_reports)
         self.publications = Publications(context, router, self.queue_rows, self.retained, self.fan_out, self.parking)
+        self.kept_routes = KeptRoutes(context)
         self.staged_runs = StagedRuns(context, self.parking)
         self.staging = Staging(context, self.publications, self.staged_runs)
         self.put_off = PutOff(context)

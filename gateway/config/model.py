@@ -221,8 +221,9 @@ class Mqtt(Part):
     )
     max_buffered_bytes: Size | None = Field(
         default=None,
-        description="Bytes kept in memory for all connections together: packets that have not arrived whole, and what "
-        "clients do not read. Beyond it those that keep most are closed (0x97). The default is a quarter of the memory "
+        description="Bytes kept in memory for all connections together: packets that have not arrived whole, topics of "
+        "aliases, and what clients do not read. Beyond it those that keep most are closed (0x97). As much again may "
+        "be taken by what is remembered of the topics that clients publish to. The default is a quarter of the memory "
         "that the process may use; 0: no limit.",
     )
     max_topic_length: Length = Field(default=65535, description="Bytes of a topic or filter. Beyond it: 0x90, 0x8F.")

@@ -1,5 +1,5 @@
-"""What is kept in memory for all connections together: packets that have not arrived whole, what is not read, and what
-goes with a CONNACK that waits for a commit.
+"""What is kept in memory for all connections together: packets that have not arrived whole, what is not read, the
+topics of aliases, and what goes with a CONNACK that waits for a commit.
 
 Each connection has bounds of its own, `mqtt.max_packet` and 8 MiB; twenty thousand of them would still fill a machine.
 The sum is not counted along, which would cost each packet something. It grows by no more than what is received and
@@ -67,12 +67,17 @@ class Buffers:
             text = "all clients together leave too much unread, this one most of it"
             context.close(connection, "slow_consumer", text)
             one.link.abort()  # it would be kept for seconds more
-        else:
-            text = (
-                "all clients together have too much begun and not finished, this one most of it: send the rest sooner"
-            )
-            context.refuse(connection, QUOTA_EXCEEDED, "buffers_full", text)
-            connection.reader.held = None
+            return
+        text = "all clients together have too much begun and not finished, this one most of it: send the rest sooner"
+        if _of_aliases(connection) * 2 > one.bytes:
+            text = "the topics of all clients' aliases take too much, this one's most of it: use shorter topics"
+        context.refuse(connection, QUOTA_EXCEEDED, "buffers_full", text)
+        connection.reader.held = None
+        connection.aliases.clear()
+
+
+def _of_aliases(connection: Connection) -> int:
+    return sum(map(len, connection.aliases.values()))
 
 
 def _kept(link: HubSocket) -> _Kept | None:
@@ -82,4 +87,6 @@ def _kept(link: HubSocket) -> _Kept | None:
         return None
     if connection.reader.held is not None:
         size += len(connection.reader.held)
+    if connection.aliases:
+        size += _of_aliases(connection)
     return _Kept(size, link, connection) if size else None

@@ -147,6 +147,7 @@ class Hub:
         group.gathering = False
         self.engine.flush()
         self._end_lost(context.until_late)
+        self.engine.kept_routes.look()
         if self._buffers.look():
             self.engine.flush()
         return ask

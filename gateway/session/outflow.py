@@ -20,6 +20,8 @@ from gateway.session.record import Decoding
 
 _PUBREL, _PUBREL_DUP = b"\x62\x02", b"\x6a\x02"
 NO_LIMIT = 0xFFFFFFFF
+MAX_ALIASED = 1024
+"""Bytes of a topic that is given an alias: they are kept, also while the session's client is away."""
 
 
 class Item:
@@ -284,7 +286,8 @@ class Outflow:
 
     def _has_alias_to_learn(self, copies: Copies) -> bool:
         """Whether the first copy tells the client an alias that the others use."""
-        return copies.like.topic not in self._aliases and len(self._aliases) < self._alias_limit
+        topic = copies.like.topic
+        return len(self._aliases) < self._alias_limit and topic not in self._aliases and len(topic) <= MAX_ALIASED
 
     def send_now(self, copies: Copies, now: float) -> bytes | None:
         """The packets of all of some copies that go to the wire at once; None, with nothing done, where something waits
@@ -343,7 +346,7 @@ class Outflow:
         if self._alias_limit and self.version == V5:
             alias = self._aliases.get(publication.topic)
             known = alias is not None
-            if alias is None and len(self._aliases) < self._alias_limit:
+            if alias is None and len(self._aliases) < self._alias_limit and len(publication.topic) <= MAX_ALIASED:
                 alias = self._aliases[publication.topic] = len(self._aliases) + 1
             if alias is not None:
                 before, after = publication.aliased(first, now, item.sub_ids, alias, known)

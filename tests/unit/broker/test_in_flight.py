@@ -211,3 +211,17 @@ def test_more_subscriptions_with_an_identifier_than_a_byte_counts(away: bool) ->
     assert device.take()[-1][4] == b"x"
     (item,) = bench.engine.context.sessions.get("s").outflow.items()
     assert sorted(item.sub_ids) == list(range(1, 301))
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_a_topic_that_would_take_much_to_remember_is_given_no_alias(one_by_one: bool) -> None:
+    bench = Harness()
+    device = bench.device(5, "s").connect(properties={0x22: 5})
+    device.subscribe("#", 0)
+    device.take()
+    sender = bench.device(4, "p").connect()
+    short, long = b"s" * 1024, b"l" * 1025
+    packets = [writer.encode_publish(4, topic, b"x", 0) for topic in (short, long, short, long)]
+    for data in packets if one_by_one else [b"".join(packets)]:
+        sender.send(data)
+    assert [packet[1] for packet in device.take()] == [short, long, b"", long]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from broker_harness import Harness
 
+from gateway.broker.publish.kept_routes import ROUTE_BYTES
 from gateway.mqtt import client, writer
 from gateway.mqtt.packets import Subscribe, Subscription
 from gateway.net.hub import Hub
@@ -135,6 +136,39 @@ def test_many_ever_so_small_pieces_are_counted_too(clients: Clients) -> None:
             clients.send(number, begun(4 * KIB) if not connections[number].reader.held else bytes(4 * KIB))
     assert clients.held() <= 1024 * KIB * 17 // 16
     assert 10 <= [connection.state for connection in connections].count(CLOSED) < 40
+
+
+def test_the_topics_of_aliases_are_kept_too(clients: Clients) -> None:
+    connections = [clients.online() for _ in range(6)]
+    for number in range(6):
+        for alias in range(1, 11 if number == 3 else 3):
+            topic = b"%d" % alias + bytes([97 + number]) * 60_000
+            clients.send(number, writer.encode_publish(5, topic, b"", 0, properties=b"\x23\x00" + bytes([alias])))
+    assert [connection.state for connection in connections] == [ONLINE, ONLINE, ONLINE, CLOSED, ONLINE, ONLINE]
+    assert b"\x97" in clients.theirs[3].recv(10)
+
+
+def test_the_routes_of_who_has_most_are_dropped(clients: Clients) -> None:
+    limits = clients.harness.engine.limits
+    limits.max_buffered_bytes = 100 * ROUTE_BYTES
+    few, many = clients.online(), clients.online()
+
+    def publish(number: int, topic: str) -> None:
+        clients.send(number, writer.encode_publish(5, topic.encode(), b"", 0))
+
+    def kept() -> list[int]:
+        return [sum(map(len, connection.caches)) for connection in (few, many)]
+
+    for number in range(20):
+        publish(0, f"few/{number}")
+    for number in range(70):
+        publish(1, f"many/{number}")
+    assert kept() == [20, 70]
+    for number in range(500):
+        publish(1, f"more/{number}")
+        assert sum(kept()) <= 100 + 25
+    assert kept()[0] == 20
+    assert [few.state, many.state] == [ONLINE, ONLINE]
 
 
 def test_a_limit_that_is_lowered_holds_at_once(clients: Clients) -> None:

@@ -1,0 +1,57 @@
+"""The routes that are kept for the connections, all together.
+
+A connection keeps the routes of some thousand topics for each kind of PUBLISH, and a route takes some KiB: one client
+that makes up topics could have a hundred MiB kept, and some such clients all memory. The sum is not counted along,
+which would cost each route something. Each is of a PUBLISH, so that it is looked at when as many have come as there was
+room for.
+"""
+
+from __future__ import annotations
+
+from gateway.broker.context import Context
+from gateway.session.connection import Connection
+
+ROUTE_BYTES = 5 << 10
+"""What a route takes, with its plan and the head of its messages; as measured."""
+LEFT = 3 / 4
+"""Of what is allowed, once too many were kept."""
+OFTEN = 1 / 4
+"""Of what is allowed: so many more publications may come before the sum is looked at again, however little room there
+is: where many clients have few topics each it is no more than is wanted."""
+
+
+class KeptRoutes:
+    """The bound of the routes that are kept. A route that was dropped is made again when its topic comes again."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._next = 0
+        """How many publications will have come when the sum is looked at again."""
+
+    def look(self) -> None:
+        """Drop the routes of those that have most, if all together have too many. Between rounds."""
+        come = self._context.counters.packets_in[3]
+        if come < self._next:
+            return
+        most = self._context.limits.max_buffered_bytes // ROUTE_BYTES
+        if not most:
+            return
+        kept = [(count, one) for one in self._context.connections if (count := _count(one))]
+        left = sum(count for count, _ in kept)
+        if left > most:
+            kept.sort(key=lambda one: one[0], reverse=True)
+            for count, connection in kept:
+                _drop(connection)
+                left -= count
+                if left <= most * LEFT:
+                    break
+        self._next = come + max(most - left, int(most * OFTEN))
+
+
+def _count(connection: Connection) -> int:
+    return sum(map(len, connection.caches))
+
+
+def _drop(connection: Connection) -> None:
+    for cache in connection.caches:
+        cache.clear()
