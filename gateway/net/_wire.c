@@ -229,6 +229,7 @@ static PyObject *poll_events(PyObject *Py_UNUSED(self), PyObject *args)
     Py_END_ALLOW_THREADS
     if (count < 0 && errno != EINTR) return PyErr_SetFromErrno(PyExc_OSError);
     if (count < 0 && PyErr_CheckSignals() < 0) return NULL;
+    if (count < 0) count = epoll_wait(fd, found, MOST_EVENTS, 0); /* what came while the process was stopped, before any timer */
     return PyBytes_FromStringAndSize((const char *)found, count < 0 ? 0 : (Py_ssize_t)(count * sizeof *found));
 }
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import select
 import socket
+import termios
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
@@ -133,6 +135,15 @@ class HubSocket:
     def buffered(self) -> int:
         """Bytes that the peer has not taken yet."""
         return self._backlog_bytes
+
+    def unread(self) -> bool:
+        """Whether bytes of the peer wait to be read."""
+        if self.closed:
+            return False
+        try:
+            return any(fcntl.ioctl(self.fd, termios.FIONREAD, bytes(4)))
+        except OSError:
+            return False
 
     def drain(self) -> None:
         """The socket is writable again: send what is kept."""

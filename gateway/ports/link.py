@@ -24,6 +24,9 @@ class Link(Protocol):
     def buffered(self) -> int:
         """Bytes written and not yet taken by the operating system: how far the peer is behind."""
 
+    def unread(self) -> bool:
+        """Whether the operating system has bytes of the peer that nobody has read yet."""
+
     def close(self) -> None:
         """Close after what was written has been sent (or after a short while)."""
 

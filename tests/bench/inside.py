@@ -49,6 +49,9 @@ class Sink:
     def buffered(self) -> int:
         return 0
 
+    def unread(self) -> bool:
+        return False
+
     def close(self) -> None:
         pass
 

@@ -222,6 +222,8 @@ class Wire:
         self.reader = server_reader(version)
         self.packets: list[Any] = []
         self.closed = False
+        self.waits = False
+        """Whether the client has sent something that nobody has read."""
 
     def write(self, data: bytes) -> None:
         assert not self.closed, "written after close"
@@ -230,6 +232,9 @@ class Wire:
 
     def buffered(self) -> int:
         return 0
+
+    def unread(self) -> bool:
+        return self.waits
 
     def close(self) -> None:
         self.closed = True

@@ -36,6 +36,8 @@ from gateway.session.session import Session, session_expiry
 
 SHORT, FINE, COARSE = 10, 0.25, 1.0
 """Keep-alives up to SHORT seconds are checked every FINE seconds, the others every COARSE (the engine's tick)."""
+LATE = COARSE + FINE
+"""A tick that comes so long after the one before it is that of a gateway that has stood still."""
 _FAILURES: dict[int, AuthReason] = {
     reasons.BAD_USER_NAME_OR_PASSWORD: "credentials",
     reasons.NOT_AUTHORIZED: "credentials",
@@ -70,6 +72,8 @@ class ConnectHandler:
         self.on_online: Callable[[Connection], None] = lambda _connection: None
         """Told of a client that was let in after it had to wait; set by the engine."""
         self.keep_alive = KeepAlive(context)
+        self._ticked = context.scheduler.monotonic()
+        """When time was last looked at."""
         self._deciding = False
         """True while a CONNECT is being decided: an answer that comes at once goes out with the batch."""
 
@@ -345,11 +349,13 @@ class ConnectHandler:
     # -- time --
 
     def tick(self, now: float) -> Iterator[None]:
-        """Silence, slow CONNECTs, expired tokens: a step for each connection that is ended."""
-        context = self.context
+        """Silence, slow CONNECTs, expired tokens: a step for each connection that is ended. Behind a stop of the
+        gateway itself only those are too slow who were so before: what the others have sent meanwhile is read first."""
+        context, before, self._ticked = self.context, self._ticked, now
+        due = before if now - before > LATE else now
         for connection in list(context.connections):
             if connection.state == ONLINE:
-                if self.connacks.overdue(connection, now):
+                if self.connacks.overdue(connection, due):
                     self.connacks.withdraw(connection)
                     yield
                     continue
@@ -360,7 +366,7 @@ class ConnectHandler:
                     what = "the token has expired" if connection.auth.method == "jwt" else "its login has ended"
                     context.refuse(connection, reasons.NOT_AUTHORIZED, "not_authorized", what)
                     yield
-            elif now > self._deadline(connection):
+            elif due > self._deadline(connection):
                 self._too_late(connection)
                 yield
 
@@ -428,9 +434,10 @@ class KeepAlive:
                 yield
 
     def check(self, connection: Connection, now: float) -> bool:
-        """Whether the connection was silent for too long, and has been ended. Before CONNACK silence is ours."""
+        """Whether the connection was silent for too long, and has been ended. Before CONNACK silence is ours; so is it
+        while something of the client lies unread, because the gateway stood still or reads it later."""
         silent = 0 < connection.keep_alive < now - connection.last_read
-        if silent and connection.connack_sent:
+        if silent and connection.connack_sent and not connection.link.unread():
             text = "silent for 1.5 keep-alive periods"
             self.context.refuse(connection, reasons.KEEP_ALIVE_TIMEOUT, "keepalive", text)
             return True

@@ -208,6 +208,49 @@ def test_a_3_x_client_keeps_its_keep_alive(version):
     assert not device.wire.closed
 
 
+@pytest.mark.parametrize("keep_alive", [2, 60])
+def test_a_client_whose_packets_lie_unread_is_not_silent(bench, keep_alive):
+    """The gateway stood still, or reads it later because it has sent more than its rates allow."""
+    device = bench.device(5, "d").connect(keep_alive=keep_alive)
+    device.wire.waits = True
+    bench.advance(3 * keep_alive)
+    assert not device.wire.closed
+    device.wire.waits = False
+    device.send(client.encode_pingreq())
+    bench.advance(keep_alive)
+    assert not device.wire.closed
+    bench.advance(keep_alive)
+    assert device.wire.closed
+
+
+def test_behind_a_stop_of_the_gateway_a_connect_is_read_before_its_time_is_over(bench):
+    """Whoever sends none has the time until the next tick, and stops that follow each other give no more."""
+    bench.advance(1)
+    prompt, slow = bench.device(4, "prompt"), bench.device(4, "slow")
+    bench.clock.advance(60)
+    bench.engine.tick()
+    assert not prompt.wire.closed
+    prompt.connect()
+    later = bench.device(4, "later")
+    bench.clock.advance(60)
+    bench.engine.tick()
+    assert prompt.take()
+    assert slow.wire.closed
+    assert not later.wire.closed
+
+
+def test_behind_a_stop_of_the_gateway_commits_are_looked_at_before_connack_is_overdue():
+    bench = Harness(connect_timeout=1.0)
+    bench.queues.automatic = False
+    device = bench.device(4, "d").connect(clean=False)
+    bench.advance(1)
+    bench.clock.advance(60)
+    bench.engine.tick()
+    bench.queues.automatic = True
+    bench.queues.commit()
+    assert device.take()[0][1].reason == 0
+
+
 def test_keep_alive_0_never_ends(bench):
     device = bench.device(4, "d").connect(keep_alive=0)
     bench.advance(100)

@@ -111,6 +111,18 @@ def test_a_client_that_exceeds_its_rate_is_read_later_and_stays_on_the_fast_lane
     assert rig.harness.engine.counters.packets_in[3] == before + 1
 
 
+def test_a_socket_says_whether_something_lies_unread(rig: Rig) -> None:
+    assert not rig.link.unread()
+    rig.theirs.sendall(client.encode_pingreq())
+    assert rig.link.unread()
+    rig.read()
+    assert not rig.link.unread()
+    rig.theirs.close()
+    assert not rig.link.unread()
+    rig.link.abort()
+    assert not rig.link.unread()
+
+
 def test_who_exceeds_its_rates_is_not_read_sooner_because_another_reason_ends(rig: Rig) -> None:
     later: list[Callable[[], None]] = []
     rig.hub.later = lambda _seconds, call: later.append(call)  # type: ignore[method-assign]

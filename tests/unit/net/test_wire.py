@@ -192,6 +192,20 @@ class TestPoll:
         with pytest.raises(ValueError, match="closed"):
             poll(epoll, 0)
 
+    def test_what_came_while_a_signal_was_handled_is_found(self, poll, receive, epoll, pairs):
+        """So it is behind a stop of the process, which ends the wait as a signal does."""
+        link, theirs = pairs()
+        epoll.register(link.fd, IN)
+        before = signal.signal(signal.SIGALRM, lambda *_: theirs.sendall(b"a"))
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            events = poll(epoll, 60)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        arrived, *_ = receive(events, {link.fd: link})
+        assert arrived == [(link.connection, b"a")]
+
     def test_what_a_signal_raises_ends_it(self, poll, receive, epoll):
         del receive
 
