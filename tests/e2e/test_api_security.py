@@ -167,7 +167,6 @@ def test_names_in_paths_are_only_names(admin: Admin, name: str) -> None:
 def test_bodies_are_bounded_before_they_are_kept(admin: Admin) -> None:
     head = f"PUT /api/v1/log HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {WRITE}\r\n".encode()
     assert b" 413 " in admin.raw(head + b"Content-Length: 1000000000000\r\n\r\n")
-    begun = time.monotonic()
     with socket.create_connection(("127.0.0.1", admin.running.admin), 20) as sock:
         sock.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n")
         sent = 0
@@ -178,7 +177,6 @@ def test_bodies_are_bounded_before_they_are_kept(admin: Admin) -> None:
         except OSError:
             pass
     assert sent < 32 << 20, "chunks without end were taken"
-    assert time.monotonic() - begun < 10
     assert admin.ask("GET", "/api/v1/overview")[0] == 200
 
 

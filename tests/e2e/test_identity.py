@@ -79,12 +79,14 @@ def test_tokens_are_checked_by_signature_audience_and_expiry(gateway: RunningGat
 
 def test_a_token_that_expires_ends_its_connection(gateway: RunningGateway) -> None:
     """Whoever comes with a token is let in for as long as the token says, and told why when that is over."""
-    with Device("127.0.0.1", gateway.port, "passing", version=5) as device:
-        assert device.connect("token-7", token(exp=time.time() + 2)) == 0
-        device.publish("t/x", b"1", 1)
-        said = device._next(14)
-        assert said[1].reason == 0x87
-        assert "expired" in said[1].properties[0x1F]
+    for seconds in (2, 30):  # the first may be over before it is looked at, on a machine that stands still
+        with Device("127.0.0.1", gateway.port, "passing", version=5, timeout=60) as device:
+            if device.connect("token-7", token(exp=time.time() + seconds)) == 0:
+                said = device._next(14)
+                assert said[1].reason == 0x87
+                assert "expired" in said[1].properties[0x1F]
+                return
+    raise AssertionError("it was not let in")
 
 
 @pytest.mark.parametrize("version", [4, 5])

@@ -193,11 +193,13 @@ def test_a_login_that_has_ended_lets_nobody_in_also_as_long_as_its_answer_is_kep
             while "its login has ended" not in gateway.log and time.monotonic() < until:
                 time.sleep(0.05)
             assert "its login has ended" in gateway.log
-            ends[0] = time.time() + 3
-            with Device("127.0.0.1", gateway.port, "c7", version=5, timeout=60) as device:
-                assert device.connect("line8", b"eight") == 0
-                said: Any = device._next(14)
-                assert (said[1].reason, said[1].properties[prop.REASON_STRING]) == (0x87, "its login has ended")
+            for seconds in (3, 30):  # the first may be over before it is let in, on a machine that stands still
+                ends[0] = time.time() + seconds
+                with Device("127.0.0.1", gateway.port, "c7", version=5, timeout=60) as device:
+                    said: Any = device._next(14) if device.connect("line8", b"eight") == 0 else None
+                if said is not None:
+                    break
+            assert (said[1].reason, said[1].properties[prop.REASON_STRING]) == (0x87, "its login has ended")
             assert login(gateway, "line8", b"eight") == 0x87
             ends[0] = time.time() + 60
             assert login(gateway, "line8", b"eight") == 0
