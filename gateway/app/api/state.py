@@ -180,7 +180,7 @@ class StateViews:
         return 200, {"level": level}
 
     def reload(self, call: Call) -> tuple[int, object]:
-        """POST /reload: all or nothing."""
+        """POST /reload: all or nothing; answered when what the rules consume is open."""
         del call
         parts = self._parts
         before = _rules(parts.table)
@@ -195,7 +195,10 @@ class StateViews:
         after = _rules(parts.table)
         changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
         rules = len(parts.table.routes) + len(parts.table.outbound)
-        return 200, {"ok": True, "rules": rules, "changed": changed, "findings": []}
+        answer = {"ok": True, "rules": rules, "changed": changed, "findings": []}
+        if not parts.consumers.asked:
+            return 200, answer
+        return 200, Later(lambda answered: parts.consumers.when_open(lambda: answered((200, answer))))
 
     def mqsc(self, call: Call) -> tuple[int, object]:
         """POST /mqsc: commands for the embedded queue manager."""

@@ -8,7 +8,7 @@ the two directions cannot feed each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 
 from gateway.broker.context import Context
@@ -54,6 +54,10 @@ class Consumers:
         self.at_targets: dict[tuple[str, Origin], TargetQueue] = {}
         """Those of targets."""
         self._consumed: dict[str, list[Source]] = {}
+        self.asked: set[Source] = set()
+        """Queues and topics that the queue manager is asked about."""
+        self._waiting: list[Callable[[], None]] = []
+        """What is done when it has answered."""
         context.on_committed = self.resume
         context.on_doubt = self._doubt
 
@@ -156,7 +160,33 @@ class Consumers:
         """Subscribe if it is a topic, and ask to be told of arrivals; what fails is tried again."""
         if source.active:
             rule = source.rules[0]
-            self.context.ask(lambda: self._look(source, rule), partial(self._opened, source))
+            self.asked.add(source)
+            self.context.ask(lambda: self._look(source, rule), partial(self._answered, source))
+
+    def when_open(self, done: Callable[[], None]) -> None:
+        """Have `done` called when the queue manager has said of all that the rules consume whether it can be, or after
+        PATIENCE: what is published on their topics from then on reaches devices."""
+        waiting = [done]
+
+        def over() -> None:
+            if waiting:
+                waiting.pop()()
+
+        if not self.asked:
+            over()
+            return
+        self._waiting.append(over)
+        self.context.scheduler.later(PATIENCE, over)
+
+    def _answered(self, source: Source, found: tuple[Subscribed, Backout] | MQError) -> None:
+        self.asked.discard(source)
+        try:
+            self._opened(source, found)
+        finally:
+            if not self.asked:
+                waiting, self._waiting = self._waiting, []
+                for over in waiting:
+                    over()
 
     def _look(self, source: Source, rule: OutboundRule) -> tuple[Subscribed, Backout]:
         """Where its messages come from and what the queue manager knows of it; changes nothing here."""

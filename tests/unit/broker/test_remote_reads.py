@@ -355,6 +355,33 @@ def test_a_queue_is_consumed_when_it_is_known_where_its_poison_goes(ruled: Harne
     assert source.backout == Backout(3, "POISON")
 
 
+def test_who_waits_for_queues_of_new_rules_is_told_when_all_have_been_asked_about(ruled: Harness) -> None:
+    """A reload says that it is over: what is published from then on reaches the rules."""
+    told: list[str] = []
+    ruled.consumers.when_open(lambda: told.append("at once"))
+    assert told == ["at once"]
+    far(ruled).away = True
+    ruled.kill()
+    ruled.consumers.when_open(lambda: told.append("answered"))
+    assert told == ["at once"]
+    far(ruled).away = False
+    answers(ruled)
+    assert told == ["at once", "answered"]
+    ruled.clock.advance(60)
+    assert told == ["at once", "answered"]
+
+
+def test_a_queue_manager_that_does_not_answer_is_not_waited_for_without_end(ruled: Harness) -> None:
+    told: list[str] = []
+    far(ruled).away = True
+    ruled.kill()
+    ruled.consumers.when_open(lambda: told.append("told"))
+    ruled.clock.advance(6)
+    assert told == ["told"]
+    answers(ruled)
+    assert told == ["told"]
+
+
 def test_what_a_disconnect_puts_back_is_there_for_the_next_pubrel(ruled: Harness) -> None:
     device = ruled.device(4, "dev").connect(clean=False)
     device.publish("up/1", b"once", 2, 1)
