@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from stall_attacks import LONG, Attacked, drain, publish
+from stall_attacks import LONG, Attacked, acknowledged, publish
 
 COUNT = 50_000 if LONG else 6_000
 MAPPING = """
@@ -26,8 +26,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
             for start in range(0, COUNT, 500):
                 some = range(start, start + 500)
                 sock.sendall(b"".join(publish(f"lost/{n % 50}", b"x" * 200, 1, n % 500 + 1) for n in some))
-                while drain(sock, 0.3) == 0:
-                    pass
+                acknowledged(sock, 500)
         yield attacked
 
 
@@ -67,8 +66,7 @@ def test_a_browse_of_long_messages(filled: Attacked) -> None:
     with filled.online("long") as sock:
         for number in range(40):
             sock.sendall(publish("lost/long", b"x" * 1_000_000, 1, number + 1))
-        while drain(sock, 0.5) == 0:
-            pass
+        acknowledged(sock, 40)
     with filled.budget():
         queue = filled.running.api("GET", "/dlq?limit=1")["items"][0]["queue"]
         seen, after = 0, ""

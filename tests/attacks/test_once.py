@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from stall_attacks import LONG, Attacked, drain, subscribe
+from stall_attacks import LONG, Attacked, read, subscribe
 
 from gateway.mqtt.packets import Will
 from gateway.net.device import Device
@@ -35,7 +35,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
         for number in range(SESSIONS):
             with one.online(f"once-{number}", expiry=600) as sock:
                 sock.sendall(subscribe(*(f"{filter_}/#" for filter_ in filters), qos=2))
-                drain(sock, 0.005 if LONG else 0.02)
+                read(sock, 5 + EACH)
         yield one
 
 

@@ -144,7 +144,7 @@ def test_another_gateway_takes_over_what_is_between_the_two_commits(tmp_path: Pa
 @LONG
 def test_two_gateways_share_a_queue_and_each_message_comes_once(tmp_path: Path) -> None:
     """One of them is killed in the middle of it, and the target now and then."""
-    with estate_of(tmp_path, "ibm", "lease: 1s, ") as estate:
+    with estate_of(tmp_path, "ibm", "lease: 6s, ") as estate:
         other = estate.add_gateway("other")
         try:
             estate.start("target.dealt-with:4")

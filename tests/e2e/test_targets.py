@@ -98,7 +98,7 @@ def test_a_gateway_killed_between_the_two_commits_puts_a_qos_2_message_once(embe
 
 def test_a_gateway_that_takes_over_puts_no_qos_2_message_again(tmp_path: Path) -> None:
     """It has been connected to the target all the time: it reads the marker of the one that died."""
-    estate = Estate(tmp_path, "ibm", "lease: 1s, ")
+    estate = Estate(tmp_path, "ibm", "lease: 6s, ")  # both live for a while: neither is to be taken for dead
     try:
         heir = estate.add_gateway("heir")
         estate.start("target.committed")

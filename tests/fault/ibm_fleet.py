@@ -19,12 +19,13 @@ from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.session.record import decode_json
 
 LEASE = 3
-SETTINGS = f"""
+"""Seconds, where a gateway ends without a word and another one takes over from it."""
+SETTINGS = """
 queue_manager:
-  ibm: {{name: QM1, connection: "localhost(1414)", channel: C, user: app, password_file: pw, driver: ibmmq,
-        connections: 2, reconnect_from: 100ms, reconnect_to: 500ms, lease: {LEASE}s}}
-mqtt: {{connect_timeout: 60s}}
-security: {{users: {{alice: {{password_file: pw}}, bob: {{password_file: pw}}}}}}
+  ibm: {name: QM1, connection: "localhost(1414)", channel: C, user: app, password_file: pw, driver: ibmmq,
+        connections: 2, reconnect_from: 100ms, reconnect_to: 500ms, lease: LEASE}
+mqtt: {connect_timeout: 60s}
+security: {users: {alice: {password_file: pw}, bob: {password_file: pw}}}
 mappings: [map.yaml]
 """
 MAPPING = 'version: 1\nto_mq:\n  - {name: up, topic: "up/#", queue: APP.Q, headers: []}\n'
@@ -37,6 +38,8 @@ class Fleet:
         self.directory = directory
         self.queue_manager = queue_manager
         self.settings = SETTINGS
+        self.lease = 60
+        """Nobody is taken for dead on a machine that does a lot else; LEASE where somebody is to be."""
         self.gateways: list[RunningGateway] = []
 
     def start(self, dies_at: str = "") -> RunningGateway:
@@ -48,7 +51,8 @@ class Fleet:
         (edge / "pw").chmod(0o600)
         environ = mqi_clients.program_environment(str(self.directory / "s"), *mqi_clients.BINDINGS)
         environ["MQGATE_FAILPOINT"] = f"owners.{dies_at}" if dies_at else ""
-        self.gateways.append(RunningGateway(edge, settings=self.settings, environ=environ))
+        settings = self.settings.replace("LEASE", f"{self.lease}s")
+        self.gateways.append(RunningGateway(edge, settings=settings, environ=environ))
         return self.gateways[-1].start()
 
     def bodies(self, queue: str) -> list[bytes]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bridge_estate import Talker
-from ibm_fleet import Fleet, fleet_in, stay, until
+from ibm_fleet import LEASE, Fleet, fleet_in, stay, until
 
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
@@ -102,6 +102,7 @@ def test_wills_reach_subscribers_of_other_gateways(fleet: Fleet) -> None:
 
 
 def test_what_was_put_for_a_gateway_that_was_killed_reaches_its_sessions_once(fleet: Fleet) -> None:
+    fleet.lease = LEASE
     first, second = fleet.start(), fleet.start()
     away, beside = stay("away", first), stay("beside", second)
     for talker in (away, beside):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from gateways import RunningGateway
-from ibm_fleet import LEASE, SETTINGS, fleet_in, until
+from ibm_fleet import SETTINGS, fleet_in, until
 
 from gateway.errors import ProtocolError
 from gateway.net.device import Device
@@ -20,8 +20,7 @@ pytestmark = [pytest.mark.mqi, pytest.mark.timeout(240)]
 @pytest.fixture(scope="module")
 def gateways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RunningGateway]]:
     with fleet_in(tmp_path_factory.mktemp("managed")) as made:
-        calm = SETTINGS.replace(f"lease: {LEASE}s", "lease: 60s")  # nobody is taken for dead on a busy machine
-        made.settings = calm.replace("security: {", "security: {managed: true, anonymous: false, ")
+        made.settings = SETTINGS.replace("security: {", "security: {managed: true, anonymous: false, ")
         yield [made.start(), made.start()]
 
 

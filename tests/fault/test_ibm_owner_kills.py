@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from bridge_estate import Talker
 from gateways import RunningGateway
-from ibm_fleet import Fleet, fleet_in, release, stage, stay, until
+from ibm_fleet import LEASE, Fleet, fleet_in, release, stage, stay, until
 
 from gateway.mqtt import packets as p
 
@@ -31,6 +31,7 @@ def _places(names: list[str]) -> list[str]:
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     with fleet_in(tmp_path) as made:
+        made.lease = LEASE
         yield made
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from bridge_estate import Talker
 from gateways import RunningGateway
-from ibm_fleet import Fleet, fleet_in, release, stage, stay, until
+from ibm_fleet import LEASE, Fleet, fleet_in, release, stage, stay, until
 
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
@@ -139,6 +139,7 @@ def test_another_user_gets_no_session_from_another_gateway(fleet: Fleet, stays: 
 
 def test_what_a_killed_gateway_has_left_is_taken_over_once(fleet: Fleet) -> None:
     """Two live on: together they publish each will once, and a device finds its session at whichever it comes to."""
+    fleet.lease = LEASE
     first = fleet.start()
     will = p.Will("up/will", b"gone", 1, retain=False)
     devices = [stay(f"device-{number}", first, will=will) for number in range(6)]
@@ -186,6 +187,7 @@ def test_a_gateway_that_stops_hands_its_sessions_on_at_once(fleet: Fleet) -> Non
 
 def test_one_that_was_only_slow_commits_nothing_any_more(fleet: Fleet) -> None:
     """Stopped for longer than its lease; what its devices have sent meanwhile is not acknowledged by it."""
+    fleet.lease = LEASE
     first = fleet.start()
     device = stay("device", first)
     assert device.publish("up/1", b"before") == 0
@@ -222,6 +224,7 @@ def test_a_late_gateway_leaves_sessions_alone_that_live_elsewhere(fleet: Fleet) 
 @long_runs
 def test_devices_wander_while_gateways_are_killed(fleet: Fleet) -> None:
     """Nothing acknowledged is lost, and QoS 2 is not doubled."""
+    fleet.lease = LEASE
     alive = [fleet.start(), fleet.start()]
     sent: list[bytes] = []
     for turn in range(12):

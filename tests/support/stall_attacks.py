@@ -25,7 +25,7 @@ from gateways import RunningGateway
 
 from gateway.mqtt import client, writer
 from gateway.mqtt import properties as prop
-from gateway.mqtt.packets import Subscribe, Subscription, Will
+from gateway.mqtt.packets import CONNACK, PUBACK, Subscribe, Subscription, Will
 
 BESIDE_OTHERS = 2.0 if os.environ.get("PYTEST_XDIST_WORKER") else 1.0
 """Room for what other tests do to caches and clocks meanwhile: the budget itself is for a machine of its own."""
@@ -148,8 +148,9 @@ class Attacked:
         if receive:
             connect.properties[prop.RECEIVE_MAXIMUM] = receive
         sock.sendall(client.encode_connect(connect))
-        answer = sock.recv(4)
-        assert answer[0] >> 4 == 2, answer
+        kind, length = read(sock, 2)
+        assert (kind >> 4, length < 128) == (CONNACK, True)
+        read(sock, length)
         return sock
 
     def request(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> int:
@@ -186,6 +187,15 @@ def drain(sock: socket.socket, seconds: float = 0.05) -> int:
             count += len(data)
     sock.settimeout(60)
     return count
+
+
+def acknowledged(sock: socket.socket, count: int) -> None:
+    """Wait until so many publications at QoS 1 are acknowledged."""
+    reader = client.server_reader(5)
+    while count > 0:
+        data = sock.recv(1 << 20)
+        assert data, "the gateway closed the connection"
+        count -= sum(packet[0] >> 4 == PUBACK for packet in reader.feed(data))
 
 
 def read(sock: socket.socket, length: int) -> bytes:
