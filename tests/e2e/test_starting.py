@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+from free_ports import free_port
 from gateways import RunningGateway
 
 from gateway.mqtt import client, writer
@@ -40,12 +41,6 @@ class Knocker:
     def __exit__(self, *_: object) -> None:
         self._over = True
         self._thread.join()
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @pytest.mark.parametrize("which", ["admin", "second"])

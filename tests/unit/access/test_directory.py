@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from certificates import Authority
+from free_ports import free_port
 from slapd import BASE, SERVICE, SERVICE_PASSWORD, USERS, Slapd
 
 from gateway.access.directory import Directory, _canonical, is_plain_name
@@ -168,9 +169,7 @@ def test_the_name_in_its_certificate_is_checked(server: Slapd, authority: Author
 
 
 def test_another_server_answers_while_one_is_away(server: Slapd) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        nobody = listening.getsockname()[1]
-    asked = Asked([f"ldap://127.0.0.1:{nobody}", server.url], **SEARCH)
+    asked = Asked([f"ldap://127.0.0.1:{free_port()}", server.url], **SEARCH)
     for _ in range(3):
         assert asked.name("alice", b"wonder") == "alice"
     asked.directory.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from certificates import Authority
+from free_ports import free_port
 from key_server import KeyServer, Request
 
 from gateway.access.web import MAX_ANSWER, Manner, Unanswered, ask
@@ -77,8 +77,7 @@ def test_a_provider_that_drips_is_given_up_in_time(server: KeyServer) -> None:
 def test_a_provider_that_hangs_or_is_not_there(server: KeyServer) -> None:
     server.free.clear()
     assert "within 0.5 s" in refused(f"{server.url}/k", QUICK)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
+    port = free_port()
     assert f"127.0.0.1:{port}" in refused(f"http://127.0.0.1:{port}/k")
 
 
