@@ -73,6 +73,8 @@ class BoundedCalls:
         self._pending: dict[_Question, Callable[[Any], None]] = {}
         """What the reactor has asked, and whom to tell."""
         self._watching = False
+        self._due = 0.0
+        """When the next look is."""
         self._lock = Lock()
         """A question that has begun is not reported as given up before it began, and the other way round."""
         self._heard = 0.0
@@ -114,9 +116,12 @@ class BoundedCalls:
             self._look_later()
 
     def _look_later(self) -> None:
-        self._scheduler.later(min(_LOOK_SECONDS, self.seconds), self._look)
+        seconds = min(_LOOK_SECONDS, self.seconds)
+        self._due = monotonic() + seconds
+        self._scheduler.later(seconds, self._look)
 
     def _look(self) -> None:
+        self._forgive(monotonic() - self._due)
         for asked in list(self._pending):
             left = self._left(asked)
             if left is None:
@@ -127,6 +132,15 @@ class BoundedCalls:
         self._watching = bool(self._pending)
         if self._watching:
             self._look_later()
+
+    def _forgive(self, late: float) -> None:
+        """A look that is late says that this process stood still: for so long nobody was silent but itself, and what
+        was answered meanwhile may be on its way from the thread."""
+        if late < _LOOK_SECONDS:
+            return
+        self._heard = min(self._heard + late, monotonic())
+        for asked in self._pending:
+            asked.since += late
 
     def _tell(self, asked: _Question, found: object) -> None:
         answered = self._pending.pop(asked, None)
@@ -142,6 +156,14 @@ class BoundedCalls:
         limit = seconds or self.seconds
         if self.silence() >= limit:
             raise self._no_answer(begun=False)
+        begun = monotonic()
+        try:
+            return self._waited_for(question, limit, own=not seconds)
+        finally:
+            self._due += monotonic() - begun  # whoever waits here does not stand still
+
+    def _waited_for(self, question: Callable[[], _T], limit: float, *, own: bool) -> _T:
+        """`own`: by the limit of these calls, beyond which the queue manager is silent."""
         future: Future[_T] = Future()
         asked = _Question(question, future.set_result, monotonic())
         self._waiting.put(asked)
@@ -158,7 +180,7 @@ class BoundedCalls:
             return found
         if left is None:
             return future.result()
-        if left.begun and not seconds:
+        if left.begun and own:
             self.silent(left.why)
         raise left
 
