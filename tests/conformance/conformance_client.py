@@ -8,7 +8,7 @@ import time
 
 from conformance_notation import to_bytes, to_pattern
 
-TIMEOUT = 15.0
+TIMEOUT = 40.0
 
 
 class Failed(AssertionError):
