@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import Self
 
@@ -33,6 +34,7 @@ class Knocker:
                 if sock.connect_ex(("127.0.0.1", self.port)) == 0:
                     sock.sendall(connect + publish)
                     self.opened += 1
+            time.sleep(0.001)  # the gateway it waits for needs a processor too
 
     def __enter__(self) -> Self:
         self._thread.start()
