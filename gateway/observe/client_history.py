@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from hashlib import blake2b
 
 MAX_EVENTS = 20_000
 """In all, some 5 MB; the oldest go first."""
 MAX_SHOWN = 200
+MAX_NAME, MAX_TEXT = 128, 512
+"""Characters that are kept of an identifier or a value, and of a sentence: clients choose up to 65,535 bytes."""
 
 
 @dataclass(slots=True)
@@ -35,7 +38,8 @@ class ClientHistory:
 
     def add(self, now: float, client_id: str, event: str, text: str, **fields: object) -> None:
         """Note an event."""
-        given = {name: value for name, value in fields.items() if value is not None}
+        client_id, text = _name(client_id), text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "..."
+        given = {name: _short(value) for name, value in fields.items() if value is not None}
         latest = self._latest.get(client_id)
         if latest is not None and (latest.event, latest.text, latest.fields) == (event, text, given):
             latest.last, latest.count = now, latest.count + 1
@@ -49,4 +53,16 @@ class ClientHistory:
 
     def of(self, client_id: str) -> list[ClientEvent]:
         """Its events, oldest first; the last of them."""
-        return [one for one in self._events if one.client_id == client_id][-MAX_SHOWN:]
+        name = _name(client_id)
+        return [one for one in self._events if one.client_id == name][-MAX_SHOWN:]
+
+
+def _name(client_id: str) -> str:
+    """An identifier, or the beginning of a long one and a digest of it."""
+    if len(client_id) <= MAX_NAME:
+        return client_id
+    return f"{client_id[: MAX_NAME // 2]}...{blake2b(client_id.encode(), digest_size=16).hexdigest()}"
+
+
+def _short(value: object) -> object:
+    return value[:MAX_NAME] + "..." if isinstance(value, str) and len(value) > MAX_NAME else value

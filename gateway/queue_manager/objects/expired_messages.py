@@ -16,8 +16,8 @@ from gateway.queue_manager.store.unit import LaneTakes, Message, StoreUnit
 
 EVERY = 30.0
 """Seconds between searches."""
-AT_ONCE = 2000
-"""Messages examined in one step, so that the reactor is not held up."""
+AT_ONCE, AT_ONCE_BYTES = 2000, 4 << 20
+"""Messages examined in one step, and about how many bytes of them are read, so that the reactor is not held up."""
 
 
 class Expirer:
@@ -51,7 +51,7 @@ class Expirer:
     def _step(self, name: str, now: int) -> bool:
         """One step through one queue; True if there is more to search."""
         core = self._core
-        messages = core.store.fetch(name, b"", AT_ONCE, self._after) if name in core.queues else []
+        messages, whole = self._next_messages(name) if name in core.queues else ([], True)
         if self._after is None:
             core.expiring[name] = 1 << 62
         left = [one.expiry for one in messages if one.expiry > now]
@@ -59,11 +59,25 @@ class Expirer:
         expired = [one for one in messages if 0 < one.expiry <= now]
         if expired:
             self.discard(name, b"", expired)
-        whole = len(messages) < AT_ONCE
         self._after, self._name = (None, "") if whole else (messages[-1].token, name)
         if whole and core.expiring[name] == 1 << 62:
             del core.expiring[name]
         return not whole or any(earliest <= now for earliest in core.expiring.values())
+
+    def _next_messages(self, name: str) -> tuple[list[Message], bool]:
+        """The messages that are looked at next, and whether they are the last: as many at a time as those before them
+        say that there is room for."""
+        found, size, after = list[Message](), 0, self._after
+        while len(found) < AT_ONCE and size < AT_ONCE_BYTES:
+            some = 1 if not found else min(4 * len(found), (AT_ONCE_BYTES - size) * len(found) // (size or 1) + 1)
+            some = min(some, AT_ONCE - len(found))
+            messages = self._core.store.fetch(name, b"", some, after)
+            found += messages
+            size += sum(len(one.head) + len(one.body) for one in messages)
+            if len(messages) < some:
+                return found, True
+            after = found[-1].token
+        return found, False
 
     def _end_subscriptions(self) -> None:
         """Delete subscriptions whose SubExpiry has passed, with their managed queues."""

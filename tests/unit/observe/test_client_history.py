@@ -43,3 +43,14 @@ def test_a_client_shows_its_last_events() -> None:
         history.add(float(number), "a", "connected", "connected", port=number)
     assert [one.last for one in history.of("a")][-1] == MAX_SHOWN + 49
     assert len(history.of("a")) == MAX_SHOWN
+
+
+def test_what_clients_choose_to_be_long_is_kept_short() -> None:
+    history = ClientHistory()
+    long, other = "c" * 60_000 + "1", "c" * 60_000 + "2"
+    history.add(1.0, long, "refused", "x" * 60_000, user="u" * 60_000, port=1)
+    history.add(2.0, other, "connected", "connected")
+    [one] = history.of(long)
+    assert (one.event, one.fields["port"]) == ("refused", 1)
+    assert len(one.client_id) + len(one.text) + len(str(one.fields["user"])) < 1000
+    assert [one.event for one in history.of(other)] == ["connected"]

@@ -1,0 +1,28 @@
+"""The search for expired messages: a little at a time, however large they are."""
+
+from __future__ import annotations
+
+import pytest
+from embedded_rig import MqiRig, md
+
+from gateway.queue_manager.objects.expired_messages import AT_ONCE_BYTES, EVERY
+
+LARGE = 256 << 10
+
+
+@pytest.mark.parametrize("where", ["memory", "journal"])
+def test_large_messages_are_looked_at_a_few_at_a_time(where, tmp_path) -> None:
+    rig = MqiRig(None if where == "memory" else tmp_path / "data", "DEFINE QLOCAL(Q)")
+    count = 3 * AT_ONCE_BYTES // LARGE
+    for number in range(count):
+        rig.put("Q", bytes(LARGE), descriptor=md(expiry=1 if number % 2 else 9000))
+    depths = []
+    rig.scheduler.advance(EVERY + 0.01)
+    queue = rig.queue_manager.core.queues["Q"]
+    while not depths or rig.queue_manager.core.depth(queue) < depths[-1]:
+        depths.append(rig.queue_manager.core.depth(queue))
+        rig.scheduler.advance(0.06)
+    assert depths[0] >= count - AT_ONCE_BYTES // LARGE
+    assert depths[-1] == count // 2
+    assert len(depths) > 2
+    rig.queue_manager.close()
