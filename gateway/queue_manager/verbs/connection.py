@@ -47,6 +47,7 @@ class MqiConnection:
             self.state.check()
             if options & mq.MQOO_FAIL_IF_QUIESCING:
                 self.state.check_quiescing()
+            self.state.check_handles(1)
             return Opened(self.state.keep(mqopen.open_object(self.state, descriptor, options)))
 
     def close(self, handle: int, options: int = 0) -> None:

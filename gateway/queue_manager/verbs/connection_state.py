@@ -176,10 +176,13 @@ class ConnectionState:
             return self.handle(number)
         return handle
 
-    def keep(self, handle: Handle) -> int:
-        """Give an open object its number; 2017 when MAXHANDS objects are open."""
-        if len(self.handles) >= self.core.attribute("MAXHANDS"):
+    def check_handles(self, wanted: int) -> None:
+        """2017 when with so many more than MAXHANDS objects would be open. Asked before anything is opened or made."""
+        if len(self.handles) + wanted > self.core.attribute("MAXHANDS"):
             raise MQError(mq.MQRC_HANDLE_NOT_AVAILABLE, "MAXHANDS objects are open: close some")
+
+    def keep(self, handle: Handle) -> int:
+        """Give an open object its number."""
         self._last_handle += 1
         handle.number = self._last_handle
         self.handles[handle.number] = handle

@@ -28,6 +28,7 @@ _KINDS = {mq.MQOT_NAMELIST: "NAMELIST", mq.MQOT_PROCESS: "PROCESS"}
 def open_object(connection: ConnectionState, wanted: ObjectDescriptor, options: int) -> Handle:
     """MQOPEN: a handle of the object. The descriptor is filled in."""
     check_options(options)
+    selector = compile_selector(wanted.selection) if wanted.selection else None
     if wanted.records:
         return _distribution_list(connection, wanted, options)
     if wanted.object_type == mq.MQOT_Q:
@@ -46,8 +47,7 @@ def open_object(connection: ConnectionState, wanted: ObjectDescriptor, options: 
         handle = Handle(0, options, wanted.object_type, definition)
     else:
         raise MQError(mq.MQRC_OBJECT_TYPE_ERROR, f"ObjectType {wanted.object_type} cannot be opened")
-    if wanted.selection:
-        handle.selector = compile_selector(wanted.selection)
+    handle.selector = selector
     return handle
 
 

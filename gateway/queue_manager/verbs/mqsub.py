@@ -74,6 +74,7 @@ def _create(
     if wanted.selection:
         compile_selector(wanted.selection)
     managed: Handle | None = None
+    connection.check_handles(2 if wanted.options & mq.MQSO_MANAGED else 1)
     if wanted.options & mq.MQSO_MANAGED:
         managed = _make_managed_queue(connection, topic, durable=durable)
         queue_name = managed.queue.name if managed.queue is not None else ""
@@ -141,6 +142,7 @@ def _resume(
         if asked != topic:
             raise MQError(mq.MQRC_TOPIC_NOT_ALTERABLE, f"subscription {existing.name!r} is to {topic!r}")
     connection.authorise_topic(topic, "RESUME")
+    connection.check_handles(2 if existing.number("DESTCLAS") == mq.MQDC_MANAGED else 1)
     existing = _altered(connection, wanted, existing)
     _fill_in(wanted, existing, topic)
     managed = None
