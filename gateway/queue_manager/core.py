@@ -160,8 +160,7 @@ class Round:
     def _finished(self, failure: StoreError | None) -> None:
         """It is committed, or a single call is refused."""
         for call in self.calls:
-            for queue, rows in call.counted.items():
-                queue.uncommitted_puts -= rows
+            call.uncount()
         if failure is None:
             self._core.settled(self._unit)
             count_handed(self._handed, self._core.scheduler.now(), self._core.store)

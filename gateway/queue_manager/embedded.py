@@ -72,6 +72,7 @@ class EmbeddedQueueManager:
         self.connections = Connections()
         self._translator = Translator(self.core, self._placer, self._define_state)
         self.core.committer.translator = self._translator
+        self.core.on_installed.append(self._alias_changed)
         self._logical_messages = LogicalMessages(self.core)
         self._consumed: dict[str, tuple[LocalQueue, Callable[[], None]]] = {}
         """By the name that a rule has for it: the queue that is consumed, and who is told."""
@@ -233,6 +234,13 @@ class EmbeddedQueueManager:
             core.quiescing = True
             for queue in list(core.queues.values()):
                 core.wake(queue)
+
+    def _alias_changed(self, definition: Definition) -> None:
+        """Gets that wait may have come through the alias: they are told that it is inhibited, or leads elsewhere."""
+        if definition.kind == "QALIAS":
+            for queue in self.core.queues.values():
+                if queue.waiters.count:
+                    self.core.wake(queue)
 
     def mqsc(self, text: str) -> MqscReport:
         """Run MQSC commands."""

@@ -44,6 +44,13 @@ class Settlement:
         else:
             self._calls.append(call)
 
+    def uncount(self) -> None:
+        """The commit is made, or has failed: its messages count as those of their queues, or not at all."""
+        for queue, rows in self.counted.items():
+            queue.uncommitted_puts -= rows
+            if queue.left is not None:
+                queue.left()
+
     @property
     def awaited(self) -> bool:
         """Whether somebody is to be told."""

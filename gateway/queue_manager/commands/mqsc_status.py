@@ -14,8 +14,7 @@ from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.administration import AdministrationError, not_found
 from gateway.queue_manager.objects.authority import GROUPS_OF_RIGHTS, RIGHTS, Authority
 from gateway.queue_manager.objects.catalogue import matches
-from gateway.queue_manager.objects.topics import RETAINED_STATE, Topics
-from gateway.queue_manager.store.unit import StoreUnit
+from gateway.queue_manager.objects.topics import Topics
 from gateway.queue_manager.verbs import mqdisc
 from gateway.queue_manager.verbs.connection_state import Connections
 
@@ -232,7 +231,7 @@ class StatusCommands:
     def _clear_topic(self, command: Command) -> list[str]:
         if command.name not in self._topics.retained:
             raise not_found("TOPIC", command.name)
-        self._core.commit(StoreUnit(state={RETAINED_STATE + command.name.encode(): None}))
+        self._topics.clear_retained([command.name])
         return ["AMQ8761I: Retained publication cleared."]
 
     def _reset(self, command: Command) -> list[str]:

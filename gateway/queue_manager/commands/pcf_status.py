@@ -20,8 +20,6 @@ from gateway.queue_manager.commands.pcf_objects import (
 from gateway.queue_manager.objects.administration import not_found
 from gateway.queue_manager.objects.authority import RIGHTS
 from gateway.queue_manager.objects.catalogue import Definition, matches
-from gateway.queue_manager.objects.topics import RETAINED_STATE
-from gateway.queue_manager.store.unit import StoreUnit
 from gateway.queue_manager.verbs import mqdisc
 from gateway.queue_manager.verbs.connection_state import ConnectionState
 
@@ -152,7 +150,7 @@ def clear_topic(connection: ConnectionState, message: pcf.Message) -> Iterable[R
     connection.authorise("TOPIC", "SYSTEM.BASE.TOPIC", "CLR")
     if topic not in connection.topics.retained:
         raise refuse(MQRCCF_TOPIC_STRING_NOT_FOUND, f"nothing is retained on {topic!r}")
-    connection.core.commit(StoreUnit(state={RETAINED_STATE + topic.encode(): None}))
+    connection.topics.clear_retained([topic])
     return [[]]
 
 

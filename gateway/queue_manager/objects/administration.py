@@ -111,6 +111,8 @@ class Administration:
         elif kind == "SUB":
             self._complete_subscription(definition)
             definition.extra = {"SUBID": self._core.new_identifier().hex().upper()}
+        if kind == "SUB":
+            definition.begin_expiry(self._core.now())
         self._save(definition)
         return definition
 
@@ -146,17 +148,18 @@ class Administration:
                 text = f"AMQ8405E: {keyword} of a {definition.kind} cannot be altered: delete it, and define it anew."
                 raise AdministrationError(mq.MQRC_TOPIC_NOT_ALTERABLE, text)
         changed = definition.attributes | self._checked(definition.kind, given)
-        self._save(
-            Definition(
-                definition.kind,
-                name,
-                changed,
-                definition.created,
-                self._core.timestamp(),
-                definition.dynamic,
-                definition.extra,
-            )
+        altered = Definition(
+            definition.kind,
+            name,
+            changed,
+            definition.created,
+            self._core.timestamp(),
+            definition.dynamic,
+            definition.extra,
         )
+        if definition.kind == "SUB" and "EXPIRY" in given:
+            altered.begin_expiry(self._core.now())
+        self._save(altered)
         return definition
 
     def delete(self, kind: str, name: str, *, purge: bool = False) -> None:

@@ -48,6 +48,12 @@ class Definition:
         """A character attribute."""
         return str(self.attributes[keyword])
 
+    def begin_expiry(self, now: float) -> None:
+        """The EXPIRY of a subscription (tenths of a second) counts from now on."""
+        self.extra = {word: value for word, value in self.extra.items() if word != "EXPIRES"}
+        if self.number("EXPIRY") > 0:
+            self.extra["EXPIRES"] = int(now + self.number("EXPIRY") / 10)
+
     def names(self) -> list[str]:
         """The names in a namelist."""
         return [name for name in self.text("NAMES").split(",") if name]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
+
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.queue_manager.core import Core
@@ -52,3 +55,12 @@ def delete_dynamic(core: Core, queue: LocalQueue) -> None:
     if queue.definition.dynamic == mq.MQQDT_PERMANENT_DYNAMIC:
         core.save((), (queue.definition,))
     core.uninstall(queue.definition)
+    queue.left = partial(core.afterwards, partial(_discard_left, core, queue.name))
+
+
+def _discard_left(core: Core, name: str) -> None:
+    """Messages that were being committed when their queue was deleted go with it."""
+    with core.entered(), suppress(MQError):  # the store cannot be written
+        tokens = () if name in core.queues or core.closed else core.store.tokens(name, b"")
+        if tokens:
+            core.commit(StoreUnit(takes=[LaneTakes(name, b"", list(tokens))]))

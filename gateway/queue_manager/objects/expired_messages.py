@@ -80,9 +80,11 @@ class Expirer:
         return found, False
 
     def _end_subscriptions(self) -> None:
-        """Delete subscriptions whose SubExpiry has passed, with their managed queues."""
+        """Delete subscriptions whose SubExpiry has passed, with their managed queues, and what is retained and has
+        expired."""
         core = self._core
         try:
+            self._topics.clear_retained(self._topics.retained_and_expired())
             for definition in self._topics.expired():
                 if definition.number("DURABLE") == 1:
                     core.save((), (definition,))

@@ -122,6 +122,10 @@ class LocalQueue:
     """A call of the consumers is scheduled."""
     marked: dict[int, float] = field(default_factory=dict)
     """Messages marked with MQGMO_MARK_BROWSE_CO_OP, and until when (monotonic seconds)."""
+    marks_timed: bool = False
+    """Gets that wait will be tried again when the first of these marks ends."""
+    cooperating: int = 0
+    """Handles that browse together: these marks are theirs."""
     inputs: int = 0
     outputs: int = 0
     browsers: int = 0
@@ -131,6 +135,8 @@ class LocalQueue:
     ending: bool = False
     """The queue's subscription has ended: it is deleted when its last handle is closed."""
     deleted: bool = False
+    left: Callable[[], None] | None = None
+    """Of a dynamic queue that was deleted: removes what was being committed for it meanwhile."""
     last_put: float = 0.0
     last_get: float = 0.0
     high_depth: int = 0

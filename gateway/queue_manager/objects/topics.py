@@ -6,7 +6,8 @@ Subscriptions are definitions of type SUB in the catalogue; `Topics` keeps the i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gateway.errors import HeaderError, MQError
@@ -25,6 +26,9 @@ from gateway.queue_manager.objects.selectors import Selector, compile_selector
 from gateway.queue_manager.store.unit import StoreUnit
 
 RETAINED_STATE = b"retained/"
+_UNTIL = struct.Struct("<4sq")
+_EXPIRES = b"UNTL"
+"""A record of a retained publication begins with its descriptor, or with this and when it expires (microseconds)."""
 BASE = "SYSTEM.BASE.TOPIC"
 REMEMBERED = 10_000
 """Topics whose attributes and counts are cached."""
@@ -103,6 +107,8 @@ class Topics:
         self._exact: dict[str, dict[str, Subscription]] = {}
         self._wild: dict[str, Subscription] = {}
         self.retained: dict[str, tuple[bytes, bytes]] = {}
+        self._retained_until: dict[str, float] = {}
+        """Seconds since the epoch, of those with an Expiry."""
         self.published: dict[str, int] = {}
         """Publications on each topic, for the first REMEMBERED topics."""
         self._topics_of: dict[str, str] = {}
@@ -207,6 +213,10 @@ class Topics:
         for key, record in records.items():
             if key.startswith(RETAINED_STATE):
                 topic = key.removeprefix(RETAINED_STATE).decode()
+                self._retained_until.pop(topic, None)
+                if record is not None and record.startswith(_EXPIRES):
+                    self._retained_until[topic] = _UNTIL.unpack_from(record)[1] / 1_000_000
+                    record = record[_UNTIL.size :]
                 if record is None:
                     self.retained.pop(topic, None)
                 else:
@@ -286,7 +296,7 @@ class Topics:
         topic = self.full(topic_object, topic_string) if topic_object else topic_string
         self.check_publish(topic)
         if options & mq.MQPMO_RETAIN:
-            unit.state[RETAINED_STATE + topic.encode()] = md + data
+            self._retain(topic, md, data, unit)
         if topic in self.published or len(self.published) < REMEMBERED:
             self.published[topic] = self.published.get(topic, 0) + 1
         reached = 0
@@ -300,6 +310,22 @@ class Topics:
         if failed:
             self._check_reach(topic, md, failed)
         return reached
+
+    def _retain(self, topic: str, md: bytes, data: bytes, unit: StoreUnit) -> None:
+        """Keep a publication for those who subscribe later, until it expires."""
+        tenths, until = descriptor.integer(md, "expiry"), b""
+        if tenths > 0:
+            until = _UNTIL.pack(_EXPIRES, int(self._core.now() * 1_000_000) + tenths * 100_000)
+        unit.state[RETAINED_STATE + topic.encode()] = until + md + data
+
+    def clear_retained(self, topics: Iterable[str]) -> None:
+        """Remove the retained publications of these topics."""
+        self._core.commit(StoreUnit(state={RETAINED_STATE + topic.encode(): None for topic in topics}))
+
+    def retained_and_expired(self) -> list[str]:
+        """Topics whose retained publication has expired."""
+        now = self._core.now()
+        return [topic for topic, until in self._retained_until.items() if until <= now]
 
     def _reached(self, topic: str, md: bytes, data: bytes, level: int) -> list[Subscription]:
         """The subscriptions that get a publication. One of a higher level gets it before those below, and publishes it
@@ -368,10 +394,14 @@ class Topics:
 
     def send_retained(self, subscription: Subscription, unit: StoreUnit) -> int:
         """Put the retained publications on a subscription's topics; how many there were."""
-        sent = 0
+        sent, now = 0, self._core.now()
         for topic, (md, data) in sorted(self.retained.items()):
+            until = self._retained_until.get(topic)
+            if until is not None and until <= now:
+                continue
             chosen = subscription.selector is None or subscription.selector.accepts(md, data)
             if subscription.matches(topic) and chosen and subscription.level <= LEVEL_OF_RETAINED:
-                self.deliver(subscription, topic, md, data, unit, retained=True)
+                left = descriptor.with_remaining(md, until, now)
+                self.deliver(subscription, topic, left, data, unit, retained=True)
                 sent += 1
         return sent

@@ -21,6 +21,8 @@ def commit(connection: ConnectionState) -> None:
     if not work.open:
         return
     unit = work.unit
+    if any(queue.deleted for queue in work.puts):
+        _leave_out_deleted(work)
     if len(work.taken) == 1:
         only = work.taken[0]
         unit.takes.append(LaneTakes(only.queue.name, b"", (only.token,)))
@@ -36,6 +38,13 @@ def commit(connection: ConnectionState) -> None:
         connection.settlement = connection.core.commit_call(unit, connection, failed=failed, counted=work.puts)
     except MQError as error:
         raise failed(error) from error
+
+
+def _leave_out_deleted(work: UnitOfWork) -> None:
+    """What was put to a temporary queue goes with it: nobody could get it, but one who makes a queue of that name."""
+    there = {queue.name for queue in work.puts if not queue.deleted}
+    gone = {queue.name for queue in work.puts if queue.deleted} - there
+    work.unit.puts = [puts for puts in work.unit.puts if puts.queue not in gone]
 
 
 def _backed_out(connection: ConnectionState, work: UnitOfWork, error: MQError) -> MQError:

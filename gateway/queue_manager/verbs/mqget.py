@@ -5,6 +5,7 @@ Section 7 of the MQI reference, MQGET. Messages got under syncpoint are kept in 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -18,7 +19,8 @@ from gateway.queue_manager.groups import LogicalOrder, advance_logical, agreeing
 from gateway.queue_manager.objects.local_queue import INPUT, LocalQueue
 from gateway.queue_manager.objects.name_resolution import refreshed
 from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
-from gateway.queue_manager.verbs import plain_gets
+from gateway.queue_manager.verbs import browse_marks, plain_gets
+from gateway.queue_manager.verbs.browse_marks import UNMARKS
 from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle, Taken, WaitingGet, tell
 from gateway.queue_manager.verbs.search import Candidate, Search, Wanted, message_token, wanted
 
@@ -32,8 +34,6 @@ _PARTICULAR = (
     BROWSE | mq.MQGMO_MSG_UNDER_CURSOR | mq.MQGMO_LOGICAL_ORDER | mq.MQGMO_COMPLETE_MSG |
     mq.MQGMO_ALL_MSGS_AVAILABLE | mq.MQGMO_ALL_SEGMENTS_AVAILABLE )  # fmt: skip
 """Gets with these pass over messages that others would take: a cursor is past them, or they are no whole."""
-UNMARKS = 0x400000 | 0x800000
-"""MQGMO_UNMARK_BROWSE_CO_OP, MQGMO_UNMARK_BROWSE_HANDLE."""
 _NO_FLAGS = bytes(4)
 _SELECTS_NOTHING = mq.MQGMO_MSG_UNDER_CURSOR | mq.MQGMO_BROWSE_MSG_UNDER_CURSOR | mq.MQGMO_UNLOCK
 SYNCPOINTS = mq.MQGMO_SYNCPOINT | mq.MQGMO_NO_SYNCPOINT | mq.MQGMO_SYNCPOINT_IF_PERSISTENT
@@ -99,7 +99,7 @@ def _attempt(
         return _get(connection, handle, queue, search, md, options, buffer_length, asked)
     finally:
         if search.expired:
-            discard_expired(connection, queue, search.expired)
+            discard_expired(connection, queue, search.expired.values())
 
 
 def wait(
@@ -336,7 +336,7 @@ def _place(connection: ConnectionState, order: LogicalOrder, parts: list[Candida
         connection.work.moved(order, before)
 
 
-def discard_expired(connection: ConnectionState, queue: LocalQueue, expired: list[Candidate]) -> None:
+def discard_expired(connection: ConnectionState, queue: LocalQueue, expired: Collection[Candidate]) -> None:
     """Remove messages that were found to have expired, and report those that ask for it."""
     unit = StoreUnit(takes=[LaneTakes(queue.name, b"", [one.token for one in expired])])
     for one in expired:
@@ -407,15 +407,8 @@ def _browse(
     if value & mq.MQGMO_LOCK:
         connection.core.lock_messages(queue, [candidate.token], handle)
         handle.cursor_locked = True
-    if value & mq.MQGMO_MARK_BROWSE_HANDLE:
-        handle.marks.add(candidate.token)
-    if value & mq.MQGMO_MARK_BROWSE_CO_OP:
-        interval = connection.core.attribute("MARKINT")
-        until = float("inf") if interval < 0 else connection.core.scheduler.monotonic() + interval / 1000
-        queue.marked[candidate.token] = until
-    if value & UNMARKS:
-        handle.marks.discard(candidate.token)
-        queue.marked.pop(candidate.token, None)
+    if value & (MARKS | UNMARKS):
+        browse_marks.mark(connection.core, handle, queue, candidate.token, value)
 
 
 def _unlock(connection: ConnectionState, handle: Handle, queue: LocalQueue) -> bool:

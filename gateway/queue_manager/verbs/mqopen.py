@@ -188,6 +188,8 @@ def take_input(queue: LocalQueue, options: int) -> None:
         queue.exclusive = exclusive
     else:
         queue.browsers += 1
+    if options & mq.MQOO_CO_OP:
+        queue.cooperating += 1
 
 
 _CLOSE_OPTIONS = {
@@ -251,6 +253,10 @@ def _release_input(connection: ConnectionState, handle: Handle, queue: LocalQueu
         connection.core.inputs_changed(queue, opened=False)
     else:
         queue.browsers -= 1
+    if handle.options & mq.MQOO_CO_OP:
+        queue.cooperating -= 1
+        if not queue.cooperating:
+            queue.marked.clear()
     if handle.cursor_locked and handle.cursor is not None and queue.locked.get(handle.cursor) is handle:
         connection.core.unlock_messages(queue, [handle.cursor])
         connection.core.wake(queue)

@@ -126,9 +126,9 @@ def _definition(
     }  # fmt: skip
     name = wanted.name or f"AMQ.{identifier.hex().upper()}"
     extra: dict[str, Value] = {"SUBID": identifier.hex().upper(), "TOPIC": wanted.topic_object}
-    if wanted.expiry > 0:
-        extra["EXPIRES"] = int(core.now() + wanted.expiry / 10)
-    return Definition("SUB", name, defaults("SUB") | given, now, now, 0, extra)
+    definition = Definition("SUB", name, defaults("SUB") | given, now, now, 0, extra)
+    definition.begin_expiry(core.now())
+    return definition
 
 
 def _resume(
@@ -180,6 +180,7 @@ def _altered(connection: ConnectionState, wanted: SubscriptionDescriptor, existi
     if wanted.options & mq.MQSO_SET_CORREL_ID:
         changed["DESTCORL"] = wanted.correl_id.hex()
     definition = Definition("SUB", existing.name, changed, existing.created, core.timestamp(), 0, existing.extra)
+    definition.begin_expiry(core.now())
     if definition.number("DURABLE") == 1:
         core.save((definition,))
     core.install(definition)

@@ -17,6 +17,7 @@ from gateway.queue_manager.descriptor import NO_ID
 from gateway.queue_manager.groups import LogicalOrder, is_complete_group, is_complete_message, physical_key
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.store.unit import Message
+from gateway.queue_manager.verbs.browse_marks import is_marked
 from gateway.queue_manager.verbs.connection_state import Handle
 
 CHUNK = 64
@@ -98,7 +99,8 @@ class Search:
     handle: Handle
     order: LogicalOrder = field(default_factory=LogicalOrder)
     """Where the handle is in a group, for a get with logical order."""
-    expired: list[Candidate] = field(default_factory=list)
+    expired: dict[int, Candidate] = field(default_factory=dict)
+    """By token: a message may be come across several times, for each other one of its group."""
 
     def at(self, token: int) -> Candidate | None:
         """The message of this token, if it is on the queue and not locked by another owner."""
@@ -165,7 +167,7 @@ class Search:
             message.expiry,
         )
         if 0 < message.expiry <= int(self.core.now() * 1_000_000):
-            self.expired.append(candidate)
+            self.expired[message.token] = candidate
             return None
         return candidate
 
@@ -177,16 +179,11 @@ class Search:
             return False
         if criteria.offset is not None and descriptor.integer(md, "offset") != criteria.offset:
             return False
-        if options.options & mq.MQGMO_UNMARKED_BROWSE_MSG and self._is_marked(one.token):
+        if options.options & mq.MQGMO_UNMARKED_BROWSE_MSG and is_marked(self.core, self.handle, self.queue, one.token):
             return False
         if self.handle.selector is not None and not self.handle.selector.accepts(md, one.data):
             return False
         return self._in_order(one, options)
-
-    def _is_marked(self, token: int) -> bool:
-        """By the handle itself or, if it is one of those that browse together, by any of these."""
-        until = self.queue.marked.get(token) if self.handle.options & mq.MQOO_CO_OP else None
-        return token in self.handle.marks or (until is not None and until > self.core.scheduler.monotonic())
 
     def _in_order(self, one: Candidate, options: GetOptions) -> bool:
         """Whether the options for groups and segments accept the message."""
