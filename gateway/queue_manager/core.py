@@ -469,7 +469,7 @@ class Core:
         for one in unit.replaced:
             queue = queues.get(one.queue)
             if queue is not None:
-                if queue.locked or queue.marked:
+                if queue.locked or queue.marked or queue.handle_marks:
                     queue.taken([one.rank << NUMBER_BITS | number for number in one.numbers])
                 queue.gets += len(one.numbers)
                 queue.last_get = now

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from embedded_rig import md, refused
 
 from gateway.ports.mqi import GetOptions
 
 SHARED, BROWSE, CO_OP = 2, 8, 0x20000
-WAIT, NO_SYNCPOINT, BROWSE_FIRST, UNDER_CURSOR = 1, 4, 16, 0x100
+WAIT, SYNCPOINT, NO_SYNCPOINT, BROWSE_FIRST, UNDER_CURSOR = 1, 2, 4, 16, 0x100
 MARK_HANDLE, MARK_CO_OP, UNMARKED = 0x100000, 0x200000, 0x1000000
 TOGETHER = BROWSE_FIRST | UNMARKED | MARK_CO_OP
 
@@ -39,20 +40,40 @@ def test_marks_end_with_the_last_who_browse_together(mqi):
     assert mqi.get(mqi.open("A", SHARED | BROWSE | CO_OP), TOGETHER).data == b"one"
 
 
-def test_marks_of_messages_that_have_gone_are_forgotten(mqi):
-    handle, others = mqi.open("A", SHARED | BROWSE), mqi.open("A", SHARED)
-    for kept in (b"stays", b"is in a unit of work"):
-        mqi.put("A", kept, descriptor=md(priority=9))
-        mqi.get(handle, BROWSE_FIRST | UNMARKED | MARK_HANDLE)
-    mqi.get(others, 2)
-    for _ in range(2500):
-        mqi.put("A", b"gone")
-        mqi.get(handle, BROWSE_FIRST | UNMARKED | MARK_HANDLE)
-        mqi.get(handle, NO_SYNCPOINT | UNDER_CURSOR)
-    assert len(mqi.connection.state.handles[handle].marks) < 1100
+@pytest.mark.parametrize("marks", [MARK_HANDLE, MARK_CO_OP])
+@pytest.mark.parametrize("by", [SYNCPOINT, SYNCPOINT | UNDER_CURSOR])
+def test_a_message_that_was_got_and_backed_out_is_unmarked(mqi, marks, by):
+    """A program that hands browsed messages on to others sees again what one of them could not work on."""
+    handle, others = mqi.open("A", SHARED | BROWSE | CO_OP), mqi.open("A", SHARED | BROWSE | CO_OP)
+    mqi.put("A", b"one")
+    browse = BROWSE_FIRST | UNMARKED | marks
+    assert mqi.get(handle, browse).data == b"one"
+    mqi.get(others, BROWSE_FIRST)
+    mqi.get(others, by)
+    with refused(2033):
+        mqi.get(handle, browse)
+    answers = []
+    mqi.connection.wait(handle, md(), GetOptions(browse | WAIT), 100, None, answers.append)
     mqi.connection.back()
+    assert [one.data for one in answers] == [b"one"]
+
+
+def test_marks_of_a_handle_end_with_it_and_with_their_messages(mqi):
+    handle, other = (mqi.open("A", SHARED | BROWSE) for _ in range(2))
+    for each in range(20):
+        mqi.put("A", b"%d" % each)
+        mqi.get(handle, BROWSE_FIRST | UNMARKED | MARK_HANDLE)
+        mqi.get(other, BROWSE_FIRST | UNMARKED | MARK_HANDLE)
+        if each:
+            mqi.get(handle, NO_SYNCPOINT | UNDER_CURSOR)
+    marks = mqi.queue_manager.core.queues["A"].handle_marks
+    assert [len(marked_by) for marked_by in marks.values()] == [2]
+    mqi.connection.close(other)
     with refused(2033):
         mqi.get(handle, BROWSE_FIRST | UNMARKED | MARK_HANDLE)
+    assert [len(marked_by) for marked_by in marks.values()] == [1]
+    mqi.connection.close(handle)
+    assert not marks
 
 
 def test_a_get_that_waits_is_told_that_its_alias_is_inhibited(mqi):

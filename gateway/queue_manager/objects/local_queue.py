@@ -122,6 +122,8 @@ class LocalQueue:
     """A call of the consumers is scheduled."""
     marked: dict[int, float] = field(default_factory=dict)
     """Messages marked with MQGMO_MARK_BROWSE_CO_OP, and until when (monotonic seconds)."""
+    handle_marks: dict[int, set[Hashable]] = field(default_factory=dict)
+    """Messages marked with MQGMO_MARK_BROWSE_HANDLE, and by which handles."""
     marks_timed: bool = False
     """Gets that wait will be tried again when the first of these marks ends."""
     cooperating: int = 0
@@ -176,6 +178,11 @@ class LocalQueue:
         if locked:
             for token in tokens:
                 locked.pop(token, None)
-        if self.marked:
+        self.unmark(tokens)
+
+    def unmark(self, tokens: Sequence[int]) -> None:
+        """Forget the marks of messages that have been got: they have none, either, when they are backed out."""
+        if self.marked or self.handle_marks:
             for token in tokens:
                 self.marked.pop(token, None)
+                self.handle_marks.pop(token, None)

@@ -1,7 +1,7 @@
 """Marks of browsed messages: of one handle, or of all that browse a queue together (MQOO_CO_OP).
 
 Section 7 of the MQI reference, MQGMO.Options. A mark of those that browse together lasts MARKINT at most, and no longer
-than the last of their handles is open; then gets that wait find the message again.
+than the last of their handles is open; a mark of either kind ends when the message is got, also if that is backed out.
 """
 
 from __future__ import annotations
@@ -15,16 +15,12 @@ from gateway.queue_manager.verbs.connection_state import Handle
 
 UNMARKS = 0x400000 | 0x800000
 """MQGMO_UNMARK_BROWSE_CO_OP, MQGMO_UNMARK_BROWSE_HANDLE."""
-LOOKED_THROUGH_AT = 1000
-"""Marks of a handle are looked through when there are so many: messages of some have gone."""
 
 
 def mark(core: Core, handle: Handle, queue: LocalQueue, token: int, options: int) -> None:
     """Mark a browsed message, or unmark it, as the options ask."""
     if options & mq.MQGMO_MARK_BROWSE_HANDLE:
-        handle.marks.add(token)
-        if len(handle.marks) >= handle.marks_looked_through_at:
-            _forget_gone(core, handle, queue)
+        queue.handle_marks.setdefault(token, set()).add(handle)
     if options & mq.MQGMO_MARK_BROWSE_CO_OP:
         interval = core.attribute("MARKINT")
         until = float("inf") if interval < 0 else core.scheduler.monotonic() + interval / 1000
@@ -32,20 +28,34 @@ def mark(core: Core, handle: Handle, queue: LocalQueue, token: int, options: int
         if interval >= 0 and not queue.marks_timed:
             _look_again(core, queue, until)
     if options & UNMARKS:
-        handle.marks.discard(token)
         queue.marked.pop(token, None)
+        _unmark_own(handle, queue, token)
 
 
 def is_marked(core: Core, handle: Handle, queue: LocalQueue, token: int) -> bool:
     """By the handle itself or, if it is one of those that browse together, by any of these."""
     until = queue.marked.get(token) if handle.options & mq.MQOO_CO_OP else None
-    return token in handle.marks or (until is not None and until > core.scheduler.monotonic())
+    own = queue.handle_marks.get(token)
+    return (own is not None and handle in own) or (until is not None and until > core.scheduler.monotonic())
 
 
-def _forget_gone(core: Core, handle: Handle, queue: LocalQueue) -> None:
-    """Keep the marks of messages that are on the queue."""
-    handle.marks.intersection_update({*core.store.tokens(queue.name, b""), *queue.locked})
-    handle.marks_looked_through_at = max(LOOKED_THROUGH_AT, 2 * len(handle.marks))
+def closed(core: Core, handle: Handle, queue: LocalQueue) -> None:
+    """The handle's own marks end with it, and those of all that browse together with the last of them."""
+    for token in [token for token, marked_by in queue.handle_marks.items() if handle in marked_by]:
+        _unmark_own(handle, queue, token)
+    if handle.options & mq.MQOO_CO_OP:
+        queue.cooperating -= 1
+        if not queue.cooperating and queue.marked:
+            queue.marked.clear()
+            core.wake(queue)
+
+
+def _unmark_own(handle: Handle, queue: LocalQueue, token: int) -> None:
+    marked_by = queue.handle_marks.get(token)
+    if marked_by is not None:
+        marked_by.discard(handle)
+        if not marked_by:
+            del queue.handle_marks[token]
 
 
 def _look_again(core: Core, queue: LocalQueue, due: float) -> None:

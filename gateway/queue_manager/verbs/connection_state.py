@@ -52,10 +52,6 @@ class Handle:
     cursor_locked: bool = False
     saved_context: bytes | None = None
     """The MQMD of the last message got with MQOO_SAVE_ALL_CONTEXT."""
-    marks: set[int] = field(default_factory=set)
-    """Messages marked with MQGMO_MARK_BROWSE_HANDLE."""
-    marks_looked_through_at: int = 1000
-    """How many marks there are when those of messages that have gone are forgotten."""
     putting: LogicalOrder = field(default_factory=LogicalOrder)
     repeated: RepeatedPut | None = None
     """The last put, if the next one may be the same but for identifiers and data."""

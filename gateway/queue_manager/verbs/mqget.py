@@ -436,7 +436,9 @@ def _take(
         skip = bool(value & mq.MQGMO_MARK_SKIP_BACKOUT)
         if skip and any(taken.skip for taken in connection.work.taken):
             raise MQError(mq.MQRC_SECOND_MARK_NOT_ALLOWED, "a unit of work has one message that skips backout")
-        core.lock_messages(queue, [part.token for part in parts], connection)
+        tokens = [part.token for part in parts]
+        core.lock_messages(queue, tokens, connection)
+        queue.unmark(tokens)
         connection.work.taken += [
             Taken(queue, part.token, part.backout, md, data, skip)
             for part, (md, data) in zip(parts, _as_delivered(parts), strict=True)

@@ -9,6 +9,7 @@ from gateway.queue_manager.objects.dynamic_queues import delete_dynamic, make_dy
 from gateway.queue_manager.objects.local_queue import INPUT, LocalQueue
 from gateway.queue_manager.objects.name_resolution import Target, resolve
 from gateway.queue_manager.objects.selectors import compile_selector
+from gateway.queue_manager.verbs import browse_marks
 from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle
 
 KNOWN_OPTIONS = (
@@ -253,10 +254,7 @@ def _release_input(connection: ConnectionState, handle: Handle, queue: LocalQueu
         connection.core.inputs_changed(queue, opened=False)
     else:
         queue.browsers -= 1
-    if handle.options & mq.MQOO_CO_OP:
-        queue.cooperating -= 1
-        if not queue.cooperating:
-            queue.marked.clear()
+    browse_marks.closed(connection.core, handle, queue)
     if handle.cursor_locked and handle.cursor is not None and queue.locked.get(handle.cursor) is handle:
         connection.core.unlock_messages(queue, [handle.cursor])
         connection.core.wake(queue)

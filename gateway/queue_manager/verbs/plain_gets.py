@@ -134,6 +134,7 @@ def _taken(
     if options.options & mq.MQGMO_SYNCPOINT:
         connection.check_room(1)
         core.lock_messages(queue, (token,), connection)
+        queue.unmark((token,))
         connection.work.taken.append(Taken(queue, token, backout, md, data))
     else:
         unit = StoreUnit(takes=[LaneTakes(queue.name, b"", (token,))])
