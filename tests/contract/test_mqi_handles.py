@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from embedded_rig import refused
+from embedded_rig import md, refused
 
-from gateway.ports.mqi import ObjectDescriptor, SubscriptionDescriptor
+from gateway.ports.mqi import ObjectDescriptor, PutOptions, SubscriptionDescriptor
 
 CREATE, RESUME, DURABLE, MANAGED = 2, 4, 8, 32
 SHARED, EXCLUSIVE, OUTPUT = 2, 4, 16
@@ -81,3 +81,21 @@ def test_a_selector_that_is_refused_leaves_the_queue_closed(mqi):
             mqi.connection.open(wanted, SHARED)
     assert names(mqi) == before
     mqi.open("A", EXCLUSIVE)
+
+
+@pytest.mark.parametrize("durable", [0, DURABLE])
+@pytest.mark.parametrize("managed", [0, MANAGED])
+def test_no_subscription_where_what_is_retained_cannot_be_sent(mqi, durable, managed):
+    topic = mqi.connection.open(ObjectDescriptor(object_type=8, object_string="a/b"), OUTPUT).handle
+    mqi.connection.put(topic, md(), PutOptions(4 | 0x200000), b"too long")
+    mqi.mqsc("ALTER QLOCAL(A) MAXMSGL(4)\nALTER QLOCAL(SYSTEM.DEAD.LETTER.QUEUE) PUT(DISABLED)")
+    mqi.mqsc(
+        "ALTER QMODEL(SYSTEM.DURABLE.MODEL.QUEUE) MAXMSGL(4)\nALTER QMODEL(SYSTEM.NDURABLE.MODEL.QUEUE) MAXMSGL(4)"
+    )
+    own = 0 if managed else mqi.open("A", OUTPUT)
+    before = names(mqi)
+    for _ in range(2):
+        wanted = SubscriptionDescriptor(CREATE | managed | durable, object_string="a/b", name="mine")
+        with refused(2030):
+            mqi.connection.subscribe(wanted, own)
+        assert names(mqi) == before

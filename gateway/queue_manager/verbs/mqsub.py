@@ -11,7 +11,7 @@ from gateway.queue_manager.objects.selectors import compile_selector
 from gateway.queue_manager.objects.topics import Subscription
 from gateway.queue_manager.store.unit import StoreUnit
 from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle
-from gateway.queue_manager.verbs.mqopen import open_queue
+from gateway.queue_manager.verbs.mqopen import close_object, open_queue
 
 MQRC_ACTION_ERROR = 2535
 MQPRI_PRIORITY_AS_PUBLISHED = -3
@@ -87,9 +87,14 @@ def _create(
         core.save((definition,))
     core.install(definition)
     wanted.resolved_string = topic
-    handle = Handle(0, wanted.options, mq.MQOT_TOPIC, definition, subscription=definition.name)
-    _first_publications(connection, wanted, definition.name)
-    return managed, handle
+    try:
+        _first_publications(connection, wanted, definition.name)
+    except MQError:  # the call fails: there is no subscription
+        if managed is not None:
+            close_object(connection, managed)
+        remove(connection, definition)
+        raise
+    return managed, Handle(0, wanted.options, mq.MQOT_TOPIC, definition, subscription=definition.name)
 
 
 def _own_queue(handle: Handle | None) -> str:
