@@ -26,6 +26,19 @@ def test_a_message_of_a_group_is_reported_as_expired_once(mqi):
     assert mqi.depth("A") == 3
 
 
+def test_a_message_that_expires_in_a_unit_of_work_is_discarded_after_it_is_backed_out(mqi):
+    handle, reports = mqi.open("A"), mqi.open("B")
+    mqi.put(handle, b"late", descriptor=md(expiry=10, report=EXPIRATION, reply_to_q=b"B"))
+    mqi.get(handle, 2)
+    for _ in range(3):
+        mqi.scheduler.advance(31)
+    mqi.connection.back()
+    mqi.scheduler.advance(31)
+    mqi.scheduler.advance(31)
+    assert mqi.depth("A") == 0
+    assert len(mqi.drain(reports)) == 1
+
+
 def retain(mqi, data, options=NO_SYNCPOINT, **fields):
     handle = mqi.connection.open(ObjectDescriptor(object_type=8, object_string="a/b"), 16).handle
     mqi.connection.put(handle, md(**fields), PutOptions(options | RETAIN), data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from gateway.errors import MQError
 from gateway.mq import constants as mq
@@ -55,6 +56,7 @@ class Expirer:
         if self._after is None:
             core.expiring[name] = 1 << 62
         left = [one.expiry for one in messages if one.expiry > now]
+        left += [max(expiry, now + int(EVERY * 1_000_000)) for expiry in self._in_units_of_work(name)]
         core.expiring[name] = min([core.expiring.get(name, 1 << 62), *left])
         expired = [one for one in messages if 0 < one.expiry <= now]
         if expired:
@@ -78,6 +80,13 @@ class Expirer:
                 return found, True
             after = found[-1].token
         return found, False
+
+    def _in_units_of_work(self, name: str) -> list[int]:
+        """When messages expire that are in units of work, and may be backed out."""
+        queue = self._core.queues.get(name)
+        tokens = [] if queue is None else list(islice(queue.locked, AT_ONCE))
+        found = (self._core.store.read(name, b"", token) for token in tokens)
+        return [message.expiry for message in found if message is not None and message.expiry]
 
     def _end_subscriptions(self) -> None:
         """Delete subscriptions whose SubExpiry has passed, with their managed queues, and what is retained and has
