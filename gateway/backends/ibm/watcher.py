@@ -70,11 +70,18 @@ class Ahead:
         """Seconds for which a message may be handed out after it was read."""
         self.stale = False
         """Messages were forgotten: the cursor has to start over."""
+        self.interval = float("inf")
+        """MARKINT."""
+        self._marked_until = 0.0
+        """When the last mark of those forgotten has run out."""
 
     def add(self, stored: Stored, now: float, *others: Stored) -> None:
         """Add a message that was read, or all of a group. One that is here already, because its mark ran out, is
-        skipped."""
+        skipped; so is what was being read while those before it were forgotten."""
         with self._lock:
+            if self.stale:
+                self._marked_until = max(self._marked_until, now + self.interval)
+                return
             if stored.token in self._known:
                 return
             for one in (stored, *others):
@@ -121,8 +128,8 @@ class Ahead:
             while self._messages and (len(page) < limit or same_group(page[-1].token, self._messages[0][1].token)):
                 read, stored = self._messages.popleft()
                 if now - read > self.lifetime:
-                    self._known.discard(stored.token)
-                    self.stale = True
+                    rest.append((read, stored))
+                    self._forget_all(rest)
                 elif key and correl_id_of(stored.md) != padded:
                     rest.append((read, stored))
                 else:
@@ -137,12 +144,33 @@ class Ahead:
                 self.room.set()
         return page
 
+    def _forget_all(self, rest: list[tuple[float, Stored]]) -> None:
+        """One was read too long ago. Those behind it are read again with it, else they would overtake it."""
+        self._messages.extendleft(reversed(rest))
+        rest.clear()
+        self._known.difference_update(stored.token for _, stored in self._messages)
+        self._marked_until = max(read for read, _ in self._messages) + self.interval
+        self._messages.clear()
+        self.stale = True
+
+    def marked(self, now: float) -> float:
+        """Seconds for which some of those that are to be read again are marked: until then the cursor would find only
+        the others."""
+        return self._marked_until - now if self.stale else 0.0
+
+    def begin_again(self) -> bool:
+        """Whether messages were forgotten. What is added from now on is kept."""
+        with self._lock:
+            stale, self.stale = self.stale, False
+        return stale
+
     def forget(self) -> None:
         """The connection is lost and the marks with it: other gateways may have what was not claimed."""
         with self._lock:
             self._known.difference_update(stored.token for _, stored in self._messages)
             self._messages.clear()
             self._bytes = 0
+            self._marked_until = 0.0
             self._empty = True
             self.room.set()
 
@@ -230,7 +258,7 @@ class Watcher:
         if (
             not self._key
         ):  # else nobody else has it when its mark runs out: the order counts, however late it is asked for
-            self._ahead.lifetime = gatherer.lifetime
+            self._ahead.lifetime, self._ahead.interval = gatherer.lifetime, gatherer.interval
         marks = _MARK if self._marks else 0
         wait = _LOOK | marks | mq.MQGMO_WAIT
         match, wanted = (mq.MQMO_MATCH_CORREL_ID, self._key) if self._key else (mq.MQMO_NONE, NO_ID)
@@ -245,10 +273,10 @@ class Watcher:
         while not self._stopping.is_set():
             if not self._ahead.room.wait(WAIT_MILLISECONDS / 1000):
                 continue
-            for marked, whole in [*gatherer.due(monotonic()), *transmitted.due(monotonic())]:
-                self._ahead.add(whole[0], marked, *whole[1:])
-            if self._ahead.stale or gatherer.restart_cursor or transmitted.restart_cursor:
-                self._ahead.stale = gatherer.restart_cursor = transmitted.restart_cursor = False
+            if (marked_for := self._ahead.marked(monotonic())) > 0:
+                self._stopping.wait(min(marked_for, WAIT_MILLISECONDS / 1000))
+                continue
+            if self._starts_over():
                 options = first
             answer = session.mqget(session.handle, handle, match_md(correl_id=wanted), options(), length)
             reason = int(answer[-1])
@@ -263,6 +291,16 @@ class Watcher:
                 options = following
                 self._add(answer[0], answer[1], monotonic())
             length = FIRST_LENGTH
+
+    def _starts_over(self) -> bool:
+        """Add what has become whole. Whether the cursor has to start over."""
+        gatherer, transmitted = self._gatherer, self._transmitted
+        over = self._ahead.begin_again()
+        for marked, whole in [*gatherer.due(monotonic()), *transmitted.due(monotonic())]:
+            self._ahead.add(whole[0], marked, *whole[1:])
+        over = over or gatherer.restart_cursor or transmitted.restart_cursor
+        gatherer.restart_cursor = transmitted.restart_cursor = False
+        return over
 
     def _add(self, data: bytes, md: bytes, now: float) -> None:
         """A message by itself, or what a part makes whole."""
