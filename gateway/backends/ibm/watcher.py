@@ -33,6 +33,8 @@ WAIT_MILLISECONDS = 1000
 """One wait; also the longest time that stopping and starting over take."""
 AHEAD, AHEAD_BYTES = 400, 8 << 20
 """How many messages are read ahead, and how much: then the thread waits until some of them are asked for."""
+FEWEST_AHEAD = 20
+"""Where they are asked for so slowly that marks run out, fewer are read, down to this."""
 MARK_INTERVAL = 5000
 """MARKINT unless the queue manager says otherwise."""
 _FRESH = 0.6
@@ -63,6 +65,7 @@ class Ahead:
         self._keys: set[bytes] = set()
         """Keys that were ever claimed."""
         self._bytes = 0
+        self._most = AHEAD
         self._empty = True
         """The last claim got nothing: call `arrived` at the next message."""
         self.room = threading.Event()
@@ -97,7 +100,7 @@ class Ahead:
             self._arrived()
 
     def _full(self, part: int) -> bool:
-        return len(self._messages) >= AHEAD // part or self._bytes >= AHEAD_BYTES // part
+        return len(self._messages) >= self._most // part or self._bytes >= AHEAD_BYTES // part
 
     def _drop_other_keys(self) -> None:
         """Forget messages with keys that are not claimed here: on a queue shared by key they would fill the space."""
@@ -136,6 +139,8 @@ class Ahead:
                     page.append(stored)
             self._messages.extendleft(reversed(rest))
             self._bytes = sum(len(stored.data) for _, stored in self._messages)
+            if page and not self._messages:
+                self._most = min(AHEAD, 2 * self._most)
             if page:
                 self._handed_out[key] = [stored.token for stored in page]
             else:
@@ -151,6 +156,7 @@ class Ahead:
         self._known.difference_update(stored.token for _, stored in self._messages)
         self._marked_until = max(read for read, _ in self._messages) + self.interval
         self._messages.clear()
+        self._most = max(FEWEST_AHEAD, self._most // 2)
         self.stale = True
 
     def marked(self, now: float) -> float:

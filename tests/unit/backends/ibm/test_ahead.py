@@ -95,6 +95,28 @@ def test_nothing_overtakes_what_is_read_again() -> None:
     assert _numbers(told.ahead.take(b"", 9, 9.6)) == [2, 3, 4, 5]
 
 
+def test_fewer_are_read_ahead_while_marks_run_out_and_more_when_all_are_asked_for() -> None:
+    told = Told()
+    told.ahead.lifetime, told.ahead.interval = 3.0, 5.0
+    for count in (AHEAD, AHEAD // 2, AHEAD // 4):
+        told.ahead.room.set()
+        told.ahead.begin_again()
+        for number in range(count):
+            assert told.ahead.room.is_set()
+            told.ahead.add(_stored(number), 0)
+        assert not told.ahead.room.is_set()
+        assert told.ahead.take(b"", 9, 4) == []
+        assert told.ahead.room.is_set()
+    told.ahead.begin_again()
+    for number in range(1, 9):
+        told.ahead.add(_stored(number), 4)
+        told.ahead.take(b"", 9, 4)
+    for number in range(100, 100 + AHEAD):
+        assert told.ahead.room.is_set()
+        told.ahead.add(_stored(number), 4)
+    assert not told.ahead.room.is_set()
+
+
 def test_reading_ahead_is_bounded_in_messages_and_bytes() -> None:
     for data, count in ((b"", AHEAD), (b"x" * (AHEAD_BYTES // 4), 4)):
         told = Told()
