@@ -220,3 +220,30 @@ def test_character_wildcards():
     assert compiled.match("a/x/bc")
     assert not compiled.match("ab")
     assert compile_topic("a/+", 1) is None
+
+
+def test_an_altered_subscription_has_the_queue_that_is_given(mqi):
+    first, second = mqi.open("A"), mqi.open("B")
+    made, _ = subscribe(mqi, "a/b", CREATE | DURABLE, first, name="mine")
+    mqi.connection.close(made.subscription_handle)
+    made, _ = subscribe(mqi, "a/b", ALTER | DURABLE, second, name="mine")
+    publish(mqi, "a/b", b"one")
+    assert (mqi.drain(first), mqi.drain(second)) == ([], [b"one"])
+    mqi.connection.close(made.subscription_handle)
+    subscribe(mqi, "a/b", ALTER | DURABLE, 0, name="mine")
+    publish(mqi, "a/b", b"two")
+    assert (mqi.drain(first), mqi.drain(second)) == ([], [b"two"])
+
+
+def test_grouped_subscriptions_of_one_queue_get_one_copy(mqi):
+    """MQSO_GROUP_SUB: with the same destination, CorrelId and SubLevel."""
+    queue, grouped, same = mqi.open("A"), 16, 0x400000
+    for topic, correl_id in (("a/b", b"x" * 24), ("a/+", b"x" * 24), ("a/#", b"y" * 24)):
+        subscribe(mqi, topic, CREATE | DURABLE | grouped | same, queue, name=topic, correl_id=correl_id)
+    subscribe(mqi, "#", CREATE | same, queue, correl_id=b"x" * 24)
+    publish(mqi, "a/b", b"one")
+    found = [Descriptor(mqi.get(queue).md).correl_id[:1] for _ in range(mqi.depth("A"))]
+    assert sorted(found) == [b"x", b"x", b"y"]
+    mqi.restart()
+    publish(mqi, "a/c", b"two")
+    assert mqi.depth("A") == 2

@@ -62,6 +62,8 @@ class Subscription:
     user: str
     expires: int
     """Seconds since the epoch; 0: never."""
+    grouped: bool
+    """MQSO_GROUP_SUB: of several such subscriptions with one destination and CorrelId one gets a publication."""
 
     def matches(self, topic: str) -> bool:
         """Whether the subscription covers this topic."""
@@ -96,6 +98,22 @@ def _levels(levels: list[str]) -> str:
         separator = "" if first or after_leading_many else "/"
         parts.append(separator + ("[^/]*" if level == "+" else re.escape(level)))
     return "".join(parts)
+
+
+def _one_of_each_group(found: list[Subscription]) -> list[Subscription]:
+    """Those that are not grouped, and of those that are the first for each destination and CorrelId."""
+    if not any(one.grouped for one in found):
+        return found
+    seen: set[tuple[str, str, bytes]] = set()
+    chosen = []
+    for one in found:
+        group = one.destination, one.destination_queue_manager, one.correl_id
+        if one.grouped and group in seen:
+            continue
+        if one.grouped:
+            seen.add(group)
+        chosen.append(one)
+    return chosen
 
 
 class Topics:
@@ -180,6 +198,7 @@ class Topics:
             definition.number("SUBLEVEL"),
             definition.text("SUBUSER"),
             int(definition.extra.get("EXPIRES", 0)),
+            bool(definition.extra.get("GROUPED", 0)),
         )
 
     def topic_of(self, subscription: Definition) -> str:
@@ -338,7 +357,7 @@ class Topics:
             and (one.selector is None or one.selector.accepts(md, data))
         ]
         highest = max((one.level for one in found), default=0)
-        return [one for one in found if one.level == highest]
+        return _one_of_each_group([one for one in found if one.level == highest])
 
     def _check_reach(self, topic: str, md: bytes, failed: list[tuple[Subscription, MQError]]) -> None:
         """2502 when PMSGDLV or NPMSGDLV does not let the publication miss these subscriptions."""

@@ -131,6 +131,8 @@ def _definition(
     }  # fmt: skip
     name = wanted.name or f"AMQ.{identifier.hex().upper()}"
     extra: dict[str, Value] = {"SUBID": identifier.hex().upper(), "TOPIC": wanted.topic_object}
+    if wanted.options & mq.MQSO_GROUP_SUB and not managed:
+        extra["GROUPED"] = 1
     definition = Definition("SUB", name, defaults("SUB") | given, now, now, 0, extra)
     definition.begin_expiry(core.now())
     return definition
@@ -148,7 +150,7 @@ def _resume(
             raise MQError(mq.MQRC_TOPIC_NOT_ALTERABLE, f"subscription {existing.name!r} is to {topic!r}")
     connection.authorise_topic(topic, "RESUME")
     connection.check_handles(2 if existing.number("DESTCLAS") == mq.MQDC_MANAGED else 1)
-    existing = _altered(connection, wanted, existing)
+    existing = _altered(connection, wanted, existing, queue_handle)
     _fill_in(wanted, existing, topic)
     managed = None
     if existing.number("DESTCLAS") == mq.MQDC_MANAGED:
@@ -175,7 +177,9 @@ def _fill_in(wanted: SubscriptionDescriptor, existing: Definition, topic: str) -
     wanted.expiry = existing.number("EXPIRY")
 
 
-def _altered(connection: ConnectionState, wanted: SubscriptionDescriptor, existing: Definition) -> Definition:
+def _altered(
+    connection: ConnectionState, wanted: SubscriptionDescriptor, existing: Definition, queue_handle: Handle | None
+) -> Definition:
     """MQSO_ALTER: change the attributes that may change."""
     if not wanted.options & mq.MQSO_ALTER:
         return existing
@@ -184,6 +188,8 @@ def _altered(connection: ConnectionState, wanted: SubscriptionDescriptor, existi
     changed |= {"USERDATA": wanted.user_data, "PUBPRTY": wanted.publication_priority, "EXPIRY": wanted.expiry}
     if wanted.options & mq.MQSO_SET_CORREL_ID:
         changed["DESTCORL"] = wanted.correl_id.hex()
+    if queue_handle is not None and existing.number("DESTCLAS") != mq.MQDC_MANAGED:
+        changed["DEST"] = _own_queue(queue_handle)
     definition = Definition("SUB", existing.name, changed, existing.created, core.timestamp(), 0, existing.extra)
     definition.begin_expiry(core.now())
     if definition.number("DURABLE") == 1:
