@@ -17,6 +17,7 @@ from gateway.pipeline.jobs.checkpoint_folder import CheckpointFolder
 from gateway.pipeline.jobs.folder_tables import FolderTables, rows_in
 from gateway.pipeline.jobs.followers import by_day, follower_of
 from gateway.pipeline.jobs.foreign_checkpoint import check_checkpoint, done_in, offsets_in
+from gateway.pipeline.jobs.foreign_warehouse import check_warehouse
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.leases import give_back
 from gateway.pipeline.jobs.micro_batch import MicroBatchWriter, includes_raw
@@ -55,6 +56,7 @@ class JobRun:
         self.warehouse = warehouse_of(job)
         tables = tables_of(spark, job)
         self.landing: Landing | ObjectLanding = tables.landing
+        self.landing.reads = {each.stream: each.source.queue for each in self.inputs}
         self.writer = MicroBatchWriter(spark, job, tables)
         self.progress = JobProgress(job.name)
         self.checkpoint = Path(job.checkpoint_folder)
@@ -68,6 +70,7 @@ class JobRun:
         self._listen()
         done = [] if self.job.on_objects else done_in(self.checkpoint, len(self.inputs))
         self.landing.restart()
+        check_warehouse(self.job, self.landing.manifest)
         if isinstance(self.landing, Landing):
             check_checkpoint(self.checkpoint, self.inputs, self.landing.manifest, done)
         if self.job.on_objects:
@@ -203,6 +206,8 @@ class JobRun:
 
     def _over(self, state: str) -> JobProgress:
         self.progress.state = state
+        if state == "done":  # what went wrong before has been made up for
+            self.progress.error = ""
         self._report()
         return self.progress
 

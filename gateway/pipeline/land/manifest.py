@@ -52,6 +52,13 @@ class ManifestRecord:
     """Seconds since the epoch."""
     figures: dict[str, float] = field(default_factory=dict)
     """Measurements of the run: rows, quarantined rows, latencies, seconds."""
+    reads: dict[str, str] = field(default_factory=dict)
+    """The queues of each stream that has ever landed here, as the job names them. Of records of earlier releases it is
+    not known."""
+
+    def and_now(self, reads: dict[str, str]) -> dict[str, str]:
+        """The queues of the streams after a further batch of a job that reads these."""
+        return self.reads | reads
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ManifestRecord:

@@ -95,6 +95,8 @@ class ObjectLanding:
         self.manifest = ObjectManifest(store)
         self.replaced: set[str] = set()
         """Tables that each batch replaces: last values, totals."""
+        self.reads: dict[str, str] = {}
+        """The queues of each of the job's streams."""
         self._behind = True
         self._read_at = time.monotonic()
 
@@ -131,7 +133,7 @@ class ObjectLanding:
         last = self.manifest.last
         record = ManifestRecord(
             last.number + 1 if last else 1, batch.id, self.job, batch.query, batch.number, batch.pieces, tables,
-            time.time(), batch.figures,
+            time.time(), batch.figures, last.and_now(self.reads) if last else self.reads,
         )  # fmt: skip
         replaces = [table for table in tables if table in self.replaced or table.startswith(f"{STATE}/")]
         if self.after_commit is not None:

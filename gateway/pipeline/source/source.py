@@ -168,6 +168,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lease: ConsumerGroup | None = None
         self._end: Offset | None = None
         self._until: BatchExtent | None = None
+        self._compared = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what belongs to the driver: tasks get a copy of the reader too."""
@@ -192,9 +193,24 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The group's cursor, unless the query says where to begin."""
         lease, options = self._leased(), self.options
         start = lease.cursor if options.starting_seq is None else options.starting_seq
+        self._compare_numbers(start)
         if options.starting_micros is not None:
             start = max(start, self.access.number_at(options.queue, options.starting_micros))
         return {"messages": 0, "next": start}
+
+    def _compare_numbers(self, start: int) -> None:
+        """DataLost where a query goes on at a number that the queue manager has not come to: its messages have numbers
+        again that others had, and would be taken for those, passed over and purged."""
+        if self._compared:
+            return
+        end = self.access.extent(self.options.queue, 0, None).next
+        if end < start:
+            raise DataLost(
+                f"this query goes on at message number {start} of {self.options.queue}, and the queue manager has only "
+                f"come to {end}: it was made anew, or restored from a backup, and its numbers begin again. Nothing was "
+                "read. Give a job's source another name in `sources`, and any other query another checkpoint"
+            )
+        self._compared = True
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The limit of one batch."""
@@ -207,6 +223,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Acknowledge the batch that ended at `start`, which is in the commit log; return the end of the next one."""
         lease = self._leased()
+        self._compare_numbers(start["next"])
         failpoint("commitlog.after")
         failpoint("plan.before")
         end = self._end = self._planned(start, limit)
@@ -250,6 +267,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Cut a batch that Spark has logged into parts. All its messages must still be there. After a restart Spark
         calls this before latestOffset; without the lease another driver could be landing the same batch."""
         self._leased()
+        self._compare_numbers(start["next"])
         failpoint("offsets.after")
         low, high, planned = start["next"], end["next"], end["messages"] - start["messages"]
         if high <= low:

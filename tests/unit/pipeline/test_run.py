@@ -47,3 +47,28 @@ def test_one_that_gives_up_has_failed(
         run.run(once=once)
     assert seen == states
     assert status_lines(job_status(job))[0] == "job plant: failed"
+
+
+class EndedQuery:
+    """A query that has landed everything."""
+
+    isActive = False
+
+    def awaitTermination(self) -> None:
+        pass
+
+
+def test_one_that_is_done_has_made_up_for_its_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_journal(tmp_path / "journal", 1)
+    job = parse_job("job.yaml", JOB.format(folder=tmp_path, times=0))
+    run, tries = JobRun(None, job), iter([RuntimeError("the gateway does not answer"), None])
+
+    def start(*, once: bool) -> EndedQuery:
+        if error := next(tries):
+            raise error
+        return EndedQuery()
+
+    monkeypatch.setattr(run, "start", start)
+    assert run.run(once=True).restarts == 1
+    lines = status_lines(job_status(job))
+    assert lines[:2] == ["job plant: done", "  restarts: 1"]

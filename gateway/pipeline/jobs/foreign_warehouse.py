@@ -1,0 +1,37 @@
+"""Whether a warehouse is this job's, and its sources read what they have read before: message numbers of other queues
+would say that messages have landed which never did, or that others have not. It is told before anything is read."""
+
+from __future__ import annotations
+
+from gateway.pipeline.errors import WrongOption
+from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.land.manifest import Manifest
+from gateway.pipeline.land.object_manifest import ObjectManifest
+
+NOT_KNOWN = "of other queues the manifest cannot say which messages have landed"
+
+
+def check_warehouse(job: Job, manifest: Manifest | ObjectManifest) -> None:
+    """WrongOption where another job has landed here, or a source has other queues than those that have landed."""
+    last = manifest.last
+    if last is None:
+        return
+    if last.job != job.name:
+        raise WrongOption(
+            f"the tables of {job.warehouse} are those of job {last.job!r}: {job.name!r} would land the same messages "
+            f"once more, and begin gold tables anew. Give it a warehouse of its own, or write `name: {last.job}`"
+        )
+    for each in job.inputs:
+        before = last.reads.get(each.stream, each.source.queue)
+        if before != each.source.queue:
+            raise WrongOption(
+                f"source {each.name!r} has landed {before} so far, and now reads {each.source.queue}: {NOT_KNOWN}. "
+                "Give it the queues of before, and the others a source with a name of their own"
+            )
+    if job.source is not None and job.inputs[0].stream not in manifest.landed.intervals:
+        before = ", ".join(sorted(stream.partition(":")[2] for stream in manifest.landed.intervals))
+        raise WrongOption(
+            f"this job has landed {before} so far, and now reads {job.source.queue}: {NOT_KNOWN}. Run it as it was "
+            "until `mqgate pipeline run --once` has ended; then write `sources`, one with the queues and the group of "
+            "before, and one with the others"
+        )
