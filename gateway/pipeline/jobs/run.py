@@ -21,6 +21,7 @@ from gateway.pipeline.jobs.foreign_warehouse import check_warehouse
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.leases import give_back
 from gateway.pipeline.jobs.micro_batch import MicroBatchWriter, includes_raw
+from gateway.pipeline.jobs.missing_tables import check_tables
 from gateway.pipeline.jobs.object_tables import ObjectTables
 from gateway.pipeline.jobs.priority import step_back, steps_back_here
 from gateway.pipeline.jobs.progress import JobProgress, Watch
@@ -72,6 +73,7 @@ class JobRun:
         self.landing.restart()
         check_warehouse(self.job, self.landing.manifest)
         if isinstance(self.landing, Landing):
+            check_tables(self.job, self.landing.manifest)
             check_checkpoint(self.checkpoint, self.inputs, self.landing.manifest, done)
         if self.job.on_objects:
             self._forget_checkpoint()
