@@ -170,7 +170,7 @@ class JobRun:
         with self._reporting:  # Spark's listener has a thread of its own
             if keep:
                 self.warehouse.write_status({name: getattr(self.progress, name) for name in JobProgress.__slots__})
-            self.reports.tell(self.progress, lambda: shown_upkeep(self.job, self.landing.manifest))
+            self.reports.tell(self.progress, lambda: shown_upkeep(self.job, self.landing.manifest.now()))
             self.watch(self.progress)
 
     # ---- from start to end

@@ -84,6 +84,8 @@ class Manifest:
         """How long they are in bytes. Of those that an earlier release has folded or merged it is not known."""
         self.left_out: set[str] = set()
         """Batch folders that a merge left as they are, because a column has another type there."""
+        self._summary_of = 0
+        """When the summary that was read was written."""
         self._read()
 
     @property
@@ -111,6 +113,21 @@ class Manifest:
         self.landed, self.last, self.folders, self.left_out, self.sizes = Landed(), None, {}, set(), {}
         self._read()
 
+    def now(self) -> Manifest:
+        """It, or another reading of it where a compaction has changed the summary since: for those who only look."""
+        if self._summary_written() == self._summary_of:
+            return self
+        try:
+            return Manifest(self.folder.parent)
+        except FileNotFoundError:  # the driver's other thread folds records at this moment
+            return self
+
+    def _summary_written(self) -> int:
+        try:
+            return (self.folder / SUMMARY).stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
     @contextmanager
     def changing(self) -> Iterator[None]:
         """Lock the summary while it is read, changed and written, and batch folders while they are exchanged or looked
@@ -135,7 +152,7 @@ class Manifest:
         if not files:
             return 0
         with self.changing():
-            write_json(self.folder / SUMMARY, self._summary(self._load(files[-1]).number))
+            self._write_summary(self._load(files[-1]).number)
             for path in files:
                 path.unlink()
         return len(files)
@@ -167,8 +184,11 @@ class Manifest:
             self.left_out |= folders
             self._write_summary()
 
-    def _write_summary(self) -> None:
-        write_json(self.folder / SUMMARY, self._summary(self.last.number if self.last else 0))
+    def _write_summary(self, number: int | None = None) -> None:
+        if number is None:
+            number = self.last.number if self.last else 0
+        write_json(self.folder / SUMMARY, self._summary(number))
+        self._summary_of = self._summary_written()
 
     def _summary(self, number: int) -> dict[str, Any]:
         return {
@@ -185,6 +205,7 @@ class Manifest:
         return sorted(self.folder.glob("[0-9]*-*.json"))
 
     def _read(self) -> None:
+        self._summary_of = self._summary_written()
         summary = read_json(self.folder / SUMMARY) or {}
         for name, spans in summary.get("intervals", {}).items():
             self.landed.add([(name, low, high) for low, high in spans])

@@ -139,6 +139,10 @@ class ObjectManifest:
         """The committed files of a table."""
         return sorted(self.state.files.get(table, {}))
 
+    def now(self) -> ObjectManifest:
+        """It: merges are entries too, which each batch reads."""
+        return self
+
     def reload(self) -> None:
         """Read what was committed since."""
         self.refresh()

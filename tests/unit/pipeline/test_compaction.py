@@ -78,6 +78,17 @@ def test_the_same_rows_in_fewer_files(job: Job, tmp_path: Path) -> None:
     assert after["next_compaction"] == "after 1 more small part"
 
 
+def test_a_driver_that_goes_on_tells_the_parts_that_are_there_now(job: Job, tmp_path: Path) -> None:
+    driver = Landing(tmp_path, "j", rows_in).manifest
+    assert driver.now() is driver
+    compaction.compact(job)
+    assert shown_upkeep(job, driver)["tables"][0]["parts"] == 6
+    assert shown_upkeep(job, driver.now())["tables"][0]["parts"] == 3
+    assert driver.fold(keep=1)
+    assert driver.now() is driver, "what it has written itself it has not to read"
+    assert shown_upkeep(job, driver)["tables"][0]["parts"] == 3
+
+
 def test_what_is_long_is_no_small_part(tmp_path: Path) -> None:
     """Status says what a merge would do, whatever has been folded, and with a manifest of a release before lengths."""
     for number in range(6):
