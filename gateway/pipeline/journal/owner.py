@@ -38,6 +38,10 @@ class Journal(Protocol):
     def index(self) -> Index:
         """The index, to be read only."""
 
+    @property
+    def next_number(self) -> int:
+        """The number that the next message gets."""
+
     def commit(self, unit: StoreUnit) -> None:
         """Apply one unit of work, durable when this returns."""
 
@@ -181,6 +185,11 @@ class StoreJournal:
         """The store's index."""
         return self.store.index
 
+    @property
+    def next_number(self) -> int:
+        """The number that the next message gets."""
+        return self.store.next_number
+
     def commit(self, unit: StoreUnit) -> None:
         """One frame. On a full disk what puts nothing waits for the room that maintenance makes."""
         for _ in range(STEPS_FOR_ROOM):
@@ -227,6 +236,11 @@ class QueueManagerJournal:
         """The store's index."""
         index: Index = self.core.store.index
         return index
+
+    @property
+    def next_number(self) -> int:
+        """The number that the next message gets."""
+        return int(self.core.store.next_number)
 
     def commit(self, unit: StoreUnit) -> None:
         """One frame, written after those that were submitted before."""

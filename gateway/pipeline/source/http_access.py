@@ -120,6 +120,10 @@ class HttpPiece(NamedTuple):
             yield from read_stream(answer)
 
 
+BEYOND = 1 << 59
+"""No message has this number."""
+
+
 class HttpAccess:
     """Cursors and messages through the gateway."""
 
@@ -145,6 +149,11 @@ class HttpAccess:
         query = {"queues": queues, "from": low, "rows": rows or 0, "bytes": size or 0}
         answer = self.address.call("GET", "extent", query)
         return BatchExtent(answer["next"], answer["messages"])
+
+    def next_number(self, queues: str) -> int | None:
+        """With an extent in which nothing is; gateways of earlier releases do not say it."""
+        number: int | None = self.address.call("GET", "extent", {"queues": queues, "from": BEYOND}).get("number")
+        return number
 
     def number_at(self, queues: str, micros: int) -> int:
         """The gateway looks into its files."""
@@ -189,6 +198,7 @@ class MixedAccess:
         self.release = remote.release
         self.put = remote.put
         self.extent = local.extent
+        self.next_number = local.next_number
         self.count = local.count
         self.number_at = local.number_at
         self.pieces = local.pieces

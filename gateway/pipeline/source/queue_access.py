@@ -53,6 +53,9 @@ class QueueAccess(Protocol):
     def extent(self, queues: str, low: int, rows: int | None, size: int | None = None) -> BatchExtent:
         """The extent of a batch of at most `rows` messages and `size` bytes that begins at `low`."""
 
+    def next_number(self, queues: str) -> int | None:
+        """The number that the queue manager gives its next message; None where it does not say."""
+
     def count(self, queues: str, low: int, high: int) -> int:
         """How many messages are on the queues between two numbers."""
 
@@ -119,6 +122,12 @@ class JournalAccess:
         if messages < whole or whole == rows:
             return BatchExtent(runs[-1].first + runs[-1].rows, messages)
         return BatchExtent(max(low, self.follower.next_number), messages)
+
+    def next_number(self, queues: str) -> int:
+        """By the frames that have been written."""
+        del queues
+        self.follower.poll()
+        return self.follower.next_number
 
     def count(self, queues: str, low: int, high: int) -> int:
         """How many messages are on the queues between two numbers."""

@@ -203,8 +203,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         again that others had, and would be taken for those, passed over and purged."""
         if self._compared:
             return
-        end = self.access.extent(self.options.queue, 0, None).next
-        if end < start:
+        end = self.access.next_number(self.options.queue)
+        if end is not None and end < start:
             raise DataLost(
                 f"this query goes on at message number {start} of {self.options.queue}, and the queue manager has only "
                 f"come to {end}: it was made anew, or restored from a backup, and its numbers begin again. Nothing was "

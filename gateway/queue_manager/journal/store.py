@@ -478,6 +478,11 @@ class Store:
             self._collect()
 
     @property
+    def next_number(self) -> int:
+        """The number that the next message gets."""
+        return self._next_number
+
+    @property
     def under_maintenance(self) -> bool:
         """Whether `maintain` is in the middle of a segment."""
         return self._walk is not None

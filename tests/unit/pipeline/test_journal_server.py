@@ -59,6 +59,26 @@ def test_groups_and_counts(started: Started) -> None:
     there.release("g", group.epoch)
 
 
+def test_a_stream_goes_on_at_queues_that_have_been_emptied(started: Started) -> None:
+    """The number to which the queue manager has come is not that of the last message that is there."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
+    from gateway.pipeline.source.source import MqQueueDataSource, ReadMaxRows
+
+    url, end = started(), {"messages": 100, "next": 101}
+    there = access(url)
+    group = there.acquire(ConsumerGroup("g", "TELEMETRY.*", delay=0.0), "one:1", 60.0)
+    assert there.next_number("TELEMETRY.*") == 101
+    for cursor in (20, 40, 60, 80, 101, 101):
+        there.acknowledge("g", group.epoch, cursor, 60.0)
+    there.release("g", group.epoch)
+    assert there.extent("TELEMETRY.*", 0, None) == (0, 0)
+    source = MqQueueDataSource({"url": url, "token": "secret", "queue": "TELEMETRY.*", "consumerGroup": "g"})
+    reader = source.streamReader(source.schema())
+    assert reader.latestOffset(end, ReadMaxRows(1000)) == end
+    reader.stop()
+    assert there.next_number("NO.SUCH.QUEUE") == 101
+
+
 def test_https(started: Started, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     url = started(authority.issue("127.0.0.1"))
