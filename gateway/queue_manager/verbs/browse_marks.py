@@ -75,4 +75,4 @@ def _ended(core: Core, queue: LocalQueue) -> None:
         core.wake(queue)
         due = min(queue.marked.values(), default=float("inf"))
         if due < float("inf"):
-            _look_again(core, queue, due)
+            _look_again(core, queue, max(due, now + LOOK_SECONDS))
