@@ -16,10 +16,12 @@ from gateway.ports.batch import Stored
 _INSTANCE_BYTES = 12
 
 LONG_MESSAGES = 2
-READS = LONG_MESSAGES
+WHO_GETS_IT = 3
+READS = WHO_GETS_IT
 """What this release reads of what other gateways put, as its entry on `GATEWAYS` says. 0: a release before that says
 nothing. 1: messages for one device, and how often a publication was sent on. 2: messages longer than 64 KiB,
-and publications for sessions that nobody has read yet."""
+and publications for sessions that nobody has read yet. 3: with a publication, for the sessions of which gateways that
+are no more it was put."""
 
 Message = dict[str, Any]
 """What one gateway tells another: `kind`, `from`, and what the kind needs."""

@@ -392,7 +392,7 @@ def test_members_of_a_shared_subscription_get_each_publication_once_while_gatewa
     play(seed, 1500, members=2, kill=0.3)
 
 
-@pytest.mark.parametrize("seed", range(100) if LONG else [2, 9, 14, 1284, 10284, 20140])
+@pytest.mark.parametrize("seed", range(100) if LONG else [2, 9, 14, 1284, 10284, 20140, 60152])
 def test_when_several_gateways_end_at_once_all_arrives_and_wills_too(seed: int) -> None:
     play(seed, 1500, kind=HarderWorld, mortals=1 + seed % 2, kill=0.3)
 

@@ -56,7 +56,10 @@ class Forwarded(NamedTuple):
     """How often it was sent after a session that moves. Of one for a shared subscription: not 0 if gateways with
     members have passed it on, and how often it has gone back to them."""
     whose: list[str] = []  # noqa: RUF012
-    """Of one with `left`: put for each of these, which are no more either, for the sessions that were theirs last."""
+    """Of one with `left`: put for each of these, which are no more either, for the sessions that were theirs last;
+    empty: for one alone, or an earlier release would have to read it."""
+    unread_at: list[str] = []  # noqa: RUF012
+    """All gateways it was put for with `unread`, unless an earlier release would have to read it."""
 
 
 def encode_forwarded(forwarded: Forwarded) -> tuple[bytes, bytes]:
@@ -76,7 +79,7 @@ def decode_forwarded(data: bytes) -> Forwarded:
     return Forwarded(publication, **{_FULL[name]: value for name, value in about.items()})
 
 
-_FULL = dict(zip("ontdgcehlfarqumw", Forwarded._fields[1:], strict=True))
+_FULL = dict(zip("ontdgcehlfarqumwv", Forwarded._fields[1:], strict=True))
 
 
 def around_number(origin: str, to: list[str], digits: int) -> tuple[bytes, bytes]:

@@ -20,7 +20,7 @@ from gateway.broker.steps import Steps
 from gateway.broker.undo import Undo
 from gateway.errors import MQError
 from gateway.ports.batch import Stored, Token
-from gateway.ports.ownership import Forwards, forward_key
+from gateway.ports.ownership import WHO_GETS_IT, Forwards, forward_key
 from gateway.ports.state_queues import FORWARD, PAGE, SESSIONS, rows_of
 from gateway.session.connection import Publisher
 from gateway.session.publication import Publication
@@ -255,7 +255,8 @@ class FromOthers:
         moves, unread = self.moves, sorted(self.moves.unread_here())
         theirs = [one for one in route.receivers if moves.had_left(one.session, forwarded)]
         self._give(route, forwarded, [one for one in theirs if not moves.was_last_at(one.session, unread)])
-        moves.to_others.put(unread, forwarded._replace(whose=unread))
+        told = unread if len(unread) > 1 and moves.to_others.all_read(WHO_GETS_IT) else []
+        moves.to_others.put(unread, forwarded._replace(whose=told))
 
     def _for_groups(self, route: Route, forwarded: Forwarded) -> None:
         """For a member of a shared subscription that has moved here, or for another one."""

@@ -483,7 +483,7 @@ class Moves:
             return False
         here = next((at for at, left in enumerate(came.lefts) if left.gateway == gateway), 0)
         is_here = self.instance in forwarded.to and forwarded.number > came.read.get(forwarded.origin, 0)
-        return is_here or any(left.has(forwarded) for left in came.lefts[:here])
+        return is_here or any(left.has(forwarded) or left.has_unread(forwarded) for left in came.lefts[:here])
 
     def has_earlier(self, session: Session, gateway: str, forwarded: Forwarded) -> bool:
         """Whether a session that was at that gateway, which is no more, gets a publication from one where it was
@@ -501,6 +501,8 @@ class Moves:
             return False
         if came.stays[0].gateway != forwarded.left or self.gave(session.client_id, session.epoch, forwarded):
             return False
-        if any(left.has(forwarded) for left in came.lefts) or any(stay.has(forwarded) for stay in came.stays[1:]):
+        if any(left.has(forwarded) or left.has_unread(forwarded) for left in came.lefts):
+            return False
+        if any(stay.has(forwarded) for stay in came.stays[1:]):
             return False
         return self.instance not in forwarded.to or forwarded.number <= came.read.get(forwarded.origin, 0)

@@ -57,6 +57,10 @@ class Place(NamedTuple):
         known = {} if self.read is None else self.read
         return self.gateway in forwarded.to and forwarded.number > known.get(forwarded.origin, 0)
 
+    def has_unread(self, forwarded: Forwarded) -> bool:
+        """Whether the session gets a publication from there because nobody had read it when that was published."""
+        return self.arrived and self.gateway in forwarded.unread_at
+
 
 class Came:
     """A session that has come here."""

@@ -15,7 +15,7 @@ from gateway.broker.gateways.forwarded import Forwarded, around_number, encode_f
 from gateway.broker.publish.route import Route
 from gateway.broker.publish.router import Router
 from gateway.ports.batch import MQMD_LENGTH
-from gateway.ports.ownership import READS, forward_key
+from gateway.ports.ownership import READS, WHO_GETS_IT, forward_key
 from gateway.ports.state_queues import FORWARD
 from gateway.session.publication import Publication
 from gateway.session.record import encode_prefix, with_expiry, with_properties
@@ -56,6 +56,8 @@ class ToOthers:
         self.unread: set[str] = set()
         """Gateways that are no more whose sessions nobody has read yet, and of which it was never heard here what their
         clients subscribe to."""
+        self.all_read: Callable[[int], bool] = lambda _reads: True
+        """Whether all other gateways read that much: whoever takes over may have to. Set by whoever knows them."""
         self._turn = 0
         self._digits = 0
         self._around: dict[tuple[str, ...], tuple[bytes, bytes]] = {}
@@ -79,7 +81,10 @@ class ToOthers:
             if name not in here and name not in route.shared_elsewhere:
                 self.give_departed(name, publication, [self.instance], 0)
         self.number += 1
-        forwarded = Forwarded(publication, self.instance, self.number, sorted(route.elsewhere), direct=True)
+        unread = sorted(self.unread.difference(route.elsewhere))  # else it is put for all sessions there that want it
+        told = unread if unread and self.all_read(WHO_GETS_IT) else []
+        to = sorted(route.elsewhere)
+        forwarded = Forwarded(publication, self.instance, self.number, to, direct=True, unread_at=told)
         self.on_sent(forwarded)
         same: list[str] = []
         for peer, (direct, groups) in wanted.items():
@@ -89,8 +94,7 @@ class ToOthers:
                 self.put([peer], forwarded._replace(direct=direct, groups=groups))
         if same:
             self.put(same, forwarded)
-        for gateway in self.unread.difference(forwarded.to):  # else it is put for all sessions there that want it
-            self.put([gateway], forwarded._replace(unread=True))
+        self.put(unread, forwarded._replace(unread=True))
         return given
 
     def send_all(self, sent: list[Sent]) -> None:

@@ -32,6 +32,7 @@ class Unfinished:
         self.expired_owners = expired_owners
         self.write = write
         moves.unread_here = self._unread_here
+        moves.to_others.all_read = self._all_read
         self._others: set[str] = set()
         """Gateways of which others have said that they are taking over from them."""
         self._unread: set[str] = set()
@@ -51,11 +52,13 @@ class Unfinished:
     def put_for_unread(self) -> None:
         """This gateway begins, and the others have answered: what is published here is put for the sessions, too, that
         nobody has read yet."""
-        peers = self.interests.peers()
         self.unread = {*self._unread, *self.expired_owners()} - {""}
-        if all(self.to_others.reads(peer) >= LONG_MESSAGES for peer in peers):
+        if self._all_read(LONG_MESSAGES):
             self._put_for({*self.unread})
         self._unread.clear()
+
+    def _all_read(self, reads: int) -> bool:
+        return all(self.to_others.reads(peer) >= reads for peer in self.interests.peers())
 
     def _put_for(self, gateways: set[str]) -> None:
         """From now on everything is put for these, too."""

@@ -9,11 +9,12 @@ from broker_harness import Device
 from several_brokers import Estate, Node
 
 from gateway.broker.gateways import from_others
-from gateway.broker.gateways.forwarded import decode_forwarded
+from gateway.broker.gateways.forwarded import Forwarded, decode_forwarded
 from gateway.mqtt import packets as p
 from gateway.ports.batch import Stored
-from gateway.ports.ownership import forward_key
+from gateway.ports.ownership import WHO_GETS_IT, forward_key
 from gateway.ports.state_queues import FORWARD
+from gateway.session.publication import Publication
 
 
 def payloads(packets: list[Any]) -> list[bytes]:
@@ -113,3 +114,24 @@ def test_what_several_gateways_have_left_for_one_that_is_no_more_is_handed_over_
             node.bench.clock.advance(0.05)
     assert payloads(hears.take()) == [b"%d" % number for number in range(10)]
     assert not estate.rows[FORWARD]
+
+
+@pytest.mark.parametrize("are_early", [False, True], ids=["", "beside an earlier release"])
+@pytest.mark.parametrize("unread", [["b" * 24], ["b" * 24, "c" * 24]], ids=["one", "two"])
+def test_an_earlier_release_can_read_what_is_put_for_sessions_that_are_unread(
+    unread: list[str], *, are_early: bool
+) -> None:
+    """It knows nothing of sessions that may be one or the other's, and takes each to be the one's."""
+    estate = Estate()
+    node = estate.start()
+    moves = node.bench.engine.ownership.moves
+    moves.unread_here = lambda: {*unread}
+    moves.to_others.all_read = lambda reads: not are_early or reads < WHO_GETS_IT
+    left = Forwarded(Publication(b"news", b"x", 1, False), "d" * 24, 5, ["a" * 24], direct=True, left="a" * 24)
+    moves.to_others.put([node.instance], left)
+    node.bench.engine.flush()
+    estate.settle(0.5)
+    rows = [(key, decode_forwarded(data)) for _, key, _, data in estate.rows[FORWARD].values()]
+    told = unread if len(unread) > 1 and not are_early else []
+    assert [key for key, _ in rows] == [forward_key(gateway) for gateway in unread]
+    assert [one for _, one in rows] == [left._replace(publication=one.publication, whose=told) for _, one in rows]

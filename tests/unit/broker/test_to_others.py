@@ -14,7 +14,7 @@ from refused_queues import FULL, PUBACK, PUBCOMP, PUBREC, PUBREL, bodies
 from gateway.broker.gateways.forwarded import Forwarded, decode_forwarded
 from gateway.broker.gateways.to_others import ToOthers
 from gateway.mqtt import writer
-from gateway.ports.ownership import forward_key
+from gateway.ports.ownership import WHO_GETS_IT, forward_key
 from gateway.ports.state_queues import FORWARD
 from gateway.routing.filters import Interest
 
@@ -128,6 +128,15 @@ def test_what_is_wanted_at_a_gateway_whose_sessions_are_unread_is_put_for_it_onc
     release(device, 1)
     assert [(one.direct, one.unread) for one in put_for(bench, NEAR)] == [(True, False)]
     assert [(one.direct, one.unread) for one in put_for(bench, "dd")] == [(True, True)]
+    assert [one.unread_at for gateway in (NEAR, "dd") for one in put_for(bench, gateway)] == [["dd"]] * 2
+
+
+def test_for_whose_unread_sessions_it_is_put_is_not_said_to_earlier_releases(bench: Harness) -> None:
+    bench.others.unread = {"dd"}  # type: ignore[attr-defined]
+    bench.others.all_read = lambda reads: reads < WHO_GETS_IT  # type: ignore[attr-defined]
+    bench.engine.router.sent_on = lambda _topic: True
+    publish(bench.device(5, "c1").connect(), b"news", b"x", qos=1)
+    assert [(one.unread, one.unread_at) for one in put_for(bench, "dd")] == [(True, [])]
 
 
 def test_numbers_leave_a_gap_where_they_become_longer(bench: Harness) -> None:
