@@ -2,7 +2,8 @@
 
 Gateways that share the queue notice each other's changes by one record more, which every change replaces in its unit of
 work: it is looked at every two seconds, and when it is another than before all are read again. So they are after own
-changes too, once these have come to rest: one of another gateway may lie beneath.
+changes too, once these have come to rest: one of another gateway may lie beneath. While a unit of work is open nobody
+else sees what it replaces: that record first, so that whoever does not see it takes nobody for gone.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class UserStore:
         self._changes = self._committed = 0
         """How many we have made, and how many of them are on the queue."""
         self._changed_at = 0.0
+        self._unseen = 0
+        """At how many looks, one after the other, the version was not there."""
         managed.on_claimed = lambda user: engine.context.scheduler.soon(lambda: self._claimed(user))
 
     def start(self) -> None:
@@ -61,13 +64,13 @@ class UserStore:
         """Put these into force and store them; `done` is called when that is committed."""
         users, roles, gone = [one._replace(changed=time.time()) for one in users], list(roles), list(gone)
         batch = self._engine.context.batch
+        self._own = secrets.token_bytes(16)
+        batch.replace(USERS, VERSION, self._own)
         stored: list[User | Role] = [*users, *roles]
         for one in stored:
             batch.replace(USERS, key_of(one), json.dumps(_record(one), separators=(",", ":")).encode())
         for one in gone:
             batch.replace(USERS, key_of(one), None)
-        self._own = secrets.token_bytes(16)
-        batch.replace(USERS, VERSION, self._own)
         self._changes, self._changed_at = self._changes + 1, self._engine.context.clock.monotonic()
 
         def committed() -> None:
@@ -125,10 +128,13 @@ class UserStore:
                 log.warning("user.unreadable", f"a record of {USERS} is none of a user or role: {error}", key=key.hex())
         return found, version
 
-    def _use(self, found: _Found) -> None:
+    def _use(self, found: _Found, *, is_all: bool = True) -> None:
+        """Bring these into force; those that are missing are no more, if it is all there is."""
         users = {one.name: one for one in found.values() if isinstance(one, User)}
         roles = {one.name: one for one in found.values() if isinstance(one, Role)}
         managed = self.managed
+        if not is_all:
+            users, roles = managed.users | users, managed.roles | roles
         gone = managed.users.keys() - users.keys()
         changed = {name for name, one in users.items() if managed.users.get(name) != one}
         others = roles != managed.roles
@@ -146,25 +152,34 @@ class UserStore:
         if self._committed < changes and waited < LONGEST_COMMIT:
             self._later()  # what is read now would take it back
             return
-        context.ask(lambda: self._newer(), lambda found: self._looked(found, changes))  # noqa: PLW0108 -- named in the log
+        is_gone = self._unseen * LOOK_SECONDS >= LONGEST_COMMIT
+        context.ask(lambda: self._newer(is_gone=is_gone), lambda found: self._looked(found, changes))
 
-    def _newer(self) -> tuple[_Found | None, bytes]:
-        """The version that is on the queue, and all there is if that has to be read again."""
-        rows = self._engine.context.queue_manager.fetch(USERS, VERSION, 1)
-        seen = bytes(rows[-1].data) if rows else b""
+    def _newer(self, *, is_gone: bool) -> tuple[_Found | None, bytes, bool]:
+        """The version that is on the queue, and what is there if that has to be read again; whether it is certain that
+        this is all. `is_gone`: the version could not be seen for longer than a change takes; somebody may have
+        cleared the queue."""
+        seen = self._seen()
         if seen == self._version or (seen == self._own and seen != self._rested):
-            return None, seen
-        return self._load()[0], seen  # a later version that it may have read is read again
+            return None, seen, True
+        found, _ = self._load()
+        return found, seen, self._seen() == seen if seen else is_gone
 
-    def _looked(self, found: tuple[_Found | None, bytes] | MQError, changes: int) -> None:
+    def _seen(self) -> bytes:
+        """The version on the queue; empty: there is none, or somebody is about to replace it."""
+        rows = self._engine.context.queue_manager.fetch(USERS, VERSION, 1)
+        return bytes(rows[-1].data) if rows else b""
+
+    def _looked(self, found: tuple[_Found | None, bytes, bool] | MQError, changes: int) -> None:
         """`changes`: how many there were when it was asked; since then there may be more, which it does not know."""
-        if not isinstance(found, MQError) and changes == self._changes:
-            users, seen = found
-            if users is None:
+        if not isinstance(found, MQError):
+            users, seen, is_all = found
+            self._unseen = 0 if seen else self._unseen + 1
+            if users is None and changes == self._changes:
                 self._rested = seen
-            else:
-                self._version = seen
-                self._use(users)
+            elif users is not None and changes == self._changes:
+                self._version = seen if is_all else self._version
+                self._use(users, is_all=is_all)
         self._later()
 
 
