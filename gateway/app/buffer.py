@@ -25,12 +25,14 @@ from gateway.broker.engine import Engine
 from gateway.broker.publish.router import policy_in
 from gateway.config.counting import counted
 from gateway.config.model import Settings
-from gateway.errors import ConfigurationError, MQError
+from gateway.errors import ConfigurationError, Finding, MQError
+from gateway.mq import constants as mq
 from gateway.mq.reason_policy import Action, action_for, explain
 from gateway.observe import logs
 from gateway.ports.batch import Address, Puts, Scheduler, Takes, Token
 from gateway.ports.counters import NO_ROUTE, Counters
 from gateway.ports.failure_policy import Policy
+from gateway.ports.state_queues import GATEWAYS
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.journal import StoreOptions
 from gateway.routing.table import Table
@@ -38,6 +40,8 @@ from gateway.routing.table import Table
 log = logs.get("mqgate.buffer")
 STORE = "BUFFER"
 """The name of the embedded queue manager underneath."""
+_USED = "gateways without a buffer run on this queue manager; a new buffer would take their sessions from under them"
+_END_THEM = "end them all, then start this one"
 FIRST_LOOK_SECONDS = 10.0
 """How long the start waits for a queue manager that does not answer at all."""
 
@@ -97,6 +101,8 @@ def _take_over(
             adoption.stay(spool)
         return
     with closing(_Taker(load(reads.driver), connect, new_id)) as taker:
+        if taker.is_used():
+            raise ConfigurationError([Finding("queue_manager.buffer", 0, 0, _USED, _END_THEM)])
         found = adoption.adopt(spool, sorted(MOVED_IN), reads.load, taker.remove)
     if found:
         log.info("state", f"{counted(found, 'message')} of the gateway's state moved from IBM MQ into the buffer")
@@ -107,6 +113,10 @@ class _Taker:
 
     def __init__(self, driver: Driver, connect: ConnectSettings, new_id: NewId) -> None:
         self._connection = Connection(driver.connect(connect), new_id)
+
+    def is_used(self) -> bool:
+        """Whether gateways run whose state this is: each waits all the time for what others tell it."""
+        return int(self._connection.session.inquire(GATEWAYS, mq.MQIA_OPEN_INPUT_COUNT)) > 0
 
     def remove(self, queue: str, tokens: Sequence[Token]) -> None:
         """Remove the messages, and commit."""

@@ -235,3 +235,33 @@ def test_sessions_move_into_a_new_buffer_and_the_api_shows_it(tmp_path: Path) ->
         site.count()
     finally:
         site.close()
+
+
+def test_a_new_buffer_takes_nothing_that_gateways_use_which_run_without_one(tmp_path: Path) -> None:
+    """As when replicas are replaced one after the other: the others' sessions stay theirs."""
+    site = Site(tmp_path)
+    late = RunningGateway(tmp_path / "late", settings=site.gateway.settings, environ=site.gateway.environ)
+    late.directory.mkdir()
+    (late.directory / "map.yaml").write_text(MAPPING)
+    try:
+        site.manager.start()
+        site.gateway.settings = re.sub(r"  buffer: .*\n", "", site.gateway.settings)
+        site.gateway.start()
+        site.devices[0].start()
+        site.more(5)
+        sessions = site.manager.bodies("MQGATE.SESSIONS")
+        assert sessions
+        with pytest.raises(AssertionError, match="did not start"):
+            late.start()
+        assert "gateways without a buffer run on this queue manager" in late.log
+        assert "Traceback" not in late.log
+        assert site.manager.bodies("MQGATE.SESSIONS") == sessions
+        site.more(5)
+        site.devices[0].stop()
+        site.devices[0].join(60)
+        site.gateway.stop()
+        late.start()
+        assert not site.manager.bodies("MQGATE.SESSIONS")
+    finally:
+        late.kill()
+        site.close()
