@@ -115,7 +115,7 @@ class _Taker:
         self._connection = Connection(driver.connect(connect), new_id)
 
     def is_used(self) -> bool:
-        """Whether gateways run whose state this is: each waits all the time for what others tell it."""
+        """Whether gateways run whose state this is: each keeps open the queue on which it renews its lease."""
         return int(self._connection.session.inquire(GATEWAYS, mq.MQIA_OPEN_INPUT_COUNT)) > 0
 
     def remove(self, queue: str, tokens: Sequence[Token]) -> None:
