@@ -32,7 +32,7 @@ from gateway.observe import logs
 from gateway.ports.batch import Address, Puts, Scheduler, Takes, Token
 from gateway.ports.counters import NO_ROUTE, Counters
 from gateway.ports.failure_policy import Policy
-from gateway.ports.state_queues import GATEWAYS
+from gateway.ports.state_queues import FORWARD, GATEWAYS
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.journal import StoreOptions
 from gateway.routing.table import Table
@@ -42,6 +42,10 @@ STORE = "BUFFER"
 """The name of the embedded queue manager underneath."""
 _USED = "gateways without a buffer run on this queue manager; a new buffer would take their sessions from under them"
 _END_THEM = "end them all, then start this one"
+_LEFT = (
+    f"publications for sessions of a gateway that has ended lie on {FORWARD}; in a new buffer they would reach nobody"
+)
+_HAND_OVER = "start one gateway without `buffer` until that queue is empty, end it, then start this one"
 FIRST_LOOK_SECONDS = 10.0
 """How long the start waits for a queue manager that does not answer at all."""
 
@@ -103,6 +107,8 @@ def _take_over(
     with closing(_Taker(load(reads.driver), connect, new_id)) as taker:
         if taker.is_used():
             raise ConfigurationError([Finding("queue_manager.buffer", 0, 0, _USED, _END_THEM)])
+        if taker.is_left():
+            raise ConfigurationError([Finding("queue_manager.buffer", 0, 0, _LEFT, _HAND_OVER)])
         found = adoption.adopt(spool, sorted(MOVED_IN), reads.load, taker.remove)
     if found:
         log.info("state", f"{counted(found, 'message')} of the gateway's state moved from IBM MQ into the buffer")
@@ -117,6 +123,10 @@ class _Taker:
     def is_used(self) -> bool:
         """Whether gateways run whose state this is: each keeps open the queue on which it renews its lease."""
         return int(self._connection.session.inquire(GATEWAYS, mq.MQIA_OPEN_INPUT_COUNT)) > 0
+
+    def is_left(self) -> bool:
+        """Whether one gateway has taken for another one what that could not hand over any more."""
+        return int(self._connection.session.inquire(FORWARD, mq.MQIA_CURRENT_Q_DEPTH)) > 0
 
     def remove(self, queue: str, tokens: Sequence[Token]) -> None:
         """Remove the messages, and commit."""

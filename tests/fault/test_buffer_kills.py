@@ -260,6 +260,14 @@ def test_a_new_buffer_takes_nothing_that_gateways_use_which_run_without_one(tmp_
         site.devices[0].stop()
         site.devices[0].join(60)
         site.gateway.stop()
+        forward = "/queues/MQGATE.FORWARD/messages"
+        site.manager.api("POST", forward, {"text": "for a session of a gateway that has ended"})
+        with pytest.raises(AssertionError, match="did not start"):
+            late.start()
+        assert "lie on MQGATE.FORWARD" in late.log
+        assert site.manager.bodies("MQGATE.SESSIONS")
+        [left] = site.manager.api("GET", forward)["items"]
+        site.manager.api("DELETE", f"{forward}/{left['token']}")
         late.start()
         assert not site.manager.bodies("MQGATE.SESSIONS")
     finally:
