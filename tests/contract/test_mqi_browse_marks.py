@@ -28,6 +28,20 @@ def test_a_browse_that_waits_gets_what_is_unmarked_by_time(mqi):
     assert [one.data for one in answers] == [b"one"]
 
 
+def test_marks_run_out_one_after_the_other(mqi):
+    first, second = (mqi.open("A", SHARED | BROWSE | CO_OP) for _ in range(2))
+    for number in range(3):
+        mqi.put("A", b"%d" % number)
+        mqi.get(first, TOGETHER)
+        mqi.scheduler.advance(1)
+    for number in range(3):
+        answers = []
+        mqi.connection.wait(second, md(), GetOptions(TOGETHER | WAIT), 100, None, answers.append)
+        assert not answers
+        mqi.scheduler.advance(2.1 if not number else 1)
+        assert [one.data for one in answers] == [b"%d" % number]
+
+
 def test_marks_end_with_the_last_who_browse_together(mqi):
     mqi.mqsc("ALTER QMGR MARKINT(NOLIMIT)")
     mqi.put("A", b"one")

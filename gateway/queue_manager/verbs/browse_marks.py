@@ -15,6 +15,8 @@ from gateway.queue_manager.verbs.connection_state import Handle
 
 UNMARKS = 0x400000 | 0x800000
 """MQGMO_UNMARK_BROWSE_CO_OP, MQGMO_UNMARK_BROWSE_HANDLE."""
+LOOK_SECONDS = 0.05
+"""Between two looks for marks that have run out: a program sets thousands in a second."""
 
 
 def mark(core: Core, handle: Handle, queue: LocalQueue, token: int, options: int) -> None:
