@@ -33,8 +33,6 @@ WAIT_MILLISECONDS = 1000
 """One wait; also the longest time that stopping and starting over take."""
 AHEAD, AHEAD_BYTES = 400, 8 << 20
 """How many messages are read ahead, and how much: then the thread waits until some of them are asked for."""
-FEWEST_AHEAD = 20
-"""Where they are asked for so slowly that marks run out, fewer are read, down to this."""
 MARK_INTERVAL = 5000
 """MARKINT unless the queue manager says otherwise."""
 _FRESH = 0.6
@@ -65,7 +63,6 @@ class Ahead:
         self._keys: set[bytes] = set()
         """Keys that were ever claimed."""
         self._bytes = 0
-        self._most = AHEAD
         self._empty = True
         """The last claim got nothing: call `arrived` at the next message."""
         self.room = threading.Event()
@@ -73,18 +70,11 @@ class Ahead:
         """Seconds for which a message may be handed out after it was read."""
         self.stale = False
         """Messages were forgotten: the cursor has to start over."""
-        self.interval = float("inf")
-        """MARKINT."""
-        self._marked_until = 0.0
-        """When the last mark of those forgotten has run out."""
 
     def add(self, stored: Stored, now: float, *others: Stored) -> None:
         """Add a message that was read, or all of a group. One that is here already, because its mark ran out, is
-        skipped; so is what was being read while those before it were forgotten."""
+        skipped."""
         with self._lock:
-            if self.stale:
-                self._marked_until = max(self._marked_until, now + self.interval)
-                return
             if stored.token in self._known:
                 return
             for one in (stored, *others):
@@ -100,7 +90,7 @@ class Ahead:
             self._arrived()
 
     def _full(self, part: int) -> bool:
-        return len(self._messages) >= self._most // part or self._bytes >= AHEAD_BYTES // part
+        return len(self._messages) >= AHEAD // part or self._bytes >= AHEAD_BYTES // part
 
     def _drop_other_keys(self) -> None:
         """Forget messages with keys that are not claimed here: on a queue shared by key they would fill the space."""
@@ -131,16 +121,14 @@ class Ahead:
             while self._messages and (len(page) < limit or same_group(page[-1].token, self._messages[0][1].token)):
                 read, stored = self._messages.popleft()
                 if now - read > self.lifetime:
-                    rest.append((read, stored))
-                    self._forget_all(rest)
+                    self._known.discard(stored.token)
+                    self.stale = True
                 elif key and correl_id_of(stored.md) != padded:
                     rest.append((read, stored))
                 else:
                     page.append(stored)
             self._messages.extendleft(reversed(rest))
             self._bytes = sum(len(stored.data) for _, stored in self._messages)
-            if page and not self._messages:
-                self._most = min(AHEAD, 2 * self._most)
             if page:
                 self._handed_out[key] = [stored.token for stored in page]
             else:
@@ -149,34 +137,12 @@ class Ahead:
                 self.room.set()
         return page
 
-    def _forget_all(self, rest: list[tuple[float, Stored]]) -> None:
-        """One was read too long ago. Those behind it are read again with it, else they would overtake it."""
-        self._messages.extendleft(reversed(rest))
-        rest.clear()
-        self._known.difference_update(stored.token for _, stored in self._messages)
-        self._marked_until = max(read for read, _ in self._messages) + self.interval
-        self._messages.clear()
-        self._most = max(FEWEST_AHEAD, self._most // 2)
-        self.stale = True
-
-    def marked(self, now: float) -> float:
-        """Seconds for which some of those that are to be read again are marked: until then the cursor would find only
-        the others."""
-        return self._marked_until - now if self.stale else 0.0
-
-    def begin_again(self) -> bool:
-        """Whether messages were forgotten. What is added from now on is kept."""
-        with self._lock:
-            stale, self.stale = self.stale, False
-        return stale
-
     def forget(self) -> None:
         """The connection is lost and the marks with it: other gateways may have what was not claimed."""
         with self._lock:
             self._known.difference_update(stored.token for _, stored in self._messages)
             self._messages.clear()
             self._bytes = 0
-            self._marked_until = 0.0
             self._empty = True
             self.room.set()
 
@@ -264,7 +230,7 @@ class Watcher:
         if (
             not self._key
         ):  # else nobody else has it when its mark runs out: the order counts, however late it is asked for
-            self._ahead.lifetime, self._ahead.interval = gatherer.lifetime, gatherer.interval
+            self._ahead.lifetime = gatherer.lifetime
         marks = _MARK if self._marks else 0
         wait = _LOOK | marks | mq.MQGMO_WAIT
         match, wanted = (mq.MQMO_MATCH_CORREL_ID, self._key) if self._key else (mq.MQMO_NONE, NO_ID)
@@ -279,10 +245,10 @@ class Watcher:
         while not self._stopping.is_set():
             if not self._ahead.room.wait(WAIT_MILLISECONDS / 1000):
                 continue
-            if (marked_for := self._ahead.marked(monotonic())) > 0:
-                self._stopping.wait(min(marked_for, WAIT_MILLISECONDS / 1000))
-                continue
-            if self._starts_over():
+            for marked, whole in [*gatherer.due(monotonic()), *transmitted.due(monotonic())]:
+                self._ahead.add(whole[0], marked, *whole[1:])
+            if self._ahead.stale or gatherer.restart_cursor or transmitted.restart_cursor:
+                self._ahead.stale = gatherer.restart_cursor = transmitted.restart_cursor = False
                 options = first
             answer = session.mqget(session.handle, handle, match_md(correl_id=wanted), options(), length)
             reason = int(answer[-1])
@@ -297,16 +263,6 @@ class Watcher:
                 options = following
                 self._add(answer[0], answer[1], monotonic())
             length = FIRST_LENGTH
-
-    def _starts_over(self) -> bool:
-        """Add what has become whole. Whether the cursor has to start over."""
-        gatherer, transmitted = self._gatherer, self._transmitted
-        over = self._ahead.begin_again()
-        for marked, whole in [*gatherer.due(monotonic()), *transmitted.due(monotonic())]:
-            self._ahead.add(whole[0], marked, *whole[1:])
-        over = over or gatherer.restart_cursor or transmitted.restart_cursor
-        gatherer.restart_cursor = transmitted.restart_cursor = False
-        return over
 
     def _add(self, data: bytes, md: bytes, now: float) -> None:
         """A message by itself, or what a part makes whole."""

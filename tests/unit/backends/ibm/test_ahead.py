@@ -65,56 +65,13 @@ def test_keys_do_not_mix_and_keep_their_order() -> None:
 
 def test_what_waited_too_long_is_read_again_because_its_mark_may_have_gone() -> None:
     told = Told()
-    told.ahead.lifetime, told.ahead.interval = 3.0, 5.0
+    told.ahead.lifetime = 3.0
     told.ahead.add(_stored(1), 0)
-    assert told.ahead.take(b"", 9, 4) == []
-    assert told.ahead.marked(4) == 1.0
-    assert told.ahead.marked(5) == 0.0
-    assert told.ahead.begin_again()
+    told.ahead.add(_stored(2), 2)
+    assert _numbers(told.ahead.take(b"", 9, 4)) == [2]
+    assert told.ahead.stale
     told.ahead.add(_stored(1), 5)
     assert _numbers(told.ahead.take(b"", 9, 5)) == [1]
-    assert told.times == 2
-    assert not told.ahead.begin_again()
-
-
-def test_nothing_overtakes_what_is_read_again() -> None:
-    """The queue manager was silent for a while: what was read in time waits for what was read before it."""
-    told = Told()
-    told.ahead.lifetime, told.ahead.interval = 3.0, 5.0
-    for number, read in ((1, 0), (2, 0), (3, 2)):
-        told.ahead.add(_stored(number), read)
-    assert _numbers(told.ahead.take(b"", 1, 1)) == [1]
-    assert told.ahead.take(b"", 9, 4) == []
-    told.ahead.add(_stored(4), 4.5)  # it was being read meanwhile, and is marked
-    assert told.ahead.take(b"", 9, 4.5) == []
-    assert told.ahead.marked(4.5) == 5.0
-    assert told.ahead.marked(9.5) == 0.0
-    assert told.ahead.begin_again()
-    for number in (2, 3, 4, 5):
-        told.ahead.add(_stored(number), 9.5)
-    assert _numbers(told.ahead.take(b"", 9, 9.6)) == [2, 3, 4, 5]
-
-
-def test_fewer_are_read_ahead_while_marks_run_out_and_more_when_all_are_asked_for() -> None:
-    told = Told()
-    told.ahead.lifetime, told.ahead.interval = 3.0, 5.0
-    for count in (AHEAD, AHEAD // 2, AHEAD // 4):
-        told.ahead.room.set()
-        told.ahead.begin_again()
-        for number in range(count):
-            assert told.ahead.room.is_set()
-            told.ahead.add(_stored(number), 0)
-        assert not told.ahead.room.is_set()
-        assert told.ahead.take(b"", 9, 4) == []
-        assert told.ahead.room.is_set()
-    told.ahead.begin_again()
-    for number in range(1, 9):
-        told.ahead.add(_stored(number), 4)
-        told.ahead.take(b"", 9, 4)
-    for number in range(100, 100 + AHEAD):
-        assert told.ahead.room.is_set()
-        told.ahead.add(_stored(number), 4)
-    assert not told.ahead.room.is_set()
 
 
 def test_reading_ahead_is_bounded_in_messages_and_bytes() -> None:
