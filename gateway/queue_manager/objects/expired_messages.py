@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Callable, Iterator
 
 from gateway.errors import MQError
 from gateway.mq import constants as mq
@@ -56,7 +55,8 @@ class Expirer:
         if self._after is None:
             core.expiring[name] = 1 << 62
         left = [one.expiry for one in messages if one.expiry > now]
-        left += [max(expiry, now + int(EVERY * 1_000_000)) for expiry in self._in_units_of_work(name)]
+        if whole:
+            left += [max(expiry, now + int(EVERY * 1_000_000)) for expiry in self._in_units_of_work(name)]
         core.expiring[name] = min([core.expiring.get(name, 1 << 62), *left])
         expired = [one for one in messages if 0 < one.expiry <= now]
         if expired:
@@ -81,12 +81,19 @@ class Expirer:
             after = found[-1].token
         return found, False
 
-    def _in_units_of_work(self, name: str) -> list[int]:
-        """When messages expire that are in units of work, and may be backed out."""
-        queue = self._core.queues.get(name)
-        tokens = [] if queue is None else list(islice(queue.locked, AT_ONCE))
-        found = (self._core.store.read(name, b"", token) for token in tokens)
-        return [message.expiry for message in found if message is not None and message.expiry]
+    def _in_units_of_work(self, name: str) -> Iterator[int]:
+        """When messages expire that are in units of work, and may be backed out; 0 for all that are not looked at."""
+        queue, size = self._core.queues.get(name), 0
+        locked = () if queue is None else tuple(queue.locked)
+        for count, token in enumerate(locked):
+            if count >= AT_ONCE or size >= AT_ONCE_BYTES:
+                yield 0
+                return
+            message = self._core.store.read(name, b"", token)
+            if message is not None:
+                size += len(message.head) + len(message.body)
+                if message.expiry:
+                    yield message.expiry
 
     def _end_subscriptions(self) -> None:
         """Delete subscriptions whose SubExpiry has passed, with their managed queues, and what is retained and has

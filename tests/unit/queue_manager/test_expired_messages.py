@@ -26,3 +26,21 @@ def test_large_messages_are_looked_at_a_few_at_a_time(where, tmp_path) -> None:
     assert depths[-1] == count // 2
     assert len(depths) > 2
     rig.queue_manager.close()
+
+
+def test_large_messages_in_a_unit_of_work_are_not_all_read(tmp_path, monkeypatch) -> None:
+    rig = MqiRig(tmp_path / "data", "DEFINE QLOCAL(Q)")
+    count = 3 * AT_ONCE_BYTES // LARGE
+    for _ in range(count):
+        rig.put("Q", bytes(LARGE), descriptor=md(expiry=100))
+    handle, store = rig.open("Q"), rig.queue_manager.core.store
+    for _ in range(count):
+        rig.get(handle, 2)
+    read, looked = store.read, []
+    monkeypatch.setattr(store, "read", lambda *named: looked.append(named) or read(*named))
+    rig.scheduler.advance(EVERY + 0.01)
+    assert 0 < len(looked) <= AT_ONCE_BYTES // LARGE + 1
+    rig.connection.back()
+    rig.scheduler.advance(EVERY + 2)
+    assert rig.queue_manager.core.depth(rig.queue_manager.core.queues["Q"]) == 0
+    rig.queue_manager.close()
