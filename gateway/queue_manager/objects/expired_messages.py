@@ -100,7 +100,8 @@ class Expirer:
         expired."""
         core = self._core
         try:
-            self._topics.clear_retained(self._topics.retained_and_expired())
+            if retained := self._topics.retained_and_expired():
+                self._topics.clear_retained(retained)
             for definition in self._topics.expired():
                 if definition.number("DURABLE") == 1:
                     core.save((), (definition,))
