@@ -66,6 +66,7 @@ def examine(config: str | None) -> Iterator[Found]:
     yield compiled
     if compiled.state == "wrong":
         return  # much of the gateway cannot be imported
+    yield _sends()
     yield _driver()
     yield _tool("C compiler", os.environ.get("CC", "cc"), "the MQI library (mqgate mqi build)", "gcc")
     yield _package("pyspark", "the data pipeline", how_to_install("spark"))
@@ -90,6 +91,19 @@ def _compiled() -> Found:
         return Found("compiled parts", "ok", ", ".join(EXTENSIONS.values()))
     how = "apt-get install gcc python3-dev, then install mqgate again"
     return Found("compiled parts", "missing", f"done in Python, at up to twice the cost: {', '.join(left)}. {how}")
+
+
+def _sends() -> Found:
+    from gateway.net.wire import compiled, sends_in_one_call
+
+    if sends_in_one_call():
+        return Found("io_uring", "ok", "the answers of a batch are sent in one call")
+    if not compiled():
+        return Found("io_uring", "note", "used by the compiled parts only")
+    why = "the kernel is older than 5.18, or kernel.io_uring_disabled or a container's seccomp profile forbids it"
+    return Found(
+        "io_uring", "note", f"not used, each answer is a call: {why}. A tenth of the rate with one message in flight"
+    )
 
 
 def _driver() -> Found:

@@ -7,8 +7,9 @@
  * sent first, or is not the hub's is left to the caller in Python. `wire.py` has the same functions in Python, with
  * which the tests compare these.
  *
- * The interpreter's lock is released once for all sends of a call, not for each. Reading keeps it: it only copies from
- * the sockets' buffers, at most ROOM bytes in a call.
+ * The interpreter's lock is released once for all sends of a call, not for each, and where the kernel lets them be one
+ * call they are (`_send_ring.h`). Reading keeps the lock: it only copies from the sockets' buffers, at most ROOM bytes in
+ * a call.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -19,6 +20,7 @@
 #include <sys/socket.h>
 
 #include "../built_from.h"
+#include "_send_ring.h"
 
 BUILT_FROM_THIS_FILE;
 
@@ -233,13 +235,6 @@ static PyObject *poll_events(PyObject *Py_UNUSED(self), PyObject *args)
     return PyBytes_FromStringAndSize((const char *)found, count < 0 ? 0 : (Py_ssize_t)(count * sizeof *found));
 }
 
-/* What is sent to one socket. */
-typedef struct {
-    int fd;
-    PyObject *data; /* bytes; a reference is held */
-    ssize_t sent;
-} sending;
-
 /* MQTT's bytes as the peer of a link of the hub's kind gets them: a new reference. */
 static PyObject *wrapped(PyObject *link, PyObject *data)
 {
@@ -309,9 +304,8 @@ static PyObject *write_each(PyObject *Py_UNUSED(self), PyObject *args)
     for (Py_ssize_t at = 0; at < count; at++)
         if (prepare(&all[at], kind, PyList_GET_ITEM(links, at), PyList_GET_ITEM(datas, at)) < 0) goto failed;
     Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t at = 0; at < count; at++)
-        if (all[at].fd >= 0)
-            all[at].sent = send(all[at].fd, PyBytes_AS_STRING(all[at].data), (size_t)PyBytes_GET_SIZE(all[at].data), MSG_DONTWAIT | MSG_NOSIGNAL);
+    for (Py_ssize_t at = send_in_one_call(all, count); at < count; at++)
+        if (all[at].fd >= 0) send_one(&all[at]);
     Py_END_ALLOW_THREADS
     for (Py_ssize_t at = 0; at < count; at++) {
         if (all[at].fd >= 0 && all[at].sent == PyBytes_GET_SIZE(all[at].data)) continue;
@@ -328,10 +322,18 @@ failed:
     return NULL;
 }
 
+PyDoc_STRVAR(sends_doc, "sends_in_one_call() -> bool\n\nWhether the kernel lets the sends of a batch be one call.");
+
+static PyObject *sends(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(none))
+{
+    return PyBool_FromLong(sends_in_one_call());
+}
+
 static PyMethodDef methods[] = {
     {"poll", poll_events, METH_VARARGS, poll_doc},
     {"receive", receive, METH_VARARGS, receive_doc},
     {"write", write_each, METH_VARARGS, write_doc},
+    {"sends_in_one_call", sends, METH_NOARGS, sends_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -97,6 +97,11 @@ else:
     read_sockets, write_sockets = compiled_wire.receive, compiled_wire.write
 
 
+def sends_in_one_call() -> bool:
+    """Whether what is sent to many sockets is one call of the kernel: io_uring is there and allowed."""
+    return compiled() and compiled_wire.sends_in_one_call()
+
+
 def compiled() -> bool:
     """Whether the compiled functions are used."""
     return read_sockets is not receive

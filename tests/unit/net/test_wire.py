@@ -6,6 +6,9 @@ import os
 import select
 import signal
 import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -257,6 +260,34 @@ class TestWrite:
         theirs.close()
         assert write(Link, [full], [b"more"]) == [(0, b"more")]
 
+    def test_hundreds_get_their_own_and_those_that_cannot_are_named(self, receive, write, pairs):
+        """More than go into one call of the kernel; some in between are not sent, refused, or not taken whole."""
+        del receive
+        made = [pairs(**({"direct": -1} if at % 7 == 3 else {})) for at in range(300)]
+        datas = [b"%d" % at for at in range(300)]
+        datas[130] = b"x" * (4 << 20)
+        made[140][1].close()
+        rest = dict(write(Link, [link for link, _ in made], datas))
+        assert sorted(rest) == sorted({130, 140} | {at for at in range(300) if at % 7 == 3})
+        assert 0 < len(rest.pop(130)) < 4 << 20
+        assert all(data == b"%d" % at for at, data in rest.items())
+        for at, (_, other) in enumerate(made):
+            if at not in {130, 140} and at % 7 != 3:
+                assert other.recv(10) == b"%d" % at
+
+    def test_two_threads_write_at_once(self, receive, write, pairs):
+        del receive
+        sets = [[pairs() for _ in range(60)] for _ in range(2)]
+
+        def write_all(mine):
+            return [write(Link, [link for link, _ in mine], [b"%3d" % at] * 60) for at in range(200)]
+
+        with ThreadPoolExecutor(2) as threads:
+            for answers in threads.map(write_all, sets):
+                assert answers == [[]] * 200
+        wanted = b"".join(b"%3d" % at for at in range(200))
+        assert all(other.recv(1000) == wanted for mine in sets for _, other in mine)
+
     def test_what_is_wrapped_is_sent_as_its_peer_gets_it(self, receive, write, pairs):
         del receive
         slow = SimpleNamespace(wrap=lambda data: b"slowly " + data)
@@ -299,3 +330,39 @@ class TestWrite:
         del receive
         with pytest.raises(ValueError, match=r"as many links as bytes|shorter"):
             write(Link, [pairs()[0]], [])
+
+
+SEND = """
+import os, socket
+from types import SimpleNamespace as Link
+from gateway.net import wire
+pairs = [socket.socketpair() for _ in range(20)]
+links = [Link(sock=ours, direct=ours.fileno(), wrapping=None) for ours, _ in pairs]
+def send(text):
+    assert wire.write_sockets(Link, links, [text] * 20) == []
+    assert all(other.recv(10) == text for _, other in pairs)
+"""
+
+
+@pytest.mark.skipif(not COMPILED, reason="no compiler where the gateway was installed")
+@pytest.mark.parametrize(
+    "then",
+    [
+        pytest.param(
+            "resource.setrlimit(resource.RLIMIT_NOFILE, (43, 43)); send(b'ab'); print(wire.sends_in_one_call())",
+            id="refused",
+        ),
+        pytest.param(
+            "send(b'ab'); child = os.fork(); send(b'cd') if child == 0 else os.waitpid(child, 0); print(True)",
+            id="forked",
+        ),
+    ],
+)
+def test_sends_are_done_where_the_kernel_refuses_and_in_a_child(then):
+    """A kernel that does not give the ring (here: no descriptor is left for it) is asked for each send. A child does
+    not use its parent's."""
+    ended = subprocess.run(
+        [sys.executable, "-c", f"import resource\n{SEND}\n{then}"], capture_output=True, text=True, check=False
+    )
+    assert ended.stderr == ""
+    assert set(ended.stdout.split()) == ({"False"} if "setrlimit" in then else {"True"})
