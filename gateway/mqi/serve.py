@@ -289,9 +289,9 @@ class _Program:
         if self._programs.pop(self.fd, None) is None:
             return
         self._protocols.pop(self.fd, None)
-        self._answered.pop(self, None)
         self._poll.unregister(self.fd)
         self._rounds.lost(self.protocol)
+        self._answered.pop(self, None)  # what has just been answered too: the next program gets this descriptor
         self._peer.close()
 
 

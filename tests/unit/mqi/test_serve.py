@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import socket
 import stat
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from embedded_rig import md
-from raw_mqi import MD, Program, blob
+from raw_mqi import MD, OPEN_A, Program, blob
 
 from gateway.errors import MqgateError
 from gateway.mqi.serve import MqiServer
@@ -103,6 +104,31 @@ def test_disconnecting_commits(queue_manager: EmbeddedQueueManager, server: MqiS
     assert program.put(2) == 0
     assert program.call(Verb.DISCONNECT)[0] == 0
     assert queue_manager.depth("A") == 1
+
+
+def test_the_answer_of_a_program_that_has_gone_reaches_no_other(server: MqiServer) -> None:
+    """What it had sent is still taken in, and a program that connects then has its descriptor."""
+    gone = Program(server.path).greeted()
+    kept = socket.socket(socket.AF_UNIX)
+    [served] = server._programs
+    seen: list[object] = []
+
+    def meanwhile() -> None:
+        gone.socket.sendall(HEADER.pack(len(OPEN_A) + 4, Verb.OPEN, 0, 7) + OPEN_A)
+        gone.socket.shutdown(socket.SHUT_RDWR)
+        for _ in range(2):  # what it has sent, and then that it has gone
+            server._receive(server._poll.poll(0))
+        kept.connect(str(server.path))
+        server._receive(server._poll.poll(0))
+        server._send()
+        seen.extend([list(server._programs), select.select([kept], [], [], 0)[0]])
+
+    server.soon(meanwhile)
+    _until(lambda: len(seen) == 2)
+    assert seen == [[served], []]
+    other = Program.__new__(Program)
+    other.socket = kept
+    other.greeted()
 
 
 def test_a_waiting_get_does_not_hold_up_other_programs(server: MqiServer) -> None:
