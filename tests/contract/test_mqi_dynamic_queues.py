@@ -1,4 +1,4 @@
-"""The contract of the MQI port: what others put to a temporary queue goes with it."""
+"""The contract of the MQI port: when temporary queues go, and what others put to them with them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from embedded_rig import md
 
 from gateway.ports.mqi import ObjectDescriptor, PutOptions
 
-INPUT, OUTPUT, SYNCPOINT, NO_SYNCPOINT = 2, 16, 2, 4
+INPUT, BROWSE, OUTPUT, INQUIRE, SET = 2, 8, 16, 32, 64
+SYNCPOINT, NO_SYNCPOINT = 2, 4
 
 
 def requester(mqi):
@@ -42,3 +43,27 @@ def test_a_reply_that_is_being_committed_when_its_queue_goes_is_nowhere(mqi, ser
         mqi.connection.close(mine)
     assert mqi.queue_manager.core.store.depth("REPLIES") == 0
     assert mqi.drain(requester(mqi)) == []
+
+
+def test_what_is_put_to_a_queue_that_has_gone_is_not_on_one_made_again_in_the_unit_of_work(mqi, server):
+    mine = requester(mqi)
+    server.put1(ObjectDescriptor("REPLIES"), md(), PutOptions(SYNCPOINT), b"late")
+    mqi.connection.close(mine)
+    again = requester(mqi)
+    server.put1(ObjectDescriptor("REPLIES"), md(), PutOptions(SYNCPOINT), b"new")
+    server.put1(ObjectDescriptor("REPLIES"), md(report=0x100, reply_to_q=b"A"), PutOptions(SYNCPOINT), b"newer")
+    server.commit()
+    assert mqi.drain(again) == [b"new", b"newer"]
+    assert mqi.depth("A") == 1, "the report of arrival"
+
+
+@pytest.mark.parametrize("options", [INQUIRE, INQUIRE | SET, OUTPUT, OUTPUT | INQUIRE, BROWSE])
+def test_a_temporary_queue_goes_with_the_handle_that_made_it_whatever_that_is_for(mqi, options):
+    handle = mqi.connection.open(ObjectDescriptor("SYSTEM.DEFAULT.MODEL.QUEUE", dynamic_name="MADE"), options).handle
+    if options & INQUIRE:
+        assert mqi.connection.inquire(handle, [2016]).characters == [b"MADE".ljust(48)]
+    mqi.connection.close(handle)
+    assert "MADE" not in mqi.queue_manager.core.queues
+    mqi.connection.open(ObjectDescriptor("SYSTEM.DEFAULT.MODEL.QUEUE", dynamic_name="MADE"), options)
+    mqi.connection.disconnect()
+    assert "MADE" not in mqi.queue_manager.core.queues

@@ -106,6 +106,15 @@ class UnitOfWork:
         """A put or get of the unit of work has moved on in a group: MQBACK returns to where it was."""
         self.orders.setdefault(id(order), (order, before))
 
+    def count(self, queue: LocalQueue, rows: int) -> None:
+        """Count messages that are about to be put on a queue. What was put on one of the same name that has been
+        deleted went with that."""
+        queue.uncommitted_puts += rows
+        before = self.puts.get(queue)
+        if before is None and any(one.deleted and one.name == queue.name for one in self.puts):
+            self.unit.puts = [puts for puts in self.unit.puts if puts.queue != queue.name]
+        self.puts[queue] = (before or 0) + rows
+
     @property
     def messages(self) -> int:
         """What counts against MAXUMSGS."""
@@ -227,9 +236,7 @@ class ConnectionState:
             return
         self.check_room(sum(len(puts.heads) for puts in own.puts))
         for puts in own.puts:
-            queue = self.core.queues[puts.queue]
-            queue.uncommitted_puts += len(puts.heads)
-            self.work.puts[queue] = self.work.puts.get(queue, 0) + len(puts.heads)
+            self.work.count(self.core.queues[puts.queue], len(puts.heads))
         self.work.unit.puts += own.puts
         self.work.unit.state.update(own.state)
 
@@ -239,10 +246,8 @@ class ConnectionState:
             self.settlement = self.core.commit_call(StoreUnit([puts]), self)
             return
         self.check_room(1)
-        queue.uncommitted_puts += 1
-        work = self.work
-        work.puts[queue] = work.puts.get(queue, 0) + 1
-        work.unit.puts.append(puts)
+        self.work.count(queue, 1)
+        self.work.unit.puts.append(puts)
 
 
 class Connections:

@@ -125,7 +125,8 @@ def open_queue(connection: ConnectionState, wanted: ObjectDescriptor, options: i
     if created and model is not None:
         definition = make_dynamic(connection.core, model, wanted.dynamic_name)
         wanted.name, wanted.queue_manager = definition.name, core.name
-    if options & (mq.MQOO_INQUIRE | mq.MQOO_SET) and not options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_OUTPUT):
+    uses = options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_OUTPUT)
+    if options & (mq.MQOO_INQUIRE | mq.MQOO_SET) and not (uses or created):
         return _attributes_only(connection, wanted, options)
     target = resolve(core, wanted.name, wanted.queue_manager)
     return _opened(connection, wanted, options, target, created=created)
@@ -220,7 +221,8 @@ def _close_queue(connection: ConnectionState, handle: Handle, options: int) -> N
     queue = handle.queue
     deletes = options in {mq.MQCO_DELETE, mq.MQCO_DELETE_PURGE}
     output = handle.target.queue if handle.target is not None and handle.options & mq.MQOO_OUTPUT else None
-    local = queue or output
+    made = handle.target.queue if handle.target is not None and handle.delete_on_close else None
+    local = queue or output or made  # one that is for its attributes alone may have made it
     if deletes and not handle.delete_on_close:
         own = (queue is not None) + (output is not None)
         _may_delete(connection, handle, local, own, purge=options == mq.MQCO_DELETE_PURGE)
