@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from embedded_rig import md, refused
 
+from gateway.errors import StoreUnavailable
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions, SubscriptionDescriptor
 from gateway.queue_manager.descriptor import Descriptor
 from gateway.queue_manager.objects.topics import compile_topic
@@ -247,3 +248,31 @@ def test_grouped_subscriptions_of_one_queue_get_one_copy(mqi):
     mqi.restart()
     publish(mqi, "a/c", b"two")
     assert mqi.depth("A") == 2
+
+
+@pytest.mark.parametrize("saved", [0, 1])
+def test_a_durable_managed_subscription_that_cannot_be_saved_leaves_nothing(mqi, saved):
+    """`saved`: how many commits find room on the disk."""
+    core = mqi.queue_manager.core
+    before, write, room = set(core.queues), core.store.write, [saved]
+
+    def full(frame):
+        state = getattr(frame, "unit", frame).state
+        if any(value is not None for value in state.values()):
+            if not room[0]:
+                raise StoreUnavailable("the disk is full")
+            room[0] -= 1
+        write(frame)
+
+    core.store.write = full
+    with refused(2192):
+        subscribe(mqi, "a/b", CREATE | MANAGED | DURABLE, name="lasting")
+    core.store.write = write
+    assert set(core.queues) == before
+    assert not mqi.connection.state.handles
+    made, _ = subscribe(mqi, "a/b", CREATE | MANAGED | DURABLE, name="lasting")
+    publish(mqi, "a/b", b"1")
+    assert mqi.get(made.queue_handle).data == b"1"
+    mqi.connection.close(made.queue_handle)
+    mqi.connection.close(made.subscription_handle, 8)
+    assert set(core.queues) == before

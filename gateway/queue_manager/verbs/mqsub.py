@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.mqi import ObjectDescriptor, SubscriptionDescriptor
 from gateway.queue_manager.objects.attributes import Value
 from gateway.queue_manager.objects.catalogue import Definition, defaults
+from gateway.queue_manager.objects.dynamic_queues import delete_dynamic
 from gateway.queue_manager.objects.selectors import compile_selector
 from gateway.queue_manager.objects.topics import Subscription
 from gateway.queue_manager.store.unit import StoreUnit
@@ -83,18 +86,29 @@ def _create(
     if not wanted.options & mq.MQSO_SET_CORREL_ID:
         wanted.correl_id = core.new_identifier()
     definition = _definition(connection, wanted, topic, queue_name, managed=managed is not None)
-    if durable:
-        core.save((definition,))
-    core.install(definition)
     wanted.resolved_string = topic
     try:
+        if durable:
+            core.save((definition,))
+        core.install(definition)
         _first_publications(connection, wanted, definition.name)
-    except MQError:  # the call fails: there is no subscription
-        if managed is not None:
-            close_object(connection, managed)
-        remove(connection, definition)
+    except MQError:  # the call fails: there is no subscription, and no queue
+        _undo(connection, definition, managed)
         raise
     return managed, Handle(0, wanted.options, mq.MQOT_TOPIC, definition, subscription=definition.name)
+
+
+def _undo(connection: ConnectionState, definition: Definition, managed: Handle | None) -> None:
+    """Remove what an MQSUB that fails has made. What the disk does not let go of is deleted with MQSC."""
+    core = connection.core
+    with suppress(MQError):
+        if managed is not None:
+            close_object(connection, managed)
+        if core.catalogue.get("SUB", definition.name) is not None:
+            remove(connection, definition)
+        queue = managed.queue if managed is not None else None
+        if queue is not None and not queue.deleted:
+            delete_dynamic(core, queue)
 
 
 def _own_queue(handle: Handle | None) -> str:
