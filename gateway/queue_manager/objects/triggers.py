@@ -13,6 +13,7 @@ compared with the messages that arrive, and all that are there count.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from gateway.errors import MQError
@@ -29,16 +30,17 @@ from gateway.queue_manager.store.unit import StoreUnit
 FIRST, EVERY, DEPTH = 1, 2, 3
 UTF_8 = 1208
 """The character set of definitions, and of what is said of them."""
+RETRY_SECONDS = 1.0
+"""After which trigger messages that the store has refused are put again."""
 Alter = Callable[[str, dict[str, int | str]], object]
 
 
 class _Event(NamedTuple):
-    """Trigger messages to be put on an initiation queue."""
+    """A trigger message to be put on an initiation queue, perhaps several times."""
 
     queue: str
     initiation: str
     content: bytes
-    times: int
 
 
 class Triggers:
@@ -48,7 +50,8 @@ class Triggers:
         self._core = core
         self._placer = placer
         self._alter = alter
-        self._due: list[_Event] = []
+        self._due: dict[_Event, int] = {}
+        """How often each is to be put."""
         self._last: dict[str, float] = {}
         """When each queue had its last trigger message, for TRIGINT."""
         self._triggering = {name: queue for name, queue in core.queues.items() if queue.triggers}
@@ -110,7 +113,8 @@ class Triggers:
         if initiation is None or process is None:
             return
         self._last[queue.name] = self._core.scheduler.monotonic()
-        self._due.append(_Event(queue.name, initiation.name, _trigger_message(definition, process), times))
+        event = _Event(queue.name, initiation.name, _trigger_message(definition, process))
+        self._due[event] = self._due.get(event, 0) + times
         self._core.afterwards(self._put)
 
     def _times(self, queue: LocalQueue, kind: int, arrived: int) -> int:
@@ -148,22 +152,35 @@ class Triggers:
     def _put(self) -> None:
         core = self._core
         with core.entered():
-            due, self._due = self._due, []
+            due, self._due = self._due, {}
             if core.closed or not due:
                 return
             unit = StoreUnit()
-            for event in due:
-                for _ in range(event.times):
+            for event, times in due.items():
+                for _ in range(times):
                     self._place(event, unit)
             self._own = unit
             try:
                 core.commit(unit)
                 for event in due:
                     self._switch_off(event.queue)
-            except MQError:  # the store cannot be written: the monitor's next MQOPEN checks again
-                return
+            except MQError:  # the store cannot be written
+                core.scheduler.later(RETRY_SECONDS, partial(self._put_again, due))
             finally:
                 self._own = None
+
+    def _put_again(self, refused: dict[_Event, int]) -> None:
+        """Trigger messages for each message are owed; for the other types the queues are looked at once more."""
+        with self._core.entered():
+            for event, times in refused.items():
+                queue = self._core.queues.get(event.queue)
+                if self._core.closed or queue is None or not queue.triggers:
+                    continue
+                if queue.definition.number("TRIGTYPE") == EVERY:
+                    self._due[event] = self._due.get(event, 0) + times
+                else:
+                    self._check(queue, 0)
+        self._put()
 
     def _place(self, event: _Event, unit: StoreUnit) -> None:
         core = self._core

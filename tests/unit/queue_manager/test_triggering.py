@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from embedded_rig import MqiRig, md
 
+from gateway.errors import StoreUnavailable
 from gateway.mq import layout
 from gateway.ports.batch import Puts, Unit
 
@@ -76,6 +77,28 @@ def test_every_message_triggers(rig):
     rig.connection.commit()
     assert len(rig.drain(monitor)) == 3
     rig.connection.close(program)
+
+
+@pytest.mark.parametrize("kind", ["EVERY", "FIRST", "DEPTH"])
+def test_trigger_messages_that_the_disk_has_no_room_for_are_put_when_there_is_some(rig, kind):
+    rig.mqsc(f"ALTER QLOCAL(APP) TRIGTYPE({kind})")
+    monitor, write = rig.open("IQ", INPUT), rig.queue_manager.core.store.write
+
+    def full(frame):
+        if any(puts.queue == "IQ" for puts in getattr(frame, "unit", frame).puts):
+            raise StoreUnavailable("the disk is full")
+        write(frame)
+
+    rig.queue_manager.core.store.write = full
+    for _ in range(2):
+        rig.put("APP", b"x")
+        rig.scheduler.advance(5)
+    assert rig.drain(monitor) == []
+    rig.queue_manager.core.store.write = write
+    rig.scheduler.advance(5)
+    assert len(rig.drain(monitor)) == (2 if kind == "EVERY" else 1)
+    rig.scheduler.advance(5)
+    assert rig.drain(monitor) == []
 
 
 def test_a_depth_triggers_and_switches_triggering_off(rig):
