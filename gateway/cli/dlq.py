@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, TextIO
 
 import click
 from rich.progress import track
@@ -14,6 +17,7 @@ from gateway.cli.queue import show_message
 from gateway.cli.reach import Refused, common, reach, segment, show_json
 from gateway.cli.reason import Reason
 from gateway.cli.tables import show_table
+from gateway.cli.whole_file import written_whole
 from gateway.cli.words import Words
 from gateway.config.counting import counted
 from gateway.errors import printable
@@ -173,17 +177,20 @@ def replay(
 
 @dlq.command()
 @selecting
-@click.argument("file", type=click.File("w"))
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
 @common
 def export(
-    reason: int | None, destination: str | None, tokens: tuple[str, ...], file: Any, set_aside: bool,
-    config: str | None,
-    data: str | None, as_json: bool,
+    reason: int | None, destination: str | None, tokens: tuple[str, ...], file: str, set_aside: bool,
+    config: str | None, data: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Write dead letters, decoded, to FILE as JSON lines. Removes nothing."""
+    """Write dead letters, decoded, to FILE (`-`: the standard output) as JSON lines. Removes nothing. FILE is there
+    when all of them are in it; an earlier one stays until then."""
     del as_json
+    output: AbstractContextManager[TextIO] = written_whole(Path(file))
+    if file == "-":
+        output = nullcontext(sys.stdout)
     count, after = 0, None
-    with reach(config, data) as there:
+    with reach(config, data) as there, output as out:
         while True:
             page = there.get(
                 "/dlq", reason=reason, destination=destination, limit=500, after=after, queue=_queue(set_aside)
@@ -192,12 +199,12 @@ def export(
                 if tokens and one["token"] not in tokens:
                     continue
                 message = there.get(f"/queues/{segment(one['queue'])}/messages/{one['token']}", whole="true")
-                file.write(json.dumps({**one, **message}, ensure_ascii=False, default=str) + "\n")
+                out.write(json.dumps({**one, **message}, ensure_ascii=False, default=str) + "\n")
                 count += 1
             after = page["next"]
             if after is None:
                 break
-    file.flush()  # before it is said: the disk may be full
+        out.flush()  # before it is said: the disk may be full
     click.echo(f"{counted(count, 'dead letter')} written", err=True)
 
 

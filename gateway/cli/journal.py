@@ -4,14 +4,13 @@ and put that back."""
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.progress import Progress
@@ -19,6 +18,7 @@ from rich.progress import Progress
 from gateway.app.data_directory import owner_kept
 from gateway.app.directories import data_directory
 from gateway.cli.reach import LocalClock, Refused, read_settings, show_json
+from gateway.cli.whole_file import written_whole
 from gateway.cli.words import Words
 from gateway.config.counting import counted
 from gateway.config.model import Settings
@@ -69,26 +69,6 @@ def refusals() -> Iterator[None]:
     except (StoreError, MQError) as error:
         click.echo(str(error), err=True)
         sys.exit(3)
-
-
-@contextmanager
-def written_whole(path: Path) -> Iterator[TextIO]:
-    """A file that takes the place of an earlier one when all of it is on the disk: what was salvaged before is not lost
-    to an attempt that comes to nothing."""
-    if path.exists() and not path.is_file():  # a terminal, a pipe
-        with path.open("w", encoding="utf-8") as out:
-            yield out
-        return
-    fresh = path.with_name(f"{path.name}.partial")
-    try:
-        with fresh.open("w", encoding="utf-8") as out:
-            yield out
-            out.flush()
-            os.fsync(out.fileno())
-        fresh.replace(path)
-    except BaseException:
-        fresh.unlink(missing_ok=True)
-        raise
 
 
 @journal.command()

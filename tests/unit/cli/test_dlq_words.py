@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from embedded_rig import MqiRig, md
+from small_disks import tmpfs
 
 from gateway.cli.dlq import _behind
 from gateway.cli.main import main
@@ -71,3 +72,25 @@ def test_what_was_tried_is_not_tried_again() -> None:
     assert _behind({"reason": 2053}, []) == {"reason": 2053}
     assert _behind({"reason": 2053}, [{"token": 7}, {"token": 9}]) == {"reason": 2053, "after": "9"}
     assert _behind({"tokens": ["7", "8", "9"]}, [{"token": "7"}]) == {"tokens": ["8", "9"]}
+
+
+def test_an_export_that_does_not_fit_on_the_disk_leaves_what_was_there(data: str, tmp_path: Path) -> None:
+    """It left the first part of the letters under the name of all."""
+    export = ["dlq", "export", "--data", data]
+    with tmpfs(tmp_path / "disk", "128k") as disk:
+        for earlier in (None, "those of yesterday\n"):
+            if earlier is not None:
+                (disk / "letters").write_text(earlier)
+            done = CliRunner().invoke(main, [*export, str(disk / "letters")])
+            assert (done.exit_code, "No space left on device" in done.output) == (3, True)
+            assert "letters written" not in done.output
+            assert [one.read_text() for one in disk.iterdir()] == ([] if earlier is None else [earlier])
+
+
+@pytest.mark.parametrize("file", ["-", "letters"])
+def test_all_dead_letters_are_exported(data: str, tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["dlq", "export", "--data", data, file])
+    text = done.stdout if file == "-" else Path(file).read_text()
+    assert (done.exit_code, text.count("\n")) == (0, FULL + COUNT)
+    assert f"{FULL + COUNT} dead letters written" in done.stderr

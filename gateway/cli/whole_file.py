@@ -1,0 +1,31 @@
+"""A file that a command writes: whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[TextIO]:
+    """A file that takes the place of an earlier one when all of it is on the disk: what was written before is not lost
+    to an attempt that comes to nothing, and half a file is not taken for a whole one."""
+    if path.is_relative_to("/dev") or path.is_relative_to("/proc") or (path.exists() and not path.is_file()):
+        # a terminal, a pipe; or it is open already, as /dev/stdout is, and cannot be replaced
+        with path.open("w", encoding="utf-8") as out:
+            yield out
+        return
+    path = path.resolve()  # a link stays one
+    fresh = path.with_name(f"{path.name}.partial")
+    try:
+        with fresh.open("w", encoding="utf-8") as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
