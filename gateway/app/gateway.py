@@ -223,7 +223,8 @@ class Gateway:
     # -- reload --
 
     def reload(self) -> None:
-        """New rules between two batches. ConfigurationError says what is wrong with a file; then nothing changes."""
+        """New rules between two batches; it is logged when what they consume is open. ConfigurationError says what is
+        wrong with a file; then nothing changes."""
         parts = self.parts
         try:
             settings = self.reread()
@@ -261,7 +262,8 @@ class Gateway:
         for change in changed:
             (log.info if change.live else log.warning)("setting", str(change))
         self._findable = write_address(parts.directory, settings, self.admin_number)
-        log.info("reloaded", f"{counted(len(table.routes), 'rule')} to MQ, {len(table.outbound)} to devices")
+        rules = f"{counted(len(table.routes), 'rule')} to MQ, {len(table.outbound)} to devices"
+        parts.consumers.when_open(lambda: log.info("reloaded", rules))
         self._warn_of_unknown_queues()
 
     def _warn_of_unknown_queues(self) -> None:

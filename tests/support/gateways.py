@@ -113,7 +113,7 @@ class RunningGateway:
 
     def api(self, method: str, path: str, body: object = None) -> Any:
         """A call of the administration API by its operator; None where it answers nothing."""
-        token = (self.directory / "data" / "admin.token").read_text().strip()
+        token = next(self.directory.glob("*data/admin.token")).read_text().strip()
         url = f"http://127.0.0.1:{self.admin}/api/v1{path}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(url, data, {"Authorization": f"Bearer {token}"}, method=method)

@@ -9,7 +9,7 @@ from pathlib import Path
 from gateway.app.mapping_changes import Change, ChangeHistory, apply, check, texts_of
 from gateway.app.parts import Parts
 from gateway.errors import ConfigurationError, Finding
-from gateway.net.calls import VIEWER, Call, Endpoint, Problem, endpoint
+from gateway.net.calls import VIEWER, Call, Endpoint, Later, Problem, endpoint
 from gateway.ports.people import ADMINISTRATOR
 
 MOST = 1 << 20
@@ -24,6 +24,11 @@ def mapping_endpoints(parts: Parts, reload: Callable[[], None]) -> list[Endpoint
         endpoint("POST", "/mapping/check", VIEWER, views.check, most=MOST),
         endpoint("POST", "/mapping/undo", ADMINISTRATOR, views.undo),
     ]
+
+
+def when_consumed(parts: Parts, answer: object) -> Later:
+    """An answer that comes when what new rules consume is open: what is published on it from then on reaches them."""
+    return Later(lambda answered: parts.consumers.when_open(lambda: answered((200, answer))))
 
 
 def finding(one: Finding) -> dict[str, object]:
@@ -58,16 +63,18 @@ class MappingViews:
         return 200, {"findings": [finding(one) for one in found]}
 
     def change(self, call: Call) -> tuple[int, object]:
-        """PUT /mapping."""
+        """PUT /mapping: answered when what the rules consume is open."""
         file, text = str(call.body["file"]), str(call.body["text"])
-        return 200, _shown(self._apply(call, file, text, str(call.body.get("what", ""))))
+        change = self._apply(call, file, text, str(call.body.get("what", "")))
+        return 200, when_consumed(self._parts, _shown(change))
 
     def undo(self, call: Call) -> tuple[int, object]:
         """POST /mapping/undo: the text that a file had before a change."""
         change = next((one for one in self._history.all() if one.number == call.body["number"]), None)
         if change is None:
             raise Problem(404, "Not found", "the last twenty changes are kept: there is none with this number")
-        return 200, _shown(self._apply(call, change.file, change.before, f"takes change {change.number} back"))
+        back = self._apply(call, change.file, change.before, f"takes change {change.number} back")
+        return 200, when_consumed(self._parts, _shown(back))
 
     def _apply(self, call: Call, file: str, text: str, what: str) -> Change:
         try:

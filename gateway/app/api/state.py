@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
+from gateway.app.api.mapping import when_consumed
 from gateway.app.gauges import inflight, totals_of
 from gateway.app.parts import Parts
 from gateway.app.pipeline import pipeline_of, pipeline_state
@@ -196,9 +197,7 @@ class StateViews:
         changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
         rules = len(parts.table.routes) + len(parts.table.outbound)
         answer = {"ok": True, "rules": rules, "changed": changed, "findings": []}
-        if not parts.consumers.asked:
-            return 200, answer
-        return 200, Later(lambda answered: parts.consumers.when_open(lambda: answered((200, answer))))
+        return 200, when_consumed(parts, answer)
 
     def mqsc(self, call: Call) -> tuple[int, object]:
         """POST /mqsc: commands for the embedded queue manager."""
