@@ -74,6 +74,8 @@ class ManagedUsers:
         self.users: dict[str, User] = {}
         self.roles: dict[str, Role] = {}
         self._fingerprints: dict[str, str] = {}
+        self._claims: dict[str, User] = {}
+        """Users whose tokens have set their passwords, until `claimed`."""
         self._changing = threading.Lock()
 
     # -- what is known --
@@ -134,11 +136,21 @@ class ManagedUsers:
 
     def claimed(self, claim: User) -> User | None:
         """A user as it is now, with the password that its token has set. None: the token does not count any more, as
-        the user is no more or has another secret by now."""
-        now = self.users.get(claim.name)
-        if now is None or now.token != claim.token:
+        the user is no more or has another secret by now, or has used it at another gateway."""
+        with self._changing:
+            self._claims.pop(claim.name, None)
+            now = self.users.get(claim.name)
+        if now is None or now.token != claim.token or (not now.token_ends and now.password != claim.password):
             return None
         return now._replace(password=claim.password, token_ends=0.0)
+
+    def as_claimed(self, stored: User) -> User:
+        """A user as it is stored, with the password that its token has set here and that is not stored yet."""
+        with self._changing:
+            claim = self._claims.get(stored.name)
+        if claim is None or claim.token != stored.token or not stored.token_ends:
+            return stored
+        return stored._replace(password=claim.password, token_ends=0.0)
 
     # -- logging in --
 
@@ -165,7 +177,7 @@ class ManagedUsers:
                 if now.token_ends < time.time():
                     return False
                 now = now._replace(password=hashed(own), token_ends=0.0)
-                self.users[user.name] = now
+                self.users[user.name] = self._claims[user.name] = now
                 self.on_claimed(now)
                 return True
             return verify(now.password, own)

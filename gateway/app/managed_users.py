@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.access.managed import ManagedUsers, Role, User, role_of, user_of
 from gateway.broker.engine import Engine
@@ -21,15 +23,32 @@ from gateway.errors import MQError
 from gateway.mqtt import reasons
 from gateway.mqtt.json_text import read_object
 from gateway.observe import logs
-from gateway.ports.state_queues import USERS
-from gateway.session.connection import ONLINE
+from gateway.ports.batch import Stored, Token
+from gateway.ports.state_queues import USERS, rows_of
+from gateway.session.connection import ONLINE, Connection
 
 log = logs.get("mqgate")
 LOOK_SECONDS = 2.0
 LONGEST_COMMIT = 30.0
 """Seconds after which a change of our own that is not committed yet keeps nobody from looking at those of others."""
+AGAIN_SECONDS, TRIES = 0.05, 20
+"""How often a user is looked for that another gateway is changing."""
 VERSION = sha256(b"version").digest()[:24]
-_Found = dict[str, User | Role]
+
+
+class _Found(NamedTuple):
+    """What is stored."""
+
+    stored: dict[bytes, User | Role]
+    """The last record of each key."""
+    superseded: list[tuple[bytes, Token]]
+    """Records before the last one of their key, which another gateway put at the same moment."""
+    disabled: dict[bytes, User]
+    """Users that are disabled by one of these, and not by the last one."""
+    seen: bytes
+    """The version; empty: there is none, or somebody is about to replace it."""
+    is_all: bool
+    """Whether it is certain that nothing is missing."""
 
 
 class UserStore:
@@ -46,11 +65,16 @@ class UserStore:
         self._changed_at = 0.0
         self._unseen = 0
         """At how many looks, one after the other, the version was not there."""
+        self._waiting: deque[tuple[list[str], Callable[[], None]]] = deque()
+        """Changes that are to be made, and of which users."""
+        self._asked = False
+        """Whether it is being read what is there of the next one."""
         managed.on_claimed = lambda user: engine.context.scheduler.soon(lambda: self._claimed(user))
 
     def start(self) -> None:
         """Read all, before anybody connects; then look for changes of others."""
-        found, self._version = self._load()
+        found = self._load()
+        self._version = found.seen
         self._use(found)
         if self._engine.context.remote_reads is not None:
             self._later()
@@ -76,6 +100,7 @@ class UserStore:
         def committed() -> None:
             self._committed += 1
             done()
+            self._next_change()
 
         batch.after.append(committed)
         self.managed.put(users, roles)
@@ -85,11 +110,67 @@ class UserStore:
         self._enforce({one.name for one in (*users, *gone) if isinstance(one, User)}, everybody=bool(roles or gone))
         self._engine.flush()
 
+    def when_current(self, users: Iterable[str], change: Callable[[], None]) -> None:
+        """Call `change` when it is known of these users what other gateways have made of them."""
+        if self._engine.context.remote_reads is None:
+            change()
+            return
+        self._waiting.append((list(users), change))
+        self._next_change()
+
+    def _next_change(self) -> None:
+        if self._waiting and not self._asked and not self._is_under_way():
+            self._asked = True
+            self._read_again(self._waiting[0][0], TRIES)
+
+    def _read_again(self, names: list[str], tries: int) -> None:
+        context = self._engine.context
+        context.ask(partial(self._newest, names), partial(self._current, names, tries - 1))
+
+    def _newest(self, names: list[str]) -> _Found:
+        """The records of some users."""
+        seen, rows = self._seen(), self._engine.context.queue_manager
+        found = self._read([(key, row) for key in map(_user_key, names) for row in rows_of(rows, USERS, key)])
+        return found._replace(seen=seen, is_all=bool(seen) and self._seen() == seen)
+
+    def _current(self, names: list[str], tries: int, found: _Found | MQError) -> None:
+        """What is there of the users of the next change; that is made to what is known where nothing can be read."""
+        if not isinstance(found, MQError):
+            missing = [name for name in names if _user_key(name) not in found.stored]
+            is_certain = found.is_all or not (found.seen or self._version or self._own)  # or there never was any
+            if missing and not is_certain and tries:  # another gateway is changing it, or removes it
+                self._engine.context.scheduler.later(AGAIN_SECONDS, lambda: self._read_again(names, tries))
+                return
+            self._use(found, of=missing)
+        self._asked = False
+        self._waiting.popleft()[1]()
+        self._next_change()
+
+    def _is_under_way(self) -> bool:
+        """Whether a change of ours is not committed yet: what is read now would take it back."""
+        waited = self._engine.context.clock.monotonic() - self._changed_at
+        return self._committed < self._changes and waited < LONGEST_COMMIT
+
     def _claimed(self, claim: User) -> None:
         """A token has set a password: that is all of the user that changes, whatever else has meanwhile."""
+        self.when_current([claim.name], partial(self._store_claim, claim, self._engine.context.clock.monotonic()))
+
+    def _store_claim(self, claim: User, at: float) -> None:
         user = self.managed.claimed(claim)
         if user is not None:
             self.change([user])
+            return
+        for connection in list(self._engine.connections):  # another gateway has let somebody in by it before
+            publisher, auth = connection.publisher, connection.auth
+            by_it = publisher.user == claim.name and auth is not None and auth.method == self.managed.name
+            if by_it and (connection.state != ONLINE or connection.connected_at >= at):
+                self._end(connection, "the token was used at another gateway")
+
+    def _end(self, connection: Connection, why: str) -> None:
+        if connection.state == ONLINE:
+            self._engine.context.refuse(connection, reasons.NOT_AUTHORIZED, "not_authorized", why)
+        else:  # it waits for its session
+            self._engine.connacks.refuse(connection, reasons.NOT_AUTHORIZED, why)
 
     def _enforce(self, changed: set[str], *, everybody: bool) -> None:
         """Those that may not be connected any more are not, and rights are those of now."""
@@ -101,10 +182,8 @@ class UserStore:
             why = self.managed.refuses(publisher.user, publisher.client_id)
             if not why and publisher.user not in self.managed.users and connection.auth.method == "managed":
                 why = "the user is no more"
-            if why and connection.state == ONLINE:
-                engine.context.refuse(connection, reasons.NOT_AUTHORIZED, "not_authorized", why)
-            elif why:  # it waits for its session
-                engine.connacks.refuse(connection, reasons.NOT_AUTHORIZED, why)
+            if why:
+                self._end(connection, why)
             elif not everybody and connection.state == ONLINE:
                 engine.in_flight.check_rights_of(publisher.client_id)
         if everybody:
@@ -112,75 +191,106 @@ class UserStore:
 
     # -- the queue --
 
-    def _load(self) -> tuple[_Found, bytes]:
-        """All that is stored, by name and kind. What cannot be read is left out, and said."""
-        found: _Found = {}
-        version = b""
-        for key, stored in self._engine.context.queue_manager.load(USERS):
+    def _load(self) -> _Found:
+        """All that is stored."""
+        return self._read(self._engine.context.queue_manager.load(USERS))
+
+    def _read(self, rows: Iterable[tuple[bytes, Stored]]) -> _Found:
+        """What cannot be read is left out, and said."""
+        found: dict[bytes, User | Role] = {}
+        versions: list[bytes] = []
+        last: dict[bytes, Token] = {}
+        superseded: list[tuple[bytes, Token]] = []
+        disabled: dict[bytes, User] = {}
+        for key, stored in rows:
+            if key in last:
+                superseded.append((key, last[key]))
+            last[key] = stored.token
             if key == VERSION:
-                version = bytes(stored.data)
+                versions.append(bytes(stored.data))
                 continue
             try:
                 record = read_object(bytes(stored.data))
-                kind = record.pop("kind")
-                found[kind + record["name"]] = user_of(record) if kind == "user" else role_of(record)
+                one = user_of(record) if record.pop("kind") == "user" else role_of(record)
             except (ValueError, KeyError, TypeError) as error:
                 log.warning("user.unreadable", f"a record of {USERS} is none of a user or role: {error}", key=key.hex())
-        return found, version
+                continue
+            before = found.get(key)
+            disabled.pop(key, None)
+            if isinstance(one, User) and isinstance(before, User) and one.enabled and not before.enabled:
+                one = disabled[key] = one._replace(enabled=False)
+            found[key] = one
+        return _Found(found, superseded, disabled, b"".join(versions), is_all=True)
 
-    def _use(self, found: _Found, *, is_all: bool = True) -> None:
-        """Bring these into force; those that are missing are no more, if it is all there is."""
-        users = {one.name: one for one in found.values() if isinstance(one, User)}
-        roles = {one.name: one for one in found.values() if isinstance(one, Role)}
+    def _use(self, found: _Found, *, of: Iterable[str] | None = None) -> None:
+        """Bring these into force. Those that are missing are no more, if it is all there is; `of`: these users among
+        them, as the others were not looked for."""
+        users = {one.name: self.managed.as_claimed(one) for one in found.stored.values() if isinstance(one, User)}
+        roles = {one.name: one for one in found.stored.values() if isinstance(one, Role)}
         managed = self.managed
-        if not is_all:
-            users, roles = managed.users | users, managed.roles | roles
-        gone = managed.users.keys() - users.keys()
+        gone = managed.users.keys() - users.keys() if of is None else managed.users.keys() & set(of)
+        gone = gone if found.is_all else set()
+        if of is not None or not found.is_all:
+            roles = managed.roles | roles
         changed = {name for name, one in users.items() if managed.users.get(name) != one}
         others = roles != managed.roles
         managed.remove(gone, managed.roles.keys() - roles.keys())
         managed.put([users[name] for name in changed], roles.values())
         if changed or gone or others:
             self._enforce(changed | gone, everybody=others or bool(gone))
+        self._tidy(found)
+
+    def _tidy(self, found: _Found) -> None:
+        """Remove what is superseded, so that nothing is there again when the last record goes; and write what has been
+        made of several records."""
+        context = self._engine.context
+        for key, token in found.superseded:
+            if token not in context.being_taken(USERS, key):
+                context.batch.take(USERS, key, token)
+        if found.disabled:
+            self.change(found.disabled.values())
 
     def _later(self) -> None:
         self._engine.context.scheduler.later(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
         context, changes = self._engine.context, self._changes
-        waited = context.clock.monotonic() - self._changed_at
-        if self._committed < changes and waited < LONGEST_COMMIT:
-            self._later()  # what is read now would take it back
+        self._next_change()
+        if self._is_under_way():
+            self._later()
             return
         is_gone = self._unseen * LOOK_SECONDS >= LONGEST_COMMIT
         context.ask(lambda: self._newer(is_gone=is_gone), lambda found: self._looked(found, changes))
 
-    def _newer(self, *, is_gone: bool) -> tuple[_Found | None, bytes, bool]:
-        """The version that is on the queue, and what is there if that has to be read again; whether it is certain that
-        this is all. `is_gone`: the version could not be seen for longer than a change takes; somebody may have
-        cleared the queue."""
+    def _newer(self, *, is_gone: bool) -> tuple[_Found | None, bytes]:
+        """What is there, if it has to be read again, and the version that was on the queue before. `is_gone`: that
+        could not be seen for longer than a change takes; somebody may have cleared the queue."""
         seen = self._seen()
         if seen == self._version or (seen == self._own and seen != self._rested):
-            return None, seen, True
-        found, _ = self._load()
-        return found, seen, self._seen() == seen if seen else is_gone
+            return None, seen
+        found = self._load()
+        return found._replace(is_all=self._seen() == seen if seen else is_gone), seen
 
     def _seen(self) -> bytes:
-        """The version on the queue; empty: there is none, or somebody is about to replace it."""
-        rows = self._engine.context.queue_manager.fetch(USERS, VERSION, 1)
-        return bytes(rows[-1].data) if rows else b""
+        """The versions on the queue, one after the other: there are several when gateways have made changes at the same
+        moment. Empty: there is none, or somebody is about to replace it."""
+        return b"".join(bytes(row.data) for row in rows_of(self._engine.context.queue_manager, USERS, VERSION))
 
-    def _looked(self, found: tuple[_Found | None, bytes, bool] | MQError, changes: int) -> None:
+    def _looked(self, answer: tuple[_Found | None, bytes] | MQError, changes: int) -> None:
         """`changes`: how many there were when it was asked; since then there may be more, which it does not know."""
-        if not isinstance(found, MQError):
-            users, seen, is_all = found
+        if not isinstance(answer, MQError):
+            found, seen = answer
             self._unseen = 0 if seen else self._unseen + 1
-            if users is None and changes == self._changes:
+            if found is None and changes == self._changes:
                 self._rested = seen
-            elif users is not None and changes == self._changes:
-                self._version = seen if is_all else self._version
-                self._use(users, is_all=is_all)
+            elif found is not None and changes == self._changes:
+                self._version = seen if found.is_all else self._version
+                self._use(found)
         self._later()
+
+
+def _user_key(name: str) -> bytes:
+    return key_of(User(name))
 
 
 def key_of(one: User | Role) -> bytes:

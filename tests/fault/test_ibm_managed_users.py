@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from gateways import RunningGateway
-from ibm_fleet import SETTINGS, fleet_in, until
+from ibm_fleet import SETTINGS, Fleet, fleet_in, until
 
 from gateway.errors import ProtocolError
 from gateway.net.device import Device
@@ -18,10 +20,15 @@ pytestmark = [pytest.mark.mqi, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")
-def gateways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RunningGateway]]:
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with fleet_in(tmp_path_factory.mktemp("managed")) as made:
         made.settings = SETTINGS.replace("security: {", "security: {managed: true, anonymous: false, ")
-        yield [made.start(), made.start()]
+        yield made
+
+
+@pytest.fixture(scope="module")
+def gateways(fleet: Fleet) -> list[RunningGateway]:
+    return [fleet.start(), fleet.start()]
 
 
 def ask(gateway: RunningGateway, method: str, path: str, body: object = None) -> Any:
@@ -90,3 +97,46 @@ def test_changes_made_at_both_at_the_same_time_are_known_at_both(gateways: list[
         return [one["user"] for one in ask(gateway, "GET", "/device-users?search=u")["items"] if not one["enabled"]]
 
     until(lambda: disabled(gateways[0]) == disabled(gateways[1]) == ["u0", "u1"])
+
+
+def test_what_was_changed_at_the_other_gateway_just_before_is_not_taken_back(gateways: list[RunningGateway]) -> None:
+    """As it knew nothing of that for two seconds, it wrote the user as it had been."""
+    here, there = gateways
+    change(here, "add", user="v", role="lines")
+    change(there, "change", user="v", enabled=False)
+    change(here, "change", user="v", role="other")
+    for gateway in gateways:
+        until(lambda gateway=gateway: ask(gateway, "GET", "/device-users/v")["role"] == "other")  # type: ignore[misc]
+        assert not ask(gateway, "GET", "/device-users/v")["enabled"]
+    ask(there, "DELETE", "/device-users/v")
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        change(here, "change", user="v", role="lines")
+
+
+def test_users_that_are_changed_at_both_at_once_have_one_record(gateways: list[RunningGateway], fleet: Fleet) -> None:
+    """And are gone for good when they are removed."""
+    names = [f"w{number}" for number in range(10)]
+    for name in names:
+        change(gateways[0], "add", user=name)
+    with ThreadPoolExecutor(4) as threads:
+        for number in range(3):
+            for made in [
+                threads.submit(change, gateway, "change", user=name, role=f"r{number}{gateway.port}")
+                for name in names
+                for gateway in gateways
+            ]:
+                made.result()
+    until(lambda: len(fleet.bodies("MQGATE.USERS")) == len(set(map(name_of, fleet.bodies("MQGATE.USERS")))))
+    until(lambda: known(gateways[0]) == known(gateways[1]))
+    for name in names:
+        ask(gateways[1], "DELETE", f"/device-users/{name}")
+    assert not {f"user {name}" for name in names} & set(map(name_of, fleet.bodies("MQGATE.USERS")))
+
+
+def name_of(body: bytes) -> str:
+    return "{kind} {name}".format(**json.loads(body)) if body.startswith(b"{") else "version"
+
+
+def known(gateway: RunningGateway) -> list[dict[str, object]]:
+    found = ask(gateway, "GET", "/device-users?search=w")["items"]
+    return [one for one in found if one["user"].startswith("w")]

@@ -11,7 +11,7 @@ from typing import Any
 from gateway.access.granted import NoLists, lists_of
 from gateway.access.managed import TOKEN_SECONDS, Role, User, hashed, made_secret
 from gateway.app.managed_users import UserStore
-from gateway.net.calls import OPERATOR, VIEWER, Call, Endpoint, Later, Problem, endpoint
+from gateway.net.calls import OPERATOR, VIEWER, Answered, Call, Endpoint, Later, Problem, endpoint
 
 MAX_USERS = 500
 """In one request: each is made in a turn of the reactor."""
@@ -71,12 +71,16 @@ class UserViews:
         given = call.body["users"]
         if len({one["user"] for one in given}) < len(given):
             raise Problem(422, "Not possible", "a user is in it twice")
-        users, answers = [], []
-        for one in given:
-            user, answer = self._changed(one, mode)
-            users.append(user)
-            answers.append(answer)
-        return _committed(partial(store.change, users), {"items": answers})
+
+        def make(answered: Answered) -> None:
+            users, answers = [], []
+            for one in given:
+                user, answer = self._changed(one, mode)
+                users.append(user)
+                answers.append(answer)
+            store.change(users, done=lambda: answered((200, {"items": answers})))
+
+        return 200, _to_what_is_there(store, [one["user"] for one in given], make)
 
     def _changed(self, one: dict[str, Any], mode: str) -> tuple[User, dict[str, str]]:
         name, answer = one["user"], {"user": one["user"]}
@@ -111,8 +115,12 @@ class UserViews:
 
     def delete(self, call: Call) -> tuple[int, object]:
         """DELETE /device-users/{user}."""
-        user = self._user(call.path["user"])
-        return _committed(partial(self._there.change, gone=[user]), None, 204)
+        store, name = self._there, call.path["user"]
+
+        def make(answered: Answered) -> None:
+            store.change(gone=[self._user(name)], done=lambda: answered((204, None)))
+
+        return 204, _to_what_is_there(store, [name], make)
 
     def roles(self, _call: Call) -> tuple[int, object]:
         """GET /device-roles."""
@@ -136,6 +144,21 @@ class UserViews:
         if any(one.role == role.name for one in self._there.managed.users.values()):
             raise Problem(409, "In use", f"users have the role {role.name}: give them another one first")
         return _committed(partial(self._there.change, gone=[role]), None, 204)
+
+
+def _to_what_is_there(store: UserStore, names: list[str], make: Callable[[Answered], None]) -> Later:
+    """A change of users as they are by now, whichever gateway has changed them last."""
+
+    def begin(answered: Answered) -> None:
+        def current() -> None:
+            try:
+                make(answered)
+            except Exception as error:  # noqa: BLE001 -- told apart where it is answered
+                answered(error)
+
+        store.when_current(names, current)
+
+    return Later(begin)
 
 
 def _committed(begin: Callable[..., None], answer: object, status: int = 200) -> tuple[int, object]:

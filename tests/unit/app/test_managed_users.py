@@ -10,7 +10,7 @@ from broker_harness import Device, FarQueues, Harness
 
 from gateway.access.logins import Credentials, Login
 from gateway.access.managed import LEAST_OWN, ManagedUsers, User, hashed
-from gateway.app.managed_users import LONGEST_COMMIT, LOOK_SECONDS, UserStore, key_of
+from gateway.app.managed_users import AGAIN_SECONDS, LONGEST_COMMIT, LOOK_SECONDS, VERSION, UserStore, key_of
 from gateway.mqtt import packets as p
 from gateway.ports.access import Verdict
 from gateway.ports.state_queues import USERS
@@ -153,3 +153,161 @@ def test_users_of_a_queue_that_was_cleared_are_no_more(monkeypatch: pytest.Monke
         pair.look()
     assert not pair.managed.users
     assert pair.device.take()[0][1].reason == 0x87
+
+
+class Both:
+    """Two gateways on one queue, each of which changes users."""
+
+    def __init__(self) -> None:
+        self.benches = [Harness("version: 1\n", FarQueues()) for _ in range(2)]
+        for bench in self.benches[1:]:
+            bench.queues.rows, bench.queues._tokens = self.benches[0].queues.rows, self.benches[0].queues._tokens
+        made = [managing(bench) for bench in self.benches]
+        self.managed, self.stores = [one for one, _ in made], [store for _, store in made]
+        self.settle()
+
+    def settle(self) -> None:
+        queues: list[Any] = [bench.queues for bench in self.benches]
+        while any(one.answer() or one.commit() for one in queues):
+            pass
+
+    def look(self) -> None:
+        for _ in range(4):
+            for bench in self.benches:
+                bench.clock.advance(LOOK_SECONDS)
+            self.settle()
+
+    def make(self, at: int, name: str = "dev", **fields: Any) -> None:
+        """A change of a user as it is."""
+        store, users = self.stores[at], self.managed[at].users
+        store.when_current([name], lambda: store.change([users.get(name, User(name))._replace(**fields)]))
+
+    def records(self) -> list[bytes]:
+        return [key for _, key, _, _ in self.benches[0].queues.rows[USERS].values()]
+
+    def known(self, name: str = "dev") -> list[User | None]:
+        return [one.users.get(name) for one in self.managed]
+
+
+def test_a_change_is_one_of_what_another_gateway_has_made_just_before() -> None:
+    both = Both()
+    both.make(0, password=hashed(b"pw"))
+    both.settle()
+    both.look()
+    both.make(0, enabled=False)
+    both.settle()
+    both.make(1, role="lines")
+    both.settle()
+    both.look()
+    for one in both.known():
+        assert one is not None
+        assert (one.enabled, one.role) == (False, "lines")
+
+
+def test_a_user_that_another_gateway_has_removed_is_not_there_to_be_changed() -> None:
+    both = Both()
+    both.make(0, password=hashed(b"pw"))
+    both.settle()
+    both.look()
+    both.stores[0].change(gone=[both.managed[0].users["dev"]])
+    both.settle()
+    found: list[bool] = []
+    both.stores[1].when_current(["dev"], lambda: found.append("dev" in both.managed[1].users))
+    both.settle()
+    assert found == [False]
+
+
+def test_a_change_waits_for_one_that_is_under_way_at_another_gateway() -> None:
+    both = Both()
+    both.make(0, password=hashed(b"pw"))
+    both.settle()
+    both.look()
+    rows = both.benches[0].queues.rows[USERS]
+    before = {**rows}
+    both.make(0, enabled=False)
+    both.settle()
+    after = {**rows}
+    rows.clear()
+    rows.update({token: row for token, row in before.items() if token in after})  # it is open
+    both.make(1, role="lines")
+    both.settle()
+    rows.update(after)
+    both.benches[1].clock.advance(AGAIN_SECONDS)
+    both.settle()
+    both.look()
+    for one in both.known():
+        assert one is not None
+        assert (one.enabled, one.role) == (False, "lines")
+
+
+@pytest.mark.parametrize("disabled", [0, 1])
+def test_of_two_records_of_a_user_one_stays(disabled: int) -> None:
+    """What had been removed was there again: the other record was left."""
+    both = Both()
+    both.make(0, password=hashed(b"pw"))
+    both.settle()
+    both.look()
+    user = both.managed[0].users["dev"]
+    queues = both.benches[0].queues
+    records: list[dict[int, Any]] = []
+    for number in range(2):  # neither sees the other
+        before = {**queues.rows[USERS]}
+        both.benches[number].queues.automatic = True
+        both.stores[number].change([user._replace(role=f"r{number}", enabled=number != disabled)])
+        both.settle()
+        records.append({**queues.rows[USERS]})
+        if number == 0:
+            queues.rows[USERS].clear()
+            queues.rows[USERS].update(before)
+    queues.rows[USERS].clear()
+    queues.rows[USERS].update(records[0] | records[1])
+    assert len(both.records()) == 4
+    both.look()
+    for one in both.known():
+        assert one is not None
+        assert (one.role, one.enabled) == ("r1", False), "the last one counts, and a disabled user stays so"
+    assert sorted(both.records()) == sorted([VERSION, key_of(user)])
+    both.stores[0].change(gone=[user])
+    both.settle()
+    both.look()
+    assert both.known() == [None, None]
+
+
+def test_a_token_counts_once_at_all_gateways() -> None:
+    both = Both()
+    both.stores[0].change([TOKEN_USER])
+    both.settle()
+    both.look()
+    others = b"y" * LEAST_OWN
+    assert isinstance(login(both.managed[0], TOKEN + b":" + OWN), Login)
+    both.benches[0].clock.run()
+    both.settle()
+    assert isinstance(login(both.managed[1], TOKEN + b":" + others), Login), "it does not know yet"
+    both.benches[1].clock.run()
+    both.settle()
+    both.look()
+    for managed in both.managed:
+        assert isinstance(login(managed, OWN), Login)
+        assert isinstance(login(managed, TOKEN + b":" + OWN), Login), "the first answer may be lost"
+        assert login(managed, others) is None
+        assert login(managed, TOKEN + b":" + others) is None
+
+
+def test_who_has_come_in_by_a_token_that_was_used_elsewhere_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = Both()
+    both.stores[0].change([TOKEN_USER])
+    both.settle()
+    both.look()
+    login(both.managed[0], TOKEN + b":" + OWN)
+    both.benches[0].clock.run()
+    both.settle()
+    bench = both.benches[1]
+    monkeypatch.setattr(
+        bench.engine.context.access, "authenticate", lambda *rest: rest[-1](Verdict(0, "dev", method="managed"))
+    )
+    login(both.managed[1], TOKEN + b":" + b"y" * LEAST_OWN)
+    bench.clock.run()
+    device = bench.device(5, "c1").connect(clean=True)
+    both.settle()
+    assert [getattr(found, "reason", None) for _, found in device.take()] in ([0, 0x87], [0x87])
+    assert device.wire.closed
