@@ -59,6 +59,8 @@ class Recovered:
     store: bytes = b""
     next_sequence: int = 1
     next_number: int = 1
+    time: int = 0
+    """Of the last frame, in microseconds."""
     frames: int = 0
     lanes: list[LaneName] = field(default_factory=list)
     """The lanes the youngest segment has defined, in their order."""
@@ -178,7 +180,7 @@ def _replay(segment: Segment, listed: Listed | None, index: Index, recovered: Re
         if changes.numbers is None:
             recovered.next_number = max(recovered.next_number, frame.first_number + frame.rows + moved)
         recovered.frames += 1
-        recovered.clean = bool(frame.flags & FrameFlag.CLOSE)
+        recovered.clean, recovered.time = bool(frame.flags & FrameFlag.CLOSE), frame.time
     recovered.next_sequence = segment.last_sequence + 1
     if listed is None:
         if cut := cut_off(segment.size, header):

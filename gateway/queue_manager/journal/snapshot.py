@@ -11,6 +11,7 @@ A backup is written into `DIR.partial`, which becomes DIR when all of it is on d
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import shutil
 import time
@@ -24,11 +25,11 @@ from xxhash import xxh3_128
 from gateway.errors import StoreCorrupt, StoreUnavailable
 from gateway.queue_manager.journal import failpoint
 from gateway.queue_manager.journal.files import DIRECTORY_MODE, FILE_MODE, sync_directory
-from gateway.queue_manager.journal.layout import BLOCK, header_area, padded
+from gateway.queue_manager.journal.layout import BLOCK, FrameFlag, header_area, padded
 from gateway.queue_manager.journal.lock import DirectoryLock
 from gateway.queue_manager.journal.mapped_segments import MappedSegment, slots_in
 from gateway.queue_manager.journal.recovery import Progress, frames_in
-from gateway.queue_manager.journal.segment import NAMES, Listed, SegmentHeader, segment_path
+from gateway.queue_manager.journal.segment import NAMES, Listed, SegmentHeader, read_header, segment_path
 from gateway.version import VERSION
 
 MANIFEST = "backup.json"
@@ -272,6 +273,20 @@ def _copy_back(backup: Path, manifest: Manifest, directory: Path, progress: Prog
         done += file.bytes
         if progress is not None:
             progress(done, manifest.bytes)
+    _leave_open(directory / (manifest.files[-1].name + _SUFFIX))
+
+
+def _leave_open(youngest: Path) -> None:
+    """Without the closing frame of a store that was closed when it was copied, it goes on as after a crash: with
+    numbers, and so MsgIds, that no message has which came after the backup."""
+    with youngest.open("r+b") as file:
+        with mmap.mmap(file.fileno(), 0) as mapped, memoryview(mapped) as data:
+            header = read_header(data, len(data))[0]
+            frames = list(frames_in(data, 2 * header_area(len(data)), header, None)) if header else []
+            if frames and frames[-1][1].flags & FrameFlag.CLOSE:
+                data[frames[-1][0] : frames[-1][0] + BLOCK] = bytes(BLOCK)
+                mapped.flush()
+        os.fsync(file.fileno())
 
 
 def _move_aside(present: list[Path], aside: Path) -> None:

@@ -44,6 +44,14 @@ from gateway.queue_manager.store.unit import Replaced, StoreUnit
 NO_FLAGS = 0
 RESTART_GAP = 1 << 32
 """Numbers skipped after a crash: non-persistent messages had numbers, and so MsgIds, that no frame tells of."""
+LONGEST_AWAY = 1 << 20
+"""Minutes, two years."""
+
+
+def skipped(ended: int, now: float) -> int:
+    """The numbers that are skipped by a store that was not closed. It may have been put back from a backup, more than
+    once, and have gone on in between: so it is as many for each minute since its last frame."""
+    return RESTART_GAP * (1 + min(max(0, int(now - ended / 1_000_000)) // 60, LONGEST_AWAY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +185,7 @@ class Store:
             ring.adopt(recovered.used, recovered.spares, recovered.used[-1] if go_on else None)
             store._next_sequence = recovered.next_sequence
             store._written = recovered.next_sequence - 1
-            store._next_number = recovered.next_number + (0 if recovered.clean else RESTART_GAP)
+            store._next_number = recovered.next_number + (0 if recovered.clean else skipped(recovered.time, clock()))
             store._lanes = LaneNumbers(recovered.lanes if go_on else [])
             store._settle_after_recovery(go_on=go_on)
             ring.start()

@@ -1,0 +1,77 @@
+"""A journal that is put back gives no number again that a message had which came after the backup."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.queue_manager.journal import Store, StoreOptions
+from gateway.queue_manager.journal.snapshot import restore, take
+from gateway.queue_manager.store.unit import LanePuts, StoreUnit
+
+HEAD = b"M" * 364
+NOW = 1_700_000_000.25
+SMALL = StoreOptions(segment_bytes=256 * 1024, spare_segments=1, background=False)
+
+
+def opened(path: Path, now: float = NOW) -> Store:
+    return Store.open(path, clock=lambda: now, options=SMALL)
+
+
+def put(store: Store, *bodies: bytes, now: float = NOW) -> list[int]:
+    """The tokens of the messages, which are their numbers but for the priority, and so their MsgIds."""
+    puts = LanePuts("Q", heads=[HEAD] * len(bodies), bodies=list(bodies))
+    prepared = store.prepare(StoreUnit(puts=[puts]), now)
+    store.write(prepared)
+    store.apply(prepared)
+    return list(puts.tokens)
+
+
+def bodies(store: Store) -> list[bytes]:
+    return [message.body for message in store.fetch("Q", limit=1000)]
+
+
+def of_one_that_was_closed(store: Store, target: Path) -> None:
+    store.close()
+    take(store.path, target)
+
+
+def of_one_that_works(store: Store, target: Path) -> None:
+    take(store.path, target)
+    store.close()
+
+
+def of_one_that_was_closed_at_the_end_of_a_segment(store: Store, target: Path) -> None:
+    while store.ring.room:
+        put(store, b"", now=NOW)
+    of_one_that_was_closed(store, target)
+
+
+@pytest.mark.parametrize(
+    "take_backup", [of_one_that_was_closed, of_one_that_works, of_one_that_was_closed_at_the_end_of_a_segment]
+)
+def test_numbers_go_on_beyond_those_of_messages_after_the_backup(
+    tmp_path: Path, take_backup: Callable[[Store, Path], None]
+) -> None:
+    path, backup = tmp_path / "data", tmp_path / "backup"
+    store = opened(path)
+    before = put(store, b"before")
+    take_backup(store, backup)
+    store = opened(path)
+    lost = put(store, *[b"lost"] * 10)
+    store.close()
+    given = {*before, *lost}
+    for later in (3600.0, 7200.0):  # it is put back twice, from the same backup
+        restore(backup, path, replace=True)
+        store = opened(path, NOW + later)
+        assert bodies(store)[:1] == [b"before"]
+        new = put(store, *[b"new"] * 10, now=NOW + later)
+        assert min(new) > max(given)
+        given |= {*new}
+        store.close()
+        store = opened(path, NOW + later)
+        assert bodies(store)[-10:] == [b"new"] * 10
+        assert put(store, b"next", now=NOW + later) == [max(new) + 1]
+        store.close()
