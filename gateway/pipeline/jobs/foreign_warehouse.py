@@ -1,5 +1,6 @@
 """Whether a warehouse is this job's, and its sources read what they have read before: message numbers of other queues
-would say that messages have landed which never did, or that others have not. It is told before anything is read."""
+would say that messages have landed which never did, or that others have not, and so would those of another journal. It
+is told before anything is read."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ from gateway.pipeline.land.object_manifest import ObjectManifest
 NOT_KNOWN = "of other queues the manifest cannot say which messages have landed"
 
 
-def check_warehouse(job: Job, manifest: Manifest | ObjectManifest) -> None:
-    """WrongOption where another job has landed here, or a source has other queues than those that have landed."""
+def check_warehouse(job: Job, manifest: Manifest | ObjectManifest, journals: dict[str, str]) -> None:
+    """WrongOption where another job has landed here, or a source has other queues than those that have landed, or the
+    journal of its queue manager is another one."""
     last = manifest.last
     if last is None:
         return
@@ -27,6 +29,13 @@ def check_warehouse(job: Job, manifest: Manifest | ObjectManifest) -> None:
             raise WrongOption(
                 f"source {each.name!r} has landed {before} so far, and now reads {each.source.queue}: {NOT_KNOWN}. "
                 "Give it the queues of before, and the others a source with a name of their own"
+            )
+        journal = journals.get(each.stream)
+        if journal is not None and journal != last.journals.get(each.stream, journal):
+            raise WrongOption(
+                f"{each.source.address} is not the queue manager whose messages have landed as {each.stream}: it was "
+                "made anew, or is another one, and gives numbers again that others had. Nothing was read. Give the "
+                "source another name in `sources`, with the group of before, so that it begins at the group's cursor"
             )
     if job.source is not None and job.inputs[0].stream not in manifest.landed.intervals:
         before = ", ".join(sorted(stream.partition(":")[2] for stream in manifest.landed.intervals))

@@ -41,6 +41,12 @@ def _give_back(each: Input, pause: Callable[[float], None]) -> None:
     access_to(each).release(each.group, held["epoch"])
 
 
+def journals_of(inputs: Sequence[Input]) -> dict[str, str]:
+    """The journal of each stream, by the name that it gave itself when it was made; without those that do not say."""
+    found = {each.stream: access_to(each).journal(each.source.queue) for each in inputs}
+    return {stream: journal for stream, journal in found.items() if journal}
+
+
 def access_to(each: Input) -> QueueAccess:
     """Where the source's cursors are kept."""
     source = each.source

@@ -19,7 +19,7 @@ from gateway.pipeline.jobs.followers import by_day, follower_of
 from gateway.pipeline.jobs.foreign_checkpoint import check_checkpoint, done_in, offsets_in
 from gateway.pipeline.jobs.foreign_warehouse import check_warehouse
 from gateway.pipeline.jobs.job import Job
-from gateway.pipeline.jobs.leases import give_back
+from gateway.pipeline.jobs.leases import give_back, journals_of
 from gateway.pipeline.jobs.micro_batch import MicroBatchWriter, includes_raw
 from gateway.pipeline.jobs.missing_tables import check_tables
 from gateway.pipeline.jobs.object_tables import ObjectTables
@@ -71,7 +71,8 @@ class JobRun:
         self._listen()
         done = [] if self.job.on_objects else done_in(self.checkpoint, len(self.inputs))
         self.landing.restart()
-        check_warehouse(self.job, self.landing.manifest)
+        self.landing.journals = journals_of(self.inputs)
+        check_warehouse(self.job, self.landing.manifest, self.landing.journals)
         if isinstance(self.landing, Landing):
             check_tables(self.job, self.landing.manifest)
             check_checkpoint(self.checkpoint, self.inputs, self.landing.manifest, done)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from gateway.config.counting import counted
@@ -52,8 +52,13 @@ class ConsumerGroup:
     @classmethod
     def decode(cls, record: bytes) -> ConsumerGroup:
         """From the state record."""
-        value: dict[str, Any] = json.loads(record)
-        return cls(**{**value, "marks": [(when, cursor) for when, cursor in value["marks"]]})
+        return cls.from_json(json.loads(record))
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> ConsumerGroup:
+        """As a state record or a reply of the service has it, without what only a later release knows."""
+        known = {each.name: value[each.name] for each in fields(cls) if each.name in value}
+        return cls(**{**known, "marks": [(when, cursor) for when, cursor in value["marks"]]})
 
 
 def groups_in(state: Mapping[bytes, bytes]) -> list[ConsumerGroup]:

@@ -42,6 +42,10 @@ class Journal(Protocol):
     def next_number(self) -> int:
         """The number that the next message gets."""
 
+    @property
+    def name(self) -> str:
+        """What it has called itself since it was made."""
+
     def commit(self, unit: StoreUnit) -> None:
         """Apply one unit of work, durable when this returns."""
 
@@ -190,6 +194,11 @@ class StoreJournal:
         """The number that the next message gets."""
         return self.store.next_number
 
+    @property
+    def name(self) -> str:
+        """As its segments have it."""
+        return self.store.ring.store.hex()
+
     def commit(self, unit: StoreUnit) -> None:
         """One frame. On a full disk what puts nothing waits for the room that maintenance makes."""
         for _ in range(STEPS_FOR_ROOM):
@@ -241,6 +250,11 @@ class QueueManagerJournal:
     def next_number(self) -> int:
         """The number that the next message gets."""
         return int(self.core.store.next_number)
+
+    @property
+    def name(self) -> str:
+        """As its segments have it."""
+        return str(self.core.store.ring.store.hex())
 
     def commit(self, unit: StoreUnit) -> None:
         """One frame, written after those that were submitted before."""

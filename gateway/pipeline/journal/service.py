@@ -127,7 +127,12 @@ class PipelineService:
             runs = lookup.within(runs, size)
         messages = sum(run.rows for run in runs)
         end = runs[-1].first + runs[-1].rows if runs else low
-        return {"next": end, "messages": messages, "number": self.owner.journal.next_number}
+        return {
+            "next": end,
+            "messages": messages,
+            "number": self.owner.journal.next_number,
+            "journal": self.owner.journal.name,
+        }
 
     def _since(self, query: Query, _body: bytes) -> Any:
         runs = self.owner.lookup.runs(query["queues"], 0)

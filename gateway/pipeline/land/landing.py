@@ -122,6 +122,8 @@ class Landing:
         """Tables that each batch replaces: last values, totals."""
         self.reads: dict[str, str] = {}
         """The queues of each of the job's streams."""
+        self.journals: dict[str, str] = {}
+        """The journal of each."""
 
     def restart(self) -> None:
         """A query begins. The manifest is read again with its first batch: by then this driver has the lease, and no
@@ -180,12 +182,11 @@ class Landing:
         """Write the manifest's record and delete the state of earlier batches."""
         tables = {table: self._describe(batch.final(table)) for table in batch.tables}
         number, last = self.manifest.next_number, self.manifest.last
-        reads = last.and_now(self.reads) if last else self.reads
         failpoint("land.manifest.before")
         record = ManifestRecord(
             number, batch.id, self.job, batch.query, batch.number, batch.pieces, tables, time.time(), batch.figures,
-            reads,
-        )  # fmt: skip
+            self.reads, self.journals,
+        ).follow(last)  # fmt: skip
         self.manifest.append(record)
         failpoint("land.manifest.after")
         if self.after_record is not None:

@@ -11,7 +11,7 @@ import fcntl
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -56,19 +56,28 @@ class ManifestRecord:
     """The queues of each stream that has ever landed here, as the job names them. Of records of earlier releases it is
     not known."""
 
-    def and_now(self, reads: dict[str, str]) -> dict[str, str]:
-        """The queues of the streams after a further batch of a job that reads these."""
-        return self.reads | reads
+    journals: dict[str, str] = field(default_factory=dict)
+    """The journal that the numbers of each of these streams are of, as it names itself; likewise."""
+
+    def follow(self, last: ManifestRecord | None) -> ManifestRecord:
+        """It, with what the record before knows of streams that this one's job does not read now."""
+        if last is not None:
+            self.reads, self.journals = last.reads | self.reads, last.journals | self.journals
+        return self
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ManifestRecord:
-        """The record that `append` wrote."""
+        """The record that `append` wrote, without what only a later release knows."""
         tables = {
             name: LandedTable(table["folder"], table["rows"], [(file, size) for file, size in table["files"]])
             for name, table in value["tables"].items()
         }
         pieces = [(name, low, high) for name, low, high in value["pieces"]]
-        return cls(**{**value, "tables": tables, "pieces": pieces})
+        known = {name: value[name] for name in FIELDS if name in value}
+        return cls(**{**known, "tables": tables, "pieces": pieces})
+
+
+FIELDS = tuple(each.name for each in fields(ManifestRecord))
 
 
 class Manifest:

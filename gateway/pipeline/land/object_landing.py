@@ -97,6 +97,8 @@ class ObjectLanding:
         """Tables that each batch replaces: last values, totals."""
         self.reads: dict[str, str] = {}
         """The queues of each of the job's streams."""
+        self.journals: dict[str, str] = {}
+        """The journal of each."""
         self._behind = True
         self._read_at = time.monotonic()
 
@@ -133,8 +135,8 @@ class ObjectLanding:
         last = self.manifest.last
         record = ManifestRecord(
             last.number + 1 if last else 1, batch.id, self.job, batch.query, batch.number, batch.pieces, tables,
-            time.time(), batch.figures, last.and_now(self.reads) if last else self.reads,
-        )  # fmt: skip
+            time.time(), batch.figures, self.reads, self.journals,
+        ).follow(last)  # fmt: skip
         replaces = [table for table in tables if table in self.replaced or table.startswith(f"{STATE}/")]
         if self.after_commit is not None:
             for table, files in batch.tables.items():

@@ -150,4 +150,4 @@ class BrowseAccess:
     def _refused(self, *_given: Any, **_named: Any) -> NoReturn:
         raise WrongOption(ONLY_LOOKING)
 
-    acquire = acknowledge = release = next_number = count = number_at = put = _refused
+    acquire = acknowledge = release = next_number = journal = count = number_at = put = _refused

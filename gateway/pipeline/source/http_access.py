@@ -133,7 +133,8 @@ class HttpAccess:
     def acquire(self, wanted: ConsumerGroup, owner: str, ttl: float) -> ConsumerGroup:
         """Take the group's lease."""
         given = {"name": wanted.name, "queues": wanted.queues, "consume": wanted.consume, "delay": wanted.delay}
-        return ConsumerGroup(**self.address.call("POST", "acquire", body={**given, "owner": owner, "ttl": ttl}))
+        answer = self.address.call("POST", "acquire", body={**given, "owner": owner, "ttl": ttl})
+        return ConsumerGroup.from_json(answer)
 
     def acknowledge(self, name: str, epoch: int, cursor: int, ttl: float, *, last: bool = False) -> None:
         """Everything below `cursor` has landed."""
@@ -154,6 +155,11 @@ class HttpAccess:
         """With an extent in which nothing is; gateways of earlier releases do not say it."""
         number: int | None = self.address.call("GET", "extent", {"queues": queues, "from": BEYOND}).get("number")
         return number
+
+    def journal(self, queues: str) -> str | None:
+        """Told with the same extent; likewise."""
+        name: str | None = self.address.call("GET", "extent", {"queues": queues, "from": BEYOND}).get("journal")
+        return name
 
     def number_at(self, queues: str, micros: int) -> int:
         """The gateway looks into its files."""
@@ -199,6 +205,7 @@ class MixedAccess:
         self.put = remote.put
         self.extent = local.extent
         self.next_number = local.next_number
+        self.journal = local.journal
         self.count = local.count
         self.number_at = local.number_at
         self.pieces = local.pieces

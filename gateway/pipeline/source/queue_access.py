@@ -56,6 +56,9 @@ class QueueAccess(Protocol):
     def next_number(self, queues: str) -> int | None:
         """The number that the queue manager gives its next message; None where it does not say."""
 
+    def journal(self, queues: str) -> str | None:
+        """What the journal that gives the numbers calls itself, for as long as it lives; None where it does not say."""
+
     def count(self, queues: str, low: int, high: int) -> int:
         """How many messages are on the queues between two numbers."""
 
@@ -128,6 +131,12 @@ class JournalAccess:
         del queues
         self.follower.poll()
         return self.follower.next_number
+
+    def journal(self, queues: str) -> str | None:
+        """By the youngest segment; None where nothing was ever written."""
+        del queues
+        headers = self.follower.segments.headers()
+        return headers[-1].store.hex() if headers else None
 
     def count(self, queues: str, low: int, high: int) -> int:
         """How many messages are on the queues between two numbers."""

@@ -36,11 +36,12 @@ class Lake:
     def __init__(self, folder: Path, *, objects: bool) -> None:
         self.folder, self.objects, self.low = folder, objects, 0
 
-    def land(self, job: Job) -> None:
+    def land(self, job: Job, **journals: str) -> None:
         landing: Any = (
             ObjectLanding(self.store(), job.name) if self.objects else Landing(self.folder, job.name, lambda file: 1)
         )
         landing.reads = {each.stream: each.source.queue for each in job.inputs}
+        landing.journals = {f"plant:{name}": journal for name, journal in journals.items()}
         batch = landing.begin("query", 0, [(each.stream, self.low, self.low + 10) for each in job.inputs])
         self.low += 10
         if self.objects:
@@ -51,8 +52,9 @@ class Lake:
             (target / "p.parquet").write_bytes(b"")
         batch.land()
 
-    def check(self, job: Job) -> None:
-        check_warehouse(job, ObjectManifest(self.store()) if self.objects else self.manifest())
+    def check(self, job: Job, **journals: str) -> None:
+        manifest = ObjectManifest(self.store()) if self.objects else self.manifest()
+        check_warehouse(job, manifest, {f"plant:{name}": journal for name, journal in journals.items()})
 
     def store(self) -> ObjectStore:
         return open_store(f"{FOLDER}{self.folder}", StoreSettings())
@@ -91,6 +93,29 @@ def test_a_named_source_that_has_got_other_queues(lake: Lake) -> None:
     with pytest.raises(WrongOption, match=r"source 'quito' has landed B so far, and now reads C"):
         lake.check(several(lima="A", quito="C"))
     lake.check(several(lima="A", quito="B", cusco="C"))
+
+
+def test_a_queue_manager_that_was_made_anew(lake: Lake) -> None:
+    lake.land(one("A"))  # by an earlier release, which did not ask
+    lake.check(one("A"), A="first")
+    lake.land(one("A"), A="first")
+    lake.check(one("A"), A="first")
+    lake.check(one("A"))  # a gateway of an earlier release does not say
+    with pytest.raises(WrongOption, match=r"x is not the queue manager whose messages have landed as plant:A.*anew"):
+        lake.check(one("A"), A="second")
+    lake.land(several(anew="A"), anew="second")  # as the message says
+    lake.check(several(anew="A"), anew="second")
+    with pytest.raises(WrongOption, match="made anew"):
+        lake.check(one("A"), A="second")
+
+
+def test_a_record_of_a_later_release(lake: Lake) -> None:
+    lake.land(one("A"))
+    for record in lake.folder.rglob("0*.json"):
+        record.write_text(record.read_text().replace('"reads"', '"later":{"a":1},"reads"'))
+    lake.check(one("A"))
+    lake.land(one("A"))
+    lake.check(one("A"))
 
 
 def test_records_of_earlier_releases_do_not_say_what_was_read(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -79,3 +80,8 @@ def test_a_record_survives_and_marks_stay_bounded() -> None:
     assert len(group.marks) <= groups.MARKS
     assert group.marks[-1] == (999.0, 1000)
     assert ConsumerGroup.decode(group.encode()) == group
+
+
+def test_a_record_of_a_later_release() -> None:
+    record = json.loads(WANTED.encode()) | {"later": 1}
+    assert ConsumerGroup.decode(json.dumps(record).encode()) == WANTED

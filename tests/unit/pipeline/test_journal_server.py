@@ -77,6 +77,7 @@ def test_a_stream_goes_on_at_queues_that_have_been_emptied(started: Started) -> 
     assert reader.latestOffset(end, ReadMaxRows(1000)) == end
     reader.stop()
     assert there.next_number("NO.SUCH.QUEUE") == 101
+    assert len(there.journal("TELEMETRY.*") or "") == 32
 
 
 def test_https(started: Started, tmp_path: Path) -> None:

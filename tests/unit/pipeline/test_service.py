@@ -14,6 +14,7 @@ from device_fleet import SMALL, put, write_journal
 
 from gateway.pipeline.journal.owner import Owner, StoreJournal
 from gateway.pipeline.journal.service import PipelineService
+from gateway.pipeline.source.queue_access import JournalAccess
 from gateway.queue_manager.journal.store import Store
 
 
@@ -59,6 +60,13 @@ def test_an_extent_by_bytes_and_a_number_by_time(service: PipelineService) -> No
     _, first = call(service, "GET", "since", queues="TELEMETRY.*", micros=begin)
     assert call(service, "GET", "count", queues="*", from_=0, to=first["next"])[1] == {"messages": 0}
     assert call(service, "GET", "since", queues="TELEMETRY.*", micros=end)[1]["next"] == all_["next"]
+
+
+def test_what_the_journal_calls_itself(service: PipelineService, tmp_path: Path) -> None:
+    _, extent = call(service, "GET", "extent", queues="A", from_=1 << 59)
+    assert extent["journal"] == JournalAccess(tmp_path).journal("A")
+    write_journal(tmp_path / "other", 1)
+    assert JournalAccess(tmp_path / "other").journal("A") not in (extent["journal"], None)
 
 
 def test_messages_that_are_not_persistent_are_not_read(service: PipelineService) -> None:
