@@ -316,6 +316,8 @@ class Core:
         if definition.kind == "QLOCAL":
             queue = self.queues.pop(definition.name)
             queue.deleted = True
+            self.store.forget(definition.name)
+            self.expiring.pop(definition.name, None)
             self.wake(queue)
         for callback in self.on_removed:
             callback(definition)

@@ -67,3 +67,27 @@ def test_a_temporary_queue_goes_with_the_handle_that_made_it_whatever_that_is_fo
     mqi.connection.open(ObjectDescriptor("SYSTEM.DEFAULT.MODEL.QUEUE", dynamic_name="MADE"), options)
     mqi.connection.disconnect()
     assert "MADE" not in mqi.queue_manager.core.queues
+
+
+@pytest.mark.parametrize("got", [False, True])
+def test_nothing_is_kept_of_queues_that_have_gone(mqi, server, got):
+    """Programs make one for each request."""
+    core = mqi.queue_manager.core
+    kept = core.store.index.queues if hasattr(core.store, "index") else core.store._shelves
+    wanted = ObjectDescriptor("SYSTEM.DEFAULT.MODEL.QUEUE", dynamic_name="REPLIES.*")
+    mine = mqi.connection.open(wanted, INPUT).handle
+    server.put1(ObjectDescriptor(wanted.name), md(expiry=100_000), PutOptions(NO_SYNCPOINT), b"reply")
+    assert not got or mqi.get(mine).data == b"reply"
+    mqi.connection.close(mine)
+    assert wanted.name not in kept
+    assert not core.expiring
+
+
+def test_nothing_is_kept_of_a_queue_whose_reply_came_late(mqi, server):
+    core = mqi.queue_manager.core
+    mine = requester(mqi)
+    with mqi.queue_manager.gathered():
+        server.put1(ObjectDescriptor("REPLIES"), md(), PutOptions(NO_SYNCPOINT), b"late")
+        mqi.connection.close(mine)
+    mqi.scheduler.run()
+    assert "REPLIES" not in (core.store.index.queues if hasattr(core.store, "index") else core.store._shelves)

@@ -64,3 +64,4 @@ def _discard_left(core: Core, name: str) -> None:
         tokens = () if name in core.queues or core.closed else core.store.tokens(name, b"")
         if tokens:
             core.commit(StoreUnit(takes=[LaneTakes(name, b"", list(tokens))]))
+            core.store.forget(name)

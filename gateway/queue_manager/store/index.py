@@ -118,6 +118,12 @@ class Index:
             if not lanes:
                 self.queues.pop(lane.queue.name, None)
 
+    def forget(self, queue: str) -> None:
+        """The queue has been deleted: nothing is kept of one that is empty."""
+        entry = self.queues.get(queue)
+        if entry is not None and not entry.depth:
+            del self.queues[queue]
+
     # ---- applying what a frame says
 
     def put(self, groups: Sequence[tuple[LaneName, int]], first: int, place: int) -> int:

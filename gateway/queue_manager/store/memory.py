@@ -217,6 +217,11 @@ class MemoryStore:
         """How many there are on each."""
         return [self.depth(queue) for queue in queues]
 
+    def forget(self, queue: str) -> None:
+        """Nothing is kept of an empty queue."""
+        if not any(shelf.entries for shelf in self._shelves.get(queue, {}).values()):
+            self._shelves.pop(queue, None)
+
     def oldest(self, queue: str) -> int:
         """When the oldest message was put."""
         shelf = self._shelves.get(queue, {}).get(b"")

@@ -93,6 +93,9 @@ class MessageStore(Protocol):
     def depths(self, queues: list[str], /) -> list[int]:
         """How many there are on each of these queues."""
 
+    def forget(self, queue: str, /) -> None:
+        """The queue has been deleted: nothing is kept of one that is empty."""
+
     def oldest(self, queue: str) -> int:
         """When the oldest message of the queue was put, in microseconds; 0: the queue is empty."""
 
