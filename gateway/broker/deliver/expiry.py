@@ -48,7 +48,7 @@ class Expiry:
     def watch(self, session: Session, publication: Publication) -> None:
         """A message was stored for the session."""
         if publication.expires:
-            self._until(session, publication.expires)
+            self.until(session, publication.expires)
 
     def forget(self, session: Session) -> None:
         """It is another gateway's now."""
@@ -78,7 +78,7 @@ class Expiry:
             nonlocal there
             self._looking, there = False, not isinstance(rows, MQError)
             if isinstance(rows, MQError) or session.outflow.connects != visits or session in context.sessions.ending:
-                self._until(session, due)  # the next tick tries again
+                self.until(session, due)  # the next tick tries again
             elif not session.ended:
                 work = partial(self._take_expired, session, rows, due)
                 context.slices.run(f"expired messages of {session.key.hex()}", work)
@@ -92,7 +92,8 @@ class Expiry:
         context.ask(read, answered)
         return there
 
-    def _until(self, session: Session, due: float) -> None:
+    def until(self, session: Session, due: float) -> None:
+        """Something of what is stored for the session expires then."""
         self._due[session] = min(due, self._due.get(session, due))
 
     def _take_expired(self, session: Session, rows: Iterable[Stored], due: float) -> Iterator[None]:
@@ -122,7 +123,7 @@ class Expiry:
         finally:
             self._under_way.discard(session)
         if earliest and not session.ended:
-            self._until(session, earliest)
+            self.until(session, earliest)
 
     def _not_sent(self, session: Session, rows: Iterable[Stored]) -> Iterator[tuple[Stored, Publication] | None]:
         """What was never sent: what was may have arrived, and is the client's to acknowledge. None for that."""

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gateway.broker.context import Context
-from gateway.broker.sessions.stored_records import Left
+from gateway.broker.sessions.stored_records import Left, Looked
 from gateway.broker.steps import Reads
 from gateway.ports.batch import Stored, Token
 from gateway.ports.state_queues import OUT, PAGE, STAGED, WILLS
@@ -84,11 +84,11 @@ def left_by_pages(context: Context, record: dict[str, Any], stored: Stored) -> R
     manager, key = context.queue_manager, key_of(record["client"])
     staged = yield partial(manager.fetch, STAGED, key, 0xFFFF)
     wills = yield partial(manager.fetch, WILLS, key, 1)
-    rows: list[Stored] = []
+    looked = Looked()
     last: Token | None = None
     while True:
         page = yield partial(manager.fetch, OUT, key, PAGE, last)
-        rows += page
+        looked.look(page)
         if len(page) < PAGE:
-            return Left(record, rows, staged, wills, stored)
+            return Left(record, looked, staged, wills, stored)
         last = page[-1].token

@@ -422,7 +422,7 @@ class Ownership:
         self.interests.ask_all(lambda: self.moves.known(session.client_id, move))
 
     def _restore(self, left: Left) -> Session:
-        session = self.recovery.restore_session(left.record, left.rows)
+        session = self.recovery.restore_session(left.record, left.looked)
         self.claim(session, left.record)
         for staged in left.staged:
             restore_staged(session, staged)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -13,6 +13,7 @@ from gateway.broker.publish import qos2
 from gateway.broker.publish.retained import Retained
 from gateway.broker.refused.restaging import keep_name
 from gateway.broker.refused.set_aside import AWAY, Aside, aside_of
+from gateway.broker.sessions.stored_records import Looked
 from gateway.broker.sessions.subscriptions import SubscribeHandler
 from gateway.broker.sessions.wills import Wills
 from gateway.broker.targets import staged_name
@@ -20,7 +21,6 @@ from gateway.errors import NewerState, Refused, StoreError
 from gateway.ports.batch import Stored
 from gateway.ports.counters import UnitKind
 from gateway.ports.state_queues import OUT, RETAINED, SESSIONS, STAGED, TOGETHER, WILLS, stored_for
-from gateway.session.outflow import restored
 from gateway.session.record import HANDED_OVER, decode_json, decode_publication, key_of
 from gateway.session.session import NEVER, Session
 
@@ -165,8 +165,8 @@ class Recovery:
         for stored in stored_for(context.queue_manager, key):
             context.set_aside.keep("stored", key.hex(), why, partial(aside_of, OUT, key, stored))
 
-    def restore_session(self, record: dict[str, Any], rows: Collection[Stored] | None = None) -> Session:
-        """A stored session, without its client; `rows`: what is stored for it, where that is known."""
+    def restore_session(self, record: dict[str, Any], looked: Looked | None = None) -> Session:
+        """A stored session, without its client; `looked`: at what is stored for it, where that has been."""
         context, session = self.context, Session.from_record(record)
         if record["connected"]:  # its connection ended with the process: the time runs from now
             session.ends_at = 0.0 if session.expiry == NEVER else context.now + session.expiry
@@ -175,14 +175,16 @@ class Recovery:
             context.batch.undo.step(self._forget, session)
         for subscribed in list(session.subscriptions.values()):
             self.subscribe.add(session, subscribed.options, subscribed.identifier)
-        depth = context.queue_manager.depth(OUT, session.key) if rows is None else len(rows)
-        context.stored.added(session, 0, depth)
+        if looked is None:
+            looked = Looked()
+            if context.queue_manager.depth(OUT, session.key):
+                looked.look(stored_for(context.queue_manager, session.key))
+        self._stored(session, looked)
         session.outflow.unfetched = session.stored > 0
         sent = context.limits.at(session.listener).max_inflight if record["connected"] else record["sent"]
         session.outflow.redelivered = min(sent, session.stored)  # what comes from now on has not been sent before
-        if session.stored:
-            found = stored_for(context.queue_manager, session.key) if rows is None else rows
-            session.outflow.resume_ids(self._last_id(session, found))
+        if looked.count:
+            session.outflow.resume_ids(end_of_ids(looked.ids) if looked.ids else 0)
         if session.ends_at:
             context.sessions.watch_until(session, session.ends_at)
         return session
@@ -194,20 +196,15 @@ class Recovery:
         self.expiry.forget(session)
         self.subscribe.router.unsubscribe_all(session)
 
-    def _last_id(self, session: Session, rows: Iterable[Stored]) -> int:
-        """The packet id given last: counting goes on from there."""
-        used: set[int] = set()
-
-        def look(stored: Stored) -> None:
-            item = restored(stored)
-            used.add(item.packet_id)
-            self.expiry.watch(session, item.publication)
-            self.context.stored.added(session, len(item.publication.payload), 0)
-
-        for stored in rows:
-            if not self._record("stored", OUT, session.key, stored, partial(look, stored)):
-                self.context.stored.added(session, 0, -1)
-        return end_of_ids(used) if used else 0
+    def _stored(self, session: Session, looked: Looked) -> None:
+        """What is stored for it is counted; what nobody can read is set aside."""
+        unread = sum(
+            not self._record("stored", OUT, session.key, stored, partial(decode_publication, stored.data))
+            for stored in looked.unread
+        )
+        self.context.stored.added(session, looked.size, looked.count - unread)
+        if looked.expires:
+            self.expiry.until(session, looked.expires)
 
 
 def _aside(owned: Owned | None, queue: str, key: bytes, stored: Stored) -> Aside:

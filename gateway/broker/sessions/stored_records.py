@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from gateway.broker.refused.set_aside import Aside
 from gateway.errors import Refused
 from gateway.ports.batch import Stored
 from gateway.ports.counters import UnitKind
-from gateway.session.record import decode_json
+from gateway.session.record import Decoding, decode_json
 
 
 class Unread(NamedTuple):
@@ -18,11 +19,42 @@ class Unread(NamedTuple):
     error: Exception
 
 
+class Looked:
+    """What is stored for a session, looked at page by page as it is read: tens of thousands of messages would hold up
+    everybody if they were looked at in one turn."""
+
+    def __init__(self) -> None:
+        self.count = self.size = 0
+        """Messages, and the bytes of their payloads."""
+        self.ids: set[int] = set()
+        """The packet identifiers that they were given."""
+        self.expires = 0.0
+        """When the first of them expires; 0: none does."""
+        self.unread: list[Stored] = []
+        """Those that cannot be read."""
+        self._decoding = Decoding()
+
+    def look(self, rows: Iterable[Stored]) -> None:
+        """At some more."""
+        decode = self._decoding.decode
+        for stored in rows:
+            self.count += 1
+            try:
+                publication, packet_id, _, _ = decode(stored.data)
+            except Exception:  # noqa: BLE001 -- whoever restores the session finds out what is wrong, and sets it aside
+                self.unread.append(stored)
+                continue
+            self.ids.add(packet_id)
+            self.size += len(publication.payload)
+            if publication.expires:
+                self.expires = min(publication.expires, self.expires or publication.expires)
+
+
 class Left(NamedTuple):
     """A session as it lies on the state queues."""
 
     record: dict[str, Any]
-    rows: list[Stored]
+    looked: Looked
     staged: list[Stored]
     wills: list[Stored]
     stored: Stored
