@@ -99,11 +99,13 @@ def _ask_issuer(settings: Settings, key: str, one: Jwt, who: Credentials) -> tup
     return f"{name}: {count}; " + (f"lets in as {said[0].user}" if same else f"it is of {said[0].user}"), same
 
 
-def access_of(settings: Settings, scheduler: Scheduler, secret: bytes, counters: Counters) -> ReloadableAccess:
+def access_of(
+    settings: Settings, scheduler: Scheduler, secret: bytes, counters: Counters, providers: Providers
+) -> ReloadableAccess:
     """The access port of these settings."""
     gatekeeper = Gatekeeper(settings, scheduler, secret)
     gatekeeper.on_guessing = log_lines.guessing
-    gatekeeper.on_asked = Providers(counters).asked
+    gatekeeper.on_asked = providers.asked
     gatekeeper.on_login = partial(_logged_in, counters)
     return gatekeeper
 
@@ -112,16 +114,29 @@ def _logged_in(counters: Counters, method: LoginMethod) -> None:
     counters.mqtt_logins[method] += 1
 
 
+_REMEMBERED = 600.0
+"""Seconds. Keys are asked for again within a minute, the others with each login that is not remembered."""
+
+
 class Providers:
     """How those answer who know identities: each answer is counted, each change is a line in the log."""
 
-    def __init__(self, counters: Counters) -> None:
-        self._counters = counters
-        self._well: dict[str, bool] = {}
+    def __init__(self, counters: Counters, monotonic: Callable[[], float]) -> None:
+        self._counters, self._monotonic = counters, monotonic
+        self._last: dict[str, tuple[str, float]] = {}
+        """The last answer of each, and when it was: why there was none."""
 
     def asked(self, method: IdentityMethod, provider: str, why: str) -> None:
         """One has answered; `why` not, if it has not."""
         self._counters.identity_requests[method, "failed" if why else "ok"] += 1
-        if self._well.get(provider) != (not why):
-            self._well[provider] = not why
+        before, _ = self._last.get(provider, (None, 0.0))
+        self._last[provider] = why, self._monotonic()
+        if before is None or bool(before) != bool(why):
             log_lines.identity(provider, why)
+
+    def problems(self) -> Iterator[str]:
+        """Those that do not answer; one that has not been asked for a while may have been taken out of the settings."""
+        since = self._monotonic() - _REMEMBERED
+        for why, at in self._last.values():
+            if why and at > since:
+                yield f"a provider of identities does not answer: {why}; what is known stays in force"

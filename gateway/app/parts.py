@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gateway.app import log_lines
-from gateway.app.access import access_of
+from gateway.app.access import Providers, access_of
 from gateway.app.client_log import ClientLog
 from gateway.app.data_directory import make_private, own_secret, patiently
 from gateway.app.device_events import DeviceEventQueue
@@ -74,7 +74,8 @@ class Parts:
         self.counters, self.clients = Counters(), ClientLog()
         self.clients.connections = settings.log.connections
         self.queue_manager = self._open_queue_manager()
-        self.access = access_of(settings, self.scheduler, own_secret(self.directory), self.counters)
+        self.providers = Providers(self.counters, time.monotonic)
+        self.access = access_of(settings, self.scheduler, own_secret(self.directory), self.counters, self.providers)
         self.people = people_of(settings, self.directory, own_secret(self.directory), self.scheduler.soon)
         self.engine = self._make_engine()
         self.use_events()

@@ -55,6 +55,7 @@ def _problems(parts: Parts) -> Iterator[str]:
     yield from (f"{check.name}: {check.note}" for check in health.targets(now) if check.note)
     yield from _silence(parts)
     yield from _noted(parts)
+    yield from parts.providers.problems()
     if parts.buffer is not None:
         for queue, text in parts.buffer.problems.items():
             yield f"buffer, {queue or 'all queues'}: {text}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from schedulers import ManualScheduler
 
-from gateway.app.access import access_of
+from gateway.app.access import Providers, access_of
 from gateway.app.limits import limits_of
 from gateway.app.mappings import read_table
 from gateway.broker.engine import Engine
@@ -67,7 +67,11 @@ class Inside:
         found = load_settings(str(directory / "settings.yaml"), {}, {"listeners.0.port": 0})
         clock = WallClock()
         counters = Counters()
-        table, access, limits = read_table(found), access_of(found, clock, bytes(32), counters), limits_of(found)
+        table, access, limits = (
+            read_table(found),
+            access_of(found, clock, bytes(32), counters, Providers(counters, clock.monotonic)),
+            limits_of(found),
+        )
         self.clock = clock
         self.queue_manager = EmbeddedQueueManager.open(
             directory / "data", "MQGATE", clock, objects, store_options=StoreOptions("MQGATE")

@@ -156,7 +156,10 @@ security:
                 device.publish("t/x", b"1", 1)
             assert login(gateway, signed(FIRST, "k1", iss="hangs"), "c") in {0x88, 0x89}
             until(lambda: "identity.unavailable" in gateway.log, gateway)
+            [problem] = [one for one in gateway.api("GET", "/overview")["problems"] if "identities" in one]
+            assert f"does not answer: {hanging.url}/keys has not answered within 2 s" in problem
             hanging.free.set()
             until(lambda: "identity.available" in gateway.log.partition("identity.unavailable")[2], gateway)
             assert login(gateway, signed(FIRST, "k1", iss="hangs"), "c") == 0
             assert gateway.metric('mqgate_identity_requests_total{method="jwt",result="failed"}') >= 1
+            assert not [one for one in gateway.api("GET", "/overview")["problems"] if "identities" in one]
