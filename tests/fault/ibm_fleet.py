@@ -37,7 +37,7 @@ class Fleet:
     def __init__(self, directory: Path, queue_manager: EmbeddedQueueManager) -> None:
         self.directory = directory
         self.queue_manager = queue_manager
-        self.settings = SETTINGS
+        self.settings, self.mapping = SETTINGS, MAPPING
         self.lease = 60
         """Nobody is taken for dead on a machine that does a lot else; LEASE where somebody is to be."""
         self.gateways: list[RunningGateway] = []
@@ -46,7 +46,7 @@ class Fleet:
         """One more; it may be that it is to die at a failpoint."""
         edge = self.directory / f"g{len(self.gateways)}"
         edge.mkdir()
-        (edge / "map.yaml").write_text(MAPPING)
+        (edge / "map.yaml").write_text(self.mapping)
         (edge / "pw").write_text("pw\n")
         (edge / "pw").chmod(0o600)
         environ = mqi_clients.program_environment(str(self.directory / "s"), *mqi_clients.BINDINGS)
