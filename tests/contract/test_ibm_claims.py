@@ -11,6 +11,7 @@ import mqi_clients
 import pytest
 from ibm_rig import HEAD, OBJECTS, Rig, served
 
+from gateway.backends.ibm.ahead import AHEAD
 from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.driver import ConnectSettings, load
 from gateway.backends.ibm.structures import NO_ID, get_options, match_md
@@ -34,7 +35,7 @@ class Consumer:
         self.got: list[bytes] = []
         self._arrived = threading.Event()
         self._ended = False
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         rig.queue_manager.consume("APP.Q", self._arrived.set)
         self._thread.start()
 
@@ -213,6 +214,71 @@ def test_what_an_earlier_life_had_read_comes_first_all_of_it(rigs: list[Rig]) ->
     _until(lambda: len(consumer.got) == 12)
     consumer.end()
     assert consumer.got == [b"%d" % number for number in range(12)]
+
+
+def _take_all(rig: Rig, count: int, limit: int, pause: Callable[[int], None]) -> list[bytes]:
+    """So many at a time, each committed; what has come, in order. `pause` is told how many there were so far."""
+    got: list[bytes] = []
+
+    def more() -> bool:
+        page = rig.queue_manager.claim("APP.Q", b"", limit)
+        pause(len(got))
+        if page:
+            assert not rig.commit(Unit(takes=[Takes("APP.Q", b"", [one.token for one in page])])).failures
+        got.extend(one.data for one in page)
+        return len(got) >= count
+
+    _until(more)
+    return got
+
+
+def test_order_is_kept_when_marks_run_out_while_messages_wait(rigs: list[Rig]) -> None:
+    """The gateway stands still, its queue is read on when it goes on; nothing that came meanwhile overtakes."""
+    rig = rigs[0]
+    _put(rig, 0, 300)
+    stalled: list[int] = []
+
+    def stall(number: int) -> None:
+        if number and len(stalled) < 2:
+            stalled.append(number)
+            read = time.monotonic()
+            _until(lambda: time.monotonic() > read + 0.8 * len(stalled))  # marks are too old; they have run out
+            _put(rig, 200 + 100 * len(stalled), 100)
+
+    rig.queue_manager.consume("APP.Q", lambda: None)
+    assert [int(body) for body in _take_all(rig, 500, 50, stall)] == list(range(500))
+    assert rig.queue_manager.depth("APP.Q") == 0
+
+
+def test_what_another_gateway_has_taken_meanwhile_is_not_handed_out_by_one_that_stood_still(rigs: list[Rig]) -> None:
+    _put(rigs[0], 0, AHEAD)
+    rigs[0].queue_manager.consume("APP.Q", lambda: None)
+    ahead = rigs[0].queue_manager._watchers["APP.Q"]._ahead
+    _until(lambda: not ahead.room.is_set())
+    other = Consumer(rigs[1])
+    _until(lambda: len(other.got) == AHEAD)
+    other.end()
+    watcher = rigs[1].queue_manager._watchers["APP.Q"]
+    rigs[1].queue_manager.stop_consuming("APP.Q")
+    watcher.thread.join(20)  # it marks nothing more
+    _put(rigs[0], AHEAD, 10)
+    assert [int(body) for body in _take_all(rigs[0], 10, 50, lambda _number: None)] == list(range(AHEAD, AHEAD + 10))
+
+
+def test_a_commit_that_takes_longer_than_a_mark_does_not_have_its_messages_handed_out_again(rigs: list[Rig]) -> None:
+    rig = rigs[0]
+    _put(rig, 0, 20)
+
+    def slowly(number: int) -> None:
+        if not number:
+            read = time.monotonic()
+            _until(lambda: time.monotonic() > read + 1.6)
+
+    rig.queue_manager.consume("APP.Q", lambda: None)
+    ahead = rig.queue_manager._watchers["APP.Q"]._ahead
+    _until(lambda: len(ahead._messages) == 20)
+    assert [int(body) for body in _take_all(rig, 20, 10, slowly)] == list(range(20))
+    assert rig.queue_manager.claim("APP.Q", b"", 50) == []
 
 
 KEY = forward_key("0a" * 12)

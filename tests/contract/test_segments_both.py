@@ -214,6 +214,26 @@ def test_a_message_that_is_too_long_says_so(rig: BatchRig, monkeypatch: pytest.M
     assert consumer.depth() == 0
 
 
+@on_mq
+def test_order_is_kept_when_marks_run_out_while_they_wait(rig: BatchRig) -> None:
+    """Each is marked again by what it begins with."""
+    consumer = Consumer(rig, groups=True)
+    expected: list[bytes] = []
+    for number in range(4):
+        body = b"%d" % number
+        put(rig, (PLAIN[0], body), *segments(b"s%d " % number * 20, 32), *members(b"g" + body, b"h" + body))
+        put(rig, *transmitted(b"t%d " % number * 20, 32))
+        expected += [body, b"s%d " % number * 20, b"g" + body, b"h" + body, b"t%d " % number * 20]
+    consumer.take(first := consumer.page(1))
+    until = time.monotonic() + 1.6 * MARKINT / 1000
+    found = list(first)
+    while time.monotonic() < until:
+        time.sleep(0.02)
+    found += consumer.messages(len(expected) - len(found), limit=2)
+    assert [arrived(one) if one.data.startswith(b"XQH ") else one.data for one in found] == expected
+    assert consumer.depth() == 0
+
+
 @pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
 def test_two_gateways_share_segments_and_groups(driver: str, tmp_path: Path) -> None:
     """Each message and each group goes to one of them, whole."""

@@ -2,24 +2,24 @@
 round trip to the queue manager blocks a commit or the reactor.
 
 What it reads it marks (MQGMO_MARK_BROWSE_CO_OP), so that of several gateways on one queue only one has a message. A
-mark lasts for MARKINT: a message that was not claimed by then is forgotten and read again, unless it has the key of
-this gateway: then nobody else may have it, and its place in the order counts. The cursor finds arrivals
-after its position; a message that appears before it (a backout, a higher priority, a mark that ran out) is found when
-the cursor starts over, which it does after every idle wait.
+mark lasts for MARKINT: a message that was not claimed well before that keeps its place, and is marked again when its
+mark has run out, before it is handed out (`ahead`); unless it has the key of this gateway: then nobody else may have
+it. The cursor finds arrivals after its position; a message that appears before it (a backout, a higher priority, a mark
+of another gateway that ran out) is found when the cursor starts over, which it does after every idle wait.
 """
 
 from __future__ import annotations
 
 import random
 import threading
-from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-from gateway.backends.ibm.connection import FIRST_LENGTH, Connection
+from gateway.backends.ibm.ahead import Ahead, Read
+from gateway.backends.ibm.connection import FIRST_LENGTH, WHOLE_LENGTH, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
-from gateway.backends.ibm.gatherer import Gatherer, same_group
-from gateway.backends.ibm.structures import NO_ID, correl_id_of, get_options, match_md, msg_id_of
+from gateway.backends.ibm.gatherer import Gatherer
+from gateway.backends.ibm.structures import NO_ID, get_options, group_md, match_md, msg_id_of
 from gateway.backends.ibm.transmitted import TransmittedSegments
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
@@ -31,120 +31,26 @@ from gateway.ports.sources import Incomplete
 
 WAIT_MILLISECONDS = 1000
 """One wait; also the longest time that stopping and starting over take."""
-AHEAD, AHEAD_BYTES = 400, 8 << 20
-"""How many messages are read ahead, and how much: then the thread waits until some of them are asked for."""
 MARK_INTERVAL = 5000
 """MARKINT unless the queue manager says otherwise."""
 _FRESH = 0.6
 """The part of MARKINT for which a message that was read ahead is handed out: later its mark could run out."""
+_WAIT = 0.2
+"""The part of MARKINT that one wait takes at most: a mark is as old as the call that made it may be."""
+_LATE_SECONDS = 1.0
+"""MARKINT is about how long a mark lasts; one that is there so long after it has been made by another gateway."""
 _LOOK = mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_PROPERTIES_FORCE_MQRFH2
 _MARK = mq.MQGMO_UNMARKED_BROWSE_MSG | mq.MQGMO_MARK_BROWSE_CO_OP
 _MQIA_MSG_MARK_BROWSE_INTERVAL = 68
 _HEAD_ONLY = mq.MQGMO_ACCEPT_TRUNCATED_MSG
 """With a length of nothing: the descriptor alone."""
+_SOON_SECONDS = 0.05
+"""Until it is tried again to mark what is still marked."""
 _MARKED, _MOST_MARKED = 20, 640
 """So many of the oldest messages are looked at for marks, and as many as a gateway can have marked."""
 _HEADERS = 1 << 20
 """Room for the properties of a message, which come in front of it and do not count in MAXMSGL."""
 _REFUSED_MARKS = frozenset({mq.MQRC_OPTIONS_ERROR, mq.MQRC_FUNCTION_NOT_SUPPORTED})
-
-
-class Ahead:
-    """Messages read and not handed out yet. Filled by one thread, emptied by another."""
-
-    def __init__(self, arrived: Callable[[], None]) -> None:
-        """`arrived` is called in the filling thread: when there is something after there was nothing."""
-        self._arrived = arrived
-        self._lock = threading.Lock()
-        self._messages: deque[tuple[float, Stored]] = deque()
-        self._known: set[Token] = set()
-        """Tokens of `_messages` and of those handed out last, which may still be on the queue."""
-        self._handed_out: dict[bytes, list[Token]] = {}
-        self._keys: set[bytes] = set()
-        """Keys that were ever claimed."""
-        self._bytes = 0
-        self._empty = True
-        """The last claim got nothing: call `arrived` at the next message."""
-        self.room = threading.Event()
-        self.lifetime = float("inf")
-        """Seconds for which a message may be handed out after it was read."""
-        self.stale = False
-        """Messages were forgotten: the cursor has to start over."""
-
-    def add(self, stored: Stored, now: float, *others: Stored) -> None:
-        """Add a message that was read, or all of a group. One that is here already, because its mark ran out, is
-        skipped."""
-        with self._lock:
-            if stored.token in self._known:
-                return
-            for one in (stored, *others):
-                self._known.add(one.token)
-                self._messages.append((now, one))
-                self._bytes += len(one.data)
-            if self._full(1):
-                self._drop_other_keys()
-                if self._full(1):
-                    self.room.clear()
-            tell, self._empty = self._empty, False
-        if tell:
-            self._arrived()
-
-    def _full(self, part: int) -> bool:
-        return len(self._messages) >= AHEAD // part or self._bytes >= AHEAD_BYTES // part
-
-    def _drop_other_keys(self) -> None:
-        """Forget messages with keys that are not claimed here: on a queue shared by key they would fill the space."""
-        if not self._keys or b"" in self._keys:
-            return
-        wanted = {key.ljust(24, b"\0") for key in self._keys}
-        kept = [entry for entry in self._messages if correl_id_of(entry[1].md) in wanted]
-        self._known.difference_update(
-            entry[1].token for entry in self._messages if correl_id_of(entry[1].md) not in wanted
-        )
-        self._messages = deque(kept)
-        self._bytes = sum(len(stored.data) for _, stored in kept)
-
-    def looked(self) -> None:
-        """The queue was read directly: call `arrived` at the next message."""
-        with self._lock:
-            self._empty = True
-
-    def take(self, key: bytes, limit: int, now: float) -> list[Stored]:
-        """The next ones, of a key if there is one; more than `limit` only for the rest of a group. Those of the same
-        key that were handed out before are dealt with: they are taken, or are to come again."""
-        with self._lock:
-            self._keys.add(key)
-            self._known.difference_update(self._handed_out.pop(key, ()))
-            page: list[Stored] = []
-            rest: list[tuple[float, Stored]] = []
-            padded = key.ljust(24, b"\0") if key else b""
-            while self._messages and (len(page) < limit or same_group(page[-1].token, self._messages[0][1].token)):
-                read, stored = self._messages.popleft()
-                if now - read > self.lifetime:
-                    self._known.discard(stored.token)
-                    self.stale = True
-                elif key and correl_id_of(stored.md) != padded:
-                    rest.append((read, stored))
-                else:
-                    page.append(stored)
-            self._messages.extendleft(reversed(rest))
-            self._bytes = sum(len(stored.data) for _, stored in self._messages)
-            if page:
-                self._handed_out[key] = [stored.token for stored in page]
-            else:
-                self._empty = True
-            if not self._full(2):
-                self.room.set()
-        return page
-
-    def forget(self) -> None:
-        """The connection is lost and the marks with it: other gateways may have what was not claimed."""
-        with self._lock:
-            self._known.difference_update(stored.token for _, stored in self._messages)
-            self._messages.clear()
-            self._bytes = 0
-            self._empty = True
-            self.room.set()
 
 
 class Watcher:
@@ -232,10 +138,10 @@ class Watcher:
         ):  # else nobody else has it when its mark runs out: the order counts, however late it is asked for
             self._ahead.lifetime = gatherer.lifetime
         marks = _MARK if self._marks else 0
-        wait = _LOOK | marks | mq.MQGMO_WAIT
+        wait, milliseconds = _LOOK | marks | mq.MQGMO_WAIT, self._wait(gatherer.interval)
         match, wanted = (mq.MQMO_MATCH_CORREL_ID, self._key) if self._key else (mq.MQMO_NONE, NO_ID)
-        first = get_options(wait | mq.MQGMO_BROWSE_FIRST, match, WAIT_MILLISECONDS)
-        following = get_options(wait | mq.MQGMO_BROWSE_NEXT, match, WAIT_MILLISECONDS)
+        first = get_options(wait | mq.MQGMO_BROWSE_FIRST, match, milliseconds)
+        following = get_options(wait | mq.MQGMO_BROWSE_NEXT, match, milliseconds)
         if self._key and self._marks:  # several gateways put there: one that commits late is behind the cursor
             following = first
         handle = connection.browse(self.queue, co_op=self._marks)
@@ -245,11 +151,14 @@ class Watcher:
         while not self._stopping.is_set():
             if not self._ahead.room.wait(WAIT_MILLISECONDS / 1000):
                 continue
-            for marked, whole in [*gatherer.due(monotonic()), *transmitted.due(monotonic())]:
-                self._ahead.add(whole[0], marked, *whole[1:])
-            if self._ahead.stale or gatherer.restart_cursor or transmitted.restart_cursor:
-                self._ahead.stale = gatherer.restart_cursor = transmitted.restart_cursor = False
+            if self._ahead.lapsed:
+                self._mark_again(connection, handle)
                 options = first
+                continue
+            self._ahead.looking()
+            if self._add_what_is_whole():
+                options = first
+            began = monotonic()  # when the message is marked at the earliest
             answer = session.mqget(session.handle, handle, match_md(correl_id=wanted), options(), length)
             reason = int(answer[-1])
             if reason == mq.MQRC_NO_MSG_AVAILABLE:
@@ -261,21 +170,74 @@ class Watcher:
                 raise MQError(reason, "MQGET")
             else:
                 options = following
-                self._add(answer[0], answer[1], monotonic())
+                self._add(answer[0], answer[1], began)
             length = FIRST_LENGTH
+
+    def _add_what_is_whole(self) -> bool:
+        """What has become so since its parts were seen. Whether the cursor has to start over, to find them again."""
+        gatherer, transmitted, now = self._gatherer, self._transmitted, monotonic()
+        for marked, whole in [*gatherer.due(now), *transmitted.due(now)]:
+            self._ahead.add(whole[0], marked, *whole[1:], answered=monotonic())
+        over = gatherer.restart_cursor or transmitted.restart_cursor
+        gatherer.restart_cursor = transmitted.restart_cursor = False
+        return over
+
+    def _mark_again(self, connection: Connection, handle: int) -> None:
+        """What was read too long ago to be handed out is marked again, in its order, when its mark has run out. What
+        has gone, or is another gateway's by now, is dropped."""
+        changed, interval, wait = False, self._gatherer.interval, _SOON_SECONDS
+        for read in self._ahead.due(monotonic()):
+            began, token = monotonic(), read.stored.token
+            if began < read.marked + interval:
+                wait = read.marked + interval - began
+                break
+            if self._mark(connection, handle, read, _MARK):
+                self._ahead.renewed(token, began, monotonic())
+            elif began > read.answered + interval + _LATE_SECONDS or not self._mark(connection, handle, read, 0):
+                self._ahead.drop(token)
+            else:
+                break
+            changed = True
+        else:
+            changed = True
+        if changed:
+            self._ahead.in_time()
+        else:
+            self._stopping.wait(min(wait, WAIT_MILLISECONDS / 1000))
+
+    @staticmethod
+    def _mark(connection: Connection, handle: int, read: Read, marks: int) -> bool:
+        """Browse for a message that was read, or for the beginning of one, with these options. Whether it is there."""
+        token, match = read.stored.token, mq.MQMO_MATCH_MSG_ID
+        assert isinstance(token, bytes)  # noqa: S101 -- this module has made it
+        wanted = match_md(token[:24])
+        if len(token) == WHOLE_LENGTH:
+            match = mq.MQMO_MATCH_GROUP_ID | mq.MQMO_MATCH_MSG_SEQ_NUMBER | mq.MQMO_MATCH_OFFSET
+            wanted = group_md(token[:24], int.from_bytes(token[24:28], "big"))
+        options = get_options(_LOOK | _HEAD_ONLY | mq.MQGMO_BROWSE_FIRST | marks, match)
+        session, length = connection.session, max(FIRST_LENGTH, len(read.stored.data))
+        answer = session.mqget(session.handle, handle, wanted, options(), length)
+        if answer[-2] == mq.MQCC_FAILED and answer[-1] != mq.MQRC_NO_MSG_AVAILABLE:
+            raise MQError(int(answer[-1]), "MQGET")
+        return bool(answer[-2] != mq.MQCC_FAILED)
+
+    @staticmethod
+    def _wait(interval: float) -> int:
+        """Milliseconds of one wait."""
+        return int(min(WAIT_MILLISECONDS, max(1, interval * _WAIT * 1000)))
 
     def _add(self, data: bytes, md: bytes, now: float) -> None:
         """A message by itself, or what a part makes whole."""
         part = part_of(md, data)
         if part is None and self._gatherer.alone(md):
-            self._ahead.add(Stored(msg_id_of(md), md, data), now)
+            self._ahead.add(Stored(msg_id_of(md), md, data), now, answered=monotonic())
             return
         if part is not None:
             whole = self._transmitted.seen(part, msg_id_of(md), now)
         else:
             whole = self._gatherer.seen(md, len(data), now)
         if whole:
-            self._ahead.add(whole[0], now, *whole[1:])
+            self._ahead.add(whole[0], now, *whole[1:], answered=monotonic())
 
     def _wait_for_marks(self, connection: Connection, handle: int) -> None:
         """Older messages that are marked go first: an earlier life of this gateway, or a connection that is broken, had
