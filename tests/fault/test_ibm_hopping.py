@@ -23,7 +23,7 @@ from ibm_fleet import Fleet, fleet_in, until
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 
-pytestmark = [pytest.mark.mqi, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.mqi, pytest.mark.timeout(600)]
 LONG = "MQGATE_LONG" in os.environ
 long_runs = pytest.mark.skipif(not LONG, reason="long runs only")
 PUBLICATIONS = 400 if LONG else 40
@@ -159,7 +159,7 @@ def test_subscribers_that_hop_while_gateways_are_killed_get_each_publication_onc
     """What is published; and what comes from a queue that all gateways consume."""
     if topic.startswith("up"):
         fleet.mapping += FROM_A_QUEUE
-        fleet.queue_manager.mqsc("ALTER QMGR MARKINT(20000)")  # a unit of work that takes longer may be done twice
+        fleet.queue_manager.mqsc("ALTER QMGR MARKINT(10000)")  # a unit of work that takes longer may be done twice
     gateways = [fleet.start() for _ in range(4 if LONG else 3)]
     subscribers = [Subscriber(f"hops-{number}", gateways) for number in range(3 if LONG else 2)]
     publishers = [Publisher(f"tells-{number}", gateways, topic) for number in range(4 if LONG else 2)]
