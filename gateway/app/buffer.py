@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from gateway.app import log_lines
 from gateway.app.data_directory import patiently
 from gateway.app.ibm import connect_settings, count_attempt, findings, queues_of, short_of
 from gateway.backends.buffer import adoption
@@ -67,6 +68,7 @@ def open_buffered(
 
     new_id = MessageIds(time.time(), os.urandom(4))
     driver = load(ibm.driver)
+    driver.on_left_open = log_lines.superseded
     driver.check(connect)
     link = IbmLink(driver, connect, scheduler, new_id, backoff=backoff, attempted=attempted)
     try:

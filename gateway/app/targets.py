@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gateway.app import log_lines
 from gateway.broker.context import Context
 from gateway.broker.targets import Targets, marker_key_of
 from gateway.config.model import Settings
@@ -33,12 +34,13 @@ def open_targets(settings: Settings, scheduler: Scheduler, context: Context) -> 
 
     made = []
     for name, target in settings.targets.items():
-        connect = _connect_settings(settings, name)
+        connect, driver = _connect_settings(settings, name), load(_driver(settings))
+        driver.on_left_open = log_lines.superseded
         made.append(
             IbmTarget(
                 connect,
                 scheduler,
-                load(_driver(settings)),
+                driver,
                 marker_key_of(context.queue_manager.name),
                 instance=context.instance,
                 backoff=Backoff(target.reconnect_from, target.reconnect_to),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import mqi_clients
 import pytest
-from frame_proxy import CUT_AFTER, CUT_BEFORE, FORWARD, REFUSED_AFTER, REFUSED_BEFORE, FrameProxy, at_call
+from frame_proxy import CUT_AFTER, CUT_BEFORE, FORWARD, REFUSED_AFTER, REFUSED_BEFORE, FrameProxy, after_call, at_call
 from ibm_rig import HEAD, OBJECTS, BufferRig, behind_proxy, served
 
 from gateway.backends.buffer import attempt_queue
@@ -58,6 +58,22 @@ def test_a_lost_answer_neither_loses_nor_doubles(
         assert _numbers(queue_manager) == list(range(8))
         assert any(line.startswith("buffering") for line in rig.told), "the connection was meant to break"
         assert [stored.data for _, stored in rig.queue_manager.load("MQGATE.SESSIONS")] == [b"7"]
+
+
+def test_half_a_unit_that_cannot_be_backed_out_is_not_committed_by_mqdisc(tmp_path: Path) -> None:
+    """MQBACK fails, and fails again; the gateway is told to end, with which the queue manager backs it out."""
+    refusing = after_call(Verb.BACK_OUT, 1, REFUSED_BEFORE)  # the first one is of the asynchronous attempt
+    with behind_proxy(tmp_path, refusing, partial(BufferRig, "ibmmq", path=tmp_path / "buffer")) as (
+        queue_manager,
+        rig,
+    ):
+        rig.until("connected")
+        ended = threading.Event()
+        rig.buffer._link._driver.on_left_open = lambda _text: ended.set()  # type: ignore[attr-defined]
+        half = [Puts(queue, heads=[HEAD], bodies=[b"1"]) for queue in ("APP.Q", "UNKNOWN.Q")]
+        rig.scheduler.soon(lambda: rig.buffer.submit(Unit(puts=half), lambda _unit, _outcome: None))
+        assert ended.wait(60)
+        assert _numbers(queue_manager) == []
 
 
 @pytest.mark.parametrize("decision", [CUT_BEFORE, CUT_AFTER])

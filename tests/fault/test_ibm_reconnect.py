@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mqi_clients
 import pytest
-from frame_proxy import CUT_AFTER, CUT_BEFORE, REFUSED_AFTER, REFUSED_BEFORE, at_call
+from frame_proxy import CUT_AFTER, CUT_BEFORE, REFUSED_AFTER, REFUSED_BEFORE, after_call, at_call
 from ibm_rig import HEAD, Rig, ServingProcess, behind_proxy, served
 
 from gateway.backends.ibm.unit_of_work import Marker
@@ -91,6 +91,20 @@ def test_a_commit_that_fails_without_saying_what_became_of_it_neither_loses_nor_
             assert not rig.commit(Unit(puts=[Puts("APP.Q", heads=[HEAD] * 3, bodies=bodies)])).failures
         assert _numbers(rig) == list(range(36))
         assert any("2195" in line for line in rig.told), "a commit was meant to fail"
+
+
+@pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
+def test_half_a_unit_that_cannot_be_backed_out_is_not_committed_by_mqdisc(driver: str, tmp_path: Path) -> None:
+    """MQBACK fails, and fails again; the gateway is told to end, with which the queue manager backs it out."""
+    refusing = after_call(Verb.BACK_OUT, 1, REFUSED_BEFORE)  # the first one is of the asynchronous attempt
+    with behind_proxy(tmp_path, refusing, partial(Rig, driver)) as (queue_manager, rig):
+        ended = threading.Event()
+        rig.queue_manager.on_superseded = lambda text: ended.set() if "MQBACK" in text else None
+        assert not rig.commit(_unit(0)).failures
+        half = [Puts(queue, heads=[HEAD], bodies=[b"1"]) for queue in ("APP.Q", "UNKNOWN.Q")]
+        assert rig.commit(Unit(puts=half)).failures
+        assert ended.is_set()
+        assert [stored.data for _, stored in queue_manager.load("APP.Q")] == [b"0"]
 
 
 def test_a_killed_queue_manager_costs_time_only(tmp_path: Path) -> None:

@@ -31,6 +31,17 @@ def at_call(verb: int, nth: int, decision: str) -> Callable[[int], str]:
     return decide
 
 
+def after_call(verb: int, nth: int, decision: str) -> Callable[[int], str]:
+    """Forwards everything but what follows the nth call of this verb, if it is of this verb too."""
+    seen = [0]
+
+    def decide(asked: int) -> str:
+        seen[0] += asked == verb
+        return decision if asked == verb and seen[0] > nth else FORWARD
+
+    return decide
+
+
 class FrameProxy:
     """Listens at `path` and forwards to `target`; `decide` is asked for each request, by verb."""
 

@@ -11,7 +11,6 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 
 from gateway.backends.buffer.link import Found, Verdict
 from gateway.backends.ibm.connection import STALE_HANDLES, Connection
@@ -139,9 +138,7 @@ class IbmLink:
                 self._stopping.wait(self._backoff.delay(attempt, random.random()))  # noqa: S311  jitter
                 attempt += 1
             finally:
-                with suppress(MQError):
-                    connection.session.back()  # MQDISC would commit what is half done
-                connection.session.disconnect()
+                connection.session.leave()
 
     def _say_down(self, error: MQError, *, connected: bool) -> None:
         text = explain(error.reason, str(error))

@@ -73,6 +73,7 @@ class IbmQueueManager:
         self._scheduler = scheduler
         self._driver: Driver = load(driver)
         self._driver.check(settings)
+        self._driver.on_left_open = self._end
         self._backoff = backoff or Backoff()
         self._told = told
         self._attempted = attempted

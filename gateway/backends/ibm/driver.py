@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from gateway.errors import DriverUnavailable, MQError
 from gateway.mq import constants as mq
+from gateway.mq.reason_policy import Action, action_for
 
 _BOTH_MISSING = """\
 no IBM MQ client library can be loaded:
@@ -143,6 +144,20 @@ class Session:
         how = mq.MQCO_REMOVE_SUB if remove else mq.MQCO_KEEP_SUB
         _check(self._close(self.handle, handle, how), "MQCLOSE")
 
+    def leave(self) -> None:
+        """Back out what is open, and disconnect: MQDISC commits it. Where MQBACK fails though the connection works,
+        nothing is known to have it backed out but the end of the process without MQDISC."""
+        try:
+            self.back()
+        except MQError as error:
+            if action_for(error.reason) is not Action.RECONNECT:
+                self._driver.left_open.append(self)  # kept: its end would disconnect
+                self._driver.on_left_open(
+                    f"MQBACK failed with reason {error.reason} and MQDISC would commit half a unit"
+                )
+                return
+        self.disconnect()
+
     def disconnect(self) -> None:
         """MQDISC; a connection that is broken already is only let go."""
         try:
@@ -166,6 +181,9 @@ class Driver:
         self.can_status = can_status
         """Whether there is MQSTAT: without it the failure of a non-persistent asynchronous put could go unnoticed."""
         self._peer_name: Any = None
+        self.left_open: list[Session] = []
+        self.on_left_open: Callable[[str], None] = lambda _text: None
+        """A unit of work is open that cannot be backed out: the process has to end. Called in any thread."""
         self.error: Any = module.MQMIError
         self.usage_error: Any = module.PYIFError
 

@@ -232,7 +232,7 @@ class IbmInspection:
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.session.disconnect()
+            connection.session.leave()
 
 
 class _Gone(MQError):

@@ -209,9 +209,7 @@ class Membership:
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(MQError):
-                connection.session.back()
-            connection.session.disconnect()
+            connection.session.leave()
 
     def _look(self, connection: Connection) -> None:
         """Renew the lease, look at the others, take over from those whose lease has expired."""

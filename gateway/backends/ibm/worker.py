@@ -437,9 +437,7 @@ class Worker:
         self.connected = False
         if connection is not None:
             self.calls += connection.calls
-            with suppress(MQError):
-                connection.session.back()  # MQDISC would commit what is half done
-            connection.session.disconnect()
+            connection.session.leave()
 
 
 class _Stopped(Exception):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -131,9 +130,7 @@ class _Life:
 
     def end(self) -> None:
         """What is got and not committed is backed out."""
-        with suppress(MQError):
-            self.connection.session.back()  # MQDISC would commit it
-        self.connection.session.disconnect()
+        self.connection.session.leave()
 
 
 class IbmIntake:

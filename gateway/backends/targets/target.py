@@ -205,7 +205,7 @@ class IbmTarget:
         try:
             fences.take(connection, sorted(ended))
         finally:
-            connection.session.disconnect()
+            connection.session.leave()
 
     def _hear_again(self, why: str) -> None:
         self.away = why
