@@ -60,6 +60,7 @@ from gateway.ports.counters import Counters, DisconnectReason, PauseCause
 from gateway.ports.group_commit import SLOW_SECONDS as SLOW_COMMIT_SECONDS
 from gateway.ports.link import Link
 from gateway.ports.ownership import Owners
+from gateway.ports.sources import KeepsOpen
 from gateway.ports.state_queues import STAGED
 from gateway.routing.table import Table
 from gateway.session.connection import CLOSED, ONLINE, Connection
@@ -320,6 +321,8 @@ class Engine:
         """New rules, between two batches."""
         self.router.use(table)
         self.parking.use(policies_of(table))
+        if isinstance(self.queue_manager, KeepsOpen):
+            self.queue_manager.close_objects()  # a queue that no rule names any more can be deleted
 
     def flush(self) -> None:
         """Submit the open batch unless a commit is running, and write what may be written."""

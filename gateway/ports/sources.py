@@ -52,6 +52,15 @@ class LetsGo(Protocol):
 
 
 @runtime_checkable
+class KeepsOpen(Protocol):
+    """Implemented by queue managers where queues that were put to, or taken from, are kept open: nobody can delete
+    them."""
+
+    def close_objects(self) -> None:
+        """Close them soon, behind what is under way; what is used again is opened again."""
+
+
+@runtime_checkable
 class Gathers(Protocol):
     """Implemented by queue managers whose consumed queues give messages in segments as one, and groups whole."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import mqi_clients
 import pytest
-from ibm_rig import HEAD, OBJECTS, Rig, served
+from ibm_rig import HEAD, OBJECTS, BufferRig, Rig, served
 
 from gateway.backends.ibm.ahead import AHEAD
 from gateway.backends.ibm.connection import Connection
@@ -169,6 +169,29 @@ def test_a_queue_that_is_consumed_no_more_is_closed_by_all_who_had_it_open(drive
         _put(rig, 100, 10)
         _until(lambda: len(consumer.got) == 10)
         consumer.end()
+        rig.close()
+
+
+@pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
+@pytest.mark.parametrize("buffer", [False, True])
+def test_a_queue_that_was_put_to_can_be_deleted_when_objects_are_closed(
+    driver: str, buffer: bool, tmp_path: Path
+) -> None:
+    mqi_clients.load_bindings()
+    with served(None, tmp_path / "mqi.sock", MARKED) as queue_manager:
+        where = str(tmp_path / "mqi.sock")
+        rig = BufferRig(driver, where, tmp_path / "buffer") if buffer else Rig(driver, where)
+        if isinstance(rig, BufferRig):
+            rig.until("connected")
+        for number in range(3):
+            assert not rig.commit(Unit(puts=[Puts("APP.Q", heads=[HEAD], bodies=[b"%d" % number])])).failures
+        _until(lambda: len([*queue_manager.load("APP.Q")]) == 3)
+        assert not queue_manager.mqsc("DELETE QLOCAL(APP.Q) PURGE").ok
+        rig.queue_manager.close_objects()
+        _until(lambda: queue_manager.mqsc("DELETE QLOCAL(APP.Q) PURGE").ok)
+        assert queue_manager.mqsc("DEFINE QLOCAL(APP.Q)").ok
+        assert not rig.commit(Unit(puts=[Puts("APP.Q", heads=[HEAD], bodies=[b"again"])])).failures
+        _until(lambda: len([*queue_manager.load("APP.Q")]) == 1)
         rig.close()
 
 

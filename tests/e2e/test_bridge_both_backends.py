@@ -439,6 +439,15 @@ def test_poison_goes_where_the_queue_says(bridge: Estate, device: Talker) -> Non
     bridge.reload(bridge.mapping)  # type: ignore[attr-defined]
 
 
+def test_a_queue_that_rules_put_to_can_be_deleted_when_they_name_it_no_more(bridge: Estate, device: Talker) -> None:
+    bridge.mqsc("DEFINE QLOCAL(SOON.Q)")
+    mapping: str = bridge.mapping  # type: ignore[attr-defined]
+    bridge.reload(mapping.replace("to_mq:\n", 'to_mq:\n  - {name: soon, topic: "soon/#", queue: SOON.Q}\n'))
+    assert device.publish("soon/x") == 0
+    bridge.reload(mapping)
+    wait(lambda: bridge._ask(bridge.manager, "/mqsc", {"text": "DELETE QLOCAL(SOON.Q) PURGE"})["ok"])
+
+
 def test_a_local_subscriber_has_once_what_a_queue_is_waited_for(bridge: Estate) -> None:
     """QoS 2, released to a queue that refuses and to a stored session; `kill -9`; the queue takes it."""
     with bridge.device("watcher", clean=False) as watcher:

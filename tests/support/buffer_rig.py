@@ -158,6 +158,9 @@ class FakeLink:
     def rename(self, key: bytes) -> None:
         self._key = key
 
+    def close_objects(self) -> None:
+        """There are none."""
+
     def answer(self) -> None:
         """What was late happens now, and what is behind it."""
         unanswered, self._unanswered = self._unanswered, []

@@ -89,6 +89,10 @@ class IbmLink:
         """Read the progress once more, if there is a connection; otherwise the next one does."""
         self._add(self._look, lambda: None)
 
+    def close_objects(self) -> None:
+        """Close what is open, behind the units that wait; what is used again is opened again."""
+        self._add(lambda connection: connection.forget_objects(), lambda: None)
+
     def commit(self, unit: Unit, progress: bytes, told: Callable[[Verdict], None]) -> None:
         """One attempt."""
 

@@ -51,6 +51,9 @@ class Link(Protocol):
     def look(self) -> None:
         """Read the progress once more: `up` is called again."""
 
+    def close_objects(self) -> None:
+        """See `KeepsOpen`."""
+
     def commit(self, unit: Unit, progress: bytes, told: Callable[[Verdict], None]) -> None:
         """One attempt at the unit together with the progress."""
 

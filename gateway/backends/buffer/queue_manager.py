@@ -321,6 +321,11 @@ class BufferedQueueManager:
             self._unwatched.discard(queue)
         else:
             self._reads.stop_consuming(queue)
+        self.close_objects()
+
+    def close_objects(self) -> None:
+        """See `KeepsOpen`."""
+        self._link.close_objects()
 
     def _watch(self) -> None:
         """Look for arrivals, but not before units that take messages have left: they would be found once more."""

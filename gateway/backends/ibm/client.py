@@ -358,6 +358,10 @@ class IbmQueueManager:
         watcher = self._watchers.pop(queue, None)
         if watcher is not None:
             watcher.stop()
+        self.close_objects()
+
+    def close_objects(self) -> None:
+        """See `KeepsOpen`."""
         for worker in self._workers:
             worker.close_objects(partial(self._scheduler.soon, worker.concluded))
 
