@@ -12,7 +12,8 @@ from types import ModuleType
 
 from gateway.mq import constants_md, constants_mqi, constants_mqrc, constants_pcf
 from gateway.mq.layout import STRUCTURES, Field, Structure
-from gateway.mqi.program_constants import NULLS, NUMBERS
+from gateway.mqi.application_constants import numbers
+from gateway.mqi.program_constants import NULLS, NUMBERS, STRINGS
 from gateway.mqi.prototypes import BAG_CONSTANTS, BAG_PROTOTYPES, PROTOTYPES
 
 _CHANNEL = ("MQCD",)
@@ -57,7 +58,14 @@ typedef MQCHAR MQCHAR4[4], MQCHAR8[8], MQCHAR12[12], MQCHAR20[20], MQCHAR28[28],
 typedef MQBYTE MQBYTE4[4], MQBYTE8[8], MQBYTE16[16], MQBYTE24[24], MQBYTE32[32], MQBYTE40[40], MQBYTE128[128];
 """
 _LEVELS = (500, 510, 520, 530, 531, 532, 600, 700, 701, 710, 750, 800, 801)
-_FIXED = {"MQCC_UNKNOWN": -1, "MQRC_NONE": 0, "MQRC_STRING_TRUNCATED": 2311, "MQHC_DEF_HCONN": 0, **NUMBERS}
+_FIXED = {
+    "MQCC_UNKNOWN": -1,
+    "MQRC_NONE": 0,
+    "MQRC_STRING_TRUNCATED": 2311,
+    "MQHC_DEF_HCONN": 0,
+    **NUMBERS,
+    **numbers(),
+}
 
 
 def headers() -> dict[str, str]:
@@ -115,6 +123,7 @@ def _cmqc() -> Iterator[str]:
     yield "#define MQCMDL_CURRENT_LEVEL MQCMDL_LEVEL_801\n"
     yield from (f"#define {name} {_parenthesised(value)}" for name, value in _FIXED.items())
     yield from (f"#define {name} {_string(bytes(length))}" for name, length in NULLS.items())
+    yield from (f"#define {name} {_string(value)}" for name, value in STRINGS.items())
     for module in (constants_mqi, constants_md, constants_mqrc):
         yield from _constants(module)
     yield from _structures(name for name in STRUCTURES if name not in _ELSEWHERE)
@@ -166,6 +175,9 @@ def _structure(structure: Structure) -> Iterator[str]:
     for version in structure.versions:
         yield f"#define {name}_VERSION_{version} {version}"
         yield f"#define {name}_LENGTH_{version} {structure.length(version)}"
+    first = structure.fields[0]
+    if first.name == "StrucId" and isinstance(first.default, bytes) and first.default:
+        yield f"#define {name}_STRUC_ID {_string(first.default)}"
     yield f"#define {name}_CURRENT_VERSION {structure.latest}"
     yield f"#define {name}_CURRENT_LENGTH {structure.length()}"
     yield f"typedef struct tag{name} {{"

@@ -19,3 +19,8 @@ NULLS = {
     "MQMTOK_NONE": 16, "MQOII_NONE": 24, "MQSID_NONE": 40,
 }  # fmt: skip
 """Values of byte fields that say that there is none, with their lengths: programs copy them."""
+STRINGS = {
+    "MQFMT_RF_HEADER_1": b"MQHRF   ", "MQTMC_STRUC_ID": b"TMC ", "MQTMC_VERSION_1": b"   1",
+    "MQTMC_VERSION_2": b"   2", "MQTMC_CURRENT_VERSION": b"   2",
+}  # fmt: skip
+"""Names of text that are not made from the layout table."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -53,6 +54,41 @@ def test_what_programs_say_for_none_compiles(tmp_path: Path) -> None:
         memcpy(md->AccountingToken, MQACT_NONE, sizeof md->AccountingToken);
     }"""
     _compile(tmp_path, program.replace("<cmqc.h>", '"cmqc.h"'))
+
+
+def test_names_of_usual_programs_compile(tmp_path: Path) -> None:
+    """A trigger monitor that inquires and sets attributes, and looks at feedback and reasons."""
+    mqi_clients.installation()
+    program = """#include <string.h>
+    #include "cmqc.h"
+    static MQLONG asked[] = {MQIA_TRIGGER_TYPE, MQIA_TRIGGER_DEPTH, MQIA_Q_DEPTH_HIGH_LIMIT, MQIA_SCOPE, MQIA_USAGE,
+        MQCA_INITIATION_Q_NAME, MQCA_PROCESS_NAME, MQCA_TRIGGER_DATA, MQCA_APPL_ID, MQCA_ALTERATION_DATE};
+    static char values[2 * MQ_Q_NAME_LENGTH + MQ_TRIGGER_DATA_LENGTH + MQ_PROCESS_APPL_ID_LENGTH + MQ_DATE_LENGTH];
+    static MQTMC2 started;
+    int handles(MQHCONN connection, MQHOBJ queue, MQMD *md, const char *data, MQOD *od) {
+        MQLONG code, reason, numbers[5] = {MQTT_FIRST, MQTT_EVERY, MQTT_DEPTH, MQQA_GET_INHIBITED, MQTC_ON};
+        MQINQ(connection, queue, 10, asked, 5, numbers, sizeof values, values, &code, &reason);
+        memcpy(md->Format, MQFMT_STRING, (size_t)MQ_FORMAT_LENGTH);
+        memcpy(md->CorrelId, md->MsgId, MQ_CORREL_ID_LENGTH);
+        memcpy(started.StrucId, MQTMC_STRUC_ID, 4);
+        od->ObjectType = MQOT_PROCESS;
+        md->PutApplType = MQAT_DEFAULT;
+        if (memcmp(data, MQTM_STRUC_ID, 4) || md->Feedback == MQFB_APPL_CANNOT_BE_STARTED) return MQFB_APPL_FIRST;
+        return reason == MQRC_HANDLE_IN_USE_FOR_UOW ? MQENC_NATIVE : MQEC_CONNECTION_QUIESCING;
+    }"""
+    _compile(tmp_path, program)
+
+
+def test_numbers_are_those_of_another_binding(tmp_path: Path) -> None:
+    """`ibmmq` names them as well."""
+    mqi_clients.load_bindings()
+    from ibmmq import CMQC
+
+    defined = dict(re.findall(r"^#define (MQ\w+) \(?(-?\d+)\)?$", headers()["cmqc.h"], re.MULTILINE))
+    known = {name: int(value) for name, value in defined.items() if isinstance(getattr(CMQC, name, None), int)}
+    known = {name: value for name, value in known.items() if not re.search("_(VERSION|LENGTH|LEVEL)(_|$)", name)}
+    assert len(known) > 1500
+    assert {name: value for name, value in known.items() if getattr(CMQC, name) != value} == {}
 
 
 def test_defaults_are_the_same_bytes_in_c_and_python(tmp_path: Path) -> None:
