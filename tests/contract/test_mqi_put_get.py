@@ -518,3 +518,11 @@ def test_selectors_on_open(mqi):
     assert mqi.drain(handle) == [b"\7", b"\5"]
     with refused(2459):
         mqi.connection.open(ObjectDescriptor("A", selection="a = = 3"), 2)
+
+
+def test_a_wait_interval_counts_only_for_a_get_that_waits(mqi):
+    handle = mqi.open("A")
+    mqi.put(handle, b"there")
+    with refused(2090):
+        mqi.get(handle, 4 | 1, wait_interval=-2)
+    assert mqi.get(handle, 4, wait_interval=-2).data == b"there"

@@ -70,7 +70,7 @@ def check_options(options: GetOptions) -> None:
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQGMO.Options 0x{value:X} holds options that clash or are unknown")
     if value & mq.MQGMO_PROPERTIES_IN_HANDLE and not options.handle_given:
         raise MQError(mq.MQRC_HMSG_ERROR, "MQGMO_PROPERTIES_IN_HANDLE needs a message handle in MQGMO.MsgHandle")
-    if options.wait_interval < -1:
+    if value & mq.MQGMO_WAIT and options.wait_interval < mq.MQWI_UNLIMITED:
         raise MQError(mq.MQRC_WAIT_INTERVAL_ERROR, f"WaitInterval {options.wait_interval} is below -1")
 
 
