@@ -160,5 +160,9 @@ def stamp(md: bytes, identifier: bytes, now: float) -> bytes:
 
 
 def with_remaining(md: bytes, expires: float | None, now: float) -> bytes:
-    """A packed descriptor with the remaining Expiry, which is at least 1 for a message that is returned."""
-    return md if expires is None else with_integer(md, "expiry", max(1, int((expires - now) * 10)))
+    """A packed descriptor with the remaining Expiry, which is at least 1 for a message that is returned. It is never
+    more than was given, also when the clock has been set back."""
+    if expires is None:
+        return md
+    given, left = integer(md, "expiry"), max(1, int((expires - now) * 10))
+    return with_integer(md, "expiry", min(given, left) if given > 0 else left)

@@ -114,3 +114,12 @@ def test_a_subscription_of_an_administrator_ends_too(mqi, command):
 
 def there(mqi, name):
     return mqi.queue_manager.core.catalogue.get("SUB", name) is not None
+
+
+def test_a_clock_that_is_set_back_gives_no_message_a_longer_life_than_it_had(mqi):
+    handle = mqi.open("A")
+    mqi.put(handle, b"x", descriptor=md(expiry=600))
+    mqi.scheduler.time -= 86_400
+    assert Descriptor(mqi.get(handle, 16).md).expiry == 600
+    mqi.scheduler.time += 86_400 + 20
+    assert Descriptor(mqi.get(handle, 16).md).expiry == 400
