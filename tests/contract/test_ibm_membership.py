@@ -16,8 +16,9 @@ from gateway.backends.ibm.client import IbmQueueManager
 from gateway.backends.ibm.driver import ConnectSettings
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
+from gateway.mq import mqmd
 from gateway.ports.batch import Outcome, Puts, Takes, Unit
-from gateway.ports.state_queues import GATEWAYS
+from gateway.ports.state_queues import GATEWAYS, MARKERS
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 pytestmark = pytest.mark.mqi
@@ -80,6 +81,24 @@ def test_everybody_knows_everybody(queue_manager: EmbeddedQueueManager, driver: 
     for member in members:
         member.close()
     assert queue_manager.depth("MQGATE.SESSIONS") == 0
+
+
+def test_markers_of_one_that_is_killed_while_it_joins_expire(queue_manager: EmbeddedQueueManager) -> None:
+    """Nobody knows of them. Those of one that is at work do not: they keep it from committing when it is replaced."""
+    member = Member()
+
+    def lasting() -> int:
+        found = [mqmd.number(stored.md, mqmd.AT_EXPIRY) for _, stored in queue_manager.load(MARKERS)]
+        assert len(found) == 3
+        return found.count(-1)
+
+    assert lasting() == 1  # that of the thread with the lease, which was put with the entry
+    for number, worker in enumerate(member.queue_manager._workers):
+        worker.close_objects(worker.concluded)  # it commits without a unit, as an idle one does once a day
+        until(lambda number=number: lasting() == number + 2)
+    assert not member.commit(Unit(puts=[Puts("APP.Q", heads=[HEAD], bodies=[b"1"])])).failures
+    assert lasting() == 3
+    member.close()
 
 
 def test_one_of_several_inherits_and_the_dead_commits_nothing(queue_manager: EmbeddedQueueManager) -> None:

@@ -56,9 +56,9 @@ class Marker:
             self.settled = self.offered
         self.offered = None
 
-    def advance(self, connection: Connection) -> None:
+    def advance(self, connection: Connection, expiry: int = 0) -> None:
         """Replace the marker within the open unit. Superseded when another gateway has it."""
-        gone, offered = connection.exchange(MARKERS, self.key, self.settled, self._expiry)
+        gone, offered = connection.exchange(MARKERS, self.key, self.settled, expiry or self._expiry)
         if gone and self.fence:
             raise Superseded(TAKEN_OVER)
         self.offered = offered
@@ -69,7 +69,9 @@ class Marker:
 
     def begin(self, connection: Connection) -> None:
         """Put the first marker of a new connection when no unit is in doubt. Visible markers of earlier connections are
-        removed; one that is held by a unit of work not yet backed out expires."""
+        removed; one that is held by a unit of work not yet backed out expires. The first one expires with `fence` too:
+        nobody knows of it if the gateway is killed before the others do. The first unit of work replaces it, or the
+        worker that has none, within a day."""
         connection.input(MARKERS)  # kept open: a gateway that starts sees by it that another one is running
         if self.fence and self.settled is not None:
             return  # it is on the queue, or this gateway is superseded
@@ -78,7 +80,7 @@ class Marker:
             while (found := find_marker(connection, self.key)) is not None:
                 connection.take(Takes(MARKERS, self.key, [found]))
                 connection.session.commit()
-            self.advance(connection)
+            self.advance(connection, MARKER_EXPIRY)
             connection.session.commit()
         except MQError:
             self.offered = None  # nothing is in doubt: no unit was part of it
