@@ -193,8 +193,9 @@ def export(
     with reach(config, data) as there, output as out:
         while True:
             page = there.get(
-                "/dlq", reason=reason, destination=destination, limit=500, after=after, queue=_queue(set_aside)
-            )
+                "/dlq", reason=reason, destination=destination, limit=500, after=after, queue=_queue(set_aside),
+                counts="false",
+            )  # fmt: skip
             for one in page["items"]:
                 if tokens and one["token"] not in tokens:
                     continue

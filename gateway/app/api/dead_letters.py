@@ -97,6 +97,9 @@ class DeadLetterViews(QueueViews):
         if "reason" in call.query:
             selection["reason"] = call.number("reason", 0, 1 << 30)
         limit, after = call.number("limit", 50, PAGE), call.query.get("after")
+        alone = call.query.get("counts") == "false"
+        if alone and after is not None and _is_number(after):
+            selection["after"], after = after, None
         counts: Counter[tuple[int, str, str]] = Counter()
         aside = self._name(selection) == SET_ASIDE
         items: list[dict[str, object]] = []
@@ -106,6 +109,9 @@ class DeadLetterViews(QueueViews):
             if found is None:
                 continue
             seen, header = found
+            if alone and len(items) == limit:
+                following = items[-1]["token"] if items else None
+                break
             total += 1
             if aside:
                 said = set_aside.undone(seen).said
@@ -309,7 +315,12 @@ class DeadLetterViews(QueueViews):
 def _reaches(token: str, after: str) -> bool:
     """Whether a listing that continues after `after` has come to it. Numbers grow, so that message may be gone; MsgIds
     have no order."""
-    return token == after or (token.isdecimal() and after.isdecimal() and len(token) < 48 and int(token) > int(after))
+    return token == after or (_is_number(token) and after.isdecimal() and int(token) > int(after))
+
+
+def _is_number(token: str) -> bool:
+    """Whether a token is a number of the embedded queue manager, and no MsgId."""
+    return token.isdecimal() and len(token) < 48
 
 
 def _origin(seen: Seen) -> tuple[str | None, str | None]:
