@@ -10,10 +10,11 @@ A backup is written into `DIR.partial`, which becomes DIR when all of it is on d
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import mmap
 import os
-import shutil
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -86,11 +87,12 @@ def take(directory: Path, target: Path, progress: Progress | None = None) -> Man
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise StoreUnavailable(f"{target}: it exists already; name a directory that does not")
     partial = target.with_name(target.name + ".partial")
+    claim = -1
     try:
         parts = _pinned(directory)
-        if partial.exists():  # of a backup that was interrupted
-            shutil.rmtree(partial)
-        partial.mkdir(mode=DIRECTORY_MODE, parents=True)
+        claim = _claimed(partial)
+        for left in partial.iterdir():  # of a backup that was interrupted
+            left.unlink()
         _check_room(partial, sum(part.end for part in parts))
         manifest = _copied(parts, partial, progress)
         if target.exists():
@@ -99,7 +101,27 @@ def take(directory: Path, target: Path, progress: Progress | None = None) -> Man
         sync_directory(target.parent)
     except OSError as error:
         raise StoreUnavailable(f"{error.filename or partial}: {error.strerror}: there is no backup") from error
+    finally:
+        if claim >= 0:
+            os.close(claim)
     return manifest
+
+
+def _claimed(partial: Path) -> int:
+    """The descriptor of the directory that a backup is written into, locked: files of two would be taken for one."""
+    partial.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    claim = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        free = partial.exists() and os.path.samestat(partial.stat(), os.fstat(claim))  # it may have become a backup
+    except OSError as error:
+        free = error.errno != errno.EWOULDBLOCK  # NFS cannot lock a directory
+    if not free:
+        os.close(claim)
+        raise StoreUnavailable(
+            f"{partial}: another backup is being written there: let it end, or name another directory"
+        )
+    return claim
 
 
 def _pinned(directory: Path) -> list[_Part]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.errors import StoreUnavailable
 from gateway.queue_manager.journal import Store, StoreOptions
 from gateway.queue_manager.journal.snapshot import restore, take
 from gateway.queue_manager.store.unit import LanePuts, StoreUnit
@@ -75,3 +76,21 @@ def test_numbers_go_on_beyond_those_of_messages_after_the_backup(
         assert bodies(store)[-10:] == [b"new"] * 10
         assert put(store, b"next", now=NOW + later) == [max(new) + 1]
         store.close()
+
+
+def test_two_backups_at_once_into_one_directory(tmp_path: Path) -> None:
+    path, backup = tmp_path / "data", tmp_path / "backup"
+    store = opened(path)
+    put(store, b"one")
+    refused: list[str] = []
+
+    def meanwhile(_done: int, _total: int) -> None:
+        with pytest.raises(StoreUnavailable, match="another backup is being written there") as error:
+            take(path, backup)
+        refused.append(str(error.value))
+
+    take(path, backup, meanwhile)
+    assert len(refused) == 1
+    store.close()
+    restore(backup, tmp_path / "restored")
+    assert [found.name for found in tmp_path.glob("*.partial")] == []
