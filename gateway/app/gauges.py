@@ -102,7 +102,7 @@ def inflight(parts: Parts) -> int:
     """Messages in flight, both directions: received or sent, and not yet acknowledged."""
     engine = parts.engine
     stored = sum(len(session.outflow.inflight) + len(session.inbound) for session in engine.sessions)
-    return stored + sum(one.inbound_pending for one in engine.connections)
+    return stored + sum(one.inbound_pending + one.uncompleted for one in engine.connections)
 
 
 def _depths(parts: Parts) -> Values:

@@ -239,9 +239,9 @@ class Batch:
         self.answered = [0] * 16
         """The packets among them, by type."""
         self.pending: dict[Connection, int] = {}
-        """QoS 1 publications that take room of the connection's Receive Maximum until then."""
+        """QoS 1 publications that are acknowledged then."""
         self.released: dict[Connection, int] = {}
-        """QoS 2 publications of 5.0 clients that do so, too: until PUBCOMP is sent, MQTT 5 4.9."""
+        """QoS 2 publications of 5.0 clients that take room of Receive Maximum until PUBCOMP is sent, MQTT 5 4.9."""
         self.after: list[Callable[[], None]] = []
         """What else is done when the commit has returned."""
         self.deliveries: list[Delivery] = []
@@ -523,7 +523,7 @@ class Batch:
     def release(self, connection: Connection, count: int) -> None:
         """So many QoS 2 publications of a 5.0 client are released: they take room until their PUBCOMPs are sent."""
         self.released[connection] = self.released.get(connection, 0) + count
-        connection.inbound_pending += count
+        connection.uncompleted += count
 
     def unit(self) -> Unit | None:
         """What the queue manager is asked to commit; None: nothing."""

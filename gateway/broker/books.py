@@ -92,7 +92,7 @@ def dropped(counters: Counters, batch: Batch, rows: Iterable[Row], reason: DropR
 
 def took(counters: Counters, batch: Batch, connection: Connection, count: int, acknowledged: int) -> None:
     """Count publications that were taken from a connection, and those of them that are acknowledged with the commit
-    (QoS 1): until then they take room of its Receive Maximum."""
+    (QoS 1)."""
     counters.packets_in[3] += count
     connection.session.received += count - acknowledged  # those of QoS 1 follow with their commit
     if acknowledged:

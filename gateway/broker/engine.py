@@ -439,7 +439,7 @@ class Engine:
         """The commit has returned: acknowledge, then deliver."""
         committed(batch.pending)
         for connection, count in batch.released.items():
-            connection.inbound_pending -= count
+            connection.uncompleted -= count
         out, answered = self.context.counters.packets_out, batch.answered
         if answered[4] == sum(answered):
             out[4] += answered[4]  # nothing but PUBACKs

@@ -169,7 +169,7 @@ class Mqtt(Part):
     )
     max_inflight: Window = Field(
         default=100,
-        description="Unacknowledged messages in each direction; announced as Receive Maximum. Beyond it: 0x93.",
+        description="Messages in flight to a client, and QoS 2 from it (Receive Maximum; beyond it: 0x93).",
     )
     topic_aliases: Annotated[int, Field(ge=0, le=65535)] = Field(default=10, description="Topic aliases (5.0).")
     max_connections: Positive = Field(

@@ -65,6 +65,7 @@ class Connection:
         "session",
         "state",
         "traced",
+        "uncompleted",
         "unreleased",
         "user",
         "version",
@@ -96,7 +97,10 @@ class Connection:
         self.published = 0
         """Publications that were taken from it since its rate was looked at, if it has one."""
         self.inbound_pending = 0
-        """QoS 1 and 2 publications received and not acknowledged yet: what Receive Maximum limits [MQTT-3.3.4-7]."""
+        """QoS 1 publications received and not acknowledged yet."""
+        self.uncompleted = 0
+        """QoS 2 publications of a 5.0 client that are released and whose PUBCOMP is not sent yet: with those that are
+        not released they are what Receive Maximum limits here [MQTT-3.3.4-7]."""
         self.unreleased = 0xFFFF
         """How many QoS 2 publications a 3.x client may leave unreleased before their size is checked."""
         self.aliases: dict[int, bytes] = {}  # [MQTT-3.3.2-7]

@@ -263,7 +263,8 @@ class Side:
         return {
             "told": [device.take() for device in self.devices],
             "closed": [(device.wire.closed, device.connection.close_reason) for device in self.devices],
-            "pending": [(one.inbound_pending, one.published, one.session.received) for one in connections],
+            "pending": [(one.inbound_pending, one.uncompleted, one.session.received) for one in connections],
+            "published": [one.published for one in connections],
             "put to": self.bench.queues.put_to,
             "rows": {
                 name: by_client((without_number(name, row[2] + row[3]), row[0], row[1]) for row in in_order(name, rows))

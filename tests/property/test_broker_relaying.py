@@ -108,7 +108,7 @@ class Side:
             [(one.stored, one.stored_bytes, one.delivered, one.received) for one in sessions],
             [list(one.outflow.inflight) for one in sessions],
             [one.outflow.unfetched for one in sessions],
-            self.devices[0].connection.inbound_pending,
+            self.devices[0].connection.inbound_pending, self.devices[0].connection.uncompleted,
             sorted(sessions[0].inbound), sorted(sessions[0].staged_tokens),
             {name: [row[1:] for row in rows.values()] for name, rows in self.bench.queues.rows.items()},
             counters.packets_in, counters.packets_out, counters.bytes_in, counters.bytes_out,

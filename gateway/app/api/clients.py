@@ -86,7 +86,8 @@ class ClientViews:
             "clean_start": not session.durable,
             "session_expiry_seconds": None if session.expiry == NEVER else session.expiry,
             "subscriptions": len(session.subscriptions),
-            "in_doubt_in": len(session.inbound) + (connection.inbound_pending if connection else 0),
+            "in_doubt_in": len(session.inbound)
+            + (connection.inbound_pending + connection.uncompleted if connection else 0),
             "in_doubt_out": len(session.outflow.inflight),
             "queued": max(session.stored - len(session.outflow.inflight), session.outflow.queued),
             "received": session.received,

@@ -110,7 +110,7 @@ static int take_of(turn *turn, PyObject *connection, PyObject *chunk, Py_ssize_t
     of.longest = longest != 0 ? longest : number(limits, LONGEST_PACKET);
     of.is_5 = version == version_5;
     of.room = of.is_5 ? number(limits, RECEIVE_MAXIMUM) : number(connection, UNRELEASED);
-    of.in_flight = of.is_5 ? number(connection, PENDING) : 0;
+    of.in_flight = of.is_5 ? number(connection, UNCOMPLETED) : 0;
     int failed = PyErr_Occurred() || take_packets(&of, chunk) < 0;
     if (!failed) failed = account(&of) < 0;
     Py_CLEAR(of.answers);

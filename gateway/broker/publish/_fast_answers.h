@@ -71,7 +71,7 @@ static PyObject *ordinary(PyObject *Py_UNUSED(self), PyObject *replies)
 
 PyDoc_STRVAR(committed_doc,
 "committed(pending) -> None\n\n"
-"So many publications of each connection are committed: they take no room any more, and count as received.");
+"So many publications of each connection are committed: they are acknowledged, and count as received.");
 
 static PyObject *committed(PyObject *Py_UNUSED(self), PyObject *pending)
 {

@@ -15,7 +15,7 @@ enum { A_CONNECTION, A_READER, A_SESSION, A_LIMITS, A_ROUTE, A_COLUMNS, A_FORM, 
 static PyTypeObject *classes_of[CLASSES];
 
 enum {
-    STATE, GENERATION, READER, CACHES, VERSION, PENDING, PUBLISHED, LAST_READ, SESSION, LIMITS, TRACED, UNRELEASED,
+    STATE, GENERATION, READER, CACHES, VERSION, PENDING, UNCOMPLETED, PUBLISHED, LAST_READ, SESSION, LIMITS, TRACED, UNRELEASED,
     LINK, OUT, CONNACK_SENT, PUBLISHER_OF, DECISIONS,
     HELD, MAX_PACKET,
     INBOUND, TOKENS, RECEIVED, ENDED,
@@ -30,7 +30,7 @@ enum {
 };
 static const struct { int owner; const char *name; } fields[FIELDS] = {
     {A_CONNECTION, "state"}, {A_CONNECTION, "generation"}, {A_CONNECTION, "reader"}, {A_CONNECTION, "caches"},
-    {A_CONNECTION, "version"}, {A_CONNECTION, "inbound_pending"}, {A_CONNECTION, "published"},
+    {A_CONNECTION, "version"}, {A_CONNECTION, "inbound_pending"}, {A_CONNECTION, "uncompleted"}, {A_CONNECTION, "published"},
     {A_CONNECTION, "last_read"}, {A_CONNECTION, "session"}, {A_CONNECTION, "limits"}, {A_CONNECTION, "traced"},
     {A_CONNECTION, "unreleased"}, {A_CONNECTION, "link"}, {A_CONNECTION, "out"}, {A_CONNECTION, "connack_sent"},
     {A_CONNECTION, "publisher"}, {A_CONNECTION, "decisions"},

@@ -215,7 +215,7 @@ static Py_ssize_t read_relayed(taking *of, unsigned first, Py_ssize_t most, PyOb
 }
 
 /* Publications of one topic that has subscribers. 1: they are taken; 0: they are not; -1: an error is set. */
-static int relay(taking *of, unsigned first, PyObject *route, Py_ssize_t room)
+static int relay(taking *of, unsigned first, PyObject *route)
 {
     for_subscribers to = {PyList_New(0), PyList_New(0), PyList_New(0), PyList_New(0)};
     PyObject *tails = field(route, TAILS), *head = field(route, HEAD), *most = field(route, MOST_COPIED);
@@ -224,7 +224,7 @@ static int relay(taking *of, unsigned first, PyObject *route, Py_ssize_t room)
     int lists = to.payloads != NULL && to.bodies != NULL && to.blocks != NULL && to.heads != NULL;
     int done = !lists || tails == NULL || head == NULL || PyErr_Occurred() ? -1 : 0;
     if (done == 0 && PyObject_IsTrue(head) && learn_tail(of, &tail, tails) < 0) done = -1;
-    if (done == 0 && (at = read_relayed(of, first, fits < room ? fits : room, route, &tail, &to)) == 0) done = PyErr_Occurred() ? -1 : 0;
+    if (done == 0 && (at = read_relayed(of, first, fits, route, &tail, &to)) == 0) done = PyErr_Occurred() ? -1 : 0;
     if (done == 0 && at > of->at && forward(of->turn) < 0) done = -1;
     if (done == 0 && at > of->at) {
         PyObject *said = PyObject_CallMethodObjArgs(of->turn->lane, s_relay, of->connection, route, to.payloads, to.bodies, to.blocks, to.heads, NULL);
@@ -236,7 +236,6 @@ static int relay(taking *of, unsigned first, PyObject *route, Py_ssize_t room)
         of->at = at;
         if (first & 6) of->acknowledged += rows;
         else of->unanswered += rows;
-        if (of->is_5 && first & 6) of->in_flight += rows;
     } else {
         of->answered = answered;
     }
@@ -311,7 +310,7 @@ static int note_linked(const taking *of, unsigned first, const targets *to, PyOb
 }
 
 /* Publications of one topic that go to several queues. 1: they are taken; 0: they are not; -1: an error is set. */
-static int link_rows(taking *of, unsigned first, PyObject *route, Py_ssize_t room)
+static int link_rows(taking *of, unsigned first, PyObject *route)
 {
     targets to;
     publication one, before = {0};
@@ -326,7 +325,7 @@ static int link_rows(taking *of, unsigned first, PyObject *route, Py_ssize_t roo
         if (begin == NULL) more = -1;
         else PyTuple_SET_ITEM(firsts, i, begin);
     }
-    for (; more == 1 && rows < room && read_publication(of, of->at, first, &one) && one.block_length == 0; rows++, of->at = one.stop) {
+    for (; more == 1 && read_publication(of, of->at, first, &one) && one.block_length == 0; rows++, of->at = one.stop) {
         if (before.topic != NULL && !same_topic(&one, &before)) break;
         before = one;
         if (append_linked(&to, &one) < 0 || (wanted && note_sent(of, route, &one, NULL) < 0) || (one.packet_id && answer(of, PUBACK, one.packet_id) < 0)) more = -1;
@@ -336,7 +335,6 @@ static int link_rows(taking *of, unsigned first, PyObject *route, Py_ssize_t roo
     Py_XDECREF(firsts);
     if (first & 6) of->acknowledged += rows;
     else of->unanswered += rows;
-    if (of->is_5 && first & 6) of->in_flight += rows;
     return more < 0 ? -1 : rows > 0;
 }
 
@@ -497,7 +495,7 @@ static int take_publications(taking *of, unsigned first)
     PyObject *cache = quick_cache_of(of, first), *relayed = NULL;
     if (cache == NULL) return -1;
     Py_INCREF(cache);
-    Py_ssize_t most = of->is_5 && first & 6 ? room(of) : PY_SSIZE_T_MAX, rows = 0;
+    Py_ssize_t rows = 0;
     publication before = {0};
     given said;
     unsigned alias;
@@ -508,7 +506,7 @@ static int take_publications(taking *of, unsigned first)
         more = count < 0 ? -1 : 1;
         for (done = 0; more == 1 && done < count; done++) {
             const publication *one = &ahead[done].one;
-            if (rows >= most || (first & RETAIN && of->kept != NULL && PyDict_GET_SIZE(of->kept) + 1 >= MOST_KEPT)) break;
+            if (first & RETAIN && of->kept != NULL && PyDict_GET_SIZE(of->kept) + 1 >= MOST_KEPT) break;
             said.count = said.has_expiry = 0;
             if (one->block_length != 0 &&
                 (!read_properties(one->block, one->block_length, &said, &alias) || said.count > of->most_users ||
@@ -535,13 +533,8 @@ static int take_publications(taking *of, unsigned first)
     Py_DECREF(cache);
     if (first & 6) of->acknowledged += rows;
     else of->unanswered += rows;
-    if (of->is_5 && first & 6) of->in_flight += rows;
-    if (more == 1 && relayed != NULL) {
-        Py_ssize_t room = most == PY_SSIZE_T_MAX ? most : most - rows;
-        more = fast_path_of(relayed) == path_linked ? link_rows(of, first, relayed, room) : relay(of, first, relayed, room);
-    } else if (more == 1) {
-        more = rows > 0;
-    }
+    if (more == 1 && relayed != NULL) more = fast_path_of(relayed) == path_linked ? link_rows(of, first, relayed) : relay(of, first, relayed);
+    else if (more == 1) more = rows > 0;
     Py_XDECREF(relayed);
     return more;
 }

@@ -28,8 +28,7 @@ def ordinary_in_python(replies: dict[Connection, list[bytes]], /) -> Ordinary:
 
 
 def committed_in_python(pending: dict[Connection, int], /) -> None:
-    """So many publications of each connection are committed: they take no room of its Receive Maximum any more, and
-    count as received."""
+    """So many publications of each connection are committed: they are acknowledged, and count as received."""
     for connection, count in pending.items():
         connection.inbound_pending -= count
         connection.session.received += count

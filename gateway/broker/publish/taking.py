@@ -136,9 +136,9 @@ class Taking:
         self.max_packet = connection.reader.max_packet
         self.longest = limits.max_payload or limits.max_packet
         self.room = limits.receive_maximum if self.version_5 else connection.unreleased
-        """How many publications may be in flight: of QoS 1 and 2 in 5.0, of QoS 2 in 3.x."""
-        self.in_flight = connection.inbound_pending if self.version_5 else 0
-        """Those of them whose PUBACK or PUBCOMP follows a commit."""
+        """How many publications of QoS 2 may be in flight."""
+        self.in_flight = connection.uncompleted if self.version_5 else 0
+        """Those of them that are released and whose PUBCOMP follows a commit."""
         self.unanswered = self.acknowledged = self.received = self.completed = 0
 
     def take(self) -> int:
@@ -223,7 +223,6 @@ class Taking:
         data, at, connection, qos = self.data, self.at, self.connection, first & 6
         if (first & DUP and not qos) or (first & RETAIN and not self.lane.can_keep()):  # DUP of QoS 0 is malformed
             return False
-        room = self.room - self.in_flight - len(self.session.inbound) if qos and self.version_5 else 1 << 30
         last: bytes | None = None
         route: Route | None = None
         relayed: Route | None = None
@@ -232,7 +231,7 @@ class Taking:
         bodies: Any = None
         of: Route | None = None  # whose columns are appended to
         constant, tails, rows = b"", {}, 0
-        while rows < room and (one := self._read(at, first)) is not None:
+        while (one := self._read(at, first)) is not None:
             if first & RETAIN and len(self.kept) >= MOST_KEPT:
                 break
             topic, packet_id, block, body, stop = one
@@ -284,9 +283,9 @@ class Taking:
             self.unanswered += rows
         self._count(first, ids)
         if relayed is not None and relayed.fast_path is FastPath.FAN_OUT:
-            return self._relay(first, relayed, room - rows)
+            return self._relay(first, relayed)
         if relayed is not None and relayed.fast_path is FastPath.LINKED:
-            return self._link(first, relayed, room - rows)
+            return self._link(first, relayed)
         return taken
 
     def _columns_of(self, columns: Columns) -> tuple[Any, Any]:
@@ -332,9 +331,9 @@ class Taking:
             route = route.otherwise
         return None
 
-    def _relay(self, first: int, route: Route, room: int) -> bool:
+    def _relay(self, first: int, route: Route) -> bool:
         """Publications of one topic that has subscribers, all with properties or all without."""
-        most, tails = min(room, route.most), route.tails if route.head else None
+        most, tails = route.most, route.tails if route.head else None
         payloads, bodies, blocks, heads = list[bytes](), list[bytes](), list[bytes](), list[bytes]()
         ids: list[bytes] = []
         at = self.at
@@ -365,15 +364,15 @@ class Taking:
         self._count(first, ids)
         return True
 
-    def _link(self, first: int, route: Route, room: int) -> bool:
+    def _link(self, first: int, route: Route) -> bool:
         """Publications of one topic that go to several queues."""
-        rows, ids = 0, []
+        ids: list[bytes] = []
         one = self._read(self.at, first)
         if one is None or one[2]:
             return False
         targets = [(*self._columns_of(columns), head, tails) for columns, head, tails in route.linked]
         firsts = tuple(len(columns.heads) for columns, _, _ in route.linked)
-        while rows < room and (one := self._read(self.at, first)) is not None:
+        while (one := self._read(self.at, first)) is not None:
             topic, packet_id, block, body, stop = one
             if topic != route.wire_topic or block:
                 break
@@ -384,11 +383,10 @@ class Taking:
             if route.elsewhere:
                 self._note_sent(route, payload, block)
             ids.append(packet_id.to_bytes(2, "big"))
-            rows += 1
             self.at = stop
         destinations = tuple(cast("Destination", columns.destination) for columns, _, _ in route.linked)
         waits = self.connection if first & 6 else None  # QoS 0 keeps no order
-        self.lane.linked().append((destinations, firsts, rows, waits))
+        self.lane.linked().append((destinations, firsts, len(ids), waits))
         self._count(first, ids)
         return True
 
@@ -400,7 +398,6 @@ class Taking:
         elif rows:
             self.answers.append(b"\x40\x02" + b"\x40\x02".join(ids))
             self.acknowledged += rows
-            self.in_flight += rows if self.version_5 else 0
 
     def _settle(self) -> bool:
         """Answers to what this client was sent."""

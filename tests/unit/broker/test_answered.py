@@ -52,7 +52,7 @@ def test_who_is_closed_is_told_nothing_with_the_others(twin, connections):
 
 
 @pytest.mark.parametrize("twin", TWINS)
-def test_what_is_committed_takes_no_room_and_counts(twin, connections):
+def test_what_is_committed_is_acknowledged_and_counts(twin, connections):
     one, two, _, _ = connections
     one.inbound_pending, two.inbound_pending = 7, 1 << 40
     before = one.session.received, two.session.received

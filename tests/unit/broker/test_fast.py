@@ -52,7 +52,7 @@ def test_wrong_arguments_are_errors(bench):
 
 
 @COMPILED
-@pytest.mark.parametrize("broken", ["caches", "session", "reader", "limits", "inbound_pending"])
+@pytest.mark.parametrize("broken", ["caches", "session", "reader", "limits", "inbound_pending", "uncompleted"])
 def test_an_object_of_another_kind_is_an_error(bench, broken):
     device = bench.device(5, "a").connect()
     device.publish("q/1", b"x", 1, packet_id=1)
