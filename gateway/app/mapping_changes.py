@@ -4,7 +4,6 @@ that they can be taken back."""
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gateway.app.mappings import checked_with, gateway_name, mapping_files
+from gateway.app.whole_file import written_whole
 from gateway.bridge.rehearsal import run_tests
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding
@@ -86,18 +86,8 @@ class ChangeHistory:
 
 def written(path: Path, text: str) -> None:
     """Write a file whole or not at all, with the rights that it has."""
-    fresh = path.with_name(f".{path.name}.new")
-    try:
-        with fresh.open("w", encoding="utf-8") as file:
-            if path.exists():
-                os.fchmod(file.fileno(), path.stat().st_mode & 0o777)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    except OSError:
-        fresh.unlink(missing_ok=True)
-        raise
+    with written_whole(path) as file:
+        file.write(text)
 
 
 def apply(

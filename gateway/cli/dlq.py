@@ -12,12 +12,12 @@ from typing import Any, TextIO
 import click
 from rich.progress import track
 
+from gateway.app.whole_file import written_whole
 from gateway.cli.numbers import Finite
 from gateway.cli.queue import show_message
 from gateway.cli.reach import Refused, common, reach, segment, show_json
 from gateway.cli.reason import Reason
 from gateway.cli.tables import show_table
-from gateway.cli.whole_file import written_whole
 from gateway.cli.words import Words
 from gateway.config.counting import counted
 from gateway.errors import printable

@@ -17,8 +17,8 @@ from rich.progress import Progress
 
 from gateway.app.data_directory import owner_kept
 from gateway.app.directories import data_directory
+from gateway.app.whole_file import written_whole
 from gateway.cli.reach import LocalClock, Refused, read_settings, show_json
-from gateway.cli.whole_file import written_whole
 from gateway.cli.words import Words
 from gateway.config.counting import counted
 from gateway.config.model import Settings

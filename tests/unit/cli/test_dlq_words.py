@@ -87,6 +87,16 @@ def test_an_export_that_does_not_fit_on_the_disk_leaves_what_was_there(data: str
             assert [one.read_text() for one in disk.iterdir()] == ([] if earlier is None else [earlier])
 
 
+def test_an_export_has_the_rights_of_the_one_it_replaces(data: str, tmp_path: Path) -> None:
+    """What is in dead letters is not everybody's business: a file that was made private stays so."""
+    letters, link = tmp_path / "letters", tmp_path / "link"
+    letters.touch(0o600)
+    link.symlink_to(letters)
+    assert CliRunner().invoke(main, ["dlq", "export", "--data", data, str(link)]).exit_code == 0
+    assert link.is_symlink()
+    assert (letters.stat().st_mode & 0o777, letters.read_text().count("\n")) == (0o600, FULL + COUNT)
+
+
 @pytest.mark.parametrize("file", ["-", "letters"])
 def test_all_dead_letters_are_exported(data: str, tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

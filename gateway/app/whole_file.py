@@ -1,4 +1,4 @@
-"""A file that a command writes: whole, or not at all."""
+"""A file that takes the place of an earlier one: whole, or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import TextIO
 @contextmanager
 def written_whole(path: Path) -> Iterator[TextIO]:
     """A file that takes the place of an earlier one when all of it is on the disk: what was written before is not lost
-    to an attempt that comes to nothing, and half a file is not taken for a whole one."""
+    to an attempt that comes to nothing, and half a file is not taken for a whole one. It has the rights of the earlier
+    one."""
     if path.is_relative_to("/dev") or path.is_relative_to("/proc") or (path.exists() and not path.is_file()):
         # a terminal, a pipe; or it is open already, as /dev/stdout is, and cannot be replaced
         with path.open("w", encoding="utf-8") as out:
@@ -22,6 +23,8 @@ def written_whole(path: Path) -> Iterator[TextIO]:
     fresh = path.with_name(f"{path.name}.partial")
     try:
         with fresh.open("w", encoding="utf-8") as out:
+            if path.exists():
+                os.fchmod(out.fileno(), path.stat().st_mode & 0o777)
             yield out
             out.flush()
             os.fsync(out.fileno())
