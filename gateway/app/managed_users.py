@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from hashlib import sha256
+from itertools import islice
 from typing import Any, NamedTuple
 
 from gateway.access.managed import ManagedUsers, Role, User, role_of, user_of
@@ -33,6 +34,8 @@ LONGEST_COMMIT = 30.0
 """Seconds after which a change of our own that is not committed yet keeps nobody from looking at those of others."""
 AGAIN_SECONDS, TRIES = 0.05, 20
 """How often a user is looked for that another gateway is changing."""
+AT_ONCE = 500
+"""Users that are looked for together: thousands of devices may use their tokens in the same minute."""
 VERSION = sha256(b"version").digest()[:24]
 
 
@@ -68,7 +71,7 @@ class UserStore:
         self._waiting: deque[tuple[list[str], Callable[[], None]]] = deque()
         """Changes that are to be made, and of which users."""
         self._asked = False
-        """Whether it is being read what is there of the next one."""
+        """Whether it is being read what is there of the next ones."""
         managed.on_claimed = lambda user: engine.context.scheduler.soon(lambda: self._claimed(user))
 
     def start(self) -> None:
@@ -119,13 +122,20 @@ class UserStore:
         self._next_change()
 
     def _next_change(self) -> None:
-        if self._waiting and not self._asked and not self._is_under_way():
-            self._asked = True
-            self._read_again(self._waiting[0][0], TRIES)
+        if not self._waiting or self._asked or self._is_under_way():
+            return
+        names, count = dict.fromkeys(self._waiting[0][0]), 1
+        for more, _ in islice(self._waiting, 1, None):
+            if len(names) + len(more) > AT_ONCE:
+                break
+            names.update(dict.fromkeys(more))
+            count += 1
+        self._asked = True
+        self._read_again([*names], count, TRIES)
 
-    def _read_again(self, names: list[str], tries: int) -> None:
+    def _read_again(self, names: list[str], count: int, tries: int) -> None:
         context = self._engine.context
-        context.ask(partial(self._newest, names), partial(self._current, names, tries - 1))
+        context.ask(partial(self._newest, names), partial(self._current, names, count, tries - 1))
 
     def _newest(self, names: list[str]) -> _Found:
         """The records of some users."""
@@ -133,17 +143,21 @@ class UserStore:
         found = self._read([(key, row) for key in map(_user_key, names) for row in rows_of(rows, USERS, key)])
         return found._replace(seen=seen, is_all=bool(seen) and self._seen() == seen)
 
-    def _current(self, names: list[str], tries: int, found: _Found | MQError) -> None:
-        """What is there of the users of the next change; that is made to what is known where nothing can be read."""
+    def _current(self, names: list[str], count: int, tries: int, found: _Found | MQError) -> None:
+        """What is there of the users of the next changes, so many; they are made to what is known where nothing can be
+        read."""
         if not isinstance(found, MQError):
             missing = [name for name in names if _user_key(name) not in found.stored]
             is_certain = found.is_all or not (found.seen or self._version or self._own)  # or there never was any
             if missing and not is_certain and tries:  # another gateway is changing it, or removes it
-                self._engine.context.scheduler.later(AGAIN_SECONDS, lambda: self._read_again(names, tries))
+                self._engine.context.scheduler.later(AGAIN_SECONDS, lambda: self._read_again(names, count, tries))
                 return
             self._use(found, of=missing)
-        self._asked = False
-        self._waiting.popleft()[1]()
+        try:
+            for _ in range(count):  # each to what the one before it has made
+                self._waiting.popleft()[1]()
+        finally:
+            self._asked = False
         self._next_change()
 
     def _is_under_way(self) -> bool:

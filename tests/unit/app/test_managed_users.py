@@ -10,7 +10,7 @@ from broker_harness import Device, FarQueues, Harness
 
 from gateway.access.logins import Credentials, Login
 from gateway.access.managed import LEAST_OWN, ManagedUsers, User, hashed
-from gateway.app.managed_users import AGAIN_SECONDS, LONGEST_COMMIT, LOOK_SECONDS, VERSION, UserStore, key_of
+from gateway.app.managed_users import AGAIN_SECONDS, AT_ONCE, LONGEST_COMMIT, LOOK_SECONDS, VERSION, UserStore, key_of
 from gateway.mqtt import packets as p
 from gateway.ports.access import Verdict
 from gateway.ports.state_queues import USERS
@@ -202,6 +202,28 @@ def test_a_change_is_one_of_what_another_gateway_has_made_just_before() -> None:
     for one in both.known():
         assert one is not None
         assert (one.enabled, one.role) == (False, "lines")
+
+
+def test_many_changes_that_wait_are_made_together_and_in_order() -> None:
+    """Thousands of devices use their tokens in the same minute: it is not read for each, and not committed."""
+    both = Both()
+    both.make(0, password=hashed(b"pw"))
+    both.settle()
+    both.look()
+    context, reads = both.benches[0].engine.context, list[object]()
+    ask = context.ask
+    context.ask = lambda read, answered: (reads.append(read), ask(read, answered))[1]  # type: ignore[method-assign]
+    order: list[int] = []
+    for number in range(3 * AT_ONCE):
+        name = f"d{number % 900}"
+        both.stores[0].when_current([name], lambda number=number: order.append(number))  # type: ignore[misc]
+        if number % 100 == 0:
+            both.make(0, f"m{number}", password=hashed(b"pw"))
+    both.settle()
+    both.look()
+    assert order == list(range(3 * AT_ONCE))
+    assert len(reads) < 20
+    assert all(both.managed[1].users.get(f"m{number}") for number in range(0, 3 * AT_ONCE, 100))
 
 
 def test_a_user_that_another_gateway_has_removed_is_not_there_to_be_changed() -> None:
