@@ -61,7 +61,7 @@ def test_requests_in_one_piece_wait_for_each_other(attacked: Attacked, path: str
         for sock in held:
             sock.settimeout(0.2)
             with contextlib.suppress(OSError):
-                sock.sendall(request * 500)
+                sock.sendall(request * (500 if LONG else 100))
         for sock in held:
             drain(sock, 0.2)
 

@@ -94,7 +94,7 @@ class Attacked:
     def budget(self, seconds: float = BUDGET) -> Iterator[contextlib.ExitStack]:
         """What happens inside is an attack, with all that it leaves to be done afterwards. Sockets entered into the
         stack are closed at its end, which is part of it."""
-        since, slow = self.turns.stat().st_size, slower()
+        since = self.turns.stat().st_size
         with watched("canary", str(self.running.port)) as canary:
             canary.begin()
             begun = time.monotonic()
@@ -104,7 +104,8 @@ class Attacked:
             self.settled()
             took = time.monotonic() - begun
             answered, waited = canary.end()
-        longest, slow = self.longest(since), max(slow, slower())
+        longest = self.longest(since)
+        slow = 1.0 if longest.computed < seconds else slower()
         said = (
             f"longest turn {longest.computed * 1000:.0f} ms (clock {longest.seconds * 1000:.0f} ms) {longest.doing} "
             f"{longest.who} {longest.at}; canary waited {waited * 1000:.0f} ms, {answered} answers in {took:.1f} s; "
