@@ -10,7 +10,7 @@ from gateway.mqtt import client, writer
 from gateway.mqtt.packets import Subscribe, Subscription, Unsubscribe
 
 SETTINGS = "mqtt: {max_inflight: 1000, max_retained: 200000}\nlisteners: [{name: plain, port: 0}]\n"
-MANY = 100_000 if LONG else 20_000
+MANY = 100_000 if LONG else 8_000
 """Retained messages."""
 PINGREQ = b"\xc0\x00"
 """Among what is sent, so that it shows how far the gateway is."""
