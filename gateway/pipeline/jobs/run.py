@@ -35,6 +35,7 @@ from gateway.pipeline.jobs.warehouse import warehouse_of
 from gateway.pipeline.land.delta import DeltaLog
 from gateway.pipeline.land.durable import read_json
 from gateway.pipeline.land.landing import TASKS, Landing
+from gateway.pipeline.land.manifest import Manifest
 from gateway.pipeline.land.object_landing import ObjectLanding
 from gateway.pipeline.land.objects import open_store
 from gateway.pipeline.land.ranges import STREAM, Ranges
@@ -176,6 +177,20 @@ class JobRun:
 
     # ---- from start to end
 
+    def refuse(self) -> None:
+        """Raise what will refuse this job however often it is begun: without Spark, which takes seconds to start. What
+        cannot be asked now, because a gateway is not there yet, is asked when the query starts."""
+        try:
+            manifest = self.warehouse.manifest()
+            check_warehouse(self.job, manifest, {})
+            if isinstance(manifest, Manifest):
+                check_tables(self.job, manifest)
+            check_warehouse(self.job, manifest, journals_of(self.inputs))
+        except Exception as error:
+            if is_fatal(error):
+                self._failed(error, over=True)
+                raise
+
     def run(self, *, once: bool, stop: Stop | None = None) -> JobProgress:
         """Run until the queue is empty (`once`), or until it is asked to stop. After failures it starts again, with
         growing pauses."""
@@ -252,6 +267,7 @@ def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> J
     gateway has open, is found out before. SIGINT and SIGTERM end it in order."""
     check_sources(job)
     warehouse_of(job).check()
+    JobRun(None, job, watch).refuse()
     if steps_back_here(job.spark):
         step_back(job.nice)
     stop = Stop()

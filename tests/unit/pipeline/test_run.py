@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,16 @@ from device_fleet import write_journal
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
 
-from gateway.pipeline.errors import WrongOption
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gateway.pipeline.errors import StoreRefuses, WrongOption
+from gateway.pipeline.jobs.folder_tables import rows_in
 from gateway.pipeline.jobs.job import parse_job
-from gateway.pipeline.jobs.run import JobRun
+from gateway.pipeline.jobs.leases import journals_of
+from gateway.pipeline.jobs.run import JobRun, run_job
 from gateway.pipeline.jobs.status import job_status, status_lines
+from gateway.pipeline.land.landing import Landing
 
 JOB = """
 version: 1
@@ -47,6 +54,48 @@ def test_one_that_gives_up_has_failed(
         run.run(once=once)
     assert seen == states
     assert status_lines(job_status(job))[0] == "job plant: failed"
+
+
+@pytest.mark.parametrize("refused", ["another job", "another journal", "a table that is gone", ""])
+def test_what_refuses_a_job_is_found_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    class Started(Exception):
+        """Spark would have been started."""
+
+    def start(*_: object) -> None:
+        raise Started
+
+    monkeypatch.setattr("gateway.pipeline.jobs.run.make_session", start)
+    write_journal(tmp_path / "journal", 1)
+    job = parse_job("job.yaml", JOB.format(folder=tmp_path, times=1))
+    name = "other" if refused == "another job" else job.name
+    landing = Landing(tmp_path / "lake", name, rows_in)
+    landing.reads = {each.stream: each.source.queue for each in job.inputs}
+    landing.journals = (
+        {each.stream: "another" for each in job.inputs} if refused == "another journal" else journals_of(job.inputs)
+    )
+    batch = landing.begin("query", 0, [(job.inputs[0].stream, 0, 1)])
+    target = batch.stage("bronze")
+    target.mkdir(parents=True)
+    pq.write_table(pa.table({"seq": [1]}), target / "p.parquet")
+    batch.land()
+    if refused == "a table that is gone":
+        shutil.rmtree(tmp_path / "lake/bronze")
+    with pytest.raises((WrongOption, StoreRefuses) if refused else Started):
+        run_job(job, once=True)
+    if refused:
+        assert job_status(job)["run"]["state"] == "failed"
+
+
+def test_a_gateway_that_is_not_there_yet_is_no_reason_to_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "journal").write_text("token")
+    job = parse_job(
+        "job.yaml", JOB.format(folder=tmp_path, times=1).replace("path:", "url: 'http://127.0.0.1:1', token_file:")
+    )
+    JobRun(None, job).refuse()
 
 
 class EndedQuery:
