@@ -26,6 +26,9 @@ silver:
       - {name: day, type: date}
       - {name: n, type: bigint}
       - {name: text}
+      - {name: inner, from: payload.deep.a, type: int}
+      - {name: quoted, from: "payload.a'b", type: int}
+      - {name: moist, type: double, on_failure: count}
       - {name: short, type: float}
       - {name: long, type: double}
 """
@@ -50,7 +53,29 @@ EXPECTED: dict[bytes, str | None] = {
     b'{"iso": "T12:34:56Z"}': "type:iso",
     b'{"day": "+12345-01-01"}': "type:day",
     b'{"day": "-0044-03-15"}': "type:day",
-    b'{"n": 99999999999999999999}': "not_json",
+    b'{"n": 99999999999999999999}': "type:n",
+    b'{"n": 1.5}': "type:n",
+    b'{"n": "9"}': "type:n",
+    b'{"n": true, "text": "x"}': "type:n",
+    b'{"long": "hot", "n": "x"}': "type:n",
+    b'{"text": "x", "deep": 5}': "type:inner",
+    b'{"deep": {"a": "x"}}': "type:inner",
+    b'{"deep": {"a": 3}, "a\'b": 1}': None,
+    b'{"a\'b": "x"}': "not_json",
+    b'{"n": "x", "n": 1}': "not_json",
+    b'{"n": "x"': "not_json",
+    b'{"n": "x"}{"n": 1}': "not_json",
+    b'{"n": "x", "unread": NaN}': "not_json",
+    b'{"n": "caf\xe9"}': "not_json",
+    b'{"n": null, "deep": null}': None,
+    b'{"text": {"n": "x"}}': None,
+    b'{"moist": "wet", "n": 1, "text": "x"}': None,
+    b'{"moist": "wet", "n": "x"}': "type:n",
+    b'{"n": 1, "moist": "wet"': "not_json",
+    b"[1]": "not_json",
+    b"5": "not_json",
+    b"null": "not_json",
+    b"": "not_json",
     b'{"n": 1}{"n": 2}': "not_json",
     b'{"n": 1}\n{"n": 2}\n': "not_json",
     b'{"n": 1},{"n": 2}': "not_json",
@@ -70,6 +95,8 @@ def test_what_a_table_cannot_hold_is_in_quarantine(spark: Any, tmp_path: Path) -
     assert dict(zip(EXPECTED, [row.error for row in rows.orderBy("seq").select("error").collect()], strict=True)) == (
         EXPECTED
     )
+    kept = rows.where("warnings IS NOT NULL AND error IS NULL").select("warnings", "n", "text", "moist").collect()
+    assert list(map(tuple, kept)) == [("type:moist", 1, "x", None)]
     step = gap_step(rows.where("seq < 3"), None, by=["queue"], sequence="n", at="ts", wraps_at=0)
     assert step.rows is not None
     assert [(row.kind, row.missing) for row in step.rows.orderBy("seq").collect()] == [

@@ -18,6 +18,8 @@ DECODE_ERROR = "_decode_error"
 PARSED = "_parsed"
 CORRUPT = "_corrupt"
 NO_NUMBER = "NaN|INF|Infinity"
+DOCUMENTS = f"json_array_length(concat('[', {DOCUMENT}, ']'))"
+"""How many JSON documents follow one another in a payload; NULL where it is something else."""
 OK, QUARANTINE, COUNT = "ok", "quarantine", "count"
 FIRST_MICROS, LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_000
 """The years 1 to 9999, in microseconds since 1970; a double near the end has steps of 32, so it ends before."""
@@ -104,11 +106,17 @@ def _within(value: str, first: object, last: object) -> str:
 def checks(silver: Silver, on_failure: str = QUARANTINE) -> list[tuple[str, str]]:
     """(error code, SQL condition that is true for a bad row), in the order they are tried; of the columns whose failed
     checks have this consequence."""
-    parsed = ("not_json", f"{PARSED} IS NULL OR {PARSED}.{CORRUPT} IS NOT NULL{_misread(silver)}")
-    listed = [parsed] if on_failure == QUARANTINE else []
+    listed = [("not_json", _not_json(silver))] if on_failure == QUARANTINE else []
     for column in silver.columns:
         listed += _column_checks(column) if column.on_failure == on_failure else []
     return listed
+
+
+def _not_json(silver: Silver) -> str:
+    """Not one document, or `from_json` says that something is wrong and no column's value is what it means."""
+    kinds = [f"({condition})" for column in silver.columns for _, condition in _of_another_kind(column)]
+    unknown = f" AND NOT ({' OR '.join(kinds)})" if kinds else ""
+    return f"{PARSED} IS NULL{_misread(silver)} OR ({PARSED}.{CORRUPT} IS NOT NULL{unknown})"
 
 
 def _misread(silver: Silver) -> str:
@@ -116,8 +124,25 @@ def _misread(silver: Silver) -> str:
     not UTF-8 (RFC 8259, 8.1), and leaves out what follows the first document. The function that counts knows no NaN."""
     if silver.decode != "json" or not payload_fields(silver):
         return ""
-    one = f"coalesce(json_array_length(concat('[', {DOCUMENT}, ']')), if({DOCUMENT} RLIKE '{NO_NUMBER}', 1, 0)) = 1"
+    one = f"coalesce({DOCUMENTS}, if({DOCUMENT} RLIKE '{NO_NUMBER}', 1, 0)) = 1"
     return f" OR NOT is_valid_utf8({DOCUMENT}) OR NOT ({one})"
+
+
+def _of_another_kind(column: Column) -> list[tuple[str, str]]:
+    """The check that a field of the payload, and what it is in, has the kind of JSON value that its column is made of:
+    there is a value, and `from_json`, which says that something is wrong, has none."""
+    if not column.path.startswith("payload."):
+        return []
+    steps = column.path.removeprefix("payload.").split(".")
+    if column.wire_type == "string" and len(steps) == 1:
+        return []  # any value can be text
+    lost = []
+    for count in range(1, len(steps) + 1):
+        read = ".".join([PARSED, *map(quote, steps[:count])])
+        at = literal("$" + "".join(f"['{step}']" for step in steps[:count]))
+        lost.append(f"({read} IS NULL AND get_json_object({DOCUMENT}, {at}) IS NOT NULL)")
+    condition = f"{PARSED}.{CORRUPT} IS NOT NULL AND coalesce({DOCUMENTS}, 0) = 1 AND ({' OR '.join(lost)})"
+    return [(f"type:{column.name}", condition)]
 
 
 def value_name(column: Column) -> str:
@@ -127,7 +152,7 @@ def value_name(column: Column) -> str:
 
 def _column_checks(column: Column) -> list[tuple[str, str]]:
     value = quote(value_name(column))
-    found = []
+    found = _of_another_kind(column)
     if column.required:
         found.append((f"missing:{column.name}", f"{raw_value(column)} IS NULL"))
     if typed_value(column) != raw_value(column):

@@ -190,10 +190,13 @@ def test_the_column_source_is_there_with_several_sources() -> None:
 def test_checks_that_only_count() -> None:
     silver = parse_job("job.yaml", GOOD.replace("max: 150}", "max: 150, on_failure: count}")).silver[0]
     assert [code for code, _ in checks(silver, "count")] == [
-        "not_a_number:temperature", "type:temperature", "below_min:temperature", "above_max:temperature",
+        "type:temperature", "not_a_number:temperature", "type:temperature", "below_min:temperature",
+        "above_max:temperature",
     ]  # fmt: skip
-    assert "temperature" not in error_expression(silver)
-    assert warnings_expression(silver).startswith("nullif(concat_ws(', ', CASE WHEN isnan(`_v_temperature`) THEN")
+    assert ":temperature" not in error_expression(silver)
+    found = warnings_expression(silver)
+    assert found.startswith("nullif(concat_ws(', ', CASE WHEN _parsed._corrupt IS NOT NULL AND ")
+    assert "CASE WHEN isnan(`_v_temperature`) THEN" in found
 
 
 def test_not_yaml_and_not_a_job() -> None:
@@ -219,7 +222,8 @@ def test_silver_as_sql() -> None:
     )
     codes = [code for code, _ in checks(silver)]
     assert codes == [
-        "not_json", "missing:device", "type:device", "type:ts", "not_a_number:temperature", "type:temperature",
-        "below_min:temperature", "above_max:temperature", "pattern:state", "not_allowed:state",
+        "not_json", "missing:device", "type:device", "type:ts", "type:ts", "type:temperature",
+        "not_a_number:temperature", "type:temperature", "below_min:temperature", "above_max:temperature",
+        "pattern:state", "not_allowed:state",
     ]  # fmt: skip
     assert error_expression(silver).startswith("CASE WHEN _decode_error IS NOT NULL THEN concat('decode: '")
