@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import click
-from rich.progress import track
+from rich.console import Console
+from rich.progress import Progress, track
 
 from gateway.app.whole_file import written_whole
 from gateway.cli.numbers import Finite
@@ -190,18 +191,29 @@ def export(
     if file == "-":
         output = nullcontext(sys.stdout)
     count, after = 0, None
-    with reach(config, data) as there, output as out:
+    chosen = {"reason": reason, "destination": destination, "queue": _queue(set_aside)}
+    with (
+        reach(config, data) as there,
+        output as out,
+        Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bars,
+    ):
+        task = bars.add_task("exporting", total=None)
+        if not bars.disable:
+            bars.update(task, total=there.get("/dlq", **chosen, limit=1)["total"])
         while True:
             page = there.get(
-                "/dlq", reason=reason, destination=destination, limit=500, after=after, queue=_queue(set_aside),
-                counts="false",
+                "/dlq", **chosen, limit=500, after=after, counts="false", whole="true",
             )  # fmt: skip
             for one in page["items"]:
                 if tokens and one["token"] not in tokens:
                     continue
-                message = there.get(f"/queues/{segment(one['queue'])}/messages/{one['token']}", whole="true")
-                out.write(json.dumps({**one, **message}, ensure_ascii=False, default=str) + "\n")
+                message = one
+                if "body" not in one:  # a gateway of an earlier release, which has not been started anew yet
+                    letter = f"/queues/{segment(one['queue'])}/messages/{one['token']}"
+                    message = {**one, **there.get(letter, whole="true")}
+                out.write(json.dumps(message, ensure_ascii=False, default=str) + "\n")
                 count += 1
+                bars.advance(task)
             after = page["next"]
             if after is None:
                 break

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from gateway.app.api import set_aside, through_rules
-from gateway.app.api.queues import InSlices, QueueViews, Work, problem_of, summary
+from gateway.app.api.queues import InSlices, QueueViews, Work, decoded, problem_of, summary
 from gateway.bridge import deadletter
 from gateway.bridge.explain import reason_name
 from gateway.bridge.message import read_message
@@ -25,6 +25,8 @@ from gateway.ports.state_queues import SET_ASIDE
 from gateway.routing.table import Table
 
 PAGE = 500
+WHOLE_BYTES = 4 << 20
+"""A page of whole messages ends with the one that comes to so many bytes: an answer is made in memory."""
 REPLAY_AT_ONCE = 100
 
 
@@ -98,18 +100,19 @@ class DeadLetterViews(QueueViews):
             selection["reason"] = call.number("reason", 0, 1 << 30)
         limit, after = call.number("limit", 50, PAGE), call.query.get("after")
         alone = call.query.get("counts") == "false"
+        whole = alone and call.query.get("whole") == "true"
         if alone and after is not None and _is_number(after):
             selection["after"], after = after, None
         counts: Counter[tuple[int, str, str]] = Counter()
         aside = self._name(selection) == SET_ASIDE
         items: list[dict[str, object]] = []
-        total, following, behind = 0, None, after is None
+        total, size, following, behind = 0, 0, None, after is None
         for found in self._selected(selection):
             yield
             if found is None:
                 continue
             seen, header = found
-            if alone and len(items) == limit:
+            if alone and (len(items) == limit or size >= WHOLE_BYTES):
                 following = items[-1]["token"] if items else None
                 break
             total += 1
@@ -124,7 +127,9 @@ class DeadLetterViews(QueueViews):
                 if str(seen.token) == after or not behind:
                     continue
             if len(items) < limit:
-                items.append(self._aside(seen) if aside else self._shown(seen, header))
+                item = self._aside(seen) if aside else self._shown(seen, header)
+                items.append({**item, **decoded(seen, whole=True)} if whole else item)
+                size += len(seen.data) if whole else 0
             else:
                 following = items[-1]["token"]
         table = [
