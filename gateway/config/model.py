@@ -159,7 +159,7 @@ class Mqtt(Part):
         description="Largest packet; announced in 5.0. A larger one closes the connection (0x95).",
     )
     max_payload: Size | None = Field(
-        default=None, description="Largest payload, below what `max_packet` leaves. A larger one is refused (0x95)."
+        default=None, description="Largest payload, below what `max_packet` leaves. A larger one is refused (0x97)."
     )
     max_qos: Annotated[int, Field(ge=0, le=2)] = Field(
         default=2, description="Highest quality of service. A higher one closes the connection (0x9B)."

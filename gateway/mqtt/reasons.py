@@ -174,12 +174,5 @@ _FROM_MQRC: dict[int, int] = {
 
 
 def reason_from_mqrc(mqrc: int) -> int:
-    """The code for a refusal of the queue manager: 0x95 is for DISCONNECT, see `ack_reason`."""
+    """The code by which DISCONNECT tells a refusal of the queue manager."""
     return _FROM_MQRC.get(mqrc, UNSPECIFIED_ERROR)
-
-
-def ack_reason(reason: int) -> int:
-    """The nearest code a PUBACK or PUBREC may carry: a message too large for its queue is over a quota there."""
-    if reason in VALID[PUBACK]:
-        return reason
-    return QUOTA_EXCEEDED if reason == PACKET_TOO_LARGE else UNSPECIFIED_ERROR

@@ -288,7 +288,8 @@ def _of_route(route: Route) -> Refusal | None:
 def _of_payload(connection: Connection, payload: bytes, properties: Properties) -> Refusal | None:
     longest = connection.limits.max_payload
     if longest and len(payload) > longest:
-        return Refusal(reasons.PACKET_TOO_LARGE, "too_large")
+        # 0x95 is not among the codes of PUBACK and PUBREC [MQTT-3.4.2-1] [MQTT-3.5.2-1].
+        return Refusal(reasons.QUOTA_EXCEEDED, "too_large", f"its payload is longer than {longest} bytes")
     if properties.get(prop.PAYLOAD_FORMAT_INDICATOR) == 1:
         try:
             payload.decode()

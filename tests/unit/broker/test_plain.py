@@ -23,7 +23,9 @@ def test_a_payload_that_is_too_long(version, qos, topic):
     sender.publish(topic, b"x" * 11, qos, 1 if qos else 0)
     answers = sender.take()
     if qos:
-        assert answers == [({1: 0x40, 2: 0x50}[qos], 1, 0x95 if version == 5 else 0, b"")]
+        ((*answer, block),) = answers  # 0x95 is not a code of these packets: paho for Python breaks off [MQTT-3.4.2-1]
+        assert answer == [{1: 0x40, 2: 0x50}[qos], 1, 0x97 if version == 5 else 0]
+        assert (b"longer than 10 bytes" in block) is (version == 5)
     if qos == 2:
         sender.ack(p.PUBREL, 1)
         assert [packet[:2] for packet in sender.take()] == [(0x70, 1)]

@@ -99,7 +99,7 @@ def test_payload_and_user_properties_of_a_listener():
     device = bench.device(5, "d").connect()
     device.take()
     device.publish("a", b"123456", 1, 1)
-    assert device.take()[0][2] == 0x95
+    assert device.take()[0][2] == 0x97
     device.publish("a", b"1", 1, 2, properties=b"\x26\x00\x01k\x00\x01v" * 2)
     assert device.wire.closed
 

@@ -39,20 +39,8 @@ def test_return_codes_of_3_x(reason, code):
 
 
 @pytest.mark.parametrize(
-    ("mqrc", "reason", "in_ack"),
-    [
-        (2053, 0x97, 0x97),
-        (2030, 0x95, 0x97),
-        (2031, 0x95, 0x97),
-        (2035, 0x87, 0x87),
-        (2051, 0x83, 0x83),
-        (2009, 0x80, 0x80),
-    ],
+    ("mqrc", "reason"), [(2053, 0x97), (2030, 0x95), (2031, 0x95), (2035, 0x87), (2051, 0x83), (2009, 0x80)]
 )
-def test_mq_reasons(mqrc, reason, in_ack):
+def test_mq_reasons(mqrc, reason):
     assert reasons.reason_from_mqrc(mqrc) == reason
-    assert reasons.ack_reason(reason) == in_ack
-
-
-def test_ack_reason_falls_back():
-    assert reasons.ack_reason(reasons.SERVER_MOVED) == reasons.UNSPECIFIED_ERROR
+    assert reasons.is_valid(packets.DISCONNECT, reason, from_server=True)
