@@ -37,8 +37,8 @@ REST_SECONDS = 2.0
 MAX_NAME = 256
 _NOT_NOW = "the directory does not answer now: try again later"
 _AROUND = re.compile(r"(?<!\\)\s*([,+=])\s*")
-_SAID_NO = {49, 32, 34, 48, 53}
-"""Results of a bind that are an answer: wrong, unknown, no name, not in this way, and not at all."""
+_SAID_NO = {49, 32, 34, 48, 53, 19, 50}
+"""Results of a bind that are an answer: wrong, unknown, no name, not in this way, not at all, locked, and not here."""
 
 
 class Yielding:

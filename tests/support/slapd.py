@@ -14,6 +14,8 @@ from free_ports import free_port
 
 BASE = "dc=plant,dc=example"
 SERVICE, SERVICE_PASSWORD = f"cn=reader,{BASE}", "read-only"
+ANSWERING = f"ou=answering,{BASE}"
+"""Below it are names to which the server answers as others do: `locked`, `forbidden`, `busy`."""
 USERS = {"alice": "wonder", "bob": "builder", "carol": "sings"}
 GROUPS = {"operators": ["alice"], "devices": ["alice", "bob"]}
 
@@ -24,6 +26,7 @@ include /etc/ldap/schema/inetorgperson.schema
 modulepath /usr/lib/ldap
 moduleload back_mdb
 moduleload memberof
+moduleload retcode
 pidfile {folder}/pid
 {tls}
 database mdb
@@ -33,6 +36,11 @@ rootpw admin
 directory {folder}/data
 maxsize 10485760
 overlay memberof
+overlay retcode
+retcode-parent "{answering}"
+retcode-item "cn=locked" 19 op=bind
+retcode-item "cn=forbidden" 50 op=bind
+retcode-item "cn=busy" 51 op=bind
 access to attrs=userPassword by anonymous auth by * none
 access to * by dn.exact="{service}" read by * none
 """
@@ -76,7 +84,9 @@ class Slapd:
         (folder / "data").mkdir()
         lines = "" if tls is None else f"TLSCertificateFile {tls[0]}\nTLSCertificateKeyFile {tls[1]}"
         self._file = folder / "slapd.conf"
-        self._file.write_text(_CONFIGURATION.format(folder=folder, base=BASE, service=SERVICE, tls=lines))
+        self._file.write_text(
+            _CONFIGURATION.format(folder=folder, base=BASE, answering=ANSWERING, service=SERVICE, tls=lines)
+        )
         (folder / "entries.ldif").write_text(entries())
         command = [slapadd, "-f", str(self._file), "-l", str(folder / "entries.ldif")]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

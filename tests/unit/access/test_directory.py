@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from certificates import Authority
 from free_ports import free_port
-from slapd import BASE, SERVICE, SERVICE_PASSWORD, USERS, Slapd
+from slapd import ANSWERING, BASE, SERVICE, SERVICE_PASSWORD, USERS, Slapd
 
 from gateway.access.directory import Directory, _canonical, is_plain_name
 from gateway.access.logins import Answer, Credentials, Login, NotNow
@@ -77,6 +77,22 @@ def test_users_are_bound_by_a_name_made_of_theirs(server: Slapd) -> None:
     assert asked.name("ALICE", b"wonder") is None, "it would be a second name of alice"
     assert asked.name("ａlice", b"wonder") is None
     asked.directory.close()
+
+
+@pytest.mark.parametrize("user", ["locked", "forbidden"])
+def test_what_a_server_says_of_one_user_holds_up_no_other(server: Slapd, user: str) -> None:
+    """Several servers answer the bind of an account that is locked with constraintViolation (RFC 4511, A.2)."""
+    asked = Asked(server, bind_as=f"cn={{user}},{ANSWERING}")
+    for _ in range(2):
+        assert asked.name(user, b"x") is None
+    assert set(asked.told) == {""}
+    asked.directory.close()
+
+
+def test_a_server_that_is_busy_has_said_nothing_of_the_user(server: Slapd) -> None:
+    asked = Asked(server, bind_as=f"cn={{user}},{ANSWERING}")
+    assert isinstance(asked.ask("busy", b"x"), NotNow)
+    assert "busy" in asked.told[0]
 
 
 @pytest.mark.parametrize("how", [SEARCH, {"bind_as": f"uid={{user}},{PEOPLE}"}, {"bind_as": "{user}@plant.example"}])
