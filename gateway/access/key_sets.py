@@ -68,15 +68,19 @@ def keys_of(document: Any) -> Keys:
 def _key_of(one: Any) -> Key | None:
     import jwt
 
-    if not isinstance(one, dict) or one.get("kty") not in {"RSA", "EC", "OKP"} or "d" in one:
+    if not isinstance(one, dict):
         return None
-    if one.get("use", "sig") != "sig" or "verify" not in one.get("key_ops", ["verify"]):
+    one = {name: value for name, value in one.items() if value is not None}  # some issuers write all that could be
+    operations = one.get("key_ops", ["verify"])
+    if one.get("kty") not in ("RSA", "EC", "OKP") or "d" in one or one.get("use", "sig") != "sig":
+        return None
+    if not isinstance(operations, list) or "verify" not in operations:
         return None
     if len(str(one.get("n", ""))) * 6 > MAX_KEY_BITS + 64 or len(str(one.get("e", ""))) > 12:
         return None  # not even made: that takes long
     try:
         made = jwt.PyJWK.from_dict(one)
-    except (jwt.PyJWTError, ValueError, TypeError, KeyError, RecursionError):
+    except (jwt.PyJWTError, ValueError, TypeError, KeyError, RecursionError, NotImplementedError):  # `alg` none
         return None
     if made.algorithm_name not in ALGORITHMS:
         return None

@@ -10,7 +10,7 @@ from jwt.algorithms import RSAAlgorithm
 from key_server import KeyServer, new_key, published, signed
 from schedulers import ManualScheduler
 
-from gateway.access.key_sets import MAX_KEYS, FetchedKeys, NoKeySet, keys_of
+from gateway.access.key_sets import ALGORITHMS, MAX_KEYS, FetchedKeys, NoKeySet, keys_of
 from gateway.access.tokens import Claimed, Issuer, NotBelieved
 from gateway.config.identity import Jwt
 from gateway.config.units import Wrong
@@ -220,6 +220,21 @@ def test_keys_that_are_too_weak_too_large_or_private_are_passed_over() -> None:
     assert [key.key_id for key in found.all] == ["b"]
     with pytest.raises(NoKeySet, match="2048"):
         keys_of({"keys": [weak]})
+
+
+@pytest.mark.parametrize("odd", [
+    {"kty": []}, {"kty": {"a": 1}}, {"key_ops": 5}, {"key_ops": True}, {"key_ops": "verify"}, {"alg": "none"}, {"x": 5},
+    {"use": []},
+])  # fmt: skip
+def test_a_key_that_is_none_does_not_spoil_the_others(odd: dict[str, object]) -> None:
+    found = keys_of({"keys": [{**published(A, "a"), **odd}, published(B, "b")]})
+    assert [key.key_id for key in found.all] == ["b"]
+
+
+def test_members_that_are_null_are_not_there() -> None:
+    """Some issuers write all members that a key can have."""
+    written = {**dict.fromkeys(("use", "key_ops", "alg", "d", "x", "y", "crv", "x5c")), **published(A, "a")}
+    assert keys_of({"keys": [{**written, "alg": None}]}).by_id["a"].algorithms == ALGORITHMS
 
 
 @pytest.mark.parametrize("settings", [
