@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -258,9 +259,7 @@ def _restored(
     _check_room(directory, manifest.bytes)
     _copy_back(backup, manifest, directory, progress)
     if begun is None or begun[0] == _COPYING:
-        aside = (
-            begun[1] if begun is not None else directory / f"replaced-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
-        )
+        aside = begun[1] if begun is not None else _unused(directory)
         _note(directory, _COPYING, aside)
         _move_aside(present, aside)
     else:
@@ -309,6 +308,14 @@ def _leave_open(youngest: Path) -> None:
                 data[frames[-1][0] : frames[-1][0] + BLOCK] = bytes(BLOCK)
                 mapped.flush()
         os.fsync(file.fileno())
+
+
+def _unused(directory: Path) -> Path:
+    """Where the journal is moved to: never into what an earlier restore of the same second has moved aside, whose files
+    have the same names."""
+    name = f"replaced-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    names = chain([name], (f"{name}-{number}" for number in count(2)))
+    return next(path for path in map(directory.joinpath, names) if not path.exists())
 
 
 def _move_aside(present: list[Path], aside: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from time import struct_time
 
 import pytest
 
@@ -94,3 +95,23 @@ def test_two_backups_at_once_into_one_directory(tmp_path: Path) -> None:
     store.close()
     restore(backup, tmp_path / "restored")
     assert [found.name for found in tmp_path.glob("*.partial")] == []
+
+
+def test_what_is_moved_aside_in_one_second_stays_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, backup = tmp_path / "data", tmp_path / "backup"
+    store = opened(path)
+    put(store, b"of the backup")
+    of_one_that_was_closed(store, backup)
+    monkeypatch.setattr("time.gmtime", lambda: struct_time((2026, 1, 1, 0, 0, 0, 3, 1, 0)))
+    moved: list[Path | None] = []
+    for body in (b"first", b"second", b"third"):
+        store = opened(path)
+        put(store, body)
+        store.close()
+        moved.append(restore(backup, path, replace=True))
+    assert len({*moved}) == 3
+    for body, aside in zip((b"first", b"second", b"third"), moved, strict=True):
+        assert aside is not None
+        kept = opened(aside)
+        assert body in bodies(kept)
+        kept.close()
