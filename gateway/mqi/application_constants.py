@@ -252,8 +252,13 @@ _BY_PREFIX = {
 
 def numbers() -> dict[str, int]:
     """Name to number."""
+    return numbered(_BY_PREFIX)
+
+
+def numbered(by_prefix: dict[str, str]) -> dict[str, int]:
+    """The names of a table like the one above."""
     return {
         f"{prefix}_{name}": int(value)
-        for prefix, text in _BY_PREFIX.items()
+        for prefix, text in by_prefix.items()
         for name, _, value in (entry.partition("=") for entry in text.split())
     }

@@ -12,6 +12,7 @@ from types import ModuleType
 
 from gateway.mq import constants_md, constants_mqi, constants_mqrc, constants_pcf
 from gateway.mq.layout import STRUCTURES, Field, Structure
+from gateway.mqi.administration_constants import ADMINISTRATION, CHANNELS
 from gateway.mqi.application_constants import numbers
 from gateway.mqi.program_constants import NULLS, NUMBERS, STRINGS
 from gateway.mqi.prototypes import BAG_CONSTANTS, BAG_PROTOTYPES, PROTOTYPES
@@ -72,7 +73,7 @@ def headers() -> dict[str, str]:
     """File name to text of every header."""
     return {
         "cmqc.h": _header("CMQC", (), _cmqc()),
-        "cmqxc.h": _header("CMQXC", ("cmqc.h",), _structures(_CHANNEL)),
+        "cmqxc.h": _header("CMQXC", ("cmqc.h",), _cmqxc()),
         "cmqcfc.h": _header("CMQCFC", ("cmqc.h",), _cmqcfc()),
         "cmqbc.h": _header("CMQBC", ("cmqc.h", "cmqcfc.h"), _cmqbc()),
     }
@@ -131,7 +132,15 @@ def _cmqc() -> Iterator[str]:
     yield ""
 
 
+def _cmqxc() -> Iterator[str]:
+    yield from (f"#define {name} {_parenthesised(value)}" for name, value in CHANNELS.items())
+    yield from _structures(_CHANNEL)
+    yield "#define MQCD_CLIENT_CONN_DEFAULT MQCD_DEFAULT"  # the defaults of the table are those of a client connection
+    yield ""
+
+
 def _cmqcfc() -> Iterator[str]:
+    yield from (f"#define {name} {_parenthesised(value)}" for name, value in ADMINISTRATION.items())
     yield from _constants(constants_pcf)
     yield from _structures(_PCF)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import mqi_clients
@@ -79,16 +80,46 @@ def test_names_of_usual_programs_compile(tmp_path: Path) -> None:
     _compile(tmp_path, program)
 
 
+def test_names_of_administration_programs_compile(tmp_path: Path) -> None:
+    """What programs that inquire queues and channels by PCF, and that connect with a channel of their own, write."""
+    program = """#include "cmqc.h"
+    #include "cmqcfc.h"
+    #include "cmqxc.h"
+    MQLONG admin(MQCNO *cno, MQCHAR *connection) {
+        static MQCD channel = {MQCD_CLIENT_CONN_DEFAULT};
+        static MQCFH header = {MQCFH_DEFAULT};
+        static const MQLONG wanted[] = {MQIACF_Q_STATUS_TYPE, MQIACF_OPEN_TYPE, MQIACF_Q_STATUS_ATTRS,
+            MQCACF_Q_NAMES, MQCACF_APPL_TAG, MQCACF_RESPONSE_Q_MGR_NAME, MQIACH_CHANNEL_STATUS, MQCACH_CHANNEL_NAME,
+            MQIACF_PURGE, MQPO_YES, MQRP_YES, MQQSOT_ALL, MQRCCF_CHANNEL_NOT_ACTIVE, MQBACF_CONNECTION_ID};
+        memcpy(channel.ConnectionName, connection, 9);
+        channel.TransportType = MQXPT_TCP;
+        channel.ChannelType = MQCHT_CLNTCONN;
+        cno->ClientConnPtr = &channel;
+        cno->Version = MQCNO_VERSION_2;
+        header.StrucLength = MQCFH_STRUC_LENGTH + MQCFST_STRUC_LENGTH_FIXED + MQCFIN_STRUC_LENGTH;
+        header.Command = cno->Options ? MQCMD_INQUIRE_CHANNEL_STATUS : MQCMD_ESCAPE;
+        return wanted[0] + header.Command + MQET_MQSC + MQCHS_RUNNING;
+    }"""
+    _compile(tmp_path, "#include <string.h>\n" + program)
+
+
 def test_numbers_are_those_of_another_binding(tmp_path: Path) -> None:
     """`ibmmq` names them as well."""
     mqi_clients.load_bindings()
-    from ibmmq import CMQC
+    from ibmmq import CMQC, CMQCFC, CMQXC
 
-    defined = dict(re.findall(r"^#define (MQ\w+) \(?(-?\d+)\)?$", headers()["cmqc.h"], re.MULTILINE))
-    known = {name: int(value) for name, value in defined.items() if isinstance(getattr(CMQC, name, None), int)}
-    known = {name: value for name, value in known.items() if not re.search("_(VERSION|LENGTH|LEVEL)(_|$)", name)}
-    assert len(known) > 1500
-    assert {name: value for name, value in known.items() if getattr(CMQC, name) != value} == {}
+    for file, names, least in (("cmqc.h", CMQC, 1500), ("cmqcfc.h", CMQCFC, 1500), ("cmqxc.h", CMQXC, 30)):
+        defined = dict(re.findall(r"^#define (MQ\w+) \(?(-?\d+)\)?$", headers()[file], re.MULTILINE))
+        known = {name: int(value) for name, value in defined.items() if isinstance(getattr(names, name, None), int)}
+        known = {name: value for name, value in known.items() if not re.search("_(VERSION|LENGTH|LEVEL)(_|$)", name)}
+        assert len(known) > least
+        assert {name: value for name, value in known.items() if getattr(names, name) != value} == {}
+
+
+def test_no_name_has_two_definitions() -> None:
+    """A program may include all of them: a name that is defined again otherwise is a warning."""
+    found = {pair for text in headers().values() for pair in re.findall(r"^#define (MQ\w+) (.*)$", text, re.MULTILINE)}
+    assert [name for name, times in Counter(name for name, _ in found).items() if times > 1] == []
 
 
 def test_defaults_are_the_same_bytes_in_c_and_python(tmp_path: Path) -> None:
