@@ -160,13 +160,28 @@ class Inspection:
         if full is not None and unit.puts and not (unit.takes or unit.moves):
             return Outcome([Failure(-1, mq.MQRC_STORAGE_MEDIUM_FULL, f"{full.where}: {full.why}")])
         outcomes: list[Outcome] = []
-        self._queue_manager.submit(unit, lambda _unit, outcome: outcomes.append(outcome))
         with self._core.entered():
             self._core.committer.settle()
+            gone = self._gone(unit)
+            if gone is not None:
+                return Outcome([Failure(-1, gone.reason, str(gone))])
+            self._queue_manager.submit(unit, lambda _unit, outcome: outcomes.append(outcome))
             while not outcomes:
                 self._core.committer.run()
                 self._core.committer.settle()
         return outcomes[0]
+
+    def _gone(self, unit: Unit) -> MQError | None:
+        """Why a message that is taken is not to be had: a program may have got it since it was looked at, and what was
+        put elsewhere would be there twice."""
+        for takes in unit.takes:
+            local = self._local(takes.queue)
+            for token in takes.tokens:
+                if isinstance(token, int) and self._core.store.read(local.name, takes.key, token) is None:
+                    return MQError(mq.MQRC_NO_MSG_AVAILABLE, "the message is no longer on the queue")
+                if token in local.locked:
+                    return MQError(2042, "somebody has it in a unit of work")
+        return None
 
     def msg_id_of(self, token: object, head: bytes) -> str:
         """The MsgId of a message that was put with `head`."""

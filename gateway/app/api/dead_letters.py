@@ -7,7 +7,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from typing import Any
+from itertools import chain as joined
+from typing import Any, NamedTuple
 
 from gateway.app.api import set_aside, through_rules
 from gateway.app.api.queues import InSlices, QueueViews, Work, decoded, problem_of, summary
@@ -202,28 +203,65 @@ class DeadLetterViews(QueueViews):
         matched = done = 0
         failed: list[dict[str, object]] = []
         tokens = yield from self._bounded(selection, limit)
+        waiting = list[_Letter]()
         for token in tokens:  # the messages one by one: together they may be long
             yield
             matched += 1
             if selection.get("dry_run"):
                 continue
-            try:
-                seen = self.inspection.message(self._name(selection), token)
-            except MQError as error:
-                failed.append({"token": str(token), "reason": error.reason, "text": str(error)})
+            found = self._letter(token, selection)
+            if isinstance(found, _Letter) and found.joins(waiting):
+                waiting.append(found)
                 continue
-            header = header_of(seen)
-            to = str(selection.get("to") or "")
-            if self._name(selection) == SET_ASIDE:
-                problem = self._replay_aside(seen, to)
-            else:
-                problem = self._replay_one(seen, header, to, through_rules=bool(selection.get("through_rules")))
-                self._replayed(self._rule(header, _origin(seen)[0]), problem is None)
-            if problem is None:
+            done += self._put_back(waiting, failed)
+            waiting = []
+            if isinstance(found, _Letter):
+                waiting.append(found)
+            elif found is None:
                 done += 1
             else:
-                failed.append({"token": str(seen.token), "reason": problem.reason, "text": str(problem)})
+                failed.append(_failure(token, found))
+        done += self._put_back(waiting, failed)
         return 200, {"matched": matched, "done": done, "failed": failed}
+
+    def _letter(self, token: Any, selection: dict[str, Any]) -> _Letter | MQError | None:
+        """What puts a message back, or why it cannot be; None of one that was set aside, which has been put back."""
+        try:
+            seen = self.inspection.message(self._name(selection), token)
+        except MQError as error:
+            return error
+        to = str(selection.get("to") or "")
+        if self._name(selection) == SET_ASIDE:
+            return self._replay_aside(seen, to)
+        header = header_of(seen)
+        rule = self._rule(header, _origin(seen)[0])
+        try:
+            unit = self._unit_of(seen, header, to, through_rules=bool(selection.get("through_rules")))
+        except MQError as error:
+            self._replayed(rule, False)  # noqa: FBT003 - a call without keywords
+            return error
+        return _Letter(token, unit, rule, len(seen.data))
+
+    def _put_back(self, letters: list[_Letter], failed: list[dict[str, object]]) -> int:
+        """Those that have come together, in one unit of work; each alone where that is refused, so that one keeps none
+        of the others back. How many are on their destination."""
+        if len(letters) > 1:
+            puts, takes = [
+                list(joined.from_iterable(parts)) for parts in zip(*(one.parts for one in letters), strict=True)
+            ]
+            together = not self.inspection.commit(Unit(puts, takes)).failures
+            if together:
+                for letter in letters:
+                    self._replayed(letter.rule, together)
+                return len(letters)
+        done = 0
+        for letter in letters:
+            problem = self._committed(letter.unit)
+            self._replayed(letter.rule, problem is None)
+            done += problem is None
+            if problem is not None:
+                failed.append(_failure(letter.token, problem))
+        return done
 
     def _bounded(self, selection: dict[str, Any], limit: int) -> Generator[None, None, list[Any]]:
         """The tokens of those that are selected, so many at most."""
@@ -244,47 +282,44 @@ class DeadLetterViews(QueueViews):
             yield
         return tokens
 
-    def _replay_one(
-        self, seen: Seen, header: dlh.Dlh | None, to: str, *, through_rules: bool = False
-    ) -> MQError | None:
+    def _unit_of(self, seen: Seen, header: dlh.Dlh | None, to: str, *, through_rules: bool = False) -> Unit:
+        """The unit of work that puts a message back and removes it; MQError where it cannot be put back."""
         if seen.locked:
-            return MQError(2042, "somebody has it in a unit of work")
+            raise MQError(2042, "somebody has it in a unit of work")
+        takes = [Takes(self._queue(), b"", [seen.token])]
         if through_rules:
-            return self._replay_through_rules(seen, header)
+            return Unit(self._puts_by_rules(seen, header), takes)
         if header is None and not to:
-            return MQError(2141, "it has no dead-letter header: say where to with `to`")
+            raise MQError(2141, "it has no dead-letter header: say where to with `to`")
         _, md, data = deadletter.strip(seen.md, seen.data) if header is not None else (None, seen.md, seen.data)
         queue, manager = to, ""
         if header is not None and not to:
             queue, manager = header.dest_q_name.strip(), header.dest_q_mgr_name.strip()
         if not queue:
-            return MQError(2085, "its header names no destination: say where to with `to`")
+            raise MQError(2085, "its header names no destination: say where to with `to`")
         if queue == self._queue():
             text = "its destination is the dead-letter queue itself, where it would lose its header: say where to"
-            return MQError(mq.MQRC_DLH_ERROR, text)
+            raise MQError(mq.MQRC_DLH_ERROR, text)
         persistent = mqmd.number(md, mqmd.AT_PERSISTENCE) == 1
         priority = max(0, mqmd.number(md, mqmd.AT_PRIORITY))
-        puts = Puts(queue, manager, priority=priority, persistent=persistent, heads=[md], bodies=[data])
-        problem = self._committed(Unit([puts], [Takes(self._queue(), b"", [seen.token])]))
-        if problem is not None and problem.reason == mq.MQRC_UNKNOWN_REMOTE_Q_MGR:
-            text = f"it was for queue manager {manager}: name the settings of that one, or say where to with `to`"
-            return MQError(problem.reason, f"{problem}; {text}")
-        return problem
+        return Unit([Puts(queue, manager, priority=priority, persistent=persistent, heads=[md], bodies=[data])], takes)
 
-    def _replay_through_rules(self, seen: Seen, header: dlh.Dlh | None) -> MQError | None:
+    def _puts_by_rules(self, seen: Seen, header: dlh.Dlh | None) -> list[Puts]:
         if self._table is None:
-            return MQError(through_rules.DLH_ERROR, "the rules are those of a running gateway: start it")
+            raise MQError(through_rules.DLH_ERROR, "the rules are those of a running gateway: start it")
         _, md, data = deadletter.strip(seen.md, seen.data) if header is not None else (None, seen.md, seen.data)
         destination = header.dest_q_name.strip() if header is not None else ""
-        try:
-            puts = through_rules.puts_of(self._table(), md, data, time.time(), destination)
-        except MQError as error:
-            return error
-        return self._committed(Unit(puts, [Takes(self._queue(), b"", [seen.token])]))
+        return through_rules.puts_of(self._table(), md, data, time.time(), destination)
 
     def _committed(self, unit: Unit) -> MQError | None:
         outcome = self.inspection.commit(unit)
-        return MQError(outcome.failures[0].reason, outcome.failures[0].text) if outcome.failures else None
+        if not outcome.failures:
+            return None
+        reason, text = outcome.failures[0].reason, outcome.failures[0].text
+        if reason == mq.MQRC_UNKNOWN_REMOTE_Q_MGR and unit.puts and unit.puts[0].queue_manager:
+            manager = unit.puts[0].queue_manager
+            text += f"; it was for queue manager {manager}: name the settings of that one, or say where to with `to`"
+        return MQError(reason, text)
 
     def _replay_aside(self, seen: Seen, to: str) -> MQError | None:
         try:
@@ -315,6 +350,32 @@ class DeadLetterViews(QueueViews):
                 yield
                 done += self.inspection.remove(self._name(selection), tokens[start : start + 1000])
         return 200, {"matched": len(tokens), "done": done, "failed": []}
+
+
+class _Letter(NamedTuple):
+    """A dead letter that can be put back."""
+
+    token: Any
+    unit: Unit
+    rule: str | None
+    length: int
+
+    @property
+    def parts(self) -> tuple[list[Puts], list[Takes]]:
+        """What is put and what is taken."""
+        return self.unit.puts, self.unit.takes
+
+    def joins(self, others: list[_Letter]) -> bool:
+        """Whether it goes into one unit of work with them. A MsgId may be that of several messages, and IBM MQ's take
+        has to be compared with the one that was put: each of those is committed alone."""
+        if not others:
+            return True
+        fits = len(others) < REPLAY_AT_ONCE and sum(one.length for one in others) + self.length <= WHOLE_BYTES
+        return fits and _is_number(str(self.token)) and all(one.token != self.token for one in others)
+
+
+def _failure(token: Any, error: MQError) -> dict[str, object]:
+    return {"token": str(token), "reason": error.reason, "text": str(error)}
 
 
 def _reaches(token: str, after: str) -> bool:

@@ -9,9 +9,9 @@ import pytest
 from gateway.app.api.dead_letters import WHOLE_BYTES, DeadLetterViews
 from gateway.app.api.set_aside import OFFLINE
 from gateway.cli.reach import LocalClock
-from gateway.mq import mqmd
+from gateway.mq import dlh, mqmd
 from gateway.net.calls import OPERATOR, Call
-from gateway.ports.batch import Puts, Unit
+from gateway.ports.batch import Outcome, Puts, Takes, Unit
 from gateway.ports.inspection import Seen
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.inspection import Inspection
@@ -78,4 +78,63 @@ def test_pages_of_whole_messages_end_by_size() -> None:
         pages.append([len(one["body"]["text"]) for one in answer["items"]])
         following = answer["next"]
     assert pages == [sizes[:4], sizes[4:7], sizes[7:]]
+    manager.close()
+
+
+def test_what_a_program_gets_meanwhile_is_not_put_back_too(counting: Counting) -> None:
+    """It was on its destination, and with the program."""
+    first, second, third = counting.browse(DEAD, 3)
+    puts = Puts("SYSTEM.DEFAULT.LOCAL.QUEUE", priority=0, persistent=True, heads=[first.md] * 2, bodies=[b"x"] * 2)
+    unit = Unit([puts], [Takes(DEAD, b"", [first.token, second.token])])
+    assert counting.remove(DEAD, [second.token]) == 1
+    assert [one.reason for one in counting.commit(unit).failures] == [2033]
+    assert counting.browse(puts.queue) == []
+    assert counting.message(DEAD, first.token).data == b"x"
+    unit.takes[0].tokens[1] = third.token
+    assert not counting.commit(unit).failures
+    assert len(counting.browse(puts.queue)) == 2
+
+
+class Commits(Inspection):
+    """Notes how many messages each unit of work takes."""
+
+    def __init__(self, manager: EmbeddedQueueManager) -> None:
+        super().__init__(manager)
+        self.taken: list[int] = []
+
+    def commit(self, unit: Unit) -> Outcome:
+        outcome = super().commit(unit)
+        self.taken.append(len(unit.takes) * (-1 if outcome.failures else 1))
+        return outcome
+
+
+def test_replays_are_committed_together_and_what_is_refused_keeps_back_itself_alone() -> None:
+    """Each waited for a write to the disk of its own. A token that is given twice is put back once."""
+    manager = EmbeddedQueueManager.open(None, "MQGATE", LocalClock())
+    manager.mqsc("DEFINE QLOCAL(OPEN)\nDEFINE QLOCAL(FULL) MAXDEPTH(0)")
+    commits, told = Commits(manager), list[bool]()
+    names = ["OPEN"] * 250 + ["FULL"] + ["OPEN"] * 9
+    heads = [mqmd.build(persistence=1, format=b"MQDEAD")] * len(names)
+    bodies = [
+        dlh.build(2053, name, "", mqmd.build(format=b"MQSTR")) + b"%d" % number for number, name in enumerate(names)
+    ]
+    assert not commits.commit(Unit([Puts(DEAD, priority=0, persistent=True, heads=heads, bodies=bodies)])).failures
+    views = DeadLetterViews(
+        commits, lambda: DEAD, lambda _destination, _topic: None, lambda _rule, ok: told.append(ok), OFFLINE
+    )
+    first = str(commits.browse(DEAD, 1)[0].token)
+    commits.taken.clear()
+    _, answer = views.replay(Call({}, {}, {"tokens": [first, first]}, OPERATOR))
+    assert isinstance(answer, dict)
+    assert (answer["done"], [one["token"] for one in answer["failed"]]) == (1, [first])
+    assert commits.taken == [1, -1]
+    commits.taken.clear()
+    _, answer = views.replay(Call({}, {}, {"limit": 1000}, OPERATOR))
+    assert isinstance(answer, dict)
+    assert (answer["matched"], answer["done"], answer["failed"][0]["reason"]) == (259, 258, 2053)
+    assert commits.taken == [100, 100, -59, *[1] * 49, -1, *[1] * 9]
+    assert (told.count(True), told.count(False)) == (259, 2)
+    on_queue = [seen.data for seen in commits.browse("OPEN", 500)]
+    assert on_queue == [b"%d" % number for number, name in enumerate(names) if name == "OPEN"]
+    assert [seen.data[-3:] for seen in commits.browse(DEAD, 500)] == [b"250"]
     manager.close()
