@@ -6,6 +6,8 @@ ours, which has its remedy in its text.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import traceback
 from typing import Any
@@ -27,6 +29,12 @@ WHY_LATE = (
     "no Python process of Spark's has started within its ten seconds, as this machine is very busy: "
     "with `nice: 0` the job has a larger share of it"
 )
+FULL = os.strerror(errno.ENOSPC)
+"""What the system, Arrow and Java say alike, each without the name of the file."""
+WHY_FULL = (
+    "a disk that the job writes to is full (that of the warehouse, or of the folder for temporary files): make room; "
+    "the job goes on where it was"
+)
 
 
 def first_cause(text: str) -> str:
@@ -36,6 +44,8 @@ def first_cause(text: str) -> str:
         return WHY_LATE
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     ours = [found[2] for line in lines if (found := OURS.match(line))]
+    if FULL in text and not ours:
+        return WHY_FULL
     named = [line for line in lines if NAMED.match(line)]
     return next(reversed(ours or named or lines[:1]), "")[:LONGEST]
 
@@ -52,6 +62,8 @@ def sentence(error: BaseException) -> str:
     ours = [found for line in text.splitlines() if (found := OURS.search(line))]
     if ours:
         return ours[-1][2][:LONGEST]
+    if FULL in text:
+        return WHY_FULL
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}: correct the path, or what this user may do there"

@@ -115,8 +115,9 @@ class FolderWarehouse:
         return found
 
     def write_status(self, value: dict[str, Any]) -> None:
-        """Keep the progress of a run."""
-        write_json(self.folder / STATUS / f"{self.job.name}.json", value, durable=False)
+        """Keep the progress of a run, if there is room for it: a run waits for room, and does not end for this."""
+        with suppress(OSError):
+            write_json(self.folder / STATUS / f"{self.job.name}.json", value, durable=False)
 
 
 class ObjectWarehouse:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from device_fleet import write_journal
+from small_disks import tmpfs
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
 
@@ -96,6 +99,26 @@ def test_a_gateway_that_is_not_there_yet_is_no_reason_to_refuse(
         "job.yaml", JOB.format(folder=tmp_path, times=1).replace("path:", "url: 'http://127.0.0.1:1', token_file:")
     )
     JobRun(None, job).refuse()
+
+
+def test_a_status_that_finds_no_room_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failure that it would tell is the full disk: the run is to begin again, until there is room."""
+    write_journal(tmp_path / "journal", 1)
+    seen: list[str] = []
+    with tmpfs(tmp_path / "lake", "64k") as disk:
+        job = parse_job("job.yaml", JOB.format(folder=tmp_path, times=0))
+        run = JobRun(None, job, lambda progress: seen.append(progress.state))
+        with suppress(OSError), (disk / "filler").open("wb") as filler:
+            filler.write(bytes(1 << 20))
+
+        def start(*, once: bool) -> EndedQuery:
+            if not seen:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return EndedQuery()
+
+        monkeypatch.setattr(run, "start", start)
+        assert run.run(once=True).state == "done"
+    assert seen == ["restarting", "done"]
 
 
 class EndedQuery:
