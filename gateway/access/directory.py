@@ -41,6 +41,10 @@ _SAID_NO = {49, 32, 34, 48, 53, 19, 50}
 """Results of a bind that are an answer: wrong, unknown, no name, not in this way, not at all, locked, and not here."""
 
 
+_LIMITS = {3, 4, 11}
+"""Results of a search that has met a limit of the server: time, size, what an administrator has set."""
+
+
 class Yielding:
     """The socket of a connection: while it waits for the server, another thread may work at its answer. The library is
     written in Python, and threads that work at the same time keep the reactor's from the interpreter in turn."""
@@ -63,6 +67,10 @@ class Yielding:
 
 class Away(Exception):
     """No server answers as it should."""
+
+
+class Limited(Exception):
+    """A server does not tell all that was asked about one user. About others it may."""
 
 
 class Directory:
@@ -106,6 +114,9 @@ class Directory:
                 answer = self._asked(user, password)
         except Away as error:
             self._rests_until = time.monotonic() + REST_SECONDS
+            self._told(self._settings.servers[0], f"ldap: {error}")
+            return NotNow(_NOT_NOW)
+        except Limited as error:
             self._told(self._settings.servers[0], f"ldap: {error}")
             return NotNow(_NOT_NOW)
         self._told(self._settings.servers[0], "")
@@ -169,7 +180,8 @@ class Directory:
     def _search(self, connection: ldap3.Connection, base: str, filter_: str, attributes: list[str]) -> list[Any]:
         connection.search(base, filter_, attributes=attributes, size_limit=1000, time_limit=int(self._settings.timeout))
         if connection.result["result"] not in {0, 32}:
-            raise Away(f"a search below {base} ends with {connection.result['description']}")
+            kind = Limited if connection.result["result"] in _LIMITS else Away
+            raise kind(f"a search below {base} ends with {connection.result['description']}")
         return [one for one in connection.response or () if one.get("type") == "searchResEntry"]
 
     def _bind(self, connection: ldap3.Connection, dn: str, password: str) -> bool:
@@ -189,6 +201,9 @@ class Directory:
                 return self._returned(connection, self._called(call, connection, args), service)
             except (LDAPException, OSError, Away):
                 _end(connection)
+            except Limited:
+                self._returned(connection, None, service)
+                raise
         why = "no server answers"
         for index in sorted(
             range(len(self._settings.servers)), key=lambda one: self._away.get(one, 0.0) > time.monotonic()
@@ -203,6 +218,9 @@ class Directory:
                 if connection is not None:
                     _end(connection)
                 continue
+            except Limited:
+                self._returned(connection, None, service)
+                raise
             self._away.pop(index, None)
             return self._returned(connection, answer, service)
         raise Away(why)

@@ -28,7 +28,7 @@ moduleload back_mdb
 moduleload memberof
 moduleload retcode
 pidfile {folder}/pid
-{tls}
+{more}
 database mdb
 suffix "{base}"
 rootdn "cn=admin,{base}"
@@ -78,14 +78,17 @@ def entries() -> str:
 class Slapd:
     """One server. `stop` and `start` are an outage."""
 
-    def __init__(self, folder: Path, tls: tuple[Path, Path] | None = None, port: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, tls: tuple[Path, Path] | None = None, port: int | None = None, more: str = ""
+    ) -> None:  # fmt: skip
+        """`more`: lines of its configuration."""
         self._slapd, slapadd = programs()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "data").mkdir()
-        lines = "" if tls is None else f"TLSCertificateFile {tls[0]}\nTLSCertificateKeyFile {tls[1]}"
+        more += "" if tls is None else f"\nTLSCertificateFile {tls[0]}\nTLSCertificateKeyFile {tls[1]}"
         self._file = folder / "slapd.conf"
         self._file.write_text(
-            _CONFIGURATION.format(folder=folder, base=BASE, answering=ANSWERING, service=SERVICE, tls=lines)
+            _CONFIGURATION.format(folder=folder, base=BASE, answering=ANSWERING, service=SERVICE, more=more)
         )
         (folder / "entries.ldif").write_text(entries())
         command = [slapadd, "-f", str(self._file), "-l", str(folder / "entries.ldif")]

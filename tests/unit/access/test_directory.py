@@ -89,6 +89,17 @@ def test_what_a_server_says_of_one_user_holds_up_no_other(server: Slapd, user: s
     asked.directory.close()
 
 
+def test_a_user_of_more_groups_than_the_server_tells_holds_up_no_other(tmp_path: Path) -> None:
+    """The search is before the bind: whoever knows the name of such a user could keep out all the others."""
+    filter_ = {"group_filter": "(member={dn})", "group_base": f"ou=groups,{BASE}", "group_attribute": "description"}
+    with Slapd(tmp_path / "own", more="sizelimit 1") as server:
+        asked = Asked(server, **SEARCH, **filter_, roles=ROLES, user="{role}:{user}")
+        assert isinstance(asked.ask("alice", b"wonder"), NotNow), "she is in two groups"
+        assert "sizeLimitExceeded" in asked.told[0]
+        assert asked.name("bob", b"builder") == "devices:bob"
+        asked.directory.close()
+
+
 def test_a_server_that_is_busy_has_said_nothing_of_the_user(server: Slapd) -> None:
     asked = Asked(server, bind_as=f"cn={{user}},{ANSWERING}")
     assert isinstance(asked.ask("busy", b"x"), NotNow)
