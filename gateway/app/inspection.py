@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from gateway.app import log_lines
 from gateway.app.inquiries import Inquiries
 from gateway.app.queue_status import PolledQueueStatus, QueueStatus
 from gateway.config.model import Settings
@@ -81,5 +82,6 @@ def ibm_inspection(settings: Settings, names: Callable[[], Iterable[str]] = list
     assert ibm is not None  # noqa: S101 -- the callers have looked
 
     new_id = MessageIds(time.time(), os.urandom(4))
-    reached = connect_settings(settings, ibm)
-    return IbmInspection(load(ibm.driver), reached, new_id, names)
+    reached, driver = connect_settings(settings, ibm), load(ibm.driver)
+    driver.on_left_open = log_lines.superseded
+    return IbmInspection(driver, reached, new_id, names)

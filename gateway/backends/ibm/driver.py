@@ -190,7 +190,13 @@ class Driver:
     def noting(self, heard: Callable[[], None]) -> Driver:
         """The same binding; `heard` is called whenever a call has come back, in its thread."""
         noted: Any = _Noted(self.extension, heard)
-        return Driver(self.name, self.module, noted, self.can_status)
+        driver = Driver(self.name, self.module, noted, self.can_status)
+        driver.left_open = self.left_open
+        driver.on_left_open = self._end
+        return driver
+
+    def _end(self, text: str) -> None:
+        self.on_left_open(text)
 
     def check(self, settings: ConnectSettings) -> None:
         """DriverUnavailable where this binding cannot do what is wanted of it."""

@@ -221,10 +221,8 @@ class IbmInspection:
             try:
                 return call(connection)
             except MQError as error:
-                with suppress(MQError):
-                    connection.session.back()
-                if action_for(error.reason) is Action.RECONNECT:
-                    self._drop()
+                if action_for(error.reason) is Action.RECONNECT or not _backed_out(connection):
+                    self._drop()  # what is left open would be committed with what people do next
                 else:
                     connection.forget_objects()
                 raise
@@ -233,6 +231,14 @@ class IbmInspection:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.session.leave()
+
+
+def _backed_out(connection: Connection) -> bool:
+    try:
+        connection.session.back()
+    except MQError:
+        return False
+    return True
 
 
 class _Gone(MQError):
