@@ -21,7 +21,7 @@ from gateway.queue_manager.commands.mqsc import MqscReport
 from gateway.queue_manager.commands.pcf_objects import Handler, Reply, number_of, refuse, text_of
 from gateway.queue_manager.commands.pcf_status import KIND_OF_MQOT, MQAT_USER, RIGHT_OF_MQAUTH
 from gateway.queue_manager.descriptor import Descriptor, default_descriptor, text
-from gateway.queue_manager.objects.administration import not_found
+from gateway.queue_manager.objects.administration import no_status, not_found
 from gateway.queue_manager.objects.authority import OWN_USER
 from gateway.queue_manager.objects.channel_authority import ChannelAuthority
 from gateway.queue_manager.verbs.connection import MqiConnection
@@ -277,21 +277,22 @@ def _queue_status(connection: ConnectionState, message: pcf.Message) -> Iterable
     replies: list[Reply] = []
     pattern = text_of(message, mq.MQCA_Q_NAME)
     if objects.number_of(message, 1103, 1105) == MQIACF_Q_HANDLE:
-        return _fitting(message, pcf_status.queue_handles(connection, pattern), pattern)
+        return _of_queues(connection, message, pcf_status.queue_handles(connection, pattern))
     for definition in objects.displayed(connection, ("QLOCAL",), pattern):
         status = queue_status(connection.core, definition.name)
         reply = [pcf.string(mq.MQCA_Q_NAME, definition.name, size=48), pcf.integer(1103, 1105)]
         reply += [pcf.integer(number, int(status[word])) for word, number in STATUS_NUMBERS.items()]
         reply += [pcf.string(number, str(status[word]), size=12) for word, number in STATUS_TEXTS.items()]
         replies.append(reply)
-    return _fitting(message, replies, pattern)
+    return _of_queues(connection, message, replies)
 
 
-def _fitting(message: pcf.Message, replies: Iterable[Reply], pattern: str) -> list[Reply]:
+def _of_queues(connection: ConnectionState, message: pcf.Message, replies: Iterable[Reply]) -> list[Reply]:
     """The replies that the filter accepts; an error if there are none."""
     found = objects.filtered(message, replies)
     if not found:
-        raise not_found("QLOCAL", pattern)
+        pattern = text_of(message, mq.MQCA_Q_NAME)
+        raise no_status(pattern, exists=any(objects.displayed(connection, ("QLOCAL",), pattern)))
     return found
 
 

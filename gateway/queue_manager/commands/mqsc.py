@@ -22,13 +22,13 @@ from gateway.queue_manager.commands.mqsc_parse import (
 )
 from gateway.queue_manager.commands.status_words import check_words
 from gateway.queue_manager.core import Core
-from gateway.queue_manager.objects.administration import Administration, AdministrationError
+from gateway.queue_manager.objects.administration import Administration, AdministrationError, no_status
 from gateway.queue_manager.objects.attributes import BY_KEYWORD, FLAGS, QUEUE_KINDS, SYNONYMS, Value
 
 VERBS = {"DEF": "DEFINE", "ALT": "ALTER", "DIS": "DISPLAY", "DISP": "DISPLAY", "DEL": "DELETE"}
 OBJECTS = {
     "QL": "QLOCAL", "QM": "QMODEL", "QA": "QALIAS", "QR": "QREMOTE", "Q": "QUEUE", "NL": "NAMELIST", "QS": "QSTATUS",
-    "CHL": "CHANNEL", "PRO": "PROCESS", "QMS": "QMSTATUS",
+    "CHL": "CHANNEL", "CHS": "CHSTATUS", "LSTR": "LISTENER", "LS": "LSSTATUS", "PRO": "PROCESS", "QMS": "QMSTATUS",
 }  # fmt: skip
 
 ELSEWHERE = frozenset({
@@ -273,6 +273,8 @@ class Mqsc:
             yield from columns(row)
         if not any_shown:
             name = command.name or self._core.name
+            if kind == "QSTATUS":
+                raise no_status(name, exists=any(self._administration.select(("QLOCAL",), name)))
             raise AdministrationError(2085, f"AMQ8147E: IBM MQ object {name} not found.")
 
     def _objects(self, command: Command, kind: str) -> Iterator[Row]:

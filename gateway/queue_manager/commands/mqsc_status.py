@@ -11,7 +11,7 @@ from gateway.queue_manager.commands.display_rows import Row
 from gateway.queue_manager.commands.mqsc import SHOWN, chosen, columns, condition_of, is_selected, syntax
 from gateway.queue_manager.commands.mqsc_parse import Command
 from gateway.queue_manager.core import Core
-from gateway.queue_manager.objects.administration import AdministrationError, not_found
+from gateway.queue_manager.objects.administration import AdministrationError, no_status, not_found
 from gateway.queue_manager.objects.authority import GROUPS_OF_RIGHTS, RIGHTS, Authority
 from gateway.queue_manager.objects.catalogue import matches
 from gateway.queue_manager.objects.topics import Topics
@@ -78,14 +78,14 @@ class StatusCommands:
             if holds is None or holds(row):
                 lines += [SHOWN[kind], *columns(chosen(row, asked, TITLES.get(kind, (kind, "TYPE"))))]
         if not lines:
-            raise not_found(kind, command.name)
+            raise no_status(command.name, exists=True) if kind == "QSTATUS" else not_found(kind, command.name)
         return lines
 
     def _queue_handles(self, command: Command) -> Iterable[str] | None:
         """DISPLAY QSTATUS TYPE(HANDLE); None for TYPE(QUEUE), which is shown by `Mqsc`."""
         if _value(command, "TYPE").upper() != "HANDLE":
             return None
-        definitions = self._core.catalogue.matching(("QLOCAL",), command.name)
+        definitions = list(self._core.catalogue.matching(("QLOCAL",), command.name))
         rows = [
             open_handles.queue_handle(*held)
             for definition in definitions
@@ -93,6 +93,8 @@ class StatusCommands:
         ]
         used = _value(command, "OPENTYPE").upper()
         rows = [row for row in rows if used not in {"INPUT", "OUTPUT"} or row[used] != "NO"]
+        if not definitions:
+            raise not_found("QLOCAL", command.name)
         return self._shown(command, "QSTATUS", rows)
 
     def _display_connections(self, command: Command) -> list[str]:

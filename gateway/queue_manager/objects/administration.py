@@ -53,6 +53,13 @@ def not_found(kind: str, name: str) -> AdministrationError:
     return AdministrationError(reason, f"AMQ8147E: IBM MQ object {name} not found.")
 
 
+def no_status(name: str, *, exists: bool) -> AdministrationError:
+    """Answers a command on the status of queues that has nothing to show: nobody has the queue open, or none fits."""
+    if not exists:
+        return not_found("QLOCAL", name)
+    return AdministrationError(mq.MQRCCF_Q_STATUS_NOT_FOUND, "AMQ8565I: Queue Status not found.")
+
+
 def in_use(name: str) -> AdministrationError:
     """Refuses a command on an object that is open."""
     return AdministrationError(mq.MQRCCF_OBJECT_OPEN, f"AMQ8148E: IBM MQ object {name} in use.")

@@ -43,6 +43,20 @@ def test_handles_of_a_queue(rig):
     assert not rig.queue_manager.mqsc("DISPLAY QSTATUS(B) TYPE(HANDLE)").ok
 
 
+@pytest.mark.parametrize(
+    "command", ["DIS QS(B) TYPE(HANDLE)", "DIS QS(*) TYPE(HANDLE)", "DIS QS(B*) WHERE(CURDEPTH GT 0)",
+                "DIS QS(A) OPENTYPE(INPUT)", "DIS QS(A) TYPE(HANDLE) WHERE(APPLTAG EQ 'x')"],
+)  # fmt: skip
+def test_a_queue_without_what_was_asked_for_is_not_said_to_be_unknown(rig, command):
+    assert rig.queue_manager.mqsc(command).lines[-1] == "AMQ8565I: Queue Status not found."
+
+
+@pytest.mark.parametrize("command", ["DIS QS(C)", "DIS QS(C) TYPE(HANDLE)", "DIS QS(C*) TYPE(HANDLE)"])
+def test_a_queue_that_is_not_there_has_no_status(rig, command):
+    name = command.split("(")[1].split(")")[0]
+    assert rig.queue_manager.mqsc(command).lines[-1] == f"AMQ8147E: IBM MQ object {name} not found."
+
+
 @pytest.mark.parametrize("command", [
     "DISPLAY QSTATUS(A) CURDPTH", "DISPLAY QSTATUS(A) ALL FROG", "DISPLAY QSTATUS(A) TYPE(HANDEL)",
     "DISPLAY QSTATUS(A) TYPE(HANDLE) FROG", "DISPLAY QSTATUS(A) WHERE(FROG GT 1)", "DISPLAY QSTATUS(A) CURDEPTH(5)",
@@ -144,7 +158,8 @@ def test_authority_records_by_profile_object_and_entity(rig):
 
 
 def test_channels_have_no_status(rig):
-    assert rig.queue_manager.mqsc("DISPLAY CHSTATUS(*)").lines[-1] == "AMQ8420I: Channel Status not found."
+    for command in ("DISPLAY CHSTATUS(*)", "DIS CHS(*)", "DIS CHS(A*) ALL"):
+        assert rig.queue_manager.mqsc(command).lines[-1] == "AMQ8420I: Channel Status not found."
 
 
 def test_status_of_the_queue_is_still_that(rig):
