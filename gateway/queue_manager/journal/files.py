@@ -22,6 +22,8 @@ DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 ZEROING_STEP = 256 << 10
 """Bytes of one write: a frame that comes meanwhile waits for no more."""
+MAKING = ".making"
+"""What the name of a file ends in while its blocks are being written."""
 POOLED = 4 << 20
 """Buffers up to this size are kept for the next frame."""
 
@@ -157,18 +159,21 @@ def create_allocated(path: Path, size: int) -> None:
 
 
 def _create(path: Path, fill: Callable[[int], object]) -> None:
+    """The file has its name when it has its size: one of that name that is shorter has been damaged."""
+    making = path.with_name(path.name + MAKING)
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, flags | os.O_DIRECT, FILE_MODE)
+        descriptor = os.open(making, flags | os.O_DIRECT, FILE_MODE)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        descriptor = os.open(path, flags, FILE_MODE)
+        descriptor = os.open(making, flags, FILE_MODE)
     try:
         fill(descriptor)
         os.fsync(descriptor)
+        making.rename(path)
     except OSError as error:
-        path.unlink(missing_ok=True)
+        making.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(descriptor)

@@ -23,7 +23,7 @@ from gateway.queue_manager.journal.decode import (
     numbers_in,
     sections_of,
 )
-from gateway.queue_manager.journal.files import DurableFile
+from gateway.queue_manager.journal.files import MAKING, DurableFile
 from gateway.queue_manager.journal.layout import BLOCK, FRAME_MAGIC, FrameFlag, Kind, padded
 from gateway.queue_manager.journal.segment import (
     NAMES,
@@ -67,7 +67,10 @@ class Recovered:
 
 
 def open_segments(directory: Path, opened: list[Segment], *, direct: bool) -> None:
-    """Every segment file of the directory, with its header if it has one, goes into `opened`."""
+    """Every segment file of the directory, with its header if it has one, goes into `opened`. What a process that was
+    killed has not finished making goes."""
+    for left in directory.glob(NAMES + MAKING):
+        left.unlink()
     for path in sorted(directory.glob(NAMES)):
         slot = slot_in(path)
         try:
@@ -98,6 +101,7 @@ def in_use(segments: list[Segment]) -> tuple[list[tuple[Segment, Listed | None]]
     """The segments in use, oldest first, with their entries in the youngest header's list; and the others."""
     headed = sorted((segment for segment in segments if segment.header), key=lambda segment: segment.serial)
     if not headed:
+        refuse_emptied(segments)
         return [], segments
     newest = headed[-1]
     refuse_strangers((segment.path, segment.header) for segment in headed)
@@ -114,6 +118,16 @@ def in_use(segments: list[Segment]) -> tuple[list[tuple[Segment, Listed | None]]
     ]
     chosen = {segment.slot for segment, _ in used}
     return used, [segment for segment in segments if segment.slot not in chosen]
+
+
+def refuse_emptied(segments: list[Segment]) -> None:
+    """A file without a byte has not been made here: what it held is lost, and that is not taken for a first start."""
+    for segment in segments:
+        if not segment.size:
+            raise StoreCorrupt(
+                f"{segment.path}: it is empty, and no segment has a header: the journal was truncated; "
+                "put a backup back with `mqgate restore --replace`, or move these files away to begin with nothing"
+            )
 
 
 def refuse_strangers(files: Iterable[tuple[Path, SegmentHeader | None]]) -> None:

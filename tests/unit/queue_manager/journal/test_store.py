@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.errors import StoreError, StoreInUse, StoreUnavailable
+from gateway.errors import StoreCorrupt, StoreError, StoreInUse, StoreUnavailable
 from gateway.queue_manager.journal import Prepared, Store, StoreOptions, encode
 from gateway.queue_manager.journal.ring import KEPT_LISTINGS
 from gateway.queue_manager.journal.segment import listing_room
@@ -472,3 +472,25 @@ def test_where_a_store_ends_that_was_not_closed_is_known(path: Path) -> None:
     assert f"at byte {begin} of {end} is not whole: its 16" in store.ending
     assert bodies(store) == [b"one", b"two" * 4000, b"three" * 4000]
     store.close()
+
+
+def test_a_journal_whose_files_were_emptied_is_no_first_start(path: Path) -> None:
+    store = opened(path)
+    put(store, b"kept")
+    store.close()
+    segments = sorted(path.glob("*.segment"))
+    for segment in segments:
+        segment.write_bytes(b"")
+    with pytest.raises(StoreCorrupt, match=f"{segments[0]}: it is empty"):
+        opened(path)
+    assert [segment.stat().st_size for segment in sorted(path.glob("*.segment"))] == [0] * len(segments)
+
+
+def test_a_first_start_that_was_killed_while_it_made_a_segment(path: Path) -> None:
+    path.mkdir(parents=True)
+    (path / "00000001.segment.making").write_bytes(b"")
+    (path / "00000002.segment.making").write_bytes(bytes(4096))
+    store = opened(path)
+    put(store, b"one")
+    store.close()
+    assert list(path.glob("*.making")) == []
