@@ -152,6 +152,8 @@ def write_password_file(path: Path, users: dict[str, str]) -> None:
                 os.chown(name, before.st_uid, before.st_gid)
         Path(name).chmod(0o600 if before is None else before.st_mode & 0o777)
         Path(name).replace(path)
-    except BaseException:
+    except BaseException as error:
         Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # a write says no name
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise

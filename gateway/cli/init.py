@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from gateway.app.mappings import DEFAULT
+from gateway.app.whole_file import written_whole
 from gateway.config.schema import settings_schema
 from gateway.config.starter import starter_settings
 from gateway.rules.schema import mapping_schema
@@ -34,7 +35,21 @@ def init(directory: str, data: str) -> None:
     if there:
         click.echo(f"{root} already has {', '.join(there)}: nothing is overwritten", err=True)
         sys.exit(1)
-    for name, text in wanted.items():
-        (root / name).write_text(text, encoding="utf-8")
+    _write(root, wanted)
+    for name in wanted:
         click.echo(root / name)
     click.echo(f"\nmqgate check {root / 'mqgate.yaml'}\nmqgate run -c {root / 'mqgate.yaml'}")
+
+
+def _write(root: Path, wanted: dict[str, str]) -> None:
+    """All of them, or none: what is there is not written over, and would keep a second attempt from anything."""
+    written: list[Path] = []
+    try:
+        for name, text in wanted.items():
+            with written_whole(root / name) as out:
+                out.write(text)
+            written.append(root / name)
+    except OSError:
+        for path in written:
+            path.unlink()
+        raise

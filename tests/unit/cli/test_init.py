@@ -1,0 +1,41 @@
+"""`mqgate init` and `mqgate passwd` where there is no room for what they write."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def run(limit: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command, with files that cannot grow beyond `limit` bytes: a write fails as on a full disk."""
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", *arguments], check=False, capture_output=True, text=True,
+        input="secret\nsecret\n",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", [10, 3000])
+def test_a_configuration_that_found_no_room_is_made_by_the_next_attempt(tmp_path: Path, limit: int) -> None:
+    where = tmp_path / "configuration"
+    failed = run(limit, "init", str(where))
+    assert failed.returncode != 0
+    assert f"{where}/" in failed.stderr
+    assert "File too large" in failed.stderr
+    assert [path for path in where.rglob("*") if path.is_file()] == []
+    assert run(resource.RLIM_INFINITY, "init", str(where)).returncode == 0
+    assert (where / "mqgate.yaml").stat().st_size > 0
+
+
+def test_a_password_that_found_no_room_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    assert run(resource.RLIM_INFINITY, "passwd", str(users), "ana").returncode == 0
+    before = users.read_text()
+    failed = run(len(before), "passwd", str(users), "bob")
+    assert f"{users}: File too large" in failed.stderr
+    assert users.read_text() == before
+    assert sorted(tmp_path.iterdir()) == [users]
