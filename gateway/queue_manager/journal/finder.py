@@ -4,7 +4,7 @@ message's number; other identifiers are indexed when they are first asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from gateway.queue_manager.journal.decode import Rows
@@ -34,9 +34,11 @@ class Finder:
         correl_id: bytes | None = None,
         group_id: bytes | None = None,
         after: int | None = None,
+        passed: Callable[[int], bool] | None = None,
     ) -> Iterable[Message]:
         """The messages that have all the identifiers given (None: any), by priority and arrival, from behind a token
-        on; locked ones too. They are read one by one: the store must not change meanwhile."""
+        on; locked ones too. They are read one by one: the store must not change meanwhile. Those that are `passed` are
+        not read where there may be many."""
         holds = partial(self._holds, queue, key)
         if msg_id is None and group_id is None and correl_id is not None:
             identifiers = self.searched.get((queue, key))
@@ -53,21 +55,24 @@ class Finder:
         made_here = self._number_in(msg_id) if msg_id is not None else None
         if made_here is not None:
             numbers = tuple(sorted({*numbers, made_here}))
-        return self._read_after(queue, key, numbers, given, after) if numbers else ()
+        return self._read_after(queue, key, numbers, given, after, passed) if numbers else ()
 
     def _holds(self, queue: str, key: bytes, number: int) -> bool:
         return any(lane.holds(number) for lane in self._index.chain(queue, key))
 
     def _read_after(
-        self, queue: str, key: bytes, numbers: tuple[int, ...] | Numbers, given: dict[str, bytes], after: int | None
-    ) -> Iterator[Message]:
+        self, queue: str, key: bytes, numbers: tuple[int, ...] | Numbers, given: dict[str, bytes], after: int | None,
+        passed: Callable[[int], bool] | None,
+    ) -> Iterator[Message]:  # fmt: skip
         rank, last = (-1, -1) if after is None else (after >> NUMBER_BITS, after & NUMBER_MASK)
         for lane in self._index.chain(queue, key):
             if lane.rank < rank:
                 continue
             begin = last if lane.rank == rank else -1
             for number in numbers.after(begin) if isinstance(numbers, Numbers) else numbers:
-                message = self._reader.message(lane, number) if number > begin else None
+                if number <= begin or (passed is not None and passed(lane.rank << NUMBER_BITS | number)):
+                    continue
+                message = self._reader.message(lane, number)
                 if message is not None and self._has(message, given):
                     yield message
 

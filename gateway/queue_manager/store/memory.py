@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from sys import maxsize
 
@@ -183,7 +183,7 @@ class MemoryStore:
 
     def find(
         self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None, group_id: bytes | None = None,
-        after: int | None = None,
+        after: int | None = None, passed: Callable[[int], bool] | None = None,
     ) -> list[Message]:  # fmt: skip
         """The messages with these identifiers."""
         shelf = self._shelves.get(queue, {}).get(key)
@@ -194,7 +194,11 @@ class MemoryStore:
             tokens = shelf.by_msg_id.get(msg_id, ())
         elif correl_id is not None:
             tokens = shelf.by_correl_id.get(correl_id, ())
-        found = (shelf.entries[token][0] for token in sorted(tokens) if after is None or token > after)
+        found = (
+            shelf.entries[token][0]
+            for token in sorted(tokens)
+            if (after is None or token > after) and not (passed is not None and passed(token))
+        )
         return [
             message
             for message in found

@@ -6,7 +6,7 @@ waiting gets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from gateway.ports.batch import StorageFull
@@ -78,10 +78,11 @@ class MessageStore(Protocol):
 
     def find(
         self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None, group_id: bytes | None = None,
-        after: int | None = None,
+        after: int | None = None, passed: Callable[[int], bool] | None = None,
     ) -> Iterable[Message]:  # fmt: skip
         """The messages with this MsgId, CorrelId and GroupId (None: any), by priority and arrival, from behind a token
-        on; locked ones too. Nothing may be put or taken while they are looked at."""
+        on; locked ones too. Nothing may be put or taken while they are looked at. Those whose tokens are `passed` are
+        not wanted, and need not be read: hundreds may be marked in front of the first that is not."""
 
     def replaceable(self, queue: str, records: Records, head: bytes, /) -> tuple[Replaced | None, Records]:
         """Those state records that can take the place of the one message of their keys, if nobody has locked it, and

@@ -121,7 +121,7 @@ class Search:
             after = None  # the next of a group may lie before the last
             if criteria.group_id is None:
                 criteria = replace(criteria, group_id=self.order.group_id)
-        for one in self._candidates(criteria, after):
+        for one in self._candidates(criteria, after, options):
             if self._fits(one, criteria, options):
                 return one
         return None
@@ -138,15 +138,20 @@ class Search:
             one for one in self.group(first.md[descriptor.GROUP_ID]) if descriptor.integer(one.md, "sequence") == number
         ]
 
-    def _candidates(self, criteria: Wanted, after: int | None) -> Iterator[Candidate]:
+    def _candidates(self, criteria: Wanted, after: int | None, options: GetOptions) -> Iterator[Candidate]:
         ids = criteria.msg_id, criteria.correl_id, criteria.group_id
-        return self._scan(after) if ids == _NO_IDS else self._found(ids, after)
+        return self._scan(after) if ids == _NO_IDS else self._found(ids, after, options)
 
-    def _found(self, ids: _Ids, after: int | None) -> Iterator[Candidate]:
-        for message in self.core.store.find(self.queue.name, b"", *ids, after):
+    def _found(self, ids: _Ids, after: int | None, options: GetOptions) -> Iterator[Candidate]:
+        unmarked = options.options & mq.MQGMO_UNMARKED_BROWSE_MSG
+        passed = self._is_marked if unmarked and (self.queue.marked or self.queue.handle_marks) else None
+        for message in self.core.store.find(self.queue.name, b"", *ids, after, passed):
             candidate = self._free(message)
             if candidate is not None:
                 yield candidate
+
+    def _is_marked(self, token: int) -> bool:
+        return is_marked(self.core, self.handle, self.queue, token)
 
     def _scan(self, after: int | None) -> Iterator[Candidate]:
         limit = 1

@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from gateway.queue_manager.descriptor import message_id
 from gateway.queue_manager.journal import Store, StoreOptions
+from gateway.queue_manager.store.lanes import Lane
 from gateway.queue_manager.store.place import number_of
-from gateway.queue_manager.store.unit import LaneMoves, LanePuts, LaneTakes, StoreUnit
+from gateway.queue_manager.store.unit import LaneMoves, LanePuts, LaneTakes, Message, StoreUnit
 
 BLANK = bytes(364)
 OPTIONS = StoreOptions("QM1", segment_bytes=256 * 1024, direct=False, background=False, cache_bytes=4_000)
@@ -145,4 +148,26 @@ def test_getting_by_an_identifier_does_not_look_at_what_is_gone(tmp_path: Path) 
     again = LanePuts("Q", heads=[head(correl_id=b"c" * 24)] * 2, bodies=[b"x"] * 2)
     commit(store, StoreUnit(puts=[again]))
     assert matching(store, "Q", correl_id=b"c" * 24) == list(again.tokens)
+    store.close()
+
+
+def test_messages_that_are_passed_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds may be marked in front of the first that is not, for each look of a program that browses."""
+    store = opened(tmp_path)
+    correlation, queue = b"c" * 24, [b"%d" % number for number in range(200)]
+    puts = LanePuts("Q", heads=[head(correl_id=correlation)] * 200, bodies=queue)
+    commit(store, StoreUnit(puts=[puts]))
+    marked, read = set(puts.tokens[:150]), list[int]()
+    message = store.finder._reader.message
+
+    def noted(lane: Lane, number: int) -> Message | None:
+        read.append(number)
+        return message(lane, number)
+
+    monkeypatch.setattr(store.finder._reader, "message", noted)
+    found = store.find("Q", correl_id=correlation, passed=marked.__contains__)
+    assert next(iter(found)).token == puts.tokens[150]
+    assert len(read) == 1, read
+    found = store.find("Q", correl_id=correlation, after=puts.tokens[159], passed=marked.__contains__)
+    assert [one.token for one in found] == [*puts.tokens[160:]]
     store.close()
