@@ -33,7 +33,7 @@ TITLES = {
 """What is shown beside the attributes that commands set."""
 WORDS = {
     "TYPE": {1: "QLOCAL", 2: "QMODEL", 3: "QALIAS", 6: "QREMOTE"}, "PLATFORM": {3: "UNIX"}, "SYNCPT": {1: ""},
-    "DISTL": {1: "YES"}, "DEFTYPE": {1: "PREDEFINED", 2: "PERMDYN", 3: "TEMPDYN"},
+    "DISTL": {0: "NO", 1: "YES"}, "DEFTYPE": {1: "PREDEFINED", 2: "PERMDYN", 3: "TEMPDYN"},
 }  # fmt: skip
 FIXED = {
     "SUB": {"TOPICSTR", "TOPICOBJ", "DESTCLAS", "DURABLE", "SUBTYPE", "WSCHEMA", "SELECTOR", "SUBSCOPE", "EXPIRY"},

@@ -68,7 +68,7 @@ def queue_manager_facts(core: Core) -> Row:
         "COMMANDQ": "SYSTEM.ADMIN.COMMAND.QUEUE",
         "MAXPRTY": "9",
         "SYNCPT": "",
-        "DISTL": "YES",
+        "DISTL": "NO",
         "QMID": core.identifier,
     }
 

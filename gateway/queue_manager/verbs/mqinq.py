@@ -85,7 +85,7 @@ def _unset_integers(connection: ConnectionState, definition: Definition) -> dict
     if definition.kind == "QMGR":
         return {
             mq.MQIA_COMMAND_LEVEL: COMMAND_LEVEL, mq.MQIA_PLATFORM: mq.MQPL_UNIX, mq.MQIA_MAX_PRIORITY: 9,
-            mq.MQIA_SYNCPOINT: 1, mq.MQIA_DIST_LISTS: 1,
+            mq.MQIA_SYNCPOINT: 1, mq.MQIA_DIST_LISTS: 0,  # programs come through the library, which has none
         }  # fmt: skip
     if definition.kind == "NAMELIST":
         return {mq.MQIA_NAME_COUNT: len(definition.names())}

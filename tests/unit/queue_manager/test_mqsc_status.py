@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from embedded_rig import MqiRig, md, refused
 
-from gateway.ports.mqi import GetOptions, SubscriptionDescriptor
+from gateway.mq import constants as mq
+from gateway.ports.mqi import GetOptions, ObjectDescriptor, SubscriptionDescriptor
 
 OBJECTS = """
 DEFINE QLOCAL(A)
@@ -165,3 +166,10 @@ def test_channels_have_no_status(rig):
 def test_status_of_the_queue_is_still_that(rig):
     rig.put("A", b"x", descriptor=md(persistence=1))
     assert shown(rig, "DISPLAY QSTATUS(A) TYPE(QUEUE) CURDEPTH")["CURDEPTH"] == "1"
+
+
+def test_programs_are_told_that_there_are_no_distribution_lists(rig):
+    """MQOPEN of the library answers 2154 to them."""
+    assert shown(rig, "DISPLAY QMGR DISTL")["DISTL"] == "NO"
+    handle = rig.connection.open(ObjectDescriptor(object_type=mq.MQOT_Q_MGR), mq.MQOO_INQUIRE).handle
+    assert rig.connection.inquire(handle, [mq.MQIA_DIST_LISTS]).integers == [0]
