@@ -30,6 +30,7 @@ from gateway.net import http
 from gateway.net.descriptors import most_for_programs
 from gateway.net.http import Answer, Folder, Page
 from gateway.observe import health, logs, metrics
+from gateway.observe.disk_reports import DiskReports
 from gateway.observe.metrics import Gauges, build_info
 from gateway.observe.service import ServiceManager
 from gateway.ports.counters import Counters
@@ -61,6 +62,7 @@ class QueueManagerProcess:
         self._ticking = LoopingCall(log_lines.guarded(self._tick))
         self._ticking.clock = reactor
         self._service = ServiceManager()
+        self._disk_reports = DiskReports(log)
         self._answered = time.monotonic()
         """When the thread that serves programs has last said so."""
         self._stopping = False
@@ -132,6 +134,8 @@ class QueueManagerProcess:
     def _tick(self) -> None:
         if self._server is not None:
             self._server.soon(self._beat)
+        if self._queue_manager is not None:
+            self._disk_reports.look(self._queue_manager.storage_full)
 
     def _beat(self) -> None:
         self._answered = time.monotonic()

@@ -22,7 +22,7 @@ def full_in_words(full: StorageFull) -> str:
         what, cure = "not writable", "the disk fails or is read-only: `dmesg` says more"
     return (
         f"{what} since {since} UTC: {full.where}: {full.why}: publications are refused (MQTT 5: 0x97) or not "
-        f"acknowledged; {cure}: {RUNBOOK}"
+        f"acknowledged, MQPUT answers 2192; {cure}: {RUNBOOK}"
     )
 
 

@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import pytest
 from bridge_estate import Application, Talker, wait
 from free_ports import free_port
 
+from gateway.errors import MQError
 from gateway.mqtt import packets as p
 
 pytestmark = [pytest.mark.mqi, pytest.mark.timeout(240)]
@@ -212,3 +213,21 @@ def test_the_guide_makes_one_broker_of_two_gateways(tmp_path: Path) -> None:
         assert 'mqgate_queue_depth{queue="TELEMETRY"} 2.0' in page(estate.ports["9170"], "/metrics")
     finally:
         estate.end()
+
+
+def test_its_log_says_when_the_disk_is_full_and_when_there_is_room_again(tmp_path: Path) -> None:
+    (tmp_path / "objects.mqsc").write_text("DEFINE QLOCAL(APP.Q)\n")
+    limits = "{segment_bytes: 1MiB, max_bytes: 6MiB}"
+    (tmp_path / "settings.yaml").write_text(f"queue_manager: {{embedded: {limits}}}\n")
+    with served(tmp_path, "qm", "-c", "settings.yaml", "--objects", "objects.mqsc") as running:
+        program = Application(str(tmp_path / "qm" / "mqi.sock"))
+
+        def told() -> bool:
+            with suppress(MQError):  # it is full
+                program.put("APP.Q", bytes(100_000))
+            return '"disk_full"' in running.log.read_text()
+
+        wait(told, 60)
+        program.clear("APP.Q")
+        wait(lambda: '"disk_room"' in running.log.read_text(), 60)
+        program.put("APP.Q", b"again")
