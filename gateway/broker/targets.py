@@ -152,13 +152,16 @@ class Targets:
 
     @staticmethod
     def readdress(batch: Batch, destination: Destination, rows: dict[int, str]) -> bool:
-        """Address rows to another queue manager each."""
+        """Address rows, each of which releases a staged message, to another queue manager each. Whose they are waits
+        with them, and nobody else."""
         elsewhere: dict[int, Row] = {}
         for row, manager in sorted(rows.items()):
             address = destination.address._replace(queue_manager=manager)
             head, body = destination.puts.heads[row], destination.puts.bodies[row]
             elsewhere[row] = batch.put(address, destination.policy(row), head, body)
-            elsewhere[row][0].contributors.update(destination.contributors)
+            mark = destination.marks.get(row)
+            owner = mark.released[0] if mark is not None and mark.released is not None else None
+            elsewhere[row][0].contributors.update(one for one in destination.contributors if one.session is owner)
             elsewhere[row][0].segmented |= destination.segmented
         if elsewhere:
             batch.without(destination, set(elsewhere), elsewhere)

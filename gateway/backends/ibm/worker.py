@@ -429,6 +429,7 @@ class Worker:
         self.connected = True
 
     def _lost(self, error: MQError) -> None:
+        self.connected = False  # whoever is told looks
         self._told(explain(error.reason, str(error)))
         self._drop_connection()
 

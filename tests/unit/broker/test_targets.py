@@ -12,6 +12,7 @@ from broker_harness import Device, Harness, Queues
 
 from gateway.broker.targets import Targets, marker_key_of
 from gateway.mqtt import packets as p
+from gateway.mqtt import writer
 from gateway.ports.batch import Done, Failure, Outcome, Stored, Unit
 from gateway.ports.state_queues import MARKERS, STAGED, TOGETHER
 
@@ -329,6 +330,26 @@ def test_what_a_lost_target_may_have_stays_with_it_and_everything_else_goes_on(b
     bench.run()
     assert [packet[0] >> 4 for packet in device.take()] == [p.PUBCOMP]
     assert bench.everywhere("THERE") == Counter([b"two", b"one"])
+
+
+def test_who_only_shares_a_unit_with_what_a_lost_target_may_have_does_not_wait_for_it(bench: Bench) -> None:
+    device, other = connected(bench), bench.device(5, "other").connect()
+    other.take()
+    device.publish("turns/a", b"two", 2, 1)
+    bench.run()
+    device.take()
+    bench.engine.received(other.connection, writer.encode_publish(5, b"turns/a", b"one", 1, packet_id=1))
+    device.ack(p.PUBREL, 1)
+    lost, queues = (bench.far, bench.there) if bench.there.waiting else (bench.other, bench.third)
+    rest = bench.third if queues is bench.there else bench.there
+    queues.land()
+    lost.give_up()
+    rest.commit()
+    assert [packet[0] >> 4 for packet in other.take()] == [p.PUBACK]
+    assert not device.take(), "nobody knows yet where it is"
+    bench.run()
+    assert [packet[0] >> 4 for packet in device.take()] == [p.PUBCOMP]
+    assert bench.everywhere("THERE")[b"two"] == 1
 
 
 def test_what_was_released_before_a_restart_waits_until_all_that_may_have_it_have_been_asked(bench: Bench) -> None:
