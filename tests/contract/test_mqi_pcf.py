@@ -230,7 +230,7 @@ def test_who_has_a_queue_open(mqi, ask):
     assert (found[Q_NAME], found[1103], found[1098], found[1102], found[1099]) == ("HELD", 1104, 1, 1, 0)
     assert (found[3058], found[3025]) == ("tests", "ana")
     mqi.connection.close(handle)
-    ask(STATUS, name("HELD"), pcf.integer(1103, 1104), fails=2085)
+    ask(STATUS, name("HELD"), pcf.integer(1103, 1104), fails=4091)
 
 
 def test_a_connection_is_stopped_and_its_unit_of_work_backed_out(mqi, ask):

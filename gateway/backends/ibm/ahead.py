@@ -112,6 +112,15 @@ class Ahead:
         with self._lock:
             self._renew(token, marked, answered)
 
+    def met(self, msg_id: bytes, marked: float, answered: float) -> None:
+        """The cursor has met the first segment of a message from a transmission queue. One that waits here and begins
+        with it is marked again by that, before its other segments are met."""
+        with self._lock:
+            for token in self._messages:
+                if isinstance(token, bytes) and len(token) > len(msg_id) and token.startswith(msg_id):
+                    self._renew(token, marked, answered)
+                    return
+
     def _renew(self, token: Token, marked: float, answered: float) -> None:
         for one in self._with_its_group(token):
             one.marked = max(one.marked, marked)

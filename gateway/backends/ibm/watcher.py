@@ -233,6 +233,8 @@ class Watcher:
             self._ahead.add(Stored(msg_id_of(md), md, data), now, answered=monotonic())
             return
         if part is not None:
+            if not part.offset:
+                self._ahead.met(msg_id_of(md), now, monotonic())
             whole = self._transmitted.seen(part, msg_id_of(md), now)
         else:
             whole = self._gatherer.seen(md, len(data), now)

@@ -128,6 +128,23 @@ def test_what_the_cursor_meets_again_is_marked_by_that_and_keeps_its_place() -> 
     assert _numbers(told.ahead.take(b"", 9, 6)) == [1, 2, 3]
 
 
+def test_the_first_segment_that_the_cursor_meets_again_marks_the_whole_message() -> None:
+    """Else it would be taken for another gateway's: its first segment is marked, and the whole is not there yet."""
+    told = Told()
+    told.ahead.lifetime = 10
+    first, second = b"%024d" % 1, b"%024d" % 2
+    told.ahead.add(_stored(0), 0)
+    told.ahead.add(Stored(first + second, MD, b"both"), 0)
+    told.ahead.met(second, 12, 12)
+    told.ahead.met(b"%024d" % 7, 12, 12)
+    assert len(told.ahead.due(12)) == 2
+    told.ahead.met(first, 12, 13)
+    [other] = told.ahead.due(12)
+    assert other.stored.token == b"%024d" % 0
+    told.ahead.renewed(other.stored.token, 12)
+    assert [one.data for one in told.ahead.take(b"", 9, 12)] == [b"x", b"both"]
+
+
 def test_a_mark_is_as_old_as_the_call_and_lasts_as_long_as_if_it_was_made_when_that_was_answered() -> None:
     """The gateway stood still in between: it may be this gateway's own for longer than it may count on."""
     told = Told()
