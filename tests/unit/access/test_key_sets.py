@@ -116,7 +116,7 @@ def test_they_are_fetched_again_before_their_time_ends(server: KeyServer, contro
     one.settle(1)
     one.clock.advance(at - 1)
     assert len(server.asked) == 1
-    one.clock.advance(2)
+    one.advance_past_one(2)
     one.settle(2)
     assert (one.told, one.keys.age) == (["", ""], 0.0)
     one.keys.close()
