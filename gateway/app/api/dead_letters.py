@@ -213,7 +213,7 @@ class DeadLetterViews(QueueViews):
             if isinstance(found, _Letter) and found.joins(waiting):
                 waiting.append(found)
                 continue
-            done += self._put_back(waiting, failed)
+            done += yield from self._put_back(waiting, failed)
             waiting = []
             if isinstance(found, _Letter):
                 waiting.append(found)
@@ -221,7 +221,7 @@ class DeadLetterViews(QueueViews):
                 done += 1
             else:
                 failed.append(_failure(token, found))
-        done += self._put_back(waiting, failed)
+        done += yield from self._put_back(waiting, failed)
         return 200, {"matched": matched, "done": done, "failed": failed}
 
     def _letter(self, token: Any, selection: dict[str, Any]) -> _Letter | MQError | None:
@@ -242,20 +242,20 @@ class DeadLetterViews(QueueViews):
             return error
         return _Letter(token, unit, rule, len(seen.data))
 
-    def _put_back(self, letters: list[_Letter], failed: list[dict[str, object]]) -> int:
+    def _put_back(self, letters: list[_Letter], failed: list[dict[str, object]]) -> Generator[None, None, int]:
         """Those that have come together, in one unit of work; each alone where that is refused, so that one keeps none
-        of the others back. How many are on their destination."""
+        of the others back, with devices served between them. How many are on their destination."""
         if len(letters) > 1:
             puts, takes = [
                 list(joined.from_iterable(parts)) for parts in zip(*(one.parts for one in letters), strict=True)
             ]
-            together = not self.inspection.commit(Unit(puts, takes)).failures
-            if together:
+            if not self.inspection.commit(Unit(puts, takes)).failures:
                 for letter in letters:
-                    self._replayed(letter.rule, together)
+                    self._replayed(letter.rule, True)  # noqa: FBT003 - a call without keywords
                 return len(letters)
         done = 0
         for letter in letters:
+            yield
             problem = self._committed(letter.unit)
             self._replayed(letter.rule, problem is None)
             done += problem is None
