@@ -3,7 +3,9 @@
 Gateways that share the queue notice each other's changes by one record more, which every change replaces in its unit of
 work: it is looked at every two seconds, and when it is another than before all are read again. So they are after own
 changes too, once these have come to rest: one of another gateway may lie beneath. While a unit of work is open nobody
-else sees what it replaces: that record first, so that whoever does not see it takes nobody for gone.
+else sees what it replaces: that record first, so that whoever does not see it takes nobody for gone. Two gateways that
+make changes at the same moment leave two such records, of which a unit of work replaces one: so somebody counts as gone
+only where as many messages can be seen as the queue holds (its depth has those of open units of work).
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from hashlib import sha256
-from itertools import islice
 from typing import Any, NamedTuple
 
 from gateway.access.managed import ManagedUsers, Role, User, role_of, user_of
@@ -32,8 +33,9 @@ log = logs.get("mqgate")
 LOOK_SECONDS = 2.0
 LONGEST_COMMIT = 30.0
 """Seconds after which a change of our own that is not committed yet keeps nobody from looking at those of others."""
-AGAIN_SECONDS, TRIES = 0.05, 20
-"""How often a user is looked for that another gateway is changing."""
+AGAIN_SECONDS, AGAIN_AT_MOST, TRIES = 0.05, 0.8, 30
+"""When a user is looked for again that another gateway is changing: after a time that doubles up to this one, and how
+often. Together longer than a commit on a disk that stands still."""
 AT_ONCE = 500
 """Users that are looked for together: thousands of devices may use their tokens in the same minute."""
 VERSION = sha256(b"version").digest()[:24]
@@ -68,8 +70,8 @@ class UserStore:
         self._changed_at = 0.0
         self._unseen = 0
         """At how many looks, one after the other, the version was not there."""
-        self._waiting: deque[tuple[list[str], Callable[[], None]]] = deque()
-        """Changes that are to be made, and of which users."""
+        self._waiting: deque[tuple[list[str], Callable[[], None], bool]] = deque()
+        """Changes that are to be made, of which users, and whether these need not be there."""
         self._asked = False
         """Whether it is being read what is there of the next ones."""
         managed.on_claimed = lambda user: engine.context.scheduler.soon(lambda: self._claimed(user))
@@ -113,44 +115,51 @@ class UserStore:
         self._enforce({one.name for one in (*users, *gone) if isinstance(one, User)}, everybody=bool(roles or gone))
         self._engine.flush()
 
-    def when_current(self, users: Iterable[str], change: Callable[[], None]) -> None:
-        """Call `change` when it is known of these users what other gateways have made of them."""
+    def when_current(self, users: Iterable[str], change: Callable[[], None], *, new: bool = False) -> None:
+        """Call `change` when it is known of these users what other gateways have made of them; `new`: that they are not
+        there is what is expected, and needs no proof."""
         if self._engine.context.remote_reads is None:
             change()
             return
-        self._waiting.append((list(users), change))
+        self._waiting.append((list(users), change, new))
         self._next_change()
 
     def _next_change(self) -> None:
         if not self._waiting or self._asked or self._is_under_way():
             return
-        names, count = dict.fromkeys(self._waiting[0][0]), 1
-        for more, _ in islice(self._waiting, 1, None):
-            if len(names) + len(more) > AT_ONCE:
+        wanted: dict[str, bool] = {}
+        count = 0
+        for names, _, new in self._waiting:
+            if count and len(wanted) + len(names) > AT_ONCE:
                 break
-            names.update(dict.fromkeys(more))
+            for name in names:
+                wanted[name] = wanted.get(name, False) or not new or name in self.managed.users
             count += 1
         self._asked = True
-        self._read_again([*names], count, TRIES)
+        self._read_again(wanted, count, 0)
 
-    def _read_again(self, names: list[str], count: int, tries: int) -> None:
+    def _read_again(self, wanted: dict[str, bool], count: int, tries: int) -> None:
         context = self._engine.context
-        context.ask(partial(self._newest, names), partial(self._current, names, count, tries - 1))
+        context.ask(partial(self._newest, wanted), partial(self._current, wanted, count, tries + 1))
 
-    def _newest(self, names: list[str]) -> _Found:
-        """The records of some users."""
+    def _newest(self, wanted: dict[str, bool]) -> _Found:
+        """The records of some users, each with whether it takes a proof that there is none."""
         seen, rows = self._seen(), self._engine.context.queue_manager
-        found = self._read([(key, row) for key in map(_user_key, names) for row in rows_of(rows, USERS, key)])
-        return found._replace(seen=seen, is_all=bool(seen) and self._seen() == seen)
+        found = self._read([(key, row) for key in map(_user_key, wanted) for row in rows_of(rows, USERS, key)])
+        found = found._replace(seen=seen, is_all=bool(seen) and self._seen() == seen)
+        if found.is_all and any(proof and _user_key(name) not in found.stored for name, proof in wanted.items()):
+            return self._load_while(seen)
+        return found
 
-    def _current(self, names: list[str], count: int, tries: int, found: _Found | MQError) -> None:
+    def _current(self, wanted: dict[str, bool], count: int, tries: int, found: _Found | MQError) -> None:
         """What is there of the users of the next changes, so many; they are made to what is known where nothing can be
         read."""
         if not isinstance(found, MQError):
-            missing = [name for name in names if _user_key(name) not in found.stored]
+            missing = [name for name in wanted if _user_key(name) not in found.stored]
             is_certain = found.is_all or not (found.seen or self._version or self._own)  # or there never was any
-            if missing and not is_certain and tries:  # another gateway is changing it, or removes it
-                self._engine.context.scheduler.later(AGAIN_SECONDS, lambda: self._read_again(names, count, tries))
+            if missing and not is_certain and tries < TRIES:  # another gateway is changing it, or removes it
+                wait = min(AGAIN_SECONDS * 2 ** (tries - 1), AGAIN_AT_MOST)
+                self._engine.context.scheduler.later(wait, lambda: self._read_again(wanted, count, tries))
                 return
             self._use(found, of=missing)
         try:
@@ -208,6 +217,15 @@ class UserStore:
     def _load(self) -> _Found:
         """All that is stored."""
         return self._read(self._engine.context.queue_manager.load(USERS))
+
+    def _load_while(self, seen: bytes, *, is_gone: bool = False) -> _Found:
+        """All that is stored while this is the version. Nothing is missing where nobody has replaced that meanwhile and
+        no message is hidden in a unit of work. `is_gone`: there is none, and no change can be under way any more."""
+        queue_manager = self._engine.context.queue_manager
+        depth = queue_manager.depth(USERS)
+        rows = list(queue_manager.load(USERS))
+        is_whole = depth == len(rows) == queue_manager.depth(USERS) and (bool(seen) or is_gone) and self._seen() == seen
+        return self._read(rows)._replace(seen=seen, is_all=is_whole)
 
     def _read(self, rows: Iterable[tuple[bytes, Stored]]) -> _Found:
         """What cannot be read is left out, and said."""
@@ -282,8 +300,7 @@ class UserStore:
         seen = self._seen()
         if seen == self._version or (seen == self._own and seen != self._rested):
             return None, seen
-        found = self._load()
-        return found._replace(is_all=self._seen() == seen if seen else is_gone), seen
+        return self._load_while(seen, is_gone=is_gone), seen
 
     def _seen(self) -> bytes:
         """The versions on the queue, one after the other: there are several when gateways have made changes at the same

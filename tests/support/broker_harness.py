@@ -60,6 +60,8 @@ class Queues:
         self.gone: set[str] = set()
         """Queues that were deleted."""
         self.subscribed: dict[str, str] = {}
+        self.uncommitted: Counter[str] = Counter()
+        """Messages that open units of work of others have put on a queue, which its depth counts."""
         self.put_to: Counter[tuple[str, str]] = Counter()
         """Messages by queue and queue manager."""
 
@@ -145,7 +147,8 @@ class Queues:
         return [Stored(token, row[2], row[3]) for token, row in rows[:limit]]
 
     def depth(self, queue: str, key: bytes = b"") -> int:
-        return sum(1 for row in self.rows.get(queue, {}).values() if not key or row[1] == key)
+        rows = self.rows.get(queue, {}).values()
+        return sum(row[1] == key for row in rows) if key else len(rows) + self.uncommitted[queue]
 
     def consume(self, queue: str, arrived: Callable[[], None]) -> None:
         if queue in self.gone:

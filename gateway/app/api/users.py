@@ -80,7 +80,7 @@ class UserViews:
                 answers.append(answer)
             store.change(users, done=lambda: answered((200, {"items": answers})))
 
-        return 200, _to_what_is_there(store, [one["user"] for one in given], make)
+        return 200, _to_what_is_there(store, [one["user"] for one in given], make, new=mode != "change")
 
     def _changed(self, one: dict[str, Any], mode: str) -> tuple[User, dict[str, str]]:
         name, answer = one["user"], {"user": one["user"]}
@@ -146,8 +146,10 @@ class UserViews:
         return _committed(partial(self._there.change, gone=[role]), None, 204)
 
 
-def _to_what_is_there(store: UserStore, names: list[str], make: Callable[[Answered], None]) -> Later:
-    """A change of users as they are by now, whichever gateway has changed them last."""
+def _to_what_is_there(
+    store: UserStore, names: list[str], make: Callable[[Answered], None], *, new: bool = False
+) -> Later:
+    """A change of users as they are by now, whichever gateway has changed them last; `new`: they need not be there."""
 
     def begin(answered: Answered) -> None:
         def current() -> None:
@@ -156,7 +158,7 @@ def _to_what_is_there(store: UserStore, names: list[str], make: Callable[[Answer
             except Exception as error:  # noqa: BLE001 -- told apart where it is answered
                 answered(error)
 
-        store.when_current(names, current)
+        store.when_current(names, current, new=new)
 
     return Later(begin)
 

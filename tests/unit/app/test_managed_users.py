@@ -10,7 +10,16 @@ from broker_harness import Device, FarQueues, Harness
 
 from gateway.access.logins import Credentials, Login
 from gateway.access.managed import LEAST_OWN, ManagedUsers, User, hashed
-from gateway.app.managed_users import AGAIN_SECONDS, AT_ONCE, LONGEST_COMMIT, LOOK_SECONDS, VERSION, UserStore, key_of
+from gateway.app.managed_users import (
+    AGAIN_AT_MOST,
+    AGAIN_SECONDS,
+    AT_ONCE,
+    LONGEST_COMMIT,
+    LOOK_SECONDS,
+    VERSION,
+    UserStore,
+    key_of,
+)
 from gateway.mqtt import packets as p
 from gateway.ports.access import Verdict
 from gateway.ports.state_queues import USERS
@@ -260,6 +269,45 @@ def test_a_change_waits_for_one_that_is_under_way_at_another_gateway() -> None:
     for one in both.known():
         assert one is not None
         assert (one.enabled, one.role) == (False, "lines")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_user_is_not_taken_for_gone_while_one_of_two_versions_is_replaced(known: bool) -> None:
+    """Gateways that make changes at the same moment leave two; who sees the one that stays knows of no other."""
+    both = Both()
+    both.make(0, "first", password=hashed(b"pw"))
+    both.settle()
+    both.look()
+    both.make(0, password=hashed(b"pw"))
+    both.settle()
+    if known:
+        both.look()
+    queues = both.benches[0].queues
+    rows = queues.rows[USERS]
+    before = {**rows}
+    both.stores[0].change([both.managed[0].users["dev"]._replace(enabled=False)])
+    both.settle()
+    after = {**rows}
+    rows.clear()
+    rows.update({token: row for token, row in before.items() if token in after})  # it is open
+    rows[next(queues._tokens)] = (0, VERSION, bytes(364), b"v" * 16)  # what another gateway has left
+    for bench in both.benches:
+        bench.queues.uncommitted[USERS] = 2
+    there = both.benches[1]
+    found: list[bool] = []
+    both.stores[1].when_current(["dev"], lambda: found.append("dev" in both.managed[1].users))
+    both.settle()
+    there.clock.advance(3 * LOOK_SECONDS)
+    both.settle()
+    assert not found
+    assert ("dev" in both.managed[1].users) == known
+    rows.update(after)
+    for bench in both.benches:
+        bench.queues.uncommitted.clear()
+    there.clock.advance(AGAIN_AT_MOST)
+    both.settle()
+    assert found == [True]
+    assert not both.managed[1].users["dev"].enabled
 
 
 @pytest.mark.parametrize("disabled", [0, 1])
