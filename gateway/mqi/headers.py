@@ -123,8 +123,10 @@ def _cmqc() -> Iterator[str]:
     yield from (f"#define MQCMDL_LEVEL_{level} {level}" for level in _LEVELS)
     yield "#define MQCMDL_CURRENT_LEVEL MQCMDL_LEVEL_801\n"
     yield from (f"#define {name} {_parenthesised(value)}" for name, value in _FIXED.items())
-    yield from (f"#define {name} {_string(bytes(length))}" for name, length in NULLS.items())
-    yield from (f"#define {name} {_string(value)}" for name, value in STRINGS.items())
+    for name, length in NULLS.items():
+        yield from _bytes(name, bytes(length))
+    for name, value in STRINGS.items():
+        yield from _bytes(name, value)
     for module in (constants_mqi, constants_md, constants_mqrc):
         yield from _constants(module)
     yield from _structures(name for name in STRUCTURES if name not in _ELSEWHERE)
@@ -159,12 +161,25 @@ def _constants(module: ModuleType) -> Iterator[str]:
         if isinstance(value, int):
             yield f"#define {name} {_parenthesised(value)}"
         elif isinstance(value, bytes):
-            yield f"#define {name} {_string(value)}"
+            yield from _bytes(name, value)
     yield ""
 
 
 def _parenthesised(value: int) -> str:
     return f"({value})" if value < 0 else str(value)
+
+
+def _bytes(name: str, value: bytes) -> Iterator[str]:
+    """A string, and what an array of characters begins with; one byte is a character, as fields of that type are."""
+    if len(value) == 1:
+        yield f"#define {name} {_character(value[0])}"
+        return
+    yield f"#define {name} {_string(value)}"
+    yield f"#define {name}_ARRAY {','.join(map(_character, value))}"
+
+
+def _character(byte: int) -> str:
+    return f"'{chr(byte)}'" if 32 <= byte < 127 else f"'\\{byte:03o}'"
 
 
 def _string(value: bytes) -> str:
@@ -186,7 +201,7 @@ def _structure(structure: Structure) -> Iterator[str]:
         yield f"#define {name}_LENGTH_{version} {structure.length(version)}"
     first = structure.fields[0]
     if first.name == "StrucId" and isinstance(first.default, bytes) and first.default:
-        yield f"#define {name}_STRUC_ID {_string(first.default)}"
+        yield from _bytes(f"{name}_STRUC_ID", first.default)
     yield f"#define {name}_CURRENT_VERSION {structure.latest}"
     yield f"#define {name}_CURRENT_LENGTH {structure.length()}"
     yield f"typedef struct tag{name} {{"

@@ -80,6 +80,26 @@ def test_names_of_usual_programs_compile(tmp_path: Path) -> None:
     _compile(tmp_path, program)
 
 
+def test_groups_and_arrays_of_characters_compile(tmp_path: Path) -> None:
+    """GroupStatus and its like are characters; `_ARRAY` is what an array of them begins with."""
+    program = """#include <stdio.h>
+    #include "cmqc.h"
+    static MQCHAR8 format = {MQFMT_STRING_ARRAY};
+    static MQCHAR4 id = {MQMD_STRUC_ID_ARRAY};
+    static MQBYTE24 none = {MQMI_NONE_ARRAY};
+    int main(void) {
+        MQGMO gmo = {MQGMO_DEFAULT};
+        if (gmo.GroupStatus != MQGS_NOT_IN_GROUP || gmo.Segmentation != MQSEG_INHIBITED) return 1;
+        switch (gmo.SegmentStatus) {
+        case MQSS_SEGMENT: case MQSS_LAST_SEGMENT: return 2;
+        case MQSS_NOT_A_SEGMENT: break;
+        }
+        printf("%.8s|%.4s|%d", format, id, none[23]);
+        return 0;
+    }"""
+    assert _compile(tmp_path, program, run=True) == b"MQSTR   |MD  |0"
+
+
 def test_names_of_administration_programs_compile(tmp_path: Path) -> None:
     """What programs that inquire queues and channels by PCF, and that connect with a channel of their own, write."""
     program = """#include "cmqc.h"
