@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from gateway.app import log_lines
@@ -41,6 +42,7 @@ def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters, table
         attempted=lambda reason: count_attempt(counters, queue_manager.name, reason),
     )
     queue_manager.on_superseded = log_lines.superseded
+    queue_manager.on_gone = partial(count_gone, counters)
     queue_manager.start()
     problems = queue_manager.examine(*queues_of(table), settings.mqtt.max_packet, short_of(table))
     for problem in problems:
@@ -52,6 +54,19 @@ def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters, table
         raise ConfigurationError(serious)
     counters.mq_connect_attempts[queue_manager.name, "ok"] += ibm.connections
     return queue_manager
+
+
+def count_gone(counters: Counters, queue: str, count: int) -> None:
+    """Messages that devices have got from a queue of IBM MQ, and perhaps somebody else too."""
+    counters.mq_gone_messages[queue] += count
+    log.warning(
+        "message.gone",
+        f"{count} messages of {queue} were not there any more when they were to be taken, and have gone to devices: a "
+        "program got them, they expired, or a unit of work took so long that MARKINT ran out and another gateway has "
+        "handed them on too; then raise it (ALTER QMGR MARKINT)",
+        queue=queue,
+        count=count,
+    )
 
 
 def count_attempt(counters: Counters, name: str, reason: int) -> None:

@@ -250,6 +250,9 @@ CATALOGUE: tuple[Metric, ...] = (
     _counter("mq_put_messages", (QMGR, ROUTE), "Messages put and committed."),
     _counter("mq_put_bytes", (QMGR, ROUTE), "Bytes of message data put and committed, headers included."),
     _counter("mq_get_messages", (QMGR, ROUTE), "Messages taken from queues and committed."),
+    _counter("mq_gone_messages", (QUEUE,),
+             "Messages of a queue of IBM MQ that were not there any more when they were to be taken: devices here and "
+             "whoever took them may both have them."),
     _counter("mq_errors", (QMGR, CALL, MQRC), "MQI calls that did not end with MQCC_OK, by reason."),
     _counter("mq_backouts", (QMGR, ROUTE), "Units of work backed out."),
     _histogram("mq_call_seconds", (QMGR, CALL), LATENCY_BUCKETS, "Time of one MQI call, or one batch of them."),
@@ -300,7 +303,8 @@ class Counters:
         "backpressure_events", "bridge_latency_seconds", "bytes_in", "bytes_out", "config_reloads", "device_events",
         "dlq_messages", "dlq_replayed", "examples", "identity_requests", "log_events", "log_suppressed",
         "messages_dropped", "messages_unrouted", "mq_backouts",
-        "mq_batch_messages", "mq_call_seconds", "mq_connect_attempts", "mq_errors", "mq_get_messages", "mq_put_bytes",
+        "mq_batch_messages", "mq_call_seconds", "mq_connect_attempts", "mq_errors", "mq_get_messages",
+        "mq_gone_messages", "mq_put_bytes",
         "mq_put_messages", "mqtt_auth_failures", "mqtt_connects", "mqtt_disconnects", "mqtt_logins",
         "mqtt_puback_seconds",
         "mqtt_publish_received", "mqtt_publish_sent", "mqtt_sessions_signed_over", "mqtt_sessions_taken_over",
@@ -344,6 +348,7 @@ class Counters:
         self.mq_put_messages: dict[tuple[str, str], int] = _Counts()
         self.mq_put_bytes: dict[tuple[str, str], int] = _Counts()
         self.mq_get_messages: dict[tuple[str, str], int] = _Counts()
+        self.mq_gone_messages: dict[str, int] = _Counts()
         self.mq_errors: dict[tuple[str, MqCall, str], int] = _Counts()
         self.mq_backouts: dict[tuple[str, str], int] = _Counts()
         self.mq_call_seconds: dict[tuple[str, MqCall], Histogram] = _Histograms(LATENCY_BUCKETS)

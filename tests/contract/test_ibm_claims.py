@@ -101,6 +101,25 @@ def test_nothing_is_delivered_twice_and_nothing_forgotten(lasting: list[Rig]) ->
     assert rigs[0].queue_manager.depth("APP.Q") == 0
 
 
+def test_what_goes_to_two_gateways_is_told(rigs: list[Rig]) -> None:
+    """The first is cut off before it has committed what it has handed on, and its marks have run out."""
+    gone: list[tuple[str, int]] = []
+    claimed: list[Stored] = []
+    _put(rigs[0], 0, 1)
+    for rig in rigs:
+        rig.queue_manager.on_gone = lambda queue, count: gone.append((queue, count))
+        rig.queue_manager.consume("APP.Q", lambda: None)
+        found: list[Stored] = []
+        _until(lambda found=found, rig=rig: found.extend(rig.queue_manager.claim("APP.Q", b"", 50)) or found)
+        claimed += found
+        rig.queue_manager.stop_consuming("APP.Q")
+    assert claimed[0].token == claimed[1].token
+    for rig in reversed(rigs):
+        assert not rig.commit(Unit(takes=[Takes("APP.Q", b"", [claimed[0].token])])).failures
+    _until(lambda: gone)
+    assert gone == [("APP.Q", 1)]
+
+
 def test_each_keeps_the_order(lasting: list[Rig]) -> None:
     rigs = lasting
     consumers = [Consumer(rig) for rig in rigs]

@@ -250,7 +250,7 @@ def test_a_storm_in_bad_weather_outlives_kills(tmp_path: Path, backend: str) -> 
 
         with weather(bridge, 0.2, kill):
             made = publishers(bridge)
-            wait(lambda: kills[0] >= KILLS, SECONDS)
+            wait(lambda: kills[0] >= KILLS, 3 * SECONDS)
         wait(lambda: all(one.done for one in made), SECONDS)
         at = queues(bridge)
         for body, qos, copies in expected(made):

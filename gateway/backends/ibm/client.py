@@ -82,6 +82,9 @@ class IbmQueueManager:
         """This gateway's name among those that share the state queues; empty: it has them for itself."""
         self.on_superseded: Callable[[str], None] = lambda _text: None
         """Another gateway has taken over, and nothing is committed any more: called in any thread."""
+        self.on_gone: Callable[[str, int], None] = lambda _queue, _count: None
+        """So many messages of a consumed queue were not there any more when they were to be taken: they may have gone
+        to two gateways. Called in the reactor's thread."""
         self._new_id = MessageIds(time.time(), instance[:4])
         self._heard = False
         """Workers tell the reactor by a descriptor."""
@@ -115,6 +118,7 @@ class IbmQueueManager:
             self._driver, self._settings, Marker(marker_key(number, instance), fence=bool(self.instance)), self._new_id,
             self._finished, backoff=self._backoff, told=self._told, superseded=self._end,
             attempted=lambda reason: self._scheduler.soon(lambda: self._attempted(reason)),
+            gone=lambda queue, count: self._scheduler.soon(lambda: self.on_gone(queue, count)),
         )  # fmt: skip
 
     def _member(self, workers: int, lease: float) -> Membership:

@@ -7,6 +7,7 @@ the unit to whoever owns it. Used by one thread.
 from __future__ import annotations
 
 import ctypes
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -35,6 +36,7 @@ from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.mq.reason_policy import Action, action_for
 from gateway.ports.batch import Moves, Puts, Replace, Takes, Token
+from gateway.ports.state_queues import PREFIX
 
 if TYPE_CHECKING:
     from gateway.backends.ibm._calls import Carrier, Run
@@ -69,6 +71,8 @@ class Connection:
         self.session = session
         self.calls = 0
         """MQI calls made for messages: the benchmarks count them."""
+        self.gone: Counter[str] = Counter()
+        """Messages that were to be taken in this unit of work and were not there, by queue; without those of state."""
         self._new_id = new_id
         self._handles: dict[tuple[str, str, int], int] = {}
         self._no_identity: set[str] = set()
@@ -335,10 +339,13 @@ class Connection:
         for token in takes.tokens:
             if isinstance(token, bytes) and len(token) == WHOLE_LENGTH:
                 md = group_md(token[:24], int.from_bytes(token[24:28], "big"))
-                self._drop_by(handle, md, _DROP_WHOLE(), takes.queue)
+                there = self._drop_by(handle, md, _DROP_WHOLE(), takes.queue)
             else:
+                there = True
                 for msg_id in ids_of(token):
-                    self._drop(handle, _as_id(msg_id), NO_ID, self._drop_one(), takes.queue)
+                    there &= self._drop(handle, _as_id(msg_id), NO_ID, self._drop_one(), takes.queue)
+            if not there and not takes.queue.startswith(PREFIX):
+                self.gone[takes.queue] += 1
 
     def remove(self, queue: str, key: bytes) -> bool:
         """Remove the message with this key; whether one could be seen."""

@@ -76,11 +76,14 @@ class Worker:
         told: Callable[[str], None] = lambda _text: None,
         attempted: Callable[[int], None] = lambda _reason: None,
         superseded: Callable[[str], None] = lambda _text: None,
+        gone: Callable[[str, int], None] = lambda _queue, _count: None,
     ) -> None:
-        """`told` gets one line at each loss and at each return of the connection, `attempted` the reason of each
+        """`gone`: of a consumed queue so many messages were not there any more in a unit of work that is committed.
+        `told` gets one line at each loss and at each return of the connection, `attempted` the reason of each
         attempt to connect again (0: it worked); `superseded` is called when nothing is committed any more: another
         gateway has taken over, or the thread ended by a defect."""
         self._superseded = superseded
+        self._gone = gone
         self._driver = driver
         self._settings = settings
         self._marker = marker
@@ -288,6 +291,7 @@ class Worker:
             return None
         if not committed:
             return batch
+        self._tell_gone(connection)
         for unit, mine in zip(batch, tokens, strict=True):
             self._succeed(unit, mine)
         return []
@@ -312,6 +316,7 @@ class Worker:
                 failure = Failure(-1, 2003, explain(2003))
             del batch[0]
             if failure is None:
+                self._tell_gone(connection)
                 self._succeed(unit, tokens[0])
             else:
                 self._finished(unit, Outcome([failure]))
@@ -332,6 +337,7 @@ class Worker:
 
     def _apply(self, connection: Connection, batch: Sequence[Unit], *, asynchronous: bool) -> list[list[list[Token]]]:
         can_status = self._driver.can_status
+        connection.gone.clear()
         self._marker.advance(connection)
         tokens = [apply(connection, unit, asynchronous=asynchronous, can_status=can_status) for unit in batch]
         self.calls += 1
@@ -388,6 +394,11 @@ class Worker:
                 return verdict
             if self._stopping.wait(_LOOK_AGAIN):
                 raise _Stopped
+
+    def _tell_gone(self, connection: Connection) -> None:
+        for queue, count in connection.gone.items():
+            self._gone(queue, count)
+        connection.gone.clear()
 
     def _succeed(self, unit: Unit, tokens: Sequence[list[Token]]) -> None:
         for puts, mine in zip(unit.puts, tokens, strict=True):
