@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from patient_device import Device
 from stall_attacks import LONG, Attacked, read, subscribe
 
 from gateway.mqtt.packets import Will
-from gateway.net.device import Device
 
 MAPPING = "version: 1\nto_mqtt: [{name: out, queue: OUT.Q, topic: o0/o1/o2/o3/q, qos: 2}]\n"
 SETTINGS = """

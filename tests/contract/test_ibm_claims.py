@@ -50,7 +50,7 @@ class Consumer:
 
     def end(self) -> None:
         self._ended = True
-        self._thread.join(20)
+        self._thread.join(60)
 
 
 def _two(driver: str, folder: Path, objects: str) -> Iterator[list[Rig]]:
@@ -80,7 +80,7 @@ def _put(rig: Rig, first: int, count: int) -> None:
 
 
 def _until(condition) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -135,7 +135,7 @@ def test_what_a_gateway_that_died_had_claimed_goes_to_the_other(rigs: list[Rig])
     _put(rigs[0], 0, 30)
     arrived = threading.Event()
     rigs[0].queue_manager.consume("APP.Q", arrived.set)
-    assert arrived.wait(20)
+    assert arrived.wait(60)
     _until(lambda: rigs[0].queue_manager.claim("APP.Q", b"", 30))  # given out, never taken
     rigs[0].queue_manager.close()
     other = Consumer(rigs[1])
@@ -155,7 +155,7 @@ def test_a_claimed_message_that_stays_comes_again(rigs: list[Rig]) -> None:
     assert rigs[0].queue_manager.claim("APP.Q", b"", 10) == [] or time.monotonic() > begun + 1.5
     again: list[Stored] = []
     _until(lambda: again.extend(rigs[0].queue_manager.claim("APP.Q", b"", 10)) or again)  # its mark has run out
-    assert arrived.wait(20)
+    assert arrived.wait(60)
     assert again[0].token == first[0].token
 
 
@@ -165,7 +165,7 @@ def test_a_long_message_is_claimed_whole(lasting: list[Rig]) -> None:
     assert not rigs[0].commit(Unit(puts=[Puts("APP.Q", heads=[HEAD], bodies=[body])])).failures
     arrived = threading.Event()
     rigs[0].queue_manager.consume("APP.Q", arrived.set)
-    assert arrived.wait(20)
+    assert arrived.wait(60)
     assert rigs[0].queue_manager.claim("APP.Q", b"", 10)[0].data == body
 
 
@@ -250,7 +250,7 @@ def test_what_an_earlier_life_had_read_comes_first_all_of_it(rigs: list[Rig]) ->
         _until(lambda number=number: len(ahead._messages) > number)
         time.sleep(0.4)
     gone.queue_manager._watchers["APP.Q"].stop()
-    gone.queue_manager._watchers["APP.Q"].thread.join(20)
+    gone.queue_manager._watchers["APP.Q"].thread.join(60)
     _put(rig, 2, 10)
     consumer = Consumer(rig)
     _until(lambda: len(consumer.got) == 12)
@@ -302,7 +302,7 @@ def test_what_another_gateway_has_taken_meanwhile_is_not_handed_out_by_one_that_
     other.end()
     watcher = rigs[1].queue_manager._watchers["APP.Q"]
     rigs[1].queue_manager.stop_consuming("APP.Q")
-    watcher.thread.join(20)  # it marks nothing more
+    watcher.thread.join(60)  # it marks nothing more
     _put(rigs[0], AHEAD, 10)
     assert [int(body) for body in _take_all(rigs[0], 10, 50, lambda _number: None)] == list(range(AHEAD, AHEAD + 10))
 

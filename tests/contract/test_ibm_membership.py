@@ -47,14 +47,14 @@ class Member(BatchRig):
         membership = self.queue_manager._membership
         assert membership is not None
         membership.stop()
-        membership.thread.join(20)
+        membership.thread.join(60)
 
     def expired(self) -> set[str]:
         return {*self.queue_manager.expired_owners()} - {""}
 
 
 def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 40
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -111,7 +111,7 @@ def test_one_of_several_inherits_and_the_dead_commits_nothing(queue_manager: Emb
     outcomes: list[Outcome] = []
     late = Unit(puts=[Puts("APP.Q", heads=[HEAD], bodies=[b"late"])])
     first.queue_manager.submit(late, lambda _unit, outcome: outcomes.append(outcome))
-    assert first.superseded.wait(20)
+    assert first.superseded.wait(60)
     assert not outcomes
     successor = second if second.expired() else third
     successor.queue_manager.taken_over(first.name)
@@ -170,7 +170,7 @@ def test_an_entry_that_is_removed_by_hand_ends_its_gateway(queue_manager: Embedd
     done = threading.Event()
     clear = [stored.token for _, stored in queue_manager.load(GATEWAYS) if b"instance" in stored.data]
     queue_manager.submit(Unit(takes=[Takes(GATEWAYS, b"", clear)]), lambda *_: done.set())
-    assert done.wait(10)
+    assert done.wait(60)
     assert member.superseded.wait(30)
 
 

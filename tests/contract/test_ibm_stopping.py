@@ -60,7 +60,7 @@ def test_a_gateway_ends_while_its_queue_manager_is_away(driver: str, tmp_path: P
         submitted.set()
 
     rig.scheduler.soon(submit)
-    assert submitted.wait(20)
+    assert submitted.wait(60)
     _until(lambda: any("2059" in line or "2009" in line for line in rig.told))
     begin = time.monotonic()
     rig.queue_manager.close()

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from certificates import Authority
 from gateways import RunningGateway
+from patient_device import Device
 
 from gateway.errors import ProtocolError
 from gateway.mqtt import client, writer
 from gateway.mqtt.packets import Will
-from gateway.net.device import Device
 
 OPEN = '[{user: "*", allow: ["#"]}, {anonymous: true, allow: ["#"]}]'
 CLOSED = '[{user: "*", deny_subscribe: ["secret/#"], allow: ["#"]}, {anonymous: true, publish: ["#"]}]'
@@ -165,11 +165,6 @@ def test_a_will_is_asked_about_when_it_is_left_and_when_it_is_published(world: W
     with Device("127.0.0.1", world.gateway.ports()["plain"], "mourner") as mourner:
         assert mourner.connect() == 0
         assert mourner.subscribe("#", 0) == 0
-        for _ in range(2):  # the retained ones of the test before, if it ran
-            mourner._socket.settimeout(1)
-            with contextlib.suppress(TimeoutError):
-                mourner.receive()
-        mourner._socket.settimeout(20)
         secret, reason = with_will("secret/will")
         assert reason == 0
         (world.directory / "acl.yaml").write_text(silent)
@@ -178,7 +173,9 @@ def test_a_will_is_asked_about_when_it_is_left_and_when_it_is_published(world: W
         other, reason = with_will("open/will")
         assert reason == 0
         other._socket.close()
-        assert mourner.receive() == ("open/will", b"gone"), "the first one was asked about again and is not published"
+        while (heard := mourner.receive())[0].endswith("/kept"):  # retained by a test before, if it ran
+            pass
+        assert heard == ("open/will", b"gone"), "the first one was asked about again and is not published"
 
 
 def test_a_list_that_is_wrong_changes_nothing(world: World) -> None:
@@ -205,7 +202,7 @@ def test_a_certificate_that_is_revoked_stays_out_after_a_reload(world: World) ->
         assert device.connect() != 0
     with world.connect("device-7", world.device) as device:
         assert device.connect() == 0
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while "TLS:" not in world.gateway.log:
         assert time.monotonic() < until, "the refusal is in the log"
         time.sleep(0.02)

@@ -21,11 +21,11 @@ from canary import Watched, watched
 from certificates import Authority
 from gateways import RunningGateway
 from OpenSSL import SSL
+from patient_device import Device
 
 from gateway.access.passwords import hash_password, write_password_file
 from gateway.mqtt import client, writer
 from gateway.mqtt.packets import Connect, Disconnect, Subscribe, Subscription, Unsubscribe, Will
-from gateway.net.device import Device
 
 PATIENCE = 1.0
 """The longest a well-behaved client may wait for an acknowledgement, beyond what the machine itself costs."""
@@ -169,7 +169,7 @@ def send(sock: socket.socket, data: bytes) -> bool:
     return True
 
 
-def ended(sock: socket.socket, seconds: float = 6.0) -> bool:
+def ended(sock: socket.socket, seconds: float = 60.0) -> bool:
     """Whether the gateway closes the connection in time; what it says before is skipped."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:

@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import pytest
 from gateways import RunningGateway
+from patient_device import Device
 
 from gateway.errors import ProtocolError
-from gateway.net.device import Device
 
 OBJECTS = """
 DEFINE QLOCAL(DEVICE.EVENTS)

@@ -10,9 +10,9 @@ from typing import Any
 import paho.mqtt.client as paho
 import pytest
 from gateways import RunningGateway
+from patient_device import Device
 
 from gateway.errors import MqgateError
-from gateway.net.device import Device
 
 SETTINGS = "mappings: [map.yaml]\nqueue_manager: {embedded: {objects: objects.mqsc}}\n"
 MAPPING = """
@@ -194,19 +194,19 @@ def test_two_destinations_are_one_unit_of_work(bridge: Bridge, device: Device) -
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_hold_withholds_its_own_acknowledgement_and_nobody_elses(bridge: Bridge, qos: int) -> None:
-    with Device("127.0.0.1", bridge.gateway.port, "holder", timeout=20) as made:
+    with Device("127.0.0.1", bridge.gateway.port, "holder", timeout=60) as made:
         made.connect()
         if not bridge.depth("HOLD.Q"):
             made.publish("hold/1", b"first", qos)
         waiting = threading.Thread(target=made.publish, args=("hold/1", b"second", qos))
         waiting.start()
-        with Device("127.0.0.1", bridge.gateway.port, "other", timeout=5) as other:
+        with Device("127.0.0.1", bridge.gateway.port, "other", timeout=60) as other:
             other.connect()
             for number in range(20):
                 other.publish("good/meanwhile", b"%d" % number, 1 + number % 2)
         assert waiting.is_alive(), "no acknowledgement before the commit"
         bridge.api("DELETE", "/queues/HOLD.Q/messages?confirm=HOLD.Q")
-        waiting.join(20)
+        waiting.join(60)
         assert not waiting.is_alive()
     assert [one["preview"] for one in bridge.api("GET", "/queues/HOLD.Q/messages")["items"]] == ["second"]
 
@@ -220,10 +220,10 @@ def test_order_is_kept_while_a_queue_refuses(bridge: Bridge) -> None:
     device.loop_start()
     try:
         sent = [device.publish("hold/o" if n % 2 else "good/o", str(n), qos=1 + n % 4 // 2) for n in range(80)]
-        sent[0].wait_for_publish(10)
+        sent[0].wait_for_publish(60)
         bridge.mqsc("ALTER QLOCAL(HOLD.Q) PUT(ENABLED)")
         for one in sent:
-            one.wait_for_publish(20)
+            one.wait_for_publish(60)
         assert all(one.is_published() for one in sent)
     finally:
         device.disconnect()
@@ -253,7 +253,7 @@ def test_what_waits_survives_a_kill(tmp_path: Path) -> None:
     (tmp_path / "objects.mqsc").write_text(OBJECTS + "ALTER QLOCAL(HOLD.Q) PUT(ENABLED)\n")
     gateway.start(port=port)
     try:
-        waiting.wait_for_publish(30)
+        waiting.wait_for_publish(60)
         assert waiting.is_published()
         items = Bridge(gateway).api("GET", "/queues/HOLD.Q/messages")["items"]
         assert [one["preview"] for one in items] == ["once"]

@@ -18,10 +18,10 @@ import mqi_clients
 import paho.mqtt.client as paho
 import pytest
 from gateways import RunningGateway
+from patient_device import Device
 
 from gateway.errors import MqgateError
 from gateway.mqtt import writer
-from gateway.net.device import Device
 
 pytestmark = [pytest.mark.mqi, pytest.mark.timeout(240)]
 ROOT = Path(__file__).parents[2]
@@ -75,7 +75,7 @@ def test_every_quality_of_service_reaches_the_queue(pair: Pair, version: int) ->
         assert device.connect() == 0
         for qos in (0, 1, 2):
             device.publish("up/a", f"{version}/{qos}".encode(), qos)
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while f"{version}/0" not in pair.manager.bodies("UP.Q") and time.monotonic() < until:
         time.sleep(0.05)
     found = pair.manager.bodies("UP.Q")
@@ -130,7 +130,7 @@ def test_a_durable_session_lives_on_the_queue_manager(pair: Pair) -> None:
     subscriber.connect("127.0.0.1", pair.gateway.port)
     subscriber.subscribe("news/#", 1)
     subscriber.loop_start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     subscriber.disconnect()
     subscriber.loop_stop()
     with Device("127.0.0.1", pair.gateway.port, "newsman") as device:
@@ -184,7 +184,10 @@ def test_while_the_queue_manager_is_away_it_is_said_and_not_waited_for(pair: Pai
     def connections() -> float:
         return pair.gateway.metric('mqgate_mq_connections{qmgr="MQGATE",worker="0"}')
 
-    assert connections() == 1
+    until = time.monotonic() + 60
+    while not connections():  # the other worker may be the first that is back after the test before
+        assert time.monotonic() < until
+        time.sleep(0.05)
     with Device("127.0.0.1", pair.gateway.port, "waits", timeout=120) as device:
         device.connect()
         pair.manager.kill()

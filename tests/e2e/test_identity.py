@@ -13,10 +13,10 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from gateways import RunningGateway
+from patient_device import Device
 
 from gateway.access.passwords import hash_password, write_password_file
 from gateway.errors import ProtocolError
-from gateway.net.device import Device
 
 SETTINGS = """
 security:

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from gateways import RunningGateway
-
-from gateway.net.device import Device
+from patient_device import Device
 
 CONF = """\
 listener 1883 127.0.0.1

@@ -17,9 +17,9 @@ from certificates import Authority
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from gateways import RunningGateway
+from patient_device import Device
 
 from gateway.errors import ProtocolError
-from gateway.net.device import Device
 
 SETTINGS = """
 security:

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from gateways import RunningGateway
 from key_server import new_key, published, signed
+from patient_device import Device
 from slapd import BASE, SERVICE, SERVICE_PASSWORD, Slapd
 
 from gateway.access.passwords import hash_password, write_password_file
 from gateway.errors import ProtocolError
-from gateway.net.device import Device
 
 pytest.importorskip("ldap3", reason="the extra `ldap` is not installed")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from gateways import RunningGateway
+from patient_device import Device
 
 from gateway.bridge.rehearsal import payload_of
 from gateway.mqtt import client, writer
-from gateway.net.device import Device
 from gateway.rules.parse import load_mappings
 
 ROOT = Path(__file__).parents[2]

@@ -61,7 +61,7 @@ class Scram:
 class Wire:
     def __init__(self, gateway) -> None:
         self.socket = gateway.connect()
-        self.socket.settimeout(10)
+        self.socket.settimeout(60)
         self.reader, self.packets = client.server_reader(5), []
 
     def read(self):

@@ -19,7 +19,7 @@ SETTINGS = """
 listeners:
   - {name: plain, port: 1883}
   - {name: small, port: SMALL, max_connections: 3}
-mqtt: {connect_timeout: 1s, max_connections: 300, max_queued: 100}
+mqtt: {connect_timeout: 3s, max_connections: 300, max_queued: 100}
 mappings: [none.yaml]
 """
 
@@ -49,7 +49,7 @@ def descriptors(gateway) -> int:
 
 def connect(gateway, name: str, version: int = 4, **options) -> socket.socket:
     connection = gateway.connect()
-    connection.settimeout(10)
+    connection.settimeout(60)
     connection.sendall(client.encode_connect(client.connect(version, name, **options)))
     assert connection.recv(100)[:1] == b"\x20"
     return connection
@@ -61,7 +61,7 @@ def works(gateway) -> bool:
         return good.recv(10) == b"\xd0\0"
 
 
-def closed(connection: socket.socket, seconds: float = 10) -> bool:
+def closed(connection: socket.socket, seconds: float = 60) -> bool:
     connection.settimeout(seconds)
     try:
         while connection.recv(65536):
@@ -73,7 +73,7 @@ def closed(connection: socket.socket, seconds: float = 10) -> bool:
     return True
 
 
-def until(condition, seconds: float = 10) -> bool:
+def until(condition, seconds: float = 60) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():
@@ -86,7 +86,7 @@ def settled(gateway) -> int:
     """Resident memory once it has stopped growing: a gateway that has just opened its port still loads modules."""
     assert works(gateway)
     seen = [status(gateway, "VmRSS")]
-    until(lambda: seen.append(status(gateway, "VmRSS")) or (len(seen) > 20 and max(seen[-20:]) == min(seen[-20:])), 30)
+    until(lambda: seen.append(status(gateway, "VmRSS")) or (len(seen) > 20 and max(seen[-20:]) == min(seen[-20:])))
     return seen[-1]
 
 
@@ -111,7 +111,7 @@ def test_connections_without_connect_do_not_pile_up(gateway):
     for connection in silent[:25]:
         connection.sendall(b"\x10")
     assert works(gateway)
-    assert all(closed(connection, 5) for connection in silent)
+    assert all(closed(connection) for connection in silent)
     assert until(lambda: descriptors(gateway) <= before)
 
 
@@ -120,7 +120,7 @@ def test_malformed_connections_are_closed_at_once(gateway):
     for number in range(200):
         with gateway.connect() as bad:
             bad.sendall((b"\0\0", b"\x36\0", b"GET / HTTP/1.0\r\n\r\n", b"\x10\xff\xff\xff\xff")[number % 4])
-            assert closed(bad, 2)
+            assert closed(bad)
     assert until(lambda: descriptors(gateway) <= before)
     assert works(gateway)
 
@@ -156,7 +156,7 @@ def test_a_session_that_stays_away_is_bounded_and_counted(gateway):
         while len(got) < 4 * 300:
             got += sender.recv(65536)
     back = gateway.connect()
-    back.settimeout(10)
+    back.settimeout(60)
     back.sendall(client.encode_connect(client.connect(4, "away", clean_start=False)))
     reader, packets = client.server_reader(4), []
     while len(packets) < 101:
@@ -168,22 +168,23 @@ def test_a_session_that_stays_away_is_bounded_and_counted(gateway):
 
 
 def test_too_many_connections_of_a_listener(gateway):
-    held = [socket.create_connection(("127.0.0.1", gateway.small), 5) for _ in range(3)]
+    held = [socket.create_connection(("127.0.0.1", gateway.small), 60) for _ in range(3)]
     for number, connection in enumerate(held):
-        connection.settimeout(5)
+        connection.settimeout(60)
         connection.sendall(client.encode_connect(client.connect(4, f"held{number}")))
         assert connection.recv(10) == b"\x20\x02\0\0"
-    with socket.create_connection(("127.0.0.1", gateway.small), 5) as fourth:
-        assert closed(fourth, 3)
+    with socket.create_connection(("127.0.0.1", gateway.small), 60) as fourth:
+        assert closed(fourth)
     assert works(gateway)
     held[0].close()
 
     def admitted() -> bool:
-        with socket.create_connection(("127.0.0.1", gateway.small), 5) as again:
-            again.settimeout(2)
-            with contextlib.suppress(ConnectionError):
-                again.sendall(client.encode_connect(client.connect(4, "again")))
-                return again.recv(10) == b"\x20\x02\0\0"
+        with (
+            socket.create_connection(("127.0.0.1", gateway.small), 60) as again,
+            contextlib.suppress(ConnectionError),
+        ):
+            again.sendall(client.encode_connect(client.connect(4, "again")))
+            return again.recv(10) == b"\x20\x02\0\0"
         return False
 
     assert until(admitted)

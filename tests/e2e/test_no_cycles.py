@@ -48,7 +48,7 @@ class Framed:
 def dial():
     for _ in range(600):
         try:
-            sock = socket.create_connection(("127.0.0.1", PORT), 10)
+            sock = socket.create_connection(("127.0.0.1", PORT), 60)
             break
         except OSError:
             time.sleep(0.05)

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gateways import RunningGateway
-
-from gateway.net.device import Device
+from patient_device import Device
 
 LIMIT = 200
 """Half of it is for connections."""

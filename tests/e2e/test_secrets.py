@@ -19,13 +19,13 @@ from certificates import Authority
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from gateways import RunningGateway
+from patient_device import Device
 from pydantic import BaseModel, SecretStr
 
 from gateway.access.passwords import hash_password, write_password_file
 from gateway.config.model import Settings
 from gateway.mqtt import client
 from gateway.mqtt.packets import Will
-from gateway.net.device import Device
 
 PLANTED = {
     "users.file": "planted-user-file-1", "users.environment": "planted-user-environment-2",

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 from certificates import Authority
 from gateways import RunningGateway
+from patient_device import Device
 
 from gateway.mqtt import client, writer
 from gateway.mqtt.packets import Subscribe, Subscription
-from gateway.net.device import Device
 from gateway.net.wrapping import BROKEN_OFF_BY_CLIENT
 
 CONNACK = b"\x20\x02\x00\x00"

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from gateways import RunningGateway
 from key_server import KeyServer, new_key, signed
+from patient_device import Device
 
+from gateway.errors import ProtocolError
 from gateway.mqtt import client, writer
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Auth
-from gateway.net.device import Device
 
 FIRST, SECOND = new_key(), new_key()
 SETTINGS = """
@@ -100,17 +101,24 @@ def test_a_token_is_renewed_by_auth_before_it_ends(
     gateway: RunningGateway, servers: tuple[KeyServer, KeyServer]
 ) -> None:
     """The connection outlives its first token, and ends with the last one."""
-    short = token(servers, exp=time.time() + 3)
-    with Device("127.0.0.1", gateway.port, "c1", version=5, timeout=60) as device:
-        device._socket.sendall(client.encode_connect(_connect("c1", None, None, short)))
-        answer: Any = device._next(2)
-        assert answer[1].reason == 0
-        assert answer[1].properties[prop.AUTHENTICATION_METHOD] == "JWT"
-        ends = time.time() + 8
-        assert _renew(device, token(servers, exp=ends))[1].reason == 0
-        said: Any = device._next(14)
-        assert said[1].reason == 0x87
-        assert time.time() >= ends - 1, "not with the first"
+    for seconds in (3, 30):  # the first may be over before it is looked at or renewed, where everything stands still
+        short = token(servers, exp=time.time() + seconds)
+        with Device("127.0.0.1", gateway.port, "c1", version=5) as device:
+            device._socket.sendall(client.encode_connect(_connect("c1", None, None, short)))
+            answer: Any = device._next(2)
+            if answer[1].reason:
+                continue
+            assert answer[1].properties[prop.AUTHENTICATION_METHOD] == "JWT"
+            ends = time.time() + seconds + 5
+            try:
+                assert _renew(device, token(servers, exp=ends))[1].reason == 0
+            except ProtocolError:
+                continue
+            said: Any = device._next(14)
+            assert said[1].reason == 0x87
+            assert time.time() >= ends - 1, "not with the first"
+            return
+    raise AssertionError("it was not renewed")
 
 
 @pytest.mark.parametrize("changes", [

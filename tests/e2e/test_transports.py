@@ -71,7 +71,7 @@ def port(world: World, name: str) -> int:
 
 
 def greet(sock: socket.socket) -> bytes:
-    sock.settimeout(10)
+    sock.settimeout(60)
     sock.sendall(CONNECT)
     return sock.recv(4)
 
@@ -133,7 +133,7 @@ def websocket_publish(world: World, name: str, tls: bool) -> int:
     made.loop_start()
     try:
         info = made.publish("web/a", b"x" * 20_000, qos=2)
-        info.wait_for_publish(20)
+        info.wait_for_publish(60)
         return int(info.is_published())
     finally:
         made.disconnect()
@@ -161,7 +161,7 @@ def handshake(
     if origin:
         lines.append(f"Origin: {origin}")
     with socket.create_connection(("127.0.0.1", port(world, name))) as sock:
-        sock.settimeout(10)
+        sock.settimeout(60)
         sock.sendall(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
         return sock.recv(4096).decode().split("\r\n", 1)[0]
 
@@ -169,7 +169,7 @@ def handshake(
 def opened(world: World) -> socket.socket:
     """A WebSocket whose handshake is done; it chose the sub-protocol."""
     sock = socket.create_connection(("127.0.0.1", port(world, "web")))
-    sock.settimeout(10)
+    sock.settimeout(60)
     lines = ["GET /mqtt HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Connection: Upgrade",
              "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13",
              "Sec-WebSocket-Protocol: chat, mqtt"]  # fmt: skip
@@ -254,7 +254,7 @@ def test_a_close_behind_a_close_over_tls_is_no_defect(world: World) -> None:
     context = ssl.create_default_context(cafile=str(world.authority.path))
     with socket.create_connection(("127.0.0.1", port(world, "secureweb"))) as raw:
         tls = context.wrap_socket(raw, server_hostname="localhost")
-        tls.settimeout(10)
+        tls.settimeout(60)
         lines = ["GET /mqtt HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Connection: Upgrade",
                  "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13",
                  "Sec-WebSocket-Protocol: mqtt"]  # fmt: skip
@@ -285,11 +285,11 @@ def test_proxy_headers_are_believed_from_where_the_settings_say(world: World, na
     address = ("127.0.0.1", port(world, name))
     more = CONNECT if name == "balanced" else b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with socket.create_connection(address, source_address=("127.0.0.2", 0)) as sock:
-        sock.settimeout(10)
+        sock.settimeout(60)
         sock.sendall(header + more)
         assert sock.recv(4)
     with socket.create_connection(address) as sock, contextlib.suppress(ConnectionError):
-        sock.settimeout(10)
+        sock.settimeout(60)
         sock.sendall(header + more)
         assert sock.recv(4) == b""
     assert world.gateway.metric(f'mqgate_mqtt_connects_total{{listener="{name}",protocol="3.1.1",result="malformed"}}')
@@ -328,7 +328,7 @@ def test_the_proxy_protocol_names_the_client_byte_by_byte(world: World, name: st
 
 def test_a_connection_without_its_proxy_header_is_closed(world: World) -> None:
     with socket.create_connection(("127.0.0.1", port(world, "proxied"))) as sock:
-        sock.settimeout(10)
+        sock.settimeout(60)
         sock.sendall(CONNECT)
         with contextlib.suppress(ConnectionResetError):
             assert sock.recv(4) == b""

@@ -16,12 +16,12 @@ import pytest
 from free_ports import free_port
 from gateways import RunningGateway
 from key_server import KeyServer, Request, new_key, published, signed
+from patient_device import Device
 
 from gateway.errors import ProtocolError
 from gateway.mqtt import client, writer
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Auth
-from gateway.net.device import Device
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "ask-a-service.md"
 """The page whose commands are run here."""

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from gateways import TREE, RunningGateway
+from patient_device import Device
 
-from gateway.net.device import Device
 from gateway.queue_manager.journal.segment import read_header
 
 pytestmark = pytest.mark.timeout(240)
@@ -45,7 +45,7 @@ class Publisher(threading.Thread):
 
     def __init__(self, port: int) -> None:
         super().__init__(daemon=True)
-        self.device = Device("127.0.0.1", port, "publisher", timeout=20.0)
+        self.device = Device("127.0.0.1", port, "publisher", timeout=60.0)
         self.acknowledged = 0
         self.ending = False
 

@@ -97,7 +97,7 @@ def test_a_message_from_a_queue_is_handed_over_once(decision: str, killed: bool,
         try:
             rig.until("connected")
             rig.queue_manager.consume("APP.Q", arrived.set)
-            assert arrived.wait(20)
+            assert arrived.wait(60)
             page = rig.queue_manager.claim("APP.Q", b"", 10)
             assert [stored.data for stored in page] == [b"command"]
             breaking.set()

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from failpoints import points
 from gateways import TREE, RunningGateway
+from patient_device import Device
 
 from gateway.errors import ProtocolError
 from gateway.mqtt import client
 from gateway.mqtt.packets import Will
-from gateway.net.device import Device
 
 LONG = bool(os.environ.get("MQGATE_LONG"))
 MAPPING = """
@@ -61,7 +61,7 @@ class Defective(RunningGateway):
             self.flag.unlink()
 
     def device(self, client_id: str, **options: Any) -> Device:
-        device = Device("127.0.0.1", self.port, client_id, version=options.pop("version", 4), timeout=5.0)
+        device = Device("127.0.0.1", self.port, client_id, version=options.pop("version", 4), timeout=60.0)
         connect = client.connect(device.version, client_id, clean_start=False, **options)
         device._socket.sendall(client.encode_connect(connect))
         device._next(2)
@@ -182,7 +182,7 @@ def test_hostile_json_in_a_will_ends_nothing(tmp_path: Path, payload: bytes) -> 
             other.publish("plant/lima/line/7/events", payload, 1)
         running.kill()
         running.start()
-        assert urllib.request.urlopen(f"http://127.0.0.1:{running.admin}/readyz", timeout=5).status == 200
+        assert urllib.request.urlopen(f"http://127.0.0.1:{running.admin}/readyz", timeout=60).status == 200
         assert '"defect"' not in running.log
     finally:
         running.kill()

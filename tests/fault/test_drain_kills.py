@@ -167,7 +167,7 @@ def read_beside(port: int, source: Source) -> None:
     end = access.extent("APP.Q", group.cursor, None)
     assert end.messages == source.sent
     access.acknowledge("spark", group.epoch, end.next, 60.0)
-    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
         assert f'mqgate_drain_messages_total{{queue="APP.Q"}} {source.sent}' in answer.read().decode()
     with pytest.raises(QueueUnreachable, match="refuses the token"):
         HttpAccess(Options(url=url, token="guessed", queue="APP.Q")).count("APP.Q", 0, 1)

@@ -16,11 +16,11 @@ from urllib.error import HTTPError
 import pytest
 from free_ports import free_port
 from gateways import TREE, RunningGateway
+from patient_device import Device
 from small_disks import ext4, tmpfs
 
 from gateway.errors import ProtocolError
 from gateway.mqtt import writer
-from gateway.net.device import Device
 
 pytestmark = pytest.mark.timeout(240)
 MAPPING = """
@@ -51,7 +51,7 @@ def device(gateway: RunningGateway, name: str, version: int) -> Device:
     return made
 
 
-def until(met: Callable[[], object], seconds: float = 30.0) -> None:
+def until(met: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not met():
         assert time.monotonic() < deadline, "it took too long"

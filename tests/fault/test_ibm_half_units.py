@@ -163,13 +163,13 @@ def test_the_lease_of_a_gateway_stays_as_it_is(estate: Estate, leaves: bool) -> 
     member.join()
     if leaves:
         member.stop()
-        member.thread.join(20)
+        member.thread.join(60)
     estate.refuse(Verb.BACK_OUT, Verb.COMMIT)
     if leaves:
         member.leave()
     assert estate.ended.wait(60)
     member.stop()
-    member.thread.join(20)
+    member.thread.join(60)
     estate.proxy.cut()
     until(lambda: len(estate.on(GATEWAYS)) == 2)  # its entry, and its lease
     assert estate.on(GATEWAYS).count(b"{}") == 1

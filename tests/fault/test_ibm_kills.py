@@ -22,10 +22,10 @@ import pytest
 from frame_proxy import CUT_AFTER, CUT_BEFORE, FORWARD, FrameProxy
 from gateways import RunningGateway
 from ibm_rig import HEAD, OBJECTS, Rig, ServingProcess
+from patient_device import Device
 
 from gateway.errors import MqgateError
 from gateway.mqi.wire import Verb
-from gateway.net.device import Device
 from gateway.ports.batch import Puts, Replace, Unit
 
 pytestmark = [pytest.mark.mqi, pytest.mark.timeout(300)]

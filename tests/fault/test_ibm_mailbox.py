@@ -157,6 +157,6 @@ def test_a_lease_is_renewed_while_much_is_looked_through(sockets: pytest.MonkeyP
         member.join()
         assert verbs.count(Verb.COMMIT) > 60
         member.stop()
-        member.thread.join(20)
+        member.thread.join(60)
         member.leave()
         proxy.close()

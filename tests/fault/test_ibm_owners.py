@@ -15,10 +15,10 @@ import pytest
 from bridge_estate import Talker
 from gateways import RunningGateway
 from ibm_fleet import LEASE, Fleet, fleet_in, release, stage, stay, until
+from patient_device import Device
 
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
-from gateway.net.device import Device
 
 pytestmark = [pytest.mark.mqi, pytest.mark.timeout(240)]
 long_runs = pytest.mark.skipif("MQGATE_LONG" not in os.environ, reason="long runs only: each waits for leases to end")
@@ -67,7 +67,7 @@ CLOSED = 0xFF
 
 def at_once(fleet: Fleet, client_id: str, *, stays: bool) -> None:
     """Two CONNECTs at each gateway in the same moment, with one identifier: one of them stays."""
-    sockets = [socket.create_connection(("127.0.0.1", one.port), 5) for one in fleet.gateways * 2]
+    sockets = [socket.create_connection(("127.0.0.1", one.port), 60) for one in fleet.gateways * 2]
     random.shuffle(sockets)
     connect = client.connect(5, client_id, clean_start=not stays)
     connect.properties = {0x11: 3600} if stays else {}

@@ -105,7 +105,7 @@ def test_sessions_that_cannot_be_read_hold_up_nobody_else(tmp_path: Path) -> Non
     """With a patience of minutes a read in the reactor would be one of minutes."""
     site = Estate(tmp_path, "ibmmq")
     site.gateway.program = [str(Path(__file__).parent / "waiting_gateway.py")]
-    site.gateway.settings += "mqtt: {connect_timeout: 3s}\n"
+    site.gateway.settings += "mqtt: {connect_timeout: 10s}\n"
     with site.manager, site.gateway:
         for name in ("resumes", "anew", "waits"):
             _stay(site, name)
@@ -142,7 +142,7 @@ def test_sessions_that_cannot_be_read_hold_up_nobody_else(tmp_path: Path) -> Non
 def test_devices_go_on_and_who_asks_is_told(site: Estate) -> None:
     with Talker(site.gateway.port, "dev") as device:
         device.publish("up/1", b"one", 1)
-        assert site.ask("/queues/UP.Q")[1]["depth"] == 1
+        assert site.until_answered("/queues/UP.Q")["depth"] == 1
         with site.silence():
             status, sentence = site.ask("/queues/UP.Q/messages", "POST", {"text": "perhaps"})
             assert status == 504
@@ -176,7 +176,7 @@ def test_without_a_gateway_the_command_does_not_hang_either(site: Estate) -> Non
 
 
 def test_it_ends_while_nothing_is_answered(site: Estate) -> None:
-    assert site.ask("/dlq")[0] == 200
+    site.until_answered("/dlq")
     with site.silence():
         assert site.ask("/dlq")[0] == 504
         begin = time.monotonic()

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from gateways import RunningGateway
+from patient_device import Device
 from schedulers import ManualScheduler
 
 from gateway.errors import MqgateError
-from gateway.net.device import Device
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 PUBLISHERS = 20

@@ -33,7 +33,7 @@ class Sender:
     def run(self, port: int) -> None:
         """Until the connection ends, or everything is done that is to be."""
         try:
-            with socket.create_connection(("127.0.0.1", port), timeout=10) as link:
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as link:
                 reader = server_reader(4)
                 link.sendall(client.encode_connect(client.connect(4, self.name, clean_start=False)))
                 while not (packets := reader.feed(self.read(link))):

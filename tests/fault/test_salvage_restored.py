@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from gateways import TREE, RunningGateway
+from patient_device import Device
 
-from gateway.net.device import Device
 from gateway.queue_manager.journal.segment import read_header
 
 pytestmark = pytest.mark.timeout(240)

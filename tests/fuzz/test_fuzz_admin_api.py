@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 from gateways import RunningGateway
-
-from gateway.net.device import Device
+from patient_device import Device
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "gateway/net/static/openapi.json"

@@ -17,8 +17,7 @@ import mqi_clients
 from free_ports import free_port
 from gateways import RunningGateway
 from ops_machine import ROOT
-
-from gateway.net.device import Device
+from patient_device import Device
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Running:
         """GET on the admin port."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         request = urllib.request.Request(f"http://127.0.0.1:{self.admin}{path}", headers=headers)
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return str(answer.read().decode())
 
 
@@ -137,14 +136,14 @@ def publish(
     client.loop_start()
     sent = [client.publish(topic, payload, qos=qos) for _ in range(times)]
     for each in sent:
-        each.wait_for_publish(10)
+        each.wait_for_publish(60)
     client.disconnect()
     client.loop_stop()
 
 
 def until(check: Callable[[], Any]) -> Any:
     """What `check` finds, as soon as it finds something."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not (found := check()):
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -24,6 +24,7 @@ import pytest
 from free_ports import free_port
 from gateways import RunningGateway
 from ops_machine import DEPLOY, program
+from patient_device import Device
 from running_gateway import TOKEN, Running, buffering, running
 from test_certificates_live import write_certificate
 from test_dashboard_live import query
@@ -31,7 +32,6 @@ from test_generated import GRAFANA
 
 from gateway.errors import ProtocolError
 from gateway.mqtt import client
-from gateway.net.device import Device
 
 pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("prometheus"), pytest.mark.timeout(300)]
 

@@ -26,11 +26,11 @@ import pytest
 from free_ports import free_port
 from gateways import RunningGateway
 from ops_machine import ROOT, program
+from patient_device import Device
 from running_gateway import Running, buffering, running
 from test_alerts_live import firing, panel, post, rendered
 
 from gateway.errors import ProtocolError
-from gateway.net.device import Device
 from gateway.pipeline.jobs.metrics import metrics_text, serve_metrics
 
 pytestmark = [

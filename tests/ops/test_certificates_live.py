@@ -80,7 +80,7 @@ def test_a_renewed_certificate_is_served_after_a_reload(secured: tuple[Running, 
     request = urllib.request.Request(
         f"http://127.0.0.1:{gateway.admin}/api/v1/reload", b"", {"Authorization": f"Bearer {TOKEN}"}
     )
-    with urllib.request.urlopen(request, timeout=5) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.status == 200
     served = x509.load_pem_x509_certificate(ssl.get_server_certificate(("127.0.0.1", port)).encode())
     assert served.not_valid_after_utc.timestamp() == renewed

@@ -22,10 +22,10 @@ import pytest
 from certificates import Authority
 from free_ports import free_port
 from ops_machine import ROOT
+from patient_device import Device
 from running_gateway import TOKEN, Running, running
 
 from gateway.errors import ProtocolError
-from gateway.net.device import Device
 from gateway.ports.counters import CATALOGUE, PREFIX, Counters, Label, Names
 
 pytestmark = pytest.mark.ops
@@ -148,7 +148,7 @@ def call(gateway: Running, method: str, path: str, body: object = None) -> int:
     request.add_header("Content-Type", "application/json")
     data = None if body is None else json.dumps(body).encode()
     try:
-        with urllib.request.urlopen(request, data, timeout=10) as answer:
+        with urllib.request.urlopen(request, data, timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code

@@ -13,8 +13,7 @@ import pytest
 from gateways import RunningGateway
 from gateways_behind_balancer import GatewaysBehindBalancer
 from ops_machine import CACHE, ROOT, program
-
-from gateway.net.device import Device
+from patient_device import Device
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; tests/run installs it")
 pytestmark = [

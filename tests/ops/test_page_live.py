@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from ops_machine import CACHE, program
+from patient_device import Device
 from running_gateway import TOKEN, Running, publish, running
-
-from gateway.net.device import Device
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; tests/run installs it")
 pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("chromium")]

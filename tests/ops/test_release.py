@@ -22,9 +22,9 @@ from types import ModuleType
 import pytest
 from gateways import RunningGateway
 from ops_machine import DEPLOY, ROOT, program
+from patient_device import Device
 
 from gateway.cli.main import COMMANDS
-from gateway.net.device import Device
 
 pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("release"), pytest.mark.timeout(400)]  # it compiles
 LONG = pytest.mark.skipif(not os.environ.get("MQGATE_LONG"), reason="fetches every wheel; with tests/run --long")

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patient_device import Device
 from running_gateway import TOKEN, Running, running, until
 from test_certificates_live import write_certificate
 
 from gateway.mqtt import writer
-from gateway.net.device import Device
 
 pytestmark = pytest.mark.ops
 

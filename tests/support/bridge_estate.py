@@ -41,7 +41,7 @@ queue_manager:
         reconnect_from: 50ms, reconnect_to: 200ms}
 """
 _EMBEDDED = "queue_manager: {{embedded: {{objects: objects.mqsc, socket: {socket}}}}}\n"
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 def wait(condition: Callable[[], Any], seconds: float = SECONDS) -> Any:

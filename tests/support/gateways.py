@@ -83,7 +83,7 @@ class RunningGateway:
         """SIGKILL, as a power cut for the process."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(20)
+        self.process.wait(60)
 
     def wait_killed(self) -> int:
         """Wait until a failpoint has ended it."""
@@ -102,13 +102,13 @@ class RunningGateway:
 
     def connect(self) -> socket.socket:
         """A TCP connection to its first listener."""
-        connection = socket.create_connection(("127.0.0.1", self.port), 5)
+        connection = socket.create_connection(("127.0.0.1", self.port), 60)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
     def get(self, path: str) -> str:
         """A page of the admin port."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}{path}", timeout=60) as answer:
             return answer.read().decode()
 
     def api(self, method: str, path: str, body: object = None) -> Any:
@@ -146,4 +146,4 @@ class RunningGateway:
     def __exit__(self, *_: object) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
-            self.process.wait(20)
+            self.process.wait(60)

@@ -84,7 +84,7 @@ class BatchRig:
             done.set()
 
         self.queue_manager.submit(unit, finished)
-        assert done.wait(20), f"no outcome; {self.told}"
+        assert done.wait(60), f"no outcome; {self.told}"
         return outcomes[0]
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ class LoadBalancer:
 
     def connect(self) -> socket.socket:
         """A connection through it."""
-        connection = socket.create_connection(("127.0.0.1", self.port), 5)
+        connection = socket.create_connection(("127.0.0.1", self.port), 60)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 

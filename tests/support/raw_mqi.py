@@ -24,7 +24,7 @@ class Program:
 
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(10)
+        self.socket.settimeout(60)
         self.socket.connect(str(path))
 
     def call(self, verb: Verb, body: bytes = b"") -> tuple[int, bytes]:

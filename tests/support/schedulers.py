@@ -40,7 +40,7 @@ class ManualScheduler:
         while self._soon:
             self._soon.popleft()()
 
-    def run_until(self, met: Callable[[], bool], seconds: float = 10.0) -> None:
+    def run_until(self, met: Callable[[], bool], seconds: float = 60.0) -> None:
         """Make calls, also those that other threads have yet to ask for, until the condition is met."""
         while not met():
             with self._called:

@@ -153,7 +153,7 @@ def waiting(qmgr, queue):
     waiter = threading.Thread(target=wait)
     waiter.start()
     queue.put(b"at last")
-    waiter.join(10)
+    waiter.join(60)
     other.disconnect()
     assert got == [b"at last"]
 
@@ -326,7 +326,7 @@ def callbacks(qmgr, queue):
     other.ctl(CMQC.MQOP_START, mq.CTLO())
     for number in range(5):
         queue.put(b"%d" % number)
-    assert done.wait(10), got
+    assert done.wait(60), got
     other.ctl(CMQC.MQOP_STOP, mq.CTLO())
     other.disconnect()
     assert got == [b"0", b"1", b"2", b"3", b"4"], got

@@ -47,7 +47,7 @@ def scheduler() -> Iterator[ThreadScheduler]:
 
 @pytest.fixture
 def desk(scheduler: ThreadScheduler) -> Iterator[Desk]:
-    made = Desk(scheduler, 0.3)
+    made = Desk(scheduler, 1.0)
     yield made
     made.going.set()
     made.inquiries.close()
@@ -59,7 +59,9 @@ def told(answer: Future[Any]) -> Problem:
     return found
 
 
-def test_answers_come_in_order_and_what_fails_is_told(desk: Desk) -> None:
+def test_answers_come_in_order_and_what_fails_is_told(scheduler: ThreadScheduler) -> None:
+    desk = Desk(scheduler, 60)
+
     def fails() -> tuple[int, object]:
         raise LookupError("no such queue")
 
@@ -67,6 +69,7 @@ def test_answers_come_in_order_and_what_fails_is_told(desk: Desk) -> None:
     failed = desk.ask(fails)
     assert [answer.result(30) for answer in answers] == [(200, number) for number in range(3)]
     assert isinstance(failed.result(30), LookupError)
+    desk.inquiries.close()
 
 
 def test_silence_is_told_and_what_was_not_begun_never_happens(desk: Desk) -> None:
@@ -89,14 +92,17 @@ def test_silence_is_told_and_what_was_not_begun_never_happens(desk: Desk) -> Non
 
 
 def test_a_slow_queue_manager_that_answers_is_waited_for(desk: Desk) -> None:
+    impatient = threading.Event()
+
     def slow() -> tuple[int, object]:
-        for _ in range(12):
-            time.sleep(0.1)
+        until = time.monotonic() + 60
+        while not impatient.wait(0.02) and time.monotonic() < until:
             desk.inquiries.heard()
         return 200, "all of it"
 
     answer = desk.ask(slow)
     assert told(desk.ask(lambda: (200, "behind"))).body["title"] == "Busy"
+    impatient.set()
     assert answer.result(30) == (200, "all of it")
 
 

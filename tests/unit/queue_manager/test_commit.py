@@ -36,7 +36,7 @@ class Rig:
 
         def write(_frame):
             writing.set()
-            assert gate.wait(10)
+            assert gate.wait(60)
 
         self.store.write = write
         self.committer.seconds = 1.0
@@ -103,7 +103,7 @@ def test_maintenance_has_its_turn_between_units_however_many_wait():
     rig.store.write, rig.store.apply = recorded, lambda frame: None if frame in own else apply(frame)
     rig.store.maintain = lambda _now: steps.pop(0) if steps else None
     rig.submit("first", "1")
-    assert writing.wait(10)
+    assert writing.wait(60)
     rig.submit("second", "2")
     gate.set()
     rig.scheduler.run_until(lambda: len(rig.done) == 2)
@@ -194,7 +194,7 @@ def test_units_gather_while_a_frame_is_written():
     frames = rig.committer.frames
     for name in ("one", "two", "three"):
         rig.submit(name, name)
-    assert writing.wait(10)
+    assert writing.wait(60)
     assert not rig.done
     assert rig.queue_manager.depth("A") == 0
     gate.set()
@@ -209,12 +209,12 @@ def test_a_call_that_must_be_durable_waits_for_the_frame_before():
     rig = Rig()
     gate, writing = rig.on_a_slow_disk()
     rig.submit("batch", "1")
-    assert writing.wait(10)
+    assert writing.wait(60)
     connection = rig.queue_manager.connect()
     other = threading.Thread(target=lambda: connection.put1(ObjectDescriptor("A"), md(), _options(), b"2"))
     other.start()
     gate.set()
-    other.join(10)
+    other.join(60)
     rig.scheduler.run_until(lambda: bool(rig.done))
     assert [one.data for one in rig.queue_manager.fetch("A", b"", 5)] == [b"1", b"2"]
     rig.queue_manager.close()
@@ -230,7 +230,7 @@ def test_a_failed_write_refuses_every_unit_of_its_frame():
     rig = Rig()
     gate, writing = rig.on_a_slow_disk()
     rig.submit("first", "1")
-    assert writing.wait(10)
+    assert writing.wait(60)
     rig.submit("second", "2")
     rig.submit("third", "3")
 
@@ -258,7 +258,7 @@ def test_a_full_disk_still_lets_messages_go():
     token = rig.queue_manager.fetch("A", b"", 1)[0].token
     gate, writing = rig.on_a_slow_disk()
     rig.submit("first", "2")
-    assert writing.wait(10)
+    assert writing.wait(60)
     rig.submit("refused", "3")
     rig.queue_manager.submit(
         Unit(takes=[Takes("A", b"", [token])]), lambda _unit, outcome: rig.done.append(("taken", outcome.failures))
@@ -288,7 +288,7 @@ def test_waiters_are_served_when_the_frame_has_arrived():
     connection.wait(handle, md(), GetOptions(1), 100, None, answers.append)
     gate, writing = rig.on_a_slow_disk()
     rig.submit("one", "1")
-    assert writing.wait(10)
+    assert writing.wait(60)
     assert not answers
     gate.set()
     rig.scheduler.run_until(lambda: bool(answers))
@@ -323,7 +323,7 @@ def test_calls_on_several_threads_share_a_frame():
         for index, one in enumerate(connections)
     ]
     threads[0].start()
-    assert writing.wait(10)
+    assert writing.wait(60)
     for thread in threads[1:]:
         thread.start()
     while len(rig.committer._calls) < 4:
@@ -331,7 +331,7 @@ def test_calls_on_several_threads_share_a_frame():
     assert rig.queue_manager.depth("A") == 0
     gate.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert rig.committer.frames == frames + 2
     assert len(rig.queue_manager.fetch("A", b"", 9)) == 5
     rig.queue_manager.close()
@@ -346,16 +346,16 @@ def test_a_message_on_its_way_out_is_nobody_elses():
     got = []
     getter = threading.Thread(target=lambda: got.append(one.get(handle, md(), GetOptions(4), 100)))
     getter.start()
-    assert writing.wait(10)
+    assert writing.wait(60)
     with refused(2033):
         two.get(other, md(), GetOptions(4), 100)
 
     def fail(_frame):
-        assert gate.wait(10)
+        assert gate.wait(60)
         raise StoreUnavailable("the disk is full")
 
     gate.set()
-    getter.join(10)
+    getter.join(60)
     assert [each.data for each in got] == [b"1"]
     one.put(handle, md(), _options(), b"2")
     gate.clear()
@@ -370,7 +370,7 @@ def test_a_message_on_its_way_out_is_nobody_elses():
     getter = threading.Thread(target=attempt)
     getter.start()
     gate.set()
-    getter.join(10)
+    getter.join(60)
     rig.store.write = lambda _frame: None
     assert failures
     assert two.get(other, md(), GetOptions(4), 100).data == b"2"
