@@ -22,7 +22,7 @@ from gateway.queue_manager.commands.mqsc_parse import (
 )
 from gateway.queue_manager.commands.status_words import check_words
 from gateway.queue_manager.core import Core
-from gateway.queue_manager.objects.administration import Administration, AdministrationError, no_status
+from gateway.queue_manager.objects.administration import NO_SUCH_VALUE, Administration, AdministrationError, no_status
 from gateway.queue_manager.objects.attributes import BY_KEYWORD, FLAGS, QUEUE_KINDS, SYNONYMS, Value
 
 VERBS = {"DEF": "DEFINE", "ALT": "ALTER", "DIS": "DISPLAY", "DISP": "DISPLAY", "DEL": "DELETE"}
@@ -42,6 +42,8 @@ VERBS_ELSEWHERE = frozenset({
     "SUSPEND",
 })  # fmt: skip
 
+MONITORED = frozenset({"LGETDATE", "LGETTIME", "LPUTDATE", "LPUTTIME", "MONQ", "MSGAGE", "QTIME"})
+"""What `MONITOR` stands for in DISPLAY QSTATUS."""
 _DONE = {
     ("DEFINE", "QUEUE"): "AMQ8006I: IBM MQ queue created.",
     ("ALTER", "QUEUE"): "AMQ8008I: IBM MQ queue changed.",
@@ -192,7 +194,9 @@ class Mqsc:
             report.say("AMQ8405I: Syntax error detected at or near end of command segment below:-", error.text)
             report.problems.append((line, str(error)))
         except MQError as error:
-            report.failed += 1
+            no_value = isinstance(error, AdministrationError) and error.reason in NO_SUCH_VALUE
+            report.syntax_errors += no_value
+            report.failed += not no_value
             other = f"AMQ8101S: IBM MQ error ({error.reason}) has occurred. {error}"
             message = error.message if isinstance(error, AdministrationError) else other
             report.say(message)
@@ -202,6 +206,7 @@ class Mqsc:
         """Run one command; the lines of its answer."""
         command.verb = VERBS.get(command.verb, command.verb)
         command.object = OBJECTS.get(command.object, command.object)
+        command.parameters = [one for one in command.parameters if not _means_here(one)]
         check_words(command)
         for extension in self.extensions:
             lines = extension(command)
@@ -288,6 +293,8 @@ class Mqsc:
 
     def _queue_status(self, command: Command) -> Iterator[Row]:
         wanted, condition, _ = _selection(command, ())
+        if "MONITOR" in wanted:
+            wanted |= MONITORED
         compared = next((one.values or [] for one in command.parameters if one.keyword == "WHERE"), [])
         counted = compared[-1:] != [] and compared[-1].isdigit()  # WHERE(UNCOM GT 10) looks at how many there are
         open_type = next((one.values for one in command.parameters if one.keyword == "OPENTYPE"), None) or ["ALL"]
@@ -301,6 +308,17 @@ class Mqsc:
             shown = row | {"UNCOM": "YES" if status["UNCOM"] else "NO"}
             if condition is None or condition(row if counted else shown):
                 yield chosen(shown, wanted, ("QUEUE", "TYPE"))
+
+
+_HERE = {"CMDSCOPE": None, "QSGDISP": frozenset({"QMGR", "PRIVATE", "ALL", "LIVE"})}
+"""What z/OS says of a command: where in a queue-sharing group it is carried out (anywhere: there is none), and on
+objects of which disposition."""
+
+
+def _means_here(parameter: Parameter) -> bool:
+    """Whether a parameter says, in the terms of z/OS, what is so in any case."""
+    taken, given = _HERE.get(parameter.keyword, frozenset[str]()), parameter.values
+    return given is not None and (taken is None or set(given[:1]) <= taken)
 
 
 def _kind(command: Command) -> str:

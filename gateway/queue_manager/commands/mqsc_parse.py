@@ -69,7 +69,7 @@ def by_line(text: str) -> Iterator[tuple[int, str] | None]:
     """The same, with None for each line that ends no command."""
     begin, parts, fold = 0, "", False
     for number, raw in enumerate(_LINE_END.split(text), 1):
-        if raw.startswith("*") or (not parts and not raw.strip()):
+        if _is_comment(raw, parts) or (not parts and not raw.strip()):
             yield None
             continue
         line = raw.lstrip() if fold or not parts else raw
@@ -89,6 +89,14 @@ def by_line(text: str) -> Iterator[tuple[int, str] | None]:
         parts = ""
     if parts.strip() and parts.strip().rstrip(";").strip().upper() not in ENDS:
         yield begin, parts.strip().rstrip(";").rstrip()
+
+
+def _is_comment(line: str, begun: str) -> bool:
+    """Whether a line is a comment, behind the part of a command that has `begun` on the lines before."""
+    if not line.startswith("*") and line.lstrip().startswith("*") and len(begun) <= MOST_CHARACTERS:
+        outside = _QUOTED.sub("", begun)
+        return outside.count("(") <= outside.count(")") and not set(outside) & {"'", '"'}
+    return line.startswith("*")
 
 
 def parse(line: int, text: str) -> Command:

@@ -27,6 +27,10 @@ MQRCCF_OBJECT_NAME_ERROR = 4008
 MQRCCF_OBJECT_WRONG_TYPE = 4002
 MQRCCF_LIKE_OBJECT_WRONG_TYPE = 4003
 MQRCCF_PARM_SYNTAX_ERROR = 4055
+OF_ANOTHER_TYPE = (MQRCCF_OBJECT_WRONG_TYPE, "AMQ8151E: IBM MQ object {} has different type")
+LIKE_OF_ANOTHER_TYPE = (MQRCCF_LIKE_OBJECT_WRONG_TYPE, "AMQ8152E: Source IBM MQ object {} has different type")
+NO_SUCH_VALUE = frozenset({MQRCCF_ATTR_VALUE_ERROR, MQRCCF_PARM_SYNTAX_ERROR})
+"""Refusals that MQSC counts among the errors of syntax."""
 CLEARED_AT_ONCE = 1000
 FIXED = {"TOPIC": ("TOPICSTR",), "SUB": ("TOPICSTR", "TOPICOBJ")}
 """Attributes that ALTER does not change."""
@@ -51,6 +55,14 @@ def not_found(kind: str, name: str) -> AdministrationError:
     """Refuses a command on an object that does not exist."""
     reason = mq.MQRC_NO_SUBSCRIPTION if kind == "SUB" else mq.MQRC_UNKNOWN_OBJECT_NAME
     return AdministrationError(reason, f"AMQ8147E: IBM MQ object {name} not found.")
+
+
+def wrong_type(
+    kind: str, found: Definition, otherwise: tuple[int, str] = OF_ANOTHER_TYPE
+) -> AdministrationError:  # fmt: skip
+    """Refuses a command on a queue that is of another type."""
+    reason, text = otherwise
+    return AdministrationError(reason, f"{text.format(found.name)}: it is a {found.kind}, and no {kind}.")
 
 
 def no_status(name: str, *, exists: bool) -> AdministrationError:
@@ -104,8 +116,10 @@ class Administration:
         if not valid_name(kind, name):
             raise AdministrationError(MQRCCF_OBJECT_NAME_ERROR, f"AMQ8141E: {name!r} is not a name of IBM MQ objects.")
         old = self._core.catalogue.get(kind, name)
-        if old is not None and (not replace or old.kind != kind):
+        if old is not None and not replace:
             raise already_exists(name)
+        if old is not None and old.kind != kind:
+            raise wrong_type(kind, old)
         base = dict(self._template(kind, like).attributes)
         if kind == "SUB":
             base["DEST"] = old.text("DEST") if old is not None else ""
@@ -198,11 +212,13 @@ class Administration:
             raise not_empty(name)
         return self._discard(name)
 
-    def find(self, kind: str, name: str) -> Definition:
+    def find(self, kind: str, name: str, otherwise: tuple[int, str] = OF_ANOTHER_TYPE) -> Definition:
         """The object, of exactly this type (`QUEUE`: of any)."""
         definition = self._core.catalogue.get(kind, name)
-        if definition is None or (kind in QUEUE_KINDS and definition.kind != kind):
+        if definition is None:
             raise not_found(kind, name)
+        if kind in QUEUE_KINDS and definition.kind != kind:
+            raise wrong_type(kind, definition, otherwise)
         return definition
 
     def select(self, kinds: tuple[str, ...], pattern: str) -> Iterator[Definition]:
@@ -211,7 +227,7 @@ class Administration:
 
     def _template(self, kind: str, like: str) -> Definition:
         if like:
-            definition = self.find(kind, like)
+            definition = self.find(kind, like, LIKE_OF_ANOTHER_TYPE)
         else:
             found = self._core.catalogue.get(kind, DEFAULT_OBJECTS.get(kind, ""))
             definition = found if found is not None and found.kind == kind else Definition(kind, "", defaults(kind))

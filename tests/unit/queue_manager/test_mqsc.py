@@ -67,6 +67,48 @@ def test_display_selects_by_name_type_and_where(rig):
     assert "QMNAME(QM1)" in run(rig, "DIS QMGR")[0][1]
 
 
+def test_values_beyond_their_range_are_errors_of_syntax(rig):
+    lines, report = run(rig, "DEFINE QLOCAL(A) MAXDEPTH(9999999999)\nDEFINE QLOCAL(A)\nALTER QL(A) MAXMSGL(-1)")
+    assert lines[0].startswith("AMQ8405E: 9999999999")
+    assert report.summary() == [
+        "3 MQSC commands read.", "2 commands have a syntax error.", "All valid MQSC commands were processed.",
+    ]  # fmt: skip
+    assert not report.ok
+    assert [line for line, _ in report.problems] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["DELETE QALIAS(A)", "ALTER QR(A) DESCR(X)", "DEFINE QALIAS(A) TARGET(B) REPLACE", "CLEAR QL(AL)",
+     "DEFINE QMODEL(M) LIKE(A)"],
+)  # fmt: skip
+def test_queues_of_another_type_are_not_unknown(rig, command):
+    run(rig, "DEFINE QLOCAL(A)\nDEFINE QALIAS(AL) TARGET(A)")
+    ((line,), report) = run(rig, command)
+    assert "has different type: it is a Q" in line
+    assert line.startswith("AMQ8152E: Source" if "LIKE" in command else "AMQ8151E: IBM MQ object A")
+    assert report.failed == 1
+    assert "DESCR( )" in " ".join(run(rig, "DIS QL(A) DESCR")[0])
+
+
+def test_what_z_os_says_of_where_a_command_is_carried_out(rig):
+    text = "DEFINE QLOCAL(A) CMDSCOPE(' ') QSGDISP(QMGR)\nCLEAR QL(A) CMDSCOPE(*)\nDIS QS(A) CMDSCOPE(QM1) CURDEPTH"
+    lines, report = run(rig, text)
+    assert report.ok
+    assert lines[-1] == "   CURDEPTH(0)"
+    assert run(rig, "DELETE QLOCAL(A) QSGDISP(SHARED)")[1].syntax_errors == 1
+    assert run(rig, "CLEAR QLOCAL(A) CMDSCOPE")[1].syntax_errors == 1
+
+
+def test_monitor_stands_for_what_is_monitored(rig):
+    run(rig, "DEFINE QLOCAL(A)")
+    rig.put("A", b"1")
+    lines, report = run(rig, "DIS QS(A) MONITOR")
+    assert report.ok
+    assert "LPUTDATE(" in " ".join(lines)
+    assert "CURDEPTH" not in " ".join(lines)
+
+
 def test_clear_and_in_use(rig):
     run(rig, "DEFINE QLOCAL(Q)")
     handle = rig.open("Q")
@@ -121,7 +163,7 @@ def test_syntax_errors(rig, text):
 
 def test_values_out_of_range(rig):
     lines, report = run(rig, "DEFINE QLOCAL(Q) DEFPRTY(10)\nDEFINE QLOCAL('a b')")
-    assert report.failed == 2
+    assert (report.syntax_errors, report.failed) == (1, 1)
     assert lines[0] == "AMQ8405E: 10 is no value for DEFPRTY."
 
 

@@ -24,6 +24,12 @@ def test_lines_comments_continuations():
     ]
 
 
+def test_comments_behind_blanks():
+    text = "  * one\nDEFINE QLOCAL(A) +\n   * of these, (\n\t*\n   MAXDEPTH(5)\nDIS QL( +\n  *) +\n* three\n DESCR\n"
+    assert list(commands(text)) == [(2, "DEFINE QLOCAL(A) MAXDEPTH(5)"), (6, "DIS QL( *) DESCR")]
+    assert list(commands("ALTER QL(A) DESCR('one +\n  * two')")) == [(1, "ALTER QL(A) DESCR('one * two')")]
+
+
 def test_what_ends_a_line_elsewhere_may_stand_in_a_value():
     for character in "\u2028\u2029\x85\x0b\x0c\x1c":
         assert one(f"DEFINE QLOCAL(A) DESCR('one{character}DELETE QLOCAL(B)')").parameters == [
