@@ -14,6 +14,7 @@ import click
 
 from gateway.cli.denied import failed
 from gateway.cli.extensions import unusable
+from gateway.cli.output import whole
 from gateway.cli.words import meant
 from gateway.errors import HeaderError
 from gateway.version import VERSION
@@ -115,3 +116,4 @@ def main() -> None:
     if sys.stdin is None:  # closed by whoever has started the command
         # Reading this one is an error, not an empty text.
         sys.stdin = Path(os.devnull).open("w")  # noqa: SIM115
+    sys.stdout = whole(sys.stdout)

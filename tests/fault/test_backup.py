@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from gateways import TREE, RunningGateway
 from patient_device import Device
+from small_disks import tmpfs
 
 from gateway.queue_manager.journal.segment import read_header
 
@@ -202,3 +203,28 @@ def test_a_damaged_journal_makes_no_backup(tmp_path: Path) -> None:
     assert refused.returncode == 3
     assert "damaged at byte" in refused.stderr
     assert not (tmp_path / "b").exists()
+
+
+def test_without_room_nothing_is_left_and_nothing_is_lost(tmp_path: Path) -> None:
+    """Neither a part of a backup, nor a message that was taken and could be written only in part: without a buffer, as
+    in the container, a write that is cut short is no error by itself."""
+    data, body = tmp_path / "data", tmp_path / "body"
+    body.write_text("x" * 900_000)
+    (tmp_path / "objects").write_text("DEFINE QLOCAL(Q)\n")
+    assert command("mqsc", tmp_path / "objects", "--data", data).returncode == 0
+    for _ in range(3):
+        assert command("queue", "put", "Q", "--file", body, "--data", data).returncode == 0
+    with tmpfs(tmp_path / "disk", "2m") as disk:
+        refused = command("backup", disk / "b", "--data", data)
+        assert refused.returncode == 3
+        assert "are needed there" in refused.stderr
+        assert list(disk.iterdir()) == []
+        with (disk / "taken").open("wb") as out:
+            done = subprocess.run(
+                [sys.executable, "-m", "gateway", "queue", "get", "Q", "--raw", "-n", "3", "--data", str(data)],
+                stdout=out, stderr=subprocess.PIPE, text=True, check=False, cwd=TREE, timeout=120,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )  # fmt: skip
+        assert (done.returncode, done.stderr) == (3, "Error: the output cannot be written: No space left on device\n")
+    left = json.loads(command("queue", "list", "--json", "--data", data).stdout)
+    assert [one["depth"] for one in left if one["name"] == "Q"] == [1]

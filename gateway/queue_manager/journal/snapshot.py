@@ -100,12 +100,25 @@ def take(directory: Path, target: Path, progress: Progress | None = None) -> Man
             target.rmdir()
         partial.rename(target)
         sync_directory(target.parent)
-    except OSError as error:
-        raise StoreUnavailable(f"{error.filename or partial}: {error.strerror}: there is no backup") from error
+    except BaseException as error:
+        if claim >= 0:
+            _given_up(partial, claim)
+        if isinstance(error, OSError):
+            raise StoreUnavailable(f"{error.filename or partial}: {error.strerror}: there is no backup") from error
+        raise
     finally:
         if claim >= 0:
             os.close(claim)
     return manifest
+
+
+def _given_up(partial: Path, claim: int) -> None:
+    """Remove what has been written of a backup that comes to nothing: it takes room and is good for nothing."""
+    with suppress(OSError):
+        if os.path.samestat(partial.stat(), os.fstat(claim)):
+            for left in partial.iterdir():
+                left.unlink()
+            partial.rmdir()
 
 
 def _claimed(partial: Path) -> int:
