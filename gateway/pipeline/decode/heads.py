@@ -27,6 +27,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_ERROR = 200
 MICROS_FROM, MILLIS_FROM = 10**14, 10**11
 """A time written as a number above these counts microseconds or milliseconds, otherwise seconds."""
+FIRST_MICROS, LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The years 1 to 9999, which readers of tables can show. A device may write any number as a property."""
 
 
 class Head(NamedTuple):
@@ -180,7 +182,7 @@ def clipped(number: int) -> int:
 
 def put_micros(date: str, time: str) -> int | None:
     """PutDate YYYYMMDD and PutTime HHMMSSTH as microseconds since the epoch; None when blank or not a time."""
-    if len(date) != 8 or len(time) < 6 or not (date + time).isdigit():
+    if len(date) != 8 or len(time) < 6 or not (date + time).isdigit() or not (date + time).isascii():
         return None
     try:
         day = datetime(int(date[:4]), int(date[4:6]), int(date[6:8]), tzinfo=UTC)
@@ -191,7 +193,13 @@ def put_micros(date: str, time: str) -> int | None:
 
 
 def moment(shown: str) -> int | None:
-    """A time written by a mapping: ISO 8601, or a number of milliseconds or microseconds since the epoch."""
+    """A time written by a mapping: ISO 8601, or a number of milliseconds or microseconds since the epoch. None for
+    anything else, and for what is outside the years 1 to 9999."""
+    micros = _micros(shown)
+    return micros if micros is not None and FIRST_MICROS <= micros <= LAST_MICROS else None
+
+
+def _micros(shown: str) -> int | None:
     if shown.removeprefix("-").isdecimal():
         number = int(shown[:20])
         size = abs(number)

@@ -31,6 +31,8 @@ from gateway.pipeline.decode.arrays import (
 )
 from gateway.pipeline.decode.columns import MessageColumn, arrow_type
 from gateway.pipeline.decode.heads import (
+    FIRST_MICROS,
+    LAST_MICROS,
     MICROS_FROM,
     MILLIS_FROM,
     UNSHOWN,
@@ -431,10 +433,17 @@ def received_times(texts: pa.Array) -> pa.Array:
     """A column of times as `heads.moment` reads one: ISO 8601 with its zone, or a number whose size says its unit.
     ArrowInvalid for anything else."""
     if not pc.all(pc.utf8_is_digit(texts)).as_py():
-        return texts.cast(arrow_type("timestamp"))
+        return _in_range(texts.cast(arrow_type("timestamp")))
     numbers = texts.cast(pa.int64())
     factors = pc.if_else(pc.greater(numbers, MICROS_FROM), 1, pc.if_else(pc.greater(numbers, MILLIS_FROM), 1000, 10**6))
-    return pc.multiply(numbers, factors).cast(arrow_type("timestamp"))
+    return _in_range(pc.multiply(numbers, factors).cast(arrow_type("timestamp")))
+
+
+def _in_range(times: pa.Array) -> pa.Array:
+    least, most = pc.min_max(times.cast(pa.int64())).values()
+    if least.is_valid and not FIRST_MICROS <= least.as_py() <= most.as_py() <= LAST_MICROS:
+        raise pa.ArrowInvalid("a time outside the years 1 to 9999")
+    return times
 
 
 def _properties(sample: Head, captured: dict[ElementName, pa.Array], rows: int) -> pa.MapArray:

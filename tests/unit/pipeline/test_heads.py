@@ -67,3 +67,11 @@ def test_times() -> None:
     assert put_micros("20261399", "10000000") is None
     assert moment("1700000000") == moment("1700000000000") == moment("2023-11-14T22:13:20Z") == 1_700_000_000_000_000
     assert [moment(one) for one in ("soon", "--5", "\u00b2")] == [None, None, None]
+    assert put_micros("20261128", "12345\u00b27") is None
+
+
+def test_times_beyond_what_tables_hold() -> None:
+    """A device may send any user property `received`."""
+    outside = ("9" * 20, "-" + "9" * 20, "9" * 18, "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59")
+    assert [moment(one) for one in outside] == [None] * 5
+    assert moment("9999-12-31T23:59:59.999999Z") == 253_402_300_799_999_999

@@ -109,6 +109,10 @@ def received(values: list[str], extra: str = "") -> tuple[list[bytes], list[byte
         ([str(1_790_000_000_000 + at) for at in range(400)], ""),
         ([str(1_790_000_000_000_000 + at) for at in range(400)], ""),
         ([str(1_790_000_000 + at) for at in range(400)], ""),
+        ([str(10**20 - 1 - at) for at in range(400)], ""),  # beyond 64 bits
+        ([str(10**18 - 1 - at) for at in range(400)], ""),  # beyond the year 9999
+        ([f"9999-12-31T23:59:59.{at:03}-01:00" for at in range(400)], ""),
+        (["9" * 20, str(1_790_000_000)], ""),
         ([f"no time at all {at:03}" for at in range(400)], ""),
         ([f"2026-11-21T00:00:00.{at:03}" for at in range(400)], ""),  # without a zone
         ([f"<b>{at:03}</b>" if at == 99 else f"..{at:03}....." for at in range(400)], ""),
