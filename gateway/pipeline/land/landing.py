@@ -144,6 +144,7 @@ class Landing:
                 self.after_record(self.manifest)
         if not missing:
             return None
+        self.manifest.check_alone()  # a driver that stood still while another one landed: what is staged is that one's
         shutil.rmtree(self.warehouse / STAGING, ignore_errors=True)
         failpoint("land.stage.before")
         return batch

@@ -133,6 +133,19 @@ def test_a_driver_that_was_thought_dead_lands_nothing(tmp_path: Path) -> None:
     assert visible(tmp_path) == list(range(20))
 
 
+def test_a_driver_that_wakes_leaves_what_its_successor_has_staged(tmp_path: Path) -> None:
+    asleep, successor = landing(tmp_path), landing(tmp_path)
+    land(asleep, 0, 0, 10)
+    land(successor, 1, 10, 20)
+    batch = successor.begin("query", 2, piece(20, 30))
+    write(batch)
+    with pytest.raises(LeaseLost, match="another driver has landed"):
+        asleep.begin("query", 1, piece(10, 15))
+    assert batch is not None
+    batch.land()
+    assert visible(tmp_path) == list(range(30))
+
+
 def test_records_are_folded_when_there_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.pipeline.land.manifest.FOLD_AT", 8)
     monkeypatch.setattr("gateway.pipeline.land.manifest.FOLD_KEEPS", 4)
