@@ -15,13 +15,16 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from gateway.config.counting import counted
 from gateway.pipeline.land.manifest import ManifestRecord
 
+STARTING = "starting"
+"""The state of a job that has no session of Spark's yet."""
+
 
 @dataclass(slots=True)
 class JobProgress:
     """State and figures of a running job. Written to the warehouse as they change, for `mqgate pipeline status`."""
 
     job: str
-    state: str = "starting"
+    state: str = STARTING
     batches: int = 0
     rows: int = 0
     quarantined: int = 0
@@ -82,6 +85,9 @@ class ProgressDisplay:
 
     def __call__(self, progress: JobProgress) -> None:
         """Show it."""
+        if progress.state == STARTING:
+            self._show_start(progress)
+            return
         figures = (
             f"{counted(progress.rows, 'row')}, {progress.rows_per_second:,.0f}/s, {progress.quarantined:,} quarantined"
         )
@@ -101,3 +107,10 @@ class ProgressDisplay:
             )  # fmt: skip
         if progress.error and progress.state in ("failed", "restarting"):
             self._console.print(f"{progress.state}: {progress.error}", style="red")
+
+    def _show_start(self, progress: JobProgress) -> None:
+        """Say that nothing is to be seen for some time, which on a busy machine is minutes."""
+        if self._bar.disable:
+            self._console.print(f"{progress.job}: starting Spark, which takes a while", style="")
+        else:
+            self._bar.update(self._task, description=f"{progress.job}: starting Spark")

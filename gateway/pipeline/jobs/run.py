@@ -273,6 +273,7 @@ def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> J
     stop = Stop()
     stop.install()
     try:
+        watch(JobProgress(job.name))
         spark = make_session(job.name, job.spark)
         stop.install()  # a session takes SIGINT for itself
         try:

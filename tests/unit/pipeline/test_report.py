@@ -98,6 +98,12 @@ def test_how_long_ago_the_last_batch_was(seconds: float, shown: str) -> None:
     assert f"  last batch: 1 rows in 1.0 s, {shown} ago" in status_lines(status, now=seconds)
 
 
+def test_a_job_says_that_it_starts_spark(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressDisplay() as shown:
+        shown(JobProgress("plant"))
+    assert capsys.readouterr().err == "plant: starting Spark, which takes a while\n"
+
+
 def test_a_line_of_progress_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     progress = JobProgress("plant", state="running")
     with ProgressDisplay() as shown:

@@ -85,8 +85,10 @@ def test_what_refuses_a_job_is_found_before_spark_starts(
     batch.land()
     if refused == "a table that is gone":
         shutil.rmtree(tmp_path / "lake/bronze")
+    said: list[str] = []
     with pytest.raises((WrongOption, StoreRefuses) if refused else Started):
-        run_job(job, once=True)
+        run_job(job, once=True, watch=lambda progress: said.append(progress.state))
+    assert said == (["failed"] if refused else ["starting"])
     if refused:
         assert job_status(job)["run"]["state"] == "failed"
 
