@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote_plus, urlencode, urlsplit
 
 from gateway.access.key_sets import DISCOVERY, Keys, NoKeySet, keys_of
 from gateway.access.tokens import filled
@@ -30,6 +30,7 @@ ATTEMPT_SECONDS, MOST_ATTEMPTS = 600.0, 1000
 DOCUMENT_SECONDS = 3600.0
 REDIRECT = "/api/v1/sign-in/answer"
 LONGEST = 4096
+_IN_FORM = "client_secret_post"
 _NOT_NOW = "the provider does not answer as it should: the log says more; try again"
 
 
@@ -138,11 +139,14 @@ class Provider:
         """The ID token for a code."""
         form = {
             "grant_type": "authorization_code", "code": code, "redirect_uri": self.redirect,
-            "client_id": self.settings.client_id, "code_verifier": verifier,
+            "code_verifier": verifier,
         }  # fmt: skip
-        if self._secret:
-            form["client_secret"] = self._secret
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        if self._secret and self._places()["secret"] != _IN_FORM:
+            headers["Authorization"] = _basic(self.settings.client_id, self._secret)
+        else:
+            form |= {"client_id": self.settings.client_id}
+            form |= {"client_secret": self._secret} if self._secret else {}
         answer = self._asked(self._places()["token_endpoint"], urlencode(form).encode(), headers)
         token = answer.get("id_token") if isinstance(answer, dict) else None
         if not isinstance(token, str) or len(token) > LONGEST * 4:
@@ -195,6 +199,7 @@ class Provider:
                 check_url(one)
         except Wrong as error:
             raise Refused(_NOT_NOW, 503) from error
+        places["secret"] = _IN_FORM if _only_in_form(said.get("token_endpoint_auth_methods_supported")) else ""
         self._document = time.monotonic(), places
         return places
 
@@ -206,6 +211,19 @@ class Provider:
             raise Refused(_NOT_NOW, 503) from error
         self._told(self.settings.issuer, "")
         return answer
+
+
+def _only_in_form(methods: object) -> bool:
+    """Whether a provider takes the secret of a client in the form alone. Without a word it takes it in a header
+    (OpenID Connect Discovery 1.0, 3), as RFC 6749, 2.3.1, wants it."""
+    return isinstance(methods, list) and _IN_FORM in methods and "client_secret_basic" not in methods
+
+
+def _basic(client_id: str, secret: str) -> str:
+    """Name and secret of a client in a header (RFC 6749, 2.3.1): each encoded as in a form, before both are in
+    base64."""
+    pair = f"{quote_plus(client_id)}:{quote_plus(secret)}"
+    return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
 def _digest(cookie: str) -> str:

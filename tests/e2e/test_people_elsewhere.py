@@ -79,7 +79,9 @@ class Provider:
         form = {name: values[0] for name, values in parse_qs(body).items()}
         asked = self.codes.pop(form.get("code", ""), None)
         challenge = base64.urlsafe_b64encode(sha256(form["code_verifier"].encode()).digest()).rstrip(b"=").decode()
-        right = asked is not None and challenge == asked["code_challenge"] and form["client_secret"] == SECRET
+        basic = f"Basic {base64.b64encode(f'{CLIENT}:{SECRET}'.encode()).decode()}"
+        known = request.headers["Authorization"] == basic and "client_secret" not in form
+        right = asked is not None and challenge == asked["code_challenge"] and known
         if asked is None or not right or form["redirect_uri"] != asked["redirect_uri"]:
             request.give({"error": "invalid_grant"}, 400)
             return

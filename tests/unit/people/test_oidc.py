@@ -1,0 +1,52 @@
+"""How the gateway says to an OpenID provider who it is."""
+
+from __future__ import annotations
+
+import base64
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+from key_server import KeyServer, Request
+
+from gateway.config.people import Oidc
+from gateway.people.oidc import Provider
+from gateway.people.people import Refused
+
+SECRET = "a secret: of 100% +/é"
+IN_HEADER = "Basic " + base64.b64encode(b"mq%3Agate:a+secret%3A+of+100%25+%2B%2F%C3%A9").decode()
+
+
+@pytest.mark.parametrize(("methods", "secret", "header", "in_form"), [
+    (None, SECRET, IN_HEADER, {}),
+    (["client_secret_post", "client_secret_basic"], SECRET, IN_HEADER, {}),
+    (["client_secret_post", "private_key_jwt"], SECRET, None, {"client_id": "mq:gate", "client_secret": SECRET}),
+    (["none"], None, None, {"client_id": "mq:gate"}),
+])  # fmt: skip
+def test_the_secret_is_sent_as_the_provider_takes_it(
+    methods: list[str] | None, secret: str | None, header: str | None, in_form: dict[str, str]
+) -> None:
+    asked: list[tuple[str | None, dict[str, str]]] = []
+
+    def token(request: Request) -> None:
+        form = dict(parse_qsl(request.rfile.read(int(request.headers["Content-Length"])).decode()))
+        asked.append((request.headers["Authorization"], form))
+        request.give({"error": "invalid_client"}, 401)
+
+    with KeyServer() as server:
+        places = {"authorization_endpoint": "authorize", "token_endpoint": "token", "jwks_uri": "keys"}
+        document: dict[str, object] = {"issuer": server.url} | {key: f"{server.url}/{at}" for key, at in places.items()}
+        document |= {} if methods is None else {"token_endpoint_auth_methods_supported": methods}
+        server.paths["/.well-known/openid-configuration"] = lambda request: request.give(document)
+        server.paths["/token"] = token
+        settings = Oidc.model_validate({
+            "issuer": server.url, "client_id": "mq:gate", "gateway_url": "http://127.0.0.1:9160",
+            "roles": [{"value": "x", "role": "viewer"}],
+        })  # fmt: skip
+        provider = Provider(settings, None, secret, lambda _provider, _why: None)
+        begun = provider.begin()
+        state = dict(parse_qsl(urlsplit(begun.location).query))["state"]
+        with pytest.raises(Refused, match="does not answer"):
+            provider.finish({"code": "c", "state": state}, begun.cookie)
+    ((said, form),) = asked
+    assert said == header
+    assert {name: value for name, value in form.items() if name.startswith("client_")} == in_form
