@@ -146,7 +146,7 @@ class FetchedKeys:
 
     def find(self, key_id: object, then: Callable[[], None] | None) -> tuple[Found, list[Key]]:
         """The key with this identifier, or all where a token names none. `wait`: `then` is called when they have been
-        fetched; with None there is no waiting."""
+        fetched; with None there is no waiting. `unavailable`: there are none, or a new one could not be fetched."""
         keys = self._believed()
         if keys is not None:
             if key_id is None:
@@ -157,7 +157,7 @@ class FetchedKeys:
             if not self._fetching and due and not self._closed:
                 self._fetch()
         if then is None or not self._fetching:
-            return "unavailable" if keys is None else "none", []
+            return "unavailable" if keys is None or self._failures else "none", []
         if len(self._waiting) >= MAX_WAITING:
             return "busy", []
         self._waiting.append(then)

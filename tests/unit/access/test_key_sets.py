@@ -100,6 +100,18 @@ def test_unknown_keys_are_asked_for_at_most_once_a_minute(fetching: Fetching) ->
     assert len(fetching.server.asked) == 2
 
 
+def test_a_token_of_a_new_key_that_cannot_be_fetched_is_not_a_wrong_one(fetching: Fetching) -> None:
+    """Devices take a refusal as wrong for a reason to stop."""
+    fetching.server.paths["/keys"] = lambda request: request.give({}, 503)
+    fetching.clock.time += 61
+    assert not fetching.believes(signed(B, "b"), fetches=2)
+    for token, found in ((signed(B, "b"), "unavailable"), (signed(B, "a"), "none")):
+        said = fetching.said(token)
+        assert isinstance(said, NotBelieved)
+        assert said.found == found
+    assert fetching.believes(signed(A, "a"))
+
+
 def test_a_token_without_identifier_is_tried_with_all_and_one_with_another_with_none(fetching: Fetching) -> None:
     assert fetching.believes(signed(A, None))
     assert not fetching.believes(signed(A, "other"))

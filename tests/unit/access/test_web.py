@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -79,6 +80,22 @@ def test_a_provider_that_hangs_or_is_not_there(server: KeyServer) -> None:
     assert "within 0.5 s" in refused(f"{server.url}/k", QUICK)
     port = free_port()
     assert f"127.0.0.1:{port}" in refused(f"http://127.0.0.1:{port}/k")
+
+
+def test_an_address_that_leads_nowhere_leaves_time_for_the_next(
+    server: KeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an IPv6 address of a provider does in a network that has no way out for it."""
+    server.paths["/"] = lambda request: request.give({"here": True})
+    with socket.socket() as deaf, socket.socket() as first, socket.socket() as second:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        for one in (first, second):  # who comes after them is not answered
+            one.setblocking(False)
+            one.connect_ex(deaf.getsockname())
+        found = [(2, 1, 6, "", deaf.getsockname()), (2, 1, 6, "", ("127.0.0.1", server.port))]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_arguments, **_more: found)
+        assert ask("http://localhost:1/", Manner(8.0)).value == {"here": True}
 
 
 def test_redirects_are_followed_where_it_is_said_and_not_for_ever(server: KeyServer) -> None:
