@@ -527,7 +527,7 @@ class Engine:
             partial(slices, "retries", partial(self.in_flight.tick, seconds)),
             self.answers.tick,
             partial(slices, "retained", partial(self.retained.sweep, now)),
-            partial(slices, "$SYS", partial(self.sys_topics.tick, now)),
+            partial(slices, "$SYS", partial(self.sys_topics.tick, now, seconds)),
             self.parking.relieve,
             self.full_disk.tick,
         ):

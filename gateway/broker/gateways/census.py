@@ -33,6 +33,8 @@ class Gateway(NamedTuple):
     lease: float | None = None
     """For how many seconds its lease has lain there as it is; None: it has none, or it is this gateway's own."""
     own: bool = False
+    heard_at: float = 0.0
+    """When it was last heard of, by a clock that never jumps."""
 
 
 class Census:
@@ -60,20 +62,21 @@ class Census:
         self._told: set[str] = set()
         self._due = 0.0
 
-    def report(self, now: float, figures: Callable[[], dict[str, int]]) -> bool:
+    def report(self, now: float, seconds: float, figures: Callable[[], dict[str, int]]) -> bool:
         """Called once a second: look at what this gateway counts, and tell the others. Whether it was time to. One that
-        has just come is told at once."""
+        has just come is told at once. `seconds`: of a clock that never jumps, here and below."""
         peers = set(self._peers())
         strange, self._told = peers - self._told, peers
-        if now < self._due:
+        if seconds < self._due:
             self._tell(strange)
             return False
-        self._due = now + INTERVAL
+        self._due = seconds + INTERVAL
         counted = figures()
-        rates = _rates(self._own, counted, now)
+        rates = _rates(self._own, counted, seconds)
         self._own = Gateway(
-            self.instance, self.name, self.version, self.started, now, counted, rates, self.page, own=True
-        )
+            self.instance, self.name, self.version, self.started, now, counted, rates, self.page, own=True,
+            heard_at=seconds,
+        )  # fmt: skip
         self._tell(peers)
         return True
 
@@ -83,7 +86,7 @@ class Census:
             self.write(peer, {"kind": "census", "name": own.name, "version": own.version, "started": own.started,
                               "figures": own.figures, "page": own.page})  # fmt: skip
 
-    def heard(self, message: Message, now: float) -> None:
+    def heard(self, message: Message, now: float, seconds: float) -> None:
         """Another gateway tells what it is and does."""
         sender = message["from"]
         figures = {str(name): int(value) for name, value in message["figures"].items()}
@@ -91,8 +94,8 @@ class Census:
         page = str(message.get("page", ""))  # earlier releases say none
         page = page if page.startswith(("http://", "https://")) else ""
         before = self._others.get(sender)
-        rates = _rates(before, figures, now) if before is not None and before.started == started else {}
-        self._others[sender] = Gateway(sender, name, version, started, now, figures, rates, page)
+        rates = _rates(before, figures, seconds) if before is not None and before.started == started else {}
+        self._others[sender] = Gateway(sender, name, version, started, now, figures, rates, page, heard_at=seconds)
 
     def gateways(self, now: float) -> list[Gateway]:
         """This one first, then the others by name."""
@@ -108,9 +111,9 @@ class Census:
             known = self._others.get(peer) or Gateway(peer, "", "", 0.0, None, {})
             yield known._replace(lease=leases.get(peer))
 
-    def others(self, name: str, now: float) -> int:
+    def others(self, name: str, seconds: float) -> int:
         """The sum of what the other gateways count under a name."""
-        known = (one for one in self._known() if one.heard is not None and now - one.heard <= SILENT)
+        known = (one for one in self._known() if one.heard is not None and seconds - one.heard_at <= SILENT)
         return sum(one.figures.get(name, 0) for one in known)
 
     def count(self) -> int:
@@ -118,12 +121,12 @@ class Census:
         return 1 + sum(1 for _ in self._known())
 
 
-def _rates(before: Gateway | None, figures: Mapping[str, int], now: float) -> dict[str, float]:
+def _rates(before: Gateway | None, figures: Mapping[str, int], seconds: float) -> dict[str, float]:
     """How many a second of what a gateway counts, since what it said before."""
-    if before is None or before.heard is None or now <= before.heard:
+    if before is None or before.heard is None or seconds <= before.heard_at:
         return {}
-    past = before.figures
-    return {name: max(0, value - past[name]) / (now - before.heard) for name, value in figures.items() if name in past}
+    past, passed = before.figures, seconds - before.heard_at
+    return {name: max(0, value - past[name]) / passed for name, value in figures.items() if name in past}
 
 
 def as_answer(one: Gateway, lease_seconds: float) -> dict[str, Any]:

@@ -180,7 +180,7 @@ class ConnectHandler:
         if self.ownership is None:
             return False
         context = self.context
-        elsewhere = self.ownership.census.others("clients/total", context.now)
+        elsewhere = self.ownership.census.others("clients/total", context.scheduler.monotonic())
         return len(context.sessions) + elsewhere >= context.limits.max_sessions
 
     def _go_on(self, connection: Connection, connect: Connect, verdict: Verdict) -> None:

@@ -254,7 +254,7 @@ class Ownership:
         elif kind == "settled":
             self.moves.settled(client_id, message["move"], message["from"])
         elif kind == "census":
-            self.census.heard(message, self.context.now)
+            self.census.heard(message, self.context.now, self.context.scheduler.monotonic())
         elif kind == "rebalance":
             self.rebalance.on_message(message)
         elif kind == "departed":

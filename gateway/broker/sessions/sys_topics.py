@@ -38,19 +38,20 @@ class SysTopics:
         self.wide = wide
         self.endings = endings
         self.about = f"mqgate version {VERSION}"
-        self._started = 0.0
+        self._started: float | None = None
         self._shown: dict[str, str] = {}
         self._before: dict[str, int] = {}
         self._loads: dict[str, float] = {}
         self._most_clients = 0
 
-    def tick(self, now: float) -> Iterator[None]:
-        """Called once a second; publishes one topic at each step, which many may have subscribed to."""
-        self._started = self._started or now
-        if not self.census.report(now, self.figures):
+    def tick(self, now: float, seconds: float) -> Iterator[None]:
+        """Called once a second; publishes one topic at each step, which many may have subscribed to. `seconds`: of a
+        clock that never jumps."""
+        self._started = seconds if self._started is None else self._started
+        if not self.census.report(now, seconds, self.figures):
             return
-        figures = {name: own + self.census.others(name, now) for name, own in self.figures().items()}
-        values = self.values(now, figures)
+        figures = {name: own + self.census.others(name, seconds) for name, own in self.figures().items()}
+        values = self.values(seconds - self._started, figures)
         values.update(self.loads({name: figures[name] for name in self.totals()}))
         for name, value in values.items():
             if self._shown.get(name) != value:
@@ -102,11 +103,11 @@ class SysTopics:
         """Whether this is one of them."""
         return topic.startswith(PREFIX)
 
-    def values(self, now: float, figures: dict[str, int]) -> dict[str, str]:
+    def values(self, uptime: float, figures: dict[str, int]) -> dict[str, str]:
         """What is true at this moment, of all gateways."""
         values: dict[str, object] = {
             "version": self.about,
-            "uptime": f"{int(now - self._started)} seconds",
+            "uptime": f"{int(uptime)} seconds",
             "gateway/name": self.census.name,
             "gateways/count": self.census.count(),
             "clients/active": figures["clients/connected"],

@@ -36,6 +36,19 @@ def test_what_it_says():
     assert "version" not in later
 
 
+def test_it_goes_on_and_uptime_grows_when_the_time_of_day_is_set_back():
+    bench = Harness()
+    bench.advance(1)
+    watcher = bench.device(5, "w").connect()
+    watcher.subscribe("$SYS/#", 0)
+    state(watcher)
+    bench.clock.now = lambda at=bench.clock.now: at() - 3600
+    bench.advance(10)
+    later = state(watcher)
+    assert later["clients/connected"] == "1"
+    assert 9 <= int(later["uptime"].removesuffix(" seconds")) <= 11
+
+
 def test_it_is_neither_stored_nor_counted_nor_anybodys_to_publish():
     bench = Harness()
     bench.advance(1)
