@@ -32,6 +32,8 @@ silver:
       - {name: short, type: float}
       - {name: long, type: double}
 """
+LONG = 21_000_000
+"""Longer than the strings that Spark's parser takes by itself."""
 EXPECTED: dict[bytes, str | None] = {
     b'{"n": 9223372036854775807, "text": "}{"}': None,
     b'{"n": -9223372036854775808}': None,
@@ -83,6 +85,11 @@ EXPECTED: dict[bytes, str | None] = {
     b'[{"n": 1}, {"n": 2}]': "not_json",
     b'{"text": "caf\xe9"}': "not_json",
     b'{"text": "\xed\xa0\x80"}': "not_json",
+    b'\xef\xbb\xbf{"n": 1}': None,  # a byte order mark
+    b'\xef\xbb\xbf\xef\xbb\xbf{"n": 1}': "not_json",
+    b"\xef\xbb\xbf": "not_json",
+    b'{"n": 1, "unread": "%s"}' % (b"x" * LONG): None,
+    b'{"n": 1, "text": "%s"}' % (b"x" * LONG): None,
 }
 
 

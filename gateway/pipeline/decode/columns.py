@@ -53,7 +53,7 @@ COLUMNS = (
     MessageColumn("put_appl_name", "string", "head", "PutApplName"),
     MessageColumn("appl_identity", "string", "head", "ApplIdentityData"),
     MessageColumn("put_ts", "timestamp", "row", "PutDate and PutTime, UTC"),
-    MessageColumn("topic", "string", "head", "MQTT topic (mqtt, mqps or usr folder)"),
+    MessageColumn("topic", "string", "head", "MQTT topic (Top of the folder mqps)"),
     MessageColumn("client_id", "string", "head", "MQTT client"),
     MessageColumn("content_type", "string", "head", "MQTT 5 content type"),
     MessageColumn("qos", "tinyint", "head", "MQTT quality of service"),

@@ -20,6 +20,10 @@ CORRUPT = "_corrupt"
 NO_NUMBER = "NaN|INF|Infinity"
 DOCUMENTS = f"json_array_length(concat('[', {DOCUMENT}, ']'))"
 """How many JSON documents follow one another in a payload; NULL where it is something else."""
+PAYLOAD_TEXT = "CAST(if(startswith(payload, X'EFBBBF'), substring(payload, 4), payload) AS string)"
+"""A payload of JSON without the byte order mark that some programs begin with (RFC 8259, 8.1: it may be ignored)."""
+LONGEST_STRING = 128 << 20
+"""Above the longest message. Spark's own limit is below that, and what is longer would be no JSON."""
 OK, QUARANTINE, COUNT = "ok", "quarantine", "count"
 FIRST_MICROS, LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_000
 """The years 1 to 9999, in microseconds since 1970; a double near the end has steps of 32, so it ends before."""
@@ -218,7 +222,7 @@ def _decoded(rows: Any, silver: Silver) -> Any:
     from pyspark.sql import functions as f
 
     if silver.decode == "json":
-        text = f.col("payload").cast("string")
+        text = f.expr(PAYLOAD_TEXT)
         return rows.withColumn(DOCUMENT, text).withColumn(DECODE_ERROR, f.lit(None).cast("string"))
     decode = arrow_decoder(silver.decode)
     both = f.col("_both")
@@ -247,5 +251,5 @@ def _parsed(rows: Any, silver: Silver) -> Any:
 
     if not payload_fields(silver):
         return rows.withColumn(PARSED, f.expr(f"named_struct('{CORRUPT}', CAST(NULL AS string))"))
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "maxStringLen": str(LONGEST_STRING)}
     return rows.withColumn(PARSED, f.from_json(f.col(DOCUMENT), payload_schema(silver), options))
