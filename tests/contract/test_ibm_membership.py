@@ -30,12 +30,12 @@ class Member(BatchRig):
 
     queue_manager: IbmQueueManager
 
-    def __init__(self, driver: str = "ibmmq") -> None:
+    def __init__(self, driver: str = "ibmmq", lease: float = LEASE) -> None:
         super().__init__()
         settings = ConnectSettings("QM1", "localhost(1414)", "GATEWAY.SVRCONN", "app", "pw")
         self.queue_manager = IbmQueueManager(
             settings, self.scheduler, driver=driver, connections=2, backoff=Backoff(0.05, 0.2), told=self.told.append,
-            lease=LEASE,
+            lease=lease,
         )  # fmt: skip
         self.superseded = threading.Event()
         self.queue_manager.on_superseded = lambda _text: self.superseded.set()
@@ -71,7 +71,7 @@ def queue_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[E
 @pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
 def test_everybody_knows_everybody(queue_manager: EmbeddedQueueManager, driver: str) -> None:
     """From the moment on that the last one has started; who came first has what names no owner."""
-    members = [Member(driver) for _ in range(3)]
+    members = [Member(driver, 60.0) for _ in range(3)]
     names = {member.name for member in members}
     for member in members:
         assert member.queue_manager.peers() == names - {member.name}

@@ -267,13 +267,12 @@ def test_guessing_passwords_is_answered_late_and_hurts_nobody(target: Target) ->
     connect = client.connect(5, "guesser")
     connect.username = "alice"
     with attack(target, 192 * MIB) as sockets:
-        held = []
+        held, begun = [], time.monotonic()
         for index in range(24):
             sock = sockets.enter_context(target.open())
             connect.password = b"guess %d" % index
             send(sock, client.encode_connect(connect))
             held.append(sock)
-        begun = time.monotonic()
         answers = [sock.recv(64) for sock in held[:3]]
         assert time.monotonic() - begun > 0.2
         assert all(answer[:1] in {b"", b"\x20"} for answer in answers)

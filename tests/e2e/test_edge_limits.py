@@ -40,7 +40,7 @@ listeners:
   - {{name: proxied, port: 0, proxy_protocol: v1, limits: {{connections_per_address: 1}}}}
   - {{name: proxied-tls, port: 0, proxy_protocol: v1, {tls}, limits: {{connections_per_address: 1}}}}
   - {{name: proxied-web, port: 0, proxy_protocol: v1, websocket: {{}}}}
-mqtt: {{connect_timeout: 2s}}
+mqtt: {{connect_timeout: 5s}}
 """,
         )
         self.ports: dict[str, int] = {}
@@ -94,7 +94,7 @@ def test_an_address_has_its_share_of_a_listener(world: World) -> None:
         assert let_in(two, "two")
         with world.open("shared") as three:
             assert not let_in(three, "three")
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while True:  # the two are gone, and their places free, as soon as the gateway has seen it
         with world.open("shared") as again:
             if let_in(again, "again"):
@@ -105,10 +105,9 @@ def test_an_address_has_its_share_of_a_listener(world: World) -> None:
 
 
 def test_a_listener_has_a_rate_of_connections(world: World) -> None:
-    answers = []
-    for number in range(6):
-        with world.open("rare") as sock:
-            answers.append(let_in(sock, f"rare-{number}"))
+    with contextlib.ExitStack() as opened:  # at once: a busy machine may take a second for a few of them
+        socks = [opened.enter_context(world.open("rare")) for _ in range(6)]
+        answers = [let_in(sock, f"rare-{number}") for number, sock in enumerate(socks)]
     assert answers[0]
     assert not all(answers)
     assert refused(world, "rare") >= 1
@@ -159,7 +158,7 @@ def test_the_proxy_header_comes_before_tls(world: World) -> None:
     finally:
         for sock in opened:
             sock.close()
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while "10.0.0.7:4711" not in world.gateway.log:
         assert time.monotonic() < until
         time.sleep(0.02)
@@ -181,7 +180,7 @@ def test_a_proxy_header_that_is_none_or_never_comes_ends_the_connection(world: W
     with world.open(name) as none, world.open(name) as silent:
         none.sendall(b"GET / HTTP/1.1\r\n\r\n")
         for sock in (none, silent):
-            sock.settimeout(20)
+            sock.settimeout(60)
             with contextlib.suppress(ConnectionResetError):
                 assert sock.recv(1) == b""
     assert '"defect"' not in world.gateway.log

@@ -46,7 +46,7 @@ class Framed:
 
 
 def dial():
-    for _ in range(600):
+    for _ in range(1200):
         try:
             sock = socket.create_connection(("127.0.0.1", PORT), 60)
             break

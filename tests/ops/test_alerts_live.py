@@ -33,7 +33,7 @@ from test_generated import GRAFANA
 from gateway.errors import ProtocolError
 from gateway.mqtt import client
 
-pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("prometheus"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("prometheus"), pytest.mark.timeout(600)]
 
 CONFIGURATION = """
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}
@@ -126,7 +126,7 @@ def panel(address: str, name: str) -> list[dict[str, Any]]:
 
 
 def wait_for(address: str, wanted: set[str], seen: set[str]) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 180
     while not wanted <= seen:
         assert time.monotonic() < deadline, f"not fired: {sorted(wanted - seen)}"
         seen |= firing(address)

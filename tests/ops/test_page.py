@@ -44,7 +44,7 @@ def opened(chromium: Any, well: Any) -> Iterator[Any]:
     """A page that is signed in; an error on its console fails the test."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
-    page.set_default_timeout(20000)
+    page.set_default_timeout(60_000)
     complaints: list[str] = []
     page.on("console", lambda said: complaints.append(said.text) if said.type in {"error", "warning"} else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -152,7 +152,7 @@ def test_a_queue_manager_that_is_away_and_a_refused_reload_are_said_on_top(chrom
     with page_answers.serving(well=False) as (address, _):
         context = chromium.new_context(color_scheme="dark")
         page = context.new_page()
-        page.set_default_timeout(20000)
+        page.set_default_timeout(60_000)
         page.add_init_script(f"sessionStorage.setItem('mqgate.token', '{page_answers.TOKEN}')")
         page.goto(address)
         page.wait_for_selector(".alert:has-text('no connection to QM1')")
@@ -196,7 +196,7 @@ def test_what_was_dropped_is_said_by_reason_until_it_is_acknowledged(chromium: A
     with page_answers.serving(well=False) as (address, _):
         context = chromium.new_context()
         page = context.new_page()
-        page.set_default_timeout(20000)
+        page.set_default_timeout(60_000)
         page.add_init_script(f"sessionStorage.setItem('mqgate.token', '{page_answers.TOKEN}')")
         page.goto(address)
         page.wait_for_selector(".tile.bad:has-text('denied 3; since 20')")
@@ -238,7 +238,7 @@ def test_a_chart_has_ranges_that_back_brings_again_and_a_cursor_with_values(open
 def test_without_a_token_one_is_asked_for_by_keyboard_alone(chromium: Any, well: Any) -> None:
     context = chromium.new_context()
     page = context.new_page()
-    page.set_default_timeout(20000)
+    page.set_default_timeout(60_000)
     page.goto(well[0])
     page.wait_for_selector("dialog[open] input:focus")
     page.keyboard.press("Tab")  # no user: it is a token
@@ -253,7 +253,7 @@ def test_who_is_signed_out_asks_for_nothing_until_he_is_in_again(chromium: Any, 
     """A forgotten tab would otherwise be refused every few seconds, and each time be in the audit trail."""
     context = chromium.new_context()
     page = context.new_page()
-    page.set_default_timeout(20000)
+    page.set_default_timeout(60_000)
     page.clock.install()
     page.add_init_script(f"sessionStorage.setItem('mqgate.token', '{page_answers.TOKEN}')")
     visit(page, well, "overview")

@@ -31,7 +31,7 @@ def page(gateway: Running) -> Iterator[Any]:
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program("chromium"), args=["--no-sandbox"])
         context = browser.new_context(viewport={"width": 1280, "height": 860})
-        context.set_default_timeout(20000)
+        context.set_default_timeout(60_000)
         context.add_init_script(f"sessionStorage.setItem('mqgate.token', '{TOKEN}')")
         found = context.new_page()
         found.complaints = []
