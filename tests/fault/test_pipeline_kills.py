@@ -68,7 +68,7 @@ silver:
     event_time: ts
     columns: [{{name: device, required: true}}, {{name: n, type: bigint}}, {{name: ts, type: timestamp, unit: ms}}]
 {gold}
-restart: {{from: 100ms, times: 1}}
+restart: {{from: 100ms}}
 nice: 0
 spark:
   spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
