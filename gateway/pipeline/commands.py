@@ -104,6 +104,7 @@ def check(file: Path, sql: bool) -> None:
 
     job = job_of(file)
     click.echo(f"{file}: job {job.name}: {len(job.silver)} silver and {len(job.gold)} gold tables")
+    _tell_kept_for_good(job)
     if job.on_objects:
         _try_warehouse(job)
     _try_conditions(job, file)
@@ -115,6 +116,16 @@ def check(file: Path, sql: bool) -> None:
             click.echo(f"  quarantine {code}: {condition}")
         for code, condition in checks(silver, "count"):
             click.echo(f"  count {code}: {condition}")
+
+
+def _tell_kept_for_good(job: Job) -> None:
+    from gateway.pipeline.jobs.compaction import kept_for_good
+
+    for table in kept_for_good(job):
+        click.echo(
+            f"{table}: `retention.keep` deletes nothing from Delta tables on object storage: use Delta's own `delete`, "
+            "such as DeltaTable(...).delete(\"put_ts < '2026-01-01T00:00:00Z'\")", err=True,
+        )  # fmt: skip
 
 
 def _try_conditions(job: Job, file: Path) -> None:
@@ -201,6 +212,7 @@ def compact(file: Path) -> None:
         click.echo(f"{table}: {counted(count, *what)} deleted")
     if job.format == "iceberg":
         click.echo(f"{counted(keep_iceberg(job), 'snapshot')} expired")
+    _tell_kept_for_good(job)
     found = remove_leftovers(job)
     stay = f"; {found.younger:,} not yet {show_duration(age_of(job))} old" if found.younger else ""
     click.echo(f"{counted(found.removed, 'left-over file')} removed{stay}")

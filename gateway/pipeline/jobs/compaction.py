@@ -126,6 +126,12 @@ def expire(job: Job, now: float | None = None) -> dict[str, int]:
         return _expired(warehouse, job, now)
 
 
+def kept_for_good(job: Job) -> list[str]:
+    """The tables with a retention that `expire` does not hold. On object storage Delta's files are no batches: nothing
+    says when the rows of those that `optimize` has merged have landed."""
+    return sorted(job.retention.keep) if job.on_objects and job.format == "delta" else []
+
+
 def _expired(warehouse: Path, job: Job, now: float) -> dict[str, int]:
     done: dict[str, int] = {}
     for table, age in job.retention.keep.items():

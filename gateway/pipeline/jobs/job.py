@@ -284,8 +284,9 @@ class Retention(Part):
     """How long landed rows are kept, and how many batches are merged into one file."""
 
     keep: dict[str, Duration] = Field(
-        default_factory=dict, description="table: age after which its batches are deleted"
-    )
+        default_factory=dict, description="table: age after which its batches are deleted (not of Delta tables on "
+        "object storage: delete their rows by Delta's own `delete`)",
+    )  # fmt: skip
     compact_files: int = Field(default=32, ge=2, description="merge when a table has this many small batches")
     compact_bytes: Size = Field(default=128 * 1024 * 1024, description="target size of a merged file")
     leftovers: Duration = Field(

@@ -6,12 +6,15 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from s3_server import BUCKET, CREDENTIALS, MANIFEST, Fault, Proxy, environment, s3_server
 
+from gateway.pipeline.commands import pipeline
 from gateway.pipeline.errors import Overtaken, PipelineError, StoreRefuses, StoreUnreachable, TableDiffers
 from gateway.pipeline.jobs import warehouse as warehouse_module
 from gateway.pipeline.jobs.compaction import compact, expire
@@ -407,6 +410,32 @@ def test_a_batch_that_lands_before_the_removal_keeps_its_files(
     with pytest.raises(Overtaken, match="run this command again"):
         remove_leftovers(make_job(request.node.name, leftovers="0s"))
     assert seqs(job) == list(range(10))
+
+
+@pytest.mark.parametrize("command", ["check", "compact"])
+def test_a_retention_that_is_not_held_is_told(
+    proxy: Proxy, request: pytest.FixtureRequest, tmp_path: Path, command: str
+) -> None:
+    """Of Delta tables, whose rows and versions are still there; Parquet's are given up."""
+    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install '.[delta]'")
+    prefix = make_job(request.node.name).warehouse.rpartition("/")[2]
+    text = JOB.format(bucket=BUCKET, prefix=prefix, leftovers="1d")
+    file = tmp_path / "job.yaml"
+    for said, written in (("deletes nothing from Delta tables", text + "format: delta\n"), ("", text)):
+        file.write_text(written)
+        done = CliRunner().invoke(pipeline, [command, str(file)])
+        assert done.exit_code == 0, done.output
+        assert ("bronze: `retention.keep`" in done.stderr) == bool(said)
+        assert said in done.stderr
+    options = delta_options(make_job("x").storage.settings)
+    root = f"{make_job(request.node.name).warehouse}/told"
+    days = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 9)]
+    deltalake.write_deltalake(
+        root, pa.table({"put_ts": pa.array(days, pa.timestamp("us", tz="UTC"))}), storage_options=options
+    )
+    found = deltalake.DeltaTable(root, storage_options=options)
+    found.delete("put_ts < '2026-01-05T00:00:00Z'")
+    assert found.to_pyarrow_table()["put_ts"].to_pylist() == days[1:], "as the command says that rows are deleted"
 
 
 def test_old_files_are_given_up(job: Job) -> None:
