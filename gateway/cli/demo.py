@@ -77,7 +77,7 @@ def gateway_at(directory: str) -> Iterator[tuple[int, int]]:
 
 def wait_for_ports(process: subprocess.Popen[bytes], log: Path) -> tuple[int, int]:
     """The ports the gateway says it listens on."""
-    for _ in range(300):
+    for _ in range(600):
         text = log.read_text()
         mqtt = re.search(r"MQTT on [^\"]*?:(\d+)", text)
         admin = re.search(r"admin on [^\"]*?:(\d+)", text)

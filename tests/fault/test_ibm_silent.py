@@ -126,7 +126,7 @@ def test_sessions_that_cannot_be_read_hold_up_nobody_else(tmp_path: Path) -> Non
                 for number, device in enumerate(devices):
                     device.socket.sendall(writer.encode_publish(5, b"talk/%d" % number, b"x", 0) + b"\xc0\x00")
                 for device in devices:
-                    device.next(PINGRESP, 20)
+                    device.next(PINGRESP)
             for waited in (anew, resumes):  # for what is stored; for the commit
                 refused = server_reader(5).feed(waited.recv(1000))
                 assert refused[0][1].reason == 0x88, refused
@@ -153,7 +153,7 @@ def test_devices_go_on_and_who_asks_is_told(site: Estate) -> None:
             assert "nothing was asked of it" in sentence
             for _ in range(3):  # the reactor does everything else
                 device.socket.sendall(b"\xc0\x00")
-                device.next(PINGRESP, 10)
+                device.next(PINGRESP)
                 assert site.ask("/journey?msg_id=" + "AB" * 24)[0] == 503
                 assert "mqgate_mqtt_connections" in site.gateway.get("/metrics")
             overview = site.ask("/overview")[1]
