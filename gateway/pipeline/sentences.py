@@ -27,7 +27,7 @@ LATE = "Python worker failed to connect back"
 """What Spark says where a process of its own took more than ten seconds to start, which no setting changes."""
 WHY_LATE = (
     "no Python process of Spark's has started within its ten seconds, as this machine is very busy: "
-    "with `nice: 0` the job has a larger share of it"
+    "begin when less runs on it, or give the job a larger share with `nice: 0` where it has not got that"
 )
 FULL = os.strerror(errno.ENOSPC)
 """What the system, Arrow and Java say alike, each without the name of the file."""

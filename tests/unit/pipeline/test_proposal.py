@@ -216,4 +216,6 @@ def test_a_machine_that_is_too_busy_for_a_process_of_sparks_is_said() -> None:
     error = RuntimeError("[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back.")
     for text in (sentence(error), first_cause(str(error))):
         assert text.startswith("no Python process of Spark's has started within its ten seconds")
-        assert text.endswith("with `nice: 0` the job has a larger share of it")
+        assert text.endswith(
+            "begin when less runs on it, or give the job a larger share with `nice: 0` where it has not got that"
+        )
