@@ -272,7 +272,7 @@ def test_what_a_queue_refuses_is_seen_at_its_rule_its_queue_and_its_client(gatew
     with Device("127.0.0.1", gateway.port, "waits") as device:
         assert device.connect() == 0
         device._socket.sendall(writer.encode_publish(4, b"plant/lima/line/7/temperature", b"1", 1, packet_id=1))
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while not (shown := call(gateway, "GET /clients/{client_id}", client_id="waits").body)["paused"]:
             assert time.monotonic() < until
             time.sleep(0.02)
@@ -291,9 +291,6 @@ def test_a_client_is_shown_disconnected_and_purged(gateway: Running) -> None:
     device.connect("127.0.0.1", gateway.port)
     device.loop_start()
     device.subscribe("plant/#", 1)
-    for _ in range(50):
-        if device.is_connected() and call(gateway, "GET /clients", query="?search=b%20c").body["total"]:
-            break
     for qos in (0, 1, 2):
         device.publish("plant/lima/line/7/temperature", "21.5", qos).wait_for_publish(60)
     shown = call(gateway, "GET /clients/{client_id}", client_id="a/b c").body

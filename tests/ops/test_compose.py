@@ -103,7 +103,7 @@ def prometheus(gateway: Running, tmp_path_factory: pytest.TempPathFactory) -> It
 
 def asked(address: str, path: str) -> Any:
     try:
-        with urllib.request.urlopen(f"http://{address}/api/v1/{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{address}/api/v1/{path}", timeout=60) as answer:
             return json.load(answer)["data"]
     except (urllib.error.URLError, ConnectionError):
         return None

@@ -101,7 +101,7 @@ def _scraped(address: str, gateway: Running, more: int) -> None:
 def query(address: str, expr: str) -> list[dict[str, Any]]:
     url = f"http://{address}/api/v1/query?{urllib.parse.urlencode({'query': expr})}"
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
             return found
     except ConnectionError:

@@ -330,7 +330,7 @@ def said_elsewhere(metric: str, labels: dict[str, object]) -> bool:
 
 def until(check: Callable[[], list[object]]) -> list[object]:
     """What is still missing after a generous while."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (missing := check()) and time.monotonic() < deadline:
         time.sleep(0.3)
     return missing

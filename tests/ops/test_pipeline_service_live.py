@@ -107,6 +107,6 @@ def test_messages_are_streamed_or_it_is_said_what_is_missing(access: HttpAccess)
 
 def test_who_has_no_token_learns_nothing(gateway: Running) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(f"http://127.0.0.1:{gateway.admin}/api/pipeline/groups", timeout=5)
+        urllib.request.urlopen(f"http://127.0.0.1:{gateway.admin}/api/pipeline/groups", timeout=60)
     assert refused.value.code == 401
     refused.value.close()
