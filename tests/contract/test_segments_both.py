@@ -21,7 +21,7 @@ from gateway.mq.message_context import Putter
 from gateway.ports.batch import Puts, Stored, Takes, Unit
 from gateway.ports.sources import Claims, Incomplete
 
-pytestmark = [pytest.mark.mqi, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.mqi
 MARKINT = 1500
 TEXT = OBJECTS + f"\nALTER QMGR MARKINT({MARKINT})\nDEFINE QLOCAL(REPORTS) REPLACE"
 LASTING = TEXT.replace(f"MARKINT({MARKINT})", "MARKINT(60000)")

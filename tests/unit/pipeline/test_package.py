@@ -46,6 +46,6 @@ def test_it_reads_a_journal_where_nothing_is_installed(tmp_path: Path) -> None:
     path = os.pathsep.join([str(package), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
     done = subprocess.run(  # -S: without the .pth files by which a checkout is installed
         [sys.executable, "-S", "-W", "ignore", "-c", READ, str(package), str(tmp_path / "j")],
-        env={**os.environ, "PYTHONPATH": path}, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
+        env={**os.environ, "PYTHONPATH": path}, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     assert done.stdout.strip() == "300", done.stderr
