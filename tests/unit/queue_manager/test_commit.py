@@ -43,6 +43,13 @@ class Rig:
         return gate, writing
 
 
+@pytest.fixture
+def fast_disk(monkeypatch):
+    """No commit takes long, whatever this machine does beside it: all are written on the caller's thread."""
+    monkeypatch.setattr(commit, "perf_counter", lambda: 0.0)
+
+
+@pytest.mark.usefixtures("fast_disk")
 def test_inline_while_the_disk_is_fast():
     rig = Rig()
     rig.submit("one", "1")
@@ -130,6 +137,7 @@ def test_a_commit_while_units_gather_may_start_maintenance():
     rig.queue_manager.close()
 
 
+@pytest.mark.usefixtures("fast_disk")
 def test_maintenance_takes_one_step_a_unit_and_goes_on_by_itself_when_no_more_come(monkeypatch):
     rig, steps = Rig(), []
     monkeypatch.setattr(type(rig.store), "under_maintenance", property(lambda _store: len(steps) < 9))
@@ -144,6 +152,7 @@ def test_maintenance_takes_one_step_a_unit_and_goes_on_by_itself_when_no_more_co
     assert len(steps) == 9
 
 
+@pytest.mark.usefixtures("fast_disk")
 def test_finished_maintenance_is_not_scheduled_while_units_come(monkeypatch):
     rig, steps = Rig(), []
     monkeypatch.setattr(type(rig.store), "under_maintenance", property(lambda _store: len(steps) < 3))
@@ -255,6 +264,7 @@ def test_a_failed_write_refuses_every_unit_of_its_frame():
 def test_a_full_disk_still_lets_messages_go():
     rig = Rig()
     rig.submit("before", "1")
+    rig.scheduler.run_until(lambda: bool(rig.done))
     token = rig.queue_manager.fetch("A", b"", 1)[0].token
     gate, writing = rig.on_a_slow_disk()
     rig.submit("first", "2")

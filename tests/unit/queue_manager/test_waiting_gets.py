@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from buffer_rig import settle
 from embedded_rig import MqiRig, md
 
 from gateway.errors import MQError
@@ -27,6 +28,7 @@ class Program:
     """One that waits on the queue."""
 
     def __init__(self, rig: MqiRig) -> None:
+        self.rig = rig
         self.connection = rig.queue_manager.connect(user="ana")
         self.handle = self.connection.open(ObjectDescriptor("Q"), mq.MQOO_INPUT_SHARED | mq.MQOO_BROWSE).handle
         self.arrived: list[Any] = []
@@ -41,6 +43,7 @@ class Program:
 
     @property
     def found(self) -> list[bytes | int]:
+        settle(self.rig.queue_manager, self.rig.scheduler)
         return [one.reason if isinstance(one, MQError) else one.data for one in self.arrived]
 
 
