@@ -18,6 +18,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from gateway.access.directory_socket import Bounded, Yielding
 from gateway.access.logins import Answer, Credentials, Login, NotNow
 from gateway.config.extras import how_to_install
 from gateway.config.identity import Ldap
@@ -45,26 +46,6 @@ _LIMITS = {3, 4, 11}
 """Results of a search that has met a limit of the server: time, size, what an administrator has set."""
 
 
-class Yielding:
-    """The socket of a connection: while it waits for the server, another thread may work at its answer. The library is
-    written in Python, and threads that work at the same time keep the reactor's from the interpreter in turn."""
-
-    def __init__(self, there: Any, working: threading.Lock) -> None:
-        self._there, self._working = there, working
-
-    def recv(self, size: int) -> bytes:
-        """As a socket does."""
-        self._working.release()
-        try:
-            received: bytes = self._there.recv(size)
-        finally:
-            self._working.acquire()
-        return received
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._there, name)
-
-
 class Away(Exception):
     """No server answers as it should."""
 
@@ -82,7 +63,7 @@ class Directory:
 
     def __init__(self, settings: Ldap, ca: str | None, secret: str | None, told: Callable[[str, str], None]) -> None:
         try:
-            tls = _verifying(ca)
+            tls = _verifying(ca, settings.timeout)
         except ImportError as error:
             what = f"a directory cannot be asked: {error}"
             fix = f"{how_to_install('ldap')}, or remove the key"
@@ -245,6 +226,8 @@ class Directory:
         )  # fmt: skip
         try:
             connection.open(read_server_info=False)
+            if not isinstance(connection.socket, Bounded):
+                connection.socket = Bounded(connection.socket, settings.timeout)
             if urlsplit(settings.servers[index]).scheme == "ldap" and settings.start_tls:
                 connection.start_tls(read_server_info=False)
             bound = not service or connection.bind(read_server_info=False)
@@ -284,7 +267,7 @@ class Directory:
                 _end(idle.pop()[0])
 
 
-def _verifying(ca: str | None) -> ldap3.Tls:
+def _verifying(ca: str | None, timeout: float) -> ldap3.Tls:
     """TLS in which the handshake looks at the server's name too. The library does so by itself, behind it, and from
     Python 3.12 on takes no address for a name."""
     import ldap3
@@ -298,7 +281,10 @@ def _verifying(ca: str | None) -> ldap3.Tls:
     class Verifying(ldap3.Tls):  # type: ignore[misc]
         def wrap_socket(self, connection: Any, do_handshake: bool = False) -> None:
             host, plain = connection.server.host, connection.socket
-            connection.socket = context.wrap_socket(plain, server_hostname=host, do_handshake_on_connect=do_handshake)
+            plain = plain.there if isinstance(plain, Bounded) else plain
+            plain.settimeout(timeout)
+            secure = context.wrap_socket(plain, server_hostname=host, do_handshake_on_connect=do_handshake)
+            connection.socket = Bounded(secure, timeout)
 
     return Verifying(validate=ssl.CERT_REQUIRED)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -212,6 +215,49 @@ def test_when_none_answers_nobody_is_wrong_and_nobody_waits(monkeypatch: pytest.
         for _ in range(100):
             assert isinstance(asked.ask("alice", b"wonder"), NotNow)
         assert len(asked.told) == 1
+
+
+class _Slow:
+    """A server that begins an answer, and goes on with it for ever."""
+
+    def __init__(self, piece: bytes, pause: float) -> None:
+        self._piece, self._pause = piece, pause
+        self._ended = threading.Event()
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"ldap://127.0.0.1:{self._socket.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._socket.accept()
+                with connection, suppress(OSError):
+                    connection.recv(1000)
+                    connection.sendall(b"\x30\x84\x7f\xff\xff\xff")  # of 2 GiB
+                    while not self._ended.wait(self._pause):
+                        connection.sendall(self._piece)
+
+    def close(self) -> None:
+        self._ended.set()
+        self._socket.close()
+
+
+@pytest.mark.parametrize(("piece", "pause", "timeout", "why"), [
+    (b"x", 0.1, "1s", "timed out|takes longer than"), (b"x" * (1 << 20), 0.0, "60s", "more than 4194304 bytes"),
+])  # fmt: skip
+@pytest.mark.parametrize("how", [
+    {"start_tls": True, "bind_as": f"uid={{user}},{PEOPLE}"}, {"bind_as": f"uid={{user}},{PEOPLE}"}, SEARCH,
+])  # fmt: skip
+def test_an_answer_without_end_is_given_up(
+    piece: bytes, pause: float, timeout: str, why: str, how: dict[str, object]
+) -> None:
+    slow = _Slow(piece, pause)
+    try:
+        asked = Asked([slow.url], **{**how, "timeout": timeout})
+        assert isinstance(asked.ask("alice", b"wonder"), NotNow)
+        assert re.search(f"{why}|abruptly closed", asked.told[-1]), "the latter is what the library calls it in a bind"
+    finally:
+        slow.close()
 
 
 def test_a_server_that_is_back_is_asked_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

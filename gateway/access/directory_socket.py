@@ -1,0 +1,63 @@
+"""The sockets of connections to a directory, as the LDAP library uses them: bounded, and letting others work."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+MAX_ANSWER = 4 << 20
+"""Bytes that are read of what answers one question. The library copies what it has with each piece that comes."""
+
+
+class Bounded:
+    """The socket of a connection: what answers a question has all of the timeout, and no more, however it comes. A
+    server that sends a byte now and then is as slow as one that sends none."""
+
+    def __init__(self, there: Any, timeout: float) -> None:
+        self.there, self._timeout = there, timeout
+        self._begin()
+
+    def _begin(self) -> None:
+        self._until, self._room = time.monotonic() + self._timeout, MAX_ANSWER
+        self.there.settimeout(self._timeout)
+
+    def sendall(self, data: bytes) -> None:
+        """A question."""
+        self._begin()
+        self.there.sendall(data)
+
+    def recv(self, size: int) -> bytes:
+        """As a socket does."""
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the answer takes longer than `timeout`")
+        if self._room <= 0:
+            raise OSError(f"the answer has more than {MAX_ANSWER} bytes")
+        self.there.settimeout(left)
+        received: bytes = self.there.recv(size)
+        self._room -= len(received)
+        return received
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.there, name)
+
+
+class Yielding:
+    """The socket of a connection: while it waits for the server, another thread may work at its answer. The library is
+    written in Python, and threads that work at the same time keep the reactor's from the interpreter in turn."""
+
+    def __init__(self, there: Any, working: threading.Lock) -> None:
+        self._there, self._working = there, working
+
+    def recv(self, size: int) -> bytes:
+        """As a socket does."""
+        self._working.release()
+        try:
+            received: bytes = self._there.recv(size)
+        finally:
+            self._working.acquire()
+        return received
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._there, name)
