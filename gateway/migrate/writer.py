@@ -1,4 +1,4 @@
-"""A plan to the files of a directory. Nothing that is there is overwritten."""
+"""A plan to the files of a directory: all of them, or none. Nothing that is there is overwritten."""
 
 from __future__ import annotations
 
@@ -30,13 +30,19 @@ def write_plan(plan: Plan, directory: Path) -> list[Path]:
     if there:
         raise FileExistsError(f"{directory} already has {', '.join(there)}: nothing is overwritten")
     (directory / MAPPING).parent.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        (directory / name).write_text(text, encoding="utf-8")
-    for name, text in secret.items():
-        descriptor = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-    return [directory / name for name in [*texts, *secret]]
+    modes = dict.fromkeys(texts, 0o666) | dict.fromkeys(secret, 0o600)
+    written: list[Path] = []
+    try:
+        for name, text in {**texts, **secret}.items():
+            descriptor = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, modes[name])
+            written.append(directory / name)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+    except OSError:
+        for path in written:  # else they were in the way of the next attempt
+            path.unlink()
+        raise
+    return written
 
 
 def _yaml(value: dict[str, Any], about: str) -> str:

@@ -1,4 +1,4 @@
-"""`mqgate init` and `mqgate passwd` where there is no room for what they write."""
+"""`mqgate init`, `mqgate import` and `mqgate passwd` where there is no room for what they write."""
 
 from __future__ import annotations
 
@@ -29,6 +29,19 @@ def test_a_configuration_that_found_no_room_is_made_by_the_next_attempt(tmp_path
     assert [path for path in where.rglob("*") if path.is_file()] == []
     assert run(resource.RLIM_INFINITY, "init", str(where)).returncode == 0
     assert (where / "mqgate.yaml").stat().st_size > 0
+
+
+@pytest.mark.parametrize("limit", [10, 150])
+def test_what_is_imported_and_found_no_room_is_made_by_the_next_attempt(tmp_path: Path, limit: int) -> None:
+    where, other = tmp_path / "imported", tmp_path / "mosquitto.conf"
+    other.write_text("listener 1883\nallow_anonymous true\n")
+    command = ("import", "mosquitto", str(other), "-o", str(where))
+    failed = run(limit, *command)
+    assert failed.returncode == 3
+    assert f"{where} cannot be written: File too large" in failed.stderr
+    assert [path for path in where.rglob("*") if path.is_file()] == []
+    assert run(resource.RLIM_INFINITY, *command).returncode == 0
+    assert (where / "mqgate.yaml").stat().st_size > limit
 
 
 def test_a_password_that_found_no_room_leaves_the_file_as_it_was(tmp_path: Path) -> None:
