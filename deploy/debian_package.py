@@ -1,4 +1,4 @@
-"""The Debian package: program, unit, man pages, mappings and first settings.
+"""The Debian package: program, units, man pages, mappings and first settings.
 
 The program and all it needs are a virtual environment in /opt/mqgate, on Debian's own Python: the versions are those
 that were tested, and no other package's libraries change. Messages in /var/lib/mqgate are never removed.
@@ -26,20 +26,32 @@ _SCRIPTS = {
 #!/bin/sh
 set -e
 /opt/mqgate/bin/python3 -m compileall -q /opt/mqgate/lib || true
+again() {
+    name=${1%.service}
+    settings=/etc/mqgate/${name#mqgate[-@]}.yaml
+    # A reload runs this version's `mqgate check`, with the unit's credentials.
+    case $1 in
+    mqgate-queue-manager.service) /opt/mqgate/bin/mqgate check "$settings" && held=0 || held=1 ;;
+    *) systemctl reload "$1" && held=0 || held=1 ;;
+    esac
+    if [ $held = 0 ]; then
+        systemctl try-restart "$1" || true
+    else
+        cat >&2 <<END
+mqgate: WARNING: this version does not accept the settings, so $name was NOT restarted.
+mqgate: The version before goes on running until it ends. What is wrong is said by:
+mqgate:     mqgate check $settings     (or: journalctl -u $name -n 50)
+mqgate: Correct it, then type: systemctl restart $name
+END
+    fi
+}
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload || true
-    if [ "$1" = configure ] && [ -n "$2" ] && systemctl is-active --quiet mqgate.service; then
-        # The reload runs this version's `mqgate check`, with the unit's credentials.
-        if systemctl reload mqgate.service; then
-            systemctl try-restart mqgate.service || true
-        else
-            cat >&2 <<'END'
-mqgate: WARNING: this version does not accept the settings, so the service was NOT restarted.
-mqgate: The version before goes on running until it ends. What is wrong is said by:
-mqgate:     mqgate check /etc/mqgate/mqgate.yaml     (or: journalctl -u mqgate -n 50)
-mqgate: Correct it, then type: systemctl restart mqgate
-END
-        fi
+    if [ "$1" = configure ] && [ -n "$2" ]; then
+        for unit in $(systemctl list-units --plain --no-legend --state=active \\
+            mqgate-queue-manager.service mqgate.service 'mqgate@*.service' | cut -d' ' -f1); do
+            again "$unit"
+        done
     fi
 fi
 if [ "$1" = configure ] && [ -z "$2" ]; then
@@ -49,15 +61,20 @@ fi
     "prerm": """\
 #!/bin/sh
 set -e
-if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl disable --now mqgate.service || true; fi
+if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
+    systemctl stop mqgate.service 'mqgate@*.service' mqgate-queue-manager.service || true
+    systemctl disable mqgate.service mqgate@.service mqgate-queue-manager.service || true
+fi
 find /opt/mqgate -name __pycache__ -type d -prune -exec rm -rf {} + || true
 """,
     "postrm": """\
 #!/bin/sh
 set -e
 if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
-if [ "$1" = purge ] && [ -d /var/lib/private/mqgate ]; then
-    echo "mqgate: messages are still in /var/lib/private/mqgate; remove the directory if nobody needs them"
+if [ "$1" = purge ]; then
+    for there in /var/lib/private/mqgate /var/lib/private/mqgate-*; do
+        if [ -d "$there" ]; then echo "mqgate: $there has messages: remove it if nobody needs them"; fi
+    done
 fi
 """,
 }
@@ -148,9 +165,9 @@ def _moved(environment: Path, root: Path) -> None:
 
 
 def _files(tree: Path, root: Path, epoch: int) -> None:
-    unit = root / "lib/systemd/system/mqgate.service"
-    unit.parent.mkdir(parents=True)
-    shutil.copy2(tree / "deploy/systemd/mqgate.service", unit)
+    units = root / "lib/systemd/system"
+    units.parent.mkdir(parents=True)
+    shutil.copytree(tree / "deploy/systemd", units)
     share = root / "usr/share"
     shutil.copytree(tree / "mappings", share / "mqgate/mappings")
     for name in ("prometheus", "grafana", "mq"):

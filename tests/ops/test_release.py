@@ -159,26 +159,53 @@ def test_the_package_is_for_one_minor_version_of_python() -> None:
     assert "Depends: python3 (>= 3.11), python3 (<< 3.12)," in text
 
 
-@pytest.mark.parametrize(
-    ("active", "accepted", "called"),
-    [(True, True, "is-active reload try-restart"), (True, False, "is-active reload"), (False, True, "is-active")],
-)
-def test_an_upgrade_restarts_what_runs_if_its_settings_hold(
-    tmp_path: Path, active: bool, accepted: bool, called: str
-) -> None:
-    calls, systemctl = tmp_path / "calls", tmp_path / "systemctl"
+def upgraded(tmp_path: Path, running: str, *, accepted: bool) -> tuple[list[str], str]:
+    """What an upgrade has asked of systemd, and what it says."""
+    calls, systemctl, mqgate = tmp_path / "calls", tmp_path / "systemctl", tmp_path / "mqgate"
     systemctl.write_text(
-        f"#!/bin/sh\necho $1 >> {calls}\n"
-        f"case $1 in is-active) exit {int(not active)};; reload) exit {int(not accepted)};; esac\n"
+        f'#!/bin/sh\nif [ $1 = list-units ]; then printf "{running}"; else echo "$@" >> {calls}; fi\n'
+        f"if [ $1 = reload ]; then exit {int(not accepted)}; fi\n"
     )
-    systemctl.chmod(0o755)
+    mqgate.write_text(f'#!/bin/sh\necho "$@" >> {calls}\nexit {int(not accepted)}\n')
+    for one in (systemctl, mqgate):
+        one.chmod(0o755)
     script = tool("debian_package")._SCRIPTS["postinst"].replace("/run/systemd/system", str(tmp_path))
     done = subprocess.run(
-        ["/bin/sh", "-c", script, "postinst", "configure", "0.0.1"], check=True, capture_output=True, text=True,
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        ["/bin/sh", "-c", script.replace("/opt/mqgate/bin/mqgate", str(mqgate)), "postinst", "configure", "0.0.1"],
+        check=True, capture_output=True, text=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
     )  # fmt: skip
-    assert calls.read_text().split() == ["daemon-reload", *called.split()]
-    assert ("systemctl restart mqgate" in done.stderr) == (not accepted)
+    return calls.read_text().splitlines()[1:], done.stderr
+
+
+ACTIVE = " loaded active running one\\n"
+
+
+def test_an_upgrade_restarts_what_runs_if_its_settings_hold(tmp_path: Path) -> None:
+    running = f"mqgate-queue-manager.service{ACTIVE}mqgate.service{ACTIVE}mqgate@1.service{ACTIVE}"
+    called, said = upgraded(tmp_path, running, accepted=True)
+    assert called == [
+        "check /etc/mqgate/queue-manager.yaml", "try-restart mqgate-queue-manager.service",
+        "reload mqgate.service", "try-restart mqgate.service",
+        "reload mqgate@1.service", "try-restart mqgate@1.service",
+    ]  # fmt: skip
+    assert "WARNING" not in said
+
+
+@pytest.mark.parametrize(("unit", "settings", "asked"), [
+    ("mqgate-queue-manager", "queue-manager", "check /etc/mqgate/queue-manager.yaml"),
+    ("mqgate", "mqgate", "reload mqgate.service"), ("mqgate@1", "1", "reload mqgate@1.service"),
+])  # fmt: skip
+def test_an_upgrade_leaves_running_what_it_would_end(tmp_path: Path, unit: str, settings: str, asked: str) -> None:
+    called, said = upgraded(tmp_path, f"{unit}.service{ACTIVE}", accepted=False)
+    assert called == [asked]
+    assert f"systemctl restart {unit}\n" in said
+    assert f"mqgate check /etc/mqgate/{settings}.yaml " in said
+
+
+def test_an_upgrade_starts_nothing_that_does_not_run(tmp_path: Path) -> None:
+    called, said = upgraded(tmp_path, "", accepted=True)
+    assert called == []
+    assert "mqgate: " not in said
 
 
 @LONG
@@ -195,8 +222,9 @@ def test_the_whole_release(tmp_path: Path) -> None:
     (package,) = output.glob("mqgate_*.deb")
     root = tmp_path / "root"
     subprocess.run(["dpkg-deb", "-x", str(package), str(root)], check=True)
-    unit = (root / "lib/systemd/system/mqgate.service").read_text()
-    assert "ExecStart=/opt/mqgate/bin/mqgate run" in unit
+    for unit in ("mqgate", "mqgate@", "mqgate-queue-manager"):
+        text = (root / f"lib/systemd/system/{unit}.service").read_text()
+        assert "ExecStart=/opt/mqgate/bin/mqgate " in text
     assert (root / "opt/mqgate/bin/mqgate").read_text().startswith("#!/opt/mqgate/bin/python3\n")
     python = [str(root / "opt/mqgate/bin/python3"), "-m", "gateway"]
     done = subprocess.run([*python, "version"], check=True, capture_output=True, text=True, env=left, cwd=root)
