@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import mqi_clients
@@ -238,6 +239,34 @@ def test_subscriptions_that_share_a_queue_get_their_own(lasting: list[Rig]) -> N
         _until(more)
         assert got == expected
     assert manager.depth(news.queue) == 0
+
+
+def test_what_is_for_the_subscription_of_one_gateway_is_left_to_it_by_others(lasting: list[Rig]) -> None:
+    """Another one that reads what lies there first, and takes none of its own, keeps nobody waiting for its marks."""
+    managers = [rig.queue_manager for rig in lasting]
+    made = [manager.subscribe(f"claims.of.{number}", "claims/all") for number, manager in enumerate(managers)]
+    both = [manager.subscribe("claims.of.both", "claims/all") for manager in managers]
+    managers[0].consume(made[0].queue, lambda: None)
+    for number in range(10):
+        puts = Puts("topic://claims/all", heads=[HEAD], bodies=[b"%d" % number])
+        assert not lasting[0].commit(Unit(puts=[puts])).failures
+    _until(lambda: len(managers[0]._watchers[made[0].queue]._ahead._messages) == 20)
+    shared = managers[0].claim(both[0].queue, both[0].key, 10)
+    taken = Takes(both[0].queue, both[0].key, [stored.token for stored in shared])
+    assert not lasting[0].commit(Unit(takes=[taken])).failures
+    managers[1].consume(made[1].queue, lambda: None)
+    got: list[bytes] = []
+
+    def all_are_here(number: int) -> bool:
+        got.extend(stored.data[-1:] for stored in managers[number].claim(made[number].queue, made[number].key, 10))
+        return len(got) >= 10
+
+    for number in (1, 0):
+        _until(partial(all_are_here, number))
+        assert got == [b"%d" % sent for sent in range(10)]
+        got.clear()
+    assert len(shared) == 10
+    assert managers[1].claim(both[1].queue, both[1].key, 10) == []
 
 
 def test_what_an_earlier_life_had_read_comes_first_all_of_it(rigs: list[Rig]) -> None:

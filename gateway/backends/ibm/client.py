@@ -101,6 +101,8 @@ class IbmQueueManager:
         self._watchers: dict[str, Watcher] = {}
         self._groups: dict[str, bool] = {}
         """Consumed queues whose groups are wanted whole."""
+        self._subscribed: dict[bytes, None] = {}
+        """Keys of the subscriptions that are this gateway's, or this one's too."""
         self._lengths: dict[str, int] = {}
         self._unheard: dict[str, float] = {}
         """Until when a queue's length is not asked for again: each question may take its time."""
@@ -378,6 +380,7 @@ class IbmQueueManager:
             queue,
             lambda: self._scheduler.soon(arrived),
             key=key,
+            keys=(lambda: tuple(self._subscribed)) if queue == SUBSCRIPTIONS else None,
             groups=self._groups.get(queue, False),
             backoff=self._backoff,
             told=self._told,
@@ -410,6 +413,7 @@ class IbmQueueManager:
         """All subscriptions put to one queue of the gateway's; its correlation identifier tells each one's messages."""
         key = subscription_key(name)
         self._reader.subscribe(name, topic, SUBSCRIPTIONS, key)
+        self._subscribed[key] = None
         return Subscribed(SUBSCRIPTIONS, key)
 
     def knows_length(self, queue: str) -> bool:

@@ -5,20 +5,23 @@ What it reads it marks (MQGMO_MARK_BROWSE_CO_OP), so that of several gateways on
 mark lasts for MARKINT: a message that was not claimed well before that keeps its place, and is marked again when its
 mark has run out, before it is handed out (`ahead`); unless it has the key of this gateway: then nobody else may have
 it. The cursor finds arrivals after its position; a message that appears before it (a backout, a higher priority, a mark
-of another gateway that ran out) is found when the cursor starts over, which it does after every idle wait.
+of another gateway that ran out) is found when the cursor starts over, which it does after every idle wait. Where all
+subscriptions of all gateways share a queue, a gateway reads, and marks, what is for its own alone (`shared_by_key`).
 """
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from time import monotonic
 
 from gateway.backends.ibm.ahead import Ahead, Read
 from gateway.backends.ibm.connection import FIRST_LENGTH, WHOLE_LENGTH, Connection
+from gateway.backends.ibm.cursor import Cursor
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.gatherer import Gatherer
+from gateway.backends.ibm.shared_by_key import SharedByKey
 from gateway.backends.ibm.structures import NO_ID, get_options, group_md, match_md, msg_id_of
 from gateway.backends.ibm.transmitted import TransmittedSegments
 from gateway.backends.ibm.worker import Backoff
@@ -64,13 +67,16 @@ class Watcher:
         arrived: Callable[[], None],
         *,
         key: bytes = b"",
+        keys: Callable[[], Collection[bytes]] | None = None,
         groups: bool = False,
         backoff: Backoff | None = None,
         told: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        """`key`: of messages for this gateway alone; `groups`: those of a group only when all are there."""
+        """`key`: of messages for this gateway alone; `keys`: of those it reads, where others have messages there, too,
+        and some of these may be others' as well; `groups`: those of a group only when all are there."""
         self.queue = queue
         self._key = key
+        self._keys = keys
         self._driver = driver
         self._settings = settings
         self._backoff = backoff or Backoff()
@@ -137,41 +143,37 @@ class Watcher:
             not self._key
         ):  # else nobody else has it when its mark runs out: the order counts, however late it is asked for
             self._ahead.lifetime = gatherer.lifetime
-        marks = _MARK if self._marks else 0
-        wait, milliseconds = _LOOK | marks | mq.MQGMO_WAIT, self._wait(gatherer.interval)
-        match, wanted = (mq.MQMO_MATCH_CORREL_ID, self._key) if self._key else (mq.MQMO_NONE, NO_ID)
-        first = get_options(wait | mq.MQGMO_BROWSE_FIRST, match, milliseconds)
-        following = get_options(wait | mq.MQGMO_BROWSE_NEXT, match, milliseconds)
-        if self._key and self._marks:  # several gateways put there: one that commits late is behind the cursor
-            following = first
-        handle = connection.browse(self.queue, co_op=self._marks)
-        if self._marks:
-            self._wait_for_marks(connection, handle)
-        session, options, length = connection.session, first, FIRST_LENGTH
+        cursor, handle = self._cursor(connection)
         while not self._stopping.is_set():
             if not self._ahead.room.wait(WAIT_MILLISECONDS / 1000):
                 continue
             if self._ahead.lapsed:
                 self._mark_again(connection, handle)
-                options = first
+                cursor.start_over()
                 continue
             self._ahead.looking()
             if self._add_what_is_whole():
-                options = first
-            began = monotonic()  # when the message is marked at the earliest
-            answer = session.mqget(session.handle, handle, match_md(correl_id=wanted), options(), length)
-            reason = int(answer[-1])
-            if reason == mq.MQRC_NO_MSG_AVAILABLE:
-                options = first
-            elif reason == mq.MQRC_TRUNCATED_MSG_FAILED:  # the cursor has not moved: the same again with its length
-                length = max(int(answer[-3]), FIRST_LENGTH)
-                continue
-            elif answer[-2] == mq.MQCC_FAILED:
-                raise MQError(reason, "MQGET")
-            else:
-                options = following
-                self._add(answer[0], answer[1], began)
-            length = FIRST_LENGTH
+                cursor.start_over()
+            found = cursor.next()
+            if found is not None:
+                self._add(found.data, found.md, found.asked)
+
+    def _cursor(self, connection: Connection) -> tuple[Cursor, int]:
+        """And its handle."""
+        milliseconds = self._wait(self._gatherer.interval)
+        handle = connection.browse(self.queue, co_op=self._marks)
+        if self._marks:
+            until = monotonic() + self._gatherer.interval + 1
+            for key in (self._key,) if self._keys is None else self._keys():
+                self._wait_for_marks(connection, handle, key, until)
+        shared = None if self._keys is None else SharedByKey(connection, self.queue, self._keys, milliseconds)
+        by_key = bool(self._key) or shared is not None  # several gateways put there: one that commits late is behind
+        options = _LOOK | (_MARK if self._marks else 0)
+        from_first = by_key and self._marks
+        return (
+            Cursor(connection, handle, options, milliseconds, key=self._key, shared=shared, from_first=from_first),
+            handle,
+        )
 
     def _add_what_is_whole(self) -> bool:
         """What has become so since its parts were seen. Whether the cursor has to start over, to find them again."""
@@ -241,14 +243,15 @@ class Watcher:
         if whole:
             self._ahead.add(whole[0], now, *whole[1:], answered=monotonic())
 
-    def _wait_for_marks(self, connection: Connection, handle: int) -> None:
+    def _wait_for_marks(self, connection: Connection, handle: int, key: bytes, until: float) -> None:
         """Older messages that are marked go first: an earlier life of this gateway, or a connection that is broken, had
         read them, and its marks run out within MARKINT, one after the other. If they leave meanwhile, another gateway
         is at work on them, and nothing is waited for, unless nobody else can."""
-        until = monotonic() + self._gatherer.interval + 1
-        many, first = _MARKED, self._heads(connection, handle, 0, 1)
+        many, first = _MARKED, self._heads(connection, handle, key, 0, 1)
         while first and monotonic() < until:
-            there, free = (self._heads(connection, handle, more, many) for more in (0, mq.MQGMO_UNMARKED_BROWSE_MSG))
+            there, free = (
+                self._heads(connection, handle, key, more, many) for more in (0, mq.MQGMO_UNMARKED_BROWSE_MSG)
+            )
             if there == free[: len(there)] or (there[:1] != first and not self._key):
                 return
             if len(there) == many and there[-1] not in free and many < _MOST_MARKED:
@@ -256,13 +259,14 @@ class Watcher:
             elif self._stopping.wait(0.1):
                 return
 
-    def _heads(self, connection: Connection, handle: int, more: int, most: int) -> list[Token]:
-        """The first messages that can be seen with these options."""
+    @staticmethod
+    def _heads(connection: Connection, handle: int, key: bytes, more: int, most: int) -> list[Token]:
+        """The first messages, of a key if there is one, that can be seen with these options."""
         session, found = connection.session, list[Token]()
-        following, match = _LOOK | _HEAD_ONLY | more, mq.MQMO_MATCH_CORREL_ID if self._key else mq.MQMO_NONE
+        following, match = _LOOK | _HEAD_ONLY | more, mq.MQMO_MATCH_CORREL_ID if key else mq.MQMO_NONE
         options = get_options(following | mq.MQGMO_BROWSE_FIRST, match, 0)
         while len(found) < most:
-            answer = session.mqget(session.handle, handle, match_md(correl_id=self._key or NO_ID), options(), 0)
+            answer = session.mqget(session.handle, handle, match_md(correl_id=key or NO_ID), options(), 0)
             if answer[-2] == mq.MQCC_FAILED:
                 break
             found.append(msg_id_of(answer[1]))
