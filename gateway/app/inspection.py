@@ -11,6 +11,7 @@ from gateway.app import log_lines
 from gateway.app.inquiries import Inquiries
 from gateway.app.queue_status import PolledQueueStatus, QueueStatus
 from gateway.config.model import Settings
+from gateway.ports import state_queues
 from gateway.ports.batch import BatchQueueManager, Scheduler
 from gateway.ports.inspection import Inspects
 from gateway.queue_manager.embedded import EmbeddedQueueManager
@@ -34,7 +35,7 @@ def inspection_of(
         return Inspection(queue_manager)
     if settings.queue_manager.ibm is None:
         return None
-    return ibm_inspection(settings, lambda: [dead_letters(), *names_of(table()), *seen()])
+    return ibm_inspection(settings, lambda: [dead_letters(), *names_of(table()), *seen(), *state_queues.ALL])
 
 
 def questions_of(

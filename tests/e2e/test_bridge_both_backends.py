@@ -448,6 +448,15 @@ def test_a_queue_that_rules_put_to_can_be_deleted_when_they_name_it_no_more(brid
     wait(lambda: bridge._ask(bridge.manager, "/mqsc", {"text": "DELETE QLOCAL(SOON.Q) PURGE"})["ok"])
 
 
+def test_state_queues_are_shown_to_those_who_ask_for_all(bridge: Estate) -> None:
+    some, everything = (
+        {one["name"] for one in bridge._ask(bridge.gateway, f"/queues?limit=500{more}", None)["items"]}
+        for more in ("", "&all=true")
+    )
+    assert "MQGATE.FORWARD" not in some
+    assert some | {"MQGATE.FORWARD", "MQGATE.SUBSCRIPTIONS", "MQGATE.OUT"} <= everything
+
+
 def test_a_local_subscriber_has_once_what_a_queue_is_waited_for(bridge: Estate) -> None:
     """QoS 2, released to a queue that refuses and to a stored session; `kill -9`; the queue takes it."""
     with bridge.device("watcher", clean=False) as watcher:
