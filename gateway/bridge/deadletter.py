@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from gateway.mq import dlh, mqmd
+from gateway.mq.situations import from_dead_letter
 
 NATIVE, UTF_8 = 546, 1208
 _NAME = 48
@@ -58,9 +59,7 @@ def build(
 def strip(md: bytes, data: bytes) -> tuple[dlh.Dlh, bytes, bytes]:
     """(header, descriptor, data) of the original message; the descriptor describes the data again.
 
-    Raises HeaderError when the message has no MQDLH in front. The descriptor's Encoding tells the byte order.
+    Raises HeaderError when the message has no MQDLH in front. The descriptor tells its byte order and character set.
     """
-    order = ">" if mqmd.number(md, mqmd.AT_ENCODING) & 15 == 1 else "<"
-    header = dlh.parse(data, order=order)
-    restored = mqmd.with_described(md, header.encoding, header.coded_char_set_id, header.format)
-    return header, restored, data[dlh.LENGTH :]
+    revived = from_dead_letter(md, data)
+    return revived.header, revived.md, revived.data

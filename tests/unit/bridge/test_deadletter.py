@@ -55,3 +55,22 @@ def test_stripping_restores_the_message(first, rest, queue, reason):
 def test_a_message_without_the_header_is_no_dead_letter():
     with pytest.raises(HeaderError):
         deadletter.strip(MD, b"short")
+
+
+def test_a_header_in_another_character_set_and_byte_order():
+    """As queue managers on z/OS write it."""
+
+    def ebcdic(text: str, length: int) -> bytes:
+        return text.ljust(length).encode("cp500")
+
+    header = struct.pack(
+        ">4sii48s48sii8si28s8s8s",
+        ebcdic("DLH", 4), 1, 2053, ebcdic("Q1", 48), ebcdic("QM1", 48), 785, 500, ebcdic("MQSTR", 8), 1,
+        ebcdic("CICS", 28), ebcdic("20270115", 8), ebcdic("08000025", 8),
+    )  # fmt: skip
+    described = mqmd.with_described(MD, 785, 500, b"MQDEAD  ")
+    found, md, data = deadletter.strip(described, header + b"\xc1")
+    assert (found.reason, found.dest_q_name, found.dest_q_mgr_name) == (2053, "Q1", "QM1")
+    assert (found.put_date, found.put_time) == ("20270115", "08000025")
+    assert md == mqmd.with_described(MD, 785, 500, b"MQSTR   ")
+    assert data == b"\xc1"
