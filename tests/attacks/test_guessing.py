@@ -23,7 +23,9 @@ security:
   anonymous: true
   password_file: users
   users: {eve: {password_file: eve.pw}}
+  guesses: {within: 24h}
 """
+"""None comes back while a test lasts, however slow the machine is."""
 GUESSES = 1000 if LONG else 200
 MIB = 1 << 20
 
@@ -77,7 +79,7 @@ def test_a_password_sprayed_over_many_users_is_bounded_too(attacked: Attacked) -
         for at in range(0, GUESSES + 100, 100):
             held = [ask(gateway, f"user-{number}", b"summer", address) for number in range(at, at + 100)]
             said += Counter(answer(sock) for sock in held)
-    assert said[0x86] <= 220, "two hundred, and what came back of them meanwhile"
+    assert said[0x86] <= 202, "two hundred, and one on each thread"
     assert said[0x9F] > 50
     assert answer(ask(gateway, "carol", b"carol", "127.0.0.4")) == 0
 
