@@ -304,12 +304,17 @@ def remote(directory: Path, busy: StoreInUse) -> Reach:
             raise Refused(f"{busy}. {_shared(directory)}", 3) from error
         raise Refused(f"{busy}; its administration port cannot be found ({error})", 3) from error
 
+    # A proxy of the environment has no business with what is on this machine, nor with its token.
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls)
+    )  # fmt: skip
+
     def ask(method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> Any:
         url = f"{base}/api/v1{path}" + (f"?{urlencode(query)}" if query else "")
         data = json.dumps(body).encode() if method in {"POST", "PUT"} else None
         try:
             request = urllib.request.Request(url, data, {"Authorization": f"Bearer {token}"}, method=method)  # noqa: S310
-            with urllib.request.urlopen(request, timeout=60, context=tls) as answer:  # noqa: S310 -- of our own file
+            with opener.open(request, timeout=60) as answer:  # the address is of our own file
                 text = answer.read()
             return _object(text) if text else None
         except urllib.error.HTTPError as error:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from free_ports import free_port
+from gateways import TREE
+from key_server import KeyServer
 
 from gateway.cli.reach import Refused, remote
 from gateway.errors import StoreInUse
@@ -26,3 +32,33 @@ def test_a_queue_manager_without_a_gateway_is_asked_through_its_socket(tmp_path:
 def test_without_one_the_administration_port_is_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="administration port cannot be found"):
         remote(tmp_path, BUSY)
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the environment of many machines says, of containers too. Nothing may go there: a token least of all."""
+    address = f"http://127.0.0.1:{free_port()}"
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, address)
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    return address
+
+
+@pytest.mark.usefixtures("proxy")
+def test_the_gateway_of_this_machine_is_asked_without_a_proxy(tmp_path: Path) -> None:
+    (tmp_path / "admin.token").write_text("a-token\n")
+    with KeyServer() as server:
+        server.paths["/api/v1/queues"] = lambda request: request.give({"token": request.headers["Authorization"]})
+        (tmp_path / "gateway.json").write_text(json.dumps({"admin": server.url}))
+        assert remote(tmp_path, BUSY).get("/queues") == {"token": "Bearer a-token"}
+
+
+@pytest.mark.usefixtures("proxy")
+def test_the_health_check_of_the_container_asks_without_a_proxy() -> None:
+    text = (Path(TREE) / "deploy/container/alive.py").read_text()
+    with KeyServer() as server:
+        server.paths["/livez"] = lambda request: request.give({})
+        program = text.replace(":9160", f":{server.port}")
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
