@@ -33,6 +33,7 @@ class Cursor:
         self._session = connection.session
         self._handle = handle
         self._shared = shared
+        self._from_first = from_first
         self._key = key or NO_ID
         match = mq.MQMO_MATCH_CORREL_ID if key or shared is not None else mq.MQMO_NONE
         options |= mq.MQGMO_WAIT if shared is None else mq.MQGMO_NO_WAIT
@@ -68,4 +69,6 @@ class Cursor:
         if answer[-2] == mq.MQCC_FAILED:
             raise MQError(reason, "MQGET")
         self._options = self._following
+        if self._shared is not None and self._from_first:
+            self._shared.has_more(self._key)
         return Found(answer[0], answer[1], asked)

@@ -15,9 +15,9 @@ from gateway.backends.ibm.structures import correl_id_of, get_options, match_md
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 
-_AGAIN_SECONDS = 1.0
-"""After so long each key is looked at again: a backout, a higher priority, or a mark of another gateway that has run
-out, is not seen by the cursor."""
+_AGAIN_SECONDS, _KEYS_A_SECOND = 1.0, 50
+"""After so long each key is looked at again, of many so many in a second: a backout, a higher priority, or a mark of
+another gateway that has run out, is not seen by the cursor."""
 _HEADS = 100
 """So many arrivals are looked at before messages are read."""
 _LOOK = mq.MQGMO_BROWSE_NEXT | mq.MQGMO_ACCEPT_TRUNCATED_MSG | mq.MQGMO_FAIL_IF_QUIESCING
@@ -41,11 +41,17 @@ class SharedByKey:
     def next_key(self) -> bytes:
         """One that may have something; empty: none has, after a wait."""
         if monotonic() >= self._all_due:
-            self._all_due = monotonic() + _AGAIN_SECONDS
-            self._due.update(dict.fromkeys(self._keys()))
+            keys = self._keys()
+            self._all_due = monotonic() + max(_AGAIN_SECONDS, len(keys) / _KEYS_A_SECOND)
+            self._due.update(dict.fromkeys(keys))
         elif not self._due:
             self._look()
         return next(iter(self._due), b"")
+
+    def has_more(self, key: bytes) -> None:
+        """Perhaps; the others have their turns first."""
+        self._due.pop(key, None)
+        self._due[key] = None
 
     def has_no_more(self, key: bytes) -> None:
         """All its messages that could be seen have been read."""
