@@ -218,9 +218,10 @@ ROWS: list[tuple[str, list[Panel]]] = [
                 "cps",
             ),
             Panel(
-                "Backed out, connection attempts",
+                "Backed out, gone before they were taken, connection attempts",
                 [
                     Query(rate("mqgate_mq_backouts_total", "qmgr"), "backed out {{qmgr}}"),
+                    Query(rate("mqgate_mq_gone_messages_total", "qmgr"), "gone {{qmgr}}"),
                     Query(rate("mqgate_mq_connect_attempts_total", "result"), "connect {{result}}"),
                 ],
                 "cps",

@@ -42,7 +42,7 @@ def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters, table
         attempted=lambda reason: count_attempt(counters, queue_manager.name, reason),
     )
     queue_manager.on_superseded = log_lines.superseded
-    queue_manager.on_gone = partial(count_gone, counters)
+    queue_manager.on_gone = partial(count_gone, counters, queue_manager.name)
     queue_manager.start()
     problems = queue_manager.examine(*queues_of(table), settings.mqtt.max_packet, short_of(table))
     for problem in problems:
@@ -56,9 +56,9 @@ def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters, table
     return queue_manager
 
 
-def count_gone(counters: Counters, queue: str, count: int) -> None:
+def count_gone(counters: Counters, name: str, queue: str, count: int) -> None:
     """Messages that devices have got from a queue of IBM MQ, and perhaps somebody else too."""
-    counters.mq_gone_messages[queue] += count
+    counters.mq_gone_messages[name] += count
     log.warning(
         "message.gone",
         f"{count} messages of {queue} were not there any more when they were to be taken, and have gone to devices: a "

@@ -250,9 +250,9 @@ CATALOGUE: tuple[Metric, ...] = (
     _counter("mq_put_messages", (QMGR, ROUTE), "Messages put and committed."),
     _counter("mq_put_bytes", (QMGR, ROUTE), "Bytes of message data put and committed, headers included."),
     _counter("mq_get_messages", (QMGR, ROUTE), "Messages taken from queues and committed."),
-    _counter("mq_gone_messages", (QUEUE,),
-             "Messages of a queue of IBM MQ that were not there any more when they were to be taken: devices here and "
-             "whoever took them may both have them."),
+    _counter("mq_gone_messages", (QMGR,),
+             "Messages of queues of IBM MQ that were not there any more when they were to be taken: devices here and "
+             "whoever took them may both have them. The log has the queue (`message.gone`)."),
     _counter("mq_errors", (QMGR, CALL, MQRC), "MQI calls that did not end with MQCC_OK, by reason."),
     _counter("mq_backouts", (QMGR, ROUTE), "Units of work backed out."),
     _histogram("mq_call_seconds", (QMGR, CALL), LATENCY_BUCKETS, "Time of one MQI call, or one batch of them."),

@@ -68,6 +68,7 @@ MEASURED_ELSEWHERE = {
     "mqtt_sessions_taken_over": "several gateways on one queue manager; tests/fault with their owners",
     "mqtt_sessions_signed_over": "as mqtt_sessions_taken_over",
     "mq_connect_attempts": "the embedded queue manager is never connected to; tests/contract with IBM MQ's client",
+    "mq_gone_messages": "two gateways on one queue of IBM MQ; tests/contract/test_ibm_claims.py",
     "queue_incomplete_messages": "segments that do not come for ten seconds; tests/e2e/test_segments_to_devices.py",
     "spool_full_since_seconds": "a full disk; tests/fault/test_full_disk_gateway.py",
     "spool_corrupt_records": "a damaged journal; the journal's own tests",

@@ -242,6 +242,25 @@ def test_cbor_and_a_late_row(spark: Any, tmp_path: Path) -> None:
     assert [row.temperature_count for row in late] == [1]
 
 
+def test_a_clock_that_is_far_ahead_makes_nothing_late(spark: Any, tmp_path: Path) -> None:
+    from gateway.pipeline.jobs.run import JobRun
+
+    def payload(device: int, n: int) -> bytes:
+        at = EPOCH_MS + n * 1000 if n != 1 else 253_402_200_000_000  # the year 9999
+        return json.dumps({"device": f"d{device}", "n": n, "ts": at, "temperature": 1.5}).encode()
+
+    text = JOB.format(path=tmp_path / "j", lake=tmp_path / "lake").replace("every: 10s", "every: 1s")
+    text = text.replace("watermark: 5s", "watermark: 0s").replace("max_messages: 2500", "max_messages: 5")
+    write_journal(tmp_path / "j", 10, Fleet(devices=1, payload=payload))
+    assert JobRun(spark, parse_job("job.yaml", text)).run(once=True).batches == 2
+    closed = sorted(
+        (row.window_start.timestamp() - EPOCH_MS / 1000, row.late) for row in table(spark, tmp_path / "lake", "tens")
+    )
+    assert closed == [(n, False) for n in (0, 2, 3, 4, 5, 6, 7, 8)]
+    silent = [row for row in table(spark, tmp_path / "lake", "silent") if row.returned_at is None]
+    assert not silent
+
+
 class Served:
     """The service behind a small HTTP server, as a gateway's administration port would serve it."""
 

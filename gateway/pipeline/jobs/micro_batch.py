@@ -20,6 +20,10 @@ from gateway.pipeline.land.manifest import ManifestRecord
 from gateway.pipeline.land.ranges import Ranges
 from gateway.pipeline.source.put_times import waited
 
+_AHEAD_SECONDS = 86_400.0
+"""An event time that is so far ahead of this machine's clock is a mistake of its device's. It does not say how late it
+is: one reading of the year 9999 would make all that follow late, and all devices silent."""
+
 
 class MicroBatchWriter:
     """Writes the micro-batches of a job."""
@@ -79,20 +83,22 @@ class MicroBatchWriter:
         return self._schemas[silver.table]
 
     def _event_times(self, batch: Any) -> dict[str, float | None]:
-        """The latest event time of each silver table, this batch included."""
+        """The latest event time of each silver table, this batch included, of those that can be."""
         from pyspark.sql import functions as f
 
         seen: dict[str, float | None] = {}
         for silver in self.job.silver:
-            before = self._seen_before(silver)
-            latest = self._good(batch, silver).agg(f.max(f.unix_micros(silver.event_time))).first()[0]
+            before, micros = self._seen_before(silver), f.unix_micros(silver.event_time)
+            plausible = f.when(micros <= round(_latest_plausible() * 1_000_000), micros)
+            latest = self._good(batch, silver).agg(f.max(plausible)).first()[0]
             times = [when for when in (before, None if latest is None else latest / 1_000_000) if when is not None]
             seen[silver.table] = max(times, default=None)
         return seen
 
     def _seen_before(self, silver: Silver) -> float | None:
         last: ManifestRecord | None = self.landing.manifest.last
-        return last.figures.get(f"seen.{silver.table}") if last else None
+        seen: float | None = last.figures.get(f"seen.{silver.table}") if last else None
+        return seen if seen is None or seen <= _latest_plausible() else None
 
     @staticmethod
     def _state_name(gold: Gold) -> str:
@@ -148,6 +154,10 @@ class MicroBatchWriter:
         rows = self.tables.read(batch, table, schema) if silver.counts else None
         found = counted_failures(rows, bad) if quarantined or silver.counts else {}
         return {figure(table, code): count for code, count in found.items()}
+
+
+def _latest_plausible() -> float:
+    return time.time() + _AHEAD_SECONDS
 
 
 def includes_raw(job: Job) -> bool:
