@@ -33,9 +33,10 @@ log = logs.get("mqgate")
 LOOK_SECONDS = 2.0
 LONGEST_COMMIT = 30.0
 """Seconds after which a change of our own that is not committed yet keeps nobody from looking at those of others."""
-AGAIN_SECONDS, AGAIN_AT_MOST, TRIES = 0.05, 0.8, 30
+AGAIN_SECONDS, AGAIN_AT_MOST, TRIES, TRIES_OF_NEW = 0.05, 0.8, 30, 6
 """When a user is looked for again that another gateway is changing: after a time that doubles up to this one, and how
-often. Together longer than a commit on a disk that stands still."""
+often. Together longer than a commit on a disk that stands still; one that need not be there is not waited for as long,
+since another gateway may be importing thousands."""
 AT_ONCE = 500
 """Users that are looked for together: thousands of devices may use their tokens in the same minute."""
 VERSION = sha256(b"version").digest()[:24]
@@ -157,7 +158,8 @@ class UserStore:
         if not isinstance(found, MQError):
             missing = [name for name in wanted if _user_key(name) not in found.stored]
             is_certain = found.is_all or not (found.seen or self._version or self._own)  # or there never was any
-            if missing and not is_certain and tries < TRIES:  # another gateway is changing it, or removes it
+            most = TRIES if any(wanted[name] for name in missing) else TRIES_OF_NEW
+            if missing and not is_certain and tries < most:  # another gateway is changing it, or removes it
                 wait = min(AGAIN_SECONDS * 2 ** (tries - 1), AGAIN_AT_MOST)
                 self._engine.context.scheduler.later(wait, lambda: self._read_again(wanted, count, tries))
                 return

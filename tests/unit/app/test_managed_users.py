@@ -310,6 +310,24 @@ def test_a_user_is_not_taken_for_gone_while_one_of_two_versions_is_replaced(know
     assert not both.managed[1].users["dev"].enabled
 
 
+@pytest.mark.parametrize("new", [True, False])
+def test_a_new_user_does_not_wait_long_for_what_another_gateway_does(new: bool) -> None:
+    """That may be importing thousands: of those there is hardly a moment without a unit of work."""
+    both = Both()
+    both.make(0, "first", password=hashed(b"pw"))
+    both.settle()
+    both.look()
+    rows = both.benches[0].queues.rows[USERS]
+    for token in [token for token, row in rows.items() if row[1] == VERSION]:
+        del rows[token]
+    called: list[bool] = []
+    both.stores[1].when_current(["dev"], lambda: called.append(True), new=new)
+    for _ in range(20):
+        both.settle()
+        both.benches[1].clock.advance(0.2)
+    assert called == [True] * new
+
+
 @pytest.mark.parametrize("disabled", [0, 1])
 def test_of_two_records_of_a_user_one_stays(disabled: int) -> None:
     """What had been removed was there again: the other record was left."""
