@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.broker.context import Context
 from gateway.broker.deliver.reports import Reports
 from gateway.broker.publish.router import Router
-from gateway.broker.refused.set_aside import Aside, Record
+from gateway.broker.refused.set_aside import Aside, aside_of
 from gateway.errors import MQError, ProtocolError
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import PUBREL, V5
@@ -143,8 +143,7 @@ class InFlight:
             data = encode_publication(item.publication, item.packet_id, item.sub_ids)
             if item.token is None:
                 return Aside(b"", data, {"queue": OUT, "key": session.key})
-            record = Record(OUT, session.key, data, item.token)
-            return Aside(b"", data, {"queue": OUT, "key": session.key}, (record, item.token), record.take)
+            return aside_of(OUT, session.key, Stored(item.token, b"", data))
 
         if self.context.set_aside.keep("stored", session.client_id, error, aside) and item.token is not None:
             self.context.stored.taken(session, len(item.publication.payload))

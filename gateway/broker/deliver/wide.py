@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 from gateway.broker.deliver.fan_out import Prefixes
 from gateway.broker.deliver.promise import Promise, place_of_group, place_of_session, restored_promise, stored_promises
 from gateway.broker.publish.route import Receiver, Route
-from gateway.broker.refused.set_aside import AWAY, Aside, Record, aside_of
+from gateway.broker.refused.set_aside import AWAY, Aside, aside_of
 from gateway.broker.undo import Undo
 from gateway.errors import NewerState
+from gateway.ports.batch import Stored
 from gateway.ports.ownership import Owners
 from gateway.ports.state_queues import FAN_OUT, OUT
 from gateway.routing.filters import Interest, Members, merged
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from gateway.broker.publish.route import Shared
     from gateway.broker.publish.router import Router
     from gateway.broker.put_off import PutOff
-    from gateway.ports.batch import Stored
     from gateway.session.connection import Connection
     from gateway.session.publication import Publication
     from gateway.session.session import Session
@@ -332,9 +332,7 @@ def _groups_of(entries: Entries) -> list[str]:
 
 def _aside_of_promise(promise: Promise) -> Aside:
     """A stored publication as it is kept if it meets a defect: its place stays, so that a replay goes on there."""
-    data = encode_publication(promise.publication, 0)
-    record = Record(FAN_OUT, promise.key, data)
-    return Aside(b"", data, {"queue": FAN_OUT, "key": promise.key}, (record, None), record.take)
+    return aside_of(FAN_OUT, promise.key, Stored(None, b"", encode_publication(promise.publication, 0)))
 
 
 def _aside_of_copy(receiver: Receiver, publication: Publication, share: str) -> Aside:

@@ -13,9 +13,10 @@ from typing import Any
 from gateway.broker.context import Context
 from gateway.broker.marks import WaitingWill
 from gateway.broker.publish.publications import Publications
-from gateway.broker.refused.set_aside import Aside, Record
+from gateway.broker.refused.set_aside import Aside, aside_of
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Will
+from gateway.ports.batch import Stored
 from gateway.ports.state_queues import WILLS
 from gateway.session.connection import Publisher
 from gateway.session.record import encode_json, key_of
@@ -64,9 +65,7 @@ class Wills:
 
     def _aside(self, session: Session, will: Will) -> Aside:
         """A will as it is kept: as its record was stored when it was deposited."""
-        data = encode_json(self._record(session, will, 0))
-        record = Record(WILLS, session.key, data)
-        return Aside(b"", data, {"queue": WILLS, "key": session.key}, (record, None), record.take)
+        return aside_of(WILLS, session.key, Stored(None, b"", encode_json(self._record(session, will, 0))))
 
     def _fire(self, session: Session, will: Will) -> None:
         self.context.batch.replace(WILLS, session.key, None)
@@ -106,11 +105,9 @@ class Wills:
 
     def republish(self, key: bytes, record: dict[str, Any]) -> None:
         """Publish what was set aside, from its record on the state queue."""
-        data = encode_json(record)
-        kept = Record(WILLS, key, data)
-        aside = Aside(b"", data, {"queue": WILLS, "key": key}, (kept, None), kept.take)
         restore = partial(self.restore, None, key, record)
-        self.context.set_aside.run("will", record["client"], restore, lambda: aside)
+        aside = partial(aside_of, WILLS, key, Stored(None, b"", encode_json(record)))
+        self.context.set_aside.run("will", record["client"], restore, aside)
 
     def _publish(self, session: Session, will: Will, waiting: WaitingWill, *, handed_over: bool = False) -> None:
         session.will, session.will_at = None, 0.0
