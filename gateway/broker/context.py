@@ -326,6 +326,11 @@ class Context:
         """Whether what is being committed, and may be seen already, stores something for a session."""
         return self.committing and any(one[0] is session for one in self.running.deliveries)
 
+    def unexpected(self, name: str, error: Exception) -> MQError:
+        """A defect that was met while something was read; what whoever asked for it is told, who tries again."""
+        self.set_aside.keep("call", name, error)
+        return MQError(2195, "a defect of the gateway")  # MQRC_UNEXPECTED_ERROR
+
     def ask(self, read: Callable[[], _T], answered: Callable[[_T | MQError], None]) -> None:
         """Have `answered` called with what `read` finds at the queue manager: at once where that is part of this
         process, in a later turn of the reactor where it is remote and may not answer."""
@@ -336,8 +341,7 @@ class Context:
         def arrived(found: Any) -> None:
             self.now = self.scheduler.now()
             if isinstance(found, Exception) and not isinstance(found, MQError):
-                self.set_aside.keep("call", name, found)
-                found = MQError(2195, "a defect of the gateway")  # MQRC_UNEXPECTED_ERROR: whoever asked tries again
+                found = self.unexpected(name, found)
             self.set_aside.run("call", name, lambda: answered(found))
             self.flush()
 

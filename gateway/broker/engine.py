@@ -456,7 +456,7 @@ class Engine:
             except Exception as error:  # noqa: BLE001 -- as in `received`
                 self.context.defect(connection, error)
         for call in batch.after:
-            self._call(call)
+            self.context.set_aside.call(call)
 
     def _keep_tokens(self, batch: Batch) -> None:
         """What was staged is released by the tokens it has now."""
@@ -488,10 +488,6 @@ class Engine:
             for connection in list(batch.replies):
                 self.context.refuse(connection, reasons.IMPLEMENTATION_SPECIFIC_ERROR, "defect", "a defect here")
             return None
-
-    def _call(self, call: Callable[[], object]) -> bool:
-        """Do something that belongs to nobody in particular."""
-        return self.context.set_aside.run("call", getattr(call, "__qualname__", type(call).__name__), call)
 
     # -- a commit that failed --
 
@@ -531,5 +527,5 @@ class Engine:
             self.parking.relieve,
             self.full_disk.tick,
         ):
-            self._call(call)
+            context.set_aside.call(call)
         self.flush()

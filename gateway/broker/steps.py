@@ -49,8 +49,7 @@ def ask_in_steps(context: Context, reads: Reads[_T], answered: Callable[[_T | MQ
             answered(end.value)
             return
         except Exception as error:  # noqa: BLE001 -- whoever asked tries again
-            context.set_aside.keep("call", ask_in_steps.__name__, error)
-            answered(MQError(2195, "a defect of the gateway"))  # MQRC_UNEXPECTED_ERROR
+            answered(context.unexpected(ask_in_steps.__name__, error))
             return
         context.ask(read, go_on)
 

@@ -156,6 +156,10 @@ class SetAside:
         undo.keep()
         return True
 
+    def call(self, call: Callable[[], object]) -> None:
+        """Do something that belongs to nobody in particular."""
+        self.run("call", getattr(call, "__qualname__", type(call).__name__), call)
+
     def record(self, what: UnitKind, queue: str, key: bytes, stored: Stored, call: Callable[[], object]) -> bool:
         """Handle a record that lies on a state queue."""
         return self.run(what, key.hex(), call, lambda: aside_of(queue, key, stored), AWAY)
@@ -260,15 +264,11 @@ class GuardedScheduler:
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
         """Run `call` in the reactor thread after `seconds`; returns a function that cancels it."""
-        return self._scheduler.later(seconds, lambda: self._run(call))
+        return self._scheduler.later(seconds, lambda: self._set_aside.call(call))
 
     def soon(self, call: Callable[[], None]) -> None:
         """Run `call` in the reactor thread, from any thread."""
-        self._scheduler.soon(lambda: self._run(call))
-
-    def _run(self, call: Callable[[], None]) -> None:
-        name = getattr(call, "__qualname__", type(call).__name__)
-        self._set_aside.run("call", name, call)
+        self._scheduler.soon(lambda: self._set_aside.call(call))
 
 
 def _what(head: bytes) -> UnitKind:
