@@ -169,6 +169,11 @@ class Destination:
         self._marks[row] = mark if known is None else known.updated(mark)
 
     @property
+    def released(self) -> dict[int, Released]:
+        """The staged messages that rows release, by row."""
+        return {row: mark.released for row, mark in self.marks.items() if mark.released is not None}
+
+    @property
     def dead_letters(self) -> list[int]:
         """The rows that are dead letters; found without a mark for each row that releases a staged message."""
         return [row for row, mark in self._marks.items() if mark.cause is not None]

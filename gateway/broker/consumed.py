@@ -1,4 +1,4 @@
-"""What a batch deals with of messages that it does not take: those got from a queue of a target. Pure.
+"""What a batch deals with of messages that it does not take: those got from a queue of a target; and markers. Pure.
 
 They leave that queue in a unit of work there, after the batch is committed. A marker that is put with the batch names
 them, so that one that comes again, because the gateway or the target was lost in between, is dealt with once.
@@ -7,6 +7,7 @@ them, so that one that comes again, because the gateway or the target was lost i
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
 
 from gateway.mq import mqmd
 from gateway.ports.batch import Puts, Stored, Token
@@ -17,6 +18,16 @@ MARKER_EXPIRY = 30 * 24 * 36_000
 NAME = 16
 """Bytes that name a message in a marker."""
 _HEAD = mqmd.build(persistence=1, expiry=MARKER_EXPIRY)
+
+
+def marker_of(key: bytes, names: Iterable[bytes]) -> Puts:
+    """The marker that names these messages, to be put."""
+    return Puts(MARKERS, key=key, heads=[_HEAD], bodies=[b"".join(names)])
+
+
+def names_in(marker: Stored) -> Iterator[bytes]:
+    """The names of the messages that a marker names."""
+    return (marker.data[at : at + NAME] for at in range(0, len(marker.data), NAME))
 
 
 def key_of(target: str, queue: str) -> bytes:
@@ -49,5 +60,5 @@ class Consumed:
 
     def put(self) -> Puts:
         """The marker, to be put."""
-        self.marker = Puts(MARKERS, key=self.key, heads=[_HEAD], bodies=[b"".join(self.names.values())])
+        self.marker = marker_of(self.key, self.names.values())
         return self.marker

@@ -18,9 +18,8 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.broker.consumed import MARKER_EXPIRY
+from gateway.broker.consumed import NAME, marker_of, names_in
 from gateway.mq import constants as mq
-from gateway.mq import mqmd
 from gateway.ports.batch import Address, Done, Failure, Outcome, Puts, Stored, Takes, Token, Unit
 from gateway.ports.spread import Spread
 from gateway.ports.state_queues import MARKERS
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from gateway.broker.marks import Released
     from gateway.ports.targets import Intake, Origin, Taker, Target
 
-_NAME = 16
-"""Bytes that name a staged message in a marker."""
 _Row = tuple[str, bytes, bytes]
 
 
@@ -43,7 +40,7 @@ def marker_key_of(queue_manager: str) -> bytes:
 
 def staged_name(key: bytes, token: Token) -> bytes:
     """What a marker calls a message that was staged under this key."""
-    return hashlib.blake2b(repr((key, token)).encode(), digest_size=_NAME).digest()
+    return hashlib.blake2b(repr((key, token)).encode(), digest_size=NAME).digest()
 
 
 class _Side:
@@ -66,8 +63,7 @@ class _Side:
         """It takes messages again: what earlier processes have left there counts."""
         self.seen = True
         for stored in markers:
-            data = stored.data
-            self.crossed.update(data[at : at + _NAME] for at in range(0, len(data), _NAME))
+            self.crossed.update(names_in(stored))
 
     def settled(self, names: list[bytes], gone: set[int], unit: Unit, outcome: Outcome) -> None:
         """What has become of a unit that was given up. `gone`: those of its puts that do not come here again."""
@@ -144,8 +140,7 @@ class Targets:
             manager = destination.address.queue_manager
             if not (isinstance(manager, Spread) and destination.releases):
                 continue
-            released = {row: mark.released for row, mark in destination.marks.items() if mark.released is not None}
-            places = {row: self._where_to(one, manager) for row, one in released.items()}
+            places = {row: self._where_to(one, manager) for row, one in destination.released.items()}
             places = {row: place for row, place in places.items() if place != manager}
             bound = self.readdress(batch, destination, places) or bound
         return bound
@@ -269,8 +264,7 @@ class _Crossing:
                 part.puts.append(puts)
                 places.append(index)
         if names:
-            marker = Puts(MARKERS, key=self._targets.key, heads=[mqmd.build(persistence=1, expiry=MARKER_EXPIRY)])
-            marker.bodies = [b"".join(names)]
+            marker = marker_of(self._targets.key, names)
             part.puts.append(marker)
             self._markers.append((side, marker))
         if side.old and places:
@@ -282,8 +276,7 @@ class _Crossing:
         destination = self._batch.destinations.get(Address.of(puts))
         if destination is None or not destination.releases:
             return {}
-        released = {row: mark.released for row, mark in destination.marks.items() if mark.released is not None}
-        return {row: self._targets.name_of(one) for row, one in released.items()}
+        return {row: self._targets.name_of(one) for row, one in destination.released.items()}
 
     @staticmethod
     def _is_there(side: _Side, puts: Puts, row: int, origins: dict[int, bytes]) -> bool:

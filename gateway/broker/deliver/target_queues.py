@@ -20,7 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.broker.consumed import NAME, Consumed, key_of, name_of
+from gateway.broker.consumed import Consumed, key_of, name_of, names_in
 from gateway.broker.context import Context
 from gateway.broker.deliver.handover import GIVING_SECONDS, PAUSE, Handover, Source
 from gateway.errors import MQError
@@ -211,9 +211,7 @@ class TargetQueue(Source):
         own, self._left, self._known = set(self._own), {}, Counter()
         for stored in found:
             if stored.token not in own:
-                data = stored.data
-                names = Counter(data[at : at + NAME] for at in range(0, len(data), NAME))
-                self._left[stored.token] = names
+                self._left[stored.token] = names = Counter(names_in(stored))
                 self._known += names
         self._known.subtract(self._matched)
         if not self._retired:
