@@ -11,11 +11,12 @@ window fills, nobody else's.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.bridge.segments import is_further
 from gateway.broker import books
+from gateway.broker.answers import pubcomp
 from gateway.broker.batch import Batch, LinkedRows, Parked, Row
 from gateway.broker.context import Context
 from gateway.broker.refused import restaging
@@ -161,12 +162,7 @@ class Parking:
 
     def _withhold(self, batch: Batch, parked: Parked, connection: Connection) -> None:
         parked.connections.add(connection)
-        for waiting, going in (
-            (parked.batch.pending, batch.pending),
-            (parked.batch.released, batch.released),
-        ):
-            if connection in going:
-                waiting[connection] = waiting.get(connection, 0) + going.pop(connection)
+        _move_counts(parked.batch, batch, (connection,))
         entries = self.deferred.setdefault(connection, deque())
         replies = batch.replies.pop(connection, None)
         if replies and not connection.connack_sent:  # its session is stored with what goes on
@@ -270,12 +266,7 @@ class Parking:
         parked.count += successor.count
         parked.unanswered += successor.unanswered
         parked.connections |= successor.connections
-        for waiting, going in (
-            (parked.batch.pending, successor.batch.pending),
-            (parked.batch.released, successor.batch.released),
-        ):
-            for connection, count in going.items():
-                waiting[connection] = waiting.get(connection, 0) + count
+        _move_counts(parked.batch, successor.batch, successor.connections)
         for connection in successor.connections:
             for waits_for, _ in self.deferred.get(connection, ()):
                 waits_for[:] = [parked if one is successor else one for one in waits_for]
@@ -291,7 +282,7 @@ class Parking:
             session.releasing.discard(packet_id)
             connection = session.connection
             if connection is not None and connection not in parked.connections:  # it came back meanwhile
-                self.context.send(connection, b"\x70\x02" + packet_id.to_bytes(2, "big"))
+                self.context.send(connection, pubcomp(packet_id))
         successor = parked.successor
         if successor is not None:
             self.waiting[parked.address] = successor
@@ -342,6 +333,14 @@ class Parking:
         """Forget the acknowledgements of a connection that is closed; its messages are put all the same."""
         self.deferred.pop(connection, None)
         self.linked.pop(connection, None)
+
+
+def _move_counts(into: Batch, batch: Batch, connections: Iterable[Connection]) -> None:
+    """What is acknowledged to these when a batch is committed is so with another one."""
+    for waiting, going in ((into.pending, batch.pending), (into.released, batch.released)):
+        for connection in connections:
+            if connection in going:
+                waiting[connection] = waiting.get(connection, 0) + going.pop(connection)
 
 
 def unanswered_rows(batch: Batch, destination: Destination) -> dict[Destination, set[int]]:
