@@ -164,11 +164,11 @@ class Staging:
         self, connection: Connection, route: Route, staged: Publication | Plain, released: Released
     ) -> int:
         """Without a fast path; returns how many subscribers had no room for it."""
-        publication = _unpacked(staged, connection.session.client_id) if isinstance(staged, tuple) else staged
+        publication = unpacked(staged, connection.session.client_id) if isinstance(staged, tuple) else staged
         return self.publications.release(connection.publisher, route, publication, released[1], connection, released)
 
 
-def _unpacked(staged: Plain, client_id: str) -> Publication:
+def unpacked(staged: Plain, client_id: str) -> Publication:
     """The publication of a tuple that is kept for it."""
     topic, body, first = staged[:3]
     block = staged[3] if len(staged) == 4 else b""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gateway.broker.publish.qos2 import StagedRuns, unpacked
 from gateway.broker.refused.set_aside import ADDRESS, Aside, Record, aside_of_publication
 from gateway.broker.undo import Undo
 from gateway.mqtt import properties as prop
@@ -19,7 +20,6 @@ from gateway.mqtt.packets import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBSC
 from gateway.ports.state_queues import STAGED
 from gateway.session.connection import CLOSED
 from gateway.session.publication import Publication
-from gateway.session.session import STAGED_ID
 from gateway.session.staged_run import StagedRun
 
 if TYPE_CHECKING:
@@ -139,14 +139,11 @@ class OneByOne:
         token = session.staged_tokens.pop(packet_id, None)
         whole = staged
         if isinstance(staged, StagedRun):
-            at = staged.ids.index(packet_id)
-            token = staged.tokens[at] if staged.tokens else None
-            staged = staged.plain(at)
+            token, staged = StagedRuns.remove_one(staged, packet_id)
         if token is None:
             return False
         if not isinstance(staged, Publication):
-            block = staged[3] if len(staged) == 4 else b""
-            staged = Publication(staged[0], staged[1][STAGED_ID:], 2, bool(staged[2] & 1), block)
+            staged = unpacked(staged, session.client_id)
         aside = aside_of_publication(connection.publisher, staged)
 
         def again() -> None:
