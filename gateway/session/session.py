@@ -143,7 +143,7 @@ class Session:
             "listener": self.listener,
             "expiry": self.expiry,
             "connected": connected,
-            "since": now,
+            "since": self.ends_at - self.expiry if self.ends_at else now,
             "sent": self.outflow.sent,
             "subscriptions": [
                 [s.options.filter, s.options.qos, s.options.no_local, s.options.retain_as_published,

@@ -21,10 +21,8 @@ from gateway.broker.gateways.to_others import ToOthers
 from gateway.broker.publish.route import Route
 from gateway.broker.publish.router import Router, name_of
 from gateway.ports.ownership import Message
-from gateway.ports.state_queues import SESSIONS
 from gateway.routing.filters import Interest, Subscriptions
 from gateway.session.publication import Publication
-from gateway.session.record import encode_json
 from gateway.session.session import Session
 
 _REMEMBERED = 60.0
@@ -333,10 +331,7 @@ class Moves:
         if session is not None and session.came is not None:
             session.came = record_of(came, self.instance)
             if session.durable:
-                record = session.to_record(self.context.now) | self.context.owner_of(session)
-                if session.ends_at:
-                    record["since"] = session.ends_at - session.expiry
-                self.context.batch.replace(SESSIONS, session.key, encode_json(record))
+                self.context.persist(session)
 
     def forget(self, gateway: str, heir: str) -> None:
         """This gateway is no more: what was sent on to it is sent on to its successor, and sessions that have come

@@ -355,8 +355,6 @@ class Ownership:
             return False
         owner = {"owner": to, "epoch": session.epoch + 1}
         record = session.to_record(context.now) | owner | {"came": self.moves.given(session, to)}
-        if session.ends_at:
-            record["since"] = session.ends_at - session.expiry
         context.batch.replace(SESSIONS, session.key, encode_json(record))
         if session.will is not None:
             delay = max(0.0, session.will_at - context.now)
