@@ -160,9 +160,7 @@ class PutOff:
 
     def _over(self, connection: Connection) -> None:
         """All packets of a connection are taken in: what was wrong behind them is told now."""
-        if (
-            connection.connack_sent
-        ):  # what was not taken in was no silence; a CONNECT that waited is nothing sent behind it
+        if connection.connack_sent:  # what was not taken in was no silence; a CONNECT that waited is nothing behind it
             connection.last_read = self.context.scheduler.monotonic()
         self.on_busy(connection, False)  # noqa: FBT003 -- as above
         if connection.reader.error is not None:

@@ -168,9 +168,7 @@ class Claims:
         """The clients that wait and whose sessions are here by now."""
         return [client_id for client_id in self._claims if sessions.get(client_id) is not None]
 
-    def ask_again(
-        self, is_here: Callable[[str], bool], has_to_wait: Callable[[str], bool] = lambda _client_id: False
-    ) -> list[str]:
+    def ask_again(self, is_here: Callable[[str], bool], has_to_wait: Callable[[str], bool]) -> list[str]:
         """Other gateways have come or gone: those that wait are asked for anew, but for those that have to wait on.
         Returns the clients that need not wait any more."""
         ready = []

@@ -43,7 +43,7 @@ _AGAIN_SECONDS = 1.0
 GIVING_SECONDS = 0.01
 """In one turn, for giving what ended sessions leave to other members of their shared subscriptions."""
 
-Orphan = tuple[str, Publication]
+Unacknowledged = tuple[str, Publication]
 """The shared subscription a message came through, and the message."""
 
 
@@ -73,7 +73,7 @@ class Endings:
         """Gives what was for a member of a shared subscription to one at another gateway."""
         self.expired_clients = 0
         """Sessions that have expired since the process began."""
-        self._left: deque[deque[Orphan]] = deque()
+        self._left: deque[deque[Unacknowledged]] = deque()
         """What ended sessions leave in memory to other members of shared subscriptions, by session."""
         self._to_read: deque[Ending] = deque()
         self._reading: Ending | None = None
@@ -186,7 +186,7 @@ class Endings:
     def end(self, session: Session) -> None:
         """The session ends: nothing of it is kept but what it had retained [MQTT3-3.1.2-7] [MQTT5-4.1.0-2]."""
         context, batch = self.context, self.context.batch
-        orphans = deque(self._orphans(session))
+        left = deque(self._unacknowledged(session))
         self.unsubscribe_all(session)
         context.sessions.remove(session)
         for token in session.staged_tokens.values():
@@ -198,9 +198,9 @@ class Endings:
         if session.durable or session.stored:  # what was stored while it was durable is taken too
             self._take_stored(session)
         if session.durable:  # in the unit of work that takes them
-            self._give_to_others(orphans, inf)
-        elif orphans:
-            self._left.append(orphans)
+            self._give_to_others(left, inf)
+        elif left:
+            self._left.append(left)
             if len(self._left) == 1:
                 self._give_some()
 
@@ -333,7 +333,7 @@ class Endings:
 
     # -- shared subscriptions --
 
-    def _orphans(self, session: Session) -> list[Orphan]:
+    def _unacknowledged(self, session: Session) -> list[Unacknowledged]:
         """What came to an ending session through shared subscriptions and was not acknowledged. A QoS 2 message that
         was sent may have arrived, and is given to nobody else [MQTT-4.8.2-5]."""
         self.reports.unanswered(session)
@@ -341,17 +341,17 @@ class Endings:
         if not filters:
             return []
         outflow = session.outflow
-        orphans = [(item.share, item.publication) for item in outflow.items() if item.share and item.qos == 1]
-        orphans += [
+        left = [(item.share, item.publication) for item in outflow.items() if item.share and item.qos == 1]
+        left += [
             (item.share, item.publication) for item in outflow.pending_items() if item.share and item.token is None
         ]
         if session.durable:
-            orphans += self._stored_orphans(session, filters)
-        return orphans
+            left += self._stored_unacknowledged(session, filters)
+        return left
 
-    def _stored_orphans(self, session: Session, filters: set[str]) -> list[Orphan]:
+    def _stored_unacknowledged(self, session: Session, filters: set[str]) -> list[Unacknowledged]:
         known = {item.token for item in session.outflow.items()} | self.context.being_taken(OUT, session.key)
-        orphans: list[Orphan] = []
+        left: list[Unacknowledged] = []
         shares: FilterTrie[str] = FilterTrie()
         for name in filters:
             shares.put(split_shared(name)[1].split("/"), name)
@@ -364,8 +364,8 @@ class Endings:
             if topic not in by_topic:  # which of the session's shared subscriptions such a copy belongs to
                 by_topic[topic] = next(iter(shares.match(topic.decode())), "")
             if by_topic[topic] and not item.released:
-                orphans.append((by_topic[topic], item.publication))
-        return orphans
+                left.append((by_topic[topic], item.publication))
+        return left
 
     def _give_some(self) -> None:
         """Some of what was left in memory. Of many members that leave together the next is not yet gone."""
@@ -383,12 +383,12 @@ class Endings:
         self._give_some()
         self.context.flush()
 
-    def _give_to_others(self, orphans: deque[Orphan], until: float) -> None:
+    def _give_to_others(self, left: deque[Unacknowledged], until: float) -> None:
         """To another member of the same shared subscription, if there is one; as many as there is time for."""
         monotonic = self.context.scheduler.monotonic
         others: dict[tuple[str, bytes], Shared | None] = {}
-        while orphans and monotonic() <= until:
-            name, publication = orphans.popleft()
+        while left and monotonic() <= until:
+            name, publication = left.popleft()
             way = name, publication.topic
             if way not in others:
                 group = self.router.subscriptions.group(name)
