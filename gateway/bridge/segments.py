@@ -15,7 +15,7 @@ from gateway.errors import Refused
 from gateway.mq import mqmd
 from gateway.rules.feedback import Feedback
 
-SEGMENT, LAST_SEGMENT, IN_GROUP = 2, 4, 8  # MQMF_SEGMENT, MQMF_LAST_SEGMENT, MQMF_MSG_IN_GROUP
+SEGMENT, LAST_SEGMENT = 2, 4  # MQMF_SEGMENT, MQMF_LAST_SEGMENT
 _UNIT = 16
 """Segments but the last are multiples of this, so that no number or UTF-16 character is cut."""
 MAX_SEGMENTS = 1000

@@ -41,23 +41,6 @@ TERMINAL = {"MQCFH", "MQTM"}
 """Structures that describe no following data: they are the whole message."""
 
 
-REASON_OF_STRUCTURE = {
-    "MQMD": 2026,
-    "MQDLH": 2141,
-    "MQDH": 2135,
-    "MQEPH": 2420,
-    "MQIIH": 2148,
-    "MQMDE": 2248,
-    "MQCFH": 2235,
-    "MQRMH": 2220,
-    "MQRFH": 2334,
-    "MQRFH2": 2334,
-    "MQWIH": 2333,
-    "MQXQH": 2260,
-}
-"""The MQRC with which MQPUT refuses data that begins with a structure of this name and is not one."""
-
-
 class Described(NamedTuple):
     """What a descriptor or header says of the bytes after it; `format` is always in ASCII, eight bytes."""
 

@@ -29,7 +29,6 @@ DESCRIBED = slice(24, 40)
 """Encoding, CodedCharSetId and Format together: what is said about the data."""
 VERSION_2_FIELDS = slice(324, 364)
 """GroupId to OriginalLength: what an MQMDE carries for a version-1 descriptor."""
-IDENTITY_CONTEXT, ORIGIN_CONTEXT = slice(196, 272), slice(272, 324)
 
 _V1 = {order: layout.codec("MQMD", 1, order) for order in "<>"}
 _V2 = {order: layout.codec("MQMD", 2, order) for order in "<>"}

@@ -25,9 +25,9 @@ from gateway.mqtt.writer import encode_properties, frame
 PINGREQ_BYTES = bytes((PINGREQ << 4, 0))
 
 
-def server_reader(version: int, max_packet: int = MAX_REMAINING_LENGTH + 5) -> Reader:
+def server_reader(version: int) -> Reader:
     """A reader for the packets of a server, for a client that connected with `version`."""
-    return Reader(max_packet, version, FROM_SERVER)
+    return Reader(MAX_REMAINING_LENGTH + 5, version, FROM_SERVER)
 
 
 def connect(

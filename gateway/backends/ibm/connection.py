@@ -415,9 +415,9 @@ def whole_message(ask: Callable[[int], Sequence[Any]], what: str) -> tuple[bytes
         return answer[0], answer[1]
 
 
-def state_put(queue: str, key: bytes, body: bytes, expiry: int = -1) -> Puts:
-    """One persistent state message; `expiry` in tenths of a second."""
-    return Puts(queue, key=key, priority=0, persistent=True, heads=[state_md(expiry)], bodies=[body])
+def state_put(queue: str, key: bytes, body: bytes) -> Puts:
+    """One persistent state message."""
+    return Puts(queue, key=key, priority=0, persistent=True, heads=[state_md(-1)], bodies=[body])
 
 
 def _moved(moves: Moves, staged: bytes, head: bytes, data: bytes) -> Puts:

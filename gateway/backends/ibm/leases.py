@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from gateway.mqtt.json_text import read_object
 from gateway.ports.ownership import Message
 
-LEASE_SECONDS = 10.0
 RENEWALS = 3
 """So often is a lease renewed before it would expire."""
 _ATTENTIVE = 0.4

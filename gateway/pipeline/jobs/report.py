@@ -199,27 +199,27 @@ COLOURS = ("#2a78d6", "#c25a1a", "#2f8f5b", "#8a4fbf")
 Series = Sequence[tuple[float, float]]
 
 
-def line_plot(title: str, series: Mapping[str, Series], unit: str = "", x_unit: str = "s") -> str:
+def line_plot(title: str, series: Mapping[str, Series], unit: str) -> str:
     """A plot of lines over time; x is in seconds from the start."""
     points = [point for each in series.values() for point in each]
     if not points:
         return empty_plot(title)
     right = max(x for x, _ in points) or 1.0
     top = nice(max(y for _, y in points))
-    parts = [_frame(top, unit), *_x_axis(right, x_unit)]
+    parts = [_frame(top, unit), *_x_axis(right)]
     for number, (name, values) in enumerate(series.items()):
         colour = COLOURS[number % len(COLOURS)]
         path = " ".join(f"{_x(x, right):.1f},{_y(y, top):.1f}" for x, y in values)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [
             f'<circle cx="{_x(x, right):.1f}" cy="{_y(y, top):.1f}" r="2.5" fill="{colour}">'
-            f"<title>{escape(name)}: {y:,.6g} {escape(unit)} at {x:,.0f} {x_unit}</title></circle>"
+            f"<title>{escape(name)}: {y:,.6g} {escape(unit)} at {x:,.0f} s</title></circle>"
             for x, y in values
         ]
     return _svg(title, [*parts, *_legend(list(series))])
 
 
-def bar_plot(title: str, values: Sequence[tuple[str, float]], unit: str = "") -> str:
+def bar_plot(title: str, values: Sequence[tuple[str, float]]) -> str:
     """A plot of horizontal bars, one for each value."""
     if not values:
         return empty_plot(title)
@@ -234,7 +234,7 @@ def bar_plot(title: str, values: Sequence[tuple[str, float]], unit: str = "") ->
         parts += [
             f'<text x="{label - 8}" y="{y + 14}" text-anchor="end">{shown}</text>',
             f'<rect x="{label}" y="{y + 3}" width="{width:.1f}" height="{row - 8}" fill="{colour}" rx="2"/>',
-            f'<text x="{label + width + 6:.1f}" y="{y + 14}">{short(value)} {escape(unit)}</text>',
+            f'<text x="{label + width + 6:.1f}" y="{y + 14}">{short(value)}</text>',
         ]
     return _svg(title, parts, height)
 
@@ -279,12 +279,12 @@ def _frame(top: float, unit: str) -> str:
     return "".join(lines)
 
 
-def _x_axis(right: float, unit: str) -> list[str]:
+def _x_axis(right: float) -> list[str]:
     steps = [right * part / 4 for part in range(5)]
     y = HEIGHT - BOTTOM + 16
     anchors = ("start", "middle", "middle", "middle", "end")
     return [
-        f'<text x="{_x(x, right):.1f}" y="{y}" text-anchor="{anchor}">{short(float(f"{x:.3g}"))} {unit}</text>'
+        f'<text x="{_x(x, right):.1f}" y="{y}" text-anchor="{anchor}">{short(float(f"{x:.3g}"))} s</text>'
         for x, anchor in zip(steps, anchors, strict=True)
     ]
 

@@ -92,13 +92,13 @@ def check_spark() -> tuple[int, ...]:
     return version
 
 
-def make_session(name: str, settings: Mapping[str, str] | None = None, cache: Path | None = None) -> Any:
+def make_session(name: str, settings: Mapping[str, str]) -> Any:
     """The session of this process. Under spark-submit the submitted settings win over ours."""
     version = check_spark()
     from pyspark.sql import SparkSession
 
     if "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        cache = cache or Path(tempfile.gettempdir()) / f"mqgate-{os.getuid()}"
+        cache = Path(tempfile.gettempdir()) / f"mqgate-{os.getuid()}"
         os.environ["JAVA_HOME"] = str(find_java(os.environ, cache))
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise whatever python3 the PATH has
     # As Spark has it for tasks: numpy's threads are never used, and their start is a third of what a process takes.
@@ -107,11 +107,11 @@ def make_session(name: str, settings: Mapping[str, str] | None = None, cache: Pa
     os.environ["PYTHONPATH"] = paths
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     local = {} if submitted else LOCAL
-    if not submitted and (settings or {}).get("spark.master", LOCAL["spark.master"]).startswith("local"):
+    if not submitted and settings.get("spark.master", LOCAL["spark.master"]).startswith("local"):
         local = LOCAL | socket_settings()
     plain = PLAIN_CHECKPOINT if version >= PLAIN_SINCE else {}
     own = {"spark.app.name": f"mqgate-{name}", "spark.executorEnv.PYTHONPATH": paths}
-    chosen = {**own, **local, **SETTINGS, **plain, **(settings or {})}
+    chosen = {**own, **local, **SETTINGS, **plain, **settings}
     if chosen["spark.log.level"] == QUIET and not submitted and "SPARK_REMOTE" not in os.environ:
         start_context(chosen)
     builder = SparkSession.builder

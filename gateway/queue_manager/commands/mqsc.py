@@ -160,10 +160,10 @@ other."""
 class Mqsc:
     """Runs commands on one queue manager. Called with its lock held."""
 
-    def __init__(self, core: Core, administration: Administration, extensions: list[Extension] | None = None) -> None:
+    def __init__(self, core: Core, administration: Administration) -> None:
         self._core = core
         self._administration = administration
-        self.extensions: list[Extension] = extensions or []
+        self.extensions: list[Extension] = []
 
     def run(self, text: str) -> MqscReport:
         """Run every command of the text, also after one that fails."""
