@@ -29,7 +29,7 @@ from gateway.rules.mappings import InboundRule
 from gateway.rules.model import ToMq
 from gateway.rules.templates import Slot, Template, Value, as_far_as_known
 
-__all__ = ["NO_RULE", "Built", "Origin", "Plan", "Prepared", "plan", "prepare", "prepare_origin", "unmatched"]
+__all__ = ["NO_RULE", "Built", "Origin", "Plan", "Prepared", "plan", "prepare", "unmatched"]
 
 _UNMATCHED = InboundRule(
     -1, "", 0, ToMq(name="(unmatched)", topic="#", queue="UNMATCHED"), ("#",), (), None, None, Template("", ())
@@ -95,10 +95,6 @@ class Prepared:
             self._form = form_of(self)
             self._has_no_form = self._form is None
         return self._form
-
-    def tail(self, packet_id: int) -> bytes:
-        """What stands between the head and the payload."""
-        return self.tails[packet_id]
 
     def build(self, packet_id: int, body: Body, now: float) -> Built:
         """The message of one publication; raises Refused when payload or time make it impossible."""
@@ -213,7 +209,7 @@ def plan(table: Table, origin: Origin, properties: Properties) -> Plan:
     users = tuple(user_properties(properties))
     context = Context(origin.client_id, origin.username, origin.qos, origin.retain, origin.listener, users)
     matches = table.match(origin.topic, context)
-    prepared = [prepare_origin(match, origin, properties) for match in matches]
+    prepared = [prepare(match, origin, properties) for match in matches]
     pending = any(match.pending for match in matches)
     dead = not matches and table.dead_letter_unmatched
     return Plan(prepared, pending, dead, table.reads_properties(origin.topic))
@@ -228,21 +224,8 @@ def unmatched(origin: Origin, properties: Properties) -> Prepared:
     return made
 
 
-def prepare(
-    match: Match,
-    client_id: str,
-    username: str,
-    topic: str,
-    qos: int,
-    retain: bool = False,
-    properties: Properties | None = None,
-) -> Prepared:
+def prepare(match: Match, origin: Origin, properties: Properties) -> Prepared:
     """What the rule makes of such publications."""
-    return prepare_origin(match, Origin(client_id, username, topic, qos, retain), properties or {})
-
-
-def prepare_origin(match: Match, origin: Origin, properties: Properties) -> Prepared:
-    """As `prepare`, with everything that is known of the publication."""
     scope = _static_scope(match, origin, properties)
     prepared = Prepared(match.rule, match, origin, properties, scope=scope, check=check_of(match.rule))
     if match.pending:

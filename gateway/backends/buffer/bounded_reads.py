@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 class BoundedReads:
     """Implements `Reads` over another one."""
 
-    def __init__(self, reads: Reads, scheduler: Scheduler, silent: Callable[[str], None] = lambda _why: None) -> None:
+    def __init__(self, reads: Reads, scheduler: Scheduler, silent: Callable[[str], None]) -> None:
         """`silent` hears of a call that has not come back, in the caller's thread."""
         self._reads = reads
         self._calls = BoundedCalls(scheduler, silent=silent)

@@ -46,7 +46,7 @@ class IbmLink:
 
     def __init__(
         self, driver: Driver, settings: ConnectSettings, scheduler: Scheduler, new_id: NewId,
-        *, backoff: Backoff | None = None, attempted: Callable[[int], None] = lambda _reason: None,
+        *, backoff: Backoff, attempted: Callable[[int], None] = lambda _reason: None,
     ) -> None:  # fmt: skip
         """`attempted` is called after each attempt to connect, in the reactor's thread, with 0 or the reason of the
         failure."""
@@ -54,7 +54,7 @@ class IbmLink:
         self._settings = settings
         self._scheduler = scheduler
         self._new_id = new_id
-        self._backoff = backoff or Backoff()
+        self._backoff = backoff
         self._attempted = attempted
         self.put_to: set[str] = set()
         """Queues that messages went to since the start."""

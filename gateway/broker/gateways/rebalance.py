@@ -113,11 +113,6 @@ class Rebalance:
         """Hand nothing back any more."""
         self._candidates.clear()
 
-    @property
-    def is_running(self) -> bool:
-        """Whether connections are handed back."""
-        return self._running
-
     def movable(self) -> int:
         """How many of this gateway's connections have a session that goes along."""
         return sum(map(self.can_move, self.context.connections))

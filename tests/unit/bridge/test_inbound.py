@@ -58,7 +58,7 @@ def test_the_bytes_of_a_message_are_exactly_these():
         priority=0, persistence=1, format="MQHRF2", coded_char_set_id=1208, user_identifier="dev-1",
         put_appl_type=6, put_appl_name="mqgate",
     )  # fmt: skip
-    assert prepared.head + prepared.tail(7) + b"21.5" == md + fixed + folders + last + b"21.5"
+    assert prepared.head + prepared.tails[7] + b"21.5" == md + fixed + folders + last + b"21.5"
 
 
 @pytest.mark.parametrize("packet_id", [0, 1, 9, 10, 999, 65535])
@@ -66,7 +66,7 @@ def test_every_packet_identifier_gives_a_header_of_the_same_length(packet_id):
     prepared = one("topic: '#', queue: Q1")
     _, _, header, folders, body = message(prepared, packet_id)
     assert folders["mqtt"]["msgId"] == packet_id
-    assert len(prepared.tail(packet_id)) == len(prepared.tail(1))
+    assert len(prepared.tails[packet_id]) == len(prepared.tails[1])
     assert body == b"21.5"
     assert header.length % 4 == 0
 
@@ -256,7 +256,7 @@ def test_allowed_queues_confine_a_template():
 def test_preparing_one_match_is_what_a_plan_does():
     rules = table("topic: 'p/{site}', queue: 'T.{site}'")
     [match] = rules.match("p/lima", Context("c", "u", 1))
-    made = prepare(match, "c", "u", "p/lima", 1, retain=True, properties={0x02: 5})
+    made = prepare(match, Origin("c", "u", "p/lima", 1, retain=True), {0x02: 5})
     [wanted] = plan(rules, Origin("c", "u", "p/lima", 1, True), {0x02: 5}).prepared
     assert made.build(3, Body(b"x"), NOW) == wanted.build(3, Body(b"x"), NOW)
 
