@@ -16,6 +16,10 @@ class Backout(NamedTuple):
     threshold: int = 0
     queue: str = ""
 
+    def unless(self, threshold: int | None, queue: str | None) -> Backout:
+        """This, unless a rule says something else."""
+        return Backout(self.threshold if threshold is None else threshold, self.queue if queue is None else queue)
+
 
 class Subscribed(NamedTuple):
     """Where the publications of a subscription arrive, as `fetch`, `consume` and `Takes` want it."""

@@ -20,7 +20,7 @@ from gateway.backends.ibm.driver import ConnectSettings, Driver, load
 from gateway.backends.ibm.identifiers import MessageIds
 from gateway.backends.ibm.longest import Inquire, longest_on
 from gateway.backends.ibm.membership import Membership
-from gateway.backends.ibm.reader import BoundedReader, Reader, subscription_key
+from gateway.backends.ibm.reader import BoundedReader, Reader, backout_of, subscription_key
 from gateway.backends.ibm.requirements import Problem, dead_letter_queue, look, require
 from gateway.backends.ibm.submission_queue import Queue, Submission
 from gateway.backends.ibm.unit_of_work import Marker, marker_key, rows_of
@@ -401,13 +401,7 @@ class IbmQueueManager:
 
     def backout(self, queue: str) -> Backout:
         """BOTHRESH and BOQNAME; none where it is not a local queue."""
-        try:
-            threshold = int(self._reader.inquire(queue, mq.MQIA_BACKOUT_THRESHOLD))
-            return Backout(threshold, str(self._reader.inquire(queue, mq.MQCA_BACKOUT_REQ_Q_NAME)))
-        except MQError as error:
-            if action_for(error.reason) is Action.RECONNECT:
-                raise
-            return Backout()
+        return backout_of(self._reader.inquire, queue)
 
     def subscribe(self, name: str, topic: str) -> Subscribed:
         """All subscriptions put to one queue of the gateway's; its correlation identifier tells each one's messages."""

@@ -22,6 +22,7 @@ from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.mq.reason_policy import Action, action_for
 from gateway.ports.batch import Scheduler, Stored, Token
+from gateway.ports.sources import Backout
 from gateway.ports.state_queues import PAGE
 
 _LOOK = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_PROPERTIES_FORCE_MQRFH2
@@ -200,6 +201,17 @@ class BoundedReader(Reader):
 def subscription_key(name: str) -> bytes:
     """The correlation identifier of a subscription, which tells its publications from those of others on one queue."""
     return b"MQGS" + hashlib.blake2b(name.encode(), digest_size=20).digest()
+
+
+def backout_of(inquire: Callable[[str, int], int | str], queue: str) -> Backout:
+    """BOTHRESH and BOQNAME; none where it is not a local queue."""
+    try:
+        threshold = int(inquire(queue, mq.MQIA_BACKOUT_THRESHOLD))
+        return Backout(threshold, str(inquire(queue, mq.MQCA_BACKOUT_REQ_Q_NAME)))
+    except MQError as error:
+        if action_for(error.reason) is Action.RECONNECT:
+            raise
+        return Backout()
 
 
 def open_subscription(connection: Connection, name: str, topic: str, queue: str, correl_id: bytes) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from gateway.backends.ibm.connection import FIRST_LENGTH, STALE_HANDLES, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId
-from gateway.backends.ibm.reader import open_subscription, subscription_key
+from gateway.backends.ibm.reader import backout_of, open_subscription, subscription_key
 from gateway.backends.ibm.structures import NO_ID, get_options, match_md
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
@@ -77,14 +77,7 @@ class _Life:
 
     def backout(self) -> Backout:
         """BOTHRESH and BOQNAME; none where it is not a local queue."""
-        inquire = self.connection.session.inquire
-        try:
-            threshold = int(inquire(self.queue, mq.MQIA_BACKOUT_THRESHOLD))
-            return Backout(threshold, str(inquire(self.queue, mq.MQCA_BACKOUT_REQ_Q_NAME)))
-        except MQError as error:
-            if action_for(error.reason) is Action.RECONNECT:
-                raise
-            return Backout()
+        return backout_of(self.connection.session.inquire, self.queue)
 
     def fill(self) -> bool:
         """Get what is there, waiting a moment for the first; whether there is something."""

@@ -241,8 +241,7 @@ class Consumers:
         own = Backout()
         if (given.threshold is None or given.queue is None) and isinstance(manager, Sources):
             own = manager.backout(queue)
-        threshold = own.threshold if given.threshold is None else given.threshold
-        return Backout(threshold, own.queue if given.queue is None else given.queue)
+        return own.unless(given.threshold, given.queue)
 
     def _gather(self, source: Source) -> None:
         """Whether its groups are wanted whole."""

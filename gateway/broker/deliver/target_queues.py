@@ -86,9 +86,8 @@ class TargetQueue(Source):
 
     def use(self, rules: list[OutboundRule]) -> None:
         """The rules, at start and after a reload."""
-        self.rules, given, own = rules, rules[0].spec.backout, self._of_queue
-        threshold = own.threshold if given.threshold is None else given.threshold
-        self.backout = Backout(threshold, own.queue if given.queue is None else given.queue)
+        self.rules, given = rules, rules[0].spec.backout
+        self.backout = self._of_queue.unless(given.threshold, given.queue)
 
     # -- what the target tells --
 
