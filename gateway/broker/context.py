@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 from sys import getsizeof
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from gateway.broker.batch import Batch
 from gateway.broker.limits import Limits, StoredCount
@@ -20,7 +20,7 @@ from gateway.mqtt.packets import V5, Disconnect
 from gateway.ports.access import Access
 from gateway.ports.asking import Asks, found_or_raised
 from gateway.ports.batch import BatchQueueManager, Clock, Done, Mixing, Scheduler, StorageFull, Token, Unit
-from gateway.ports.counters import Counters, DisconnectReason
+from gateway.ports.counters import AuthReason, Counters, DisconnectReason
 from gateway.ports.group_commit import GroupCommit
 from gateway.ports.ownership import Owners
 from gateway.ports.spread import Spread
@@ -284,6 +284,16 @@ class Context:
         """The session's record, as it is now, with the open batch."""
         record = session.to_record(self.now) | self.owner_of(session)
         self.batch.replace(SESSIONS, session.key, encode_json(record))
+
+    def denied(self, connection: Connection, direction: Literal["publish", "subscribe"], topic: str) -> None:
+        """Access control has refused a publication or a subscription."""
+        listener, client_id, user, _ = connection.publisher
+        series: tuple[str, AuthReason] = listener, "acl_publish" if direction == "publish" else "acl_subscribe"
+        self.counters.mqtt_auth_failures[series] += 1
+        peer = connection.link.peer
+        self.counters.examples.note("mqtt_auth_failures", series, client_id, user=user, peer=peer, topic=topic)
+        if self.on_denied is not None:
+            self.on_denied(connection, direction, topic)
 
     def is_elsewhere(self, queue_manager: str) -> bool:
         """Whether this queue manager of an address is a target, or several are."""

@@ -87,7 +87,7 @@ class PlainLane:
             context.protocol_error(connection, ProtocolError(route.error_text, route.error))
             return
         if route.error == reasons.NOT_AUTHORIZED:
-            self._note_denied(connection, topic)
+            context.denied(connection, "publish", topic.decode(errors="replace"))
         if connection.traced and context.trace is not None:
             context.trace(connection, "PUBLISH", packet)
         publication = self.publications.publication(connection, topic, payload, first, block, properties)
@@ -112,16 +112,6 @@ class PlainLane:
         self.publications.release(connection.publisher, route, publication, packet_id, connection, copied=True)
         if publication.qos and connection.state != CLOSED:
             self.publications.answer(connection, PUBACK, packet_id, route, None, missed)
-
-    def _note_denied(self, connection: Connection, topic: bytes) -> None:
-        counters, listener, session = self.context.counters, connection.link.listener, connection.session
-        counters.mqtt_auth_failures[listener, "acl_publish"] += 1
-        counters.examples.note(
-            "mqtt_auth_failures", (listener, "acl_publish"), session.client_id, user=session.user,
-            peer=connection.link.peer, topic=topic.decode(errors="replace"),
-        )  # fmt: skip
-        if self.context.on_denied is not None:
-            self.context.on_denied(connection, "publish", topic.decode(errors="replace"))
 
     def resolve_alias(self, connection: Connection, topic: bytes, properties: Properties) -> bytes:
         """Set or use a Topic Alias. [MQTT-3.3.2-9] [MQTT-3.3.2-12] [MQTT-3.2.2-17] [MQTT-3.2.2-18]"""

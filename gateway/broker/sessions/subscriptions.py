@@ -170,13 +170,7 @@ class SubscribeHandler:
             return reasons.QUOTA_EXCEEDED
         publisher = connection.publisher
         if not context.access.may_subscribe(publisher.listener, publisher.client_id, publisher.user, wanted.filter):
-            context.counters.mqtt_auth_failures[publisher.listener, "acl_subscribe"] += 1
-            context.counters.examples.note(
-                "mqtt_auth_failures", (publisher.listener, "acl_subscribe"), publisher.client_id, user=publisher.user,
-                peer=connection.link.peer, topic=wanted.filter,
-            )  # fmt: skip
-            if context.on_denied is not None:
-                context.on_denied(connection, "subscribe", wanted.filter)
+            context.denied(connection, "subscribe", wanted.filter)
             return reasons.NOT_AUTHORIZED
         return 0
 
