@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import time
 from collections import defaultdict
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.pipeline.jobs.job import Job
-from gateway.pipeline.jobs.merging import alike, write_merged
+from gateway.pipeline.jobs.merging import Part, alike, due, lots_of, write_merged
 from gateway.pipeline.jobs.object_compaction import compact_objects, expire_objects, vacuum_hours
 from gateway.pipeline.land.durable import sync_tree
 from gateway.pipeline.land.landing import MERGED, STATE
@@ -26,7 +27,7 @@ YOUNGEST_KEPT = 2
 
 
 def compact(job: Job) -> dict[str, int]:
-    """Merge the small batches of tables that have enough of them; how many were merged, by table."""
+    """Merge the small batches of tables that have enough of them, all there are; how many were merged, by table."""
     if job.on_objects:
         return compact_objects(job)
     warehouse = Path(job.warehouse)
@@ -38,18 +39,18 @@ def compact(job: Job) -> dict[str, int]:
 def _compact_folders(warehouse: Path, job: Job) -> dict[str, int]:
     done: dict[str, int] = {}
     for table in job.growing_tables:
-        small = _small_folders(warehouse, Manifest(warehouse), table, job.retention.compact_bytes)
-        if len(small) >= job.retention.compact_files:
-            done[table] = _merge(warehouse, table, small)
+        found = lots_of(_parts(warehouse, Manifest(warehouse), table), job.retention, table)
+        done[table] = sum(_merge(warehouse, table, lot) for lot in due(found, job.retention))
     return {table: count for table, count in done.items() if count}
 
 
-def _small_folders(warehouse: Path, manifest: Manifest, table: str, size: int) -> list[str]:
-    """The batches to merge, oldest first."""
-    names = sorted(mergeable(manifest, table), key=lambda name: _age(warehouse / name))
-    known = manifest.sizes
-    found = {name: known.get(name) or _size(warehouse / name) for name in names if (warehouse / name).exists()}
-    return make_one(found, size)
+def _parts(warehouse: Path, manifest: Manifest, table: str) -> list[Part]:
+    """The batches that may be merged, oldest first."""
+    names = [name for name in mergeable(manifest, table) if (warehouse / name).exists()]
+    sizes = {name: manifest.sizes.get(name) or _size(warehouse / name) for name in names}
+    return sorted(
+        (Part(name, sizes[name], landed_at(warehouse / name)) for name in names), key=lambda part: part.landed
+    )
 
 
 def mergeable(manifest: Manifest, table: str) -> set[str]:
@@ -59,17 +60,8 @@ def mergeable(manifest: Manifest, table: str) -> set[str]:
     return manifest.folders.get(table, set()) - manifest.left_out - newest
 
 
-def make_one(sizes: dict[str, int], size: int) -> list[str]:
-    """The small ones of these batches, as many from the first as make one of the target size."""
-    chosen, most = [], size // 2
-    for name, found in sizes.items():
-        if found < most and size > 0:
-            chosen.append(name)
-            size -= found
-    return chosen
-
-
-def _age(folder: Path) -> float:
+def landed_at(folder: Path) -> float:
+    """When a batch has landed; of a merged one, when the last of it has."""
     return folder.stat().st_mtime if folder.exists() else 0.0
 
 
@@ -90,6 +82,8 @@ def _merge(warehouse: Path, table: str, folders: list[str]) -> int:
     staged = warehouse / MERGING / table / f"batch={name}"
     shutil.rmtree(staged, ignore_errors=True)
     _write_parts(warehouse, folders, staged)
+    landed = max(landed_at(warehouse / folder) for folder in folders)
+    os.utime(staged, (landed, landed))
     sync_tree(staged)
     exchange(warehouse, Merge(table, folders, f"{table}/batch={name}", str(staged.relative_to(warehouse))))
     return len(folders)
@@ -139,7 +133,7 @@ def _expired(warehouse: Path, job: Job, now: float) -> dict[str, int]:
             done |= _expire_delta(warehouse, table, now - age)
             continue
         manifest = Manifest(warehouse)
-        old = {name for name in manifest.folders.get(table, ()) if 0 < _age(warehouse / name) < now - age}
+        old = {name for name in manifest.folders.get(table, ()) if 0 < landed_at(warehouse / name) < now - age}
         if old and not table.startswith(STATE):
             with manifest.changing():
                 manifest.replace_folders(table, old, None)
@@ -171,7 +165,7 @@ def _expire_delta(warehouse: Path, table: str, until: float) -> dict[str, int]:
         return {}
     found = DeltaTable(str(warehouse / table))
     live = {values["batch"] for values in found.partitions() if "batch" in values}
-    old = sorted(name for name in live if 0 < _age(warehouse / table / f"batch={name}") < until)
+    old = sorted(name for name in live if 0 < landed_at(warehouse / table / f"batch={name}") < until)
     if not old:
         return {}
     found.delete(f"batch IN ({', '.join(map(repr, old))})")

@@ -2,9 +2,44 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from gateway.pipeline.jobs.job import Retention
+
+PARTS_OF_KEEP = 8
+"""The rows of a merged file have landed within this part of what its table keeps: it goes when the last of them may."""
+
+
+class Part(NamedTuple):
+    """What may be merged with others: a file, or the folder of a batch."""
+
+    name: str
+    size: int
+    landed: float
+
+
+def lots_of(parts: Iterable[Part], retention: Retention, table: str) -> list[list[str]]:
+    """The small ones of these parts, oldest first, in lots: as many as make one of the target size."""
+    size = retention.compact_bytes
+    span = retention.keep.get(table, math.inf) / PARTS_OF_KEEP
+    lots: list[list[str]] = []
+    room, until = 0, 0.0
+    for name, length, landed in parts:
+        if length < size // 2:
+            if room <= 0 or landed > until:
+                lots.append([])
+                room, until = size, landed + span
+            lots[-1].append(name)
+            room -= length
+    return lots
+
+
+def due(lots: Iterable[list[str]], retention: Retention) -> list[list[str]]:
+    """Those that are worth a merge."""
+    return [lot for lot in lots if len(lot) >= retention.compact_files]
 
 
 def alike(schemas: Sequence[Any]) -> list[bool]:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gateway.pipeline.errors import Overtaken
-from gateway.pipeline.jobs.job import Job
-from gateway.pipeline.jobs.merging import alike, write_merged
+from gateway.pipeline.jobs.job import Job, Retention
+from gateway.pipeline.jobs.merging import Part, alike, due, lots_of, write_merged
 from gateway.pipeline.land.iceberg import IcebergTables
 from gateway.pipeline.land.iceberg_upkeep import expire_snapshots
 from gateway.pipeline.land.landing import STATE
@@ -34,35 +34,33 @@ VACUUM_HOURS = 168
 
 
 def compact_objects(job: Job) -> dict[str, int]:
-    """Merge small files, by table; how many were merged."""
+    """Merge small files, all there are, by table; how many were merged."""
     store = open_store(job.place, job.storage.settings)
     if job.format == "delta":
         return _compact_delta(store, job)
     manifest = ObjectManifest(store)
     done: dict[str, int] = {}
     for table in job.growing_tables:
-        for part, names in small_files(manifest, table, job.retention.compact_bytes).items():
-            if len(names) >= job.retention.compact_files:
-                done[table] = done.get(table, 0) + _merge(manifest, table, part, names)
+        lots = due(small_files(manifest, table, job.retention), job.retention)
+        done[table] = sum(_merge(manifest, table, names) for names in lots)
     return {table: count for table, count in done.items() if count}
 
 
-def small_files(manifest: ObjectManifest, table: str, size: int) -> dict[str, list[str]]:
-    """The files to merge by partition: small ones, oldest first, as many as make one of the target size."""
-    chosen: dict[str, list[str]] = {}
-    room: dict[str, int] = {}
+def small_files(manifest: ObjectManifest, table: str, retention: Retention) -> list[list[str]]:
+    """The files to merge, in lots that are of one partition each."""
+    parts: dict[str, list[Part]] = {}
     files = manifest.state.files.get(table, {})
-    for name, (found, _) in sorted(files.items(), key=lambda each: each[1][1]):
-        if name in manifest.state.left_out:
-            continue
-        part = name.rpartition("/")[0].removeprefix(table)
-        if found < size // 2 and room.setdefault(part, size) > 0:
-            chosen.setdefault(part, []).append(name)
-            room[part] -= found
-    return chosen
+    for name, (size, landed) in sorted(files.items(), key=lambda each: each[1][1]):
+        if name not in manifest.state.left_out:
+            parts.setdefault(_folder(name), []).append(Part(name, size, landed))
+    return [lot for found in parts.values() for lot in lots_of(found, retention, table)]
 
 
-def _merge(manifest: ObjectManifest, table: str, part: str, names: list[str]) -> int:
+def _folder(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _merge(manifest: ObjectManifest, table: str, names: list[str]) -> int:
     """Merge those of the files that can be one; how many they are. The others are left out from now on."""
     sizes = manifest.state.files[table]
     schemas = [_schema_of(manifest.store, name, sizes[name][0]) for name in names]
@@ -72,7 +70,7 @@ def _merge(manifest: ObjectManifest, table: str, part: str, names: list[str]) ->
     if len(old) == 1:
         old = []
     else:
-        new = [_put_merged(manifest.store, f"{table}{part}", old, list(compress(schemas, fits)))]
+        new = [_put_merged(manifest.store, _folder(old[0]), old, list(compress(schemas, fits)))]
 
     def allowed() -> None:
         if not {*old, *left_out} <= manifest.state.files[table].keys():

@@ -4,11 +4,13 @@ so that a running job can tell it after each batch."""
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from gateway.config.counting import counted
-from gateway.pipeline.jobs.compaction import make_one, mergeable
+from gateway.pipeline.jobs.compaction import landed_at, mergeable
 from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.jobs.merging import Part, due, lots_of
 from gateway.pipeline.jobs.object_compaction import small_files
 from gateway.pipeline.land.landing import MERGED
 from gateway.pipeline.land.manifest import Manifest
@@ -23,7 +25,7 @@ class TableUpkeep:
     parts: int
     """Files on object storage; folders of batches on a file system."""
     small: int | None
-    """Those that a merge would take; None where another log knows (Delta)."""
+    """Those that one merge would take, at most; None where another log knows (Delta)."""
     left_out: int
     """Those that no merge takes, because a column has another type there."""
     due: bool
@@ -38,22 +40,23 @@ def upkeep_of(job: Job, manifest: Manifest | ObjectManifest) -> list[TableUpkeep
 def _upkeep(job: Job, manifest: Manifest | ObjectManifest, table: str) -> TableUpkeep:
     if isinstance(manifest, ObjectManifest):
         parts, left_out = set(manifest.state.files.get(table, ())), manifest.state.left_out
-        partitions = small_files(manifest, table, job.retention.compact_bytes).values()
-        small = max(map(len, partitions), default=0)
+        lots = small_files(manifest, table, job.retention)
     else:
         parts, left_out = manifest.folders.get(table, set()), manifest.left_out
-        small = len(make_one(_sizes(manifest, table), job.retention.compact_bytes))
+        lots = lots_of(_parts(manifest, job, table), job.retention, table)
     left = len(parts & left_out)
     if job.format == "delta":
         return TableUpkeep(table, len(parts), None, left, due=False)
-    return TableUpkeep(table, len(parts), small, left, small >= job.retention.compact_files)
+    return TableUpkeep(table, len(parts), max(map(len, lots), default=0), left, due=bool(due(lots, job.retention)))
 
 
-def _sizes(manifest: Manifest, table: str) -> dict[str, int]:
+def _parts(manifest: Manifest, job: Job, table: str) -> list[Part]:
     """Those of the batches that could be merged. One of unknown length, which an earlier release has written,
-    counts as small if it was never merged."""
+    counts as small if it was never merged. When they have landed their folders say, where it matters."""
     names = sorted(name for name in mergeable(manifest, table) if name in manifest.sizes or MERGED not in name)
-    return {name: manifest.sizes.get(name, 0) for name in names}
+    warehouse, kept = Path(job.warehouse), table in job.retention.keep
+    found = [Part(name, manifest.sizes.get(name, 0), landed_at(warehouse / name) if kept else 0.0) for name in names]
+    return sorted(found, key=lambda part: part.landed)
 
 
 def next_compaction(job: Job, tables: list[TableUpkeep]) -> str:

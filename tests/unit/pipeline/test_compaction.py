@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,38 @@ def test_the_same_rows_in_fewer_files(job: Job, tmp_path: Path) -> None:
     after = shown_upkeep(job, Manifest(tmp_path))
     assert after["tables"] == [{"table": "bronze", "parts": 3, "small": 1, "left_out": 0, "due": False}]
     assert after["next_compaction"] == "after 1 more small part"
+
+
+def test_one_command_merges_all_that_is_small(tmp_path: Path) -> None:
+    """Not one file a day of the target size, of a day's batches that are many times as long."""
+    for number in range(14):
+        land(tmp_path, number, text=random.Random(number).randbytes(1000).hex())
+    job = job_in(tmp_path, compact_bytes=40_000)
+    assert compaction.compact(job) == {"bronze": 12}
+    assert seqs(tmp_path) == list(range(140))
+    assert len(list(tmp_path.glob("bronze/batch=*"))) <= 6
+    assert not shown_upkeep(job, Manifest(tmp_path))["tables"][0]["due"]
+
+
+def test_few_long_batches_in_front_do_not_keep_small_ones_from_being_merged(tmp_path: Path) -> None:
+    for number in range(9):
+        land(tmp_path, number, text=random.Random(number).randbytes(9_000 if number < 2 else 10).hex())
+    job = job_in(tmp_path, compact_bytes=40_000)
+    retention = job.retention.model_copy(update={"compact_files": 4})
+    assert compaction.compact(job.model_copy(update={"retention": retention})) == {"bronze": 5}
+
+
+def test_rows_that_are_merged_again_and_again_go_when_they_are_old(job: Job, tmp_path: Path) -> None:
+    """Of a table that has few. Two that landed far apart do not go together."""
+    day = 86_400.0
+    began = time.time()
+    for record in Manifest(tmp_path).records():
+        landed = began + ((record.number - 1) // 2) * day / 2
+        os.utime(tmp_path / record.tables["bronze"].folder, (landed, landed))
+    assert compaction.compact(job) == {"bronze": 4}
+    assert len(list(tmp_path.glob("bronze/batch=*"))) == 4
+    assert compaction.expire(job, now=began + day + 60) == {"bronze": 1}
+    assert seqs(tmp_path) == list(range(20, 60))
 
 
 def test_a_driver_that_goes_on_tells_the_parts_that_are_there_now(job: Job, tmp_path: Path) -> None:

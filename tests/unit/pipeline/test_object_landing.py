@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import random
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -323,6 +326,32 @@ def test_the_same_rows_in_one_file_while_batches_land(job: Job) -> None:
     kept = [one.name for one in landing.store.names("bronze")]
     assert len(kept) == 6, "a reader may hold the names of the small ones"
     assert remove_leftovers(job).removed == 0
+
+
+def test_one_command_merges_all_that_is_small(job: Job) -> None:
+    landing = landing_of(job)
+    for number in range(12):
+        staged(landing, number, text=random.Random(number).randbytes(1000).hex()).land()
+    retention = job.retention.model_copy(update={"compact_bytes": 40_000})
+    job = job.model_copy(update={"retention": retention})
+    assert compact(job) == {"bronze": 12}
+    assert seqs(job) == list(range(120))
+    assert len(ObjectWarehouse(job).files("bronze")) <= 4
+    assert not shown_upkeep(job, ObjectManifest(landing.store))["tables"][0]["due"]
+
+
+def test_files_that_landed_far_apart_do_not_become_one(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of a merged file go when the last of them may: a table that has few would keep them for ever."""
+    landing, day = landing_of(job), 86_400.0
+    began = time.time()
+    for number in range(6):
+        with monkeypatch.context() as patched:
+            patched.setattr(time, "time", partial(float, began + number // 2 * 10 * day))
+            staged(landing, number).land()
+    assert compact(job) == {"bronze": 6}
+    assert len(ObjectWarehouse(job).files("bronze")) == 3
+    assert expire(job, now=began + 30 * day + 60) == {"bronze": 1}
+    assert seqs(job) == list(range(20, 60))
 
 
 def test_a_merge_keeps_columns_that_the_job_has_no_more(job: Job) -> None:
