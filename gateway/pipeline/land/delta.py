@@ -34,6 +34,8 @@ class DeltaLog:
         self.warehouse = warehouse
         self.job = job
         self.replaced = replaced
+        self._followed: dict[str, int] = {}
+        """The record up to which this process has followed: a table that gets nothing has them not read again."""
 
     def __call__(self, manifest: Manifest) -> None:
         """Add what has been recorded since."""
@@ -51,7 +53,7 @@ class DeltaLog:
 
     def _follow(self, manifest: Manifest, table: str, newest: int) -> None:
         found = self._opened(table)
-        done = None if found is None else self._come_to(found, manifest)
+        done = None if found is None else max(self._come_to(found, manifest), self._followed.get(table, 0))
         if done is None or (table in self.replaced and done < newest):
             # The first version has all files that the manifest has; a replaced table is its last ones.
             self._commit(found, table, newest, self._files(manifest, table), mode="overwrite")
@@ -61,6 +63,7 @@ class DeltaLog:
                 landed = record.tables[table]
                 files = [self.warehouse / landed.folder / name for name, _ in landed.files]
                 self._commit(self._opened(table), table, record.number, files, mode="append")
+        self._followed[table] = newest
 
     def _come_to(self, found: Any, manifest: Manifest) -> int:
         """The record that a log has come to. A job that was given another name has written under that one before."""

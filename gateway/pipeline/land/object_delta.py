@@ -39,7 +39,8 @@ class ObjectDelta:
         """As their logs were last read. A table that is opened anew has every entry since the last checkpoint fetched,
         several times: in the hundredth batch five hundred requests."""
         self._done: dict[str, tuple[int, int]] = {}
-        """The version of the log that this process wrote last, and the entry up to which it has come."""
+        """The version of the log that this process wrote last or found, and the entry up to which it has come: a table
+        that gets nothing does not have all entries since its last rows read again in each batch."""
 
     def __call__(self, manifest: ObjectManifest) -> None:
         """Add what has been committed since."""
@@ -73,6 +74,10 @@ class ObjectDelta:
             if landed is not None and landed.files:
                 files = {f"{table}/{name}": (size, record.landed) for name, size in landed.files}
                 self._commit(table, number, files, mode="append")
+        there = self._tables.get(table)
+        if there is not None:
+            written, _ = self._done.get(table, (-1, 0))
+            self._done[table] = max(written, there.version()), newest
 
     def _opened(self, table: str) -> Any:
         """The table as its log is now; None where there is no log."""

@@ -132,3 +132,29 @@ def test_a_job_of_another_name_goes_on(tmp_path: Path) -> None:
     from deltalake import DeltaTable
 
     assert DeltaTable(str(tmp_path / "bronze")).version() == 2
+
+
+def test_a_table_that_gets_nothing_has_no_records_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow.parquet as pq
+
+    landing = Landing(tmp_path, "j", rows_in, DeltaLog(tmp_path, "j", set()))
+    load, read = Manifest._load, []
+
+    def watched(manifest: Manifest, path: Path) -> Any:
+        read.append(path)
+        return load(manifest, path)
+
+    for number in range(6):
+        batch = landing.begin("q", number, [("s", number, number + 1)])
+        assert batch is not None
+        for table in ("bronze", "gaps") if number == 0 else ("bronze",):
+            target = batch.stage(table)
+            assert target is not None
+            target.mkdir(parents=True)
+            pq.write_table(pa.table({"seq": [number]}), target / "p.parquet")
+        with monkeypatch.context() as patched:
+            patched.setattr(Manifest, "_load", watched)
+            read.clear()
+            batch.land()
+    assert len(read) <= 2
+    assert seqs(tmp_path) == list(range(6))

@@ -195,6 +195,22 @@ def test_what_a_delta_log_costs_a_batch_does_not_grow_with_it(proxy: Proxy, job:
     assert sorted(found.to_pyarrow_table()["seq"].to_pylist()) == list(range(80))
 
 
+def test_a_delta_table_that_gets_nothing_costs_a_batch_nothing(proxy: Proxy, job: Job) -> None:
+    """Such as gaps where none are: its log has come to an entry that is ever longer ago."""
+    pytest.importorskip("deltalake", reason="deltalake is not installed: pip install '.[delta]'")
+    store = store_of(job)
+    landing, costs = ObjectLanding(store, job.name, ObjectDelta(store, job.name, set())), []
+    for number in range(16):
+        batch = staged(landing, number)
+        if number < 2:
+            batch.add("gaps", [WrittenFile(f"{number}.parquet", 10, len(parquet([number])))])
+            store.put(f"gaps/{number}.parquet", parquet([number]))
+        before = len(proxy.seen)
+        batch.land()
+        costs.append(len(proxy.seen) - before)
+    assert costs[4] == costs[15]
+
+
 def test_a_status_whose_figures_alone_are_new_is_put_now_and_then(
     proxy: Proxy, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
