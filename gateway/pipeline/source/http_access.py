@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gateway.config.identity import is_loopback
 from gateway.pipeline.errors import (
     DataLost,
     LeaseHeld,
@@ -53,9 +54,9 @@ class HttpAddress(NamedTuple):
         token = self._token()
         if token:
             request.add_header("Authorization", f"Bearer {token}")
-        tls = self._tls()
+        opener = self._opener()
         try:
-            return urllib.request.urlopen(request, timeout=timeout, context=tls)  # noqa: S310
+            return opener.open(request, timeout=timeout)
         except urllib.error.HTTPError as error:
             raise _error_of(self.url, error) from error
         except (OSError, http.client.HTTPException) as error:
@@ -70,6 +71,13 @@ class HttpAddress(NamedTuple):
 
     def _token(self) -> str:
         return self.token or (Path(self.token_file).read_text(encoding="utf-8").strip() if self.token_file else "")
+
+    def _opener(self) -> urllib.request.OpenerDirector:
+        """A proxy of the environment has no business with what is on this machine, nor with its token."""
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=self._tls())]
+        if is_loopback(urllib.parse.urlsplit(self.url).hostname or ""):
+            handlers.append(urllib.request.ProxyHandler({}))
+        return urllib.request.build_opener(*handlers)
 
     def _tls(self) -> ssl.SSLContext | None:
         if not self.url.startswith("https"):

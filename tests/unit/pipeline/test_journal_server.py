@@ -109,3 +109,11 @@ def test_who_gets_what(started: Started) -> None:
     assert status_of(f"{url}/elsewhere") == 404
     assert status_of(f"{url}/metrics", "") == 200
     assert status_of(f"{url}/api/pipeline/groups", **{"Content-Length": str(MAX_BODY + 1)}) == 413
+
+
+def test_a_proxy_of_the_environment_is_passed_over(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would get the token."""
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert HttpAccess(Options(url=started(), token="secret")).count("TELEMETRY.A", 0, 1000) == 100
