@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
@@ -39,6 +40,8 @@ class ProgressListener(StreamingQueryListener):
         self._report = report
         self._mine: set[str] = set()
         self._proxy: Any = None
+        self._began = 0.0
+        """When the trigger before began, in seconds since the epoch; 0 if there was none."""
 
     @property
     def _jlistener(self) -> Any:
@@ -54,6 +57,7 @@ class ProgressListener(StreamingQueryListener):
         """Remember the run's identifier, which later events have. The query runs, perhaps without messages yet."""
         if event.name == self._name:
             self._mine.add(str(event.runId))
+            self._began = 0.0
             self._progress.state = "running"
             self._report()
 
@@ -65,9 +69,10 @@ class ProgressListener(StreamingQueryListener):
         progress = self._progress
         progress.batch = int(trigger.batchId)
         progress.trigger_seconds = int(trigger.durationMs.get("triggerExecution", 0)) / 1000
-        each = messages_of(trigger.sources) / (trigger.numInputRows or 1)
-        progress.input_rate = rate(trigger.inputRowsPerSecond) * each
-        progress.processed_rate = rate(trigger.processedRowsPerSecond) * each
+        messages, began = messages_of(trigger.sources), datetime.fromisoformat(trigger.timestamp).timestamp()
+        progress.processed_rate = rate(messages, progress.trigger_seconds)
+        progress.input_rate = rate(messages, began - self._began) if self._began else 0.0
+        self._began = began
         progress.backlog = backlog_of(trigger.sources)
         self._report()
 
@@ -83,14 +88,13 @@ class ProgressListener(StreamingQueryListener):
         self._mine.discard(str(event.runId))
 
 
-def rate(value: Any) -> float:
-    """Rows a second; 0 for the missing, NaN or infinite values that Spark gives when no time has passed."""
-    number = float(value or 0.0)
-    return number if 0.0 <= number < 1e12 else 0.0
+def rate(messages: int, seconds: float) -> float:
+    """Messages a second; 0 where no time has passed."""
+    return messages / seconds if seconds > 0 else 0.0
 
 
 def messages_of(sources: Any) -> int:
-    """Messages of the batch. Spark itself counts the rows it is handed, one for each file of messages."""
+    """Messages of the batch. Spark itself counts the rows it is handed, one for each file of messages, or none."""
     total = 0
     for source in sources:
         start, end = _offset(source.startOffset), _offset(source.endOffset)
