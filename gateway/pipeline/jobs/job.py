@@ -345,7 +345,11 @@ class Restart(Part):
 
     first: Duration = Field(default=1.0, alias="from")
     longest: Duration = Field(default=60.0, alias="to")
-    times: int = Field(default=0, ge=0, description="give up after this many failures in a row; 0: never")
+    times: int = Field(
+        default=0, ge=0,
+        description="give up after this many failures in a row; 0: never. Waiting for another driver's lease is none, "
+        "and a machine that is too busy to start Spark's processes is waited for, three minutes at most",
+    )  # fmt: skip
 
 
 class Job(Part):

@@ -202,7 +202,7 @@ class JobRun:
             give_back(self.inputs)
 
     def _run(self, once: bool, stop: Stop) -> JobProgress:
-        failures, tries = 0, Tries()
+        failures, tries, allowed = 0, Tries(), Tries(self.job.restart.times + 1)
         while not stop.is_asked():
             began = time.time()
             try:
@@ -215,7 +215,8 @@ class JobRun:
                     break
                 now = time.time()
                 failures = 1 if now - began > PROGRESS_FOR else failures + 1
-                over = is_fatal(error) or self._gives_up(error, failures) or (once and tries.over(error, began, now))
+                over = is_fatal(error) or (once and tries.over(error, began, now))
+                over = over or (self._may_give_up(error) and allowed.over(error, began, now))
                 self._failed(error, over=over)
                 if over:
                     raise
@@ -229,9 +230,9 @@ class JobRun:
         self._report()
         return self.progress
 
-    def _gives_up(self, error: Exception, failures: int) -> bool:
-        """Whether there were more failures than the job allows. Waiting for another driver's lease is none."""
-        return "LeaseHeld" not in str(error) and 0 < self.job.restart.times < failures
+    def _may_give_up(self, error: Exception) -> bool:
+        """Whether the job is to end after some failures, and this is one. Waiting for another driver is none."""
+        return self.job.restart.times > 0 and "LeaseHeld" not in str(error)
 
     def _failed(self, error: Exception, *, over: bool) -> None:
         self.progress.restarts += 1

@@ -1,4 +1,4 @@
-"""How often `--once` tries. Pure: the time is told."""
+"""How often `--once` tries, and a job that gives up (`restart.times`). Pure: the time is told."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gateway.pipeline.sentences import LATE
 PROGRESS_FOR = 60.0
 """A query that ran for so many seconds has not failed in a row with the one before."""
 TRIES = 3
-"""Failures in a row."""
+"""Failures in a row after which `--once` ends."""
 PASSING = {
     "LeaseHeld": 90.0,  # half as long again as a lease runs without being renewed
     LATE: 180.0,
@@ -18,7 +18,8 @@ PASSING = {
 class Tries:
     """The failures of one command."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = TRIES) -> None:
+        self._most = most
         self._failures = 0
         self._passing: str | None = None
         self._since = 0.0
@@ -29,7 +30,7 @@ class Tries:
         if passing is None:
             self._passing = None
             self._failures = 1 if now - began > PROGRESS_FOR else self._failures + 1
-            return self._failures >= TRIES
+            return self._failures >= self._most
         if passing != self._passing or now - began > PASSING[passing]:
             self._passing, self._since = passing, now
         return now - self._since > PASSING[passing]

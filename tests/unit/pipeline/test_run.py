@@ -132,6 +132,22 @@ class EndedQuery:
         pass
 
 
+def test_a_busy_machine_is_no_failure_that_a_job_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What passes by itself is waited for, as `--once` does."""
+    write_journal(tmp_path / "journal", 1)
+    job = parse_job("job.yaml", JOB.format(folder=tmp_path, times=1))
+    late = RuntimeError("Query ended: Python worker failed to connect back.")
+    run, tries = JobRun(None, job), iter([late, late, late, RuntimeError("a file is not there"), late, None])
+
+    def start(*, once: bool) -> EndedQuery:
+        if error := next(tries):
+            raise error
+        return EndedQuery()
+
+    monkeypatch.setattr(run, "start", start)
+    assert run.run(once=True).restarts == 5
+
+
 def test_one_that_is_done_has_made_up_for_its_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_journal(tmp_path / "journal", 1)
     job = parse_job("job.yaml", JOB.format(folder=tmp_path, times=0))
