@@ -3,6 +3,7 @@ and the consumer groups with their lag."""
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.sources import Input
 from gateway.pipeline.jobs.upkeep import shown_upkeep
 from gateway.pipeline.jobs.warehouse import warehouse_of
-from gateway.pipeline.journal.groups import groups_in, shown
+from gateway.pipeline.journal.groups import groups_in, is_dead, shown
 from gateway.pipeline.journal.lookup import Follower
 from gateway.pipeline.land.manifest import ManifestRecord
 from gateway.pipeline.source.http_access import HttpAccess
@@ -105,11 +106,19 @@ def status_lines(status: dict[str, Any], now: float | None = None) -> list[str]:
 
 
 def _unless_gone(status: dict[str, Any], now: float) -> str:
-    """What a process that was killed cannot say any more: that it does not run. While it does it holds its leases."""
+    """What a process that was killed cannot say any more: that it does not run."""
     mine = [one for one in status["groups"] if one["name"] in status.get("reads", ()) and "trouble" not in one]
-    if status["run"]["state"] != "running" or not mine or any(one["owner"] and one["expires"] > now for one in mine):
+    if status["run"]["state"] != "running" or not mine or any(is_read(one, now) for one in mine):
         return ""
     return " when it last said so, but nobody reads its queues now: its process has ended, or does not get on"
+
+
+def is_read(group: dict[str, Any], now: float) -> bool:
+    """Whether a driver has the group's lease. In a batch that takes longer than the lease runs it is not renewed, and
+    yet the driver's until another takes it: of one on this machine it is known that it lives."""
+    owner, here = group["owner"], socket.gethostname()
+    on_this_one = owner.rpartition(":")[0] == here
+    return bool(owner) and (group["expires"] > now or (on_this_one and not is_dead(owner, here)))
 
 
 def rounded(seconds: float) -> int:
@@ -123,5 +132,5 @@ def group_line(group: dict[str, Any], now: float) -> str:
     name = f"{group['name']} on {group['queues']}" + (f" (source {group['source']})" if "source" in group else "")
     if "trouble" in group:
         return f"  group {name}: not known: {group['trouble']}"
-    owner = f"read by {group['owner']}" if group["owner"] and group["expires"] > now else "nobody reads"
+    owner = f"read by {group['owner']}" if is_read(group, now) else "nobody reads"
     return f"  group {name}: {group['lag']:,} behind, {owner}"

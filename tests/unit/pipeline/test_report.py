@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import xml.etree.ElementTree as ET
 from typing import Any
 
@@ -55,9 +57,17 @@ def test_a_job_whose_lease_has_run_out_is_not_said_to_run() -> None:
     status = {**STATUS, "reads": ["g"]}
     assert status_lines(status, now=1060.0)[0] == "job plant: running"
     assert status_lines(status, now=2060.0)[0].startswith("job plant: running when it last said so, but nobody reads")
+
     ended = {**status, "run": {**STATUS["run"], "state": "stopped"}}
     assert status_lines(ended, now=2060.0)[0] == "job plant: stopped"
     assert status_lines({**status, "reads": ["other"]}, now=2060.0)[0] == "job plant: running"
+
+
+def test_a_job_in_a_batch_that_outlasts_its_lease_runs() -> None:
+    group = {**STATUS["groups"][0], "owner": f"{socket.gethostname()}:{os.getpid()}"}
+    lines = status_lines({**STATUS, "reads": ["g"], "groups": [group]}, now=2060.0)
+    assert lines[0] == "job plant: running"
+    assert lines[-1].endswith(f"read by {group['owner']}")
 
 
 def test_what_spark_tells_of_the_query() -> None:
