@@ -27,7 +27,7 @@ class Fault:
     """A regular expression that is found in the path."""
     does: str
     """`lost` before the server sees it, `answer lost` after it, `no answer` until the client gives up (the server has
-    carried it out), or a status code."""
+    carried it out), or a status code, which S3's own may follow: `400 ExpiredToken`."""
     times: int = 1
     then: Callable[[], None] | None = None
     """Called where the request, or its answer, is lost."""
@@ -75,12 +75,12 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
                     fault.then()
                 self._hang_up()
                 return
-            if fault is not None and fault.does.isdigit():
-                self._answer(
-                    int(fault.does), [("Content-Type", "application/xml")], b"<Error><Code>Fault</Code></Error>"
-                )
+            status, _, code = fault.does.partition(" ") if fault is not None else ("", "", "")
+            if status.isdigit():
+                text = f"<Error><Code>{code or 'Fault'}</Code></Error>"
+                self._answer(int(status), [("Content-Type", "application/xml")], text.encode())
                 return
-            status, headers, answer = self._forward(body)
+            found, headers, answer = self._forward(body)
             if fault is not None:
                 if fault.then is not None:
                     fault.then()
@@ -90,7 +90,7 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
                 self._hang_up()
                 return
             with suppress(BrokenPipeError, ConnectionResetError):  # a client that was killed
-                self._answer(status, headers, answer)
+                self._answer(found, headers, answer)
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = serve
 

@@ -26,6 +26,22 @@ from gateway.pipeline.source.places import at_scheme, is_object_place
 PROBES = "_manifest/probe"
 IDENTITY = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
 """Where a client asks for the identity of its host, which is when it has found no credentials."""
+EXPIRED = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired")
+"""S3's codes for credentials that were good once. It answers 400, where it says 403 of others."""
+SKEWED = "RequestTimeTooSkewed"
+ELSEWHERE = "is the endpoint right (AWS_ENDPOINT_URL, or `storage.endpoint`), and the region (AWS_REGION)?"
+PASSING = (
+    (
+        "status code: 503",
+        "the store is busy: wait, or have longer triggers; `storage.patience` is how long it is asked",
+    ),
+    (
+        "status code: 429",
+        "the store is busy: wait, or have longer triggers; `storage.patience` is how long it is asked",
+    ),
+    ("status code: 507", "the store has no room: make some"),
+)
+"""What a store that answers says of itself, and what to do."""
 CREATE_TRIES = 3
 """A conditional put is tried so often, with the library's own repetitions each time, until its outcome is unknown."""
 PAUSE = 0.2
@@ -232,6 +248,10 @@ class ObjectStore:
         except passing:
             raise
         except (wrong.PermissionDeniedError, wrong.UnauthenticatedError) as error:
+            if SKEWED in str(error):
+                raise StoreUnreachable(
+                    f"{self.url} refuses to {what}: {summary(error)}: set the clock of this machine"
+                ) from error
             raise StoreRefuses(
                 f"{self.url} refuses to {what}: {summary(error)}: check the credentials in the environment "
                 "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the identity of this host) and what they may do"
@@ -246,10 +266,13 @@ class ObjectStore:
                     f"{self.url}: cannot {what}: there are no credentials in the environment (for S3 AWS_ACCESS_KEY_ID "
                     "and AWS_SECRET_ACCESS_KEY), and the identity of this host cannot be had"
                 ) from error
-            raise StoreUnreachable(
-                f"{self.url}: cannot {what}: {summary(error)}: is the endpoint right (AWS_ENDPOINT_URL, or "
-                "`storage.endpoint`), and the region (AWS_REGION)?"
-            ) from error
+            if any(f"<Code>{code}</Code>" in str(error) for code in EXPIRED):
+                raise StoreRefuses(
+                    f"{self.url} refuses to {what}: {summary(error)}: the credentials in the environment have expired, "
+                    "or AWS_SESSION_TOKEN is not theirs: set new ones and start this again"
+                ) from error
+            advice = next((advice for sign, advice in PASSING if sign in str(error)), ELSEWHERE)
+            raise StoreUnreachable(f"{self.url}: cannot {what}: {summary(error)}: {advice}") from error
 
     def _refuse_missing_bucket(self, error: Exception) -> None:
         if "NoSuchBucket" in str(error):

@@ -521,6 +521,27 @@ def test_credentials_that_are_refused(proxy: Proxy, job: Job) -> None:
         store_of(job).check()
 
 
+@pytest.mark.parametrize(
+    ("answer", "kind", "says"),
+    [
+        ("400 ExpiredToken", StoreRefuses, "the credentials in the environment have expired"),
+        ("400 InvalidToken", StoreRefuses, "AWS_SESSION_TOKEN is not theirs: set new ones"),
+        ("403 RequestTimeTooSkewed", StoreUnreachable, "set the clock of this machine"),
+        ("503 SlowDown", StoreUnreachable, "the store is busy"),
+        ("507 XMinioStorageFull", StoreUnreachable, "the store has no room"),
+    ],
+)
+def test_a_store_that_answers_says_what_to_do(
+    proxy: Proxy, job: Job, answer: str, kind: type[Exception], says: str
+) -> None:
+    """The endpoint and the region are right."""
+    proxy.faults.append(Fault("PUT", "/_manifest/probe/", answer, times=1000))
+    with pytest.raises(kind, match=says) as caught:
+        store_of(job).check()
+    assert "AWS_REGION" not in str(caught.value)
+    proxy.faults.clear()
+
+
 def test_nobody_at_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
