@@ -36,6 +36,13 @@ TIMEOUT = 60.0
 _ERRORS = {kind.__name__: kind for kind in (LeaseHeld, LeaseLost, DataLost, QueueRefuses, WrongOption)}
 
 
+class StayHere(urllib.request.HTTPRedirectHandler):
+    """A gateway sends nobody elsewhere. Whoever does would have the token sent along, to any host."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """None: the answer is an error like others."""
+
+
 class HttpAddress(NamedTuple):
     """URL and credentials. The token is read from its file where it is used, and never logged."""
 
@@ -74,7 +81,7 @@ class HttpAddress(NamedTuple):
 
     def _opener(self) -> urllib.request.OpenerDirector:
         """A proxy of the environment has no business with what is on this machine, nor with its token."""
-        handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=self._tls())]
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=self._tls()), StayHere()]
         if is_loopback(urllib.parse.urlsplit(self.url).hostname or ""):
             handlers.append(urllib.request.ProxyHandler({}))
         return urllib.request.build_opener(*handlers)

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +119,26 @@ def test_a_proxy_of_the_environment_is_passed_over(started: Started, monkeypatch
         monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
     monkeypatch.delenv("no_proxy", raising=False)
     assert HttpAccess(Options(url=started(), token="secret")).count("TELEMETRY.A", 0, 1000) == 100
+
+
+def test_nobody_is_sent_elsewhere_with_the_token() -> None:
+    """By whatever answers at the address."""
+    asked: list[str] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path.partition("?")[0])
+            self.send_response(302)
+            self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/other")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing is logged."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(QueueUnreachable, match="answers 302 Found: is this a gateway's administration port"):
+            access(f"http://127.0.0.1:{server.server_port}").count("TELEMETRY.A", 0, 1000)
+        server.shutdown()
+    assert asked == ["/api/pipeline/count"]
