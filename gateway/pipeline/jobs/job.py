@@ -287,7 +287,11 @@ class Retention(Part):
         default_factory=dict, description="table: age after which its batches are deleted (not of Delta tables on "
         "object storage: delete their rows by Delta's own `delete`)",
     )  # fmt: skip
-    compact_files: int = Field(default=32, ge=2, description="merge when a table has this many small batches")
+    compact_files: int = Field(
+        default=32,
+        ge=2,
+        description="merge when a table has this many small batches, or enough for one file of the target size",
+    )
     compact_bytes: Size = Field(default=128 * 1024 * 1024, description="target size of a merged file")
     leftovers: Duration = Field(
         default=86_400.0, ge=0,

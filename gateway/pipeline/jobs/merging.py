@@ -21,25 +21,27 @@ class Part(NamedTuple):
     landed: float
 
 
-def lots_of(parts: Iterable[Part], retention: Retention, table: str) -> list[list[str]]:
+def lots_of(parts: Iterable[Part], retention: Retention, table: str) -> list[list[Part]]:
     """The small ones of these parts, oldest first, in lots: as many as make one of the target size."""
     size = retention.compact_bytes
     span = retention.keep.get(table, math.inf) / PARTS_OF_KEEP
-    lots: list[list[str]] = []
+    lots: list[list[Part]] = []
     room, until = 0, 0.0
-    for name, length, landed in parts:
-        if length < size // 2:
-            if room <= 0 or landed > until:
+    for part in parts:
+        if part.size < size // 2:
+            if room <= 0 or part.landed > until:
                 lots.append([])
-                room, until = size, landed + span
-            lots[-1].append(name)
-            room -= length
+                room, until = size, part.landed + span
+            lots[-1].append(part)
+            room -= part.size
     return lots
 
 
-def due(lots: Iterable[list[str]], retention: Retention) -> list[list[str]]:
-    """Those that are worth a merge."""
-    return [lot for lot in lots if len(lot) >= retention.compact_files]
+def due(lots: Iterable[list[Part]], retention: Retention) -> list[list[str]]:
+    """The names in those that are worth a merge: there are many, or they make one of the target size."""
+    most = retention.compact_bytes
+    found = [lot for lot in lots if len(lot) >= retention.compact_files or sum(part.size for part in lot) >= most]
+    return [[part.name for part in lot] for lot in found]
 
 
 def alike(schemas: Sequence[Any]) -> list[bool]:

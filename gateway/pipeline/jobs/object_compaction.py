@@ -46,7 +46,7 @@ def compact_objects(job: Job) -> dict[str, int]:
     return {table: count for table, count in done.items() if count}
 
 
-def small_files(manifest: ObjectManifest, table: str, retention: Retention) -> list[list[str]]:
+def small_files(manifest: ObjectManifest, table: str, retention: Retention) -> list[list[Part]]:
     """The files to merge, in lots that are of one partition each."""
     parts: dict[str, list[Part]] = {}
     files = manifest.state.files.get(table, {})

@@ -91,12 +91,17 @@ def test_one_command_merges_all_that_is_small(tmp_path: Path) -> None:
     assert not shown_upkeep(job, Manifest(tmp_path))["tables"][0]["due"]
 
 
-def test_few_long_batches_in_front_do_not_keep_small_ones_from_being_merged(tmp_path: Path) -> None:
-    for number in range(9):
-        land(tmp_path, number, text=random.Random(number).randbytes(9_000 if number < 2 else 10).hex())
+def test_few_that_make_one_of_the_target_size_are_merged(tmp_path: Path) -> None:
+    """They were too few for ever, where no more of them have room in one file."""
+    for number in range(12):
+        land(tmp_path, number, text=random.Random(number).randbytes(9_000 if number < 3 else 10).hex())
     job = job_in(tmp_path, compact_bytes=40_000)
-    retention = job.retention.model_copy(update={"compact_files": 4})
-    assert compaction.compact(job.model_copy(update={"retention": retention})) == {"bronze": 5}
+    job = job.model_copy(update={"retention": job.retention.model_copy(update={"compact_files": 6})})
+    assert shown_upkeep(job, Manifest(tmp_path))["tables"][0]["due"]
+    assert compaction.compact(job) == {"bronze": 10}
+    assert seqs(tmp_path) == list(range(120))
+    assert len(list(tmp_path.glob("bronze/batch=*"))) == 4
+    assert not shown_upkeep(job, Manifest(tmp_path))["tables"][0]["due"]
 
 
 def test_rows_that_are_merged_again_and_again_go_when_they_are_old(job: Job, tmp_path: Path) -> None:
