@@ -26,6 +26,9 @@ _SCRIPTS = {
 #!/bin/sh
 set -e
 /opt/mqgate/bin/python3 -m compileall -q /opt/mqgate/lib || true
+if [ "$1" = configure ] && [ -z "$2" ] && [ ! -e /etc/mqgate/mqgate.yaml ]; then
+    install -D -m 644 /usr/share/mqgate/mqgate.yaml /etc/mqgate/mqgate.yaml
+fi
 again() {
     name=${1%.service}
     settings=/etc/mqgate/${name#mqgate[-@]}.yaml
@@ -72,6 +75,8 @@ find /opt/mqgate -name __pycache__ -type d -prune -exec rm -rf {} + || true
 set -e
 if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
 if [ "$1" = purge ]; then
+    rm -f /etc/mqgate/mqgate.yaml
+    if [ -d /etc/mqgate ]; then rmdir --ignore-fail-on-non-empty /etc/mqgate; fi
     for there in /var/lib/private/mqgate /var/lib/private/mqgate-*; do
         if [ -d "$there" ]; then echo "mqgate: $there has messages: remove it if nobody needs them"; fi
     done
@@ -118,7 +123,6 @@ def package(tree: Path, output: Path, folder: Path, epoch: int) -> Path:
     control.mkdir()
     release = f"{_version(own[0])}+py{version}"
     (control / "control").write_text(control_text(release, version, _kilobytes(root)), encoding="utf-8")
-    (control / "conffiles").write_text("/etc/mqgate/mqgate.yaml\n", encoding="utf-8")
     for name, text in _SCRIPTS.items():
         (control / name).write_text(text, encoding="utf-8")
         (control / name).chmod(0o755)
@@ -190,8 +194,10 @@ def _pages(tree: Path, environment: Path, root: Path, epoch: int) -> None:
         with gzip.GzipFile(f"{page}.gz", "wb", mtime=epoch) as file:
             file.write(page.read_bytes())
         page.unlink()
-    settings = root / "etc/mqgate/mqgate.yaml"
-    settings.parent.mkdir(parents=True)
+    # Not a conffile: it describes every setting, so that dpkg would ask at each upgrade who has edited it what to do,
+    # and leave the package unconfigured where nobody answers.
+    (root / "etc/mqgate").mkdir(parents=True)
+    settings = root / "usr/share/mqgate/mqgate.yaml"
     code = "import sys; from gateway.config.starter import starter_settings as s; sys.stdout.write(s(*sys.argv[1:]))"
     settings.write_text(_run(python, "-c", code, "/usr/share/mqgate/mappings/default.yaml", DATA), encoding="utf-8")
     for made in environment.rglob("__pycache__"):

@@ -208,6 +208,42 @@ def test_an_upgrade_starts_nothing_that_does_not_run(tmp_path: Path) -> None:
     assert "mqgate: " not in said
 
 
+def configured(tmp_path: Path, script: str, *arguments: str) -> Path:
+    """Where the settings are after a script of the package, which has been given these arguments."""
+    shipped, settings = tmp_path / "shipped.yaml", tmp_path / "etc" / "mqgate.yaml"
+    shipped.write_text("of this release\n")
+    text = tool("debian_package")._SCRIPTS[script].replace("/run/systemd/system", str(tmp_path / "none"))
+    text = text.replace("/usr/share/mqgate/mqgate.yaml", str(shipped)).replace("/etc/mqgate", str(settings.parent))
+    text = text.replace("/opt/mqgate", str(tmp_path / "none"))
+    subprocess.run(["/bin/sh", "-c", text, script, *arguments], check=True, capture_output=True)
+    return settings
+
+
+def test_an_upgrade_asks_nothing_about_settings_that_were_edited(tmp_path: Path) -> None:
+    """dpkg asks about its conffiles, and fails where nobody answers, whenever a release describes a setting anew."""
+    assert configured(tmp_path, "postinst", "configure", "").read_text() == "of this release\n"
+    (tmp_path / "etc" / "mqgate.yaml").write_text("edited\n")
+    for known in ("", "0.0.1"):  # after a purge that was interrupted, too
+        assert configured(tmp_path, "postinst", "configure", known).read_text() == "edited\n"
+
+
+def test_settings_that_were_removed_do_not_come_back_with_an_upgrade(tmp_path: Path) -> None:
+    assert not configured(tmp_path, "postinst", "configure", "0.0.1").exists()
+
+
+def test_a_purge_removes_the_settings_of_the_package_alone(tmp_path: Path) -> None:
+    settings = configured(tmp_path, "postinst", "configure", "")
+    configured(tmp_path, "postrm", "remove")
+    assert settings.exists()
+    (settings.parent / "plant.yaml").write_text("own\n")
+    configured(tmp_path, "postrm", "purge")
+    assert [path.name for path in settings.parent.iterdir()] == ["plant.yaml"]
+    (settings.parent / "plant.yaml").unlink()
+    configured(tmp_path, "postrm", "purge")
+    assert not settings.parent.exists()
+    configured(tmp_path, "postrm", "purge")
+
+
 @LONG
 @pytest.mark.timeout(900)
 def test_the_whole_release(tmp_path: Path) -> None:
@@ -226,6 +262,10 @@ def test_the_whole_release(tmp_path: Path) -> None:
         text = (root / f"lib/systemd/system/{unit}.service").read_text()
         assert "ExecStart=/opt/mqgate/bin/mqgate " in text
     assert (root / "opt/mqgate/bin/mqgate").read_text().startswith("#!/opt/mqgate/bin/python3\n")
+    listed = subprocess.run(["dpkg-deb", "--ctrl-tarfile", str(package)], check=True, capture_output=True).stdout
+    assert b"conffiles" not in listed
+    assert (root / "etc/mqgate").is_dir()
+    assert "/var/lib/mqgate/mqgate-data" in (root / "usr/share/mqgate/mqgate.yaml").read_text()
     python = [str(root / "opt/mqgate/bin/python3"), "-m", "gateway"]
     done = subprocess.run([*python, "version"], check=True, capture_output=True, text=True, env=left, cwd=root)
     assert "mqgate" in done.stdout
