@@ -61,6 +61,15 @@ def test_the_unit_checks_before_start_and_before_reload() -> None:
     assert text.index("ExecReload=/opt/mqgate/bin/mqgate check") < text.index("ExecReload=/bin/kill")
 
 
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
+def test_the_unit_is_started_again_however_long_it_cannot_start(path: Path) -> None:
+    """A gateway that starts while IBM MQ is away ends with code 3, each time."""
+    text = path.read_text()
+    for line in ("StartLimitIntervalSec=0", "Restart=on-failure", "RestartSec=5"):
+        assert f"\n{line}\n" in text
+    assert "StartLimitBurst" not in text
+
+
 def test_hadolint_finds_nothing_to_complain_of() -> None:
     run(program("hadolint"), str(DOCKERFILE))
 
