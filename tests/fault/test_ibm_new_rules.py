@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from bridge_estate import Talker
 from gateways import RunningGateway
 from ibm_fleet import MAPPING, SETTINGS, Fleet, fleet_in, until
+
+from gateway.backends.ibm.ahead import AHEAD
+from gateway.mqtt import packets as p
 
 pytestmark = [pytest.mark.mqi, pytest.mark.timeout(240)]
 COUNT = 30
@@ -59,3 +63,26 @@ def test_what_new_rules_consume_is_open_when_they_are_said_to_be_in_force(
     change(gateway, gateway.directory / "map.yaml", MAPPING + names)
     shown = fleet.queue_manager.mqsc("DISPLAY SUB(*) TOPICSTR").lines
     assert sum(f"{change.__name__}/" in line for line in shown) == COUNT
+
+
+TO_TOPICS = "version: 1\nto_mq:\n" + "".join(
+    f'  - {{name: to-{name}, topic: "to/{name}", mq_topic: "RULES/{name}", headers: []}}\n' for name in ("gone", "kept")
+)
+GONE, KEPT = (f'  - {{name: {name}, mq_topic: "RULES/{name}", topic: "down/{name}"}}\n' for name in ("gone", "kept"))
+
+
+def test_what_no_rule_takes_any_more_holds_up_no_other_rule_and_comes_when_it_is_back(fleet: Fleet) -> None:
+    """The durable subscription of a rule outlives it, and shares its queue with those of other rules."""
+    gateway, file = fleet.gateways[0], fleet.gateways[0].directory / "map.yaml"
+    by_reload(gateway, file, f"{TO_TOPICS}to_mqtt:\n{GONE}{KEPT}")
+    with Talker(gateway.port, "kept") as kept, Talker(gateway.port, "sends") as sends:
+        kept.subscribe("down/#", 0)
+        sends.publish("to/gone", b"first")
+        assert bytes(kept.next(p.PUBLISH)[4]) == b"first"
+        by_reload(gateway, file, f"{TO_TOPICS}to_mqtt:\n{KEPT}")
+        for number in range(2 * AHEAD):
+            sends.publish("to/gone", b"%d" % number)
+        sends.publish("to/kept", b"on its way")
+        assert bytes(kept.next(p.PUBLISH)[4]) == b"on its way"
+        by_reload(gateway, file, f"{TO_TOPICS}to_mqtt:\n{GONE}{KEPT}")
+        assert [bytes(kept.next(p.PUBLISH)[4]) for _ in range(2 * AHEAD)] == [b"%d" % n for n in range(2 * AHEAD)]

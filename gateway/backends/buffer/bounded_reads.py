@@ -121,9 +121,9 @@ class BoundedReads:
         """See `Reads`; it starts a thread."""
         self._reads.consume(queue, arrived)
 
-    def stop_consuming(self, queue: str) -> None:
-        """See `Reads`; a thread ends."""
-        self._reads.stop_consuming(queue)
+    def stop_consuming(self, queue: str, key: bytes = b"") -> None:
+        """See `Reads`; a thread ends, or is told."""
+        self._reads.stop_consuming(queue, key)
 
     def close(self) -> None:
         """See `Reads`."""

@@ -79,8 +79,8 @@ class Reads(Protocol):
     def consume(self, queue: str, arrived: Callable[[], None]) -> None:
         """See `BatchQueueManager`."""
 
-    def stop_consuming(self, queue: str) -> None:
-        """Nobody is to be told any more."""
+    def stop_consuming(self, queue: str, key: bytes = b"") -> None:
+        """See `LetsGo`."""
 
     def max_length(self, queue: str) -> int:
         """See `BatchQueueManager`."""

@@ -310,10 +310,13 @@ class BufferedQueueManager:
         self._unwatched.add(queue)
         self._watch()
 
-    def stop_consuming(self, queue: str) -> None:
-        """Nobody is to be told any more."""
+    def stop_consuming(self, queue: str, key: bytes = b"") -> None:
+        """See `LetsGo`."""
         if queue in self._own:
-            self.store.stop_consuming(queue)
+            self.store.stop_consuming(queue, key)
+            return
+        if key:
+            self._reads.stop_consuming(queue, key)
             return
         del self._arrived[queue]
         self._starved.discard(queue)

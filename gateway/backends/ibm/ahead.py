@@ -57,6 +57,9 @@ class Ahead:
         self._handed_out: dict[bytes, list[Token]] = {}
         self._ended: set[Token] = set()
         """Tokens of those whose unit of work has ended since the filling thread began to look at the queue."""
+        self._left: dict[bytes, dict[Token, Read]] = {}
+        """What was read, by its key in 24 bytes, that nobody claims now. It keeps its order for who claims it again,
+        and is marked again only then: another gateway may want it."""
         self._keys: set[bytes] = set()
         """Keys that were ever claimed."""
         self._bytes = 0
@@ -85,10 +88,17 @@ class Ahead:
             if stored.token in self._known:
                 self._renew(stored.token, marked, answered)
                 return
+            left = self._left.get(correl_id_of(stored.md))
             for one in (stored, *others):
+                if left is not None:
+                    self._known.add(one.token)
+                    left[one.token] = Read(one, marked, max(marked, answered))
+                    continue
                 self._known.add(one.token)
                 self._messages[one.token] = Read(one, marked, max(marked, answered))
                 self._bytes += len(one.data)
+            if left is not None:
+                return
             if self._full(1):
                 self._drop_other_keys()
             self._make_room()
@@ -154,8 +164,9 @@ class Ahead:
     def forget(self) -> None:
         """The connection is lost and the marks with it: other gateways may have what was not claimed."""
         with self._lock:
-            self._known.difference_update(self._messages)
+            self._known.difference_update(self._messages, *self._left.values())
             self._messages.clear()
+            self._left = {key: {} for key in self._left}
             self._bytes = 0
             self._empty = True
             self.lapsed = False
@@ -168,6 +179,24 @@ class Ahead:
         with self._lock:
             self._empty = True
 
+    def leave(self, key: bytes) -> None:
+        """Nobody claims this key until somebody does again; what is read ahead of it takes no room from others."""
+        with self._lock:
+            self._keys.discard(key)
+            padded = key.ljust(24, b"\0")
+            left = self._left.setdefault(padded, {})
+            left.update({token: one for token, one in self._messages.items() if correl_id_of(one.stored.md) == padded})
+            for token, one in left.items():
+                if self._messages.pop(token, None) is not None:
+                    self._bytes -= len(one.stored.data)
+            if not self._full(2):
+                self.room.set()
+
+    def _come_back(self, padded: bytes) -> None:
+        left = self._left.pop(padded)
+        self._messages = {**left, **self._messages}
+        self._bytes += sum(len(one.stored.data) for one in left.values())
+
     def take(self, key: bytes, limit: int, now: float) -> list[Stored]:
         """The next ones, of a key if there is one; more than `limit` only for the rest of a group. The units of work of
         those of the same key that were handed out before have ended: they are taken, or are to come again."""
@@ -176,6 +205,8 @@ class Ahead:
             self._ended.update(self._handed_out.pop(key, ()))
             page: list[Stored] = []
             padded = key.ljust(24, b"\0") if key else b""
+            if padded in self._left:
+                self._come_back(padded)
             for token, one in self._messages.items():
                 if len(page) >= limit and not same_group(page[-1].token, token):
                     break

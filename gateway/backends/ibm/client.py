@@ -337,6 +337,8 @@ class IbmQueueManager:
     def claim(self, queue: str, key: bytes, limit: int) -> list[Stored]:
         """What was read ahead of a consumed queue; no other gateway has these messages for a while."""
         watcher = self._watchers.get(queue)
+        if queue == SUBSCRIPTIONS:
+            self._subscribed[key] = None
         return [] if watcher is None else watcher.claim(key, limit)
 
     def ask(self, read: Callable[[], Any], answered: Answer) -> None:
@@ -359,8 +361,16 @@ class IbmQueueManager:
         """Ask to be told that `queue` may have something."""
         self._watch(queue, arrived)
 
-    def stop_consuming(self, queue: str) -> None:
-        """It can be altered and deleted soon: what has it open closes it when it has done what is under way."""
+    def stop_consuming(self, queue: str, key: bytes = b"") -> None:
+        """It can be altered and deleted soon: what has it open closes it when it has done what is under way. With a
+        key, that is not read any more: its subscription goes on, and would fill what is read ahead."""
+        if key:
+            self._subscribed.pop(key, None)
+            if queue in self._watchers:
+                self._watchers[queue].leave(key)
+            return
+        if queue == SUBSCRIPTIONS:
+            self._subscribed.clear()
         watcher = self._watchers.pop(queue, None)
         if watcher is not None:
             watcher.stop()

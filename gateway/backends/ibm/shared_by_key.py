@@ -24,7 +24,7 @@ _LOOK = mq.MQGMO_BROWSE_NEXT | mq.MQGMO_ACCEPT_TRUNCATED_MSG | mq.MQGMO_FAIL_IF_
 
 
 class SharedByKey:
-    """On one connection. The keys may become more."""
+    """On one connection. The keys may become more or fewer."""
 
     def __init__(
         self, connection: Connection, queue: str, keys: Callable[[], Collection[bytes]], milliseconds: int
@@ -46,7 +46,10 @@ class SharedByKey:
             self._due.update(dict.fromkeys(keys))
         elif not self._due:
             self._look()
-        return next(iter(self._due), b"")
+        wanted = self._keys()
+        while (key := next(iter(self._due), b"")) and key not in wanted:
+            del self._due[key]
+        return key
 
     def has_more(self, key: bytes) -> None:
         """Perhaps; the others have their turns first."""

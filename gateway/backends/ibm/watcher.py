@@ -93,6 +93,10 @@ class Watcher:
         """What was read ahead, without waiting for anything."""
         return self._ahead.take(key, limit, monotonic())
 
+    def leave(self, key: bytes) -> None:
+        """Nobody claims it until somebody does again."""
+        self._ahead.leave(key)
+
     def looked(self) -> None:
         """The queue was read directly."""
         self._ahead.looked()

@@ -107,12 +107,20 @@ class Consumers:
             return
         for queue, listening in list(self._consumed.items()):
             if any(source.active for source in listening):
+                self._leave(queue, listening)
                 continue
             if any(source.running for source in listening) and isinstance(manager, Claims):
                 self.context.scheduler.later(PAUSE, self._let_go)
                 continue
             del self._consumed[queue]
             manager.stop_consuming(queue)
+
+    def _leave(self, queue: str, listening: list[Source]) -> None:
+        """What rules have subscribed to shares a queue: the subscriptions of those that are no more go on."""
+        wanted = {source.key for source in listening if source.active}
+        for source in listening:
+            if source.key and source.key not in wanted and isinstance(self.context.queue_manager, LetsGo):
+                self.context.queue_manager.stop_consuming(queue, source.key)
 
     def _use_at_targets(self, wanted: dict[tuple[str, Origin], list[OutboundRule]]) -> None:
         """The rules that consume from targets."""

@@ -265,3 +265,30 @@ def test_a_lost_connection_takes_what_was_read_with_it() -> None:
     told.ahead.add(_stored(1), 0)  # handed out: its unit of work is under way
     told.ahead.add(_stored(2), 0)
     assert _numbers(told.ahead.take(b"", 9, 0)) == [2]
+
+
+def test_a_key_that_is_left_takes_no_room_and_keeps_its_order_for_who_comes_back() -> None:
+    told = Told()
+    ahead = told.ahead
+    ahead.room.set()
+    for number in range(AHEAD):
+        ahead.add(_stored(number, b"left"), 0)
+    assert not ahead.room.is_set()
+    ahead.leave(b"left")
+    assert ahead.room.is_set()
+    ahead.add(_stored(AHEAD, b"left"), 0)  # it was just being read
+    ahead.add(_stored(AHEAD + 1, b"kept"), 0)
+    assert _numbers(ahead.take(b"kept", 9, 0)) == [AHEAD + 1]
+    assert ahead.due(1e9) == []  # another gateway may have what is not wanted here
+    ahead.add(_stored(3, b"left"), 1)
+    assert _numbers(ahead.take(b"left", 2 * AHEAD, 0)) == list(range(AHEAD + 1))
+
+
+def test_what_is_left_goes_with_the_connection() -> None:
+    ahead = Told().ahead
+    ahead.add(_stored(1, b"left"), 0)
+    ahead.leave(b"left")
+    ahead.forget()
+    assert ahead.take(b"left", 9, 0) == []
+    ahead.add(_stored(1, b"left"), 0)
+    assert _numbers(ahead.take(b"left", 9, 0)) == [1]
