@@ -14,6 +14,7 @@ from ibm_rig import HEAD, OBJECTS, BatchRig, served
 
 from gateway.backends.ibm.client import IbmQueueManager
 from gateway.backends.ibm.driver import ConnectSettings
+from gateway.backends.ibm.structures import correl_id_of
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
 from gateway.mq import mqmd
@@ -135,6 +136,29 @@ def test_a_unit_of_work_that_is_open_is_waited_for(queue_manager: EmbeddedQueueM
     assert second.queue_manager.peers() == {first.name}
     worker._connection.session.commit()
     until(lambda: second.expired() == {first.name})
+    second.close()
+
+
+def test_a_lease_that_is_renewed_by_a_gateway_that_had_stood_still_too_long_goes(
+    queue_manager: EmbeddedQueueManager,
+) -> None:
+    """Its unit of work was open when the others removed what there was of it, and is committed when it goes on."""
+    first, second = Member(), Member()
+    first.die()
+    until(lambda: second.expired() == {first.name})
+    second.queue_manager.taken_over(first.name)
+    name = bytes.fromhex(first.name)
+
+    def left() -> list[bytes]:
+        return [stored.md for _, stored in queue_manager.load(GATEWAYS) if name in correl_id_of(stored.md)]
+
+    until(lambda: not left())
+    membership = first.queue_manager._membership
+    assert membership is not None
+    membership._renew(membership._ready(), b"{}")
+    membership._ready().session.commit()
+    assert left()
+    until(lambda: not left())
     second.close()
 
 

@@ -41,6 +41,8 @@ _FIRST = get_options(_LOOK | mq.MQGMO_BROWSE_FIRST, mq.MQMO_NONE)
 _NEXT = get_options(_LOOK | mq.MQGMO_BROWSE_NEXT, mq.MQMO_NONE)
 _TAKE_KEYED = get_options(_BROWSE | mq.MQGMO_SYNCPOINT, mq.MQMO_MATCH_CORREL_ID)
 _ENTRY_LENGTH = 4096
+_ALONE_LEASES = 2
+"""So many leases long a lease may be there without an entry."""
 """More than an entry or a lease takes; of the messages beside them no more is wanted."""
 
 
@@ -91,6 +93,8 @@ class Membership:
         self._connection: Connection | None = None
         self._missing_since = 0.0
         """When its own entry could not be seen for the first time; 0: it was there."""
+        self._alone: dict[tuple[str, bytes], float] = {}
+        """Gateways and MsgIds of leases to which there is no entry, and since when."""
         self._due = self._renewal_due = 0.0
         self._mailbox = Mailbox(instance, self._deal_with)
         self._wait = min(_WAIT_MILLISECONDS, int(seconds * 1000 / (4 * RENEWALS)))
@@ -227,9 +231,19 @@ class Membership:
             if self._take_over(connection, entry, ended=ended):
                 entries, leases = self._entries(connection, partial(self._stay, connection))
         self._note(self._roster.known(entries, now))
+        known = {entry.instance for entry in entries}
+        self._remove_leases_alone(connection, {one: leases[one] for one in leases.keys() - known}, now)
         for peer in self.peers() - self._welcomed:
             self._write(connection, peer, "hello")
         connection.session.commit()
+
+    def _remove_leases_alone(self, connection: Connection, leases: dict[str, Lease], now: float) -> None:
+        """Of gateways that stood still in a renewal, and committed it when the rest of them had been removed. Those
+        that live renew theirs, and whose entry is being replaced has it again soon."""
+        self._alone = {(name, lease.token): self._alone.get((name, lease.token), now) for name, lease in leases.items()}
+        for (name, _), since in self._alone.items():
+            if now - since > _ALONE_LEASES * self.seconds:
+                self._take(connection, lease_key(name))
 
     def _check(self, entries: list[Entry], now: float) -> None:
         """Superseded when this gateway's own entry names a successor, or is missing."""
