@@ -162,6 +162,18 @@ def test_a_lease_that_is_renewed_by_a_gateway_that_had_stood_still_too_long_goes
     second.close()
 
 
+def test_one_that_stands_still_while_it_starts_and_is_taken_over_says_so(queue_manager: EmbeddedQueueManager) -> None:
+    """As an operator reads it, and not as a defect: it is started again."""
+    first, second = Member(), Member()
+    first.die()
+    until(lambda: second.expired() == {first.name})
+    membership = first.queue_manager._membership
+    assert membership is not None
+    with pytest.raises(MQError, match=r"has taken over from this one.*start again"):
+        membership.join()
+    second.close()
+
+
 def test_orphaned_sessions_go_on_to_the_next(queue_manager: EmbeddedQueueManager) -> None:
     """A successor that dies before it has taken anything over leaves that too."""
     first, second, third = (Member() for _ in range(3))

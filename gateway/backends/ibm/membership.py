@@ -136,6 +136,12 @@ class Membership:
     def join(self) -> None:
         """Take a lease and wait until everybody knows: before a device's session is given to anybody else this gateway
         is asked about it from now on. The workers have their markers. MQError."""
+        try:
+            self._join()
+        except Superseded as error:
+            raise MQError(mq.MQRC_OBJECT_IN_USE, f"{error}: start again") from None
+
+    def _join(self) -> None:
         connection = self._ready()
         connection.input(MARKERS)
         self._put(connection, lease_key(self.instance), b"{}")
