@@ -117,3 +117,5 @@ def main() -> None:
         # Reading this one is an error, not an empty text.
         sys.stdin = Path(os.devnull).open("w")  # noqa: SIM115
     sys.stdout = whole(sys.stdout)
+    # pydantic reads the metadata of all packages that are installed, and loads what says there that it is its plugin.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -19,7 +19,10 @@ from gateway.errors import Finding
 class Part(BaseModel):
     """A mapping of a configuration file: unknown keys are refused, and it is frozen once read."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, coerce_numbers_to_str=True, hide_input_in_errors=True,
+        defer_build=True,  # the whole is built when it is first used; each part by itself takes longer than that
+    )  # fmt: skip
     other_names: ClassVar[dict[str, str]] = {}
     """What people write instead of a key: the name of an option of the command line, or another program's word."""
 

@@ -22,7 +22,6 @@ from gateway.net.hub_socket import HubSocket
 from gateway.net.proxy import ProxyReader
 from gateway.net.rates import SendRates
 from gateway.net.tls import TlsContext, fingerprint_of, user_of_der
-from gateway.net.websocket import WebSocketServer
 from gateway.net.wrapping import ProxyWrapping, TlsWrapping, WebSocketWrapping, Wrapping
 
 BACKLOG = 4096
@@ -95,6 +94,8 @@ class Listeners:
         if settings.proxy_from is not None:
             listening.proxies = tuple(ip_network(one) for one in settings.proxy_from)
         if settings.websocket is not None:
+            import gateway.net.websocket  # noqa: F401 - with its libraries now, and not while the first client waits
+
             listening.names = frozenset({"localhost", *_names_of_this_machine(), *settings.websocket.hosts})
         self.admission.add(listening)
         return listening
@@ -152,6 +153,8 @@ class Listeners:
         wrapping: Wrapping | None = None
         session = None if tls is None else tls.session()
         if settings.websocket is not None:
+            from gateway.net.websocket import WebSocketServer
+
             web = settings.websocket
             names = listening.names if tls is None else listening.names | tls.names
             server = WebSocketServer(web.path, web.origins, names, strict=bool(web.hosts))

@@ -15,10 +15,10 @@ from gateway.net.handshakes import Handshakes
 from gateway.net.proxy import ProxyReader
 from gateway.net.stops import Stop
 from gateway.net.tls_session import Session, Step
-from gateway.net.websocket import WebSocketServer
 
 if TYPE_CHECKING:
     from gateway.net.hub_socket import HubSocket
+    from gateway.net.websocket import WebSocketServer
 
 
 BROKEN_OFF_BY_CLIENT = "the client broke the handshake off; it may not know the authority"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 ON_DEMAND = ("cryptography", "jwt", "OpenSSL", "jsonschema_rs", "pyarrow", "numpy", "opentelemetry", "rich", "ibmmq",
-             "pymqi")  # fmt: skip
+             "pymqi", "wsproto")  # fmt: skip
 PROGRAM = """
 import sys
 import gateway.cli.run, gateway.app.gateway, gateway.net.reactor
@@ -22,3 +22,19 @@ def test_large_libraries_wait_until_they_are_needed() -> None:
                           timeout=60, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []
+
+
+MODELS = """
+from gateway.config.findings import Part
+import gateway.cli.run, gateway.app.gateway, gateway.net.reactor
+def parts(of):
+    return {of}.union(*map(parts, of.__subclasses__()))
+print(*(one.__name__ for one in parts(Part) if one.__pydantic_complete__))
+"""
+
+
+def test_settings_are_built_when_they_are_used() -> None:
+    done = subprocess.run([sys.executable, "-c", MODELS], cwd=ROOT, capture_output=True, text=True, timeout=60,
+                          check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert not {"Settings", "Listener", "Mqtt", "QueueManager", "MappingFile"} & set(done.stdout.split())
