@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 from bridge_estate import Estate, estate, wait
+from click.testing import CliRunner
 
+from gateway.cli import main
 from gateway.mq import mqmd
 from gateway.ports.batch import Stored
 
@@ -47,9 +49,15 @@ def dlq(site: Estate, *words: str, code: int = 0, environ: dict[str, str] | None
 
 
 def run(site: Estate, *words: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """A process of its own where the command needs IBM MQ's client or opens the store; what only asks the gateway that
+    runs is called: a start of Python costs more than the answer."""
     gateway = site.gateway
     place = ["--data", str(gateway.directory / "data")] if gateway is site.manager else []
-    command = [sys.executable, "-m", "gateway", "dlq", *words, "-c", str(gateway.directory / "settings.yaml"), *place]
+    line = ["dlq", *words, "-c", str(gateway.directory / "settings.yaml"), *place]
+    if place and gateway.process is not None and gateway.process.poll() is None:
+        called = CliRunner().invoke(main, line, env={**gateway.environ, **(environ or {})})
+        return subprocess.CompletedProcess(line, called.exit_code, called.stdout, called.stderr)
+    command = [sys.executable, "-m", "gateway", *line]
     return subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=gateway.directory,
         env={**os.environ, **gateway.environ, **(environ or {})},
@@ -85,7 +93,8 @@ def test_everything_that_is_done_with_dead_letters(site: Estate, tmp_path: Path)
 
     # dry run, then some, then the rest: whoever is interrupted goes on where he was
     assert "12 would be replayed" in dlq(site, "replay", "--destination", "SHUT.Q", "--dry-run")
-    for generic, number in (("SHUT.*", COUNT), ("*.SUCH", 3), ("S*", COUNT), ("SHUT", 0), ("*", COUNT + 3)):
+    names = (("SHUT.*", COUNT), ("*.SUCH", 3), ("S*", COUNT), ("SHUT", 0), ("*", COUNT + 3))
+    for generic, number in names[:1] if site.backend == "pymqi" else names:  # the binding has no part in names
         assert f"{number} would be replayed" in dlq(site, "replay", "--destination", generic, "--dry-run"), generic
         assert dlq(site, "list", "--destination", generic, "--json")["total"] == number
     assert len(site.application.look(DEAD)) == COUNT + 3
