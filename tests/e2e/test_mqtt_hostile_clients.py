@@ -19,21 +19,34 @@ SETTINGS = """
 listeners:
   - {name: plain, port: 1883}
   - {name: small, port: SMALL, max_connections: 3}
-mqtt: {connect_timeout: 3s, max_connections: 300, max_queued: 100}
+mqtt: {connect_timeout: PATIENCEs, max_connections: 300, max_queued: 100}
 mappings: [none.yaml]
 """
+CLOSED = 60
+"""Seconds for which the end of a connection is waited for."""
+NO_TIME_OUT = 600
+"""The time for a CONNECT where a gateway is to close connections at once: within CLOSED it cannot be the reason."""
+
+
+@contextlib.contextmanager
+def running(directory, patience: int):
+    (directory / "none.yaml").write_text("version: 1\n")
+    small = free_port()
+    gateway = RunningGateway(
+        directory, settings=SETTINGS.replace("SMALL", str(small)).replace("PATIENCE", str(patience))
+    )
+    gateway.small = small
+    gateway.start()
+    try:
+        yield gateway
+    finally:
+        gateway.stop()
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("hostile")
-    (directory / "none.yaml").write_text("version: 1\n")
-    small = free_port()
-    gateway = RunningGateway(directory, settings=SETTINGS.replace("SMALL", str(small)))
-    gateway.small = small
-    gateway.start()
-    yield gateway
-    gateway.stop()
+    with running(tmp_path_factory.mktemp("hostile"), NO_TIME_OUT) as gateway:
+        yield gateway
 
 
 def status(gateway, field: str) -> int:
@@ -61,7 +74,7 @@ def works(gateway) -> bool:
         return good.recv(10) == b"\xd0\0"
 
 
-def closed(connection: socket.socket, seconds: float = 60) -> bool:
+def closed(connection: socket.socket, seconds: float = CLOSED) -> bool:
     connection.settimeout(seconds)
     try:
         while connection.recv(65536):
@@ -105,14 +118,15 @@ def test_huge_announced_lengths_leave_memory_flat(gateway, announced):
     assert works(gateway)
 
 
-def test_connections_without_connect_do_not_pile_up(gateway):
-    before = descriptors(gateway)
-    silent = [gateway.connect() for _ in range(50)]
-    for connection in silent[:25]:
-        connection.sendall(b"\x10")
-    assert works(gateway)
-    assert all(closed(connection) for connection in silent)
-    assert until(lambda: descriptors(gateway) <= before)
+def test_connections_without_connect_do_not_pile_up(tmp_path):
+    with running(tmp_path, 3) as gateway:
+        before = descriptors(gateway)
+        silent = [gateway.connect() for _ in range(50)]
+        for connection in silent[:25]:
+            connection.sendall(b"\x10")
+        assert works(gateway)
+        assert all(closed(connection) for connection in silent)
+        assert until(lambda: descriptors(gateway) <= before)
 
 
 def test_malformed_connections_are_closed_at_once(gateway):
