@@ -18,17 +18,36 @@ settings.register_profile(
 )  # fmt: skip
 settings.register_profile("long", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
 WITH_SPARK = re.compile(r"tests/(spark/|fault/test_pipeline_(object_)?kills\.py)")
+LONGEST = (
+    "spark",
+    "tests/e2e/test_dead_letters.py",
+    "tests/fuzz/test_fuzz_admin_api.py",
+    "tests/fault/test_ibm_faults_counted.py",
+    "tests/property/test_broker_lanes.py",
+    "tests/e2e/test_managed_users.py",
+    "tests/ops/test_docs.py",
+    "tests/ops/test_every_metric.py",
+)
+"""Files that take half a minute or more. xdist begins with those of many tests, and most of these have few: begun last,
+one would go on alone while the other processors have nothing to do."""
 settings.load_profile("long" if os.environ.get("MQGATE_LONG") else "ci")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Files are shared out one by one, and those that want the Spark session go together: one Java, warmed up once."""
+    """Files are shared out one by one, those that take long first; those that want the Spark session go together: one
+    Java, warmed up once."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             return "spark" if WITH_SPARK.match(nodeid) else super()._split_scope(nodeid)
+
+        def _assign_work_unit(self, node: Any) -> None:
+            first = next((scope for scope in LONGEST if scope in self.workqueue), None)
+            if first is not None:
+                self.workqueue.move_to_end(first, last=False)
+            super()._assign_work_unit(node)
 
     return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
