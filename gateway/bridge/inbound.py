@@ -168,8 +168,8 @@ class Plan:
     """The payload decides which of `prepared` apply: ask `settle`."""
     dead_letter: bool = False
     """No rule matches and the mapping wants such publications dead-lettered: see `unmatched`."""
-    reads_properties: bool = False
-    """A rule has conditions on MQTT 5 user properties: other ones may lead elsewhere."""
+    reads: tuple[bytes, ...] = ()
+    """Names of MQTT 5 user properties on which rules have conditions: other ones may lead elsewhere."""
     _forms: tuple[Form, ...] | None = None
 
     @property
@@ -180,14 +180,14 @@ class Plan:
     @property
     def may_match(self) -> bool:
         """Whether a rule applies, or could with other user properties."""
-        return bool(self.prepared) or self.reads_properties
+        return bool(self.prepared or self.reads)
 
     @property
     def forms(self) -> tuple[Form, ...]:
         """The forms of all rules in order, by which publications with user properties and an expiry besides can be made
         into messages; empty: they may lead elsewhere, or a rule has no form."""
         if self._forms is None:
-            forms = () if self.reads_properties else tuple(one.form for one in self.prepared if one.form is not None)
+            forms = () if self.reads else tuple(one.form for one in self.prepared if one.form is not None)
             self._forms = forms if len(forms) == len(self.prepared) else ()
         return self._forms
 
@@ -204,15 +204,18 @@ class Plan:
         return settled
 
 
-def plan(table: Table, origin: Origin, properties: Properties) -> Plan:
-    """The plan for one origin with this MQTT 5 property block."""
-    users = tuple(user_properties(properties))
+def plan(
+    table: Table, origin: Origin, properties: Properties, read: tuple[tuple[str, str], ...] | None = None
+) -> Plan:  # fmt: skip
+    """The plan for one origin with this MQTT 5 property block. `read`: the user properties that conditions find, where
+    these are left to forms; None: they are among the others."""
+    users = tuple(user_properties(properties)) if read is None else read
     context = Context(origin.client_id, origin.username, origin.qos, origin.retain, origin.listener, users)
     matches = table.match(origin.topic, context)
     prepared = [prepare(match, origin, properties) for match in matches]
     pending = any(match.pending for match in matches)
     dead = not matches and table.dead_letter_unmatched
-    return Plan(prepared, pending, dead, table.reads_properties(origin.topic))
+    return Plan(prepared, pending, dead, () if read is not None else table.properties_read(origin.topic))
 
 
 def unmatched(origin: Origin, properties: Properties) -> Prepared:

@@ -85,7 +85,11 @@ class Table:
         self.dead_letter_unmatched = mappings.dead_letter_unmatched
         self.empty = mappings.empty
         """Mapping files in which there was nothing when they were read."""
-        self._property_readers = {id(route) for route in self.routes if route.rule.spec.when.properties}
+        self._property_readers = {
+            id(route): [name.encode() for name in route.rule.spec.when.properties]
+            for route in self.routes
+            if route.rule.spec.when.properties
+        }
         self._askers = {id(route) for route in self.routes if _asks_who(route.rule.spec.when)}
         self._trie: FilterTrie[list[Route]] = FilterTrie()
         for route in self.routes:
@@ -103,11 +107,14 @@ class Table:
             return found[0]
         return sorted((route for routes in found for route in routes), key=_position)
 
-    def reads_properties(self, topic: str) -> bool:
-        """Whether a rule for this topic has conditions on MQTT 5 user properties: publications with others may go
-        elsewhere."""
+    def properties_read(self, topic: str) -> tuple[bytes, ...]:
+        """The names of the MQTT 5 user properties on which rules for this topic have conditions: publications with
+        others may go elsewhere."""
         readers = self._property_readers
-        return bool(readers) and any(id(route) in readers for route in self.candidates(topic))
+        if not readers:
+            return ()
+        names = {name for route in self.candidates(topic) for name in readers.get(id(route), ())}
+        return tuple(sorted(names))
 
     def asks_who(self, topic: str) -> bool:
         """Whether a rule for this topic has conditions on the client or its user: publications of others may go

@@ -13,6 +13,7 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -165,34 +166,33 @@ class Running:
         for connection in self.pubs:
             connection.link.take()
         for connection in self.subs:
-            answer = self._answer(connection.link.take())
-            if answer:
-                self.answers.append((connection, answer))
+            answers = list(answers_to(connection.link.take(), b"\x00" if self.shape.reason else b""))
+            self.messages += sum(answer[:1] != b"\x70" for answer in answers)
+            if any(answers):
+                self.answers.append((connection, b"".join(answers)))
         self.messages += self.shape.away * sum(packet[0] >> 4 == 3 for _, packet in sent) * self.shape.window
 
-    def _answer(self, data: bytes) -> bytes:
-        """What a subscriber answers to what it was sent."""
-        out: list[bytes] = []
-        at = 0
-        while at < len(data):
-            kind, start, length, shift = data[at] >> 4, at + 1, 0, 0
-            while True:
-                length |= (data[start] & 0x7F) << shift
-                start, shift = start + 1, shift + 7
-                if data[start - 1] < 0x80:
-                    break
-            if kind == p.PUBLISH:
-                self.messages += 1
-                mark = start + 2 + (data[start] << 8 | data[start + 1])
-                if data[at] & 2:
-                    more = b"\x00" if self.shape.reason else b""
-                    out.append(bytes((0x40, 2 + len(more))) + data[mark : mark + 2] + more)
-                elif data[at] & 4:
-                    out.append(b"\x50\x02" + data[mark : mark + 2])
-            elif kind == p.PUBREL:
-                out.append(b"\x70\x02" + data[start : start + 2])
-            at = start + length
-        return b"".join(out)
+
+def answers_to(data: bytes, more: bytes = b"") -> Iterator[bytes]:
+    """What a subscriber answers to each packet that it was sent, one after the other; nothing to a PUBLISH of QoS 0.
+    `more`: what stands in its PUBACKs behind the packet identifier."""
+    at = 0
+    while at < len(data):
+        kind, start, length, shift = data[at] >> 4, at + 1, 0, 0
+        while True:
+            length |= (data[start] & 0x7F) << shift
+            start, shift = start + 1, shift + 7
+            if data[start - 1] < 0x80:
+                break
+        if kind == p.PUBLISH:
+            mark = start + 2 + (data[start] << 8 | data[start + 1])
+            identifier = data[mark : mark + 2]
+            yield {0: b"", 1: bytes((0x40, 2 + len(more))) + identifier + more, 2: b"\x50\x02" + identifier}[
+                data[at] >> 1 & 3
+            ]
+        elif kind == p.PUBREL:
+            yield b"\x70\x02" + data[start : start + 2]
+        at = start + length
 
 
 def cost(shape: Shape, folder: str, seconds: float) -> float:

@@ -115,8 +115,7 @@ class Inside:
 
     def feed(self, batch: list[tuple[Connection, bytes]]) -> None:
         """What one round of the hub brings: read, committed, acknowledged."""
-        for connection, chunk in batch:
-            self.engine.received(connection, chunk)
+        self.engine.received_each(batch)
         self.settle()
 
 

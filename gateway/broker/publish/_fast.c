@@ -13,17 +13,19 @@
 #include "_fast_objects.h"
 #include "_fast_packets.h"
 #include "_fast_columns.h"
+#include "_fast_properties.h"
 #include "_fast_forms.h"
 #include "_fast_shared.h"
 #include "_fast_routes.h"
 #include "_fast_publish.h"
+#include "_fast_relay.h"
 #include "_fast_qos2.h"
 #include "_fast_answers.h"
 #include "../../built_from.h"
 
 BUILT_FROM_THIS_FILE;
 
-static PyObject *s_joined, *s_renew, *s_settle, *s_released, *s_failed;
+static PyObject *s_joined, *s_renew, *s_settle, *s_released, *s_failed, *s_unrouted;
 
 /* Answers to what this client was sent. */
 static int take_answers(taking *of, PyObject *chunk)
@@ -91,6 +93,7 @@ static int account(taking *of)
     of->turn->acknowledged += of->acknowledged;
     of->turn->received += of->received;
     of->turn->completed += of->completed;
+    of->turn->unrouted += of->unrouted;
     return 0;
 }
 
@@ -203,6 +206,16 @@ static int take_connection(turn *turn, PyObject *entry)
     return failed ? -1 : 0;
 }
 
+/* Have publications counted that nobody gets. */
+static int say_unrouted(const turn *turn)
+{
+    PyObject *count = PyLong_FromSsize_t(turn->unrouted);
+    PyObject *said = count != NULL ? PyObject_CallMethodOneArg(turn->lane, s_unrouted, count) : NULL;
+    Py_XDECREF(count);
+    Py_XDECREF(said);
+    return said != NULL ? 0 : -1;
+}
+
 PyDoc_STRVAR(take_doc,
 "take(lane, arrived, replies, pending, generation, now) -> (rest, size, unanswered, acknowledged, received, completed)\n\n"
 "Take the ordinary packets at the beginning of what has arrived into the open batch, whose answers and unanswered\n"
@@ -224,6 +237,7 @@ static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
         Py_DECREF(entry);
     }
     if (!failed) failed = forward(&now) < 0;
+    if (!failed && now.unrouted > 0) failed = say_unrouted(&now) < 0;
     if (leave_keeping(&now) < 0) failed = 1;
     Py_CLEAR(now.staging.said);
     Py_CLEAR(now.taken.said);
@@ -279,7 +293,7 @@ static struct PyModuleDef module = {
 PyMODINIT_FUNC PyInit__fast(void)
 {
     static const struct { PyObject **where; const char *name; } names[] = {
-        {&s_close, "close"}, {&s_width, "width"}, {&s_open, "open"}, {&s_route, "route"}, {&s_aliased, "aliased"}, {&s_form, "form"}, {&s_head, "head"}, {&s_time, "time"}, {&s_escaped, "escaped"}, {&s_write, "write"}, {&s_unrouted, "unrouted"}, {&s_relay, "relay"},
+        {&s_close, "close"}, {&s_width, "width"}, {&s_open, "open"}, {&s_route, "route"}, {&s_variant, "variant"}, {&s_aliased, "aliased"}, {&s_form, "form"}, {&s_head, "head"}, {&s_time, "time"}, {&s_escaped, "escaped"}, {&s_write, "write"}, {&s_unrouted, "unrouted"}, {&s_relay, "relay"},
         {&s_admits, "admits"}, {&s_records, "records"}, {&s_staged_head, "staged_head"}, {&s_new_run, "new_run"}, {&s_stage, "stage"},
         {&s_may_move, "may_move"}, {&s_move, "move"}, {&s_taken_records, "taken_records"}, {&s_release, "release"}, {&s_ids, "ids"},
         {&s_bodies, "bodies"}, {&s_size, "size"}, {&s_longest, "longest"}, {&s_joined, "joined"}, {&s_renew, "renew"},

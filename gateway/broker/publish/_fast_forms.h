@@ -1,6 +1,6 @@
 /*
- * Properties of a PUBLISH, and heads of messages that are not all alike: what a form makes of them. JSON is read, and its fields
- * are written, in Python (bridge/payload.py, bridge/form.py); what else is not done here is asked of the lane.
+ * Heads of messages that are not all alike: what a form makes of them. JSON is read, and its fields are written, in Python
+ * (bridge/payload.py, bridge/form.py); what else is not done here is asked of the lane.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -10,88 +10,10 @@
 
 BUILT_FROM_THIS_FILE;
 
-enum { USER_PROPERTY = 0x26, MESSAGE_EXPIRY = 0x02, TOPIC_ALIAS = 0x23 };
-enum { MOST_PARTS = 32, MOST_USERS = 32, LONGEST_NAME = 64, MOST_NAMES = 4096, LONGEST_ELEMENT = 1 << 20 };
+enum { MOST_PARTS = 32, LONGEST_NAME = 64, MOST_NAMES = 4096, LONGEST_ELEMENT = 1 << 20 };
 
-static PyObject *s_aliased, *s_form, *s_head, *s_time, *s_escaped, *s_write, *s_unrouted;
+static PyObject *s_form, *s_head, *s_time, *s_escaped, *s_write;
 static PyObject *escaped_names; /* a dict: names of user properties as they stand in folders */
-
-typedef struct {
-    const unsigned char *name, *value;
-    Py_ssize_t name_length, value_length;
-} user_property;
-
-/* What the properties of a PUBLISH say. */
-typedef struct {
-    user_property users[MOST_USERS];
-    int count, has_expiry;
-    unsigned long expiry;
-} given;
-
-/* -- properties -- */
-
-/* Whether these bytes are UTF-8 without U+0000. */
-static int is_text(const unsigned char *at, Py_ssize_t length)
-{
-    Py_ssize_t i = 0;
-    while (i < length && at[i] != 0 && at[i] < 0x80) i++;
-    if (i == length) return 1;
-    if (memchr(at, 0, (size_t)length) != NULL) return 0;
-    PyObject *text = PyUnicode_DecodeUTF8((const char *)at, length, NULL);
-    if (text == NULL) PyErr_Clear();
-    Py_XDECREF(text);
-    return text != NULL;
-}
-
-/* Read the string with its length at *at. */
-static int read_string(const unsigned char *block, Py_ssize_t length, Py_ssize_t *at, const unsigned char **text, Py_ssize_t *size)
-{
-    if (*at + 2 > length) return 0;
-    *size = (Py_ssize_t)block[*at] << 8 | block[*at + 1];
-    *text = block + *at + 2;
-    *at += 2 + *size;
-    return *at <= length;
-}
-
-/* Whether all of the properties are ordinary; *alias: the Topic Alias among them. `found` may be NULL. */
-static int read_properties(const unsigned char *block, Py_ssize_t length, given *found, unsigned *alias)
-{
-    static const char trace[] = "traceparent";
-    int count = 0, has_expiry = 0;
-    *alias = 0;
-    for (Py_ssize_t at = 0; at < length;) {
-        unsigned kind = block[at++];
-        if (kind == USER_PROPERTY) {
-            user_property one;
-            if (count == MOST_USERS || !read_string(block, length, &at, &one.name, &one.name_length) ||
-                !read_string(block, length, &at, &one.value, &one.value_length))
-                return 0;
-            if (found != NULL) {
-                if (!is_text(one.name, one.name_length) || !is_text(one.value, one.value_length)) return 0;
-                if (one.name_length == sizeof trace - 1 && memcmp(one.name, trace, sizeof trace - 1) == 0) return 0;
-                found->users[count] = one;
-            }
-            count++;
-        } else if (kind == MESSAGE_EXPIRY && !has_expiry && at + 4 <= length) {
-            has_expiry = 1;
-            unsigned long seconds = (unsigned long)block[at] << 24 | (unsigned long)block[at + 1] << 16 | (unsigned long)block[at + 2] << 8 | block[at + 3];
-            if (seconds == 0) return 0;
-            if (found != NULL) found->expiry = seconds;
-            at += 4;
-        } else if (kind == TOPIC_ALIAS && *alias == 0 && at + 2 <= length) {
-            *alias = (unsigned)block[at] << 8 | block[at + 1];
-            if (*alias == 0) return 0;
-            at += 2;
-        } else {
-            return 0;
-        }
-    }
-    if (found != NULL) {
-        found->count = count;
-        found->has_expiry = has_expiry;
-    }
-    return 1;
-}
 
 /* -- heads -- */
 

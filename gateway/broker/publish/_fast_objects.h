@@ -20,7 +20,7 @@ enum {
     HELD, MAX_PACKET,
     INBOUND, TOKENS, RECEIVED, ENDED,
     RECEIVE_MAXIMUM, MAX_PAYLOAD, LONGEST_PACKET, MAX_USERS,
-    FAST_PATH, VERSION_OF_ROUTE, CHANGES, COLUMNS, HEAD, TAILS, FORM, LINKED, OTHERWISE, ELSEWHERE, MOST_COPIED, QUEUE, STAGED_HEAD,
+    FAST_PATH, VERSION_OF_ROUTE, CHANGES, COLUMNS, HEAD, TAILS, FORM, LINKED, OTHERWISE, ELSEWHERE, MOST_COPIED, QUEUE, STAGED_HEAD, READS,
     PUBLISHER, TOPIC,
     HEADS, BODIES, OWNERS, RELEASED, QUEUES, DESTINATION,
     BEFORE, LENGTH, FIXED, AFTER, USR, CARRIES, TAKEN, LONGEST_EXPIRY, CHECK, CONDITION, FORM_HEAD, AROUND_TIME,
@@ -40,7 +40,7 @@ static const struct { int owner; const char *name; } fields[FIELDS] = {
     {A_LIMITS, "max_user_properties"},
     {A_ROUTE, "fast_path"}, {A_ROUTE, "version"}, {A_ROUTE, "changes"}, {A_ROUTE, "columns"}, {A_ROUTE, "head"},
     {A_ROUTE, "tails"}, {A_ROUTE, "form"}, {A_ROUTE, "linked"}, {A_ROUTE, "otherwise"}, {A_ROUTE, "elsewhere"}, {A_ROUTE, "most"},
-    {A_ROUTE, "queue"}, {A_ROUTE, "staged_head"},
+    {A_ROUTE, "queue"}, {A_ROUTE, "staged_head"}, {A_ROUTE, "reads"},
     {A_ROUTE, "publisher"}, {A_ROUTE, "topic"},
     {A_COLUMNS, "heads"}, {A_COLUMNS, "bodies"}, {A_COLUMNS, "owners"}, {A_COLUMNS, "released"},
     {A_COLUMNS, "queues"}, {A_COLUMNS, "destination"},
@@ -55,7 +55,7 @@ static const struct { int owner; const char *name; } fields[FIELDS] = {
 static Py_ssize_t offsets[FIELDS];
 
 static long closed_state, online_state, version_5; /* CLOSED, ONLINE and V5 */
-static long path_direct, path_staged, path_fan_out, path_formed, path_linked, path_promised; /* of FastPath */
+static long path_direct, path_staged, path_fan_out, path_formed, path_linked, path_promised, path_unrouted; /* of FastPath */
 static Py_ssize_t expiry_at, rfh2_length; /* where in a descriptor Expiry stands; bytes of an MQRFH2 without folders */
 static Py_ssize_t least; /* publications in a staged run */
 static Py_ssize_t many; /* from so many topics on a client's routes are kept in a TopicCache */
@@ -152,20 +152,20 @@ PyDoc_STRVAR(configure_doc,
 "The classes whose slots are read from now on: connection, reader, session, limits, route, columns, form;\n"
 "those of a payload that is looked into, and of cells: JSON field, time of receipt, packet identifier, user property; of the\n"
 "record of a topic, of the place of a topic, and of what replaces a record. The numbers\n"
-"CLOSED, ONLINE, V5, FastPath.DIRECT, .STAGED, .FAN_OUT, .FORMED, .LINKED and .PROMISED, from how many topics on a client's routes are kept in a\n"
+"CLOSED, ONLINE, V5, FastPath.DIRECT, .STAGED, .FAN_OUT, .FORMED, .LINKED, .PROMISED and .UNROUTED, from how many topics on a client's routes are kept in a\n"
 "TopicCache, the least publications in a staged run, where in a descriptor Expiry stands, and the length of an MQRFH2 without\n"
 "folders.");
 
 static PyObject *configure(PyObject *Py_UNUSED(self), PyObject *args)
 {
     PyObject *given[CLASSES];
-    long numbers[9];
+    long numbers[10];
     Py_ssize_t fewest, run, expiry, length;
-    if (!PyArg_ParseTuple(args, "(O!O!O!O!O!O!O!O!O!O!O!O!O!O!O!)(lllllllllnnnn)", &PyType_Type, &given[0], &PyType_Type, &given[1], &PyType_Type,
+    if (!PyArg_ParseTuple(args, "(O!O!O!O!O!O!O!O!O!O!O!O!O!O!O!)(llllllllllnnnn)", &PyType_Type, &given[0], &PyType_Type, &given[1], &PyType_Type,
                           &given[2], &PyType_Type, &given[3], &PyType_Type, &given[4], &PyType_Type, &given[5], &PyType_Type, &given[6],
                           &PyType_Type, &given[7], &PyType_Type, &given[8], &PyType_Type, &given[9], &PyType_Type, &given[10], &PyType_Type, &given[11],
                           &PyType_Type, &given[12], &PyType_Type, &given[13], &PyType_Type, &given[14],
-                          &numbers[0], &numbers[1], &numbers[2], &numbers[3], &numbers[4], &numbers[5], &numbers[6], &numbers[7], &numbers[8],
+                          &numbers[0], &numbers[1], &numbers[2], &numbers[3], &numbers[4], &numbers[5], &numbers[6], &numbers[7], &numbers[8], &numbers[9],
                           &fewest, &run, &expiry, &length))
         return NULL;
     Py_ssize_t found[FIELDS];
@@ -189,6 +189,7 @@ static PyObject *configure(PyObject *Py_UNUSED(self), PyObject *args)
     path_formed = numbers[6];
     path_linked = numbers[7];
     path_promised = numbers[8];
+    path_unrouted = numbers[9];
     expiry_at = expiry;
     rfh2_length = length;
     many = fewest;

@@ -56,7 +56,7 @@ typedef struct {
     sharing sharing;
     tail_source tail; /* the last that was learnt: connections whose rule is the same have the same */
     long generation;
-    Py_ssize_t size, unanswered, acknowledged, received, completed;
+    Py_ssize_t size, unanswered, acknowledged, received, completed, unrouted;
 } turn;
 
 /* What one connection has sent, on its way into the open batch. References are borrowed from take_connection(). */
@@ -68,7 +68,7 @@ typedef struct {
     const unsigned char *data;
     Py_ssize_t at, end, max_packet, longest, room, in_flight, most_users;
     int is_5;
-    Py_ssize_t unanswered, acknowledged, received, completed;
+    Py_ssize_t unanswered, acknowledged, received, completed, unrouted;
     PyObject *kept_route; /* of the last publication to be retained; a reference is held; NULL: there is none */
     const unsigned char *kept_payload, *kept_block;
     Py_ssize_t kept_length, kept_block_length;
@@ -164,18 +164,39 @@ static Py_ssize_t room(const taking *of) { return of->room - of->in_flight - PyD
 
 /* -- answers: one object for all of a connection -- */
 
-static int answer(taking *of, unsigned char first, unsigned packet_id)
+static unsigned char *room_for_answer(taking *of, Py_ssize_t length)
 {
-    if (of->answers == NULL && of->answered + 4 > FEW_ANSWERS) { /* no packet that is answered is shorter than its answer */
-        if ((of->answers = PyBytes_FromStringAndSize(NULL, of->answered + of->end - of->at + 4)) == NULL) return -1;
+    if (of->answers == NULL && of->answered + length > FEW_ANSWERS) { /* no packet that is answered is shorter than its answer */
+        if ((of->answers = PyBytes_FromStringAndSize(NULL, of->answered + of->end - of->at + length)) == NULL) return NULL;
         memcpy(PyBytes_AS_STRING(of->answers), of->few, (size_t)of->answered);
     }
     unsigned char *at = (of->answers != NULL ? (unsigned char *)PyBytes_AS_STRING(of->answers) : of->few) + of->answered;
+    of->answered += length;
+    return at;
+}
+
+static int answer(taking *of, unsigned char first, unsigned packet_id)
+{
+    unsigned char *at = room_for_answer(of, 4);
+    if (at == NULL) return -1;
     at[0] = first;
     at[1] = 2;
     at[2] = (unsigned char)(packet_id >> 8);
     at[3] = (unsigned char)packet_id;
-    of->answered += 4;
+    return 0;
+}
+
+/* The same for one that nobody gets, of a client that is told so. */
+static int answer_unwanted(taking *of, unsigned char first, unsigned packet_id)
+{
+    enum { NO_MATCHING_SUBSCRIBERS = 0x10 };
+    unsigned char *at = room_for_answer(of, 5);
+    if (at == NULL) return -1;
+    at[0] = first;
+    at[1] = 3;
+    at[2] = (unsigned char)(packet_id >> 8);
+    at[3] = (unsigned char)packet_id;
+    at[4] = NO_MATCHING_SUBSCRIBERS;
     return 0;
 }
 

@@ -10,12 +10,13 @@ BUILT_FROM_THIS_FILE;
 
 enum { MOST_LINKED = 8 };
 
-static PyObject *s_relay, *s_linked, *s_keeping, *s_keep, *s_have_kept, *s_forward;
+static PyObject *s_linked, *s_keeping, *s_keep, *s_have_kept, *s_forward;
 
 /* What is looked up once for publications of one topic that follow one another. */
 typedef struct {
     PyObject *route; /* a reference is held */
     PyObject *timed; /* the head that all have that came in this turn; held; NULL: there is none */
+    PyObject *variant; /* the route of those with such properties as the last one; held; NULL: there is none */
     long path;
     int wanted; /* whether clients of other gateways want what is published there */
     open_columns open;
@@ -28,6 +29,7 @@ static void leave_direction(direction *to)
 {
     Py_CLEAR(to->route);
     Py_CLEAR(to->timed);
+    Py_CLEAR(to->variant);
     leave_columns(&to->open);
     forget_tail(&to->tail);
     leave_columns(&to->other_open);
@@ -63,21 +65,50 @@ static int append_row(const taking *of, direction *to, unsigned packet_id, const
     return append_head(of, to->route, &to->open, head);
 }
 
-/* 1: one more row, with the head that its route has for all, or one of its own; 0: the plain lane makes it; -1: an error is set. */
-static int append_publication(const taking *of, direction *to, const publication *one, const given *said)
+/* The head of the message of a publication, and in *route the one whose rule applies: a new reference; Py_None: it is none of the fast
+ * lane's; Py_True: there is no message. In *variant a reference is held to what *route may be. */
+static PyObject *head_of(const taking *of, PyObject **route, PyObject **variant, const publication *one, const given *said)
 {
+    PyObject *reads = field(*route, READS);
+    if (reads == NULL || !PyTuple_CheckExact(reads)) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "what a route reads is a tuple");
+        return NULL;
+    }
+    unsigned char properties[LONGEST_REST];
+    Py_ssize_t length = deciding(reads, said, properties);
+    if (length < 0) return Py_NewRef(Py_None);
+    if (length > 0 || PyTuple_GET_SIZE(reads) > 0) {
+        PyObject *found = variant_of(of, *route, properties, length);
+        if (found == NULL || found == Py_None) return found;
+        Py_XSETREF(*variant, found);
+        *route = found;
+    }
+    if (said->count == 0 && !said->has_expiry) {
+        PyObject *head = field(*route, HEAD);
+        if (head == NULL) return NULL;
+        if (PyBytes_CheckExact(head) && PyBytes_GET_SIZE(head) > 0) return Py_NewRef(head);
+    }
+    return form_head(of, route, one, said);
+}
+
+/* 1: one more row, with the head that its route has for all, or one of its own; 0: the plain lane makes it; -1: an error is set. */
+static int append_publication(taking *of, direction *to, const publication *one, const given *said)
+{
+    if (to->path == path_unrouted) {
+        of->unrouted++;
+        return 1;
+    }
     if (one->block_length == 0 && to->path == path_direct) return append_row(of, to, one->packet_id, one->payload, one->length) < 0 ? -1 : 1;
     PyObject *head = one->block_length == 0 ? Py_XNewRef(to->timed) : NULL, *route = to->route;
     if (head == NULL) {
-        if ((head = form_head(of, &route, one, said)) == NULL) return -1;
+        if ((head = head_of(of, &route, &to->variant, one, said)) == NULL) return -1;
         if (one->block_length == 0 && route == to->route && is_timed(field(route, FORM))) to->timed = Py_NewRef(head);
     }
     int done = head == Py_None ? 0 : 1;
     if (head == Py_True) {
         Py_DECREF(head);
-        PyObject *counted = PyObject_CallMethodNoArgs(of->turn->lane, s_unrouted);
-        Py_XDECREF(counted);
-        return counted != NULL ? 1 : -1;
+        of->unrouted++;
+        return 1;
     }
     open_columns *open = route == to->route ? &to->open : &to->other_open;
     tail_source *tail = route == to->route ? &to->tail : &to->other_tail;
@@ -109,7 +140,7 @@ static long path_of(const taking *of, unsigned first, upcoming *next, PyObject *
         Py_DECREF(topic);
         if (route == NULL) return PyErr_Occurred() ? -1 : 0;
     }
-    if (path == path_direct || path == path_formed) {
+    if (path == path_direct || path == path_formed || path == path_unrouted) {
         to->path = path;
         return lead_to(of, to, route) < 0 ? -1 : path;
     }
@@ -119,22 +150,6 @@ static long path_of(const taking *of, unsigned first, upcoming *next, PyObject *
 }
 
 /* -- other gateways -- */
-
-/* The user properties of a publication. A new reference. */
-static PyObject *users_of(const given *said)
-{
-    Py_ssize_t length = 0;
-    for (int i = 0; i < said->count; i++) length += 5 + said->users[i].name_length + said->users[i].value_length;
-    PyObject *block = PyBytes_FromStringAndSize(NULL, length);
-    if (block == NULL) return NULL;
-    char *to = PyBytes_AS_STRING(block);
-    for (int i = 0; i < said->count; i++) {
-        const user_property *one = &said->users[i];
-        to = copy(to, (const char *)one->name - 3, 3 + one->name_length); /* with what it begins with, and its length */
-        to = copy(to, (const char *)one->value - 2, 2 + one->value_length);
-    }
-    return block;
-}
 
 /* One more publication that is put for other gateways; `block` and `staged` are stolen. */
 static int add_sent(const taking *of, PyObject *route, const publication *one, PyObject *block, unsigned long expiry, PyObject *staged)
@@ -155,7 +170,7 @@ static int add_sent(const taking *of, PyObject *route, const publication *one, P
 static int note_sent(const taking *of, PyObject *route, const publication *one, const given *said)
 {
     int has_block = one->block_length != 0;
-    PyObject *block = has_block ? users_of(said) : PyBytes_FromStringAndSize(NULL, 0);
+    PyObject *block = has_block ? carried(one, said) : PyBytes_FromStringAndSize(NULL, 0);
     return add_sent(of, route, one, block, has_block && said->has_expiry ? said->expiry : 0, Py_NewRef(Py_None));
 }
 
@@ -169,82 +184,6 @@ static int forward(turn *turn)
     Py_DECREF(sent);
     Py_XDECREF(done);
     return done == NULL ? -1 : 0;
-}
-
-/* What is read of publications for subscribers, as columns: properties of each and heads where they have properties, bodies and heads
- * where there is a queue. */
-typedef struct {
-    PyObject *payloads, *bodies, *blocks, *heads; /* references are held */
-} for_subscribers;
-
-/* The properties of one more, and its head if a queue gets it. 0: they are not ordinary; -1: an error is set. */
-static int read_block(const taking *of, PyObject *route, const publication *one, int is_put, for_subscribers *to)
-{
-    given said;
-    unsigned alias;
-    said.count = said.has_expiry = 0;
-    if (!read_properties(one->block, one->block_length, &said, &alias) || said.count > of->most_users || alias != 0 || said.has_expiry) return 0;
-    if (is_put) {
-        PyObject *chosen = route, *head = form_head(of, &chosen, one, &said);
-        if (head == NULL) return -1;
-        if (head == Py_None || chosen != route) {
-            Py_DECREF(head);
-            return 0;
-        }
-        if (append(to->heads, head) < 0) return -1;
-    }
-    return append(to->blocks, PyBytes_FromStringAndSize((const char *)one->block, one->block_length)) < 0 ? -1 : 1;
-}
-
-/* Read publications of one topic, all with properties or all without. Returns where they end; 0: an error is set. */
-static Py_ssize_t read_relayed(taking *of, unsigned first, Py_ssize_t most, PyObject *route, tail_source *tail, for_subscribers *to)
-{
-    publication one, before = {0};
-    Py_ssize_t at = of->at;
-    for (; most-- > 0 && read_publication(of, at, first, &one) && (before.topic == NULL || same_topic(&one, &before)); at = one.stop) {
-        if (before.topic != NULL && (one.block_length == 0) != (before.block_length == 0)) break;
-        int fits = one.block_length == 0 ? 1 : read_block(of, route, &one, tail->tails != NULL, to);
-        if (fits < 0) return 0;
-        if (fits == 0) break;
-        if (append(to->payloads, PyBytes_FromStringAndSize((const char *)one.payload, one.length)) < 0) return 0;
-        if (tail->tails != NULL && append(to->bodies, body_of(tail, one.packet_id, one.payload, one.length)) < 0) return 0;
-        if (one.packet_id && answer(of, PUBACK, one.packet_id) < 0) return 0;
-        before = one;
-    }
-    return at;
-}
-
-/* Publications of one topic that has subscribers. 1: they are taken; 0: they are not; -1: an error is set. */
-static int relay(taking *of, unsigned first, PyObject *route)
-{
-    for_subscribers to = {PyList_New(0), PyList_New(0), PyList_New(0), PyList_New(0)};
-    PyObject *tails = field(route, TAILS), *head = field(route, HEAD), *most = field(route, MOST_COPIED);
-    tail_source tail = {NULL, NULL, 0};
-    Py_ssize_t fits = most != NULL ? PyLong_AsSsize_t(most) : -1, answered = of->answered, at = 0;
-    int lists = to.payloads != NULL && to.bodies != NULL && to.blocks != NULL && to.heads != NULL;
-    int done = !lists || tails == NULL || head == NULL || PyErr_Occurred() ? -1 : 0;
-    if (done == 0 && PyObject_IsTrue(head) && learn_tail(of, &tail, tails) < 0) done = -1;
-    if (done == 0 && (at = read_relayed(of, first, fits, route, &tail, &to)) == 0) done = PyErr_Occurred() ? -1 : 0;
-    if (done == 0 && at > of->at && forward(of->turn) < 0) done = -1;
-    if (done == 0 && at > of->at) {
-        PyObject *said = PyObject_CallMethodObjArgs(of->turn->lane, s_relay, of->connection, route, to.payloads, to.bodies, to.blocks, to.heads, NULL);
-        done = said == NULL ? -1 : PyObject_IsTrue(said);
-        Py_XDECREF(said);
-    }
-    if (done == 1) {
-        Py_ssize_t rows = PyList_GET_SIZE(to.payloads);
-        of->at = at;
-        if (first & 6) of->acknowledged += rows;
-        else of->unanswered += rows;
-    } else {
-        of->answered = answered;
-    }
-    forget_tail(&tail);
-    Py_XDECREF(to.payloads);
-    Py_XDECREF(to.bodies);
-    Py_XDECREF(to.blocks);
-    Py_XDECREF(to.heads);
-    return done;
 }
 
 /* -- several queues -- */
@@ -485,56 +424,4 @@ static int leave_keeping(turn *turn)
     Py_CLEAR(turn->keeping.asked);
     if (type != NULL) PyErr_Restore(type, error, trace);
     return said == NULL ? -1 : 0;
-}
-
-/* 1: packets were taken, and something else that is ordinary may follow; 0: it does not; -1: an error is set. */
-static int take_publications(taking *of, unsigned first)
-{
-    int keeps = first & RETAIN ? can_keep(of) : 1;
-    if (keeps != 1 || (first & DUP && !(first & 6))) return keeps < 0 ? -1 : 0;
-    PyObject *cache = quick_cache_of(of, first), *relayed = NULL;
-    if (cache == NULL) return -1;
-    Py_INCREF(cache);
-    Py_ssize_t rows = 0;
-    publication before = {0};
-    given said;
-    unsigned alias;
-    upcoming ahead[AHEAD];
-    direction to = {0};
-    int more = 1, count, done = AHEAD;
-    while (more == 1 && done == AHEAD && (count = look_ahead(of, first, &before, cache, ahead)) != 0) {
-        more = count < 0 ? -1 : 1;
-        for (done = 0; more == 1 && done < count; done++) {
-            const publication *one = &ahead[done].one;
-            if (first & RETAIN && of->kept != NULL && PyDict_GET_SIZE(of->kept) + 1 >= MOST_KEPT) break;
-            said.count = said.has_expiry = 0;
-            if (one->block_length != 0 &&
-                (!read_properties(one->block, one->block_length, &said, &alias) || said.count > of->most_users ||
-                 (alias != 0 && first & RETAIN)))
-                break;
-            long path = path_of(of, first, &ahead[done], cache, &to, &relayed);
-            if (path < 0) more = -1;
-            if (path != path_direct && path != path_formed) break;
-            int taken = append_publication(of, &to, one, &said);
-            if (taken == 1 && to.wanted && note_sent(of, to.route, one, &said) < 0) more = -1;
-            if (taken < 0 || (taken && one->packet_id && answer(of, PUBACK, one->packet_id) < 0) ||
-                (taken && first & RETAIN && keep(of, to.route, one) < 0))
-                more = -1;
-            if (taken != 1 || more < 0) break;
-            before = *one;
-            if (ahead[done].topic != NULL) before.topic = NULL; /* its bytes are those of an alias */
-            Py_CLEAR(ahead[done].topic);
-            of->at = one->stop;
-            rows++;
-        }
-        if (count > 0) forget_ahead(ahead, done, count);
-    }
-    leave_direction(&to);
-    Py_DECREF(cache);
-    if (first & 6) of->acknowledged += rows;
-    else of->unanswered += rows;
-    if (more == 1 && relayed != NULL) more = fast_path_of(relayed) == path_linked ? link_rows(of, first, relayed) : relay(of, first, relayed);
-    else if (more == 1) more = rows > 0;
-    Py_XDECREF(relayed);
-    return more;
 }

@@ -106,6 +106,7 @@ typedef struct {
     PyObject *heads, *bodies;                    /* borrowed from the turn */
     PyObject *ids, *topic, *first, *head;        /* references are held */
     PyObject *promised;                          /* the route of the topic, if its subscribers have to have room; held; or NULL */
+    int is_unwanted;                             /* whether nobody gets what is published there */
 } records;
 
 /* Whether sessions have the same key for what they stage. */
@@ -160,7 +161,8 @@ static int open_record_topic(const taking *of, PyObject *topic, PyObject *route,
 {
     Py_XSETREF(to->topic, topic);
     if (route == NULL) return PyErr_Occurred() ? -1 : 0;
-    int done = path == path_staged || path == path_promised;
+    int done = path == path_staged || path == path_promised || path == path_unrouted;
+    to->is_unwanted = path == path_unrouted;
     Py_XSETREF(to->promised, path == path_promised ? Py_NewRef(route) : NULL);
     if (done) {
         PyObject *head = *place(route, STAGED_HEAD); /* NULL or empty: nobody has asked for it yet */
@@ -219,13 +221,14 @@ static int stage_record(taking *of, const publication *one, const records *to)
     return done;
 }
 
-/* Whether a publication has no properties but user properties. */
-static int has_users_alone(const taking *of, const publication *one)
+/* Whether a publication can be staged with the properties that it has. */
+static int can_stage(const taking *of, const publication *one)
 {
     given said;
     unsigned alias;
-    return one->block_length == 0 || (read_properties(one->block, one->block_length, &said, &alias) && said.count <= of->most_users &&
-                                      !said.has_expiry && alias == 0);
+    if (one->block_length == 0) return 1;
+    if (!read_properties(one->block, one->block_length, &said, &alias) || said.count > of->most_users || said.has_expiry || alias != 0) return 0;
+    return !said.says_text || is_utf8(one->payload, one->length);
 }
 
 /* Whether the subscribers of a topic have room for one more; -1: an error is set. */
@@ -247,7 +250,7 @@ static int stage_records(taking *of, unsigned first, PyObject *topic, PyObject *
     publication one, before = {0};
     Py_ssize_t rows = 0;
     int more = open_records(of, first, &to) < 0 ? -1 : 1;
-    while (more == 1 && room(of) > 0 && read_publication(of, of->at, first, &one) && has_users_alone(of, &one)) {
+    while (more == 1 && room(of) > 0 && read_publication(of, of->at, first, &one) && can_stage(of, &one)) {
         if (before.topic == NULL) {
             more = open_record_topic(of, Py_NewRef(topic), Py_NewRef(route), path, &to);
         } else if (!same_topic(&one, &before)) {
@@ -256,7 +259,7 @@ static int stage_records(taking *of, unsigned first, PyObject *topic, PyObject *
         }
         if (more == 1) more = have_room(of, &to, &one);
         if (more == 1) more = stage_record(of, &one, &to);
-        if (more == 1 && answer(of, PUBREC, one.packet_id) < 0) more = -1;
+        if (more == 1 && (to.is_unwanted && of->is_5 ? answer_unwanted(of, PUBREC, one.packet_id) : answer(of, PUBREC, one.packet_id)) < 0) more = -1;
         if (more != 1) break;
         before = one;
         of->at = one.stop;
@@ -275,7 +278,7 @@ static int take_staged(taking *of, unsigned first)
     PyObject *topic, *route = route_and_topic(of, first, &one, &topic, &path);
     int done = route == NULL && PyErr_Occurred() ? -1 : 0;
     if (path == path_staged && one.block_length == 0 && have_one_topic(of, first, &one)) done = stage_run(of, first, route);
-    if ((path == path_staged || path == path_promised) && done == 0) done = stage_records(of, first, topic, route, path);
+    if ((path == path_staged || path == path_promised || path == path_unrouted) && done == 0) done = stage_records(of, first, topic, route, path);
     Py_XDECREF(topic);
     Py_XDECREF(route);
     return done;
@@ -436,20 +439,22 @@ static int open_released(const taking *of, direction *to, released_rows *rows)
 }
 
 /* The head of the message of a record: a new reference; Py_None: it is none of the fast lane's. */
-static PyObject *released_head(const taking *of, const staged *one, const publication *as, const direction *to)
+static PyObject *released_head(const taking *of, const staged *one, const publication *as, direction *to)
 {
     given said;
     unsigned alias;
-    if (PyTuple_GET_SIZE(one->kept) == 3) return Py_XNewRef(field(to->route, HEAD));
+    PyObject *route = to->route, *tails = field(route, TAILS), *head = field(route, HEAD);
+    if (tails == NULL || head == NULL) return NULL;
+    if (PyTuple_GET_SIZE(one->kept) == 3) return learn_tail(of, &to->tail, tails) < 0 ? NULL : Py_NewRef(head);
     PyObject *block = PyTuple_GET_ITEM(one->kept, 3);
     if (!PyBytes_CheckExact(block) ||
         !read_properties((const unsigned char *)PyBytes_AS_STRING(block), PyBytes_GET_SIZE(block), &said, &alias))
         return Py_NewRef(Py_None);
-    PyObject *route = to->route;
-    PyObject *head = form_head(of, &route, as, &said);
-    if (head == NULL || route == to->route) return head;
+    if ((head = head_of(of, &route, &to->variant, as, &said)) == NULL || head == Py_None) return head;
+    int alike = lead_alike(route, to->route);
+    if (alike == 1 && (tails = field(route, TAILS)) != NULL && learn_tail(of, &to->tail, tails) == 0) return head;
     Py_DECREF(head); /* of another queue: the plain lane knows */
-    return Py_NewRef(Py_None);
+    return alike == 0 ? Py_NewRef(Py_None) : NULL;
 }
 
 /* A publication of QoS 2 that is released now is put for other gateways. */

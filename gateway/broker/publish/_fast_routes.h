@@ -18,7 +18,7 @@ BUILT_FROM_THIS_FILE;
 
 #include "_topic_cache.h"
 
-static PyObject *s_route;
+static PyObject *s_route, *s_variant;
 
 /* Ask for the route of a topic. A new reference, perhaps None; NULL: an error is set. */
 static PyObject *ask_for_route(const taking *of, unsigned first, PyObject *topic)
@@ -81,6 +81,63 @@ static PyObject *quick_cache_of(const taking *of, unsigned first)
         PyTuple_SET_ITEM(caches, i, i == (int)(first & 7) ? quick : Py_NewRef(PyTuple_GET_ITEM(*place(of->connection, CACHES), i)));
     Py_SETREF(*place(of->connection, CACHES), caches);
     return quick;
+}
+
+/* Whether a route reads a user property: those with others have a route of their own. */
+static int is_read(PyObject *reads, const user_property *user)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(reads); i++) {
+        PyObject *name = PyTuple_GET_ITEM(reads, i);
+        if (PyBytes_CheckExact(name) && PyBytes_GET_SIZE(name) == user->name_length && !memcmp(PyBytes_AS_STRING(name), user->name, (size_t)user->name_length))
+            return 1;
+    }
+    return 0;
+}
+
+/* The properties that make a route another one, as they came: how many bytes; -1: too many. */
+static Py_ssize_t deciding(PyObject *reads, const given *said, unsigned char *to)
+{
+    Py_ssize_t length = said->rest_length;
+    if (length > 0) memcpy(to, said->rest, (size_t)length);
+    for (int i = 0; length >= 0 && PyTuple_GET_SIZE(reads) > 0 && i < said->count; i++) {
+        const user_property *user = &said->users[i];
+        Py_ssize_t size = 5 + user->name_length + user->value_length;
+        if (!is_read(reads, user)) continue;
+        if (length + size > LONGEST_REST) return -1;
+        memcpy(to + length, user->name - 3, (size_t)size); /* with what it begins with, and its length */
+        length += size;
+    }
+    return length;
+}
+
+/* The route of publications on a route that have these properties; see FastLane.variant: a new reference; Py_None: the plain lane takes
+ * them; NULL: an error is set. */
+static PyObject *variant_of(const taking *of, PyObject *route, const unsigned char *properties, Py_ssize_t length)
+{
+    PyObject *topic = field(route, WIRE_TOPIC), *first = field(route, FIRST);
+    if (topic == NULL || first == NULL || !PyBytes_CheckExact(topic)) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a topic is bytes");
+        return NULL;
+    }
+    PyObject *cache = cache_of(of, (unsigned)as_long(first));
+    PyObject *key = cache != NULL ? PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(topic) + 1 + length) : NULL;
+    if (key == NULL) return NULL;
+    char *to = PyBytes_AS_STRING(key);
+    memcpy(to, PyBytes_AS_STRING(topic), (size_t)PyBytes_GET_SIZE(topic));
+    to += PyBytes_GET_SIZE(topic);
+    *to++ = 0; /* no topic has one */
+    memcpy(to, properties, (size_t)length);
+    PyObject *found = Py_XNewRef(PyDict_GetItemWithError(cache, key));
+    Py_DECREF(key);
+    if (found == NULL && !PyErr_Occurred()) {
+        PyObject *rest = PyBytes_FromStringAndSize((const char *)properties, length);
+        if (rest != NULL) found = PyObject_CallMethodObjArgs(of->turn->lane, s_variant, of->connection, route, rest, NULL);
+        Py_XDECREF(rest);
+    }
+    if (found == NULL || found == Py_None || is_a(found, A_ROUTE)) return found;
+    Py_DECREF(found);
+    PyErr_SetString(PyExc_TypeError, "a variant of a route is a route");
+    return NULL;
 }
 
 enum { FEW_TOPICS = 4 };

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from gateway.broker.put_off import PutOff
 
 PUBREL_BEGINS = b"\x62\x02"
+UNFORMED = frozenset({FastPath.PROMISED, FastPath.UNROUTED})
+"""Paths of QoS 2 on which nothing is made of the properties."""
 _data = itemgetter(1)
 NOBODYS = -3
 """The generation of no connection's routes."""
@@ -136,6 +138,21 @@ class FastLane:
             return None
         return self.router.shared_routes, self.router.access.may_publish, MAX_CACHED_ROUTES
 
+    def variant(self, connection: Connection, route: Route, deciding: bytes) -> Route | None:
+        """The route of publications on a route that have these properties, besides an expiry and user properties on
+        which no rule has conditions; kept with the routes of topics, none of which has a NUL. None: the plain lane
+        takes them."""
+        try:
+            made = self.router.variant(route, connection.publisher, deciding)
+        except Exception:  # noqa: BLE001 -- as in `route`
+            return None
+        cache = connection.caches[route.first & 7]
+        if made is not None:
+            if len(cache) >= MAX_CACHED_ROUTES:
+                cache.clear()
+            cache[route.wire_topic + b"\0" + deciding] = made
+        return made
+
     def open(self, columns: Columns) -> None:
         """Open these columns."""
         batch, address = self.context.batch, columns.address
@@ -159,9 +176,9 @@ class FastLane:
         except Refused:
             return None
 
-    def unrouted(self) -> None:
-        """Count a publication to which no rule applies."""
-        self.context.counters.messages_unrouted += 1
+    def unrouted(self, count: int) -> None:
+        """Count publications to which no rule applies."""
+        self.context.counters.messages_unrouted += count
 
     def time(self) -> bytes:
         """The time of receipt of what has arrived."""
@@ -222,6 +239,7 @@ class FastLane:
                 )
             except Exception as error:  # noqa: BLE001 -- as in `settle`
                 self._defect(connection, error)
+                return
 
     def linked(self) -> list[LinkedRun]:
         """Where publications are noted that go to several queues."""
@@ -229,10 +247,11 @@ class FastLane:
 
     def relay(
         self, connection: Connection, route: Route, payloads: list[bytes], bodies: list[bytes], blocks: list[bytes],
-        heads: list[bytes],
+        heads: list[bytes], expiry: int, /,
     ) -> bool:  # fmt: skip
         """Hand publications of one topic to its subscribers and its queue, if it has one; whether they were taken.
-        `blocks` and `heads`: the properties of each, if they have any, and what the rule makes of these."""
+        `blocks`: the properties that subscribers get of each, if they get any; `heads`: what the rule makes of each;
+        `expiry`: the seconds all have to live, 0: for ever."""
         context, fan_out, count, size = self.context, self.fan_out, len(payloads), length_of(payloads)
         undo = Undo(context.batch) if route.elsewhere else None
         try:
@@ -242,8 +261,11 @@ class FastLane:
             if chosen is None or not fan_out.admits(route, count, size):
                 return False
             if route.elsewhere:
-                self._forward_run(connection, route, payloads, blocks)
-            fan_out.relay(route, connection.session.client_id, payloads, size, blocks or None, chosen=chosen)
+                self._forward_run(connection, route, payloads, blocks, expiry)
+            expires = context.now + expiry if expiry else 0.0
+            fan_out.relay(
+                route, connection.session.client_id, payloads, size, blocks or None, expires=expires, chosen=chosen
+            )
         except Exception:  # noqa: BLE001 -- as in `route`: the plain lane meets it again
             if undo is not None:
                 undo.take_back(context.batch)
@@ -258,9 +280,9 @@ class FastLane:
         self, connection: Connection, route: Route, bodies: list[bytes], heads: list[bytes], count: int
     ) -> None:  # fmt: skip
         """The rows of what subscribers get on the queue of their rule, if they have one."""
-        batch, columns, head = self.context.batch, route.columns, route.head
-        heads = heads or [head] * count
-        if head and batch.undo is None:
+        batch, columns = self.context.batch, route.columns
+        heads = heads or ([route.head] * count if route.head else heads)
+        if heads and batch.undo is None:
             if columns.heads is None:
                 self.open(columns)
             columns.heads += heads
@@ -268,7 +290,7 @@ class FastLane:
             columns.owners += [connection] * count
             if columns.mixed:
                 columns.queues += [route.queue] * count
-        elif head:
+        elif heads:
             destination = batch.destination(route.address, route.policies[0])
             destination.contribute(connection, route.first & 6)
             destination.puts.heads += heads
@@ -277,11 +299,11 @@ class FastLane:
             self.context.counters.messages_unrouted += count
 
     def _forward_run(
-        self, connection: Connection, route: Route, payloads: list[bytes], blocks: list[bytes]
-    ) -> None:  # fmt: skip
+        self, connection: Connection, route: Route, payloads: list[bytes], blocks: list[bytes], expiry: int = 0
+    ) -> None:
         """Put publications of one topic for those who want them at other gateways."""
         said = blocks or [b""] * len(payloads)
-        self.fan_out.forward_all([(connection, route, *one, 0, None) for one in zip(payloads, said, strict=True)])
+        self.fan_out.forward_all([(connection, route, *one, expiry, None) for one in zip(payloads, said, strict=True)])
 
     def hand_on(self) -> None:
         """What was relayed goes to its sessions; if that meets a defect, one copy after the other."""
@@ -444,25 +466,30 @@ class FastLane:
         inbound: dict[int, Any] = connection.session.inbound
         if self.context.clock.monotonic() > self.context.until:
             return 0
-        topic, _, first, *rest = inbound[data[at + 2] << 8 | data[at + 3]]
+        topic, _, first, *block = inbound[data[at + 2] << 8 | data[at + 3]]
         route: Route | None = connection.caches[first & 7].get(topic)
         if route is None or route.version != route.changes[0]:
             route = self.route(connection, first, topic)
-        if route is None or rest or route.fast_path is not FastPath.PROMISED:
+        if route is None or route.fast_path not in UNFORMED or (block and route.head):
             return 0
-        most, payloads = route.most, dict[int, bytes]()
+        most, payloads, blocks = route.most, dict[int, bytes](), list[bytes]()
         for place in range(at, len(data) - 3, 4):
             packet_id = data[place + 2] << 8 | data[place + 3]
             one = inbound.get(packet_id)
             if data[place : place + 2] != PUBREL_BEGINS or len(payloads) >= most or packet_id in payloads:
                 break
-            if not (type(one) is tuple and (one[0], *one[2:]) == (topic, first) and packet_id in tokens):
+            if type(one) is not tuple or (one[0], one[2], len(one)) != (topic, first, 3 + len(block)):
+                break
+            if packet_id not in tokens:
                 break
             payloads[packet_id] = one[1][STAGED_ID:]
-        return len(payloads) if payloads and self._release_all(connection, route, payloads) else 0
+            blocks += one[3:]
+        return len(payloads) if payloads and self._release_all(connection, route, payloads, blocks) else 0
 
-    def _release_all(self, connection: Connection, route: Route, payloads: dict[int, bytes]) -> bool:
-        """Release staged publications; whether that was done."""
+    def _release_all(
+        self, connection: Connection, route: Route, payloads: dict[int, bytes], blocks: list[bytes]
+    ) -> bool:  # fmt: skip
+        """Release staged publications, all with properties or all without; whether that was done."""
         self.hand_on()
         fan_out, batch, session = self.fan_out, self.context.batch, connection.session
         ids, columns, tails = list(payloads), list(payloads.values()), route.tails
@@ -479,8 +506,8 @@ class FastLane:
             bodies = [tails[packet_id] + payload for packet_id, payload in payloads.items()] if route.head else []
             self.put(connection, route, bodies, [], len(ids))
             if route.elsewhere:
-                self._forward_run(connection, route, columns, [])
-            fan_out.relay(route, session.client_id, columns, size, chosen=chosen)
+                self._forward_run(connection, route, columns, blocks)
+            fan_out.relay(route, session.client_id, columns, size, blocks or None, chosen=chosen)
             fan_out.hand_on()
         except Exception:  # noqa: BLE001 -- as in `relay`
             undo.take_back(batch)
@@ -543,6 +570,7 @@ def configure(many: int) -> None:
             FastPath.FORMED,
             FastPath.LINKED,
             FastPath.PROMISED,
+            FastPath.UNROUTED,
             many,
             LEAST,
             AT_EXPIRY,

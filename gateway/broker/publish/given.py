@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from gateway.bridge.trace import TRACEPARENT as TRACEPARENT_NAME
-from gateway.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, TOPIC_ALIAS, USER_PROPERTY
+from gateway.mqtt.properties import (
+    CONTENT_TYPE,
+    CORRELATION_DATA,
+    MESSAGE_EXPIRY_INTERVAL,
+    PAYLOAD_FORMAT_INDICATOR,
+    RESPONSE_TOPIC,
+    TOPIC_ALIAS,
+    USER_PROPERTY,
+)
 
 TRACEPARENT = TRACEPARENT_NAME.encode()
+LONGEST_REST = 128
+"""Bytes of properties for which a route of their own is kept: devices choose them."""
+_LENGTHS = {PAYLOAD_FORMAT_INDICATOR: 1, MESSAGE_EXPIRY_INTERVAL: 4, TOPIC_ALIAS: 2}
+"""Bytes of the values that have no length before them."""
+_OF_RULES = frozenset({CONTENT_TYPE, PAYLOAD_FORMAT_INDICATOR})
+_TOPIC = re.compile(rb"[ !\"$-*,-~]+")
+"""A response topic that nobody has to look at: ASCII that prints, without wildcards."""
 
 
 class Given(NamedTuple):
@@ -16,6 +32,10 @@ class Given(NamedTuple):
     users: list[tuple[bytes, bytes]]
     expiry: int | None
     alias: int
+    rest: bytes | None = b""
+    """Content Type and Payload Format Indicator, as they came; None: there is more that a rule looks at."""
+    is_text: bool = False
+    """Whether the payload is said to be text."""
 
 
 NOTHING = Given([], None, 0)
@@ -33,40 +53,72 @@ def is_text(raw: bytes) -> bool:
 def given_of(block: bytes, most_users: int) -> Given | None:
     """What the properties of a PUBLISH say; None: the plain lane looks at them, as where there are too many."""
     users: list[tuple[bytes, bytes]] = []
-    expiry: int | None = None
-    alias, at, end, text = 0, 0, len(block), block.isascii()
-    while at + 3 <= end:
-        kind = block[at]
+    found, rest, at, end = dict[int, bytes](), b"", 0, len(block)
+    while at + 2 <= end:
+        kind, begin = block[at], at
         if kind == USER_PROPERTY:
-            middle = at + 3 + (block[at + 1] << 8 | block[at + 2])
-            if middle + 2 > end:
-                return None
-            stop = middle + 2 + (block[middle] << 8 | block[middle + 1])
-            name, value = block[at + 3 : middle], block[middle + 2 : stop]
-            if stop > end or not (text or (is_text(name) and is_text(value))) or 0 in name or 0 in value:
-                return None
-            if name == TRACEPARENT:  # the span of this hop goes on
-                return None
+            name, at = _string(block, at + 1)
+            value, at = _string(block, at)
+            if at > end or name == TRACEPARENT or not (_is_string(name) and _is_string(value)):
+                return None  # or the span of this hop goes on
             users.append((name, value))
-            at = stop
-        elif kind == MESSAGE_EXPIRY_INTERVAL and expiry is None and at + 5 <= end:
-            expiry = int.from_bytes(block[at + 1 : at + 5], "big")
-            if not expiry:
-                return None
+            continue
+        length = _LENGTHS.get(kind)
+        value, at = _string(block, at + 1) if length is None else (block[at + 1 : at + 1 + length], at + 1 + length)
+        if kind in found or at > end or not _is_ordinary(kind, value):
+            return None
+        found[kind] = value
+        rest += block[begin:at] if kind in _OF_RULES else b""
+    if at != end or len(users) > most_users:
+        return None
+    own = len(rest) > LONGEST_REST or RESPONSE_TOPIC in found or CORRELATION_DATA in found
+    expiry, alias = (_number(found.get(kind)) for kind in (MESSAGE_EXPIRY_INTERVAL, TOPIC_ALIAS))
+    says_text = found.get(PAYLOAD_FORMAT_INDICATOR) == b"\1"
+    return Given(users, expiry, alias or 0, None if own else rest, says_text)
+
+
+def _is_ordinary(kind: int, value: bytes) -> bool:
+    """Whether this is a property, but a user property, that nobody has to look at."""
+    if kind == PAYLOAD_FORMAT_INDICATOR:
+        return value in {b"\0", b"\1"}
+    if kind in {MESSAGE_EXPIRY_INTERVAL, TOPIC_ALIAS}:
+        return any(value)
+    if kind == CONTENT_TYPE:
+        return _is_string(value)
+    return kind == CORRELATION_DATA or (kind == RESPONSE_TOPIC and _TOPIC.fullmatch(value) is not None)
+
+
+def _is_string(raw: bytes) -> bool:
+    """Whether it is a string of MQTT [MQTT-1.5.4-2]."""
+    return 0 not in raw and (raw.isascii() or is_text(raw))
+
+
+def _number(value: bytes | None) -> int | None:
+    return None if value is None else int.from_bytes(value, "big")
+
+
+def _string(block: bytes, at: int) -> tuple[bytes, int]:
+    """The bytes behind their length at `at`, and where they end, which may be beyond the block."""
+    stop = at + 2 + int.from_bytes(block[at : at + 2], "big")
+    return block[at + 2 : stop], stop
+
+
+def carried(block: bytes) -> bytes:
+    """What others get of the properties: all but Topic Alias and expiry, in their order."""
+    kept, at = b"", 0
+    while at < len(block):
+        kind, begin = block[at], at
+        if kind == MESSAGE_EXPIRY_INTERVAL:
             at += 5
-        elif kind == TOPIC_ALIAS and not alias:
-            alias = block[at + 1] << 8 | block[at + 2] or 1 << 16  # there is no 0
+        elif kind == TOPIC_ALIAS:
             at += 3
         else:
-            return None
-    if at < end or len(users) > most_users:
-        return None
-    return Given(users, expiry, alias)
+            at = begin + 2 if kind == PAYLOAD_FORMAT_INDICATOR else _string(block, begin + 1)[1]
+            at = _string(block, at)[1] if kind == USER_PROPERTY else at
+            kept += block[begin:at]
+    return kept
 
 
-def user_properties(given: Given) -> bytes:
-    """Its user properties as they came: what stays of the properties beside Topic Alias and expiry."""
-    return b"".join(
-        b"\x26%b%b%b%b" % (len(name).to_bytes(2, "big"), name, len(value).to_bytes(2, "big"), value)
-        for name, value in given.users
-    )
+def encode_user(name: bytes, value: bytes) -> bytes:
+    """A user property."""
+    return b"\x26%b%b%b%b" % (len(name).to_bytes(2, "big"), name, len(value).to_bytes(2, "big"), value)

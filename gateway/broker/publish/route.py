@@ -41,13 +41,15 @@ class FastPath(IntEnum):
     STAGED = 2
     """QoS 2, to one queue: staged at PUBLISH."""
     FAN_OUT = 3
-    """To local subscribers, and at most one queue."""
+    """To local subscribers, and at most one queue, with a head or a form."""
     FORMED = 4
     """Straight to one queue; the head is made for each message, by the route's form."""
     LINKED = 5
     """Straight to several queues."""
     PROMISED = 6
     """QoS 2, to local subscribers, and at most one queue: staged at PUBLISH if they have room."""
+    UNROUTED = 7
+    """To nobody: counted, and acknowledged."""
 
 
 class Receiver(NamedTuple):
@@ -113,8 +115,8 @@ class FastSlots:
     """What the lanes read of a route for each message: these slots lie at its beginning, together in memory."""
 
     __slots__ = (
-        "changes", "columns", "elsewhere", "fast_path", "form", "head", "linked", "most", "otherwise", "queue", "tails",
-        "version",
+        "changes", "columns", "elsewhere", "fast_path", "form", "head", "linked", "most", "otherwise", "queue", "reads",
+        "tails", "version",
     )  # fmt: skip
 
     fast_path: FastPath
@@ -127,6 +129,7 @@ class FastSlots:
     most: int
     """How many publications for subscribers are copied at once; set with these."""
     queue: str
+    reads: tuple[bytes, ...]
     changes: list[int]
     version: int
     tails: dict[int, bytes]
@@ -159,7 +162,7 @@ class Route(FastSlots):
         "wire_topic",
     )
 
-    def __init__(self, topic: str, wire_topic: bytes, first: int) -> None:
+    def __init__(self, topic: str, wire_topic: bytes, first: int) -> None:  # noqa: PLR0915 -- its slots
         self.topic = topic
         self.wire_topic = wire_topic
         self.first = first
@@ -188,6 +191,9 @@ class Route(FastSlots):
         are no messages."""
         self.linked = ()
         """Of a route to several queues: columns, head and tails for each."""
+        self.reads = ()
+        """Names of the user properties that decide where a publication goes: those with others have routes of their
+        own."""
         self.otherwise = None
         """Where publications go to whose payload is not what the rule of the form asks for: another with a form."""
         self.tails = _NO_TAILS

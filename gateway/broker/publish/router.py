@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from gateway.bridge import inbound
+from gateway.bridge.mqtt5 import user_properties
 from gateway.bridge.syncpoint import why_within
 from gateway.bridge.trace import NewSpan
 from gateway.broker.columns import Columns
@@ -13,6 +14,8 @@ from gateway.broker.publish.route import MOST_COPIES, UNROUTED, FastPath, Receiv
 from gateway.broker.publish.shared_routes import Key, SharedRoute, SharedRoutes, join
 from gateway.mq import mqmd
 from gateway.mqtt import reasons
+from gateway.mqtt.packets import Properties
+from gateway.mqtt.properties import USER_PROPERTY, decode_publish
 from gateway.mqtt.topics import NOBODYS, SHARE_PREFIX, split_shared, topic_name_error
 from gateway.ports.access import Access, Decisions
 from gateway.ports.batch import MQMD_LENGTH, Address
@@ -126,13 +129,30 @@ class Router:
             return f"topics have at most {limits.max_topic_length} bytes here"
         return topic_name_error(wire_topic, limits.max_topic_levels)
 
-    def find_destinations(self, route: Route, publisher: Publisher) -> None:
-        """What the rules make of publications on a route."""
+    def variant(self, route: Route, publisher: Publisher, deciding: bytes) -> Route | None:
+        """As `FastLane.variant` says; None: each of them is looked at."""
+        made, properties = Route(route.topic, route.wire_topic, route.first), decode_publish(deciding)
+        read = tuple(user_properties(properties))
+        properties.pop(USER_PROPERTY, None)
+        self.find_destinations(made, publisher, properties, read)
+        plan = made.whole_plan
+        if plan is None:
+            return UNROUTED
+        if not plan.forms or any(one.too_long == "reject" for one in made.policies):
+            return None
+        made.fast_path, made.version = self._path_to_queues(made), made.changes[0]  # who gets it the other one knows
+        return made if made.fast_path in {FastPath.DIRECT, FastPath.FORMED, FastPath.STAGED} else None
+
+    def find_destinations(
+        self, route: Route, publisher: Publisher, properties: Properties | None = None,
+        read: tuple[tuple[str, str], ...] | None = None,
+    ) -> None:  # fmt: skip
+        """What the rules make of publications on a route, with these properties; `read` as `inbound.plan` has it."""
         origin = origin_of(route, publisher)
-        plan = inbound.plan(self.table, origin, {})
+        plan = inbound.plan(self.table, origin, properties or {}, read)
         if not (plan.may_match or plan.dead_letter):
             return
-        route.whole_plan = plan
+        route.whole_plan, route.reads = plan, plan.reads
         route.policies = tuple(policy_of(one) for one in plan.prepared)
         route.rule = plan.prepared[0].rule.name if plan.prepared else ""
         if plan.simple and plan.prepared and not any(one.request is not None for one in plan.prepared):
@@ -211,12 +231,10 @@ class Router:
         checked = any(policy.too_long == "reject" for policy in route.policies)
         offered = self.context is None or route.first >> 1 & 3 <= self.context.limits.max_qos  # [MQTT-3.2.2-11]
         looked_at = checked or not offered or route.shared_elsewhere or route.sent_on
-        route.fast_path = FastPath.NONE
-        if not (looked_at or route.receivers or route.shared):
-            route.fast_path = self._path_to_queues(route)
+        route.fast_path = FastPath.NONE if looked_at else self._path_to_queues(route)
         wanted = route.receivers or route.shared or (route.elsewhere and route.fast_path is FastPath.NONE)
-        if wanted and not (looked_at or route.first & 1) and (route.head or route.plan is None):
-            route.fast_path = FastPath.PROMISED if route.first & 4 else FastPath.FAN_OUT
+        if wanted and not looked_at:
+            route.fast_path = self._path_to_sessions(route)
 
     def is_wide(self, topic: str) -> bool:
         """Whether so many subscriptions match that its publications are copied in slices."""
@@ -233,17 +251,33 @@ class Router:
         route.shared_elsewhere = {name_of(group): tuple(group.members) for group in matched.groups}
 
     def _path_to_queues(self, route: Route) -> FastPath:
-        if route.first & 1:  # what MQ retains, too, is looked at
-            kept = self.context is None or self.context.limits.retain
-            if not kept or route.first & 4 or route.address.retain:
-                return FastPath.NONE
+        if route.first & 1 and (route.first & 4 or not self._may_keep(route)):
+            return FastPath.NONE
         if route.head:
             return FastPath.STAGED if route.first & 4 else FastPath.DIRECT
+        if route.plan is None and not route.elsewhere:
+            return FastPath.UNROUTED
         if route.first & 4:
             return FastPath.NONE
         if route.linked and not route.first & 1:
             return FastPath.LINKED
-        return FastPath.FORMED if route.form else FastPath.NONE
+        leads_nowhere = route.reads and route.plan is not None and not (route.plan.prepared or route.plan.dead_letter)
+        return FastPath.FORMED if route.form or leads_nowhere else FastPath.NONE
+
+    def _path_to_sessions(self, route: Route) -> FastPath:
+        """The path to subscribers, and to the queue that the route has, if there is one to both."""
+        by_itself = route.plan is None
+        if route.first & 4:
+            return FastPath.NONE if route.first & 1 or not (route.head or by_itself) else FastPath.PROMISED
+        if route.first & 1 and (not self._may_keep(route) or route.shared or any(one[2] for one in route.receivers)):
+            return FastPath.NONE  # copies of it are retained messages, or may be
+        return FastPath.FAN_OUT if route.head or route.form or by_itself else FastPath.NONE
+
+    def _may_keep(self, route: Route) -> bool:
+        """Whether what is retained of a route is nobody's business but this gateway's: what MQ retains, too, is looked
+        at."""
+        kept = self.context is None or self.context.limits.retain
+        return kept and not route.address.retain
 
     def shared(self, group: Group[Session], topic: str) -> Shared:
         """A shared subscription with the members that may have the topic."""

@@ -84,6 +84,7 @@ def _shared_part(route: Route, table: Table, router: Router) -> SharedRoute | No
     pattern.router, pattern.rule, pattern.policies = router, route.policies[0].rule, route.policies
     pattern.columns, pattern.queue, pattern.fast_path = route.columns, route.queue, route.fast_path
     pattern.changes, pattern.elsewhere, pattern.version = route.changes, route.elsewhere, route.version
+    pattern.reads = route.reads
     pattern.tails = NO_TAILS
     return SharedRoute(pattern, stencil.clients, front)
 

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any, cast
 from gateway.bridge.payload import Body
 from gateway.broker.columns import Columns
 from gateway.broker.deliver.in_flight import ACKNOWLEDGEMENTS
-from gateway.broker.publish.given import NOTHING, Given, given_of, user_properties
-from gateway.broker.publish.qos2 import PUBREL
+from gateway.broker.publish.chunk import PUBREL, Chunk
+from gateway.broker.publish.given import LONGEST_REST, NOTHING, Given, carried, encode_user, given_of, is_text
 from gateway.broker.publish.route import UNROUTED, FastPath, Route
 from gateway.mqtt.packets import V5
+from gateway.mqtt.reasons import NO_MATCHING_SUBSCRIBERS
 from gateway.session.connection import CLOSED, ONLINE, Connection
+from gateway.session.copy_columns import PUBACK, PUBREC
 from gateway.session.record import with_properties
 from gateway.session.session import STAGED_ID
-from gateway.session.staged_run import LEAST, MOST, StagedRun
+from gateway.session.staged_run import MOST, StagedRun
 
 if TYPE_CHECKING:
     from gateway.broker.batch import Destination
@@ -31,8 +33,10 @@ PUBLISH = 0x30
 RETAIN, DUP, FLAGS = 0x01, 0x08, 0x0F
 MOST_KEPT = 500
 """Topics of one client for which something is retained at once: what is left comes in later turns."""
-STAGES = frozenset({FastPath.STAGED, FastPath.PROMISED})
+STAGES = frozenset({FastPath.STAGED, FastPath.PROMISED, FastPath.UNROUTED})
 """Paths of QoS 2."""
+ROWS = frozenset({FastPath.DIRECT, FastPath.FORMED, FastPath.UNROUTED})
+"""Paths of QoS 0 and 1 that lead to one queue at most, and to nobody else here."""
 
 
 def take_in_python(
@@ -90,6 +94,8 @@ def take_in_python(
 def _account(taking: Taking, pending: dict[Connection, int]) -> None:
     """Have what was taken of a connection answered, and counted as its."""
     taking.answer()
+    if taking.unrouted:
+        taking.lane.unrouted(taking.unrouted)
     if taking.kept:
         taking.lane.keep(taking.connection, taking.kept)
     connection, acknowledged = taking.connection, taking.acknowledged
@@ -104,13 +110,12 @@ def _account(taking: Taking, pending: dict[Connection, int]) -> None:
     connection.published += more + acknowledged
 
 
-class Taking:
+class Taking(Chunk):
     """What one connection has sent, on its way into the open batch."""
 
     __slots__ = (
-        "acknowledged", "answers", "at", "caches", "completed", "connection", "data", "end", "in_flight", "kept",
-        "lane", "longest", "max_packet", "most_users", "received", "replies", "room", "sent", "session", "unanswered",
-        "version_5",
+        "acknowledged", "answers", "caches", "completed", "connection", "in_flight", "kept", "lane", "most_users",
+        "received", "replies", "room", "sent", "session", "unanswered", "unrouted",
     )  # fmt: skip
 
     def __init__(
@@ -118,28 +123,26 @@ class Taking:
         sent: list[Sent],
     ) -> None:  # fmt: skip
         limits, session = connection.limits, connection.session
+        super().__init__(
+            data, at, version_5=connection.version == V5, max_packet=connection.reader.max_packet,
+            longest=limits.max_payload or limits.max_packet,
+        )  # fmt: skip
         self.lane = lane
         self.connection = connection
         self.session = session
         self.caches = connection.caches
         self.most_users = limits.max_user_properties
-        self.data = data
-        self.at = at
-        self.end = len(data)
         self.replies = replies
         self.sent = sent
         """What clients of other gateways want and is not put for them yet."""
         self.answers: list[bytes] = []
         self.kept: dict[Route, tuple[bytes, bytes]] = {}
         """What is to be retained: payload and properties of the last publication on each route."""
-        self.version_5 = connection.version == V5
-        self.max_packet = connection.reader.max_packet
-        self.longest = limits.max_payload or limits.max_packet
         self.room = limits.receive_maximum if self.version_5 else connection.unreleased
         """How many publications of QoS 2 may be in flight."""
         self.in_flight = connection.uncompleted if self.version_5 else 0
         """Those of them that are released and whose PUBCOMP follows a commit."""
-        self.unanswered = self.acknowledged = self.received = self.completed = 0
+        self.unanswered = self.acknowledged = self.received = self.completed = self.unrouted = 0
 
     def take(self) -> int:
         """Take packets until one is not ordinary; returns where that is."""
@@ -163,51 +166,6 @@ class Taking:
             self.answers = []
 
     # -- packets --
-
-    def _read(self, at: int, first: int) -> tuple[bytes, int, bytes, int, int] | None:
-        """Topic, packet identifier, properties, where the payload begins and ends, of a PUBLISH that begins with this
-        byte; None: there is none, or it is not whole, longer than allowed, or malformed."""
-        data = self.data
-        if at + 4 > self.end or data[at] != first:
-            return None
-        length, start = data[at + 1], at + 2
-        if length > 127:
-            start, length = self._long(at)
-        stop = start + length
-        if stop > self.end or stop - at > self.max_packet or length < 2:
-            return None
-        mark = start + 2 + (data[start] << 8 | data[start + 1])
-        body, packet_id, block = mark, 1, b""
-        if first & 6:
-            body += 2
-            if body > stop:
-                return None
-            packet_id = data[mark] << 8 | data[mark + 1]
-        if self.version_5:
-            if body >= stop:
-                return None
-            length = data[body]
-            body += 1
-            if length:
-                begin = body
-                if length > 127:
-                    begin, length = self._long(body - 2)
-                body = begin + length
-                block = data[begin:body]
-        if body > stop or stop - body > self.longest or not packet_id:
-            return None
-        return data[start + 2 : mark], packet_id, block, body, stop
-
-    def _long(self, at: int) -> tuple[int, int]:
-        """Where what is longer than 127 bytes begins behind its length, which stands behind `at`, and the length; too
-        long if that is not the shortest form."""
-        length = shift = 0
-        for byte in self.data[at + 1 : at + 5]:
-            length |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return at + 1 + shift // 7, length if byte else 1 << 30
-        return at, 1 << 30
 
     def _route(self, first: int, topic: bytes) -> Route | None:
         route: Route | None = self.caches[first & 7].get(topic)
@@ -238,9 +196,7 @@ class Taking:
             given: Given | None = None
             if block:
                 given = given_of(block, self.most_users)
-                if given is None:
-                    break
-                if given.alias and first & RETAIN:
+                if given is None or (given.alias and first & RETAIN):
                     break
                 if given.alias:
                     known = self.lane.aliased(connection, given.alias, topic)
@@ -249,33 +205,44 @@ class Taking:
                     topic = known
             if topic != last:
                 route = self._route(first, topic)
-                path = FastPath.NONE if route is None else route.fast_path
-                if route is None or (path is not FastPath.DIRECT and path is not FastPath.FORMED):
-                    relayed = None if given is not None and given.alias else route
+                if route is None or route.fast_path not in ROWS:
+                    relayed = route
                     break
                 constant, last = route.head, topic
+            payload = data[body:stop]
+            if route is None or (given is not None and given.is_text and not is_text(payload)):
+                break
             head, chosen = constant, route
-            if given is not None or not constant:
-                formed = self._formed(route, given or NOTHING, Body(data[body:stop]), packet_id if qos else 0)
-                if formed is None:
+            if route.fast_path is FastPath.UNROUTED:
+                chosen = UNROUTED
+            elif given is not None or not constant:
+                made = self._made(first, route, given or NOTHING, payload, packet_id if qos else 0)
+                if made is None:
                     break
-                chosen, head = formed
-            if chosen is not of and chosen is not None and chosen is not UNROUTED:
+                chosen, head = made
+            if chosen is not of and chosen is not UNROUTED:
                 of, tails = chosen, chosen.tails
                 heads, bodies = self._columns_of(chosen.columns)
-            if chosen is not None and chosen is not UNROUTED:
+            if chosen is UNROUTED:
+                self.unrouted += 1
+            else:
                 if chosen.queue:
                     chosen.columns.queues.append(chosen.queue)
                     chosen.columns.owners.append(connection)
                 heads(head)
-                bodies(tails[packet_id if qos else 0] + data[body:stop])
-            if qos:
+                bodies(tails[packet_id if qos else 0] + payload)
+            if qos and route.fast_path is FastPath.UNROUTED and self.version_5:
+                self._count(first, ids)
+                ids = []
+                self.answers.append(unwanted(PUBACK, packet_id))
+                self.acknowledged += 1
+            elif qos:
                 ids.append(packet_id.to_bytes(2, "big"))
-            if first & RETAIN and route is not None:
+            if first & RETAIN:
                 self.kept.pop(route, None)  # the last one counts, also of a topic that has two routes
-                self.kept[route] = data[body:stop], block
-            if route is not None and route.elsewhere:
-                self._note_sent(route, data[body:stop], block, given)
+                self.kept[route] = payload, block
+            if route.elsewhere:
+                self._note_sent(route, payload, block, given)
             rows += 1
             at = stop
         taken, self.at = at > self.at, at
@@ -304,7 +271,7 @@ class Taking:
         """One more publication that is put for them; Topic Alias and expiry are not in what stays of its properties."""
         expiry = 0 if given is None else given.expiry or 0
         if given is not None and (expiry or given.alias):
-            block = user_properties(given)
+            block = carried(block)
         self.sent.append((self.connection, route, payload, block, expiry, released))
 
     def _forward(self) -> None:
@@ -315,12 +282,31 @@ class Taking:
 
     # -- properties, and messages that are not all alike --
 
+    def _made(
+        self, first: int, route: Route, given: Given, payload: bytes, packet_id: int
+    ) -> tuple[Route, bytes] | None:  # fmt: skip
+        """The route whose rule applies to a publication with these properties, and the head of its message; None: the
+        plain lane says what becomes of it."""
+        deciding = given.rest
+        if deciding is not None and route.reads:
+            deciding += b"".join(encode_user(name, value) for name, value in given.users if name in route.reads)
+        if deciding is None or len(deciding) > LONGEST_REST:
+            return None
+        if deciding or route.reads:
+            found = self.caches[first & 7].get(route.wire_topic + b"\0" + deciding)
+            found = self.lane.variant(self.connection, route, deciding) if found is None else found
+            if found is None:
+                return None
+            route = found
+        if route.head and not given.users and given.expiry is None:
+            return route, route.head
+        return self._formed(route, given, Body(payload), packet_id)
+
     def _formed(self, route: Route | None, given: Given, body: Body, packet_id: int) -> tuple[Route, bytes] | None:
         """The head of one message, and the route among this and those that it has otherwise whose rule applies; None:
         the plain lane says what becomes of it."""
         while route is not None:
             if route is UNROUTED:
-                self.lane.unrouted()
                 return route, b""
             form = route.ask_for_form()
             if form is None:
@@ -332,34 +318,42 @@ class Taking:
         return None
 
     def _relay(self, first: int, route: Route) -> bool:
-        """Publications of one topic that has subscribers, all with properties or all without."""
-        most, tails = route.most, route.tails if route.head else None
+        """Publications of one topic that has subscribers, all with properties for these or all without, which expire at
+        the same time or not at all."""
+        is_put = bool(route.head or route.form)
         payloads, bodies, blocks, heads = list[bytes](), list[bytes](), list[bytes](), list[bytes]()
         ids: list[bytes] = []
-        at = self.at
-        while len(payloads) < most and (one := self._read(at, first)) is not None and one[0] == route.wire_topic:
-            _, packet_id, block, body, stop = one
-            if payloads and bool(block) is not bool(blocks):
-                break
-            payload, number = self.data[body:stop], packet_id if first & 6 else 0
+        at, expiry, last = self.at, None, b""
+        while len(payloads) < route.most and (one := self._read(at, first)) is not None:
+            topic, packet_id, block, body, stop = one
+            given: Given | None = NOTHING
             if block:
                 given = given_of(block, self.most_users)
-                if given is None or given.alias or given.expiry is not None:
+            payload, number = self.data[body:stop], packet_id if first & 6 else 0
+            if given is None or (given.alias and first & RETAIN) or (given.is_text and not is_text(payload)):
+                break
+            if (self.lane.aliased(self.connection, given.alias, topic) if given.alias else topic) != route.wire_topic:
+                break
+            what = carried(block) if given.alias or given.expiry is not None else block
+            if payloads and (bool(what) is not bool(blocks) or given.expiry != expiry):
+                break
+            if is_put:
+                made = self._made(first, route, given, payload, number)
+                if made is None or made[0].columns is not route.columns or made[0].queue != route.queue:
                     break
-                if tails is not None:
-                    formed = self._formed(route, given, Body(payload), number)
-                    if formed is None or formed[0] is not route:
-                        break
-                    heads.append(formed[1])
-                blocks.append(block)
+                heads.append(made[1])
+                bodies.append(made[0].tails[number] + payload)
+            if what:
+                blocks.append(what)
             payloads.append(payload)
             ids.append(packet_id.to_bytes(2, "big"))
-            if tails is not None:
-                bodies.append(tails[number] + payload)
-            at = stop
+            at, expiry, last = stop, given.expiry, block
         self._forward()
-        if not payloads or not self.lane.relay(self.connection, route, payloads, bodies, blocks, heads):
+        if not payloads or not self.lane.relay(self.connection, route, payloads, bodies, blocks, heads, expiry or 0):
             return False
+        if first & RETAIN:
+            self.kept.pop(route, None)
+            self.kept[route] = payloads[-1], last
         self.at = at
         self._count(first, ids)
         return True
@@ -422,18 +416,6 @@ class Taking:
         """How many more publications of QoS 2 may be in flight."""
         return self.room - self.in_flight - len(self.session.inbound)
 
-    def _one_topic(self, first: int, one: tuple[bytes, int, bytes, int, int]) -> bool:
-        """Whether enough publications of one topic follow for a run."""
-        if self.end - self.at < LEAST * (4 + len(one[0])):
-            return False
-        stop = one[4]
-        for _ in range(LEAST - 1):
-            following = self._read(stop, first)
-            if following is None or following[0] != one[0] or following[2]:
-                return False
-            stop = following[4]
-        return True
-
     def _stage_run(self, first: int, route: Route) -> bool:
         """Publications of one topic, as the messages that their rule makes of them."""
         run = self.lane.new_run(self.session, route)
@@ -474,6 +456,8 @@ class Taking:
             given = given_of(block, self.most_users) if block else NOTHING
             if given is None or given.alias or given.expiry is not None:
                 break
+            if given.is_text and not is_text(self.data[body:stop]):
+                break
             if packet_id in inbound:  # [MQTT-4.3.3-10]: the plain lane answers that nothing changes
                 break
             if found != topic or not head:
@@ -488,7 +472,8 @@ class Taking:
             ids.append(packet_id)
             heads.append(with_properties(head, block) if block else head)
             bodies.append(kept)
-            self.answers.append(b"\x50\x02" + packet_id.to_bytes(2, "big"))
+            is_told = self.version_5 and found_route is not None and found_route.fast_path is FastPath.UNROUTED
+            self.answers.append(unwanted(PUBREC, packet_id) if is_told else b"\x50\x02" + packet_id.to_bytes(2, "big"))
             self.received += 1
             self.at = stop
         return self.at > begin
@@ -498,13 +483,6 @@ class Taking:
         return route.fast_path is not FastPath.PROMISED or self.lane.admits(route, size)
 
     # -- QoS 2: released at PUBREL --
-
-    def _pubrel(self, at: int) -> int:
-        """The packet identifier of a plain PUBREL; 0: there is none."""
-        data = self.data
-        if at + 4 > self.end or data[at] != PUBREL or data[at + 1] != 2:
-            return 0
-        return data[at + 2] << 8 | data[at + 3]
 
     def _release(self) -> bool:
         """PUBREL; as `_publications`."""
@@ -558,14 +536,16 @@ class Taking:
                 route = self._route(first, topic)
                 if route is None or route.fast_path is not FastPath.STAGED:
                     break
-                tails, last, heads = route.tails, (topic, first), None
-            head: bytes | None = b"" if route is None else route.head
-            if len(staged) == 4:
+                last, heads = (topic, first), None
+            head = b"" if route is None else route.head
+            if len(staged) == 4 and route is not None:
                 given = given_of(staged[3], self.most_users)
-                formed = None if given is None else self._formed(route, given, Body(body[STAGED_ID:]), packet_id)
-                if formed is None:
+                made = None if given is None else self._made(first, route, given, body[STAGED_ID:], packet_id)
+                if made is None or made[0].columns is not route.columns:
                     break
-                _, head = formed
+                tails, head = made[0].tails, made[1]
+            elif route is not None:
+                tails = route.tails
             if heads is None and route is not None:
                 heads, bodies = self._columns_of(route.columns)
                 ids, of_rows = [], []
@@ -585,3 +565,9 @@ class Taking:
             self.in_flight += 1 if self.version_5 else 0
             self.at += 4
         return self.at > begin
+
+
+def unwanted(kind: int, packet_id: int) -> bytes:
+    """The answer to a publication that nobody gets, for a client that is told so [MQTT 5: 0x10 No matching
+    subscribers]."""
+    return bytes((kind, 3, packet_id >> 8, packet_id & 255, NO_MATCHING_SUBSCRIBERS))

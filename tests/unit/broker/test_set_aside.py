@@ -318,7 +318,7 @@ def test_an_item_that_cannot_be_sent_is_set_aside_and_the_next_goes_out(
     device.subscribe("news", 1)
     device.take()
     other = bench.device(5, "other").connect()
-    alone = prop.encode({prop.CONTENT_TYPE: "x"})  # such ones are sent one by one
+    alone = prop.encode({prop.USER_PROPERTY: [("traceparent", "x")]})  # such ones are sent one by one
     for number, body in enumerate((b"first!", b"poison", b"after!"), 1):
         other.publish("news", body, 1, number, properties=alone)
     assert [packet[4] for packet in answers(device, p.PUBLISH)] == [b"first!", b"after!"]
