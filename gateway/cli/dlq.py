@@ -128,19 +128,22 @@ def show(token: str, set_aside: bool, config: str | None, data: str | None, as_j
 @click.option(
     "--through-rules", is_flag=True, help="As the publications they were, by the rules that are in force now."
 )
+@click.option("--all", "everything", is_flag=True, help="Replay all dead letters, as without a selection.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most this many.")
 @click.option("--rate", type=Finite(min=0), default=0.0, help="Messages a second; 0: as fast as possible.")
 @click.option("--dry-run", is_flag=True, help="Only show how many there are.")
 @common
 def replay(
     reason: int | None, destination: str | None, tokens: tuple[str, ...], to: str | None, limit: int | None,
-    through_rules: bool, rate: float, dry_run: bool, set_aside: bool, config: str | None, data: str | None,
-    as_json: bool,
+    through_rules: bool, everything: bool, rate: float, dry_run: bool, set_aside: bool, config: str | None,
+    data: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Put dead letters back on their destination, with their original descriptor. Can be interrupted and repeated."""
     import time
 
     chosen = _selection(reason, destination, tokens, set_aside)
+    if everything and (reason is not None or destination is not None or tokens):
+        raise click.UsageError("--all and a selection (--reason, --destination, --token) are given: give one of them")
     if to:
         chosen["to"] = to
     if through_rules:

@@ -119,7 +119,7 @@ def test_everything_that_is_done_with_dead_letters(site: Estate, tmp_path: Path)
     [token, *_] = [one["token"] for one in dlq(site, "list", "--json")["items"]]
     assert dlq(site, "replay", "--token", token, "--to", "ELSEWHERE.Q", "--json")["done"] == 1
     assert bodies(site, "ELSEWHERE.Q") == [b"lost 0"]
-    failed = dlq(site, "replay", "--json", code=1)
+    failed = dlq(site, "replay", "--all", "--json", code=1)
     assert (failed["done"], {one["reason"] for one in failed["failed"]}) == (0, {2085})
     failed = dlq(site, "replay", "--to", DEAD, "--json", code=1)
     assert (failed["done"], {one["reason"] for one in failed["failed"]}) == (0, {2141}), "it would lose its header"

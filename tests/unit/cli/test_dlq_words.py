@@ -104,3 +104,10 @@ def test_all_dead_letters_are_exported(data: str, tmp_path: Path, file: str, mon
     text = done.stdout if file == "-" else Path(file).read_text()
     assert (done.exit_code, text.count("\n")) == (0, FULL + COUNT)
     assert f"{FULL + COUNT} dead letters written" in done.stderr
+
+
+def test_all_of_them_are_no_selection(data: str) -> None:
+    given = ["dlq", "replay", "--all", "--token", "12345", "--data", data]
+    done = CliRunner().invoke(main, given)
+    assert done.exit_code == 2
+    assert "give one of them" in done.output
