@@ -36,6 +36,9 @@ to_mq:
   - {name: json, topic: "json/{device}", queue: BENCH.IN, headers: [mqtt, mqps], properties: {value: "{json.value}"}}
   - {name: two, topic: "two/{device}", queue: BENCH.IN, continue: true}
   - {name: second, topic: "two/{device}", queue: BENCH.TWO}
+  - {name: archive, topic: "archive/{device}", queue: BENCH.IN, continue: true}
+  - {name: alarm, topic: "archive/{device}", queue: BENCH.TWO, when: {json: {unit: C}}, properties: {d: "{device}"}}
+  - {name: hall, topic: "hall/{device}", queue: BENCH.IN, when: {properties: {site: "hall*"}}}
   - {name: topics, topic: "mq/{device}", mq_topic: "mq/{device}"}
 """
 OBJECTS = """
@@ -84,6 +87,8 @@ SHAPES = {
     "QoS 2, Content Type": Shape(qos=2, properties={prop.CONTENT_TYPE: "application/json"}),
     "a JSON field as a property": Shape("json/{}"),
     "two queues": Shape("two/{}"),
+    "an archive, and a queue for some by a JSON field": Shape("archive/{}"),
+    "a condition on a user property": Shape("hall/{}", properties=USERS),
     "an MQ topic": Shape("mq/{}"),
     "nobody": Shape("nobody/{}"),
     "nobody, MQTT 5, Content Type": Shape("nobody/{}", properties={prop.CONTENT_TYPE: "application/json"}),

@@ -57,6 +57,9 @@ to_mq:
   - {name: each too, topic: 'e/{x}', queue: 'D{x}', properties: {client: '{client}'}}
   - {name: linked, topic: 'l/{x}', queue: 'D{x}', properties: {client: '{client}'}, continue: true}
   - {name: and here, topic: 'l/+', queue: Q1, properties: {client: '{client}'}}
+  - {name: archive, topic: 'k/#', queue: Q1, continue: true, properties: {at: '{received_at}'}}
+  - {name: alarm, topic: 'k/#', queue: Q2, when: {json: {a: 1}}, continue: true, headers: [mqtt]}
+  - {name: alarm too, topic: 'k/#', queue: Q3, when: {json: {a: '<x>'}}, payload: {format: json}}
   - {name: of site, topic: 'p/1', queue: Q1, when: {properties: {a: b}}}
   - {name: of any, topic: 'p/1', queue: Q3, when: {properties: {a: '*', '&x': '<*'}}, properties: {at: '{received_at}'}}
   - {name: of some, topic: 'p/2', queue: Q1, when: {properties: {a: b}, json: {a: 1}}, descriptor: {priority: 3}}
@@ -99,6 +102,8 @@ TOPICS += [
     b"not",
     b"not/2",
     b"p/1",
+    b"k/1",
+    b"k/1",
     b"p/2",
     b"p/2",
 ]
@@ -356,7 +361,23 @@ def test_the_fast_lane_does_what_the_plain_lane_does(form, rounds, then, elsewhe
         assert order == sorted(set(order))
 
 
-DEVICES = ["d/1/a", "d/1/a", "d/2/a", "d/2/a", "d/3/a", "d/1/t", "e/1", "e/2", "e/s", "d/s/a", "l/1", "q/1"]
+DEVICES = [
+    "d/1/a",
+    "d/1/a",
+    "d/2/a",
+    "d/2/a",
+    "d/3/a",
+    "d/1/t",
+    "e/1",
+    "e/2",
+    "e/s",
+    "d/s/a",
+    "l/1",
+    "q/1",
+    "k/1",
+    "k/2",
+    "k/2",
+]
 STEP = st.tuples(
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from(DEVICES), st.sampled_from([1] * 9 + [0, 2])), max_size=7),
     st.sampled_from(["no", "commit", "commit", "refuse"]),
@@ -368,6 +389,7 @@ STEP = st.tuples(
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(STEP, min_size=1, max_size=4))
 @example([([(1, "l/1", 1), (1, "d/1/a", 1), (1, "l/1", 1)], "commit", {"D1"}, 2053)])
+@example([([(0, "k/1", 1), (0, "k/2", 1), (0, "k/1", 1), (1, "q/1", 1)], "refuse", {"Q2"}, 2053)])
 @example([([(0, "d/1/a", 0), (0, "d/2/a", 1), (0, "d/1/a", 1), (1, "d/1/a", 1)], "refuse", {"D1", "D2"}, 2085)])
 @example([([(0, "d/1/a", 1), (0, "d/1/t", 1), (0, "l/1", 1), (1, "l/1", 1)], "refuse", {"D1"}, 2085)])
 def test_a_queue_for_each_device_is_as_if_each_had_its_own_columns(form, steps):
@@ -376,9 +398,8 @@ def test_a_queue_for_each_device_is_as_if_each_had_its_own_columns(form, steps):
         chunks = [[b""] for _ in VERSIONS]
         for who, topic, qos in sent:
             packet_id = next(ids) if qos else 0
-            chunks[who].append(
-                writer.encode_publish(VERSIONS[who], topic.encode(), b"%d" % len(chunks[who]), qos, packet_id=packet_id)
-            )
+            payload = b'{"a": %d}' % (len(chunks[who]) % 2) if topic[0] == "k" else b"%d" % len(chunks[who])
+            chunks[who].append(writer.encode_publish(VERSIONS[who], topic.encode(), payload, qos, packet_id=packet_id))
         for side in sides:
             side.take([b"".join(chunk) for chunk in chunks])
         assert sides[0].state() == sides[1].state()
@@ -443,10 +464,12 @@ ORDINARY = {
     "a content type": (b"q/1", b"\x03\x00\x10application/json"),
     "a payload that is text": (b"q/1", b"\x01\x01"),
     "both, user properties and an expiry": (b"q/2", b"\x01\x01\x02\x00\x00\x00\x3c\x03\x00\x04text" + USERS),
-    "a content type for a form": (b"f/more", b"\x03\x00\x04text" + USERS),
+    "a content type for a form": (b"f/time", b"\x03\x00\x04text" + USERS),
     "a user property that a rule asks for": (b"p/1", USERS),
     "others that it does not have": (b"p/1", b"\x26\x00\x01a\x00\x01c"),
     "none where a rule asks for some": (b"p/1", b""),
+    "several queues by what is in the payload": (b"k/1", b""),
+    "several queues, user properties": (b"k/1", b"\x26\x00\x01b\x00\x01b"),
     "nobody": (b"not", b""),
     "nobody, with properties": (b"not", b"\x03\x00\x04text" + USERS),
     "nobody, a request": (b"not", b"\x08\x00\x03a/b\x09\x00\x01c"),
@@ -464,17 +487,20 @@ ORDINARY = {
 @pytest.mark.parametrize("shape", ORDINARY)
 def test_what_devices_send_is_ordinary(form, shape, retain):
     topic, properties = ORDINARY[shape]
-    if retain and b"\x23\x00\x01" in properties:
-        pytest.skip("what is retained by an alias is looked at")
-    side = Side(form, receive_maximum=100, max_payload=0, max_packet=0)
+    if retain and (b"\x23\x00\x01" in properties or topic == b"k/1"):
+        pytest.skip("what is retained by an alias, or goes to several queues, is looked at")
+    side = Side(form, receive_maximum=100, max_payload=1000, max_packet=1000)
     chunk = b"".join(
         writer.encode_publish(
             5, topic, b'{"a": 1}', qos, retain=retain, packet_id=n if qos else 0, properties=properties
         )
-        for qos in (0, 1)
+        for qos in (
+            (1,) if topic == b"k/1" else (0, 1)
+        )  # of QoS 0 one message goes otherwise than two that go together
         for n in range(1, 4)
     )
     assert rest(side, 2, chunk) == b""
+    assert side.devices[2].connection.published == (3 if topic == b"k/1" else 6)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -189,13 +189,17 @@ static int forward(turn *turn)
 /* -- several queues -- */
 
 typedef struct {
+    PyObject *routes[MOST_LINKED]; /* borrowed from the route */
+    int goes_on[MOST_LINKED];      /* whether those behind it are considered where its rule applies */
     open_columns open[MOST_LINKED];
     tail_source tail[MOST_LINKED];
-    PyObject *heads[MOST_LINKED]; /* borrowed from the route */
+    PyObject *heads[MOST_LINKED]; /* of one publication; NULL: the rule does not apply; references are held */
     Py_ssize_t count;
+    unsigned reached;              /* those of them that the publications of a run reach */
+    Py_ssize_t firsts[MOST_LINKED], rows; /* where these begin, and how many they are */
 } targets;
 
-static int open_targets(const taking *of, PyObject *linked, targets *to)
+static int find_targets(PyObject *linked, targets *to)
 {
     memset(to, 0, sizeof *to);
     if (linked == NULL || !PyTuple_CheckExact(linked) || PyTuple_GET_SIZE(linked) > MOST_LINKED) {
@@ -204,16 +208,19 @@ static int open_targets(const taking *of, PyObject *linked, targets *to)
     }
     for (; to->count < PyTuple_GET_SIZE(linked); to->count++) {
         PyObject *each = PyTuple_GET_ITEM(linked, to->count);
-        if (!is_tuple_of(each, 3) || !is_a(PyTuple_GET_ITEM(each, 0), A_COLUMNS) || !PyBytes_CheckExact(PyTuple_GET_ITEM(each, 1))) {
-            PyErr_SetString(PyExc_TypeError, "a route is linked to columns, with a head and tails");
+        if (!is_tuple_of(each, 2) || !is_a(PyTuple_GET_ITEM(each, 0), A_ROUTE)) {
+            PyErr_SetString(PyExc_TypeError, "a route is linked to routes");
             return -1;
         }
-        to->heads[to->count] = PyTuple_GET_ITEM(each, 1);
-        if (use_these(of, PyTuple_GET_ITEM(each, 0), &to->open[to->count]) < 0 ||
-            learn_tail(of, &to->tail[to->count], PyTuple_GET_ITEM(each, 2)) < 0)
-            return -1;
+        to->routes[to->count] = PyTuple_GET_ITEM(each, 0);
+        to->goes_on[to->count] = PyTuple_GET_ITEM(each, 1) == Py_True;
     }
     return 0;
+}
+
+static void forget_heads(targets *to)
+{
+    for (int i = 0; i < MOST_LINKED; i++) Py_CLEAR(to->heads[i]);
 }
 
 static void leave_targets(targets *to)
@@ -222,56 +229,118 @@ static void leave_targets(targets *to)
         leave_columns(&to->open[i]);
         forget_tail(&to->tail[i]);
     }
+    forget_heads(to);
 }
 
-static int append_linked(targets *to, const publication *one)
+/* The heads of one publication. 1: they are made; 0: the plain lane makes them; -1: an error is set. */
+static int make_heads(const taking *of, targets *to, const publication *one, const given *said)
 {
-    for (Py_ssize_t i = 0; i < to->count; i++)
+    forget_heads(to);
+    for (Py_ssize_t i = 0; i < to->count; i++) {
+        PyObject *route = to->routes[i], *variant = NULL, *head = head_of(of, &route, &variant, one, said);
+        Py_XDECREF(variant);
+        if (head == NULL || head == Py_None) {
+            Py_XDECREF(head);
+            return head == NULL ? -1 : 0;
+        }
+        if (head == Py_True) {
+            Py_DECREF(head);
+            continue;
+        }
+        to->heads[i] = head;
+        if (!to->goes_on[i]) break;
+    }
+    return 1;
+}
+
+/* Note the publications of a run, if they have reached several; QoS 0 keeps no order. */
+static int end_run(const taking *of, unsigned first, targets *to)
+{
+    turn *turn = of->turn;
+    Py_ssize_t count = 0, rows = to->rows;
+    to->rows = 0;
+    for (Py_ssize_t i = 0; i < to->count; i++) count += to->reached >> i & 1;
+    if (rows == 0 || count < 2) return 0;
+    if (turn->linked == NULL && (turn->linked = PyObject_CallMethodNoArgs(turn->lane, s_linked)) == NULL) return -1;
+    PyObject *destinations = PyTuple_New(count), *firsts = PyTuple_New(count);
+    int failed = destinations == NULL || firsts == NULL;
+    for (Py_ssize_t i = 0, at = 0; !failed && i < to->count; i++) {
+        if (!(to->reached >> i & 1)) continue;
+        PyObject *destination = field(to->open[i].columns, DESTINATION), *begin = PyLong_FromSsize_t(to->firsts[i]);
+        failed = destination == NULL || begin == NULL;
+        if (failed) {
+            Py_XDECREF(begin);
+            break;
+        }
+        PyTuple_SET_ITEM(destinations, at, Py_NewRef(destination));
+        PyTuple_SET_ITEM(firsts, at++, begin);
+    }
+    if (failed) {
+        Py_XDECREF(destinations);
+        Py_XDECREF(firsts);
+        return -1;
+    }
+    return append(turn->linked, Py_BuildValue("NNnO", destinations, firsts, rows, first & 6 ? of->connection : Py_None));
+}
+
+/* One more publication, whose heads are made. */
+static int append_linked(taking *of, unsigned first, targets *to, const publication *one)
+{
+    unsigned reached = 0;
+    for (Py_ssize_t i = 0; i < to->count; i++) {
+        if (to->heads[i] == NULL) continue;
+        reached |= 1u << i;
+        PyObject *tails = field(to->routes[i], TAILS);
+        if (tails == NULL || learn_tail(of, &to->tail[i], tails) < 0 || use_columns(of, to->routes[i], &to->open[i]) < 0) return -1;
+    }
+    if (reached != to->reached && end_run(of, first, to) < 0) return -1;
+    to->reached = reached;
+    for (Py_ssize_t i = 0; i < to->count; i++) {
+        if (to->heads[i] == NULL) continue;
+        if (to->rows == 0) to->firsts[i] = PyList_GET_SIZE(to->open[i].heads);
         if (append(to->open[i].bodies, body_of(&to->tail[i], one->packet_id, one->payload, one->length)) < 0 ||
             PyList_Append(to->open[i].heads, to->heads[i]) < 0)
             return -1;
+    }
+    to->rows++;
+    of->unrouted += reached == 0;
     return 0;
 }
 
-/* Note so many publications whose rows begin there; QoS 0 keeps no order. */
-static int note_linked(const taking *of, unsigned first, const targets *to, PyObject *firsts, Py_ssize_t rows)
+/* Whether the properties of a publication for several queues are ordinary. */
+static int can_link(const taking *of, const publication *one, given *said, int has_readers)
 {
-    turn *turn = of->turn;
-    if (turn->linked == NULL && (turn->linked = PyObject_CallMethodNoArgs(turn->lane, s_linked)) == NULL) return -1;
-    PyObject *destinations = PyTuple_New(to->count);
-    for (Py_ssize_t i = 0; destinations != NULL && i < to->count; i++) {
-        PyObject *one = field(to->open[i].columns, DESTINATION);
-        if (one == NULL) Py_CLEAR(destinations);
-        else PyTuple_SET_ITEM(destinations, i, Py_NewRef(one));
-    }
-    if (destinations == NULL) return -1;
-    return append(turn->linked, Py_BuildValue("NOnO", destinations, firsts, rows, first & 6 ? of->connection : Py_None));
+    unsigned alias;
+    give_nothing(said);
+    if (one->block_length == 0) return 1;
+    return !has_readers && read_properties(one->block, one->block_length, said, &alias) && said->count <= of->most_users && alias == 0 &&
+           said->rest_length == 0;
 }
 
 /* Publications of one topic that go to several queues. 1: they are taken; 0: they are not; -1: an error is set. */
 static int link_rows(taking *of, unsigned first, PyObject *route)
 {
     targets to;
+    given said;
     publication one, before = {0};
     Py_ssize_t rows = 0;
-    if (!read_publication(of, of->at, first, &one) || one.block_length != 0) return 0;
+    PyObject *reads = field(route, READS);
     int wanted = is_wanted_elsewhere(route);
-    int more = wanted < 0 || open_targets(of, field(route, LINKED), &to) < 0 ? -1 : 1;
-    PyObject *firsts = more == 1 ? PyTuple_New(to.count) : NULL;
-    if (firsts == NULL) more = -1;
-    for (Py_ssize_t i = 0; more == 1 && i < to.count; i++) {
-        PyObject *begin = PyLong_FromSsize_t(PyList_GET_SIZE(to.open[i].heads));
-        if (begin == NULL) more = -1;
-        else PyTuple_SET_ITEM(firsts, i, begin);
-    }
-    for (; more == 1 && read_publication(of, of->at, first, &one) && one.block_length == 0; rows++, of->at = one.stop) {
-        if (before.topic != NULL && !same_topic(&one, &before)) break;
+    int more = wanted < 0 || reads == NULL || !PyTuple_CheckExact(reads) || find_targets(field(route, LINKED), &to) < 0 ? -1 : 1;
+    if (more < 0) return -1;
+    while (more == 1 && read_publication(of, of->at, first, &one)) {
+        if (!can_link(of, &one, &said, PyTuple_GET_SIZE(reads) > 0) || (before.topic != NULL && !same_topic(&one, &before))) break;
         before = one;
-        if (append_linked(&to, &one) < 0 || (wanted && note_sent(of, route, &one, NULL) < 0) || (one.packet_id && answer(of, PUBACK, one.packet_id) < 0)) more = -1;
+        if ((more = make_heads(of, &to, &one, &said)) != 1) break;
+        if (append_linked(of, first, &to, &one) < 0 || (wanted && note_sent(of, route, &one, &said) < 0) || (one.packet_id && answer(of, PUBACK, one.packet_id) < 0)) {
+            more = -1;
+            break;
+        }
+        of->at = one.stop;
+        rows++;
     }
-    if (more == 1 && rows > 0 && note_linked(of, first, &to, firsts, rows) < 0) more = -1;
+    if (more >= 0 && end_run(of, first, &to) < 0) more = -1;
     leave_targets(&to);
-    Py_XDECREF(firsts);
     if (first & 6) of->acknowledged += rows;
     else of->unanswered += rows;
     return more < 0 ? -1 : rows > 0;

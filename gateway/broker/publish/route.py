@@ -45,7 +45,7 @@ class FastPath(IntEnum):
     FORMED = 4
     """Straight to one queue; the head is made for each message, by the route's form."""
     LINKED = 5
-    """Straight to several queues."""
+    """Straight to several queues, as rules with `continue` have it; with a head or a form for each."""
     PROMISED = 6
     """QoS 2, to local subscribers, and at most one queue: staged at PUBLISH if they have room."""
     UNROUTED = 7
@@ -123,7 +123,7 @@ class FastSlots:
     head: bytes
     columns: Columns
     form: Any
-    linked: tuple[tuple[Columns, bytes, dict[int, bytes]], ...]
+    linked: tuple[tuple[Route, bool], ...]
     otherwise: Route | None
     elsewhere: tuple[str, ...]
     most: int
@@ -190,7 +190,8 @@ class Route(FastSlots):
         """Makes the heads of messages that are not all alike. None: there is none; False: nobody has asked; True: there
         are no messages."""
         self.linked = ()
-        """Of a route to several queues: columns, head and tails for each."""
+        """Of a route to several queues: a route to each, and whether later ones are considered where its rule applies.
+        One whose rule does not apply leads `otherwise` to nobody."""
         self.reads = ()
         """Names of the user properties that decide where a publication goes: those with others have routes of their
         own."""

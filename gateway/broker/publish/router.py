@@ -165,12 +165,31 @@ class Router:
             self._aim(route, only, address_of(only, alone=True), route.policies[0])
             route.head, route.tails = only.head, only.tails
         elif route.rows is not None and 1 < len({row[0] for row in route.rows}) == len(route.rows) <= MOST_LINKED:
-            route.linked = tuple(
-                (self._columns_of(address, policy, answered=bool(origin.qos)), head, tails)
-                for address, policy, head, tails in route.rows
-            )
+            self._link(route, plan, [row[0] for row in route.rows])
         elif plan.forms and not any(form.goes_on for form in plan.forms[:-1]):
             self._choose(route, plan)
+        elif plan.forms and len(plan.forms) <= MOST_LINKED:
+            addresses = list(map(address_by_form, plan.prepared, plan.forms))
+            is_sure = not self.table.dead_letter_unmatched or any(one.condition is None for one in plan.prepared)
+            within = all(one.syncpoint for one in addresses)  # whether one rule applies or several
+            if is_sure and within and len({*addresses}) == len(addresses):
+                self._link(route, plan, addresses)
+
+    def _link(self, route: Route, plan: inbound.Plan, addresses: list[Address]) -> None:
+        """Each publication goes where all rules that apply to it say, until one does not go on."""
+        linked: list[tuple[Route, bool]] = []
+        for prepared, policy, address in zip(plan.prepared, route.policies, addresses, strict=True):
+            target = Route(route.topic, route.wire_topic, route.first)
+            target.whole_plan, target.policies = inbound.Plan([prepared], pending=False), (policy,)
+            target.columns = self._columns_of(address, policy, answered=bool(route.first & 6))
+            if prepared.simple and prepared.condition is None:
+                target.head, target.tails = prepared.head, prepared.tails
+            else:
+                target.form = form = prepared.form
+                target.tails = prepared.tails if form is None else form.tails
+            target.otherwise, target.version = UNROUTED, 0
+            linked.append((target, prepared.rule.spec.goes_on))
+        route.linked = tuple(linked)
 
     def _choose(self, route: Route, plan: inbound.Plan) -> None:
         """Each publication goes where the first rule that applies to it says; by the forms of these."""

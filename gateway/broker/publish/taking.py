@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from gateway.bridge.payload import Body
-from gateway.broker.columns import Columns
 from gateway.broker.deliver.in_flight import ACKNOWLEDGEMENTS
-from gateway.broker.publish.chunk import PUBREL, Chunk
-from gateway.broker.publish.given import LONGEST_REST, NOTHING, Given, carried, encode_user, given_of, is_text
+from gateway.broker.publish.chunk import PUBREL
+from gateway.broker.publish.given import NOTHING, Given, carried, given_of, is_text
+from gateway.broker.publish.linking import Linking
 from gateway.broker.publish.route import UNROUTED, FastPath, Route
-from gateway.mqtt.packets import V5
 from gateway.mqtt.reasons import NO_MATCHING_SUBSCRIBERS
 from gateway.session.connection import CLOSED, ONLINE, Connection
 from gateway.session.copy_columns import PUBACK, PUBREC
@@ -19,8 +18,6 @@ from gateway.session.session import STAGED_ID
 from gateway.session.staged_run import MOST, StagedRun
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import Destination
-    from gateway.broker.marks import Released
     from gateway.broker.publish.fast import FastLane
     from gateway.broker.publish.route import Sent
 
@@ -110,39 +107,10 @@ def _account(taking: Taking, pending: dict[Connection, int]) -> None:
     connection.published += more + acknowledged
 
 
-class Taking(Chunk):
+class Taking(Linking):
     """What one connection has sent, on its way into the open batch."""
 
-    __slots__ = (
-        "acknowledged", "answers", "caches", "completed", "connection", "in_flight", "kept", "lane", "most_users",
-        "received", "replies", "room", "sent", "session", "unanswered", "unrouted",
-    )  # fmt: skip
-
-    def __init__(
-        self, lane: FastLane, connection: Connection, data: bytes, at: int, replies: dict[Connection, list[bytes]],
-        sent: list[Sent],
-    ) -> None:  # fmt: skip
-        limits, session = connection.limits, connection.session
-        super().__init__(
-            data, at, version_5=connection.version == V5, max_packet=connection.reader.max_packet,
-            longest=limits.max_payload or limits.max_packet,
-        )  # fmt: skip
-        self.lane = lane
-        self.connection = connection
-        self.session = session
-        self.caches = connection.caches
-        self.most_users = limits.max_user_properties
-        self.replies = replies
-        self.sent = sent
-        """What clients of other gateways want and is not put for them yet."""
-        self.answers: list[bytes] = []
-        self.kept: dict[Route, tuple[bytes, bytes]] = {}
-        """What is to be retained: payload and properties of the last publication on each route."""
-        self.room = limits.receive_maximum if self.version_5 else connection.unreleased
-        """How many publications of QoS 2 may be in flight."""
-        self.in_flight = connection.uncompleted if self.version_5 else 0
-        """Those of them that are released and whose PUBCOMP follows a commit."""
-        self.unanswered = self.acknowledged = self.received = self.completed = self.unrouted = 0
+    __slots__ = ()
 
     def take(self) -> int:
         """Take packets until one is not ordinary; returns where that is."""
@@ -164,14 +132,6 @@ class Taking(Chunk):
         if self.answers:
             self.replies.setdefault(self.connection, []).extend(self.answers)
             self.answers = []
-
-    # -- packets --
-
-    def _route(self, first: int, topic: bytes) -> Route | None:
-        route: Route | None = self.caches[first & 7].get(topic)
-        if route is None or route.version != route.changes[0]:
-            return self.lane.route(self.connection, first, topic)
-        return route
 
     # -- QoS 0 and 1 --
 
@@ -216,7 +176,7 @@ class Taking(Chunk):
             if route.fast_path is FastPath.UNROUTED:
                 chosen = UNROUTED
             elif given is not None or not constant:
-                made = self._made(first, route, given or NOTHING, payload, packet_id if qos else 0)
+                made = self._made(first, route, given or NOTHING, Body(payload), packet_id if qos else 0)
                 if made is None:
                     break
                 chosen, head = made
@@ -255,67 +215,7 @@ class Taking(Chunk):
             return self._link(first, relayed)
         return taken
 
-    def _columns_of(self, columns: Columns) -> tuple[Any, Any]:
-        """What appends to some columns, opened if they are not open."""
-        if columns.heads is None:
-            self.lane.open(columns)
-        if not columns.mixed:
-            columns.owners.append(self.connection)
-        return columns.heads.append, columns.bodies.append
-
-    # -- other gateways --
-
-    def _note_sent(
-        self, route: Route, payload: bytes, block: bytes, given: Given | None = None, released: Released | None = None
-    ) -> None:
-        """One more publication that is put for them; Topic Alias and expiry are not in what stays of its properties."""
-        expiry = 0 if given is None else given.expiry or 0
-        if given is not None and (expiry or given.alias):
-            block = carried(block)
-        self.sent.append((self.connection, route, payload, block, expiry, released))
-
-    def _forward(self) -> None:
-        """Put all that there is, before what follows of this connection is."""
-        if self.sent:
-            self.lane.forward(self.sent)
-            self.sent.clear()
-
-    # -- properties, and messages that are not all alike --
-
-    def _made(
-        self, first: int, route: Route, given: Given, payload: bytes, packet_id: int
-    ) -> tuple[Route, bytes] | None:  # fmt: skip
-        """The route whose rule applies to a publication with these properties, and the head of its message; None: the
-        plain lane says what becomes of it."""
-        deciding = given.rest
-        if deciding is not None and route.reads:
-            deciding += b"".join(encode_user(name, value) for name, value in given.users if name in route.reads)
-        if deciding is None or len(deciding) > LONGEST_REST:
-            return None
-        if deciding or route.reads:
-            found = self.caches[first & 7].get(route.wire_topic + b"\0" + deciding)
-            found = self.lane.variant(self.connection, route, deciding) if found is None else found
-            if found is None:
-                return None
-            route = found
-        if route.head and not given.users and given.expiry is None:
-            return route, route.head
-        return self._formed(route, given, Body(payload), packet_id)
-
-    def _formed(self, route: Route | None, given: Given, body: Body, packet_id: int) -> tuple[Route, bytes] | None:
-        """The head of one message, and the route among this and those that it has otherwise whose rule applies; None:
-        the plain lane says what becomes of it."""
-        while route is not None:
-            if route is UNROUTED:
-                return route, b""
-            form = route.ask_for_form()
-            if form is None:
-                return None
-            if form.condition is None or form.condition(body):
-                head = self.lane.head(form, given.users, given.expiry, body, packet_id)
-                return None if head is None else (route, head)
-            route = route.otherwise
-        return None
+    # -- subscribers --
 
     def _relay(self, first: int, route: Route) -> bool:
         """Publications of one topic that has subscribers, all with properties for these or all without, which expire at
@@ -338,7 +238,7 @@ class Taking(Chunk):
             if payloads and (bool(what) is not bool(blocks) or given.expiry != expiry):
                 break
             if is_put:
-                made = self._made(first, route, given, payload, number)
+                made = self._made(first, route, given, Body(payload), number)
                 if made is None or made[0].columns is not route.columns or made[0].queue != route.queue:
                     break
                 heads.append(made[1])
@@ -358,40 +258,7 @@ class Taking(Chunk):
         self._count(first, ids)
         return True
 
-    def _link(self, first: int, route: Route) -> bool:
-        """Publications of one topic that go to several queues."""
-        ids: list[bytes] = []
-        one = self._read(self.at, first)
-        if one is None or one[2]:
-            return False
-        targets = [(*self._columns_of(columns), head, tails) for columns, head, tails in route.linked]
-        firsts = tuple(len(columns.heads) for columns, _, _ in route.linked)
-        while (one := self._read(self.at, first)) is not None:
-            topic, packet_id, block, body, stop = one
-            if topic != route.wire_topic or block:
-                break
-            number, payload = packet_id if first & 6 else 0, self.data[body:stop]
-            for heads, bodies, head, tails in targets:
-                heads(head)
-                bodies(tails[number] + payload)
-            if route.elsewhere:
-                self._note_sent(route, payload, block)
-            ids.append(packet_id.to_bytes(2, "big"))
-            self.at = stop
-        destinations = tuple(cast("Destination", columns.destination) for columns, _, _ in route.linked)
-        waits = self.connection if first & 6 else None  # QoS 0 keeps no order
-        self.lane.linked().append((destinations, firsts, len(ids), waits))
-        self._count(first, ids)
-        return True
-
-    def _count(self, first: int, ids: list[bytes]) -> None:
-        """Count publications with these packet identifiers, and have them answered."""
-        rows = len(ids)
-        if not first & 6:
-            self.unanswered += rows
-        elif rows:
-            self.answers.append(b"\x40\x02" + b"\x40\x02".join(ids))
-            self.acknowledged += rows
+    # -- what subscribers answer --
 
     def _settle(self) -> bool:
         """Answers to what this client was sent."""
@@ -540,7 +407,7 @@ class Taking(Chunk):
             head = b"" if route is None else route.head
             if len(staged) == 4 and route is not None:
                 given = given_of(staged[3], self.most_users)
-                made = None if given is None else self._made(first, route, given, body[STAGED_ID:], packet_id)
+                made = None if given is None else self._made(first, route, given, Body(body[STAGED_ID:]), packet_id)
                 if made is None or made[0].columns is not route.columns:
                     break
                 tails, head = made[0].tails, made[1]

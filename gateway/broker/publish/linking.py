@@ -1,0 +1,81 @@
+"""Publications that go to several queues, for the fast lane in Python."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from gateway.bridge.payload import Body
+from gateway.broker.batch import Destination
+from gateway.broker.publish.given import NOTHING, Given, given_of
+from gateway.broker.publish.route import UNROUTED, Route
+from gateway.broker.publish.rows import Rows
+
+Chosen = tuple[tuple[Route, bytes], ...]
+"""The targets whose rules apply to a publication, with the heads of its messages."""
+
+
+class Linking(Rows):
+    """What one connection has sent, on its way to rows of which several belong together."""
+
+    __slots__ = ()
+
+    def _link(self, first: int, route: Route) -> bool:
+        """Publications of one topic that several rules apply to, or may apply to."""
+        begin, ids = self.at, list[bytes]()
+        while (one := self._read(self.at, first)) is not None:
+            topic, packet_id, block, body, stop = one
+            given = given_of(block, self.most_users) if block else NOTHING
+            if (
+                topic != route.wire_topic
+                or given is None
+                or given.alias
+                or given.rest != b""
+                or (block and route.reads)
+            ):
+                break
+            payload, number = self.data[body:stop], packet_id if first & 6 else 0
+            chosen = self._chosen(first, route, given, Body(payload), number)
+            if chosen is None:
+                break
+            self._put(first, chosen, payload, number)
+            self.unrouted += not chosen
+            if route.elsewhere:
+                self._note_sent(route, payload, block, given)
+            ids.append(packet_id.to_bytes(2, "big"))
+            self.at = stop
+        self._count(first, ids)
+        return self.at > begin
+
+    def _chosen(self, first: int, route: Route, given: Given, body: Body, number: int) -> Chosen | None:
+        """The targets of one publication; None: the plain lane says what becomes of it."""
+        chosen: list[tuple[Route, bytes]] = []
+        for target, goes_on in route.linked:
+            made = self._made(first, target, given, body, number)
+            if made is None:
+                return None
+            if made[0] is UNROUTED:
+                continue
+            chosen.append(made)
+            if not goes_on:
+                break
+        return tuple(chosen)
+
+    def _put(self, first: int, chosen: Chosen, payload: bytes, number: int) -> None:
+        """A row for each target, which belong together."""
+        rows: list[int] = []
+        for target, head in chosen:
+            heads, bodies = self._columns_of(target.columns)
+            rows.append(len(target.columns.heads))
+            heads(head)
+            bodies(target.tails[number] + payload)
+        if len(rows) < 2:
+            return
+        destinations = tuple(cast("Destination", target.columns.destination) for target, _ in chosen)
+        waits = self.connection if first & 6 else None  # QoS 0 keeps no order
+        linked = self.lane.linked()
+        if linked and linked[-1][0] == destinations and linked[-1][3] is waits:
+            before, firsts, count, _ = linked[-1]
+            if all(at + count == row for at, row in zip(firsts, rows, strict=True)):
+                linked[-1] = before, firsts, count + 1, waits
+                return
+        linked.append((destinations, tuple(rows), 1, waits))

@@ -1,0 +1,132 @@
+"""Rows of the open batch, of publications that the fast lane takes in Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gateway.bridge.payload import Body
+from gateway.broker.columns import Columns
+from gateway.broker.publish.chunk import Chunk
+from gateway.broker.publish.given import LONGEST_REST, Given, carried, encode_user
+from gateway.broker.publish.route import UNROUTED, Route
+from gateway.mqtt.packets import V5
+from gateway.session.connection import Connection
+
+if TYPE_CHECKING:
+    from gateway.broker.marks import Released
+    from gateway.broker.publish.fast import FastLane
+    from gateway.broker.publish.route import Sent
+
+
+class Rows(Chunk):
+    """What one connection has sent, on its way to rows of the open batch."""
+
+    __slots__ = (
+        "acknowledged", "answers", "caches", "completed", "connection", "in_flight", "kept", "lane", "most_users",
+        "received", "replies", "room", "sent", "session", "unanswered", "unrouted",
+    )  # fmt: skip
+
+    def __init__(
+        self, lane: FastLane, connection: Connection, data: bytes, at: int, replies: dict[Connection, list[bytes]],
+        sent: list[Sent],
+    ) -> None:  # fmt: skip
+        limits, session = connection.limits, connection.session
+        super().__init__(
+            data, at, version_5=connection.version == V5, max_packet=connection.reader.max_packet,
+            longest=limits.max_payload or limits.max_packet,
+        )  # fmt: skip
+        self.lane = lane
+        self.connection = connection
+        self.session = session
+        self.caches = connection.caches
+        self.most_users = limits.max_user_properties
+        self.replies = replies
+        self.sent = sent
+        """What clients of other gateways want and is not put for them yet."""
+        self.answers: list[bytes] = []
+        self.kept: dict[Route, tuple[bytes, bytes]] = {}
+        """What is to be retained: payload and properties of the last publication on each route."""
+        self.room = limits.receive_maximum if self.version_5 else connection.unreleased
+        """How many publications of QoS 2 may be in flight."""
+        self.in_flight = connection.uncompleted if self.version_5 else 0
+        """Those of them that are released and whose PUBCOMP follows a commit."""
+        self.unanswered = self.acknowledged = self.received = self.completed = self.unrouted = 0
+
+    def _route(self, first: int, topic: bytes) -> Route | None:
+        route: Route | None = self.caches[first & 7].get(topic)
+        if route is None or route.version != route.changes[0]:
+            return self.lane.route(self.connection, first, topic)
+        return route
+
+    # -- rows --
+
+    def _columns_of(self, columns: Columns) -> tuple[Any, Any]:
+        """What appends to some columns, opened if they are not open."""
+        if columns.heads is None:
+            self.lane.open(columns)
+        if not columns.mixed:
+            columns.owners.append(self.connection)
+        return columns.heads.append, columns.bodies.append
+
+    def _count(self, first: int, ids: list[bytes]) -> None:
+        """Count publications with these packet identifiers, and have them answered."""
+        rows = len(ids)
+        if not first & 6:
+            self.unanswered += rows
+        elif rows:
+            self.answers.append(b"\x40\x02" + b"\x40\x02".join(ids))
+            self.acknowledged += rows
+
+    # -- other gateways --
+
+    def _note_sent(
+        self, route: Route, payload: bytes, block: bytes, given: Given | None = None, released: Released | None = None
+    ) -> None:
+        """One more publication that is put for them; Topic Alias and expiry are not in what stays of its properties."""
+        expiry = 0 if given is None else given.expiry or 0
+        if given is not None and (expiry or given.alias):
+            block = carried(block)
+        self.sent.append((self.connection, route, payload, block, expiry, released))
+
+    def _forward(self) -> None:
+        """Put all that there is, before what follows of this connection is."""
+        if self.sent:
+            self.lane.forward(self.sent)
+            self.sent.clear()
+
+    # -- properties, and messages that are not all alike --
+
+    def _made(
+        self, first: int, route: Route, given: Given, body: Body, packet_id: int
+    ) -> tuple[Route, bytes] | None:  # fmt: skip
+        """The route whose rule applies to a publication with these properties, and the head of its message; None: the
+        plain lane says what becomes of it."""
+        deciding = given.rest
+        if deciding is not None and route.reads:
+            deciding += b"".join(encode_user(name, value) for name, value in given.users if name in route.reads)
+        if deciding is None or len(deciding) > LONGEST_REST:
+            return None
+        if deciding or route.reads:
+            found = self.caches[first & 7].get(route.wire_topic + b"\0" + deciding)
+            found = self.lane.variant(self.connection, route, deciding) if found is None else found
+            if found is None:
+                return None
+            route = found
+        if route.head and not given.users and given.expiry is None:
+            return route, route.head
+        return self._formed(route, given, body, packet_id)
+
+    def _formed(self, route: Route | None, given: Given, body: Body, packet_id: int) -> tuple[Route, bytes] | None:
+        """The head of one message, and the route among this and those that it has otherwise whose rule applies; None:
+        the plain lane says what becomes of it."""
+        while route is not None:
+            if route is UNROUTED:
+                return route, b""
+            form = route.ask_for_form()
+            if form is None:
+                return None
+            if form.condition is None or form.condition(body):
+                head = self.lane.head(form, given.users, given.expiry, body, packet_id)
+                return None if head is None else (route, head)
+            route = route.otherwise
+        return None
