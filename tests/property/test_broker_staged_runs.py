@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from moving_queues import MovingBench
 
-from gateway.broker.publish import fast, taking
+from gateway.broker.publish import fast
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 
@@ -32,7 +32,7 @@ FULL = 2053
 def any_run_is_worth_it():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fast, "LEAST", 1)
-        patch.setattr(taking, "LEAST", 1)
+        patch.setattr("gateway.broker.publish.chunk.LEAST", 1)
         if fast.compiled():
             fast.configure(fast.MANY)
         yield

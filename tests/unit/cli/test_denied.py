@@ -20,7 +20,7 @@ def test_what_may_not_be_used_is_said_in_one_line(tmp_path: Path) -> None:
     mine.mkdir(mode=0o700)
     program = (
         f"import os, sys; sys.path.insert(0, {TREE!r}); from gateway.cli.main import main; "
-        "from gateway.cli import queue; "
+        "from gateway.cli import queue; from gateway.config.model import Settings; Settings.model_rebuild(); "
         "os.chdir('/'); os.setgid(65534); os.setuid(65534); "
         f"sys.argv = ['mqgate', 'queue', 'list', '--data', {str(mine / 'data')!r}]; main()"
     )
