@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gateway.broker.consumed import Consumed
     from gateway.broker.marks import Released
     from gateway.broker.moves import Move
+    from gateway.broker.refused.parked import Parked
     from gateway.broker.undo import Undo
     from gateway.ports.failure_policy import Policy
     from gateway.session.connection import Connection
@@ -214,7 +215,8 @@ Row = tuple[Destination, int]
 
 
 class LinkedRows(NamedTuple):
-    """A publication with several destinations: all of its rows are committed together, or none."""
+    """A publication with several destinations, or that may have had several: all of its rows are committed together, or
+    none, and where one waits, so does what its connection sends to any of these destinations."""
 
     rows: list[Row]
     connection: Connection | None
@@ -225,8 +227,8 @@ class Batch:
 
     __slots__ = (
         "_linked", "after", "answered", "consumed", "deliveries", "destinations", "fanned", "linked_runs", "mixed",
-        "moves", "opened", "parked", "pending", "queued_after", "released", "replaces", "replies", "rows", "staged",
-        "staged_rows", "started", "state", "takes", "undo",
+        "moves", "opened", "parked", "pending", "released", "replaces", "replies", "rows", "staged", "staged_rows",
+        "started", "state", "takes", "undo",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -262,8 +264,6 @@ class Batch:
         self._linked: list[LinkedRows] = []
         self.linked_runs: list[LinkedRun] = []
         """Publications with several destinations, as they were noted; `linked` has them one by one."""
-        self.queued_after: dict[Address, list[LinkedRows]] = {}
-        """Publications that queue up after what waits for an address, though it is not (only) theirs."""
         self.parked: Parked | None = None
         """Set when this batch is the next attempt of what was parked."""
         self.rows = 0
@@ -419,6 +419,22 @@ class Batch:
     def _links(self, destinations: Collection[Destination]) -> Iterator[LinkedRows]:
         return (link for link in self.linked if any(destination in destinations for destination, _ in link.rows))
 
+    def in_step(self, destinations: Collection[Destination], links: Iterable[LinkedRows] = ()) -> list[LinkedRows]:
+        """The publications that have a row in some destinations or are among `links`, and all that have a destination
+        in common with one of these that has several and is of the same connection: no queue gets them in another order
+        than they were sent in."""
+        found = {id(link): link for link in (*self._links(destinations), *links)}
+        more = list(found.values())
+        while more:
+            reached = {(link.connection, one) for link in more if len(link.rows) > 1 for one, _ in link.rows}
+            more = [
+                link
+                for link in self.linked
+                if id(link) not in found and any((link.connection, one) in reached for one, _ in link.rows)
+            ]
+            found |= {id(link): link for link in more}
+        return list(found.values())
+
     def move_to(self, into: Batch, destinations: Collection[Destination], links: Sequence[LinkedRows] = ()) -> None:
         """Move destinations and publications into another batch, with the rows that are linked to them and the takes of
         the staged messages they release."""
@@ -434,7 +450,8 @@ class Batch:
                     into.destinations[destination.address].contribute_like(destination)
         for link in links:
             moved = LinkedRows([places.get(row, row) for row in link.rows], link.connection)
-            into.linked.append(moved)
+            if len(moved.rows) > 1:
+                into.linked.append(moved)
             link.rows.clear()
             if link.connection is not None:
                 for destination, _ in moved.rows:
@@ -546,38 +563,3 @@ class Batch:
         for session, moves in self.moves.items():
             add_moves(moves, session, unit)
         return unit if not self.moves or unit else None
-
-
-class Parked:
-    """A parked destination with the rows that are linked to it: a unit of work of its own, tried again and again."""
-
-    __slots__ = (
-        "address", "away", "batch", "connections", "count", "done", "halved", "inflight", "part", "policy", "released",
-        "since", "successor", "tries", "unanswered", "why",
-    )  # fmt: skip
-
-    def __init__(self, address: Address, policy: Policy, now: float) -> None:
-        self.address = address
-        self.policy = policy
-        """Of the rule whose message was refused first: when to try again."""
-        self.batch = Batch()
-        self.batch.parked = self
-        self.released: list[Released] = []
-        self.connections: set[Connection] = set()
-        self.tries = 0
-        self.count = 0
-        """Messages that wait in it."""
-        self.unanswered = 0
-        """Those of them for which nobody waits."""
-        self.since = now
-        self.inflight = False
-        self.away = False
-        """Its queue manager was away at the last attempt."""
-        self.successor: Parked | None = None
-        self.part = False
-        """What was cut off what goes before it, as its queue had no room for both."""
-        self.halved = False
-        """The rest was cut off since the last pause: this is tried at once."""
-        self.why = ""
-        """What its queue said last."""
-        self.done = False

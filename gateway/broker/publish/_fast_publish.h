@@ -260,7 +260,7 @@ static int end_run(const taking *of, unsigned first, targets *to)
     Py_ssize_t count = 0, rows = to->rows;
     to->rows = 0;
     for (Py_ssize_t i = 0; i < to->count; i++) count += to->reached >> i & 1;
-    if (rows == 0 || count < 2) return 0;
+    if (rows == 0 || count < (first & 6 ? 1 : 2)) return 0; /* QoS 0 keeps no order */
     if (turn->linked == NULL && (turn->linked = PyObject_CallMethodNoArgs(turn->lane, s_linked)) == NULL) return -1;
     PyObject *destinations = PyTuple_New(count), *firsts = PyTuple_New(count);
     int failed = destinations == NULL || firsts == NULL;

@@ -68,10 +68,10 @@ class Linking(Rows):
             rows.append(len(target.columns.heads))
             heads(head)
             bodies(target.tails[number] + payload)
-        if len(rows) < 2:
+        waits = self.connection if first & 6 else None  # QoS 0 keeps no order
+        if len(rows) < (1 if waits else 2):
             return
         destinations = tuple(cast("Destination", target.columns.destination) for target, _ in chosen)
-        waits = self.connection if first & 6 else None  # QoS 0 keeps no order
         linked = self.lane.linked()
         if linked and linked[-1][0] == destinations and linked[-1][3] is waits:
             before, firsts, count, _ = linked[-1]

@@ -188,8 +188,9 @@ class QueueRows:
     def _line_up(self, batch: Batch, message: Inbound, rows: list[Row]) -> None:
         """Keep the rows of one publication together, and behind parked ones of its connection."""
         connection = message.connection if message.publication.qos else None  # QoS 0 keeps no order
-        if len(rows) > 1 or connection in self.parking.linked:
-            self.parking.line_up(batch, connection, rows)
+        may_have_several = connection is not None and bool(message.route.linked)
+        if rows and (len(rows) > 1 or may_have_several or connection in self.parking.linked):
+            self.parking.note(batch, connection, rows)
 
     def _plan(self, message: Inbound, now: float) -> tuple[inbound.Plan | None, Users, int | None]:
         """The plan for this publication, with the user properties and the seconds to live that it leaves to forms."""

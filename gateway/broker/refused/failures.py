@@ -32,10 +32,11 @@ from gateway.ports.counters import mqrc_label
 from gateway.ports.state_queues import STAGED, rows_of
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import Destination, Parked
+    from gateway.broker.batch import Destination
     from gateway.broker.marks import Released
     from gateway.broker.publish.router import Router
     from gateway.broker.refused.exception_reports import ExceptionReports
+    from gateway.broker.refused.parked import Parked
     from gateway.broker.refused.parking import Parking
     from gateway.ports.failure_policy import Policy
     from gateway.session.connection import Connection

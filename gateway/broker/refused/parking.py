@@ -3,9 +3,10 @@
 A destination that refuses is taken out of its batch, with the QoS 2 releases that belong to it and with the other
 destinations of publications that have one in it: those are one unit of work. Everything else of the batch is committed.
 Later messages for the same destination line up behind it, and so does what a connection with such a publication sends
-to its other destinations, so that order is kept. A connection with messages in it gets no further acknowledgement
-before theirs, because acknowledgements come in the order of the publications [MQTT-4.6.0-2] [MQTT-4.6.0-3]: its own
-window fills, nobody else's.
+to its other destinations, so that order is kept; what has several destinations waits in one unit for each connection,
+whichever of them refuse. A connection with messages in it gets no further acknowledgement before theirs, because
+acknowledgements come in the order of the publications [MQTT-4.6.0-2] [MQTT-4.6.0-3]: its own window fills, nobody
+else's.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import TYPE_CHECKING
 from gateway.bridge.segments import is_further
 from gateway.broker import books
 from gateway.broker.answers import pubcomp
-from gateway.broker.batch import Batch, LinkedRows, Parked, Row
+from gateway.broker.batch import Batch, LinkedRows, Row
 from gateway.broker.context import Context
 from gateway.broker.refused import restaging
+from gateway.broker.refused.parked import Parked
 from gateway.ports.batch import Address
 from gateway.ports.failure_policy import Policy
 from gateway.session.connection import CLOSED, VOID, Connection
@@ -45,8 +47,8 @@ class Parking:
         self.waiting: dict[Address, Parked] = {}
         self.rows = 0
         self.unanswered = 0
-        self.linked: dict[Connection, set[Address]] = {}
-        """Connections with a parked publication of several destinations, and the addresses it waits for."""
+        self.linked: dict[Connection, Address] = {}
+        """Connections with parked publications of several destinations, and the address for which all of these wait."""
         self.deferred: dict[Connection, deque[tuple[list[Parked], bytes]]] = {}
         """Acknowledgements of each connection in order, with the parked destinations that each waits for."""
 
@@ -61,10 +63,7 @@ class Parking:
 
     def _all(self) -> Iterator[Parked]:
         for first in self.waiting.values():
-            parked: Parked | None = first
-            while parked is not None:
-                yield parked
-                parked = parked.successor
+            yield from _chain(first)
 
     def use(self, policies: Mapping[str, Policy]) -> None:
         """New rules: what waits is dealt with by what its rule says now, from the next attempt on. That of a rule that
@@ -80,16 +79,16 @@ class Parking:
         """Take a destination that refused out of its batch; the rest of the batch goes on."""
         address, policy = destination.address, destination.policies[0][1]
         self._stay(batch, destination)
+        self._line_up(batch, [link for link in batch.linked if _has_several(link, destination)], address)
         if destination.unanswered:
             self.shed(batch, destination, max(0, MAX_UNANSWERED - self.unanswered))
-        if not destination.rows:
+        if not destination.rows or batch.destinations.get(address) is not destination:
             return
-        parked = self.waiting.get(address)
-        if parked is None:
+        if address not in self.waiting:
             parked = self.waiting[address] = Parked(address, policy, self.context.scheduler.now())
             parked.tries = 1
             self._later(parked, policy.retry_first)
-        self._move(batch, self._open(parked), destination)
+        self._move(batch, address, destination)
 
     def _stay(self, batch: Batch, destination: Destination) -> None:
         """Leave messages that came from a queue where they are: there is nothing to park."""
@@ -102,62 +101,86 @@ class Parking:
 
     def join(self, batch: Batch) -> None:
         """Move what a new batch has for parked destinations behind what they have already."""
-        for address, links in batch.queued_after.items():
-            if address in self.waiting:
-                self._move(batch, self._open(self.waiting[address]), None, [link for link in links if link.rows])
+        if self.linked:
+            self._line_up(batch, [link for link in batch.linked if self._reaches(link)])
         for destination in [one for one in batch.destinations.values() if one.address in self.waiting]:
             if batch.destinations.get(destination.address) is destination:  # it may have gone with another one
                 self.park(batch, destination)
 
-    def line_up(self, batch: Batch, connection: Connection | None, rows: list[Row]) -> None:
-        """Link the rows of a publication with several destinations. Where its connection has such a publication parked
-        that waits for one of them, it goes behind that."""
-        addresses = self.linked.get(connection, ()) if connection is not None else ()
-        waiting = {
-            address: self.waiting[address].batch.destinations for address in addresses if address in self.waiting
-        }
-        after = next(
-            (address for address, those in waiting.items() if any(one.address in those for one, _ in rows)), None
-        )
-        if len(rows) > 1 or after is not None:
-            link = LinkedRows(rows, connection)
-            links = batch.linked
-            if batch.undo is not None:
-                batch.undo.length(links)
-            links.append(link)
-            if after is not None:
-                batch.queued_after.setdefault(after, []).append(link)
+    def note(self, batch: Batch, connection: Connection | None, rows: list[Row]) -> None:
+        """Note that rows are one publication's: it has several destinations, or might have had, or others of its
+        connection wait for one of theirs."""
+        links = batch.linked
+        if batch.undo is not None:
+            batch.undo.length(links)
+        links.append(LinkedRows(rows, connection))
 
-    def _open(self, parked: Parked) -> Parked:
-        """Where more can be added: at the end, behind an attempt that is under way."""
-        while parked.successor is not None:
-            parked = parked.successor
-        if parked.inflight:
+    def _reaches(self, link: LinkedRows) -> bool:
+        """Whether a publication has a destination in common with those of its connection that wait."""
+        address = None if link.connection is None else self.linked.get(link.connection)
+        first = None if address is None else self.waiting.get(address)
+        wanted = {one.address for one, _ in link.rows}
+        return any(wanted & parked.batch.destinations.keys() for parked in _chain(first))
+
+    def _line_up(self, batch: Batch, links: Iterable[LinkedRows], besides: Address | None = None) -> None:
+        """Move publications of connections that wait already behind what these wait for, if it is not this address."""
+        behind: dict[Address, list[LinkedRows]] = {}
+        for link in links:
+            address = None if link.connection is None else self.linked.get(link.connection)
+            if address is not None and address != besides:
+                behind.setdefault(address, []).append(link)
+        for address, those in behind.items():
+            self._move(batch, address, None, those)
+
+    def _open(self, address: Address, after: list[Parked]) -> Parked:
+        """Where more can be added: at the end, behind an attempt that is under way. What waits for something else, too,
+        is newer than that: nothing waits for itself."""
+        *_, parked = _chain(self.waiting[address])
+        after = [one for one in after if one not in parked.after]
+        if parked.inflight or (after and parked.batch):
             parked.successor = Parked(parked.address, parked.policy, self.context.scheduler.now())
-            return parked.successor
+            parked = parked.successor
+        parked.after += after
         return parked
 
+    def _before(self, address: Address, links: Iterable[LinkedRows]) -> list[Parked]:
+        """What waits for other addresses and has messages of the same connections for some of the same queues."""
+        wanted: dict[Address, set[Connection | None]] = {}
+        for link in links:
+            for one, _ in link.rows:
+                wanted.setdefault(one.address, set()).add(link.connection)
+        return [
+            parked
+            for parked in self._all()
+            if parked.address != address
+            and any(
+                one in parked.batch.destinations and parked.batch.destinations[one].contributors & connections
+                for one, connections in wanted.items()
+            )
+        ]
+
     def _move(
-        self, batch: Batch, parked: Parked, destination: Destination | None, links: Sequence[LinkedRows] = ()
+        self, batch: Batch, address: Address, destination: Destination | None, links: Sequence[LinkedRows] = ()
     ) -> None:
         destinations = () if destination is None else (destination,)
         contributors = set() if destination is None else set(destination.contributors)
+        links = batch.in_step(destinations, links)
+        parked = self._open(address, self._before(address, links) if links else [])
+        linked = {link.connection for link in links if len(link.rows) > 1 and link.connection is not None}
         going = [(one, row) for one, rows in batch.with_linked(destinations, links).items() for row in sorted(rows)]
         unanswered = 0 if destination is None else sum(map(len, unanswered_rows(batch, destination).values()))
         marks = [one.marks[row] for one, row in going if row in one.marks]
         books.received(self.context.counters, batch, going)
-        before = len(parked.batch.linked)
         batch.move_to(parked.batch, destinations, links)
         self._count(parked, len(going), unanswered)
         for released in dict.fromkeys(mark.released for mark in marks if mark.released is not None):
             parked.released.append(released)
             released[0].releasing.add(released[1])
             restaging.wait_for_queue(self.router, batch, released, parked)
-        linked = {link.connection for link in parked.batch.linked[before:] if link.connection is not None}
         for connection in contributors | linked:
             self._withhold(batch, parked, connection)
         for connection in linked:
-            self.linked.setdefault(connection, set()).add(parked.address)
+            self.linked[connection] = parked.address
             connection.generation = VOID
 
     def _withhold(self, batch: Batch, parked: Parked, connection: Connection) -> None:
@@ -206,8 +229,12 @@ class Parking:
         self.context.scheduler.later(wait, lambda: self.retry(parked))
 
     def retry(self, parked: Parked) -> None:
-        """Make the next attempt."""
-        parked.inflight = True
+        """Make the next attempt, if nothing else goes before it."""
+        parked.due = True
+        if not all(one.done for one in parked.after):
+            return
+        parked.inflight, parked.due = True, False
+        parked.after.clear()
         self.context.attempts.append(parked.batch)
         self.context.flush()
 
@@ -226,8 +253,9 @@ class Parking:
         parked.inflight = parked.halved = False
         parked.tries += 1
         successor = parked.successor
-        if successor is not None and not successor.part:  # there is room for less: what was cut off stays so
-            parked.successor = None
+        # there is room for less: what was cut off stays so
+        if successor is not None and not successor.part and all(one.done for one in successor.after):
+            parked.successor = successor.successor
             self._append(parked, successor)
         self._later(parked, wait)
 
@@ -258,6 +286,9 @@ class Parking:
                 if parked in waits_for:
                     waits_for[:] = [*(one for one in waits_for if not one.done), rest]
         parked.successor, parked.halved = rest, True
+        for one in self._all():
+            if parked in one.after:
+                one.after.append(rest)
         return True
 
     def _append(self, parked: Parked, successor: Parked) -> None:
@@ -266,6 +297,8 @@ class Parking:
         parked.count += successor.count
         parked.unanswered += successor.unanswered
         parked.connections |= successor.connections
+        for one in self._all():
+            one.after = [parked if other is successor else other for other in one.after]
         _move_counts(parked.batch, successor.batch, successor.connections)
         for connection in successor.connections:
             for waits_for, _ in self.deferred.get(connection, ()):
@@ -296,13 +329,11 @@ class Parking:
                 self._unlink(connection, parked.address)
             self._release(connection)
         del parked.batch  # a cycle: the messages would stay in memory until the cycle collector runs
+        for first in [one for one in self.waiting.values() if one.due and parked in one.after]:
+            self.retry(first)
 
     def _unlink(self, connection: Connection, address: Address) -> None:
-        addresses = self.linked.get(connection)
-        if addresses is None:
-            return
-        addresses.discard(address)
-        if not addresses:
+        if self.linked.get(connection) == address:
             del self.linked[connection]
             connection.generation = VOID
 
@@ -333,6 +364,18 @@ class Parking:
         """Forget the acknowledgements of a connection that is closed; its messages are put all the same."""
         self.deferred.pop(connection, None)
         self.linked.pop(connection, None)
+
+
+def _chain(first: Parked | None) -> Iterator[Parked]:
+    """What waits for one address, one after another."""
+    parked = first
+    while parked is not None:
+        yield parked
+        parked = parked.successor
+
+
+def _has_several(link: LinkedRows, destination: Destination) -> bool:
+    return len(link.rows) > 1 and any(one is destination for one, _ in link.rows)
 
 
 def _move_counts(into: Batch, batch: Batch, connections: Iterable[Connection]) -> None:

@@ -17,8 +17,8 @@ from gateway.ports.state_queues import STAGED
 from gateway.session.record import HANDED_OVER
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import Parked
     from gateway.broker.marks import Released
+    from gateway.broker.refused.parked import Parked
     from gateway.session.session import Session
 
 

@@ -13,8 +13,8 @@ from lanes import FORMS, lane
 from refused_queues import FULL, MAPPING, PUBACK, PUBCOMP, PUBREC, PUBREL, balance, bodies
 from slow_harness import Slow
 
-from gateway.broker.batch import Parked
 from gateway.broker.put_off import SLICE_SECONDS
+from gateway.broker.refused.parked import Parked
 from gateway.mqtt import writer
 from gateway.ports.batch import Unit
 from gateway.routing.table import compile_mappings
