@@ -25,18 +25,26 @@ def open_embedded(settings: Settings, directory: Path, scheduler: Scheduler) -> 
     """Open its journal in `directory` and run the MQSC commands of the settings. StoreError or ConfigurationError."""
     embedded = settings.queue_manager.embedded
     assert embedded is not None  # noqa: S101 -- the callers have looked
-    options = StoreOptions(embedded.name, segment_bytes=embedded.segment_bytes or 0, max_bytes=embedded.max_bytes)
     name, text = objects_of(settings)
     try:
         opened = EmbeddedQueueManager.open(
             directory, embedded.name, scheduler, text, users=mqi_users(settings),
             administrators=embedded.administrators, check_client=embedded.check_client,
-            max_uncommitted=embedded.max_uncommitted, store_options=options,
+            max_uncommitted=embedded.max_uncommitted, store_options=store_options(settings),
         )  # fmt: skip
     except ConfigurationError as error:
         raise _in_file(name, error) from error
     _tell_ending(opened)
     return opened
+
+
+def store_options(settings: Settings) -> StoreOptions:
+    """How large its journal and the segments of it may be. A command that makes the journal has to keep to them as the
+    gateway does, or the gateway finds it full."""
+    embedded = settings.queue_manager.embedded
+    if embedded is None:  # the buffer, which counts for itself
+        return StoreOptions()
+    return StoreOptions(embedded.name, segment_bytes=embedded.segment_bytes or 0, max_bytes=embedded.max_bytes)
 
 
 def _tell_ending(queue_manager: EmbeddedQueueManager) -> None:

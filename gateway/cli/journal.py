@@ -166,13 +166,16 @@ def salvage(file: str, config: str | None, data: str | None, as_json: bool) -> N
 def restore(file: Path, unnamed: str, config: str | None, data: str | None, as_json: bool) -> None:
     """Put the messages of a file of `mqgate journal salvage` into the store of a stopped gateway: each once, by its
     message identifier. One that was interrupted goes on where it was."""
+    from gateway.app.embedded import store_options
     from gateway.queue_manager.embedded import EmbeddedQueueManager
 
     settings = settings_of(config, data)
     embedded = settings.queue_manager.embedded
     name = embedded.name if embedded is not None else "BUFFER"
     with refusals(), owner_kept(data_directory(settings)):
-        target = EmbeddedQueueManager.open(data_directory(settings), name, LocalClock())
+        target = EmbeddedQueueManager.open(
+            data_directory(settings), name, LocalClock(), store_options=store_options(settings)
+        )
         try:
             with progress_of("restoring") as progress:
                 done = Restoration(target.core, file, partial(_define, target), unnamed).run(progress)

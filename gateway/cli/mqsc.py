@@ -40,12 +40,16 @@ def mqsc(text: str, config: str | None, data: str | None) -> None:
 
 def _by_embedded(settings: Settings, text: str) -> Outcome:
     """By the running gateway, or in the store of a stopped one."""
+    from gateway.app.embedded import store_options
     from gateway.queue_manager.embedded import EmbeddedQueueManager
 
     directory, embedded = data_directory(settings), settings.queue_manager.embedded
+    name = embedded.name if embedded is not None else "MQGATE"
     with owner_kept(directory):
         try:
-            queue_manager = EmbeddedQueueManager.open(directory, embedded.name if embedded else "MQGATE", LocalClock())
+            queue_manager = EmbeddedQueueManager.open(
+                directory, name, LocalClock(), store_options=store_options(settings)
+            )
         except StoreInUse as busy:
             there: Reach = remote(directory, busy)
             answer = there.post("/mqsc", {"text": text})

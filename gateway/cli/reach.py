@@ -183,13 +183,16 @@ def _opened(settings: Settings, directory: Path) -> Iterator[Reach]:
     if there is not None:  # nothing of a queue manager has to be loaded
         yield there
         return
+    from gateway.app.embedded import store_options
     from gateway.queue_manager.embedded import EmbeddedQueueManager
 
     embedded = settings.queue_manager.embedded
     name = embedded.name if embedded is not None else "MQGATE"
     with owner_kept(directory):
         try:
-            queue_manager = EmbeddedQueueManager.open(directory, name, LocalClock())
+            queue_manager = EmbeddedQueueManager.open(
+                directory, name, LocalClock(), store_options=store_options(settings)
+            )
         except StoreInUse as busy:
             yield remote(directory, busy)
             return

@@ -45,6 +45,21 @@ def test_what_was_salvaged_is_not_lost_to_an_attempt_that_comes_to_nothing(tmp_p
     assert [one.name for one in tmp_path.iterdir() if one.name.endswith(".partial")] == []
 
 
+def test_a_command_makes_a_store_as_large_as_the_settings_say(tmp_path: Path) -> None:
+    """`journal restore` after a damage, or `mqsc` before the first start: the gateway found it full."""
+    settings, saved = tmp_path / "settings.yaml", tmp_path / "saved.jsonl"
+    settings.write_text("queue_manager: {embedded: {path: data, max_bytes: 24MiB, segment_bytes: 1MiB}}\n")
+    run, there = CliRunner(), ["-c", str(settings)]
+    assert run.invoke(main, ["mqsc", *there], input="DEFINE QLOCAL(A)").exit_code == 0
+    assert run.invoke(main, ["queue", "put", "A", "kept", *there]).exit_code == 0
+    assert run.invoke(main, ["journal", "salvage", str(saved), *there]).exit_code == 0
+    made = {file.stat().st_size for file in (tmp_path / "data").glob("*.segment")}
+    (tmp_path / "data").rename(tmp_path / "damaged")
+    assert run.invoke(main, ["journal", "restore", str(saved), *there]).exit_code == 0
+    restored = {file.stat().st_size for file in (tmp_path / "data").glob("*.segment")}
+    assert made == restored == {1 << 20}
+
+
 def test_flags_of_frames_have_names(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     assert CliRunner().invoke(main, ["mqsc", "--data", data], input="DEFINE QLOCAL(A)").exit_code == 0
