@@ -1,7 +1,9 @@
 """Users of a directory, by LDAP: bound as the user, or searched and then bound. The only module that imports ldap3.
 
 Blocks: for threads. A name of a device never becomes a part of a filter or of a distinguished name unescaped, and a
-password that is empty is never sent: a server takes it for an anonymous bind and says yes (RFC 4513, 5.1.2).
+password that is empty is never sent: a server takes it for an anonymous bind and says yes (RFC 4513, 5.1.2). Any other
+that is UTF-8 is sent as it came: in CONNECT it is octets, which are not to be altered (RFC 4511, 4.2). As text the
+library would alter it, and fail for some without having asked the server.
 """
 
 from __future__ import annotations
@@ -85,8 +87,8 @@ class Directory:
 
     def ask(self, who: Credentials) -> Answer:
         """Whether the directory knows this user by this password."""
-        user, password = who.username or "", _text(who.password)
-        if not password or not is_plain_name(user):
+        user, password = who.username or "", who.password
+        if not password or not _is_text(password) or not is_plain_name(user):
             return None
         try:
             if time.monotonic() < self._rests_until:
@@ -103,7 +105,7 @@ class Directory:
         self._told(self._settings.servers[0], "")
         return answer
 
-    def _asked(self, user: str, password: str) -> Answer:
+    def _asked(self, user: str, password: bytes) -> Answer:
         settings = self._settings
         name, groups, dn = user, set[str](), self._direct_name(user)
         if settings.search_base is not None:
@@ -165,7 +167,7 @@ class Directory:
             raise kind(f"a search below {base} ends with {connection.result['description']}")
         return [one for one in connection.response or () if one.get("type") == "searchResEntry"]
 
-    def _bind(self, connection: ldap3.Connection, dn: str, password: str) -> bool:
+    def _bind(self, connection: ldap3.Connection, dn: str, password: bytes) -> bool:
         if connection.rebind(user=dn, password=password, authentication="SIMPLE"):
             return True
         if connection.result["result"] in _SAID_NO:
@@ -219,8 +221,8 @@ class Directory:
         # A server is made anew: it keeps its addresses for minutes, and passes over those that did not answer for
         # seconds, whether they do by now or not.
         connection = ldap3.Connection(
-            _server(settings.servers[index], settings, self._tls), user=dn, password=self._secret if dn else None,
-            receive_timeout=ceil(settings.timeout),
+            _server(settings.servers[index], settings, self._tls), user=dn,
+            password=(self._secret or "").encode() if dn else None, receive_timeout=ceil(settings.timeout),
             authentication=ldap3.SIMPLE if dn else ldap3.ANONYMOUS, auto_referrals=False, check_names=False,
             raise_exceptions=False,
         )  # fmt: skip
@@ -307,11 +309,12 @@ def _end(connection: ldap3.Connection) -> None:
         connection.unbind()
 
 
-def _text(password: bytes | None) -> str | None:
+def _is_text(password: bytes) -> bool:
     try:
-        return (password or b"").decode()
+        password.decode()
     except UnicodeDecodeError:
-        return None
+        return False
+    return True
 
 
 def is_plain_name(user: str) -> bool:

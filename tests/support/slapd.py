@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import socket
 import subprocess
@@ -16,7 +17,7 @@ BASE = "dc=plant,dc=example"
 SERVICE, SERVICE_PASSWORD = f"cn=reader,{BASE}", "read-only"
 ANSWERING = f"ou=answering,{BASE}"
 """Below it are names to which the server answers as others do: `locked`, `forbidden`, `busy`."""
-USERS = {"alice": "wonder", "bob": "builder", "carol": "sings"}
+USERS = {"alice": "wonder", "bob": "builder", "carol": "sings", "dave": "Pässwort ² und ½ "}
 GROUPS = {"operators": ["alice"], "devices": ["alice", "bob"]}
 
 _CONFIGURATION = """
@@ -66,7 +67,7 @@ def entries() -> str:
     for user, password in USERS.items():
         made.append(
             f"dn: uid={user},ou=people,{BASE}\nobjectClass: inetOrgPerson\nuid: {user}\ncn: {user}\nsn: {user}\n"
-            f"userPassword: {password}\n"
+            f"userPassword:: {base64.b64encode(password.encode()).decode()}\n"
             + "".join(f"memberOf: cn={one},ou=groups,{BASE}\n" for one, members in GROUPS.items() if user in members)
         )
     for group, members in GROUPS.items():

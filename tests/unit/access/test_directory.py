@@ -82,6 +82,17 @@ def test_users_are_bound_by_a_name_made_of_theirs(server: Slapd) -> None:
     asked.directory.close()
 
 
+def test_a_password_is_sent_as_it_came_and_holds_up_no_other(server: Slapd) -> None:
+    """With characters that SASLprep (RFC 4013) alters, or forbids: a line feed that a file had behind the password."""
+    asked = Asked(server, **SEARCH)
+    assert asked.name("dave", "Pässwort ² und ½ ".encode()) == "dave"
+    for wrong in (b"wonder\n", b"\0", "\u0627b1".encode(), "\ue000".encode(), "\xad".encode(), b"\xff"):
+        assert asked.name("alice", wrong) is None
+        assert asked.name("alice", b"wonder") == "alice"
+    assert set(asked.told) == {""}
+    asked.directory.close()
+
+
 @pytest.mark.parametrize("user", ["locked", "forbidden"])
 def test_what_a_server_says_of_one_user_holds_up_no_other(server: Slapd, user: str) -> None:
     """Several servers answer the bind of an account that is locked with constraintViolation (RFC 4511, A.2)."""
