@@ -6,12 +6,14 @@ cursor has to move; `http_access.py` asks a running gateway or drainer; `browse.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from gateway.errors import StoreInUse
+from gateway.errors import MqgateError, StoreInUse
+from gateway.pipeline.errors import LeaseLost
 from gateway.pipeline.journal.groups import ConsumerGroup
 from gateway.pipeline.journal.lookup import Follower, MessageRun, first_since
 from gateway.pipeline.journal.owner import Owner, opened
@@ -80,10 +82,12 @@ class JournalAccess:
         self.clock = clock
         self.follower = Follower(folder)
         self._acknowledged = 0.0
+        self._opening = threading.Lock()
+        """A lease is renewed by a thread of its own, and the store is opened once at a time."""
 
     def _owned(self, call: Callable[[Owner], Any]) -> Any:
         try:
-            with opened(self.folder, self.clock) as owner:
+            with self._opening, opened(self.folder, self.clock) as owner:
                 return call(owner)
         except StoreInUse as error:
             raise in_use(self.folder) from error
@@ -159,3 +163,28 @@ class JournalAccess:
     def _piece(self, queues: str, runs: list[MessageRun]) -> JournalPiece:
         backouts = self.follower.backouts(runs[0].first, runs[-1].first + runs[-1].rows)
         return JournalPiece(str(self.folder), runs, self.follower.uses(runs), backouts, queues)
+
+
+class LeaseRenewal:
+    """Renews a lease while a batch is on its way: Spark calls the driver's side of a source between batches alone, and
+    a batch may take longer than a lease runs. It ends with the process that plans."""
+
+    def __init__(self, access: QueueAccess, lease: ConsumerGroup, ttl: float) -> None:
+        self._access, self._lease, self._ttl = access, lease, ttl
+        self.over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Renew no more."""
+        self.over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self.over.wait(self._ttl / 4):  # the owner of the store writes it when half of it has run
+            try:
+                self._access.acknowledge(self._lease.name, self._lease.epoch, 0, self._ttl, last=True)
+            except LeaseLost:
+                return  # the next call that plans finds out, and says so
+            except (MqgateError, OSError, ValueError):
+                continue  # a gateway that does not answer may do so before the lease has run out

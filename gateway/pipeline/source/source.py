@@ -15,6 +15,7 @@ import os
 import secrets
 import socket
 import time
+import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,7 @@ from gateway.pipeline.source.bounds import Bounds, push
 from gateway.pipeline.source.browse import BrowseAccess
 from gateway.pipeline.source.http_access import HttpAccess, MixedAccess
 from gateway.pipeline.source.options import Options, put_queue
-from gateway.pipeline.source.queue_access import BatchExtent, JournalAccess, Piece, QueueAccess
+from gateway.pipeline.source.queue_access import BatchExtent, JournalAccess, LeaseRenewal, Piece, QueueAccess
 from gateway.pipeline.source.tasks import TaskReader
 
 Offset = dict[str, int]
@@ -166,13 +167,14 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.owner = f"{socket.gethostname()}:{os.getpid()}"
         self._access: QueueAccess | None = None
         self._lease: ConsumerGroup | None = None
+        self._renewal: LeaseRenewal | None = None
         self._end: Offset | None = None
         self._until: BatchExtent | None = None
         self._compared = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what belongs to the driver: tasks get a copy of the reader too."""
-        return {**self.__dict__, "_access": None, "_lease": None, "_until": None}
+        return {**self.__dict__, "_access": None, "_lease": None, "_renewal": None, "_until": None}
 
     # ---- the driver's side
 
@@ -187,6 +189,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._lease is None:
             wanted = ConsumerGroup(self.group, self.options.queue, self.options.consume, self.options.purge_delay)
             self._lease = self.access.acquire(wanted, self.owner, self.options.lease_ttl)
+            self._renewal = LeaseRenewal(self.access, self._lease, self.options.lease_ttl)
+            weakref.finalize(self, self._renewal.over.set)  # also where nobody calls `stop`
         return self._lease
 
     def initialOffset(self) -> Offset:  # noqa: N802
@@ -291,6 +295,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Give the lease back, so that the next driver need not wait for it."""
+        if self._renewal is not None:
+            self._renewal.end()
         if self._lease is not None and self._access is not None:
             self._access.release(self.group, self._lease.epoch)
             self._lease = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,9 @@ from device_fleet import write_journal
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
 
+from gateway.errors import StoreInUse
 from gateway.pipeline.errors import DataLost
+from gateway.pipeline.journal.owner import opened
 from gateway.pipeline.source.source import MqQueueDataSource, QueueStreamReader, ReadMaxRows
 
 
@@ -55,3 +59,27 @@ def test_one_that_does_not_say_how_far_it_has_come(tmp_path: Path) -> None:
     again = reader(tmp_path / "journal")
     again.access.next_number = lambda queues: None  # type: ignore[method-assign]
     assert again.latestOffset(end, ReadMaxRows(1000)) == end
+
+
+def test_a_lease_is_renewed_while_a_batch_is_on_its_way(tmp_path: Path) -> None:
+    """Spark calls the reader between batches alone."""
+    journal = tmp_path / "journal"
+    write_journal(journal, 250, queue="A")
+    first = reader(journal, leaseTtl="0.2s")
+    first.latestOffset(first.initialOffset(), ReadMaxRows(100))
+    ends, until = lease_of(journal), time.monotonic() + 60
+    while lease_of(journal) <= ends + 0.2:
+        assert time.monotonic() < until, "nothing renews the lease"
+        time.sleep(0.01)
+    first.stop()
+    assert lease_of(journal) == 0.0
+
+
+def lease_of(journal: Path) -> float:
+    """When the lease of the group ends. The store is open elsewhere at times, to write it."""
+    while True:
+        with suppress(StoreInUse), opened(journal) as owner:
+            group = owner.group("spark")
+            assert group is not None
+            return group.expires
+        time.sleep(0.01)
