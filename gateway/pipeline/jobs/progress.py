@@ -48,6 +48,8 @@ class JobProgress:
         rows = int(record.figures.get("rows", 0))
         self.batches += 1
         self.rows += rows
+        if self.backlog is not None:  # counted after the batch before; Spark's figures of this one follow
+            self.backlog = max(0, self.backlog - rows)
         self.quarantined += sum(int(n) for name, n in record.figures.items() if name.startswith("quarantined."))
         self.rows_per_second = rows / max(record.figures.get("seconds", 0.0), 1e-6)
         self.last_batch = record.landed
@@ -97,7 +99,7 @@ class ProgressDisplay:
             batches = counted(progress.batches, "batch", "batches")
             line = f"{progress.job}: {progress.state}: {batches}, {figures}"
             if line != self._line:  # Spark's own figures of a batch come after it and change others
-                self._console.print(line, style="")
+                self._console.print(line, style="", soft_wrap=True)  # a log's lines have no width
             self._line = line
         else:
             total = None if progress.backlog is None else progress.rows + progress.backlog
@@ -106,7 +108,8 @@ class ProgressDisplay:
                 total=total, completed=progress.rows,
             )  # fmt: skip
         if progress.error and progress.state in ("failed", "restarting"):
-            self._console.print(f"{progress.state}: {progress.error}", style="red")
+            said = f"{progress.state}: {progress.error}"
+            self._console.print(said, style="red", soft_wrap=self._bar.disable, markup=False)
 
     def _show_start(self, progress: JobProgress) -> None:
         """Say that nothing is to be seen for some time, which on a busy machine is minutes."""

@@ -15,6 +15,7 @@ from gateway.pipeline.jobs.metrics import metrics_text
 from gateway.pipeline.jobs.progress import JobProgress, ProgressDisplay
 from gateway.pipeline.jobs.report import bar_plot, line_plot, nice, short
 from gateway.pipeline.jobs.status import status_lines
+from gateway.pipeline.land.manifest import ManifestRecord
 
 STATUS: dict[str, Any] = {
     "job": "plant",
@@ -125,6 +126,21 @@ def test_a_line_of_progress_is_said_once(capsys: pytest.CaptureFixture[str]) -> 
     said = capsys.readouterr().err
     assert said.count("plant: running") == 2
     assert said.count("0 rows") == said.count("7 rows") == 1
+
+
+def test_what_is_left_to_do_is_that_of_the_batch_just_landed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Spark counts it a moment later, to the same figure: one line, however long it is."""
+    progress = JobProgress("plant" * 20, state="running", backlog=950_000)
+    with ProgressDisplay() as shown:
+        progress.add(ManifestRecord(1, "", "plant", "", 0, [], {}, 0.0, {"rows": 50_000, "seconds": 1.0}))
+        shown(progress)
+        progress.backlog = 900_000
+        shown(progress)
+        progress.state, progress.error = "failed", "no answer from [/dev/lake]" * 20
+        shown(progress)
+    line, _, failed = capsys.readouterr().err.splitlines()
+    assert line.endswith("50,000 rows, 50,000/s, 0 quarantined, 900,000 to go")
+    assert failed == f"failed: {progress.error}"
 
 
 def test_metrics() -> None:
