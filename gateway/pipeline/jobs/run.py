@@ -131,6 +131,7 @@ class JobRun:
             "consume": str(source.consume).lower(),
             "maxMessagesPerTrigger": str(source.max_messages),
             "maxBytesPerTrigger": str(source.max_bytes),
+            "partitions": str(source.partitions),
             "purgeDelay": str(source.purge_delay),
             "failOnDataLoss": str(source.fail_on_data_loss).lower(),
             "includeRaw": str(includes_raw(self.job)).lower(),

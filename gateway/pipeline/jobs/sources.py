@@ -49,6 +49,7 @@ class Source(Part):
     )
     max_messages: int = Field(default=50_000, ge=1, description="messages in one batch at most")
     max_bytes: Size = Field(default=256 * 1024 * 1024, description="message bytes in one batch at most")
+    partitions: int = Field(default=2, ge=1, description="tasks that read one batch at most: give it as many as cores")
     purge_delay: Duration = Field(
         default=600.0, ge=0, description="landed messages stay on the queue this long: covers a power loss"
     )

@@ -23,6 +23,7 @@ from gateway.pipeline.jobs.leases import journals_of
 from gateway.pipeline.jobs.run import JobRun, run_job
 from gateway.pipeline.jobs.status import job_status, status_lines
 from gateway.pipeline.land.landing import Landing
+from gateway.pipeline.source.source import MqQueueDataSource
 
 JOB = """
 version: 1
@@ -57,6 +58,13 @@ def test_one_that_gives_up_has_failed(
         run.run(once=once)
     assert seen == states
     assert status_lines(job_status(job))[0] == "job plant: failed"
+
+
+def test_what_a_source_says_of_its_batches_is_what_the_reader_is_told(tmp_path: Path) -> None:
+    text = JOB.format(folder=tmp_path, times=0).replace("queue: Q,", "queue: Q, partitions: 9, max_messages: 70_000,")
+    run = JobRun(None, parse_job("job.yaml", text))
+    told = MqQueueDataSource(run.source_options(run.inputs[0])).parsed
+    assert (told.partitions, told.max_messages) == (9, 70_000)
 
 
 @pytest.mark.parametrize("refused", ["another job", "another journal", "a table that is gone", ""])
