@@ -306,7 +306,11 @@ class Storage(Part):
     endpoint: str = Field(default="", description="address of an S3 server; AWS_ENDPOINT_URL when left out")
     region: str = Field(default="", description="region of the bucket; AWS_REGION when left out")
     timeout: Duration = Field(default=30.0, gt=0, description="time for one request")
-    patience: Duration = Field(default=120.0, gt=0, description="time for a request with all its repetitions")
+    patience: Duration = Field(
+        default=120.0,
+        gt=0,
+        description="time for a request with all its repetitions, at most; a busy store (503, 429) is asked so long",
+    )
 
     @property
     def settings(self) -> StoreSettings:

@@ -30,14 +30,11 @@ EXPIRED = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired")
 """S3's codes for credentials that were good once. It answers 400, where it says 403 of others."""
 SKEWED = "RequestTimeTooSkewed"
 ELSEWHERE = "is the endpoint right (AWS_ENDPOINT_URL, or `storage.endpoint`), and the region (AWS_REGION)?"
+BUSY = ("status code: 503", "status code: 429")
 PASSING = (
-    (
-        "status code: 503",
-        "the store is busy: wait, or have longer triggers; `storage.patience` is how long it is asked",
-    ),
-    (
-        "status code: 429",
-        "the store is busy: wait, or have longer triggers; `storage.patience` is how long it is asked",
+    *(
+        (sign, "the store is busy: wait, or have longer triggers; `storage.patience` is how long it is asked")
+        for sign in BUSY
     ),
     ("status code: 507", "the store has no room: make some"),
 )
@@ -58,7 +55,7 @@ class StoreSettings:
     timeout: float = 30.0
     """Seconds for one request."""
     patience: float = 120.0
-    """Seconds for a request with all its repetitions."""
+    """Seconds for a request with all its repetitions, at most; a store that is busy is asked for as long."""
 
     def as_text(self) -> str:
         """For an option of the data source."""
@@ -121,13 +118,14 @@ class ObjectStore:
         this very call has put it and its answer was lost: whoever must know reads the object back."""
         from obstore.exceptions import AlreadyExistsError
 
+        until = time.monotonic() + self.settings.patience
         for tried in range(1, CREATE_TRIES + 1):
             try:
                 self._asked(lambda: self._put(name, data, mode="create"), f"put {name}", passing=(AlreadyExistsError,))
             except AlreadyExistsError:
                 return False
             except StoreUnreachable:
-                if tried == CREATE_TRIES:
+                if tried == CREATE_TRIES or time.monotonic() > until:
                     raise
                 time.sleep(PAUSE)
             else:
@@ -244,7 +242,7 @@ class ObjectStore:
         from obstore import exceptions as wrong
 
         try:
-            return call()
+            return self._while_busy(call)
         except passing:
             raise
         except (wrong.PermissionDeniedError, wrong.UnauthenticatedError) as error:
@@ -273,6 +271,17 @@ class ObjectStore:
                 ) from error
             advice = next((advice for sign, advice in PASSING if sign in str(error)), ELSEWHERE)
             raise StoreUnreachable(f"{self.url}: cannot {what}: {summary(error)}: {advice}") from error
+
+    def _while_busy(self, call: Callable[[], Found]) -> Found:
+        """The answer, once the store is not busy. The library repeats a request ten times, which takes two seconds."""
+        until = time.monotonic() + self.settings.patience
+        while True:
+            try:
+                return call()
+            except Exception as error:
+                if time.monotonic() > until or not any(sign in str(error) for sign in BUSY):
+                    raise
+            time.sleep(PAUSE)
 
     def _refuse_missing_bucket(self, error: Exception) -> None:
         if "NoSuchBucket" in str(error):

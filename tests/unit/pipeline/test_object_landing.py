@@ -542,6 +542,14 @@ def test_a_store_that_answers_says_what_to_do(
     proxy.faults.clear()
 
 
+def test_a_store_that_is_busy_for_a_while(proxy: Proxy) -> None:
+    """For longer than the library repeats a request."""
+    proxy.faults.append(Fault("PUT", "/x/y", "503 SlowDown", times=12))
+    store = ObjectStore(f"s3://{BUCKET}/x", StoreSettings(patience=60))
+    store.put("y", b"z")
+    assert store.get("y") == b"z"
+
+
 def test_nobody_at_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
