@@ -198,3 +198,20 @@ def test_what_an_object_is_about_is_not_altered(mqi, kind, made, altered):
     assert not report.ok
     assert "cannot be altered" in report.lines[1]
     mqi.mqsc(f"ALTER {kind} TOPICSTR('plant')")
+
+
+def test_a_subscription_whose_selector_is_none_is_refused(mqi, ask):
+    """It would be there, and get nothing."""
+    mqi.mqsc("DEFINE SUB(S) TOPICSTR('plant') DEST(A) SELECTOR('line > 6')")
+    for command in ("DEFINE SUB(T) TOPICSTR('plant') DEST(A)", "ALTER SUB(S)"):
+        report = mqi.queue_manager.mqsc(f"{command} SELECTOR('line = = 7')")
+        assert not report.ok
+        assert "cannot be read at '='" in report.lines[1]
+    ask(
+        177,
+        pcf.string(3152, "T"),
+        pcf.string(2094, "plant"),
+        pcf.string(3154, "A"),
+        pcf.string(3160, "line ="),
+        fails=2459,
+    )

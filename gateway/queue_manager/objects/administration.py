@@ -11,6 +11,7 @@ from gateway.mq.ccsid import codec_of
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.attributes import BY_KEYWORD, QUEUE_KINDS, Value
 from gateway.queue_manager.objects.catalogue import Definition, checked, defaults, valid_name
+from gateway.queue_manager.objects.selectors import compile_selector
 from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
 
 DEFAULT_OBJECTS = {
@@ -97,6 +98,14 @@ def too_long(keyword: str, most: int, value: str) -> AdministrationError:
     """Refuses a text that is longer than the attribute takes; characters beyond ASCII have several bytes."""
     text = f"AMQ8405E: {keyword} takes up to {most} bytes, and {value[:80]!r} has {len(value.encode())}."
     return AdministrationError(MQRCCF_ATTR_VALUE_ERROR, text)
+
+
+def _check_selector(text: str) -> None:
+    """Refuse what is no selector: a subscription with it would get nothing."""
+    try:
+        compile_selector(text)
+    except MQError as error:
+        raise AdministrationError(error.reason, f"AMQ8405E: {error.args[0].partition(': ')[2]}.") from error
 
 
 class Administration:
@@ -243,6 +252,8 @@ class Administration:
                 raise too_long(keyword, most, value)
             if checked(table[keyword], value) is None or (keyword == "CCSID" and codec_of(int(value)) is None):
                 raise wrong_value(keyword, value)
+            if keyword == "SELECTOR" and value:
+                _check_selector(str(value))
         return dict(given)
 
     def _save(self, definition: Definition) -> None:

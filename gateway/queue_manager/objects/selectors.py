@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
-from gateway.mq import jms_names, properties, property_names
+from gateway.mq import jms_names, mqmd, properties, property_names
 from gateway.ports.mqi import PropertyValue
 
 Truth = bool | None
@@ -20,16 +20,17 @@ Evaluate = Callable[[Lookup], PropertyValue]
 
 _TOKEN = re.compile(
     r"""\s*(?:
-    (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?)
+    (?P<whole>0[xX][0-9A-Fa-f]+[lL]?|\d+(?![\d.eEdDfF])[lL]?)
+  | (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?)[dDfF]?
   | (?P<text>'(?:[^']|'')*')
   | (?P<quoted>"(?:[^"]|"")*")
-  | (?P<word>[A-Za-z_$][A-Za-z0-9_.$]*)
+  | (?P<word>(?:[^\W\d]|\$)[\w.$]*)
   | (?P<operator><>|<=|>=|[=<>()+\-*/,])
     )""",
     re.VERBOSE,
 )
 _KEYWORDS = frozenset({"AND", "OR", "NOT", "BETWEEN", "LIKE", "IN", "IS", "NULL", "ESCAPE", "TRUE", "FALSE"})
-_BYTES = re.compile(r"0[xX](?:[0-9A-Fa-f]{2})*")
+_BYTES = re.compile(r"0[xX][0-9A-Fa-f]*")
 """Bytes are written in double quotes: "0x414d51"."""
 MAX_LENGTH = 10_240
 MAX_DEPTH = 64
@@ -224,7 +225,11 @@ class _Parser:
 
     def _pattern(self) -> Like:
         text = self._text_literal()
-        escape = self._text_literal() if self._next_is("keyword", "ESCAPE") else ""
+        if not self._next_is("keyword", "ESCAPE"):
+            return Like(text, "")
+        escape = self._text_literal()
+        if len(escape) != 1:
+            raise self._error()
         return Like(text, escape)
 
     def _sum(self) -> Evaluate:
@@ -269,8 +274,8 @@ class _Parser:
             raise self._error()
         kind, value = self._tokens[self._at]
         self._at += 1
-        if kind == "number":
-            number: PropertyValue = int(value) if value.isdigit() and len(value) <= MAX_DIGITS else float(value)
+        if kind in {"whole", "number"}:
+            number = self._whole_number(value) if kind == "whole" else float(value)
             return lambda _: number
         if kind == "text":
             content = value[1:-1].replace("''", "'")
@@ -283,11 +288,40 @@ class _Parser:
             if name == "JMSDeliveryMode":
                 return _delivery_mode
             if kind == "quoted" and _BYTES.fullmatch(name):
-                raw = bytes.fromhex(name[2:])
+                raw = self._bytes(name)
                 return lambda _: raw
+            self._check(name)
             return lambda lookup: lookup(name)
         self._at -= 1
         raise self._error()
+
+    def _whole_number(self, text: str) -> float:
+        """0x1F is hexadecimal, 017 octal; an L at the end means nothing (MQ, message selector syntax)."""
+        digits = text.rstrip("lL")
+        if len(digits) > MAX_DIGITS:
+            return float(digits)
+        octal = digits[0] == "0" and digits.isdigit()
+        try:
+            return int(digits, 8 if octal else 0)
+        except ValueError:
+            self._at -= 1
+            raise self._error() from None
+
+    def _bytes(self, text: str) -> bytes:
+        """One or more pairs of hexadecimal digits."""
+        if len(text) % 2 or len(text) == len("0x"):
+            self._at -= 1
+            raise self._error()
+        return bytes.fromhex(text[2:])
+
+    def _check(self, name: str) -> None:
+        """A field of the descriptor that there is not would select nothing for ever."""
+        if name.startswith(property_names.DESCRIPTOR):
+            try:
+                properties.descriptor_property(mqmd.build(), name)
+            except MQError:
+                self._at -= 1
+                raise self._error() from None
 
 
 def _delivery_mode(lookup: Lookup) -> PropertyValue:

@@ -22,6 +22,7 @@ MD, DATA = properties.with_properties(
         properties.Property("line", 7, "i4"),
         properties.Property("load", 0.5, "r8"),
         properties.Property("hot", value=True, dt="boolean"),
+        properties.Property("größe", 3, "i4"),
     ],
 )
 
@@ -61,6 +62,12 @@ MD, DATA = properties.with_properties(
         ("line / 0 = 1", False),
         ("site = 'it''s'", False),
         ("\"site\" = 'lima'", True),
+        ("line = 0x7 AND line < 0X1f AND line = 7L AND line = 07 AND line < 010", True),
+        ("010 = 8 AND 0xffL = 255 AND -0x1 = -1", True),
+        ("load = 0.5F AND load = 5e-1d AND load < 1D AND line = 7.", True),
+        ("größe = 3", True),
+        ('"0x0AFC" = "0X0afc"', True),
+        ('"0x0AFC" = "0x0AFC00"', False),
     ],
 )
 def test_conditions(text, expected):
@@ -128,8 +135,11 @@ def test_no_time_of_put_is_no_timestamp(put):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "site =", "site = = 1", "site LIKE 5", "(site = 1", "site NOT 5", "a IN ()", "'x", "a @ b"]
-)
+    "text",
+    ["", "site =", "site = = 1", "site LIKE 5", "(site = 1", "site NOT 5", "a IN ()", "'x", "a @ b",
+     "line = 09", "line = 0x", "line = 0xL", "site LIKE 'l' ESCAPE '!!'", "site LIKE 'l' ESCAPE ''",
+     'a = "0xAFC"', 'a = "0x"', "Root.MQMD.Priorty = 5"],
+)  # fmt: skip
 def test_what_is_no_condition(text):
     with pytest.raises(MQError) as caught:
         compile_selector(text)
