@@ -5,6 +5,7 @@ Whatever a client sends, nothing is raised: what breaks HTTP or WebSocket ends t
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import re
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ from gateway.net.frames import Frames, closing, frame, new_frames
 
 SUBPROTOCOLS = ("mqtt", "mqttv3.1", "mqttv5")
 MAX_HANDSHAKE = 16_384
+KEY_LENGTH = 16
 _NORMAL = 1000
 _END_OF_HEAD = re.compile(rb"\n\r?\n")
 _NOWHERE = urlsplit("")
@@ -76,7 +78,9 @@ class WebSocketServer:
             for event in connection.events():
                 answer = self._request(event) if isinstance(event, Request) else b""
         except RemoteProtocolError as error:
-            answer = self._wrong(str(error), error.event_hint)
+            hint = error.event_hint
+            asked = isinstance(hint, RejectConnection) and hint.status_code == 426  # which version would be served
+            answer = self._wrong(str(error), hint) if asked else self._reject(400, str(error))
             _forget_frames(error)
         except (LocalProtocolError, ValueError) as error:  # bytes that are no text where HTTP has text
             answer = self._wrong("a header that is not text")
@@ -95,6 +99,8 @@ class WebSocketServer:
             return self._reject(421, "a Host that is not in `websocket.hosts`")
         if origin and not self._welcome(origin, request.host):
             return self._reject(403, "a page whose origin is neither this gateway's nor in `websocket.origins`")
+        if not _is_key(headers.get(b"sec-websocket-key", b"")):
+            return self._reject(400, "a Sec-WebSocket-Key that is not 16 bytes in base64")
         chosen = next((name for name in SUBPROTOCOLS if name in request.subprotocols), None)
         if chosen is None:  # [MQTT-6.0.0-3]
             return self._reject(400, "no subprotocol of MQTT: ask for `mqtt` (Sec-WebSocket-Protocol)")
@@ -156,6 +162,14 @@ def _forget_frames(error: BaseException | None) -> None:
     while error is not None:
         error.__traceback__ = None
         error = error.__context__
+
+
+def _is_key(text: bytes) -> bool:
+    """Whether it is what a client's nonce is (RFC 6455 4.2.1, 5): others have not read the RFC, or are no clients."""
+    try:
+        return len(base64.b64decode(text, validate=True)) == KEY_LENGTH
+    except ValueError:
+        return False
 
 
 def _split(text: str) -> SplitResult:

@@ -15,10 +15,15 @@ NAMES = frozenset({"localhost", "gw.plant.example", "*.mqtt.example"})
 
 
 def request(
-    *, target: bytes = b"/mqtt", host: bytes = b"localhost", more: bytes = b"", protocol: bytes = b"mqtt"
+    *,
+    target: bytes = b"/mqtt",
+    host: bytes = b"localhost",
+    more: bytes = b"",
+    protocol: bytes = b"mqtt",
+    key: bytes = b"dGhlIHNhbXBsZSBub25jZQ==",
 ) -> bytes:
     lines = [b"GET " + target + b" HTTP/1.1", b"Host: " + host, b"Upgrade: websocket", b"Connection: Upgrade",
-             b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", b"Sec-WebSocket-Version: 13",
+             b"Sec-WebSocket-Key: " + key, b"Sec-WebSocket-Version: 13",
              b"Sec-WebSocket-Protocol: " + protocol]  # fmt: skip
     return b"\r\n".join(lines) + b"\r\n" + more + b"\r\n"
 
@@ -48,7 +53,8 @@ def opened() -> tuple[WebSocketServer, WSConnection]:
     (request(host=b"\xc3\xa4.example"), 400), (request(host=b"\xff"), 400),
     (request(protocol=b"\xff"), 400), (request(protocol=b"chat"), 400), (request(target=b"/other"), 404),
     (b"POST /mqtt HTTP/1.1\r\nHost: localhost\r\n\r\n", 400), (b"\x10\x0c\x00\x04MQTT\x04\r\n\r\n", 400),
-    (b"GET " + b"a" * MAX_HANDSHAKE, 400),
+    (b"GET " + b"a" * MAX_HANDSHAKE, 400), (request(key=b"eA=="), 400), (request(key=b""), 400),
+    (request(key=b"dGhlIHNhbXBsZSBub25jZQ"), 400), (request(key=b"dGhlIHNhbXBsZSBub25jZQ?=="), 400),
 ])  # fmt: skip
 def test_a_handshake_that_is_none_is_refused_in_words(data: bytes, code: int) -> None:
     one = server()
@@ -62,6 +68,8 @@ def test_a_request_that_is_refused_hears_why() -> None:
     head, _, body = answer.partition(b"\r\n\r\n")
     assert body == b"no subprotocol of MQTT: ask for `mqtt` (Sec-WebSocket-Protocol)\n"
     assert b"content-length: %d" % len(body) in head.lower()
+    head, _, body = server().receive(b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\n\r\n")[0].partition(b"\r\n\r\n")
+    assert body == b"Missing header, 'Connection: Upgrade'\n"
 
 
 @pytest.mark.parametrize(("origin", "host", "code"), [
