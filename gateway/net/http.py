@@ -30,6 +30,8 @@ LONG_SECONDS = 0.02
 """A request that took longer is named if the turn becomes a stall."""
 MAX_HEAD = 32 << 10
 """Of a request, with its address."""
+REQUEST_SECONDS = 120
+"""From the first byte of a request to its last: one that comes byte by byte would keep its connection for ever."""
 LINGER_SECONDS = 2
 """Of silence, until which what a refused client still sends is read and thrown away: a connection that is closed with
 something unread is reset, and the answer is lost with it."""
@@ -185,11 +187,14 @@ class Connection(HTTPChannel):
 
     MAX_LENGTH = MAX_HEAD
     totalHeadersSize = 2 * MAX_HEAD  # never reached: `_head` is counted
+    site: Any
 
     def __init__(self) -> None:
         super().__init__()
         self._head = 0
         """Bytes of the lines of a request so far."""
+        self._begun: float | None = None
+        """When the first byte of the request came that is not all here yet."""
         self._refused = False
         self._thrown_away = 0
 
@@ -207,13 +212,30 @@ class Connection(HTTPChannel):
 
     def dataReceived(self, data: bytes) -> None:
         """Bytes of the client."""
-        if not self._refused:
+        late = self._late()
+        if self._refused:
+            self.resetTimeout()
+            self._thrown_away += len(data)
+            if late or self._thrown_away > MAX_THROWN_AWAY:
+                self.loseConnection()
+        elif late:
+            self.refuse(408, f"a request has to be here within {REQUEST_SECONDS} seconds")
+        else:
             super().dataReceived(data)
-            return
-        self.resetTimeout()
-        self._thrown_away += len(data)
-        if self._thrown_away > MAX_THROWN_AWAY:
-            self.loseConnection()
+
+    def _late(self) -> bool:
+        """Whether the request that is arriving has been doing so for too long."""
+        if self._handlingRequest:  # its client may send the next one meanwhile, which is not looked at
+            return False
+        now: float = self.site.seconds()
+        if self._begun is None:
+            self._begun = now
+        return now - self._begun > REQUEST_SECONDS
+
+    def allContentReceived(self) -> None:
+        """The request is here."""
+        self._begun = None
+        super().allContentReceived()
 
     def lineReceived(self, line: bytes) -> bool:
         """A line of a request's head; whether that was the last one that is looked at."""
@@ -248,8 +270,9 @@ class AdminSite(Site):
     noisy = False
 
     def __init__(self, root: Resource, reactor: Any, took: Took) -> None:
-        super().__init__(root, requestFactory=BoundedRequest, timeout=60)
+        super().__init__(root, requestFactory=BoundedRequest, timeout=60, reactor=reactor)
         self._reactor = reactor
+        self.seconds: Callable[[], float] = reactor.seconds
         self._took = took
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self._most = min(MAX_CONNECTIONS, connections_of_operators())

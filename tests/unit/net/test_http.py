@@ -1,0 +1,46 @@
+"""The HTTP server of the admin port, with a clock of its own."""
+
+from __future__ import annotations
+
+import pytest
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+
+from gateway.net.http import REQUEST_SECONDS, AdminSite, Folder
+
+HEAD = b"GET /nothing HTTP/1.1\r\nHost: localhost\r\nX: "
+UNKNOWN = b"BREW /pot HTCPCP/1.0\r\n"
+
+
+def sent_slowly(first: bytes, seconds: int) -> StringTransport:
+    """A client that sends a byte every second."""
+    clock, transport = Clock(), StringTransport()
+    connection = AdminSite(Folder(), clock, lambda *_: None).buildProtocol(None)
+    connection.makeConnection(transport)
+    connection.dataReceived(first)
+    for _ in range(seconds):
+        clock.advance(1)
+        if not transport.disconnecting:
+            connection.dataReceived(b"a")
+    return transport
+
+
+@pytest.mark.parametrize(("first", "status"), [(HEAD, 408), (UNKNOWN, 400)])
+def test_a_request_that_comes_byte_by_byte_does_not_keep_its_connection(first: bytes, status: int) -> None:
+    """Some hundred of these would leave none for probes, and an orchestrator would restart the gateway."""
+    transport = sent_slowly(first, REQUEST_SECONDS + 2)
+    assert transport.value().startswith(b"HTTP/1.1 %d " % status)
+    assert transport.disconnecting
+
+
+def test_one_that_is_slow_and_there_in_time_is_answered() -> None:
+    clock, transport = Clock(), StringTransport()
+    connection = AdminSite(Folder(), clock, lambda *_: None).buildProtocol(None)
+    connection.makeConnection(transport)
+    for _ in range(3):
+        for piece in (HEAD, b"b", b"\r\n", b"\r\n"):
+            clock.advance(REQUEST_SECONDS / 5)
+            connection.dataReceived(piece)
+        clock.advance(0)
+        assert transport.value().startswith(b"HTTP/1.1 404 ")
+        transport.clear()
