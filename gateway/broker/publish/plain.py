@@ -58,10 +58,10 @@ class PlainLane:
         """More of QoS 2 than the announced Receive Maximum is refused with 0x93 [MQTT-3.3.4-7]. Those of QoS 1 are not
         counted: they wait for nothing but a commit, and a client that was disconnected for them before that would send
         again what was put."""
-        if connection.uncompleted + len(connection.session.inbound) > connection.limits.receive_maximum:
-            self.context.refuse(
-                connection, reasons.RECEIVE_MAXIMUM_EXCEEDED, "protocol_error", "more in flight than Receive Maximum"
-            )
+        most = connection.limits.receive_maximum
+        if connection.uncompleted + len(connection.session.inbound) > most:
+            why = f"more of QoS 2 in flight than Receive Maximum ({most}): wait for PUBCOMP, or raise mqtt.max_inflight"
+            self.context.refuse(connection, reasons.RECEIVE_MAXIMUM_EXCEEDED, "protocol_error", why)
 
     # -- PUBLISH --
 

@@ -68,7 +68,9 @@ def test_the_window_both_ways():
     assert len(device.take()) == 2
     for number in range(1, 4):
         device.publish("b", b"x", 2, number)
-    assert device.take()[-1][1].reason == 0x93
+    refused = device.take()[-1][1]
+    assert refused.reason == 0x93
+    assert "(2): wait for PUBCOMP, or raise mqtt.max_inflight" in str(refused)
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["packet by packet", "one write"])
