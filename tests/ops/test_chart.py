@@ -262,6 +262,7 @@ def test_disruption_budget_and_spread_with_more_than_one_pod() -> None:
     assert of_kind(rendered("default"), "PodDisruptionBudget") == []
     (budget,) = of_kind(rendered("ibm"), "PodDisruptionBudget")
     assert budget["spec"]["maxUnavailable"] == 1
+    assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow", "nodes are drained while IBM MQ is away"
     spread = workload(rendered("ibm"))["spec"]["template"]["spec"]["topologySpreadConstraints"]
     assert {each["topologyKey"] for each in spread} == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
 
@@ -297,6 +298,16 @@ def test_rules_are_the_ones_promtool_tests_with_the_runbooks_of_the_values() -> 
     ]
     assert json.loads(dashboard["data"]["mqgate.json"])["uid"] == "mqgate"
     assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+def test_a_gateway_of_another_name_is_missed_too() -> None:
+    """Its job, which is the name of the service, has no `mqgate` in it."""
+    manifests = rendered("monitoring", "fullnameOverride=edge")
+    (rule,) = of_kind(manifests, "PrometheusRule")
+    assert "edge-admin" in {each["metadata"]["name"] for each in of_kind(manifests, "Service")}
+    down = rule["spec"]["groups"][0]["rules"][0]
+    assert down["alert"] == "MqgateTargetDown"
+    assert down["expr"].count('job=~".*mqgate.*|edge-admin"') == 2
 
 
 @pytest.mark.parametrize(
