@@ -26,7 +26,10 @@ from gateway.config.units import Wrong
 from gateway.people.people import Begun, Refused
 from gateway.ports.people import ROLES, Caller
 
-ATTEMPT_SECONDS, MOST_ATTEMPTS = 600.0, 1000
+ATTEMPT_SECONDS = 600.0
+MOST_OVER = 10_000
+"""Attempts that came back and are remembered. One that is forgotten is of no use: its code counts once at the
+provider."""
 DOCUMENT_SECONDS = 3600.0
 REDIRECT = "/api/v1/sign-in/answer"
 LONGEST = 4096
@@ -38,39 +41,52 @@ _NOT_NOW = "the provider does not answer as it should: the log says more; try ag
 class Attempt:
     """Somebody is at the provider."""
 
-    browser: str
-    """Digest of what its cookie holds."""
+    state: str
     nonce: str
     verifier: str
-    begun: float
 
 
 class Attempts:
-    """Those that are under way, by state; the oldest are forgotten first. No I/O."""
+    """Those that are under way. The browser keeps them: what its cookie holds makes the rest, with a key of this
+    process. So one that is never finished leaves nothing here, and however many strangers begin, nobody is pushed out.
+    Those that came back are remembered, since each counts once, in whichever browser. No I/O."""
 
     def __init__(self) -> None:
-        self._all: dict[str, Attempt] = {}
+        self._key = secrets.token_bytes(32)
+        self._over: dict[str, None] = {}
         self._lock = threading.Lock()
 
-    def begin(self, now: float) -> tuple[str, str, Attempt]:
-        """(state, what the cookie is to hold, the attempt)."""
-        state, cookie = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-        attempt = Attempt(_digest(cookie), secrets.token_urlsafe(32), secrets.token_urlsafe(48), now)
-        with self._lock:
-            while len(self._all) >= MOST_ATTEMPTS:
-                del self._all[next(iter(self._all))]
-            self._all[state] = attempt
-        return state, cookie, attempt
+    def begin(self, now: float) -> tuple[str, Attempt]:
+        """(what the cookie is to hold, the attempt)."""
+        cookie = f"{int(now)}.{secrets.token_urlsafe(32)}"
+        return cookie, self._of(cookie)
 
     def take(self, state: str, cookie: str, now: float) -> Attempt:
-        """The attempt of this state, which is over with it (Refused)."""
+        """The attempt of this cookie, which is over with it (Refused)."""
+        attempt = self._of(cookie)
+        again = len(state) == len(attempt.state) and self._came_back(state)
+        if not hmac.compare_digest(attempt.state.encode(), state.encode("utf-8", "replace")):
+            raise Refused("this sign-in was begun in another browser, or never here: begin again")
+        # The cookie is one of ours: nobody else knows its state.
+        if again or now - int(cookie.partition(".")[0]) > ATTEMPT_SECONDS:
+            raise Refused("this sign-in is over: begin again")
+        return attempt
+
+    def _came_back(self, state: str) -> bool:
+        """Remember that it has; whether it had before."""
         with self._lock:
-            found = self._all.pop(state, None)
-        if found is None or now - found.begun > ATTEMPT_SECONDS:
-            raise Refused("this sign-in is over, or was never begun here: begin again")
-        if not hmac.compare_digest(found.browser, _digest(cookie)):
-            raise Refused("this sign-in was begun in another browser: begin again")
-        return found
+            again = state in self._over
+            while len(self._over) >= MOST_OVER:
+                del self._over[next(iter(self._over))]
+            self._over[state] = None
+        return again
+
+    def _of(self, cookie: str) -> Attempt:
+        return Attempt(*(self._made(cookie, what) for what in ("state", "nonce", "verifier")))
+
+    def _made(self, cookie: str, what: str) -> str:
+        digest = hmac.digest(self._key, f"{what} {cookie}".encode("utf-8", "replace"), "sha256")
+        return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 class Provider:
@@ -97,11 +113,11 @@ class Provider:
     def begin(self) -> Begun:
         """A new attempt (Refused)."""
         place = self._places()["authorization_endpoint"]
-        state, cookie, attempt = self._attempts.begin(time.monotonic())
+        cookie, attempt = self._attempts.begin(time.monotonic())
         challenge = base64.urlsafe_b64encode(sha256(attempt.verifier.encode()).digest()).rstrip(b"=").decode()
         query = {
             "response_type": "code", "client_id": self.settings.client_id, "redirect_uri": self.redirect,
-            "scope": " ".join(self.settings.scopes), "state": state, "nonce": attempt.nonce,
+            "scope": " ".join(self.settings.scopes), "state": attempt.state, "nonce": attempt.nonce,
             "code_challenge": challenge, "code_challenge_method": "S256",
         }  # fmt: skip
         return Begun(f"{place}{'&' if urlsplit(place).query else '?'}{urlencode(query)}", cookie)
@@ -224,7 +240,3 @@ def _basic(client_id: str, secret: str) -> str:
     base64."""
     pair = f"{quote_plus(client_id)}:{quote_plus(secret)}"
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
-
-
-def _digest(cookie: str) -> str:
-    return sha256(cookie.encode("utf-8", "replace")).hexdigest()

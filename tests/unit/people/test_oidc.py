@@ -9,7 +9,7 @@ import pytest
 from key_server import KeyServer, Request
 
 from gateway.config.people import Oidc
-from gateway.people.oidc import Provider
+from gateway.people.oidc import ATTEMPT_SECONDS, Attempts, Provider
 from gateway.people.people import Refused
 
 SECRET = "a secret: of 100% +/é"
@@ -50,3 +50,21 @@ def test_the_secret_is_sent_as_the_provider_takes_it(
     ((said, form),) = asked
     assert said == header
     assert {name: value for name, value in form.items() if name.startswith("client_")} == in_form
+
+
+def test_attempts_of_strangers_push_nobody_out() -> None:
+    """Whoever reaches the admin port may begin; a thousand of them ended the sign-in of somebody at the provider."""
+    attempts = Attempts()
+    cookie, attempt = attempts.begin(100.0)
+    others = [attempts.begin(100.0) for _ in range(2000)]
+    for wrong in ("", "é", attempt.nonce, others[0][1].state):
+        with pytest.raises(Refused, match="another browser"):
+            attempts.take(wrong, cookie, 101.0)
+    assert attempts.take(attempt.state, cookie, 101.0) == attempt
+    with pytest.raises(Refused, match="is over"):
+        attempts.take(attempt.state, cookie, 101.0)
+    late, other = others[1]
+    with pytest.raises(Refused, match="is over"):
+        attempts.take(other.state, late, 102.0 + ATTEMPT_SECONDS)
+    with pytest.raises(Refused, match="another browser"):
+        Attempts().take(other.state, late, 101.0)
