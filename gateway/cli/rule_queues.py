@@ -13,6 +13,7 @@ from gateway.app.mappings import read_table
 from gateway.cli.reach import Reach, Refused, before_first_start, reach, segment
 from gateway.config.load import load_settings
 from gateway.errors import Finding
+from gateway.ports.state_queues import ALL, DEAD_LETTERS, DEFAULT
 from gateway.routing.table import Table
 
 _HARM = {
@@ -31,18 +32,21 @@ def missing_queues(config: str) -> list[Finding]:
     table = read_table(settings)
     if settings.queue_manager.ibm is not None:
         with reach(config, None) as there:
-            return list(_missing(table, there, "", frozenset()))
+            return list(_missing(table, there, {}))
+    own = dict.fromkeys((*ALL, DEAD_LETTERS, DEFAULT), True)
     objects, text = objects_of(settings)
     if not data_directory(settings).is_dir():
         with before_first_start(settings) as there:
-            return list(_missing(table, there, objects, frozenset()))
+            return list(_missing(table, there, own))
     with reach(config, None) as there:
-        return list(_missing(table, there, objects, queues_of_objects(objects, text)))
+        return list(_missing(table, there, own, objects, queues_of_objects(objects, text)))
 
 
-def _missing(table: Table, there: Reach, objects: str, coming: frozenset[str]) -> Iterator[Finding]:
-    """`coming`: the queues that the next start makes, of the file `objects`."""
-    known: dict[str, bool] = {}
+def _missing(
+    table: Table, there: Reach, known: dict[str, bool], objects: str = "", coming: frozenset[str] = frozenset()
+) -> Iterator[Finding]:
+    """`known`: whether queues are there; the embedded queue manager makes those of the gateway when they are used.
+    `coming`: those that the next start makes, of the file `objects`."""
     for rule, name, harm in _named(table):
         if name not in known:
             known[name] = _is_there(there, name)

@@ -43,6 +43,7 @@ to_mq:
   - {name: there, topic: there, queue: Q}
   - {name: gone, topic: gone, queue: NONE}
   - {name: named, topic: "named/{site}", queue: "SITE.{site}"}
+  - {name: made when it is used, topic: all, queue: MQGATE.DEFAULT}
 to_mqtt:
   - {name: back, queue: COMMANDS, topic: back}
 """)
