@@ -77,9 +77,11 @@ class Issuer:
 
         settings = self.settings
         try:
+            # Which claim is the user, and that it is text, is looked at behind it.
             claims: dict[str, Any] = jwt.decode(
                 token, key.public, algorithms=key.algorithms, audience=settings.audience, issuer=settings.issuer,
-                leeway=settings.leeway, options={"require": ["exp"], "verify_aud": settings.audience is not None},
+                leeway=settings.leeway,
+                options={"require": ["exp"], "verify_aud": settings.audience is not None, "verify_sub": False},
             )  # fmt: skip
         except tuple(_reasons()) as error:
             return next(text for kind, text in _reasons().items() if isinstance(error, kind))

@@ -148,6 +148,7 @@ def test_what_is_longer_than_a_token_is_none(tokens: Tokens) -> None:
     ({"exp": time.time() - 60}, "has expired"), ({"nbf": time.time() + 3600}, "not valid yet"),
     ({"aud": "others"}, "another audience"), ({"iss": "https://evil.example"}, "another issuer"),
     ({"without": "exp"}, "lacks a claim"), ({"without": "sub"}, "does not name its user"),
+    ({"sub": 7}, "does not name its user"),
     ({"key": OTHER}, "not signed"),
 ])  # fmt: skip
 def test_its_bearer_is_told_what_is_wrong_with_it(tokens: Tokens, changes: dict[str, object], why: str) -> None:
