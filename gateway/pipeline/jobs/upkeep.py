@@ -62,7 +62,8 @@ def _parts(manifest: Manifest, job: Job, table: str) -> list[Part]:
 def next_compaction(job: Job, tables: list[TableUpkeep]) -> str:
     """In words, for people."""
     if job.format == "delta":
-        return "by Delta's own log: run `mqgate pipeline compact` daily"
+        within = "" if job.on_objects else ", within a batch alone"
+        return f"by Delta's own log{within}: run `mqgate pipeline compact` daily"
     left = sum(each.left_out for each in tables)
     beside = f"; {left:,} left out, in which a column has another type than later" if left else ""
     if any(each.due for each in tables):

@@ -285,6 +285,8 @@ def test_old_batches_go(job: Job, tmp_path: Path) -> None:
 def test_a_delta_table_with_nothing_to_merge_is_not_told(tmp_path: Path) -> None:
     delta = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install '.[delta]'")
     delta.write_deltalake(str(tmp_path / "bronze"), pa.table({"seq": [1]}))
-    assert compaction.compact(job_in(tmp_path).model_copy(update={"format": "delta"})) == {}
+    job = job_in(tmp_path).model_copy(update={"format": "delta"})
+    assert compaction.compact(job) == {}
     delta.write_deltalake(str(tmp_path / "bronze"), pa.table({"seq": [2]}), mode="append")
-    assert compaction.compact(job_in(tmp_path).model_copy(update={"format": "delta"})) == {"bronze": 2}
+    assert compaction.compact(job) == {"bronze": 2}
+    assert "within a batch alone" in shown_upkeep(job, Manifest(tmp_path))["next_compaction"]
