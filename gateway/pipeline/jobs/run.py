@@ -19,7 +19,7 @@ from gateway.pipeline.jobs.followers import by_day, follower_of
 from gateway.pipeline.jobs.foreign_checkpoint import check_checkpoint, done_in, offsets_in
 from gateway.pipeline.jobs.foreign_warehouse import check_warehouse
 from gateway.pipeline.jobs.job import Job
-from gateway.pipeline.jobs.leases import give_back, journals_of
+from gateway.pipeline.jobs.leases import access_to, give_back, journals_of
 from gateway.pipeline.jobs.micro_batch import MicroBatchWriter, includes_raw
 from gateway.pipeline.jobs.missing_tables import check_tables
 from gateway.pipeline.jobs.object_tables import ObjectTables
@@ -258,10 +258,12 @@ def is_fatal(error: Exception) -> bool:
 
 
 def check_sources(job: Job) -> None:
-    """QueueUnreachable where cursors would have to be kept in a store that a gateway has open."""
+    """QueueUnreachable where cursors would have to be kept in a store that a gateway has open, or where none is."""
     for each in job.inputs:
-        if each.source.path and not each.source.url and running_gateway(Path(each.source.path)):
-            raise in_use(Path(each.source.path))
+        if each.source.path and not each.source.url:
+            if running_gateway(Path(each.source.path)):
+                raise in_use(Path(each.source.path))
+            access_to(each).journal(each.source.queue)
 
 
 def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> JobProgress:

@@ -52,7 +52,12 @@ class Segments:
         """The headers of all segments that have one, oldest use first."""
         if not self.folder.is_dir():
             raise QueueUnreachable(f"{self.folder} is not a folder: give the data folder of an embedded queue manager")
-        found = [self.segment(slot).header() for slot in slots_in(self.folder)]
+        slots = slots_in(self.folder)
+        if not slots:
+            raise QueueUnreachable(
+                f"{self.folder} has no journal in it: give the data folder of an embedded queue manager"
+            )
+        found = [self.segment(slot).header() for slot in slots]
         return sorted((header for header in found if header), key=lambda header: header.serial)
 
     def frame(self, use: SegmentUse, offset: int, sequence: int | None = None) -> FrameHeader | None:

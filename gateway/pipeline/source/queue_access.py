@@ -93,7 +93,8 @@ class JournalAccess:
             raise in_use(self.folder) from error
 
     def acquire(self, wanted: ConsumerGroup, owner: str, ttl: float) -> ConsumerGroup:
-        """Take the group's lease."""
+        """Take the group's lease. Where there is no journal, none is made."""
+        self.follower.segments.headers()
         group: ConsumerGroup = self._owned(lambda store: store.acquire(wanted, owner, ttl))
         return group
 

@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gateway.pipeline.errors import StoreRefuses, WrongOption
+from gateway.pipeline.errors import QueueUnreachable, StoreRefuses, WrongOption
 from gateway.pipeline.jobs.folder_tables import rows_in
 from gateway.pipeline.jobs.job import parse_job
 from gateway.pipeline.jobs.leases import journals_of
@@ -99,6 +99,17 @@ def test_what_refuses_a_job_is_found_before_spark_starts(
     assert said == (["failed"] if refused else ["starting"])
     if refused:
         assert job_status(job)["run"]["state"] == "failed"
+
+
+def test_a_folder_without_a_journal_gets_none(tmp_path: Path) -> None:
+    """A mistyped `path`: the job found nothing to land, and left a journal of its own there."""
+    (tmp_path / "journal").mkdir()
+    with pytest.raises(QueueUnreachable, match=r"journal has no journal in it: give the data folder"):
+        run_job(parse_job("job.yaml", JOB.format(folder=tmp_path, times=1)), once=True)
+    source = MqQueueDataSource({"path": str(tmp_path / "journal"), "queue": "Q"})
+    with pytest.raises(QueueUnreachable, match="has no journal in it"):
+        source.streamReader(source.schema()).initialOffset()
+    assert list((tmp_path / "journal").iterdir()) == []
 
 
 def test_a_gateway_that_is_not_there_yet_is_no_reason_to_refuse(
