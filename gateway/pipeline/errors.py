@@ -17,6 +17,10 @@ class SparkMissing(PipelineError):
     """pyspark or pyarrow is not installed, or too old."""
 
 
+class SparkEnded(PipelineError):
+    """Spark's JVM has ended. No other one can be begun in the same process."""
+
+
 class LeaseHeld(PipelineError):
     """The consumer group's lease belongs to another driver, which may have ended without giving it back."""
 

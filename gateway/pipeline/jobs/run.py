@@ -12,7 +12,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from gateway.pipeline.errors import PipelineError
+from gateway.pipeline.errors import PipelineError, SparkEnded
 from gateway.pipeline.jobs.checkpoint_folder import CheckpointFolder
 from gateway.pipeline.jobs.folder_tables import FolderTables, rows_in
 from gateway.pipeline.jobs.followers import by_day, follower_of
@@ -26,7 +26,7 @@ from gateway.pipeline.jobs.object_tables import ObjectTables
 from gateway.pipeline.jobs.priority import step_back, steps_back_here
 from gateway.pipeline.jobs.progress import JobProgress, Watch
 from gateway.pipeline.jobs.sources import Input
-from gateway.pipeline.jobs.spark_session import make_session
+from gateway.pipeline.jobs.spark_session import has_ended, make_session
 from gateway.pipeline.jobs.stopping import Stop
 from gateway.pipeline.jobs.telling import GatewayReports
 from gateway.pipeline.jobs.tries import PROGRESS_FOR, Tries
@@ -42,8 +42,12 @@ from gateway.pipeline.land.ranges import STREAM, Ranges
 from gateway.pipeline.sentences import first_cause
 from gateway.pipeline.source.running_gateway import in_use, running_gateway
 
-FATAL = ("LeaseLost", "DataLost", "WrongOption", "ConfigurationError", "StoreRefuses", "TableDiffers")
+FATAL = ("LeaseLost", "DataLost", "WrongOption", "ConfigurationError", "StoreRefuses", "TableDiffers", "SparkEnded")
 """Errors that starting again does not repair, as Spark's report names them."""
+WHY_ENDED = (
+    "Spark's JVM has ended, most often for want of memory: start the job again, with more of it (`spark: "
+    "{spark.driver.memory: 4g}`) or smaller batches (`max_bytes` of the source) if it happens again"
+)
 
 
 class JobRun:
@@ -107,9 +111,9 @@ class JobRun:
 
     def close(self) -> None:
         """Remove the listener."""
-        if self._listener is not None:
+        if self._listener is not None and not has_ended(self.spark):
             self.spark.streams.removeListener(self._listener)
-            self._listener = None
+        self._listener = None
         self._forget_checkpoint()
 
     def _frame(self, each: Input) -> Any:
@@ -214,6 +218,9 @@ class JobRun:
             except Exception as error:
                 if stop.is_asked():
                     break
+                if has_ended(self.spark):
+                    self._failed(ended := SparkEnded(WHY_ENDED), over=True)
+                    raise ended from error
                 now = time.time()
                 failures = 1 if now - began > PROGRESS_FOR else failures + 1
                 over = is_fatal(error) or (once and tries.over(error, began, now))
@@ -283,6 +290,7 @@ def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> J
         try:
             return JobRun(spark, job, watch).run(once=once, stop=stop)
         finally:
-            spark.stop()
+            if not has_ended(spark):
+                spark.stop()
     finally:
         stop.restore()

@@ -126,6 +126,17 @@ def make_session(name: str, settings: Mapping[str, str]) -> Any:
     return session
 
 
+def has_ended(session: Any) -> bool:
+    """Whether the JVM of a session is gone, or was told to end, as when it has no memory left."""
+    context = getattr(session, "_sc", None)
+    if context is None:  # none yet, or one of Spark Connect
+        return False
+    try:
+        return bool(context._jsc.sc().isStopped())  # noqa: SLF001 -- nothing public asks the JVM
+    except Exception:  # noqa: BLE001 -- py4j's own errors, and those of its sockets
+        return True
+
+
 def worker_path(current: str) -> str:
     """PYTHONPATH on which Spark's Python processes find the package that registers the data source."""
     wanted = [str(AUTOLOAD), *filter(None, current.split(os.pathsep))]

@@ -6,6 +6,7 @@ import errno
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from device_fleet import write_journal
@@ -16,7 +17,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gateway.pipeline.errors import QueueUnreachable, StoreRefuses, WrongOption
+from gateway.pipeline.errors import QueueUnreachable, SparkEnded, StoreRefuses, WrongOption
 from gateway.pipeline.jobs.folder_tables import rows_in
 from gateway.pipeline.jobs.job import parse_job
 from gateway.pipeline.jobs.leases import journals_of
@@ -65,6 +66,29 @@ def test_what_a_source_says_of_its_batches_is_what_the_reader_is_told(tmp_path: 
     run = JobRun(None, parse_job("job.yaml", text))
     told = MqQueueDataSource(run.source_options(run.inputs[0])).parsed
     assert (told.partitions, told.max_messages) == (9, 70_000)
+
+
+def test_one_whose_jvm_has_ended_does_not_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot: what restarts the process can. Nothing is asked of the JVM any more."""
+    write_journal(tmp_path / "journal", 1)
+    job = parse_job("job.yaml", JOB.format(folder=tmp_path, times=0))
+    run = JobRun(SimpleNamespace(_sc=SimpleNamespace(_jsc=GoneJvm()), streams=GoneJvm()), job)
+    monkeypatch.setattr(run, "_listener", object())
+
+    def start(*, once: bool) -> None:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    monkeypatch.setattr(run, "start", start)
+    with pytest.raises(SparkEnded, match=r"has ended, most often for want of memory: start the job again"):
+        run.run(once=False)
+    assert status_lines(job_status(job))[0] == "job plant: failed"
+
+
+class GoneJvm:
+    """What py4j does once there is nobody at the other end."""
+
+    def __getattr__(self, name: str) -> None:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 
 
 @pytest.mark.parametrize("refused", ["another job", "another journal", "a table that is gone", ""])
