@@ -265,11 +265,16 @@ def is_fatal(error: Exception) -> bool:
 
 
 def check_sources(job: Job) -> None:
-    """QueueUnreachable where cursors would have to be kept in a store that a gateway has open, or where none is."""
+    """QueueUnreachable where cursors would have to be kept in a store that a gateway has open."""
     for each in job.inputs:
-        if each.source.path and not each.source.url:
-            if running_gateway(Path(each.source.path)):
-                raise in_use(Path(each.source.path))
+        if each.source.path and not each.source.url and running_gateway(Path(each.source.path)):
+            raise in_use(Path(each.source.path))
+
+
+def check_journals(job: Job) -> None:
+    """QueueUnreachable where there is no journal, and no gateway that may make one yet."""
+    for each in job.inputs:
+        if not each.source.url:
             access_to(each).journal(each.source.queue)
 
 
@@ -278,6 +283,7 @@ def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> J
     gateway has open, is found out before. SIGINT and SIGTERM end it in order."""
     check_sources(job)
     warehouse_of(job).check()
+    check_journals(job)
     JobRun(None, job, watch).refuse()
     if steps_back_here(job.spark):
         step_back(job.nice)
