@@ -104,6 +104,7 @@ log: {{level: debug}}
 """,
             environ=ENVIRONMENT,
         )
+        self.running.launch = subprocess.Popen  # its command line is looked at
         self.said: dict[str, str] = {}
 
     def token(self) -> str:

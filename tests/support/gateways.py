@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+import gateway_template
+
 TREE = str(Path(__file__).parents[2])
 """The tree whose gateway is started, whatever package is installed."""
 
@@ -28,7 +30,7 @@ class RunningGateway:
         self.environ = environ or {}
         self.program = ["-m", "gateway"]
         """What the interpreter runs."""
-        self.launch: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
+        self.launch: Callable[..., subprocess.Popen[bytes]] = gateway_template.launch
         self.start_seconds = 60.0
         self.process: subprocess.Popen[bytes] | None = None
         self.port = 0
