@@ -53,8 +53,6 @@ class Outgoing(NamedTuple):
     properties: Properties
     client: str
     """Not empty: for this client alone, subscribed or not."""
-    order_key: str
-    """Messages of one rule with equal keys keep their order."""
     gateway: str = ""
     """The gateway that published it from a device on this very topic; equal to its own name, it is a loop."""
     report: bytes = b""
@@ -75,7 +73,6 @@ def publication(rule: OutboundRule, md: bytes, data: bytes) -> Outgoing:
         _retain(rule, message),
         _properties(rule, message, is_utf_8, scope),
         _client(rule, message, scope),
-        render(rule.order_by, scope) if rule.order_by is not None else "",
         str(message.property("mqtt", "gateway") or "") if message.property("mqps", "Top") == topic else "",
         _report(message),
     )

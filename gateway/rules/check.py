@@ -214,10 +214,9 @@ def check_outbound(
     if topic is not None:
         checker.attempt(("topic",), lambda: _topic_text(topic))
     client = checker.outbound(("client",), spec.client)
-    order = checker.outbound(("order_by",), spec.order_by)
     response = checker.outbound(("response_topic",), spec.response_topic)
     _consumed_at(checker, spec)
-    rule = OutboundRule(position, file, line, spec, topic, client, order, response, manager_at)
+    rule = OutboundRule(position, file, line, spec, topic, client, response, manager_at)
     return (None if checker.problems else rule), checker.problems
 
 

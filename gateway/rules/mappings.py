@@ -68,7 +68,6 @@ class OutboundRule:
     spec: ToMqtt
     topic: Template | None
     client: Template | None = None
-    order_by: Template | None = None
     response_topic: Template | None = None
     manager_at: tuple[int, int] = (1, 1)
     """Line and column of `queue_manager`."""
@@ -80,7 +79,7 @@ class OutboundRule:
     """The targets whose queues are consumed; none: that of the gateway's own queue manager is."""
 
     def __post_init__(self) -> None:
-        templates = (self.topic, self.client, self.order_by, self.response_topic)
+        templates = (self.topic, self.client, self.response_topic)
         object.__setattr__(self, "targets", tuple(self.spec.queue_manager))
         slots = tuple(slot for template in templates if template is not None for slot in template.slots)
         object.__setattr__(self, "slots", slots)

@@ -288,7 +288,11 @@ class ToMqtt(Part):
     backout: Backout = Field(
         default_factory=lambda: _BACKOUT, description="Left out: the queue's BOTHRESH and BOQNAME."
     )
-    order_by: str | None = Field(default=None, description="Template; messages with equal values keep their order.")
+    order_by: str | None = Field(
+        default=None,
+        description="Has no effect: the messages of a queue come in its order, with or without it. Accepted for "
+        "mappings that have it.",
+    )
     groups: Literal["as_they_come", "whole"] = Field(
         default="as_they_come",
         description="Messages of an MQ group (GroupId): in the order of the queue, or `whole`: when the last of them "

@@ -111,7 +111,7 @@ to_mq:
     continue: true
   - {name: b, topic: 'a/#', mq_topic: 'm/{json.n}', properties: {n: '{json.n}'}, when: {json: {q: x}}}
 to_mqtt:
-  - {name: c, queue: C, topic: '{json.n:asis}/{usr.n}', client: '{json.q}', order_by: '{json.n}', user_properties: all}
+  - {name: c, queue: C, topic: '{json.n:asis}/{usr.n}', client: '{json.q}', user_properties: all}
 """,
         )
     ]

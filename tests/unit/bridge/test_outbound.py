@@ -220,10 +220,9 @@ def test_properties_in_several_headers_and_byte_orders_are_all_read():
     assert (found.topic, found.payload) == ("x/1/3", b"body")
 
 
-def test_order_keys_and_clients_come_from_templates():
-    text = "queue: Q, topic: a, order_by: '{usr.k}', client: 'dev-{usr.k}'"
-    found = published(text, folders={"usr": {"k": 5}})
-    assert (found.order_key, found.client) == ("5", "dev-5")
+def test_the_client_comes_from_a_template_and_a_key_without_effect_refuses_nothing():
+    text = "queue: Q, topic: a, order_by: '{usr.none}', client: 'dev-{usr.k}'"
+    assert published(text, folders={"usr": {"k": 5}}).client == "dev-5"
 
 
 def test_requests_have_equal_tokens_exactly_when_they_are_equal():
@@ -255,10 +254,10 @@ def test_every_field_of_the_descriptor_has_a_value(name):
 def test_names_of_the_transmission_header_are_values():
     md, data = message()
     outer = mqmd.build(format="MQXMIT", persistence=1)
-    made = rule("transmission_queue: X, client: '{xqh.RemoteQMgrName}', order_by: '{xqh.RemoteQName}'")
+    made = rule("transmission_queue: X, client: '{xqh.RemoteQMgrName}.{xqh.RemoteQName}'")
     found = outbound.publication(made, outer, xqh.build("a/b", "dev-1", md) + data)
-    assert (found.client, found.order_key) == ("dev-1", "a/b")
-    assert published("queue: Q, topic: a, order_by: '{queue}'").order_key == "Q"
+    assert found.client == "dev-1.a/b"
+    assert published("queue: Q, topic: a, client: '{queue}'").client == "Q"
 
 
 def test_correlation_data_may_come_from_the_descriptor_alone():

@@ -158,7 +158,7 @@ def test_what_a_rule_may_not_say(text, words):
         ("queue: Q, topic: a, convert: 4294967296", "at most 2147483647"),
         ("queue: Q, topic: '{client}'", "known here: queue"),
         ("queue: Q, topic: 'a/{md.MsgID}'", "did you mean `MsgId`?"),
-        ("transmission_queue: Q, order_by: '{xqh.Name}'", "RemoteQMgrName, RemoteQName"),
+        ("transmission_queue: Q, client: '{xqh.Name}'", "RemoteQMgrName, RemoteQName"),
     ],
 )
 def test_what_a_rule_from_a_queue_may_not_say(text, words):
