@@ -16,7 +16,6 @@ from typing import NamedTuple, Protocol
 from gateway.errors import MQError
 
 NO_HANDLE = 0
-UNUSABLE_HANDLE = -1
 
 PropertyValue = None | bool | int | float | str | bytes
 

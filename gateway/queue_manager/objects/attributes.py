@@ -40,7 +40,6 @@ LEVEL_OF_QMGR = {"NONE": -1, "OFF": 0, "LOW": 17, "MEDIUM": 33, "HIGH": 65}
 BIND = {"OPEN": 0, "NOTFIXED": 1, "GROUP": 2}
 RESPONSE = {"SYNC": 1, "ASYNC": 2}
 READ_AHEAD = {"NO": 0, "YES": 1, "DISABLED": 2}
-AS_PARENT = {"ASPARENT": -2, "NO": 0, "YES": 1}
 
 _DESCRIPTION = Attribute("DESCR", 2013, "", length=64)
 _PUT = Attribute("PUT", 10, 0, INHIBIT)

@@ -132,8 +132,6 @@ class LocalQueue:
     outputs: int = 0
     browsers: int = 0
     exclusive: bool = False
-    creator: Hashable = None
-    """The handle that created a dynamic queue."""
     ending: bool = False
     """The queue's subscription has ended: it is deleted when its last handle is closed."""
     deleted: bool = False

@@ -168,10 +168,7 @@ class MqiConnection:
             self.state.check()
             managed, subscription = mqsub.subscribe(self.state, descriptor, self.state.handles.get(queue_handle))
             queue_number = queue_handle if managed is None else self.state.keep(managed)
-            number = self.state.keep(subscription)
-            if managed is not None:
-                managed.managed_by = number
-            return Subscribed(queue_number, number)
+            return Subscribed(queue_number, self.state.keep(subscription))
 
     def subscription_request(self, handle: int, action: int = 1, options: int = 0) -> int:
         """MQSUBRQ."""

@@ -62,8 +62,6 @@ class Handle:
     """Whether the last browse asked for logical order."""
     subscription: str = ""
     """The name of the subscription this is a handle of."""
-    managed_by: int = 0
-    """The subscription handle whose managed queue this is."""
     delete_on_close: bool = False
 
     def needs(self, options: int, reason: int, what: str) -> None:

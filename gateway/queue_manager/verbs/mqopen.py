@@ -168,7 +168,6 @@ def _opened(
     if options & mq.MQOO_OUTPUT:
         queue.outputs += 1
     if created:
-        queue.creator = handle
         handle.delete_on_close = queue.definition.dynamic == mq.MQQDT_TEMPORARY_DYNAMIC
     wanted.resolved_name = target.remote_queue if target.remote else queue.name
     wanted.resolved_queue_manager = target.remote_queue_manager or connection.core.name
