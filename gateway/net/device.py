@@ -44,7 +44,7 @@ class Device:
     ) -> None:
         self.version = version
         self.client_id = client_id
-        self._socket = socket.create_connection((host, port), timeout)
+        self._socket = self._opened(host, port, timeout)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket, server_hostname=server_name or host)
@@ -58,6 +58,9 @@ class Device:
         self._timeout = timeout
         self._ping_every = self._ping_at = math.inf
         self._heard = True
+
+    def _opened(self, host: str, port: int, timeout: float) -> socket.socket:
+        return socket.create_connection((host, port), timeout)
 
     def __enter__(self) -> Self:
         return self

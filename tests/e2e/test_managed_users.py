@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from gateways import RunningGateway
-from patient_device import Device
+from patient_device import Device, Stranger
 
 from gateway.cli import main
 from gateway.errors import ProtocolError
@@ -61,7 +61,7 @@ def change(gateway: RunningGateway, *users: dict[str, object], mode: str = "add"
 
 
 def device(gateway: RunningGateway, client_id: str = "c1") -> Device:
-    return Device("127.0.0.1", gateway.port, client_id, version=5, timeout=60)
+    return Stranger("127.0.0.1", gateway.port, client_id, version=5, timeout=60)
 
 
 def login(gateway: RunningGateway, name: str, password: str, client_id: str = "c1") -> int:

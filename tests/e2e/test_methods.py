@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from gateways import RunningGateway
 from key_server import new_key, published, signed
-from patient_device import Device
+from patient_device import Device, Stranger
 from slapd import BASE, SERVICE, SERVICE_PASSWORD, Slapd
 
 from gateway.access.passwords import hash_password, write_password_file
@@ -69,7 +69,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, server: Slapd) -> Iterator
 
 
 def login(gateway: RunningGateway, user: str, password: bytes, client_id: str = "c1") -> int:
-    with Device("127.0.0.1", gateway.port, client_id, version=5, timeout=60) as device:
+    with Stranger("127.0.0.1", gateway.port, client_id, version=5, timeout=60) as device:
         return device.connect(user, password)
 
 

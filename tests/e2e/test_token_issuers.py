@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from gateways import RunningGateway
 from key_server import KeyServer, new_key, signed
-from patient_device import Device
+from patient_device import Device, Stranger
 
 from gateway.errors import ProtocolError
 from gateway.mqtt import client, writer
@@ -50,7 +50,7 @@ def token(servers: tuple[KeyServer, KeyServer], **claims: object) -> bytes:
 
 
 def login(gateway: RunningGateway, password: bytes, client_id: str = "c1", user: str = "") -> int:
-    with Device("127.0.0.1", gateway.port, client_id, version=5) as device:
+    with Stranger("127.0.0.1", gateway.port, client_id, version=5) as device:
         return device.connect(user, password)
 
 

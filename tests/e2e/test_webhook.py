@@ -16,7 +16,7 @@ import pytest
 from free_ports import free_port
 from gateways import RunningGateway
 from key_server import KeyServer, Request, new_key, published, signed
-from patient_device import Device
+from patient_device import Device, Stranger
 
 from gateway.errors import ProtocolError
 from gateway.mqtt import client, writer
@@ -61,7 +61,7 @@ def gateway(service: tuple[Path, int]) -> Iterator[RunningGateway]:
 
 
 def login(gateway: RunningGateway, user: str, password: bytes, client_id: str = "c1") -> int:
-    with Device("127.0.0.1", gateway.port, client_id, version=5, timeout=60) as device:
+    with Stranger("127.0.0.1", gateway.port, client_id, version=5, timeout=60) as device:
         return device.connect(user, password)
 
 
