@@ -13,7 +13,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from gateways import RunningGateway
-from patient_device import Device
+from patient_device import Device, Stranger
 
 from gateway.access.passwords import hash_password, write_password_file
 from gateway.errors import ProtocolError
@@ -45,7 +45,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway
 
 
 def connect(gateway: RunningGateway, user: str | None, password: bytes | None, version: int = 5) -> int:
-    with Device("127.0.0.1", gateway.port, "c1", version=version) as device:
+    with Stranger("127.0.0.1", gateway.port, "c1", version=version) as device:
         return device.connect(user, password)
 
 
@@ -95,7 +95,7 @@ def test_who_comes_back_with_a_token_that_is_none_any_more_stays_out(gateway: Ru
     with Device("127.0.0.1", gateway.port, "renews", version=version) as device:
         assert device.connect("token-7", token()) == 0
         for wrong in (token(exp=time.time() - 60), token(nbf=time.time() + 60), token(aud="others")):
-            with Device("127.0.0.1", gateway.port, "renews", version=version) as again:
+            with Stranger("127.0.0.1", gateway.port, "renews", version=version) as again:
                 assert again.connect("token-7", wrong) == (0x86 if version == 5 else 5)
         device.publish("t/x", b"1", 1)
         with Device("127.0.0.1", gateway.port, "renews", version=version) as again:
