@@ -465,6 +465,7 @@ ORDINARY = {
     "a payload that is text": (b"q/1", b"\x01\x01"),
     "both, user properties and an expiry": (b"q/2", b"\x01\x01\x02\x00\x00\x00\x3c\x03\x00\x04text" + USERS),
     "a content type for a form": (b"f/time", b"\x03\x00\x04text" + USERS),
+    "user properties for a form": (b"f/field", USERS),
     "a user property that a rule asks for": (b"p/1", USERS),
     "others that it does not have": (b"p/1", b"\x26\x00\x01a\x00\x01c"),
     "none where a rule asks for some": (b"p/1", b""),
@@ -501,6 +502,77 @@ def test_what_devices_send_is_ordinary(form, shape, retain):
     )
     assert rest(side, 2, chunk) == b""
     assert side.devices[2].connection.published == (3 if topic == b"k/1" else 6)
+
+
+AT_QOS_2 = [
+    "a content type", "a payload that is text", "user properties for a form", "a user property that a rule asks for",
+    "others that it does not have", "none where a rule asks for some", "several queues by what is in the payload",
+    "several queues, user properties", "nobody", "nobody, with properties", "a subscriber, a request",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("shape", AT_QOS_2)
+def test_so_it_is_at_qos_2(form, shape):
+    topic, properties = ORDINARY[shape]
+    side = Side(form, receive_maximum=100, max_payload=1000, max_packet=1000)
+    sent = [
+        writer.encode_publish(5, topic, b'{"a": %d}' % (n % 2), 2, packet_id=n, properties=properties)
+        for n in range(1, 7)
+    ]
+    assert rest(side, 2, b"".join(sent)) == b""
+    side.bench.engine.flush()
+    side.bench.queues.commit()
+    if shape.startswith("nobody"):  # the plain lane releases what nobody gets
+        return
+    assert rest(side, 2, writer.encode_acks(p.PUBREL, range(1, 7))) == b""
+    assert not side.devices[2].connection.session.inbound
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([b"q/1", b"f/field", b"f/when", b"f/alone", b"g/1", b"h/1", b"p/1", b"p/2", b"k/1"]),
+            st.sampled_from(PAYLOADS[:6]),
+            st.sampled_from([b""] * 3 + [USERS, b"\x03\x00\x01t", b"\x01\x01" + USERS]),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.permutations(range(1, 9)),
+    st.booleans(),
+)  # fmt: skip
+@example(
+    [(b"q/1", b"1", b""), (b"f/alone", b"1", b""), (b"f/field", b'{"a": 1}', b""), (b"f/field", b'{"a": 1}', b"")],
+    [1, 3, 2, 4, 5, 6, 7, 8], False,
+)  # fmt: skip
+def test_what_is_staged_is_released_as_by_the_plain_lane(form, sent, order, refused):
+    """Rows, what is linked, what they release: also after a queue has refused."""
+    sides = [Side(form), Side("plain")]
+    for side in sides:
+        packets = [
+            writer.encode_publish(5, topic, payload, 2, packet_id=number, properties=block)
+            for number, (topic, payload, block) in enumerate(sent, 1)
+        ]
+        side.take([b"", b"", b"".join(packets), b""])
+        side.bench.engine.flush()
+        side.bench.queues.commit()
+        side.take([b"", b"", writer.encode_acks(p.PUBREL, [number for number in order if number <= len(sent)]), b""])
+    assert sides[0].state() == sides[1].state()
+    for side in sides:
+        side.bench.queues.refusing = {"Q1": 2053} if refused else {}
+        side.bench.engine.flush()
+        while side.bench.queues.commit():
+            pass
+    assert sides[0].state() == sides[1].state()
+    for side in sides:
+        side.bench.queues.refusing = {}
+        side.bench.clock.advance(60)
+        while side.bench.queues.commit():
+            pass
+    assert sides[0].state() == sides[1].state()
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -20,6 +20,7 @@
 #include "_fast_publish.h"
 #include "_fast_relay.h"
 #include "_fast_qos2.h"
+#include "_fast_release.h"
 #include "_fast_answers.h"
 #include "../../built_from.h"
 

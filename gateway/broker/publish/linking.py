@@ -62,12 +62,15 @@ class Linking(Rows):
 
     def _put(self, first: int, chosen: Chosen, payload: bytes, number: int) -> None:
         """A row for each target, which belong together."""
-        rows: list[int] = []
         for target, head in chosen:
             heads, bodies = self._columns_of(target.columns)
-            rows.append(len(target.columns.heads))
             heads(head)
             bodies(target.tails[number] + payload)
+        self._belong_together(first, chosen)
+
+    def _belong_together(self, first: int, chosen: Chosen) -> None:
+        """The last rows of these targets are one publication's."""
+        rows = [len(target.columns.heads) - 1 for target, _ in chosen]
         waits = self.connection if first & 6 else None  # QoS 0 keeps no order
         if len(rows) < (1 if waits else 2):
             return

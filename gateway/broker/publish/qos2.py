@@ -142,7 +142,7 @@ class Staging:
         if route is None or route.version != route.changes[0] or connection.generation != self.router.generation:
             route = self.publications.route(connection, first, topic)
         missed = 0
-        if route.fast_path is FastPath.STAGED and plain is not None and not route.elsewhere:
+        if route.fast_path is FastPath.STAGED and route.head and plain is not None and not route.elsewhere:
             body = route.tails[packet_id] + plain[1][STAGED_ID:]
             destination, row = batch.put(route.address, route.policies[0], route.head, body)
             destination.contribute(connection)
@@ -195,7 +195,7 @@ class StagedRuns:
 
     def can_stage(self, session: Session, route: Route) -> bool:
         """Whether publications of a client on this route can be staged in runs now."""
-        if self._moving is None or self.parking.waiting:
+        if self._moving is None or self.parking.waiting or not route.head:
             return False
         if not route.movable:  # if the queue is changed afterwards, a move is refused
             here = not self.context.is_elsewhere(route.address.queue_manager)

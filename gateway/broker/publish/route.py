@@ -39,7 +39,7 @@ class FastPath(IntEnum):
     DIRECT = 1
     """Straight to one queue."""
     STAGED = 2
-    """QoS 2, to one queue: staged at PUBLISH."""
+    """QoS 2, straight to one queue or several, with a head or a form for each: staged at PUBLISH."""
     FAN_OUT = 3
     """To local subscribers, and at most one queue, with a head or a form."""
     FORMED = 4

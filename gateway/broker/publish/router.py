@@ -276,11 +276,11 @@ class Router:
             return FastPath.STAGED if route.first & 4 else FastPath.DIRECT
         if route.plan is None and not route.elsewhere:
             return FastPath.UNROUTED
-        if route.first & 4:
-            return FastPath.NONE
+        leads_nowhere = route.reads and route.plan is not None and not (route.plan.prepared or route.plan.dead_letter)
+        if route.first & 4 and (route.linked or route.form or leads_nowhere):
+            return FastPath.STAGED
         if route.linked and not route.first & 1:
             return FastPath.LINKED
-        leads_nowhere = route.reads and route.plan is not None and not (route.plan.prepared or route.plan.dead_letter)
         return FastPath.FORMED if route.form or leads_nowhere else FastPath.NONE
 
     def _path_to_sessions(self, route: Route) -> FastPath:

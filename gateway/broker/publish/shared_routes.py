@@ -61,7 +61,11 @@ class SharedRoutes:
 
     def keep(self, publisher: Publisher, route: Route, table: Table, router: Router) -> None:
         """Keep the part of a new route that other clients share, if it has one."""
-        if route.fast_path not in {FastPath.DIRECT, FastPath.STAGED} or len(route.wire_topic) > MAX_TOPIC:
+        if (
+            not route.head
+            or route.fast_path not in {FastPath.DIRECT, FastPath.STAGED}
+            or len(route.wire_topic) > MAX_TOPIC
+        ):
             return
         shared = _shared_part(route, table, router)
         if shared is None:

@@ -8,7 +8,7 @@ from gateway.bridge.payload import Body
 from gateway.broker.deliver.in_flight import ACKNOWLEDGEMENTS
 from gateway.broker.publish.chunk import PUBREL
 from gateway.broker.publish.given import NOTHING, Given, carried, given_of, is_text
-from gateway.broker.publish.linking import Linking
+from gateway.broker.publish.linking import Chosen, Linking
 from gateway.broker.publish.route import UNROUTED, FastPath, Route
 from gateway.mqtt.reasons import NO_MATCHING_SUBSCRIBERS
 from gateway.session.connection import CLOSED, ONLINE, Connection
@@ -18,8 +18,13 @@ from gateway.session.session import STAGED_ID
 from gateway.session.staged_run import MOST, StagedRun
 
 if TYPE_CHECKING:
+    from gateway.broker.columns import Columns
     from gateway.broker.publish.fast import FastLane
     from gateway.broker.publish.route import Sent
+    from gateway.session.session import Plain
+
+    Opened = tuple[Any, Any, list[int], list[Any]]
+    """What rows that release records are appended to: heads, bodies, packet identifiers and tokens."""
 
 Arrived = list[tuple[Connection, bytes]]
 """What was read of each connection, once each."""
@@ -391,40 +396,33 @@ class Taking(Linking):
         session, begin, route = self.session, self.at, None
         inbound, tokens, (_, taken, _) = session.inbound, session.staged_tokens, self.lane.taken_records(session)
         last: tuple[bytes, int] | None = None
-        ids, of_rows, tails = list[int](), list[Any](), dict[int, bytes]()
-        heads: Any = None
-        bodies: Any = None
+        opened: dict[Columns, Opened] = {}
         while packet_id := self._pubrel(self.at):
             staged = inbound.get(packet_id)
             if not isinstance(staged, tuple) or packet_id not in tokens:
                 break
             topic, body, first = staged[:3]
             if (topic, first) != last:
-                route = self._route(first, topic)
-                if route is None or route.fast_path is not FastPath.STAGED:
-                    break
-                last, heads = (topic, first), None
-            head = b"" if route is None else route.head
-            if len(staged) == 4 and route is not None:
-                given = given_of(staged[3], self.most_users)
-                made = None if given is None else self._made(first, route, given, Body(body[STAGED_ID:]), packet_id)
-                if made is None or made[0].columns is not route.columns:
-                    break
-                tails, head = made[0].tails, made[1]
-            elif route is not None:
-                tails = route.tails
-            if heads is None and route is not None:
-                heads, bodies = self._columns_of(route.columns)
-                ids, of_rows = [], []
-                route.columns.released.append((len(route.columns.heads), session, ids, of_rows))
+                route, last = self._route(first, topic), (topic, first)
+            if route is None or route.fast_path is not FastPath.STAGED:
+                break
+            chosen = self._messages(first, route, staged, packet_id)
+            if chosen is None:
+                break
             del inbound[packet_id]
             token = tokens.pop(packet_id)
             taken.append(token)
-            ids.append(packet_id)
-            of_rows.append(token)
-            heads(head)
-            bodies(tails[packet_id] + body[STAGED_ID:])
-            if route is not None and route.elsewhere:
+            for target, head in chosen:
+                known = opened.get(target.columns) if target.columns.heads is not None else None
+                heads, bodies, ids, of_rows = known or self._opened(target.columns, opened)
+                heads(head)
+                bodies(target.tails[packet_id] + body[STAGED_ID:])
+                ids.append(packet_id)
+                of_rows.append(token)
+            if route.linked:
+                self._belong_together(first, chosen)
+            self.unrouted += not chosen
+            if route.elsewhere:
                 block = staged[3] if len(staged) == 4 else b""
                 self._note_sent(route, body[STAGED_ID:], block, released=(session, packet_id, token))
             self.answers.append(b"\x70\x02" + packet_id.to_bytes(2, "big"))
@@ -432,6 +430,27 @@ class Taking(Linking):
             self.in_flight += 1 if self.version_5 else 0
             self.at += 4
         return self.at > begin
+
+    def _messages(self, first: int, route: Route, staged: Plain, packet_id: int) -> Chosen | None:
+        """The messages of a record: their routes and heads; None: the plain lane says what becomes of it."""
+        if len(staged) == 3 and route.head:
+            return ((route, route.head),)
+        given = given_of(staged[3], self.most_users) if len(staged) == 4 else NOTHING
+        body = Body(staged[1][STAGED_ID:])
+        if given is None or (route.linked and (given.rest != b"" or (len(staged) == 4 and route.reads))):
+            return None
+        if route.linked:
+            return self._chosen(first, route, given, body, packet_id)
+        made = self._made(first, route, given, body, packet_id)
+        return None if made is None else (made,) if made[0] is not UNROUTED else ()
+
+    def _opened(self, columns: Columns, opened: dict[Columns, Opened]) -> Opened:
+        """What rows that release records are appended to. Those of another rule with the same queue close it."""
+        heads, bodies = self._columns_of(columns)
+        ids, of_rows = list[int](), list[Any]()
+        columns.released.append((len(columns.heads), self.session, ids, of_rows))
+        opened[columns] = made = heads, bodies, ids, of_rows
+        return made
 
 
 def unwanted(kind: int, packet_id: int) -> bytes:
