@@ -146,18 +146,30 @@ static void end_released(released_rows *rows)
 /* Where the messages of records of one topic go. */
 typedef struct {
     direction to;
-    targets several;                /* count is 0 where it is one queue */
-    released_rows rows[MOST_LINKED]; /* the first where it is one queue */
+    Py_ssize_t count;                /* of queues, where there are several */
+    targets several;                 /* is set only then */
+    released_rows rows[MOST_LINKED]; /* of these; otherwise only the first is set */
 } release;
 
 /* No more of these follow. */
 static int end_topic(const taking *of, release *all)
 {
+    end_released(&all->rows[0]);
+    if (all->count == 0) return 0;
     int failed = end_run(of, QOS_2, &all->several) < 0;
     leave_targets(&all->several);
-    for (int i = 0; i < MOST_LINKED; i++) end_released(&all->rows[i]);
-    all->several.count = 0;
+    for (Py_ssize_t i = 1; i < all->count; i++) end_released(&all->rows[i]);
+    all->count = 0;
     return failed ? -1 : 0;
+}
+
+/* Lead along a route that is linked to several others. */
+static int lead_several(release *all, PyObject *linked)
+{
+    if (find_targets(linked, &all->several) < 0) return -1;
+    all->count = all->several.count;
+    for (Py_ssize_t i = 0; i < all->count; i++) all->rows[i] = (released_rows){NULL, NULL};
+    return 0;
 }
 
 /* Lead to the columns of a record's route; 0: it is not staged any more. */
@@ -173,7 +185,10 @@ static int lead_staged(const taking *of, const staged *one, release *all)
         Py_DECREF(route);
         return 0;
     }
-    return lead_to(of, &all->to, route) < 0 || find_targets(field(route, LINKED), &all->several) < 0 ? -1 : 1;
+    if (lead_to(of, &all->to, route) < 0) return -1;
+    PyObject *linked = field(route, LINKED);
+    if (linked != NULL && PyTuple_CheckExact(linked) && PyTuple_GET_SIZE(linked) == 0) return 1;
+    return lead_several(all, linked) < 0 ? -1 : 1;
 }
 
 /* The head of the message of a record, and in *route the one whose rule applies: a new reference, as head_of(). */
@@ -255,7 +270,7 @@ static int release_one(taking *of, const staged *one, unsigned packet_id, PyObje
         as.block_length = PyBytes_GET_SIZE(block);
     }
     int more = 1;
-    if (all->several.count > 0) {
+    if (all->count > 0) {
         more = append_several(of, one, &as, all);
     } else {
         PyObject *head = released_head(of, &as, to, &route);
@@ -289,7 +304,10 @@ static int release_records(taking *of)
     PyObject *tokens = dict_field(of->session, TOKENS);
     PyObject *taken = tokens != NULL ? taken_of(of) : NULL;
     if (taken == NULL) return -1;
-    release all = {0};
+    release all;
+    memset(&all.to, 0, sizeof all.to);
+    all.count = 0;
+    all.rows[0] = (released_rows){NULL, NULL};
     staged one = {NULL, NULL, NULL}, before = one;
     Py_ssize_t count = 0;
     int more = PyList_CheckExact(taken) ? 1 : -1;
