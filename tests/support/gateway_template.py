@@ -31,6 +31,18 @@ MODULES = (
     "gateway.observe.logs", "twisted.internet.task",
 )  # fmt: skip
 Key = tuple[tuple[str, str], ...]
+
+
+def _may_watch() -> bool:
+    """Whether the end of a process that is not a child can be waited for: some containers do not allow it."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True
+
+
+POSSIBLE = _may_watch()
 _templates: dict[Key, Template] = {}
 _starts: Counter[Key] = Counter()
 _lock = threading.Lock()
@@ -44,7 +56,7 @@ def launch(
     key = tuple(sorted(one for one in env.items() if one[0].startswith(BEFORE)))
     with _lock:
         _starts[key] += 1
-        usual = command[:3] == [sys.executable, "-m", "gateway"] and "MQGATE_FAILPOINT" not in env
+        usual = POSSIBLE and command[:3] == [sys.executable, "-m", "gateway"] and "MQGATE_FAILPOINT" not in env
         if usual and _starts[key] > 1 and (key in _templates or len(_templates) < MOST_TEMPLATES):
             if key not in _templates:
                 _templates[key] = Template(env)
