@@ -230,6 +230,14 @@ class Moving(Protocol):
 
 
 @runtime_checkable
+class Listing(Protocol):
+    """A queue manager that knows what is on the queues of the gateway's state without reading it."""
+
+    def tokens(self, queue: str, key: bytes) -> Sequence[Token]:
+        """Those of all messages that `fetch` would return, in order."""
+
+
+@runtime_checkable
 class Mixing(Protocol):
     """A queue manager that takes puts with a queue for each row. If it refuses such a unit, it does so as a whole: what
     it says of one queue it says when that has puts of its own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -348,6 +348,12 @@ class EmbeddedQueueManager:
                 self.core.unlock_messages(local, tokens)
                 self.core.wake(local)
             return len(tokens)
+
+    def tokens(self, queue: str, key: bytes) -> Sequence[Token]:
+        """See `ports.batch.Listing`."""
+        with self.core.entered():
+            local = self._target(queue).queue
+            return [] if local is None else self.core.store.tokens(local.name, key)
 
     def depth(self, queue: str, key: bytes = b"") -> int:
         """How many messages the queue holds."""

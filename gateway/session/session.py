@@ -53,6 +53,7 @@ class Session:
         "read_back",
         "received",
         "releasing",
+        "reports",
         "restored",
         "staged_key",
         "staged_tokens",
@@ -102,6 +103,8 @@ class Session:
         """Messages on its stored queue (delivered or not, unacknowledged)."""
         self.stored_bytes = 0
         """Payload bytes of them."""
+        self.reports = False
+        """Whether a report was asked for of any: it is due when they are taken because the session ends."""
         self.delivered = 0
         """Messages its client has acknowledged since the process began."""
         self.received = 0

@@ -137,6 +137,9 @@ class Queues:
         self.gone.add(queue)
         self.consumed.pop(queue)()
 
+    def tokens(self, queue: str, key: bytes) -> list[int]:
+        return [token for token, row in self._ordered(queue) if row[1] == key]
+
     def fetch(self, queue: str, key: bytes, limit: int, after: Any = None) -> list[Stored]:
         if queue in self.gone:
             raise MQError(2085, f"no queue {queue}")

@@ -433,6 +433,7 @@ class Handover:
         if qos and self.fan_out.full(receiver, publication):
             raise Refused("the device's queue is full", Feedback.QUEUE_LIMIT)
         publication.report = report
+        session.reports |= bool(report)
         if qos == 0 and away:
             self.reports.negative(publication, Feedback.DEVICE_UNKNOWN)
             context.counters.messages_dropped["_none", "other"] += 1

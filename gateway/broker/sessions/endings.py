@@ -28,7 +28,7 @@ from gateway.errors import MQError, ProtocolError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons
 from gateway.mqtt.topics import is_shared, split_shared
-from gateway.ports.batch import Stored
+from gateway.ports.batch import Listing, Stored
 from gateway.ports.counters import DisconnectReason
 from gateway.ports.state_queues import OUT, PAGE, SESSIONS, STAGED, stored_for
 from gateway.routing.trie import FilterTrie
@@ -213,6 +213,12 @@ class Endings:
         """What is stored for a session is taken with it."""
         context, batch = self.context, self.context.batch
         being_taken = context.being_taken(OUT, session.key)
+        manager, far = context.queue_manager, context.remote_reads is not None
+        if not (session.reports or far) and isinstance(manager, Listing):  # there may be gigabytes of it
+            tokens = manager.tokens(OUT, session.key)
+            batch.taken(OUT, session.key).extend(token for token in tokens if token not in being_taken)
+            context.stored.emptied(session)
+            return
         for stored in self._stored(session):
             if stored.token not in being_taken:
                 batch.take(OUT, session.key, stored.token)

@@ -203,6 +203,7 @@ class Recovery:
             for stored in looked.unread
         )
         self.context.stored.added(session, looked.size, looked.count - unread)
+        session.reports |= looked.reports
         if looked.expires:
             self.expiry.until(session, looked.expires)
 

@@ -30,6 +30,8 @@ class Looked:
         """The packet identifiers that they were given."""
         self.expires = 0.0
         """When the first of them expires; 0: none does."""
+        self.reports = False
+        """Whether a report was asked for of any."""
         self.unread: list[Stored] = []
         """Those that cannot be read."""
         self._decoding = Decoding()
@@ -46,6 +48,7 @@ class Looked:
                 continue
             self.ids.add(packet_id)
             self.size += len(publication.payload)
+            self.reports |= bool(publication.report)
             if publication.expires:
                 self.expires = min(publication.expires, self.expires or publication.expires)
 

@@ -159,10 +159,13 @@ def test_what_expires_while_the_device_is_away_goes_and_is_reported(bench: Harne
     balance(bench)
 
 
-def test_a_session_that_ends_reports_what_it_never_took(bench: Harness) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_session_that_ends_reports_what_it_never_took(bench: Harness, killed: bool) -> None:
     device = bench.device(5, "lima").connect(clean=False)
     arrive(bench, "ONE.Q", message(report=ALL), message())
     device.drop()
+    if killed:
+        bench.kill()
     bench.device(5, "lima").connect(clean=True)
     assert reports(bench) == [MQFB_NAN, Feedback.SESSION_ENDED]
     assert bench.queues.depth("MQGATE.OUT") == 0

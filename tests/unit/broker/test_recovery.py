@@ -235,6 +235,16 @@ def test_a_message_that_was_being_committed_when_its_session_ended():
     assert not bench.queues.rows["MQGATE.OUT"]
 
 
+def test_what_is_stored_for_a_session_is_not_read_to_be_taken(monkeypatch):
+    """There may be gigabytes of it, and nobody is to wait."""
+    bench = Harness()
+    persistent(bench).drop()
+    publisher(bench).publish("a", b"x", 1, 1)
+    monkeypatch.delattr(bench.queues.__class__, "fetch")
+    bench.device(4, "s").connect(clean=True)
+    assert not bench.queues.rows["MQGATE.OUT"]
+
+
 def test_more_pages_than_one_come_in_order_through_a_small_window():
     bench = Harness(max_inflight=3, max_queued=1000)
     persistent(bench).drop()

@@ -7,7 +7,7 @@ import pytest
 from embedded_rig import SMALL, md, refused
 from schedulers import ManualScheduler
 
-from gateway.ports.batch import Moves, Moving, Outcome, Puts, Replace, Takes, Unit
+from gateway.ports.batch import Listing, Moves, Moving, Outcome, Puts, Replace, Takes, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
 from gateway.queue_manager.batch.commit import Submission
 from gateway.queue_manager.embedded import EmbeddedQueueManager
@@ -54,6 +54,19 @@ def test_put_is_fetched_in_order_and_leaves_by_take(rig):
     assert rig.queue_manager.depth("A") == 3
     assert rig.commit(Unit(takes=[Takes("A", b"", [one.token for one in found[:2]])])) == Outcome()
     assert [one.data for one in rig.queue_manager.fetch("A", b"", 10)] == [b"3"]
+
+
+def test_what_is_there_is_known_without_being_read(rig):
+    assert isinstance(rig.queue_manager, Listing)
+    state = "MQGATE.OUT"
+    rows = [puts(state, "1", "2", key=b"k"), puts(state, "3", key=b"k", priority=9), puts(state, "4", key=b"other")]
+    assert rig.commit(Unit(puts=rows)) == Outcome()
+    tokens = [one.token for one in rig.queue_manager.fetch(state, b"k", 10)]
+    assert list(rig.queue_manager.tokens(state, b"k")) == tokens
+    assert len(tokens) == 3
+    assert rig.commit(Unit(takes=[Takes(state, b"k", tokens[:1])])) == Outcome()
+    assert list(rig.queue_manager.tokens(state, b"k")) == tokens[1:]
+    assert not rig.queue_manager.tokens(state, b"nobody")
 
 
 def test_a_refused_put_refuses_its_unit_alone(rig):
