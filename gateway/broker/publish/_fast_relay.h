@@ -11,12 +11,15 @@ BUILT_FROM_THIS_FILE;
 static PyObject *s_relay;
 
 /* What is read of publications for subscribers, as columns: properties of each where they have any, heads and bodies where there is a
- * queue. All expire at the same time, or not at all. */
+ * queue, (route, head, body) of each row where there are several. All expire at the same time, or not at all. */
 typedef struct {
     PyObject *payloads, *bodies, *blocks, *heads; /* references are held */
     PyObject *variant;                            /* the route of those with such properties as the last one; held, or NULL */
     tail_source tail;
-    int is_put; /* whether there is a queue */
+    int is_put;     /* whether there is a queue */
+    int is_linked;  /* whether there are several: these are `several` */
+    int is_reading; /* whether the rules for these look at user properties */
+    targets several;
     int has_expiry;
     unsigned long expiry;
 } for_subscribers;
@@ -61,6 +64,26 @@ static int make_row(const taking *of, PyObject *route, const publication *one, c
     return append(to->heads, head) < 0 ? -1 : 1;
 }
 
+/* The rows of one more on several queues. As make_row(). */
+static int make_rows(const taking *of, const publication *one, const given *said, for_subscribers *to)
+{
+    targets *several = &to->several;
+    if (said->rest_length != 0 || (to->is_reading && one->block_length != 0)) return 0;
+    int done = make_heads(of, several, one, said);
+    PyObject *rows = done == 1 ? PyList_New(0) : NULL;
+    for (Py_ssize_t i = 0; rows != NULL && i < several->count; i++) {
+        if (several->heads[i] == NULL) continue;
+        PyObject *tails = field(several->routes[i], TAILS), *body = NULL;
+        if (tails != NULL && learn_tail(of, &several->tail[i], tails) == 0) body = body_of(&several->tail[i], one->packet_id, one->payload, one->length);
+        if (body == NULL || append(rows, PyTuple_Pack(3, several->routes[i], several->heads[i], body)) < 0) Py_CLEAR(rows);
+        Py_XDECREF(body);
+    }
+    if (done != 1) return done;
+    int failed = rows == NULL || append(to->heads, PyList_AsTuple(rows)) < 0;
+    Py_XDECREF(rows);
+    return failed ? -1 : 1;
+}
+
 /* One more for subscribers. 1: it is read; 0: it ends what is like the first; -1: an error is set. */
 static int read_relayed(taking *of, unsigned first, PyObject *route, const publication *one, for_subscribers *to)
 {
@@ -76,6 +99,7 @@ static int read_relayed(taking *of, unsigned first, PyObject *route, const publi
         if ((length > 0) != (PyList_GET_SIZE(to->blocks) > 0) || said.has_expiry != to->has_expiry) return 0;
         if (said.has_expiry && said.expiry != to->expiry) return 0;
     }
+    if (to->is_linked && (fits = make_rows(of, one, &said, to)) != 1) return fits;
     if (to->is_put && (fits = make_row(of, route, one, &said, to)) != 1) return fits;
     to->has_expiry = said.has_expiry;
     if (said.has_expiry) to->expiry = said.expiry;
@@ -105,6 +129,10 @@ static int relay(taking *of, unsigned first, PyObject *route)
     int lists = to.payloads != NULL && to.bodies != NULL && to.blocks != NULL && to.heads != NULL;
     int more = !lists || head == NULL || form == NULL || PyErr_Occurred() ? -1 : 1;
     to.is_put = more == 1 && (PyObject_IsTrue(head) || (form != Py_False && form != Py_None));
+    PyObject *linked = field(route, LINKED), *reads = field(route, READS);
+    to.is_linked = linked != NULL && PyTuple_CheckExact(linked) && PyTuple_GET_SIZE(linked) > 0;
+    to.is_reading = reads != NULL && PyTuple_CheckExact(reads) && PyTuple_GET_SIZE(reads) > 0;
+    if (linked == NULL || reads == NULL || (to.is_linked && find_targets(linked, &to.several) < 0)) more = -1;
     publication one, last = {0};
     for (; more == 1 && fits-- > 0 && read_publication(of, at, first, &one); at = one.stop) {
         if ((more = read_relayed(of, first, route, &one, &to)) != 1) break;
@@ -122,6 +150,7 @@ static int relay(taking *of, unsigned first, PyObject *route)
         of->answered = answered;
     }
     forget_tail(&to.tail);
+    if (to.is_linked) leave_targets(&to.several);
     Py_XDECREF(to.variant);
     Py_XDECREF(to.payloads);
     Py_XDECREF(to.bodies);

@@ -25,6 +25,7 @@ from gateway.broker.context import MOST_REPLACED
 from gateway.broker.limits import Limits
 from gateway.broker.moves import Move
 from gateway.broker.publish.columns import length_of
+from gateway.broker.publish.linking import put_linked
 from gateway.broker.publish.publications import MAX_CACHED_ROUTES, MAX_CACHED_TOPIC
 from gateway.broker.publish.retained import Latest, Node
 from gateway.broker.publish.route import FastPath, Receiver, Route
@@ -247,11 +248,12 @@ class FastLane:
 
     def relay(
         self, connection: Connection, route: Route, payloads: list[bytes], bodies: list[bytes], blocks: list[bytes],
-        heads: list[bytes], expiry: int, /,
+        heads: list[Any], expiry: int, /,
     ) -> bool:  # fmt: skip
-        """Hand publications of one topic to its subscribers and its queue, if it has one; whether they were taken.
-        `blocks`: the properties that subscribers get of each, if they get any; `heads`: what the rule makes of each;
-        `expiry`: the seconds all have to live, 0: for ever."""
+        """Hand publications of one topic to its subscribers and its queues, if it has any; whether they were taken.
+        `blocks`: the properties that subscribers get of each, if they get any; `heads`: what the rule makes of each, or
+        where rules go on the targets of each, with heads and bodies; `expiry`: the seconds all have to live, 0: for
+        ever."""
         context, fan_out, count, size = self.context, self.fan_out, len(payloads), length_of(payloads)
         undo = Undo(context.batch) if route.elsewhere else None
         try:
@@ -273,7 +275,10 @@ class FastLane:
         finally:
             if undo is not None:
                 undo.keep()
-        self.put(connection, route, bodies, heads, count)
+        if route.linked:
+            self.context.counters.messages_unrouted += put_linked(self, connection, route.first, heads)
+        else:
+            self.put(connection, route, bodies, heads, count)
         return True
 
     def put(

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from gateway.bridge.payload import Body
-from gateway.broker.batch import Destination
 from gateway.broker.publish.given import NOTHING, Given, given_of
 from gateway.broker.publish.route import UNROUTED, Route
 from gateway.broker.publish.rows import Rows
 
+if TYPE_CHECKING:
+    from gateway.broker.batch import Destination, LinkedRun
+    from gateway.broker.columns import Columns
+    from gateway.broker.publish.fast import FastLane
+    from gateway.session.connection import Connection
+
+LinkedTargets = tuple[tuple[Route, bytes, bytes], ...]
+"""As `Chosen`, with the bodies."""
 Chosen = tuple[tuple[Route, bytes], ...]
 """The targets whose rules apply to a publication, with the heads of its messages."""
 
@@ -46,6 +53,15 @@ class Linking(Rows):
         self._count(first, ids)
         return self.at > begin
 
+    def _rows_of(
+        self, first: int, route: Route, given: Given, payload: bytes, number: int, *, has_block: bool
+    ) -> LinkedTargets | None:
+        """The targets of one publication that has subscribers too, with heads and bodies; None as below."""
+        if given.rest != b"" or (has_block and route.reads):
+            return None
+        chosen = self._chosen(first, route, given, Body(payload), number)
+        return None if chosen is None else tuple((one, head, one.tails[number] + payload) for one, head in chosen)
+
     def _chosen(self, first: int, route: Route, given: Given, body: Body, number: int) -> Chosen | None:
         """The targets of one publication; None: the plain lane says what becomes of it."""
         chosen: list[tuple[Route, bytes]] = []
@@ -70,15 +86,35 @@ class Linking(Rows):
 
     def _belong_together(self, first: int, chosen: Chosen) -> None:
         """The last rows of these targets are one publication's."""
-        rows = [len(target.columns.heads) - 1 for target, _ in chosen]
-        waits = self.connection if first & 6 else None  # QoS 0 keeps no order
-        if len(rows) < (1 if waits else 2):
+        waits = self.connection if first & 6 else None
+        belong_together(self.lane.linked(), [target.columns for target, _ in chosen], waits)
+
+
+def belong_together(linked: list[LinkedRun], all_columns: list[Columns], waits: Connection | None) -> None:
+    """Note that the last rows of some columns are one publication's, for which a connection waits. Nobody does at QoS
+    0, which keeps no order."""
+    if len(all_columns) < (1 if waits else 2):
+        return
+    rows = tuple(len(columns.heads) - 1 for columns in all_columns)
+    destinations = tuple(cast("Destination", columns.destination) for columns in all_columns)
+    if linked and linked[-1][0] == destinations and linked[-1][3] is waits:
+        before, firsts, count, _ = linked[-1]
+        if all(at + count == row for at, row in zip(firsts, rows, strict=True)):
+            linked[-1] = before, firsts, count + 1, waits
             return
-        destinations = tuple(cast("Destination", target.columns.destination) for target, _ in chosen)
-        linked = self.lane.linked()
-        if linked and linked[-1][0] == destinations and linked[-1][3] is waits:
-            before, firsts, count, _ = linked[-1]
-            if all(at + count == row for at, row in zip(firsts, rows, strict=True)):
-                linked[-1] = before, firsts, count + 1, waits
-                return
-        linked.append((destinations, tuple(rows), 1, waits))
+    linked.append((destinations, rows, 1, waits))
+
+
+def put_linked(lane: FastLane, connection: Connection, first: int, rows: list[LinkedTargets]) -> int:
+    """Rows of publications that subscribers get too; returns how many of these go to no queue."""
+    linked, waits = lane.linked(), connection if first & 6 else None
+    for row in rows:
+        for target, head, body in row:
+            columns = target.columns
+            if columns.heads is None:
+                lane.open(columns)
+            columns.heads.append(head)
+            columns.bodies.append(body)
+            columns.owners.append(connection)
+        belong_together(linked, [target.columns for target, _, _ in row], waits)
+    return sum(not row for row in rows)

@@ -41,7 +41,7 @@ class FastPath(IntEnum):
     STAGED = 2
     """QoS 2, straight to one queue or several, with a head or a form for each: staged at PUBLISH."""
     FAN_OUT = 3
-    """To local subscribers, and at most one queue, with a head or a form."""
+    """To local subscribers, and to one queue or several, with a head or a form for each, or to none."""
     FORMED = 4
     """Straight to one queue; the head is made for each message, by the route's form."""
     LINKED = 5

@@ -290,7 +290,8 @@ class Router:
             return FastPath.NONE if route.first & 1 or not (route.head or by_itself) else FastPath.PROMISED
         if route.first & 1 and (not self._may_keep(route) or route.shared or any(one[2] for one in route.receivers)):
             return FastPath.NONE  # copies of it are retained messages, or may be
-        return FastPath.FAN_OUT if route.head or route.form or by_itself else FastPath.NONE
+        is_linked = bool(route.linked) and not route.first & 1
+        return FastPath.FAN_OUT if route.head or route.form or is_linked or by_itself else FastPath.NONE
 
     def _may_keep(self, route: Route) -> bool:
         """Whether what is retained of a route is nobody's business but this gateway's: what MQ retains, too, is looked

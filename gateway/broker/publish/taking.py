@@ -225,8 +225,7 @@ class Taking(Linking):
     def _relay(self, first: int, route: Route) -> bool:
         """Publications of one topic that has subscribers, all with properties for these or all without, which expire at
         the same time or not at all."""
-        is_put = bool(route.head or route.form)
-        payloads, bodies, blocks, heads = list[bytes](), list[bytes](), list[bytes](), list[bytes]()
+        payloads, bodies, blocks, heads = list[bytes](), list[bytes](), list[bytes](), list[Any]()
         ids: list[bytes] = []
         at, expiry, last = self.at, None, b""
         while len(payloads) < route.most and (one := self._read(at, first)) is not None:
@@ -242,12 +241,8 @@ class Taking(Linking):
             what = carried(block) if given.alias or given.expiry is not None else block
             if payloads and (bool(what) is not bool(blocks) or given.expiry != expiry):
                 break
-            if is_put:
-                made = self._made(first, route, given, Body(payload), number)
-                if made is None or made[0].columns is not route.columns or made[0].queue != route.queue:
-                    break
-                heads.append(made[1])
-                bodies.append(made[0].tails[number] + payload)
+            if not self._make_rows(first, route, (given, block, payload, number), heads, bodies):
+                break
             if what:
                 blocks.append(what)
             payloads.append(payload)
@@ -261,6 +256,24 @@ class Taking(Linking):
             self.kept[route] = payloads[-1], last
         self.at = at
         self._count(first, ids)
+        return True
+
+    def _make_rows(
+        self, first: int, route: Route, one: tuple[Given, bytes, bytes, int], heads: list[Any], bodies: list[bytes]
+    ) -> bool:  # fmt: skip
+        """The rows of a publication that subscribers get, if there are any; whether the fast lane can make them."""
+        given, block, payload, number = one
+        if route.linked:
+            rows = self._rows_of(first, route, given, payload, number, has_block=bool(block))
+            if rows is not None:
+                heads.append(rows)
+            return rows is not None
+        if route.head or route.form:
+            made = self._made(first, route, given, Body(payload), number)
+            if made is None or made[0].columns is not route.columns or made[0].queue != route.queue:
+                return False
+            heads.append(made[1])
+            bodies.append(made[0].tails[number] + payload)
         return True
 
     # -- what subscribers answer --
