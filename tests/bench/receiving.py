@@ -101,6 +101,8 @@ SHAPES = {
     "nobody, QoS 2": Shape("nobody/{}", qos=2),
     "queue and subscriber": Shape(filter="dev/#"),
     "queue and subscriber, a JSON field": Shape("json/{}", filter="json/#"),
+    "two queues and a subscriber": Shape("two/{}", filter="two/#"),
+    "queue and subscriber, QoS 2, a JSON field": Shape("json/{}", filter="json/#", qos=2),
     "subscriber": Shape("only/{}", filter="only/#"),
     "subscriber, RETAIN": Shape("only/{}", filter="only/#", retain=True),
     "subscriber, Content Type": Shape(

@@ -467,6 +467,7 @@ ORDINARY = {
     "both, user properties and an expiry": (b"q/2", b"\x01\x01\x02\x00\x00\x00\x3c\x03\x00\x04text" + USERS),
     "a content type for a form": (b"f/time", b"\x03\x00\x04text" + USERS),
     "user properties for a form": (b"f/field", USERS),
+    "user properties for a form and a subscriber": (b"f/time", USERS),
     "a user property that a rule asks for": (b"p/1", USERS),
     "others that it does not have": (b"p/1", b"\x26\x00\x01a\x00\x01c"),
     "none where a rule asks for some": (b"p/1", b""),
@@ -507,7 +508,8 @@ def test_what_devices_send_is_ordinary(form, shape, retain):
 
 
 AT_QOS_2 = [
-    "a content type", "a payload that is text", "user properties for a form", "a user property that a rule asks for",
+    "a content type", "a payload that is text", "user properties for a form",
+    "user properties for a form and a subscriber", "a user property that a rule asks for",
     "others that it does not have", "none where a rule asks for some", "several queues by what is in the payload",
     "several queues, user properties", "nobody", "nobody, with properties", "a subscriber, a request",
 ]  # fmt: skip
@@ -536,7 +538,10 @@ def test_so_it_is_at_qos_2(form, shape):
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from([b"q/1", b"f/field", b"f/when", b"f/alone", b"g/1", b"h/1", b"p/1", b"p/2", b"k/1"]),
+            st.sampled_from([
+                b"q/1", b"f/field", b"f/when", b"f/alone", b"g/1", b"h/1", b"p/1", b"p/2", b"k/1", b"f/time", b"f/both",
+                b"q/other",
+            ]),
             st.sampled_from(PAYLOADS[:6]),
             st.sampled_from([b""] * 3 + [USERS, b"\x03\x00\x01t", b"\x01\x01" + USERS]),
         ),

@@ -29,6 +29,7 @@ from gateway.broker.publish.linking import put_linked
 from gateway.broker.publish.publications import MAX_CACHED_ROUTES, MAX_CACHED_TOPIC
 from gateway.broker.publish.retained import Latest, Node
 from gateway.broker.publish.route import FastPath, Receiver, Route
+from gateway.broker.publish.rows import released_rows
 from gateway.broker.publish.taking import PUBLISH, Arrived, Rest, take_in_python
 from gateway.broker.refused.set_aside import aside_of_publication
 from gateway.broker.undo import Undo
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from gateway.broker.put_off import PutOff
 
 PUBREL_BEGINS = b"\x62\x02"
-UNFORMED = frozenset({FastPath.PROMISED, FastPath.UNROUTED})
+RELEASED = frozenset({FastPath.PROMISED, FastPath.UNROUTED})
 """Paths of QoS 2 on which nothing is made of the properties."""
 _data = itemgetter(1)
 NOBODYS = -3
@@ -475,7 +476,7 @@ class FastLane:
         route: Route | None = connection.caches[first & 7].get(topic)
         if route is None or route.version != route.changes[0]:
             route = self.route(connection, first, topic)
-        if route is None or route.fast_path not in UNFORMED or (block and route.head):
+        if route is None or route.fast_path not in RELEASED:
             return 0
         most, payloads, blocks = route.most, dict[int, bytes](), list[bytes]()
         for place in range(at, len(data) - 3, 4):
@@ -497,19 +498,21 @@ class FastLane:
         """Release staged publications, all with properties or all without; whether that was done."""
         self.hand_on()
         fan_out, batch, session = self.fan_out, self.context.batch, connection.session
-        ids, columns, tails = list(payloads), list(payloads.values()), route.tails
+        ids, columns, is_put = list(payloads), list(payloads.values()), bool(route.head or route.form)
+        rows = (
+            released_rows(self, route, payloads, blocks, connection.limits.max_user_properties) if is_put else ([], [])
+        )
         tokens = [session.staged_tokens[packet_id] for packet_id in ids]
         size, undo = length_of(columns), Undo(batch)
         try:
             chosen = fan_out.choose_several(route, len(ids), size)
-            if chosen is None or not fan_out.admits(route, len(ids), size):
+            if rows is None or chosen is None or not fan_out.admits(route, len(ids), size):
                 return False
             self.taken_records(session)[1].extend(tokens)
-            if route.head:
+            if is_put:
                 destination = batch.destination(route.address, route.policies[0])
                 destination.released_rows.append((destination.rows, session, ids, tokens))
-            bodies = [tails[packet_id] + payload for packet_id, payload in payloads.items()] if route.head else []
-            self.put(connection, route, bodies, [], len(ids))
+            self.put(connection, route, rows[1], rows[0], len(ids))
             if route.elsewhere:
                 self._forward_run(connection, route, columns, blocks)
             fan_out.relay(route, session.client_id, columns, size, blocks or None, chosen=chosen)
@@ -519,10 +522,13 @@ class FastLane:
             return False
         finally:
             undo.keep()
-        for packet_id, token in zip(ids, tokens, strict=True):
+        for packet_id, token, block in zip(ids, tokens, blocks or repeat(b""), strict=False):
             del session.inbound[packet_id], session.staged_tokens[packet_id]
-            if route.head:  # they have had it, should the queue have to be waited for
-                like = Publication(route.wire_topic, payloads[packet_id], 2, retain=False, client_id=session.client_id)
+            if is_put:  # they have had it, should the queue have to be waited for
+                like = Publication(
+                    route.wire_topic, payloads[packet_id], 2, retain=False, properties=block,
+                    client_id=session.client_id,
+                )  # fmt: skip
                 batch.fanned[session, packet_id, token] = like
         return True
 

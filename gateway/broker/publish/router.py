@@ -287,7 +287,8 @@ class Router:
         """The path to subscribers, and to the queue that the route has, if there is one to both."""
         by_itself = route.plan is None
         if route.first & 4:
-            return FastPath.NONE if route.first & 1 or not (route.head or by_itself) else FastPath.PROMISED
+            is_whole = bool(route.head or route.form) or by_itself
+            return FastPath.PROMISED if is_whole and not route.first & 1 else FastPath.NONE
         if route.first & 1 and (not self._may_keep(route) or route.shared or any(one[2] for one in route.receivers)):
             return FastPath.NONE  # copies of it are retained messages, or may be
         is_linked = bool(route.linked) and not route.first & 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from gateway.bridge.payload import Body
 from gateway.broker.columns import Columns
 from gateway.broker.publish.chunk import Chunk
-from gateway.broker.publish.given import LONGEST_REST, Given, carried, encode_user
+from gateway.broker.publish.given import LONGEST_REST, NOTHING, Given, carried, encode_user, given_of
 from gateway.broker.publish.route import UNROUTED, Route
 from gateway.mqtt.packets import V5
 from gateway.session.connection import Connection
@@ -114,19 +115,42 @@ class Rows(Chunk):
             route = found
         if route.head and not given.users and given.expiry is None:
             return route, route.head
-        return self._formed(route, given, body, packet_id)
+        return formed(self.lane, route, given, body, packet_id)
 
-    def _formed(self, route: Route | None, given: Given, body: Body, packet_id: int) -> tuple[Route, bytes] | None:
-        """The head of one message, and the route among this and those that it has otherwise whose rule applies; None:
-        the plain lane says what becomes of it."""
-        while route is not None:
-            if route is UNROUTED:
-                return route, b""
-            form = route.ask_for_form()
-            if form is None:
+
+def formed(
+    lane: FastLane, route: Route | None, given: Given, body: Body, packet_id: int
+) -> tuple[Route, bytes] | None:  # fmt: skip
+    """The head of one message, and the route among this and those that it has otherwise whose rule applies; None: the
+    plain lane says what becomes of it."""
+    while route is not None:
+        if route is UNROUTED:
+            return route, b""
+        form = route.ask_for_form()
+        if form is None:
+            return None
+        if form.condition is None or form.condition(body):
+            head = lane.head(form, given.users, given.expiry, body, packet_id)
+            return None if head is None else (route, head)
+        route = route.otherwise
+    return None
+
+
+def released_rows(
+    lane: FastLane, route: Route, payloads: dict[int, bytes], blocks: list[bytes], most_users: int
+) -> tuple[list[bytes], list[bytes]] | None:  # fmt: skip
+    """Heads and bodies on the queue of publications of QoS 2 that subscribers get too; None: the plain lane makes
+    them."""
+    heads, bodies = list[bytes](), list[bytes]()
+    for (packet_id, payload), block in zip(payloads.items(), blocks or repeat(b""), strict=False):
+        made: tuple[Route, bytes] | None = (route, route.head)
+        if block or not route.head:
+            given = given_of(block, most_users) if block else NOTHING
+            if given is None or given.rest != b"" or (block and route.reads):
                 return None
-            if form.condition is None or form.condition(body):
-                head = self.lane.head(form, given.users, given.expiry, body, packet_id)
-                return None if head is None else (route, head)
-            route = route.otherwise
-        return None
+            made = formed(lane, route, given, Body(payload), packet_id)
+        if made is None or made[0].columns is not route.columns:
+            return None
+        heads.append(made[1])
+        bodies.append(made[0].tails[packet_id] + payload)
+    return heads, bodies
