@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from gateway.app.mappings import gateway_name
 from gateway.app.parts import Parts
-from gateway.app.resources import certificate_ends
+from gateway.app.resources import certificate_ends, revocation_ends
 from gateway.backends.buffer.queue_manager import STATES
 from gateway.observe.metrics import Gauges, Read, build_info
 from gateway.ports.counters import ROUTE, Counters
@@ -58,6 +58,7 @@ def gauges_of(parts: Parts) -> Gauges:
         spool_limit_bytes=lambda: _room(parts, 1),
         spool_full_since_seconds=lambda: _full_since(parts),
         tls_certificate_not_after_timestamp_seconds=lambda: dict(certificate_ends(parts.settings)),
+        tls_crl_next_update_timestamp_seconds=lambda: dict(revocation_ends(parts.settings)),
         tls_handshakes_waiting=one(lambda: parts.listeners.handshakes.waiting),
         mq_connections=lambda: {
             (manager.name, "0"): float(parts.connected),

@@ -73,6 +73,7 @@ class Gauges:
     mq_connections: Read | None = None
     backpressure_paused_connections: Read | None = None
     tls_certificate_not_after_timestamp_seconds: Read | None = None
+    tls_crl_next_update_timestamp_seconds: Read | None = None
     tls_handshakes_waiting: Read | None = None
 
 

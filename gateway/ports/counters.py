@@ -269,6 +269,8 @@ CATALOGUE: tuple[Metric, ...] = (
              "TLS handshakes: done in full, done with the ticket of an earlier session, or failed."),
     _gauge("tls_handshakes_waiting", (), "Steps of TLS handshakes that wait for a thread."),
     _gauge("tls_certificate_not_after_timestamp_seconds", (LISTENER,), "When the listener's certificate expires."),
+    _gauge("tls_crl_next_update_timestamp_seconds", (LISTENER,),
+           "When the listener's revocation list ends: no client certificate is accepted after that."),
     _counter("log_events", (_closed("level", Level),), "Log lines by level, suppressed ones included."),
     _counter("log_suppressed", (_closed("level", Level),), "Log lines not written because they repeated others."),
 )  # fmt: skip

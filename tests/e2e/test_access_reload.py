@@ -207,6 +207,8 @@ def test_a_certificate_that_is_revoked_stays_out_after_a_reload(world: World) ->
         assert time.monotonic() < until, "the refusal is in the log"
         time.sleep(0.02)
     assert world.gateway.metric('mqgate_mqtt_auth_failures_total{listener="mutual",reason="certificate"}') >= 1
+    list_ends = world.gateway.metric('mqgate_tls_crl_next_update_timestamp_seconds{listener="mutual"}')
+    assert 4 * 86_400 < list_ends - time.time() < 6 * 86_400
 
 
 def test_the_whole_subject_may_be_the_name(tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ MEASURED_ELSEWHERE = {
     "identity_requests": "keys for tokens from a URL; tests/e2e/test_token_issuers.py",
     "device_events": "device events are off by default; tests/e2e/test_device_events.py",
     "token_keys_age_seconds": "as identity_requests",
+    "tls_crl_next_update_timestamp_seconds": "with a revocation list; tests/e2e/test_access_reload.py",
     "tls_handshakes_waiting": "more handshakes at once than threads; tests/unit/net/test_handshakes.py",
     "backpressure_events": "20,000 messages behind one commit; tests/unit/broker",
     "backpressure_paused_connections": "as backpressure_events",
