@@ -37,13 +37,13 @@ def publish_until_killed(port: int, number: int, first: int, qos: int, acked: li
         return
 
 
-def payloads(directory: Path) -> Counter[bytes]:
-    """What lies on the default queue once the gateway is gone."""
+def payloads(directory: Path, queue: str = "MQGATE.DEFAULT") -> Counter[bytes]:
+    """What lies on a queue once the gateway is gone."""
     queue_manager = EmbeddedQueueManager.open(directory / "data", "MQGATE", ManualScheduler())
     try:
         found: Counter[bytes] = Counter()
         after = None
-        while page := queue_manager.fetch("MQGATE.DEFAULT", b"", 1000, after):
+        while page := queue_manager.fetch(queue, b"", 1000, after):
             found.update(stored.data[int.from_bytes(stored.data[8:12], "little") :] for stored in page)
             after = page[-1].token
         return found

@@ -85,7 +85,39 @@ class Sender:
 
 
 def test_each_is_there_once(tmp_path: Path) -> None:
-    gateway, senders, rng = RunningGateway(tmp_path), [Sender(f"w{n}") for n in range(CLIENTS)], random.Random(2)
+    sent = send(RunningGateway(tmp_path))
+    found = payloads(tmp_path)
+    assert set(found) == sent
+    assert max(found.values()) == 1
+
+
+SETTINGS = """
+listeners: [{name: plain, port: 0, bind: 127.0.0.1}]
+mappings: [map.yaml]
+queue_manager: {embedded: {objects: objects.mqsc}}
+"""
+MAPPING = """
+version: 1
+to_mq:
+  - {name: all, topic: 'windows/{device}', queue: ALL.Q, continue: true, properties: {at: '{received_at}'}}
+  - {name: short, topic: 'windows/{device}', queue: SHORT.Q, when: {payload: {at_most: 5}}}
+"""
+OBJECTS = "DEFINE QLOCAL(ALL.Q) MAXDEPTH(999999)\nDEFINE QLOCAL(SHORT.Q) MAXDEPTH(999999)\n"
+
+
+def test_so_it_is_in_several_queues_by_rules_that_look_at_the_message(tmp_path: Path) -> None:
+    (tmp_path / "map.yaml").write_text(MAPPING)
+    (tmp_path / "objects.mqsc").write_text(OBJECTS)
+    sent = send(RunningGateway(tmp_path, settings=SETTINGS))
+    for queue, wanted in (("ALL.Q", sent), ("SHORT.Q", {payload for payload in sent if len(payload) <= 5})):
+        found = payloads(tmp_path, queue)
+        assert set(found) == wanted
+        assert max(found.values()) == 1
+
+
+def send(gateway: RunningGateway) -> set[bytes]:
+    """What was sent and, in the end, completed, while the gateway was killed again and again."""
+    senders, rng = [Sender(f"w{n}") for n in range(CLIENTS)], random.Random(2)
     for number in range(ROUNDS + 1):
         with gateway:
             for sender in senders:
@@ -102,7 +134,6 @@ def test_each_is_there_once(tmp_path: Path) -> None:
             for thread in threads:
                 thread.join(60)
     assert not any(sender.open for sender in senders)
-    found = payloads(tmp_path)
-    assert len(found) > 500 * ROUNDS
-    assert set(found) == {payload for sender in senders for payload in sender.sent}
-    assert max(found.values()) == 1
+    sent = {payload for sender in senders for payload in sender.sent}
+    assert len(sent) > 500 * ROUNDS
+    return sent
