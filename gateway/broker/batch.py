@@ -422,11 +422,12 @@ class Batch:
     def in_step(self, destinations: Collection[Destination], links: Iterable[LinkedRows] = ()) -> list[LinkedRows]:
         """The publications that have a row in some destinations or are among `links`, and all that have a destination
         in common with one of these that has several and is of the same connection: no queue gets them in another order
-        than they were sent in."""
+        than they were sent in. QoS 0, for which nobody waits, keeps no order."""
         found = {id(link): link for link in (*self._links(destinations), *links)}
         more = list(found.values())
         while more:
-            reached = {(link.connection, one) for link in more if len(link.rows) > 1 for one, _ in link.rows}
+            several = [link for link in more if len(link.rows) > 1 and link.connection is not None]
+            reached = {(link.connection, one) for link in several for one, _ in link.rows}
             more = [
                 link
                 for link in self.linked

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 PUBREL_BEGINS = b"\x62\x02"
 RELEASED = frozenset({FastPath.PROMISED, FastPath.UNROUTED})
-"""Paths of QoS 2 on which nothing is made of the properties."""
+"""Paths of QoS 2 to subscribers, or to nobody."""
 _data = itemgetter(1)
 NOBODYS = -3
 """The generation of no connection's routes."""
@@ -499,12 +499,10 @@ class FastLane:
         self.hand_on()
         fan_out, batch, session = self.fan_out, self.context.batch, connection.session
         ids, columns, is_put = list(payloads), list(payloads.values()), bool(route.head or route.form)
-        rows = (
-            released_rows(self, route, payloads, blocks, connection.limits.max_user_properties) if is_put else ([], [])
-        )
         tokens = [session.staged_tokens[packet_id] for packet_id in ids]
-        size, undo = length_of(columns), Undo(batch)
+        size, undo, most_users = length_of(columns), Undo(batch), connection.limits.max_user_properties
         try:
+            rows = released_rows(self, route, payloads, blocks, most_users) if is_put else ([], [])
             chosen = fan_out.choose_several(route, len(ids), size)
             if rows is None or chosen is None or not fan_out.admits(route, len(ids), size):
                 return False

@@ -60,6 +60,32 @@ def test_a_publication_with_two_destinations_waits_alone(bench: Harness) -> None
     balance(bench)
 
 
+SEVERAL = """
+version: 1
+to_mq:
+  - {name: one, topic: one, queue: A.Q, continue: true, on_failure: {retry: {times: 9}, then: hold}}
+  - {name: and b, topic: one, queue: B.Q}
+  - {name: other, topic: other, queue: B.Q, continue: true}
+  - {name: and c, topic: other, queue: C.Q}
+"""
+
+
+@pytest.mark.parametrize(("qos", "there"), [(0, [b"2"]), (1, [])])
+def test_what_shares_a_queue_with_what_is_refused_waits_where_order_is_kept(qos: int, there: list[bytes]) -> None:
+    bench = Harness(SEVERAL)
+    device = bench.device(4, "one").connect()
+    bench.queues.refusing["A.Q"] = FULL
+    device.send(
+        writer.encode_publish(4, b"one", b"1", qos, packet_id=qos and 1)
+        + writer.encode_publish(4, b"other", b"2", qos, packet_id=qos and 2)
+    )
+    assert bodies(bench, "B.Q") == bodies(bench, "C.Q") == there
+    bench.queues.refusing.clear()
+    bench.advance(5)
+    assert bodies(bench, "B.Q") == (there or [b"1"]) + ([b"1"] if there else [b"2"])
+    balance(bench)
+
+
 EACH = """
 version: 1
 to_mq:
