@@ -123,10 +123,13 @@ class Parking:
         return any(wanted & parked.batch.destinations.keys() for parked in _chain(first))
 
     def _line_up(self, batch: Batch, links: Iterable[LinkedRows], besides: Address | None = None) -> None:
-        """Move publications of connections that wait already behind what these wait for, if it is not this address."""
+        """Move publications of connections that wait already behind what these wait for, if it is not this address:
+        what others have sent there is not to wait for that too."""
         behind: dict[Address, list[LinkedRows]] = {}
         for link in links:
             address = None if link.connection is None else self.linked.get(link.connection)
+            if address is None and besides is not None and link.connection is not None:
+                address = next((one.address for one in self._before(besides, [link])), None)
             if address is not None and address != besides:
                 behind.setdefault(address, []).append(link)
         for address, those in behind.items():
