@@ -24,9 +24,13 @@ LONGEST = (
     "tests/fuzz/test_fuzz_admin_api.py",
     "tests/fault/test_ibm_faults_counted.py",
     "tests/property/test_broker_lanes.py",
-    "tests/e2e/test_managed_users.py",
-    "tests/ops/test_docs.py",
-    "tests/ops/test_every_metric.py",
+    "tests/unit/pipeline/test_object_landing.py",
+    "tests/fault/test_ibm_silent.py",
+    "tests/fault/test_backup.py",
+    "tests/ops/test_page.py",
+    "tests/attacks/test_packets.py",
+    "tests/e2e/test_targets.py",
+    "tests/e2e/test_token_issuers.py",
 )
 """Files that take half a minute or more. xdist begins with those of many tests, and most of these have few: begun last,
 one would go on alone while the other processors have nothing to do."""
