@@ -27,6 +27,8 @@ pytestmark = pytest.mark.mqi
 SETTINGS = ConnectSettings("QM1", "localhost(1414)", "GATEWAY.SVRCONN", "app", "pw")
 READER, OTHER = "0a" * 12, "0b" * 12
 MANY = 120
+STARTS = itertools.count(1.0)
+"""No two processes make the same MsgId: a reader that has not heard of a commit knows messages by these."""
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def sockets(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def connected(socket: Path, monkeypatch: pytest.MonkeyPatch) -> Connection:
     monkeypatch.setenv("MQGATE_MQI", str(socket))
-    return Connection(load("ibmmq").connect(SETTINGS), MessageIds(1.0, b"test"))
+    return Connection(load("ibmmq").connect(SETTINGS), MessageIds(next(STARTS), b"test"))
 
 
 class Reader:
