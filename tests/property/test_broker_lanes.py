@@ -304,6 +304,12 @@ class Side:
         with lane(self.form):
             self.bench.engine.received_each(arrived)
 
+    def commit(self):
+        """All that there is, and what comes of that."""
+        self.bench.engine.flush()
+        while self.bench.queues.commit():
+            pass
+
     def state(self):
         engine, batch = self.bench.engine, self.bench.engine.context.batch
         listener = self.listener.connection.session
@@ -407,9 +413,7 @@ def test_a_queue_for_each_device_is_as_if_each_had_its_own_columns(form, steps):
         for side in sides:
             side.bench.queues.refusing = dict.fromkeys(refusing, reason) if then == "refuse" else {}
             if then != "no":
-                side.bench.engine.flush()
-                while side.bench.queues.commit():
-                    pass
+                side.commit()
         assert sides[0].state() == sides[1].state()
     for side in sides:
         side.bench.queues.refusing = {}
@@ -570,9 +574,7 @@ def test_what_is_staged_is_released_as_by_the_plain_lane(form, sent, order, refu
     assert sides[0].state() == sides[1].state()
     for side in sides:
         side.bench.queues.refusing = {"Q1": 2053} if refused else {}
-        side.bench.engine.flush()
-        while side.bench.queues.commit():
-            pass
+        side.commit()
     assert sides[0].state() == sides[1].state()
     for side in sides:
         side.bench.queues.refusing = {}

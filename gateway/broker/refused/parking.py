@@ -149,6 +149,9 @@ class Parking:
     def _before(self, address: Address, links: Iterable[LinkedRows]) -> list[Parked]:
         """What waits for other addresses and has messages of the same connections for some of the same queues."""
         wanted: dict[Address, set[Connection | None]] = {}
+        who = {link.connection for link in links if link.connection in self.deferred}
+        if not who:  # nothing of theirs waits
+            return []
         for link in links:
             for one, _ in link.rows:
                 wanted.setdefault(one.address, set()).add(link.connection)
@@ -156,6 +159,7 @@ class Parking:
             parked
             for parked in self._all()
             if parked.address != address
+            and not who.isdisjoint(parked.connections)
             and any(
                 one in parked.batch.destinations and parked.batch.destinations[one].contributors & connections
                 for one, connections in wanted.items()
