@@ -19,7 +19,7 @@ from gateway.backends.ibm.structures import NO_ID, get_options, match_md
 from gateway.mq import constants as mq
 from gateway.ports.batch import Puts, Stored, Takes, Unit
 from gateway.ports.ownership import forward_key
-from gateway.ports.state_queues import FORWARD
+from gateway.ports.state_queues import FORWARD, SUBSCRIPTIONS
 
 pytestmark = pytest.mark.mqi
 COUNT = 600
@@ -269,21 +269,6 @@ def test_what_is_for_the_subscription_of_one_gateway_is_left_to_it_by_others(las
     assert managers[1].claim(both[1].queue, both[1].key, 10) == []
 
 
-def test_subscriptions_that_share_a_queue_have_their_turns(lasting: list[Rig]) -> None:
-    """Nobody asks for what one of them has, which is more than is read ahead; the others' comes all the same."""
-    rig, manager = lasting[0], lasting[0].queue_manager
-    made = [manager.subscribe(f"claims.turn.{name}", f"claims/{name}") for name in ("much", "little")]
-    for name, count in (("much", 2 * AHEAD), ("little", 5)):
-        bodies = [b"%d" % number for number in range(count)]
-        puts = Puts(f"topic://claims/{name}", heads=[HEAD] * count, bodies=bodies)
-        assert not rig.commit(Unit(puts=[puts])).failures
-    manager.consume(made[0].queue, lambda: None)
-    ahead = manager._watchers[made[0].queue]._ahead
-    _until(lambda: len(ahead._messages) >= AHEAD)
-    got = manager.claim(made[1].queue, made[1].key, 10)
-    assert [stored.data[-1:] for stored in got] == [b"%d" % number for number in range(5)]
-
-
 def test_what_an_earlier_life_had_read_comes_first_all_of_it(rigs: list[Rig]) -> None:
     """Marks run out one after the other: the second message must not be passed by because the first is free."""
     gone, rig = rigs
@@ -427,3 +412,37 @@ def test_nor_do_marks_of_a_connection_that_is_broken_change_it(rigs: list[Rig]) 
     _forward(rigs[1], 10, 10)
     rigs[0].queue_manager.receive(KEY, lambda: None)
     assert _claimed(rigs[0], 20) == list(range(20))
+
+
+def test_a_subscription_that_is_held_back_does_not_hold_up_another_one(rigs: list[Rig]) -> None:
+    """Behind more of the one than is read ahead, of which nothing is claimed, the other's arrive as they are put; then
+    the first has all of its own, in order."""
+    rig, arrived, many = rigs[0], threading.Event(), AHEAD + 100
+    manager = rig.queue_manager
+
+    def put(key: bytes, first: int, count: int) -> None:
+        bodies = [b"%d" % number for number in range(first, first + count)]
+        assert not rig.commit(Unit(puts=[Puts(SUBSCRIPTIONS, key=key, heads=[HEAD] * count, bodies=bodies)])).failures
+
+    def taken(key: bytes, count: int) -> list[int]:
+        got: list[int] = []
+        while len(got) < count:
+            page = manager.claim(SUBSCRIPTIONS, key, 50)
+            if page:
+                unit = Unit(takes=[Takes(SUBSCRIPTIONS, key, [one.token for one in page])])
+                assert not rig.commit(unit).failures
+            got += [int(one.data) for one in page]
+            if not page:
+                assert arrived.wait(60)
+                arrived.clear()
+        return got
+
+    held, other = b"MQGS held", b"MQGS other"
+    assert not manager.claim(SUBSCRIPTIONS, held, 1)
+    assert not manager.claim(SUBSCRIPTIONS, other, 1)
+    manager.consume(SUBSCRIPTIONS, arrived.set)
+    put(held, 0, many)
+    for first in range(0, 30, 10):
+        put(other, first, 10)
+        assert taken(other, 10) == list(range(first, first + 10))
+    assert taken(held, many) == list(range(many))

@@ -15,12 +15,15 @@ it is handed out. So after a stall:
 
 One goes behind others that are younger only where it was another gateway's, or was backed out: it comes when the cursor
 does.
+
+Where the subscriptions of a gateway share a queue, each by its key, one that is held back must not hold up the others:
+beyond half of the room a key has its share of it and no more, and one that has nothing waiting is always read.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gateway.backends.ibm.gatherer import same_group
@@ -47,9 +50,11 @@ class Read:
 class Ahead:
     """Messages read and not handed out yet. Filled by one thread, emptied by another."""
 
-    def __init__(self, arrived: Callable[[], None]) -> None:
-        """`arrived` is called in the filling thread: when there is something after there was nothing."""
+    def __init__(self, arrived: Callable[[], None], *, shares: bool = False) -> None:
+        """`arrived` is called in the filling thread: when there is something after there was nothing. `shares`: it
+        reads by key, and asks before each message which key has room (`with_room`)."""
         self._arrived = arrived
+        self._shares = shares
         self._lock = threading.Lock()
         self._messages: dict[Token, Read] = {}
         self._known: set[Token] = set()
@@ -63,6 +68,8 @@ class Ahead:
         self._keys: set[bytes] = set()
         """Keys that were ever claimed."""
         self._bytes = 0
+        self._of_key: dict[bytes, list[int]] = {}
+        """Of `_messages`, where keys have shares: how many and how many bytes are of each key, in 24 bytes."""
         self._most = AHEAD
         self._empty = True
         """The last claim got nothing: call `arrived` at the next message."""
@@ -96,15 +103,23 @@ class Ahead:
                     continue
                 self._known.add(one.token)
                 self._messages[one.token] = Read(one, marked, max(marked, answered))
-                self._bytes += len(one.data)
+                self._count(one, 1)
             if left is not None:
                 return
-            if self._full(1):
+            if self._full(1) and not self._shares:
                 self._drop_other_keys()
             self._make_room()
             tell, self._empty = self._empty, False
         if tell:
             self._arrived()
+
+    def with_room(self, keys: Iterable[bytes]) -> bytes:
+        """The first of these keys of which more may be read; empty: none, and `room` says when that may change."""
+        with self._lock:
+            found = next((key for key in keys if self._has_room(key)), b"")
+            if not found and not self.lapsed:
+                self.room.clear()
+        return found
 
     def due(self, now: float) -> list[Read]:
         """Those that have to be marked again before they may be handed out, in order; of a group the first."""
@@ -150,7 +165,7 @@ class Ahead:
             for one in self._with_its_group(token):
                 del self._messages[one.stored.token]
                 self._known.discard(one.stored.token)
-                self._bytes -= len(one.stored.data)
+                self._count(one.stored, -1)
 
     def in_time(self) -> None:
         """What was due is marked again, or dropped: whoever was refused it may ask again."""
@@ -168,6 +183,7 @@ class Ahead:
             self._messages.clear()
             self._left = {key: {} for key in self._left}
             self._bytes = 0
+            self._of_key.clear()
             self._empty = True
             self.lapsed = False
             self.room.set()
@@ -188,14 +204,15 @@ class Ahead:
             left.update({token: one for token, one in self._messages.items() if correl_id_of(one.stored.md) == padded})
             for token, one in left.items():
                 if self._messages.pop(token, None) is not None:
-                    self._bytes -= len(one.stored.data)
-            if not self._full(2):
+                    self._count(one.stored, -1)
+            if self._shares or not self._full(2):
                 self.room.set()
 
     def _come_back(self, padded: bytes) -> None:
         left = self._left.pop(padded)
         self._messages = {**left, **self._messages}
-        self._bytes += sum(len(one.stored.data) for one in left.values())
+        for one in left.values():
+            self._count(one.stored, 1)
 
     def take(self, key: bytes, limit: int, now: float) -> list[Stored]:
         """The next ones, of a key if there is one; more than `limit` only for the rest of a group. The units of work of
@@ -218,14 +235,14 @@ class Ahead:
                 page.append(one.stored)
             for stored in page:
                 del self._messages[stored.token]
-                self._bytes -= len(stored.data)
-            if page and not self._messages:
+                self._count(stored, -1)
+            if page and (padded not in self._of_key if self._shares else not self._messages):
                 self._most = min(AHEAD, 2 * self._most)
             if page:
                 self._handed_out[key] = [stored.token for stored in page]
             else:
                 self._empty = True
-            if self.lapsed or not self._full(2):
+            if self.lapsed or not self._full(2) or (page and self._shares):
                 self.room.set()
         return page
 
@@ -238,8 +255,28 @@ class Ahead:
         return len(self._messages) >= self._most // part or self._bytes >= AHEAD_BYTES // part
 
     def _make_room(self) -> None:
-        if self._full(1) and not self.lapsed:
+        if self._full(1) and not self.lapsed and not self._shares:
             self.room.clear()
+
+    def _count(self, stored: Stored, by: int) -> None:
+        """One more or one less."""
+        length = by * len(stored.data)
+        self._bytes += length
+        if not self._shares:
+            return
+        padded = correl_id_of(stored.md)
+        waiting = self._of_key.setdefault(padded, [0, 0])
+        waiting[0] += by
+        waiting[1] += length
+        if not waiting[0]:
+            del self._of_key[padded]
+
+    def _has_room(self, key: bytes) -> bool:
+        waiting = self._of_key.get(key.ljust(24, b"\0"))
+        if waiting is None or not self._full(2):
+            return True
+        share = 2 * max(1, len(self._keys))
+        return not self._full(1) and waiting[0] < self._most // share and waiting[1] < AHEAD_BYTES // share
 
     def _drop_other_keys(self) -> None:
         """Forget messages with keys that are not claimed here: on a queue shared by key they would fill the space."""
@@ -249,4 +286,4 @@ class Ahead:
         others = [token for token, one in self._messages.items() if correl_id_of(one.stored.md) not in wanted]
         self._known.difference_update(others)
         for token in others:
-            self._bytes -= len(self._messages.pop(token).stored.data)
+            self._count(self._messages.pop(token).stored, -1)

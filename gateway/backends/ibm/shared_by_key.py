@@ -7,7 +7,7 @@ nothing stands at the end of the queue and is told of arrivals; messages are rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from time import monotonic
 
 from gateway.backends.ibm.connection import Connection
@@ -27,28 +27,37 @@ class SharedByKey:
     """On one connection. The keys may become more or fewer."""
 
     def __init__(
-        self, connection: Connection, queue: str, keys: Callable[[], Collection[bytes]], milliseconds: int
-    ) -> None:
-        """`milliseconds`: the longest wait."""
+        self, connection: Connection, queue: str, keys: Callable[[], Collection[bytes]], milliseconds: int,
+        with_room: Callable[[Iterable[bytes]], bytes],
+    ) -> None:  # fmt: skip
+        """`milliseconds`: the longest wait; `with_room`: the first of some keys of which more may be read."""
         self._session = connection.session
         self._handle = connection.open_browse(queue)
         self._keys = keys
+        self._with_room = with_room
         self._wait = get_options(_LOOK | mq.MQGMO_WAIT, mq.MQMO_NONE, milliseconds)
         self._at_once = get_options(_LOOK | mq.MQGMO_NO_WAIT, mq.MQMO_NONE)
         self._due: dict[bytes, None] = {}
         self._all_due = float("-inf")
 
     def next_key(self) -> bytes:
-        """One that may have something; empty: none has, after a wait."""
+        """One that may have something, and may be read; empty: none has, after a wait, or those that have had more than
+        their share, and then nothing is waited for here."""
+        keys = self._keys()
         if monotonic() >= self._all_due:
-            keys = self._keys()
             self._all_due = monotonic() + max(_AGAIN_SECONDS, len(keys) / _KEYS_A_SECOND)
             self._due.update(dict.fromkeys(keys))
         elif not self._due:
-            self._look()
-        wanted = self._keys()
-        while (key := next(iter(self._due), b"")) and key not in wanted:
-            del self._due[key]
+            self._look(self._wait)
+            keys = self._keys()
+        for gone in self._due.keys() - keys:
+            del self._due[gone]
+        if not self._due:
+            return b""
+        key = self._with_room(self._due)
+        if not key:
+            self._look(self._at_once)
+            key = self._with_room(self._due)
         return key
 
     def has_more(self, key: bytes) -> None:
@@ -60,9 +69,9 @@ class SharedByKey:
         """All its messages that could be seen have been read."""
         self._due.pop(key, None)
 
-    def _look(self) -> None:
-        """Move the cursor over what has arrived; wait for it where nothing has."""
-        own, options = {key.ljust(24, b"\0"): key for key in self._keys()}, self._wait
+    def _look(self, options: Callable[[], bytes]) -> None:
+        """Move the cursor over what has arrived, and first, with these options, perhaps wait for it."""
+        own = {key.ljust(24, b"\0"): key for key in self._keys()}
         for _ in range(_HEADS):
             answer = self._session.mqget(self._session.handle, self._handle, match_md(), options(), 0)
             if answer[-1] == mq.MQRC_NO_MSG_AVAILABLE:

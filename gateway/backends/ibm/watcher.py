@@ -49,6 +49,8 @@ _HEAD_ONLY = mq.MQGMO_ACCEPT_TRUNCATED_MSG
 """With a length of nothing: the descriptor alone."""
 _SOON_SECONDS = 0.05
 """Until it is tried again to mark what is still marked."""
+_OTHERS_SECONDS = 0.1
+"""While a key has its share waiting it is looked so often whether others have something."""
 _MARKED, _MOST_MARKED = 20, 640
 """So many of the oldest messages are looked at for marks, and as many as a gateway can have marked."""
 _HEADERS = 1 << 20
@@ -82,7 +84,7 @@ class Watcher:
         self._backoff = backoff or Backoff()
         self._told = told
         self._stopping = threading.Event()
-        self._ahead = Ahead(arrived)
+        self._ahead = Ahead(arrived, shares=keys is not None)
         self._ahead.room.set()
         self._marks = True
         self._gatherer = Gatherer(groups=groups)
@@ -148,8 +150,9 @@ class Watcher:
         ):  # else nobody else has it when its mark runs out: the order counts, however late it is asked for
             self._ahead.lifetime = gatherer.lifetime
         cursor, handle = self._cursor(connection)
+        patience = WAIT_MILLISECONDS / 1000 if self._keys is None else _OTHERS_SECONDS
         while not self._stopping.is_set():
-            if not self._ahead.room.wait(WAIT_MILLISECONDS / 1000):
+            if not self._ahead.room.wait(patience) and self._keys is None:
                 continue
             if self._ahead.lapsed:
                 self._mark_again(connection, handle)
@@ -170,7 +173,9 @@ class Watcher:
             until = monotonic() + self._gatherer.interval + 1
             for key in (self._key,) if self._keys is None else self._keys():
                 self._wait_for_marks(connection, handle, key, until)
-        shared = None if self._keys is None else SharedByKey(connection, self.queue, self._keys, milliseconds)
+        shared = None
+        if self._keys is not None:
+            shared = SharedByKey(connection, self.queue, self._keys, milliseconds, self._ahead.with_room)
         by_key = bool(self._key) or shared is not None  # several gateways put there: one that commits late is behind
         options = _LOOK | (_MARK if self._marks else 0)
         from_first = by_key and self._marks

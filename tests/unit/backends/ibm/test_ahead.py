@@ -22,9 +22,9 @@ def _numbers(page: list[Stored]) -> list[int]:
 class Told:
     """Counts how often it was said that something is there."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, shares: bool = False) -> None:
         self.times = 0
-        self.ahead = Ahead(self._arrived)
+        self.ahead = Ahead(self._arrived, shares=shares)
 
     def _arrived(self) -> None:
         self.times += 1
@@ -292,3 +292,30 @@ def test_what_is_left_goes_with_the_connection() -> None:
     assert ahead.take(b"left", 9, 0) == []
     ahead.add(_stored(1, b"left"), 0)
     assert _numbers(ahead.take(b"left", 9, 0)) == [1]
+
+
+def test_beyond_half_of_the_room_a_key_has_its_share_and_one_with_nothing_waiting_is_always_read() -> None:
+    told = Told(shares=True)
+    for key in (b"held", b"busy", b"quiet"):
+        told.ahead.take(key, 50, 0)
+    read = 0
+    while told.ahead.with_room([b"held"]):
+        told.ahead.add(_stored(read, b"held"), 0)
+        read += 1
+    assert read == AHEAD // 2
+    assert not told.ahead.room.is_set()
+    while told.ahead.with_room([b"held", b"busy"]) == b"busy":
+        told.ahead.add(_stored(read, b"busy"), 0)
+        read += 1
+    assert read == AHEAD // 2 + AHEAD // 6
+    assert told.ahead.with_room([b"held", b"busy", b"quiet"]) == b"quiet"
+    told.ahead.add(_stored(read, b"quiet", bytes(AHEAD_BYTES)), 0)  # no room is left for any that has something
+    assert not told.ahead.with_room([b"held", b"busy", b"quiet"])
+    assert told.ahead.with_room([b"other"]) == b"other"
+    assert _numbers(told.ahead.take(b"quiet", 50, 0)) == [read]
+    assert told.ahead.room.is_set()
+    assert _numbers(told.ahead.take(b"busy", 1, 0)) == [AHEAD // 2]
+    assert told.ahead.with_room([b"held", b"busy"]) == b"busy"
+    told.ahead.leave(b"held")
+    assert told.ahead.with_room([b"busy"]) == b"busy"
+    assert _numbers(told.ahead.take(b"held", AHEAD, 0)) == list(range(AHEAD // 2))
