@@ -7,11 +7,12 @@ a `Destination`: its messages, and all that has to be remembered of them in case
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import accumulate, repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from gateway.broker.links import LinkedRows, Links
 from gateway.broker.marks import Mark
 from gateway.broker.moves import add_moves
 from gateway.ports.batch import Address, Puts, Replace, Takes, Token, Unit
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     StagedRows = tuple[Session, Puts, int, list[int], StagedRun | None]
     """Consecutive rows that stage what one session has published: the session, the puts, the first row, the packet
     identifiers, and the run they are in."""
-    LinkedRun = tuple[tuple["Destination", ...], tuple[int, ...], int, Connection | None]
-    """Consecutive publications with the same destinations: these, the first row of each, how many there are, and who
-    waits for them. A plain tuple: the compiled fast lane makes it."""
     Delivery = tuple[Session, list[Item] | Copies | None, Puts | None, int, int]
     """What a session gets (None: it is stored, and its client away); for a durable session the puts that store it, the
     first of their rows, and how many they are."""
@@ -214,21 +212,13 @@ Row = tuple[Destination, int]
 """A destination and the number of a row there."""
 
 
-class LinkedRows(NamedTuple):
-    """A publication with several destinations, or that may have had several: all of its rows are committed together, or
-    none, and where one waits, so does what its connection sends to any of these destinations."""
-
-    rows: list[Row]
-    connection: Connection | None
-
-
 class Batch:
     """One batch on its way to a commit."""
 
     __slots__ = (
-        "_linked", "after", "answered", "consumed", "deliveries", "destinations", "fanned", "linked_runs", "mixed",
-        "moves", "opened", "parked", "pending", "released", "replaces", "replies", "rows", "staged", "staged_rows",
-        "started", "state", "takes", "undo",
+        "_moved", "after", "answered", "consumed", "deliveries", "destinations", "fanned", "links", "mixed", "moves",
+        "opened", "parked", "pending", "released", "replaces", "replies", "rows", "staged", "staged_rows", "started",
+        "state", "takes", "undo",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -261,9 +251,10 @@ class Batch:
         """What is released of such as are staged in runs, in order."""
         self.fanned: dict[Released, Publication | None] = {}
         """Releases that reach local subscribers with this batch, even if their queue has to be waited for."""
-        self._linked: list[LinkedRows] = []
-        self.linked_runs: list[LinkedRun] = []
-        """Publications with several destinations, as they were noted; `linked` has them one by one."""
+        self.links = Links()
+        """Publications with several destinations."""
+        self._moved: dict[Destination, set[int]] = {}
+        """Rows that are in another batch already, and still here until `end_moves`."""
         self.parked: Parked | None = None
         """Set when this batch is the next attempt of what was parked."""
         self.rows = 0
@@ -287,21 +278,6 @@ class Batch:
             or self.replaces
             or self.moves
         )
-
-    @property
-    def linked(self) -> list[LinkedRows]:
-        """Publications with several destinations. Nothing asks for them unless something fails."""
-        for destinations, firsts, count, connection in self.linked_runs:
-            for at in range(count):
-                rows = [(one, first + at) for one, first in zip(destinations, firsts, strict=True)]
-                self._linked.append(LinkedRows(rows, connection))
-        self.linked_runs.clear()
-        return self._linked
-
-    @linked.setter
-    def linked(self, links: list[LinkedRows]) -> None:
-        self.linked_runs.clear()
-        self._linked = links
 
     # -- what is put --
 
@@ -384,17 +360,7 @@ class Batch:
         """Rewrite a destination, and what refers to its rows; returns how many rows fewer there are."""
         places = elsewhere or {}
         firsts = destination.rewrite(parts, places)
-
-        def now(row: Row) -> Iterable[Row]:
-            number = row[1]
-            if row[0] is not destination:
-                return (row,)
-            if number in places:
-                return (places[number],)
-            return ((destination, at) for at in range(firsts[number], firsts[number + 1]))
-
-        for link in self.linked:
-            link.rows[:] = [place for row in link.rows for place in now(row)]
+        self.links.renumber(destination, firsts, places)
         if not destination.rows:
             del self.destinations[destination.address]
         fewer = len(parts) - firsts[-1]
@@ -410,55 +376,64 @@ class Batch:
         self, destinations: Collection[Destination], links: Iterable[LinkedRows] = ()
     ) -> dict[Destination, set[int]]:
         """All rows of some destinations, and the others of publications that have a row there, or are among `links`."""
-        rows = {destination: set(range(destination.rows)) for destination in destinations}
-        for link in (*self._links(destinations), *links):
+        rows = {destination: self._rows_left(destination) for destination in destinations}
+        for link in (*self.links.at(destinations), *links):
             for destination, row in link.rows:
                 rows.setdefault(destination, set()).add(row)
         return rows
 
-    def _links(self, destinations: Collection[Destination]) -> Iterator[LinkedRows]:
-        return (link for link in self.linked if any(destination in destinations for destination, _ in link.rows))
+    def _rows_left(self, destination: Destination) -> set[int]:
+        rows = set(range(destination.rows))
+        return rows - self._moved[destination] if destination in self._moved else rows
+
+    def has(self, destination: Destination) -> bool:
+        """Whether rows of a destination are left here."""
+        moved = self._moved.get(destination, ())
+        return self.destinations.get(destination.address) is destination and destination.rows > len(moved)
 
     def in_step(self, destinations: Collection[Destination], links: Iterable[LinkedRows] = ()) -> list[LinkedRows]:
         """The publications that have a row in some destinations or are among `links`, and all that have a destination
         in common with one of these that has several and is of the same connection: no queue gets them in another order
         than they were sent in. QoS 0, for which nobody waits, keeps no order."""
-        found = {id(link): link for link in (*self._links(destinations), *links)}
+        found = {id(link): link for link in (*self.links.at(destinations), *links)}
         more = list(found.values())
         while more:
             several = [link for link in more if len(link.rows) > 1 and link.connection is not None]
-            reached = {(link.connection, one) for link in several for one, _ in link.rows}
-            more = [
-                link
-                for link in self.linked
-                if id(link) not in found and any((link.connection, one) in reached for one, _ in link.rows)
-            ]
+            reached = {(link.connection, one): None for link in several for one, _ in link.rows}
+            every = (link for connection, one in reached for link in self.links.of(connection, one))
+            more = list({id(link): link for link in every if id(link) not in found}.values())
             found |= {id(link): link for link in more}
         return list(found.values())
 
     def move_to(self, into: Batch, destinations: Collection[Destination], links: Sequence[LinkedRows] = ()) -> None:
         """Move destinations and publications into another batch, with the rows that are linked to them and the takes of
-        the staged messages they release."""
+        the staged messages they release. `end_moves` follows, after the last one: hundreds may move at once."""
         going = self.with_linked(destinations, links)
-        links = list({id(link): link for link in (*self._links(destinations), *links)}.values())
+        links = list({id(link): link for link in (*self.links.at(destinations), *links)}.values())
         places: dict[Row, Row] = {}
         for destination, rows in going.items():
-            if destination in destinations and destination.address not in into.destinations:
+            whole = destination in destinations and destination not in self._moved
+            if whole and destination.address not in into.destinations:
                 self._move_whole(into, destination)
-            else:
-                places |= self._copy_rows(into, destination, sorted(rows))
-                if destination in destinations:
-                    into.destinations[destination.address].contribute_like(destination)
+                continue
+            places |= self._copy_rows(into, destination, sorted(rows))
+            self._moved.setdefault(destination, set()).update(rows)
+            if destination in destinations:
+                into.destinations[destination.address].contribute_like(destination)
         for link in links:
             moved = LinkedRows([places.get(row, row) for row in link.rows], link.connection)
             if len(moved.rows) > 1:
-                into.linked.append(moved)
+                into.links.all().append(moved)
             link.rows.clear()
             if link.connection is not None:
                 for destination, _ in moved.rows:
                     destination.contribute(link.connection)
-        self.linked = [link for link in self.linked if link.rows]
-        for destination, rows in going.items():
+
+    def end_moves(self) -> None:
+        """Remove what has moved into other batches."""
+        moved, self._moved = self._moved, {}
+        self.links.forget_empty()
+        for destination, rows in moved.items():
             if self.destinations.get(destination.address) is destination:
                 self.without(destination, rows)
 

@@ -332,7 +332,7 @@ class Side:
             "batch": destinations(batch),
             "linked": by_client(
                 (link.rows[0][0].puts.heads[link.rows[0][1]], *(one.puts.bodies[row] for one, row in link.rows))
-                for link in batch.linked
+                for link in batch.links.all()
             ),
             "stored": listener.stored_bytes, "copies": [copies_of(watcher) for watcher in self.watchers],
             "in": counters.packets_in, "out": counters.packets_out, "bytes": counters.bytes_in,

@@ -47,10 +47,11 @@ from gateway.session.session import STAGED_ID, Session
 from gateway.session.staged_run import LEAST, StagedRun
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import LinkedRun, StagedRows
+    from gateway.broker.batch import StagedRows
     from gateway.broker.context import Context
     from gateway.broker.deliver.fan_out import FanOut, Note
     from gateway.broker.deliver.in_flight import InFlight
+    from gateway.broker.links import LinkedRun
     from gateway.broker.publish.publications import Publications
     from gateway.broker.publish.qos2 import StagedRuns, Staging
     from gateway.broker.publish.route import Sent
@@ -245,7 +246,7 @@ class FastLane:
 
     def linked(self) -> list[LinkedRun]:
         """Where publications are noted that go to several queues."""
-        return self.context.batch.linked_runs
+        return self.context.batch.links.runs
 
     def relay(
         self, connection: Connection, route: Route, payloads: list[bytes], bodies: list[bytes], blocks: list[bytes],

@@ -10,8 +10,9 @@ from gateway.broker.publish.route import UNROUTED, Route
 from gateway.broker.publish.rows import Rows
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import Destination, LinkedRun
+    from gateway.broker.batch import Destination
     from gateway.broker.columns import Columns
+    from gateway.broker.links import LinkedRun
     from gateway.broker.publish.fast import FastLane
     from gateway.session.connection import Connection
 

@@ -78,31 +78,35 @@ class Failures:
             self.staged_runs.write_all_out(batch)
             context.resubmit(batch)
             return
+        waiting: list[Destination] = []
         for failure in outcome.failures:
             self._count(unit, failure)
             self.last_text = f"{name_of_reason(failure.reason)}: {failure.text}"
             if failure.puts < 0:
-                if not self._left_to_wait(batch):
+                if context.storage_full is None or not batch.destinations:
                     wait = max(wait, self.hold())
+                else:  # what else is in the batch may have room, or makes it
+                    waiting += batch.destinations.values()
                 continue
-            wait = max(wait, self._destination_failed(batch, unit.puts[failure.puts], failure))
+            wait = max(wait, self._destination_failed(batch, unit.puts[failure.puts], failure, waiting))
+        self.parking.park(batch, list(dict.fromkeys(waiting)))
         context.counters.mq_backouts[context.queue_manager.name, "_none"] += 1
         if wait:
             context.scheduler.later(wait, lambda: context.resubmit(batch))
         else:
             context.resubmit(batch)
 
-    def _destination_failed(self, batch: Batch, puts: Puts, failure: Failure) -> float:
+    def _destination_failed(self, batch: Batch, puts: Puts, failure: Failure, waiting: list[Destination]) -> float:
         """What becomes of the messages may meet a defect: they wait then, and the others go on."""
         undo = Undo(batch)
         try:
-            wait = self.destination_failed(batch, puts, failure)
+            wait = self.destination_failed(batch, puts, failure, waiting)
         except Exception as error:  # noqa: BLE001 -- the messages are not lost, and nobody else waits for them
             undo.take_back(batch)
             self.context.set_aside.keep("call", puts.queue, error)
             destination = batch.destinations.get(Address.of(puts))
             if destination is not None:
-                self.parking.park(batch, destination)
+                waiting.append(destination)
             return 0.0
         undo.keep()
         return wait
@@ -118,16 +122,6 @@ class Failures:
             return True
         undo.keep()
         return waits
-
-    def _left_to_wait(self, batch: Batch) -> bool:
-        """On a full disk the messages of a batch wait by themselves: what else is in it may have room, or makes it.
-        False: there are none."""
-        if self.context.storage_full is None or not batch.destinations:
-            return False
-        for destination in list(batch.destinations.values()):
-            if batch.destinations.get(destination.address) is destination:  # it may have gone with another one
-                self.parking.park(batch, destination)
-        return True
 
     def place(self, batch: Batch) -> None:
         """Remove what was put out of syncpoint: it is no part of the next attempt."""
@@ -147,9 +141,9 @@ class Failures:
         """End a time of holding: a commit has succeeded."""
         self.context.held_since, self._pause = 0.0, 0.0
 
-    def destination_failed(self, batch: Batch, puts: Puts, failure: Failure) -> float:
-        """Handle the refusal of one destination's puts; returns the seconds to wait before the next attempt, 0 when the
-        batch was changed."""
+    def destination_failed(self, batch: Batch, puts: Puts, failure: Failure, waiting: list[Destination]) -> float:
+        """Handle the refusal of one destination's puts: it is among `waiting` then if messages of it have to wait.
+        Returns the seconds to wait before the next attempt, 0 when the batch was changed."""
         if puts.key:  # the gateway's own state, without which it can promise nothing
             return self.hold()
         destination = batch.destinations.get(Address.of(puts))
@@ -158,12 +152,12 @@ class Failures:
         if failure.elsewhere:
             return 0.0
         if failure.away:
-            self.parking.park(batch, destination)
+            waiting.append(destination)
             return 0.0
         if not concerns_destination(failure.reason):
             return self.hold()
         if self.settle(batch, destination, failure, 0):
-            self.parking.park(batch, destination)
+            waiting.append(destination)
         return 0.0
 
     def settle(self, batch: Batch, destination: Destination, failure: Failure, tries: int) -> bool:
@@ -251,7 +245,11 @@ class Failures:
         """Disconnect those who published to it, with the reason: nothing of this batch is acknowledged to them, so
         they send it again. QoS 2 publications that were released are staged as before their PUBREL."""
         context = self.context
-        links = [link for link in batch.linked if any(one is destination and row in rows for one, row in link.rows)]
+        links = [
+            link
+            for link in batch.links.at((destination,))
+            if any(one is destination and row in rows for one, row in link.rows)
+        ]
         linked = batch.with_linked((), links)
         for one, going in (linked | {destination: rows | linked.get(destination, set())}).items():
             reason = policy_for(failure.reason).drop

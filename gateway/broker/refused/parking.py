@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 from gateway.bridge.segments import is_further
 from gateway.broker import books
 from gateway.broker.answers import pubcomp
-from gateway.broker.batch import Batch, LinkedRows, Row
+from gateway.broker.batch import Batch, Row
 from gateway.broker.context import Context
+from gateway.broker.links import LinkedRows
 from gateway.broker.refused import restaging
 from gateway.broker.refused.parked import Parked
 from gateway.ports.batch import Address
@@ -75,15 +76,24 @@ class Parking:
 
     # -- coming --
 
-    def park(self, batch: Batch, destination: Destination) -> None:
-        """Take a destination that refused out of its batch; the rest of the batch goes on."""
+    def park(self, batch: Batch, refused: Sequence[Destination]) -> None:
+        """Take destinations that refused out of their batch; the rest of the batch goes on."""
+        unanswered = self.unanswered
+        for destination in refused:
+            self._stay(batch, destination)
+            if destination.unanswered and batch.has(destination):
+                self.shed(batch, destination, max(0, MAX_UNANSWERED - unanswered))
+                unanswered += sum(map(len, unanswered_rows(batch, destination).values()))
+        for destination in refused:
+            if batch.has(destination):
+                several = [link for link in batch.links.at((destination,)) if len(link.rows) > 1]
+                self._line_up(batch, several, destination.address)
+            if batch.has(destination):  # else all of it has gone with others
+                self._park(batch, destination)
+        batch.end_moves()
+
+    def _park(self, batch: Batch, destination: Destination) -> None:
         address, policy = destination.address, destination.policies[0][1]
-        self._stay(batch, destination)
-        self._line_up(batch, [link for link in batch.linked if _has_several(link, destination)], address)
-        if destination.unanswered:
-            self.shed(batch, destination, max(0, MAX_UNANSWERED - self.unanswered))
-        if not destination.rows or batch.destinations.get(address) is not destination:
-            return
         if address not in self.waiting:
             parked = self.waiting[address] = Parked(address, policy, self.context.scheduler.now())
             parked.tries = 1
@@ -102,15 +112,16 @@ class Parking:
     def join(self, batch: Batch) -> None:
         """Move what a new batch has for parked destinations behind what they have already."""
         if self.linked:
-            self._line_up(batch, [link for link in batch.linked if self._reaches(link)])
-        for destination in [one for one in batch.destinations.values() if one.address in self.waiting]:
-            if batch.destinations.get(destination.address) is destination:  # it may have gone with another one
-                self.park(batch, destination)
+            self._line_up(batch, [link for link in batch.links.all() if self._reaches(link)])
+            batch.end_moves()
+        refused = [one for one in batch.destinations.values() if one.address in self.waiting]
+        if refused:
+            self.park(batch, refused)
 
     def note(self, batch: Batch, connection: Connection | None, rows: list[Row]) -> None:
         """Note that rows are one publication's: it has several destinations, or might have had, or others of its
         connection wait for one of theirs."""
-        links = batch.linked
+        links = batch.links.all()
         if batch.undo is not None:
             batch.undo.length(links)
         links.append(LinkedRows(rows, connection))
@@ -149,18 +160,23 @@ class Parking:
     def _before(self, address: Address, links: Iterable[LinkedRows]) -> list[Parked]:
         """What waits for other addresses and has messages of the same connections for some of the same queues."""
         wanted: dict[Address, set[Connection | None]] = {}
-        who = {link.connection for link in links if link.connection in self.deferred}
-        if not who:  # nothing of theirs waits
+        who = {link.connection for link in links if link.connection is not None}
+        waiting = {
+            parked: None
+            for connection in who
+            for waits_for, _ in self.deferred.get(connection, ())
+            for parked in waits_for
+            if parked.address != address and not parked.done
+        }
+        if not waiting:  # nothing of theirs waits for another address
             return []
         for link in links:
             for one, _ in link.rows:
                 wanted.setdefault(one.address, set()).add(link.connection)
         return [
             parked
-            for parked in self._all()
-            if parked.address != address
-            and not who.isdisjoint(parked.connections)
-            and any(
+            for parked in waiting
+            if any(
                 one in parked.batch.destinations and parked.batch.destinations[one].contributors & connections
                 for one, connections in wanted.items()
             )
@@ -274,7 +290,7 @@ class Parking:
         batch, cut = parked.batch, destination.rows // 2
         while cut and destination.segmented and is_further(destination.puts.heads[cut]):
             cut -= 1
-        if not cut or batch.linked or len(batch.destinations) > 1:
+        if not cut or batch.links.all() or len(batch.destinations) > 1:
             return False
         rest = Parked(parked.address, parked.policy, parked.since)
         rest.part, rest.tries, rest.why, rest.successor = True, parked.tries, parked.why, parked.successor
@@ -300,6 +316,7 @@ class Parking:
 
     def _append(self, parked: Parked, successor: Parked) -> None:
         successor.batch.move_to(parked.batch, tuple(successor.batch.destinations.values()))
+        successor.batch.end_moves()
         parked.released += successor.released
         parked.count += successor.count
         parked.unanswered += successor.unanswered
@@ -379,10 +396,6 @@ def _chain(first: Parked | None) -> Iterator[Parked]:
     while parked is not None:
         yield parked
         parked = parked.successor
-
-
-def _has_several(link: LinkedRows, destination: Destination) -> bool:
-    return len(link.rows) > 1 and any(one is destination for one, _ in link.rows)
 
 
 def _move_counts(into: Batch, batch: Batch, connections: Iterable[Connection]) -> None:

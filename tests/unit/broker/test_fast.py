@@ -240,7 +240,7 @@ def test_publications_for_several_queues_are_noted_as_runs_and_parted_when_one_r
             ]
         )
     batch = bench.engine.context.batch
-    assert [count for _, _, count, _ in batch.linked_runs] == [5]
+    assert [count for _, _, count, _ in batch.links.runs] == [5]
     bench.engine.flush()
     while bench.queues.commit():
         pass

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from broker_harness import Device, Harness
+from calls import calls
 from lanes import FORMS, lane
 from refused_queues import FULL, MAPPING, PUBACK, PUBCOMP, PUBREC, PUBREL, balance, bodies
 from slow_harness import Slow
@@ -617,3 +618,32 @@ def test_patience_that_is_used_up_is_so_for_all_parts() -> None:
     assert bench.engine.parking.held() == {}
     assert sorted(acks(device)) == [(PUBACK, number) for number in range(1, 12)]
     balance(bench)
+
+
+ARCHIVED = """
+version: 1
+to_mq:
+  - {name: each, topic: "device/{id}", queue: "DEVICE.{id}", continue: true, on_failure: {retry: RETRY, then: THEN}}
+  - {name: all, topic: "device/+", queue: ARCHIVE}
+"""
+
+
+def _calls_of_two_batches(then: str, count: int) -> int:
+    """In each every device has sent something, and all their queues refuse."""
+    bench = Harness(ARCHIVED.replace("THEN", then).replace("RETRY", "{times: 0}"))
+    devices = [bench.device(4, f"d{number}").connect() for number in range(count)]
+    bench.queues.refusing = {f"DEVICE.D{number}": FULL for number in range(count)}
+    made = 0
+    for packet_id in (1, 2):
+        for number, device in enumerate(devices):
+            packet = writer.encode_publish(4, b"device/d%d" % number, b"x", 1, packet_id=packet_id)
+            bench.engine.received(device.connection, packet)
+        made += calls(bench.engine.flush)
+    assert bench.engine.parking.rows == (4 * count if then == "hold" else 0)
+    return made
+
+
+@pytest.mark.parametrize("then", ["hold", "dead_letter"])
+def test_many_queues_that_refuse_take_a_time_in_proportion_to_their_number(then: str) -> None:
+    """What goes to each of them goes to a common queue, too."""
+    assert _calls_of_two_batches(then, 200) < 6 * _calls_of_two_batches(then, 50)

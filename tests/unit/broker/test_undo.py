@@ -25,7 +25,7 @@ def image(batch: Batch) -> Any:
     marks = [sorted(one.marks) for one in batch.destinations.values()]
     policies = [list(one.policies) for one in batch.destinations.values()]
     replies = {key: list(value) for key, value in batch.replies.items()}
-    return puts, takes, list(unit.replaces), marks, policies, replies, batch.rows, len(batch.after), batch.linked
+    return puts, takes, list(unit.replaces), marks, policies, replies, batch.rows, len(batch.after), batch.links.all()
 
 
 STEPS = st.lists(

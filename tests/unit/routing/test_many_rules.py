@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-import sys
-from types import FrameType
-from typing import Any
-
 import pytest
+from calls import calls
 
 from gateway.bridge.inbound import Origin, plan
 from gateway.routing.table import Context, Table, compile_mappings
@@ -24,24 +20,6 @@ def table(count: int) -> Table:
         assert rule is not None, problems
         made.append(rule)
     return compile_mappings(Mappings(tuple(made)))
-
-
-def calls(work: Any) -> int:
-    """How many functions of Python are entered."""
-    entered = 0
-
-    def look(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal entered
-        entered += event == "call"
-
-    gc.disable()  # or what earlier tests have left is finalised just now, and counts
-    sys.setprofile(look)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-        gc.enable()
-    return entered
 
 
 @pytest.fixture(scope="module")
