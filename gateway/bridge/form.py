@@ -230,6 +230,10 @@ class Form:
             return b"%b%b%b" % (head[: _EXPIRY.start], tenths, head[_EXPIRY.stop :])
         return head
 
+    def fits(self, users: Users) -> bool:
+        """Whether the `mqtt` folder says what it has to of the order of these user properties."""
+        return not (users and self.carries) or _tags_for(users, self.taken).order == self.order
+
     def _usr(self, now: bytes, users: Users, body: Body, packet_id: int) -> bytes | None:
         pieces: list[bytes] = []
         try:

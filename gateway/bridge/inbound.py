@@ -126,14 +126,14 @@ class Prepared:
         at = timestamp(now).encode()
         head = form.make(at, users, body, packet_id, expiry)
         if head is None:
-            form = self._form_in_order(users)
+            form = self.form_in_order(users)
             head = None if form is None else form.make(at, users, body, packet_id, expiry)
         if form is None or head is None:
             return None
         return Built(*form.destination, form.priority, form.persistent, head, form.tails[packet_id] + body.raw)
 
-    def _form_in_order(self, users: Users) -> Form | None:
-        """The form that keeps the order of user properties of which a name stands twice."""
+    def form_in_order(self, users: Users) -> Form | None:
+        """The form that keeps the order of user properties of which a name stands twice, or is the rule's."""
         names = b"\0".join([name for name, _ in users])  # which has no NUL [MQTT-1.5.4-2]
         if names not in self._ordered:
             if len(names) > _MAX_NAMES:

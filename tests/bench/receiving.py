@@ -39,6 +39,7 @@ to_mq:
   - {name: archive, topic: "archive/{device}", queue: BENCH.IN, continue: true}
   - {name: alarm, topic: "archive/{device}", queue: BENCH.TWO, when: {json: {unit: C}}, properties: {d: "{device}"}}
   - {name: hall, topic: "hall/{device}", queue: BENCH.IN, when: {properties: {site: "hall*"}}}
+  - {name: own, topic: "own/{device}", queue: BENCH.IN, properties: {site: "{device}"}}
   - {name: topics, topic: "mq/{device}", mq_topic: "mq/{device}"}
 """
 OBJECTS = """
@@ -73,6 +74,8 @@ SHAPES = {
     "plain": Shape(),
     "MQTT 5": Shape(version=5),
     "three user properties": Shape(properties=USERS),
+    "a name twice": Shape(properties={prop.USER_PROPERTY: [("site", "hall 3"), ("site", "C"), ("firmware", "2.4.1")]}),
+    "a name that the rule sets": Shape("own/{}", properties=USERS),
     "Content Type": Shape(properties={prop.CONTENT_TYPE: "application/json"}),
     "Payload Format Indicator 1": Shape(properties={prop.PAYLOAD_FORMAT_INDICATOR: 1}),
     "both, and user properties": Shape(

@@ -486,6 +486,10 @@ ORDINARY = {
     "a subscriber, an alias": (b"w/1", b"\x23\x00\x01"),
     "a queue and a subscriber": (b"q/other", b"\x03\x00\x04text"),
     "a form and a subscriber": (b"f/both", b"\x03\x00\x04text"),
+    "a name that stands twice": (b"q/1", USERS * 2),
+    "a name that the rule sets": (b"p/2", USERS),
+    "several queues, a name twice": (b"k/1", USERS * 2),
+    "a form and a subscriber, a name twice": (b"f/both", USERS * 2),
 }
 """Topics, and properties."""
 
@@ -516,6 +520,7 @@ AT_QOS_2 = [
     "user properties for a form and a subscriber", "a user property that a rule asks for",
     "others that it does not have", "none where a rule asks for some", "several queues by what is in the payload",
     "several queues, user properties", "nobody", "nobody, with properties", "a subscriber, a request",
+    "a name that stands twice", "a name that the rule sets", "several queues, a name twice",
 ]  # fmt: skip
 
 

@@ -273,8 +273,9 @@ static PyObject *head_with_time(const taking *of, PyObject *around)
     return made;
 }
 
-/* Any head, as the lane makes it: a new reference; Py_None: it is none of the fast lane's. */
-static PyObject *head_asked(const taking *of, PyObject *form, const publication *one, const given *said)
+/* Any head, as the lane makes it, and in *route the one whose tail it has, to which a reference is held in *variant: a new reference;
+ * Py_None: it is none of the fast lane's. */
+static PyObject *head_asked(const taking *of, PyObject **route, PyObject **variant, const publication *one, const given *said)
 {
     PyObject *users = PyList_New(0), *answer = NULL;
     int failed = users == NULL;
@@ -288,12 +289,24 @@ static PyObject *head_asked(const taking *of, PyObject *form, const publication 
     PyObject *payload = PyBytes_FromStringAndSize((const char *)one->payload, one->length);
     PyObject *id = PyLong_FromLong((long)one->packet_id);
     if (!failed && expiry != NULL && payload != NULL && id != NULL)
-        answer = PyObject_CallMethodObjArgs(of->turn->lane, s_head, form, users, expiry, payload, id, NULL);
+        answer = PyObject_CallMethodObjArgs(of->turn->lane, s_head, *route, users, expiry, payload, id, NULL);
     Py_XDECREF(users);
     Py_XDECREF(expiry);
     Py_XDECREF(payload);
     Py_XDECREF(id);
-    return answer;
+    if (answer == NULL || answer == Py_None) return answer;
+    PyObject *head = NULL;
+    if (is_tuple_of(answer, 2) && is_a(PyTuple_GET_ITEM(answer, 0), A_ROUTE)) {
+        head = Py_NewRef(PyTuple_GET_ITEM(answer, 1));
+        if (PyTuple_GET_ITEM(answer, 0) != *route) {
+            *route = Py_NewRef(PyTuple_GET_ITEM(answer, 0));
+            Py_XSETREF(*variant, *route);
+        }
+    } else {
+        PyErr_SetString(PyExc_TypeError, "the lane makes a head, and says for which route");
+    }
+    Py_DECREF(answer);
+    return head;
 }
 
 /* The same head with another expiry; the reference to it is handed over. */
@@ -321,8 +334,8 @@ static int is_timed(PyObject *form)
 }
 
 /* The head of a message by the form of its route, or of that which it has otherwise and applies: a new reference; Py_None: it is none
- * of the fast lane's; Py_True: there is no message. */
-static PyObject *form_head(const taking *of, PyObject **route, const publication *one, const given *said)
+ * of the fast lane's; Py_True: there is no message. *variant: as in head_asked(). */
+static PyObject *form_head(const taking *of, PyObject **route, PyObject **variant, const publication *one, const given *said)
 {
     PyObject *body = NULL, *made = NULL, *form = choose(of, route, one, &body);
     if (form == NULL || form == Py_None || form == Py_True) {
@@ -341,7 +354,7 @@ static PyObject *form_head(const taking *of, PyObject **route, const publication
     Py_XDECREF(body);
     if (made == Py_None && taken == 1) {
         Py_DECREF(made);
-        return head_asked(of, form, one, said);
+        return head_asked(of, route, variant, one, said);
     }
     if (made == NULL || made == Py_None) return made;
     return said->has_expiry && longest > 0 ? with_expiry(made, said->expiry, longest) : made;

@@ -62,6 +62,8 @@ static Py_ssize_t many; /* from so many topics on a client's routes are kept in 
 
 static PyObject **place(PyObject *object, int which) { return (PyObject **)((char *)object + offsets[which]); }
 
+static int is_tuple_of(PyObject *object, Py_ssize_t parts) { return PyTuple_Check(object) && PyTuple_GET_SIZE(object) == parts; }
+
 static int is_a(PyObject *object, int class) { return Py_IS_TYPE(object, classes_of[class]); }
 
 /* A borrowed reference; NULL, with an error, where there is nothing. The object is of the class that has the field. */

@@ -88,7 +88,7 @@ static PyObject *head_of(const taking *of, PyObject **route, PyObject **variant,
         if (head == NULL) return NULL;
         if (PyBytes_CheckExact(head) && PyBytes_GET_SIZE(head) > 0) return Py_NewRef(head);
     }
-    return form_head(of, route, one, said);
+    return form_head(of, route, variant, one, said);
 }
 
 /* 1: one more row, with the head that its route has for all, or one of its own; 0: the plain lane makes it; -1: an error is set. */
@@ -194,6 +194,7 @@ typedef struct {
     open_columns open[MOST_LINKED];
     tail_source tail[MOST_LINKED];
     PyObject *heads[MOST_LINKED]; /* of one publication; NULL: the rule does not apply; references are held */
+    PyObject *made_by[MOST_LINKED]; /* the routes whose tails these have; references are held */
     Py_ssize_t count;
     unsigned reached;              /* those of them that the publications of a run reach */
     Py_ssize_t firsts[MOST_LINKED], rows; /* where these begin, and how many they are */
@@ -220,7 +221,10 @@ static int find_targets(PyObject *linked, targets *to)
 
 static void forget_heads(targets *to)
 {
-    for (int i = 0; i < MOST_LINKED; i++) Py_CLEAR(to->heads[i]);
+    for (int i = 0; i < MOST_LINKED; i++) {
+        Py_CLEAR(to->heads[i]);
+        Py_CLEAR(to->made_by[i]);
+    }
 }
 
 static void leave_targets(targets *to)
@@ -238,6 +242,7 @@ static int make_heads(const taking *of, targets *to, const publication *one, con
     forget_heads(to);
     for (Py_ssize_t i = 0; i < to->count; i++) {
         PyObject *route = to->routes[i], *variant = NULL, *head = head_of(of, &route, &variant, one, said);
+        to->made_by[i] = Py_XNewRef(route);
         Py_XDECREF(variant);
         if (head == NULL || head == Py_None) {
             Py_XDECREF(head);
@@ -290,7 +295,7 @@ static int append_linked(taking *of, unsigned first, targets *to, const publicat
     for (Py_ssize_t i = 0; i < to->count; i++) {
         if (to->heads[i] == NULL) continue;
         reached |= 1u << i;
-        PyObject *tails = field(to->routes[i], TAILS);
+        PyObject *tails = field(to->made_by[i], TAILS);
         if (tails == NULL || learn_tail(of, &to->tail[i], tails) < 0 || use_columns(of, to->routes[i], &to->open[i]) < 0) return -1;
     }
     if (reached != to->reached && end_run(of, first, to) < 0) return -1;

@@ -73,7 +73,7 @@ static int make_rows(const taking *of, const publication *one, const given *said
     PyObject *rows = done == 1 ? PyList_New(0) : NULL;
     for (Py_ssize_t i = 0; rows != NULL && i < several->count; i++) {
         if (several->heads[i] == NULL) continue;
-        PyObject *tails = field(several->routes[i], TAILS), *body = NULL;
+        PyObject *tails = field(several->made_by[i], TAILS), *body = NULL;
         if (tails != NULL && learn_tail(of, &several->tail[i], tails) == 0) body = body_of(&several->tail[i], one->packet_id, one->payload, one->length);
         if (body == NULL || append(rows, PyTuple_Pack(3, several->routes[i], several->heads[i], body)) < 0) Py_CLEAR(rows);
         Py_XDECREF(body);

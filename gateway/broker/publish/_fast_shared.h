@@ -16,8 +16,6 @@ enum { BEFORE_LENGTH = 12 }; /* bytes of an MQRFH2 up to and with StrucLength */
 static PyObject *no_user; /* an empty text */
 static PyObject *s_sharing;
 
-static int is_tuple_of(PyObject *object, Py_ssize_t parts) { return PyTuple_Check(object) && PyTuple_GET_SIZE(object) == parts; }
-
 /* A copy of a route, which has slots and nothing else: a new reference. */
 static PyObject *copy_of_route(PyObject *route)
 {

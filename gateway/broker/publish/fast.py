@@ -33,7 +33,6 @@ from gateway.broker.publish.rows import released_rows
 from gateway.broker.publish.taking import PUBLISH, Arrived, Rest, take_in_python
 from gateway.broker.refused.set_aside import aside_of_publication
 from gateway.broker.undo import Undo
-from gateway.errors import Refused
 from gateway.mq.mqmd import AT_EXPIRY
 from gateway.mq.rfh2 import FIXED_LENGTH
 from gateway.mqtt.packets import V5
@@ -168,16 +167,12 @@ class FastLane:
             batch.destination(address, columns.policy).open(columns)
 
     def head(
-        self, form: Form, users: list[tuple[bytes, bytes]], expiry: int | None, payload: bytes | Body, packet_id: int
-    ) -> bytes | None:
-        """The head of a message that a form makes; None: the plain lane makes it, or says why there is none."""
+        self, route: Route, users: list[tuple[bytes, bytes]], expiry: int | None, payload: bytes | Body, packet_id: int
+    ) -> tuple[Route, bytes] | None:
+        """The head of a message that the form of a route makes, and the route whose tail it has, which keeps the order
+        of the user properties; None: the plain lane makes it, or says why there is none."""
         body = payload if isinstance(payload, Body) else Body(payload)
-        try:
-            if form.check is not None:
-                form.check(body)
-            return form.make(self.time(), users, body, packet_id, expiry)
-        except Refused:
-            return None
+        return route.make(self.time(), users, expiry, body, packet_id)
 
     def unrouted(self, count: int) -> None:
         """Count publications to which no rule applies."""

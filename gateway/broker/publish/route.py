@@ -7,12 +7,14 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.broker.columns import Columns
+from gateway.errors import Refused
 from gateway.ports.batch import Address
 from gateway.ports.failure_policy import Policy
 
 if TYPE_CHECKING:
-    from gateway.bridge.form import Form
+    from gateway.bridge.form import Form, Users
     from gateway.bridge.inbound import Plan
+    from gateway.bridge.payload import Body
     from gateway.broker.marks import Released
     from gateway.broker.publish.router import Router
     from gateway.routing.filters import Interest
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     Asked = Callable[[Session], "Receiver | None"]
 
 
+_MAX_ORDERED, _LONGEST_NAMES = 64, 512
+"""Routes that are kept for one besides it, and the longest names of user properties they are kept by."""
 MOST_COPIES = 4096
 """Copies made of one run of publications: what is left of it is another run, and may be put off."""
 
@@ -145,6 +149,7 @@ class Route(FastSlots):
         "forward_head",
         "like",
         "movable",
+        "ordered",
         "policies",
         "publisher",
         "receivers",
@@ -192,6 +197,8 @@ class Route(FastSlots):
         self.linked = ()
         """Of a route to several queues: a route to each, and whether later ones are considered where its rule applies.
         One whose rule does not apply leads `otherwise` to nobody."""
+        self.ordered: dict[bytes, Route | None] | None = None
+        """Routes to the same place with other forms, by the names of user properties whose order these keep."""
         self.reads = ()
         """Names of the user properties that decide where a publication goes: those with others have routes of their
         own."""
@@ -250,6 +257,45 @@ class Route(FastSlots):
             forms = self.plan.forms if self.plan is not None and self.columns is not NOWHERE else ()
             self.form = forms[0] if len(forms) == 1 else None
         return self.form  # type: ignore[return-value]
+
+    def make(
+        self, now: bytes, users: Users, expiry: int | None, body: Body, packet_id: int
+    ) -> tuple[Route, bytes] | None:  # fmt: skip
+        """The head of a message, and the route that has made it and has its tail; None: the plain lane makes it, or
+        says why there is none."""
+        chosen = self._in_order(users)
+        form = None if chosen is None else chosen.ask_for_form()
+        if chosen is None or form is None:
+            return None
+        try:
+            if form.check is not None:
+                form.check(body)
+            head = form.make(now, users, body, packet_id, expiry)
+        except Refused:
+            return None
+        return None if head is None else (chosen, head)
+
+    def _in_order(self, users: Users) -> Route | None:
+        """The route, or where a name of user properties stands twice, or is one that the rule sets, another one whose
+        form keeps their order; None: the plain lane keeps it."""
+        form = self.ask_for_form()
+        if form is None or form.fits(users):
+            return self
+        names = b"\0".join([name for name, _ in users])  # which has no NUL [MQTT-1.5.4-2]
+        if self.ordered is None or len(self.ordered) >= _MAX_ORDERED:
+            self.ordered = {}
+        if names not in self.ordered:
+            self.ordered[names] = self._with_order(form, users) if len(names) <= _LONGEST_NAMES else None
+        return self.ordered[names]
+
+    def _with_order(self, form: Form, users: Users) -> Route | None:
+        prepared = [one for one in self.plan.prepared if one.form is form] if self.plan is not None else []
+        ordered = prepared[0].form_in_order(users) if prepared else None
+        if ordered is None:
+            return None
+        made = self.copy()
+        made.form, made.tails, made.head, made.ordered = ordered, ordered.tails, b"", None
+        return made
 
     @property
     def interested(self) -> bool:

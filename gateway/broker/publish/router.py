@@ -199,6 +199,8 @@ class Router:
         for prepared, form, policy in reversed(rules):
             here = route if form is plan.forms[0] else Route(route.topic, route.wire_topic, route.first)
             here.form, here.otherwise, here.tails = form, following, form.tails
+            if here is not route:
+                here.whole_plan = inbound.Plan([prepared], pending=False)
             self._aim(here, prepared, address_by_form(prepared, form), policy)
             following = here
 

@@ -130,8 +130,7 @@ def formed(
         if form is None:
             return None
         if form.condition is None or form.condition(body):
-            head = lane.head(form, given.users, given.expiry, body, packet_id)
-            return None if head is None else (route, head)
+            return lane.head(route, given.users, given.expiry, body, packet_id)
         route = route.otherwise
     return None
 
