@@ -19,6 +19,8 @@ typedef struct bio_method_st BIO_METHOD;
 typedef struct x509_st X509;
 typedef struct x509_store_st X509_STORE;
 typedef struct x509_store_ctx_st X509_STORE_CTX;
+typedef struct ssl_session_st SSL_SESSION;
+typedef struct asn1_string_st ASN1_TIME;
 
 /* result, name, arguments: functions that OpenSSL has had unchanged since 3.0 */
 #define FUNCTIONS(X) \
@@ -34,6 +36,11 @@ typedef struct x509_store_ctx_st X509_STORE_CTX;
     X(int, SSL_CTX_check_private_key, (const SSL_CTX *)) \
     X(int, SSL_CTX_set_session_id_context, (SSL_CTX *, const unsigned char *, unsigned)) \
     X(int, SSL_CTX_set_num_tickets, (SSL_CTX *, size_t)) \
+    X(int, SSL_CTX_set_session_ticket_cb, (SSL_CTX *, int (*)(SSL *, void *), \
+      int (*)(SSL *, SSL_SESSION *, const unsigned char *, size_t, int, void *), void *)) \
+    X(X509 *, SSL_SESSION_get0_peer, (SSL_SESSION *)) \
+    X(const ASN1_TIME *, X509_get0_notAfter, (const X509 *)) \
+    X(int, X509_cmp_current_time, (const ASN1_TIME *)) \
     X(int, SSL_CTX_load_verify_locations, (SSL_CTX *, const char *, const char *)) \
     X(void, SSL_CTX_set_verify, (SSL_CTX *, int, int (*)(int, X509_STORE_CTX *))) \
     X(X509_STORE *, SSL_CTX_get_cert_store, (const SSL_CTX *)) \
@@ -87,6 +94,7 @@ FUNCTIONS(COMPARE)
 enum { PEM = 1, SET_MODE = 33, SET_CACHE_MODE = 44, SET_MIN_VERSION = 123, FLUSH = 11, SOURCE_SINK = 0x0400 };
 enum { MOVING_WRITE_BUFFER = 2, RELEASE_BUFFERS = 0x10, NO_CACHE = 0 };
 enum { VERIFY = 1, FAIL_WITHOUT_CERTIFICATE = 2, CRL_CHECK = 4, TLS_1_2 = 0x0303, TLS_1_3 = 0x0304 };
+enum { TICKET_SUCCESS = 5, TICKET_SUCCESS_RENEW = 6, IGNORE_TICKET = 1, IGNORE_AND_RENEW = 2, USE_TICKET = 3, USE_AND_RENEW = 4 };
 enum { WANT_READ = 2, ZERO_RETURN = 6, READ_AGAIN = 1 | 8, ALL_FLAGS = 15 };
 #define OPTIONS ((uint64_t)1 << 30 | (uint64_t)1 << 22 | (uint64_t)1 << 17) /* no renegotiation, our order, no compression */
 

@@ -14,6 +14,7 @@
 #include <dlfcn.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #include "../built_from.h"
 #include "_openssl.h"
@@ -400,9 +401,22 @@ static int fail(void)
     return -1;
 }
 
-/* What clients have to show. */
-static int verify_clients(SSL_CTX *made, const char *authorities, int required, const char *revoked)
+/* Whether an earlier session is taken up. Nothing is verified then: so one of a certificate that has expired is not, nor
+ * any when `until` is over, the time at which an authority or a revocation list ends. The handshake is done in full. */
+static int ticket_found(SSL *Py_UNUSED(ssl), SSL_SESSION *found, const unsigned char *Py_UNUSED(name),
+                        size_t Py_UNUSED(length), int status, void *until)
 {
+    if (status != TICKET_SUCCESS && status != TICKET_SUCCESS_RENEW) return IGNORE_AND_RENEW;
+    X509 *shown = p_SSL_SESSION_get0_peer(found);
+    int over = (time_t)(intptr_t)until <= time(NULL);
+    if (over || (shown != NULL && p_X509_cmp_current_time(p_X509_get0_notAfter(shown)) <= 0)) return IGNORE_AND_RENEW;
+    return status == TICKET_SUCCESS ? USE_TICKET : USE_AND_RENEW;
+}
+
+/* What clients have to show. */
+static int verify_clients(SSL_CTX *made, const char *authorities, int required, const char *revoked, long long until)
+{
+    p_SSL_CTX_set_session_ticket_cb(made, NULL, ticket_found, (void *)(intptr_t)until);
     if (!p_SSL_CTX_load_verify_locations(made, authorities, NULL)) return fail();
     p_SSL_CTX_set_verify(made, required ? VERIFY | FAIL_WITHOUT_CERTIFICATE : VERIFY, NULL);
     if (revoked == NULL) return 0;
@@ -412,15 +426,17 @@ static int verify_clients(SSL_CTX *made, const char *authorities, int required, 
 }
 
 PyDoc_STRVAR(context_doc,
-"Context(certificate, key, ciphers, only_1_3, client_ca, required, crl): what all connections of a listener share.\n\n"
-"The names are those of PEM files; client_ca and crl may be None. ValueError says what OpenSSL does not like.");
+"Context(certificate, key, ciphers, only_1_3, client_ca, required, crl, until): what all connections of a listener share.\n\n"
+"The names are those of PEM files; client_ca and crl may be None. From `until` on, in seconds since 1970, no session of\n"
+"clients whose certificates are looked at is taken up. ValueError says what OpenSSL does not like.");
 
 static int context_init(PyObject *object, PyObject *args, PyObject *Py_UNUSED(keywords))
 {
     context *self = (context *)object;
     const char *chain, *key, *ciphers, *authorities, *revoked;
     int only_1_3, required;
-    if (!PyArg_ParseTuple(args, "sssizpz", &chain, &key, &ciphers, &only_1_3, &authorities, &required, &revoked)) return -1;
+    long long until;
+    if (!PyArg_ParseTuple(args, "sssizpzL", &chain, &key, &ciphers, &only_1_3, &authorities, &required, &revoked, &until)) return -1;
     p_ERR_clear_error();
     SSL_CTX *made = p_SSL_CTX_new(p_TLS_server_method());
     if (made == NULL) return fail();
@@ -434,7 +450,7 @@ static int context_init(PyObject *object, PyObject *args, PyObject *Py_UNUSED(ke
     if (!p_SSL_CTX_set_session_id_context(made, (const unsigned char *)"mqgate", 6) ||
         !p_SSL_CTX_set_cipher_list(made, ciphers) || p_SSL_CTX_use_certificate_chain_file(made, chain) != 1 ||
         p_SSL_CTX_use_PrivateKey_file(made, key, PEM) != 1 || p_SSL_CTX_check_private_key(made) != 1) return fail();
-    return authorities == NULL ? 0 : verify_clients(made, authorities, required, revoked);
+    return authorities == NULL ? 0 : verify_clients(made, authorities, required, revoked, until);
 }
 
 PyDoc_STRVAR(session_doc, "session() -> Session: for a new connection.");

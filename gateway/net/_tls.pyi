@@ -17,6 +17,7 @@ class Context:
         client_ca: str | None,
         required: bool,
         crl: str | None,
+        until: int,
         /,
     ) -> None: ...
     def session(self) -> Session: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:!aNULL:!SHA1"
 """Of TLS 1.2: with forward secrecy and authenticated encryption only."""
+_CRL = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
 
 
 class TlsContext:
@@ -54,11 +56,30 @@ def _made(settings: Tls) -> Any:
         return new_context(
             settings.certificate, settings.key, CIPHERS, settings.minimum_version == "1.3",
             settings.client_ca if checked else None, settings.client_certificate == "required",
-            settings.crl if checked else None,
+            settings.crl if checked else None, verified_until(settings) if checked else 0,
         )  # fmt: skip
     except (ValueError, OSError) as error:
         named = ", ".join(dict.fromkeys(name for name in files if name is not None))
         raise OSError(f"OpenSSL does not take {named}: {error}") from error
+
+
+def verified_until(settings: Tls) -> int:
+    """When the first of the authorities and revocation lists ends that clients' certificates are verified with, in
+    seconds since 1970; 0 where that cannot be told. Until then a client may take up an earlier session, whose
+    certificate is not verified again."""
+    from cryptography import x509
+
+    try:
+        ends = [
+            one.not_valid_after_utc
+            for one in x509.load_pem_x509_certificates(Path(settings.client_ca or "").read_bytes())
+        ]
+        for one in _CRL.findall(Path(settings.crl).read_bytes()) if settings.crl is not None else ():
+            next_update = x509.load_pem_x509_crl(one).next_update_utc
+            ends += [] if next_update is None else [next_update]
+    except (OSError, ValueError):  # OpenSSL is content with more
+        return 0
+    return int(min(ends).timestamp())
 
 
 def user_of_der(certificate: bytes, naming: str) -> str | None:

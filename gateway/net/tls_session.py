@@ -148,11 +148,12 @@ class PythonSession:
 
 
 class PythonContext:
-    """What all connections of a listener share. ValueError and OSError: a file cannot be used."""
+    """What all connections of a listener share. ValueError and OSError: a file cannot be used. Sessions are not taken
+    up where clients show certificates: nothing is verified then, and `ssl` does not ask whether they are still good."""
 
     def __init__(
         self, certificate: str, key: str, ciphers: str, only_1_3: bool, client_ca: str | None, required: bool,
-        crl: str | None, /,
+        crl: str | None, _until: int, /,
     ) -> None:  # fmt: skip
         context = self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3 if only_1_3 else ssl.TLSVersion.TLSv1_2
@@ -163,6 +164,8 @@ class PythonContext:
         if client_ca is None:
             return
         context.load_verify_locations(client_ca)
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
         context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
         if crl is not None:
             context.load_verify_locations(crl)

@@ -36,7 +36,7 @@ class Authority:
         self.path.write_bytes(self.certificate.public_bytes(serialization.Encoding.PEM))
         self.revoked: list[int] = []
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
+    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: float) -> x509.CertificateBuilder:
         begin = NOW - dt.timedelta(days=30)
         return (
             x509.CertificateBuilder()
@@ -50,7 +50,7 @@ class Authority:
             .add_extension(self._signed_by, critical=False)
         )
 
-    def issue(self, common_name: str, *, days: int = 10) -> tuple[Path, Path]:
+    def issue(self, common_name: str, *, days: float = 10) -> tuple[Path, Path]:
         """(certificate, key) files; negative days: it has expired."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])

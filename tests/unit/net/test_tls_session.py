@@ -7,16 +7,20 @@ import ctypes
 import os
 import ssl
 import threading
+import time
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import Authority
+from certificates import NOW, Authority
+from cryptography import x509
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.config.tls import Tls
 from gateway.net import tls_session
-from gateway.net.tls import CIPHERS
+from gateway.net.tls import CIPHERS, verified_until
 from gateway.net.tls_session import PythonContext, python_handshakes
 
 COMPILED = tls_session.compiled()
@@ -47,10 +51,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return Files(tmp_path_factory.mktemp("tls"))
 
 
-def context_of(form: Any, files: Files, *, newest: bool = False, clients: bool = False) -> Any:
+def context_of(form: Any, files: Files, *, newest: bool = False, clients: bool = False, until: float = inf) -> Any:
     """A listener's."""
     ca, crl = (str(files.authority.path), str(files.crl)) if clients else (None, None)
-    return form[0](str(files.server[0]), str(files.server[1]), CIPHERS, newest, ca, clients, crl)
+    until = int(min(until, 1 << 40))
+    return form[0](str(files.server[0]), str(files.server[1]), CIPHERS, newest, ca, clients, crl, until)
 
 
 class Client:
@@ -236,6 +241,29 @@ class TestSession:
         client.again()
         assert not shaken(form, context_of(form, files), client)[0].resumed(), "a reload forgets all tickets"
 
+    def test_what_has_ended_since_is_not_taken_up(self, form, files):
+        ends = int(time.time()) + 2
+        soon = files.authority.issue("device-soon", days=(ends - NOW.timestamp()) / 86400)
+        versions = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
+        ended = context_of(form, files, clients=True, until=time.time() - 1)
+        good = context_of(form, files, clients=True)
+        came = []
+        for version in versions:
+            for context, own in ((good, files.device), (good, soon), (ended, files.device)):
+                came.append((context, Client(files, version=version, own=own)))
+                session, step = shaken(form, *came[-1])
+                assert step[0]
+                came[-1][1].read(session.encrypt(b"the ticket comes before this"))
+        while time.time() <= ends:
+            time.sleep(0.05)
+        resumes = form[0] is not PythonContext  # there is no ticket at all
+        for context, client in came:
+            client.again()
+            session, step = shaken(form, context, client)
+            has_ended = client is came[1][1] or client is came[4][1]
+            assert step[0] is not has_ended, step[3]
+            assert session.resumed() is (resumes and context is good and not has_ended)
+
     def test_files_that_cannot_be_used(self, form, files, tmp_path):
         server, device = files.server, files.device
         broken = tmp_path / "broken.pem"
@@ -247,7 +275,7 @@ class TestSession:
             (str(server[0]), str(server[1]), CIPHERS, False, str(files.authority.path), True, str(broken)),
         ):
             with pytest.raises((ValueError, OSError)):
-                form[0](*arguments)
+                form[0](*arguments, 0)
 
     def test_many_handshakes_in_one_call(self, form, files):
         context = context_of(form, files)
@@ -327,3 +355,12 @@ def test_records_cut_anywhere(form, files, data) -> None:
         assert (answer, over) == (b"", None)
         found += plain
     assert found == b"".join(parts)
+
+
+def test_sessions_are_taken_up_until_an_authority_or_a_revocation_list_ends(files):
+    settings = Tls(certificate=str(files.server[0]), key=str(files.server[1]), client_ca=str(files.authority.path))
+    assert verified_until(settings) == int(files.authority.certificate.not_valid_after_utc.timestamp())
+    crl = x509.load_pem_x509_crl(files.crl.read_bytes())
+    settings = settings.model_copy(update={"crl": str(files.crl)})
+    assert verified_until(settings) == int(crl.next_update_utc.timestamp())
+    assert verified_until(settings.model_copy(update={"client_ca": str(files.server[1])})) == 0
