@@ -156,9 +156,13 @@ def test_success_is_the_servers_to_say_mqtt_4_12_1_1(gateway):
 
 
 def test_packets_before_the_end_of_the_exchange_mqtt_3_1_2_30(gateway):
-    """A client may not send anything but AUTH and DISCONNECT; nothing is answered before CONNACK."""
+    """A client may not send anything but AUTH and DISCONNECT; it hears so at once, whatever is behind it."""
     wire = Wire(gateway)
     wire.connect("early", "SCRAM-SHA-256", Scram("alice", "pencil").first())
     wire.socket.sendall(client.encode_pingreq())
     packet = wire.read()
     assert packet[0] == 0xF0
+    first, connack = wire.read()
+    assert (first, connack.reason) == (0x20, 0x82)
+    assert "AUTH" in connack.properties[0x1F]
+    assert wire.read() is None

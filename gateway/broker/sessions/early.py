@@ -24,6 +24,7 @@ MOST_TOGETHER = 64 << 20
 """Bytes that are kept of all connections that are not online."""
 LEAST = 4096
 """So much of each is kept however much that is together: strangers must not keep others from connecting."""
+_ONLY_AUTH = "until CONNACK a client with an Authentication Method sends AUTH and DISCONNECT only"
 
 
 class Early:
@@ -65,7 +66,8 @@ class Early:
         return data
 
     def _take_exchange(self, connection: Connection) -> None:
-        """AUTH and DISCONNECT, as long as they are what comes first."""
+        """AUTH and DISCONNECT, as long as they are what comes first. Where the client has been asked for AUTH nothing else
+        may be there; kept, it would be in the way of the AUTH that is waited for."""
         early, reader = connection.early, connection.reader
         while early and early[0] >> 4 in {AUTH, DISCONNECT} and connection.state == AUTHENTICATING:
             packet, stop = reader.packet(bytes(early), 0)
@@ -74,6 +76,8 @@ class Early:
                 return  # not whole yet, or `reader.error` says what is wrong
             del early[:stop]
             self.connect.while_deciding(connection, packet)
+        if early and connection.exchange is not None and connection.state == AUTHENTICATING:
+            self.context.protocol_error(connection, ProtocolError(_ONLY_AUTH))
 
     def _keep(self, connection: Connection, size: int) -> None:
         waits = connection.state in {NEW, AUTHENTICATING}

@@ -265,7 +265,7 @@ def test_strangers_keep_little_together_and_nobody_from_connecting(
 
 
 @pytest.mark.parametrize("piece", [1, 5, 1000])
-def test_auth_and_disconnect_alone_are_taken_while_it_is_decided(bench: Harness, piece: int) -> None:
+def test_auth_and_disconnect_alone_are_taken_in_an_exchange(bench: Harness, piece: int) -> None:
     access, device = Slow(bench), bench.device(5, "d")
     device.connect(properties={METHOD: "X"})
     access.done[0](Verdict(0x18, data=b"go on", exchange="begun"))
@@ -273,9 +273,9 @@ def test_auth_and_disconnect_alone_are_taken_while_it_is_decided(bench: Harness,
     for at in range(0, len(data), piece):
         device.send(data[at : at + piece])
     assert access.exchanges == ["begun"]
-    assert device.connection.early == b"\xc0\x00"
-    device.send(b"\xe0\x00")
+    assert not device.connection.early
     access.done[1](Verdict(0))
     bench.advance(1)
-    assert [packet[0] >> 4 for packet in device.take()] == [p.AUTH, p.CONNACK, p.PINGRESP]
+    auth, connack = device.take()
+    assert (auth[0] >> 4, connack[0] >> 4, connack[1].reason) == (p.AUTH, p.CONNACK, 0x82)
     assert device.wire.closed
