@@ -40,12 +40,15 @@ REST_SECONDS = 2.0
 MAX_NAME = 256
 _NOT_NOW = "the directory does not answer now: try again later"
 _AROUND = re.compile(r"(?<!\\)\s*([,+=])\s*")
+_ESCAPED = re.compile(r"((?:\\[0-9a-fA-F]{2})+)|\\(.)", re.DOTALL)
+_SPECIAL = set(',+"\\<>;')
 _SAID_NO = {49, 32, 34, 48, 53, 19, 50}
 """Results of a bind that are an answer: wrong, unknown, no name, not in this way, not at all, locked, and not here."""
 
 
-_LIMITS = {3, 4, 11}
-"""Results of a search that has met a limit of the server: time, size, what an administrator has set."""
+_NOT_TOLD = {3, 4, 11, 32}
+"""Results of a search that say nothing of a user: a limit of the server (time, size, what an administrator has set), or
+a base that is not there, which for many is also one that the service may not see."""
 
 
 class Away(Exception):
@@ -53,7 +56,7 @@ class Away(Exception):
 
 
 class Limited(Exception):
-    """A server does not tell all that was asked about one user. About others it may."""
+    """A server does not tell what was asked about one user. About others it may."""
 
 
 class Directory:
@@ -162,8 +165,8 @@ class Directory:
 
     def _search(self, connection: ldap3.Connection, base: str, filter_: str, attributes: list[str]) -> list[Any]:
         connection.search(base, filter_, attributes=attributes, size_limit=1000, time_limit=int(self._settings.timeout))
-        if connection.result["result"] not in {0, 32}:
-            kind = Limited if connection.result["result"] in _LIMITS else Away
+        if connection.result["result"] != 0:
+            kind = Limited if connection.result["result"] in _NOT_TOLD else Away
             raise kind(f"a search below {base} ends with {connection.result['description']}")
         return [one for one in connection.response or () if one.get("type") == "searchResEntry"]
 
@@ -323,5 +326,12 @@ def is_plain_name(user: str) -> bool:
 
 
 def _canonical(dn: str) -> str:
-    """A distinguished name as it can be compared."""
-    return _AROUND.sub(r"\1", dn.strip()).casefold()
+    r"""A distinguished name as it can be compared. What is escaped can be written in two ways (RFC 4514, 2.4), and
+    servers differ in which they use: `Ops\, North` of Active Directory is `Ops\2C North` of OpenLDAP."""
+    return _ESCAPED.sub(_in_one_way, _AROUND.sub(r"\1", dn.strip())).casefold()
+
+
+def _in_one_way(escaped: re.Match[str]) -> str:
+    octets, one = escaped.groups()
+    text = one if octets is None else bytes.fromhex(octets.replace("\\", "")).decode(errors="backslashreplace")
+    return "".join(f"\\{letter}" if letter in _SPECIAL else letter for letter in text)

@@ -66,8 +66,8 @@ class Early:
         return data
 
     def _take_exchange(self, connection: Connection) -> None:
-        """AUTH and DISCONNECT, as long as they are what comes first. Where the client has been asked for AUTH nothing else
-        may be there; kept, it would be in the way of the AUTH that is waited for."""
+        """AUTH and DISCONNECT, as long as they are what comes first. Where the client has been asked for AUTH nothing
+        else may be there; kept, it would be in the way of the AUTH that is waited for."""
         early, reader = connection.early, connection.reader
         while early and early[0] >> 4 in {AUTH, DISCONNECT} and connection.state == AUTHENTICATING:
             packet, stop = reader.packet(bytes(early), 0)

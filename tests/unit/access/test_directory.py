@@ -295,6 +295,14 @@ def test_connections_are_kept_and_a_restart_costs_nobody_a_login(tmp_path: Path)
         asked.directory.close()
 
 
+def test_a_base_that_is_not_there_or_not_to_be_seen_is_said(server: Slapd) -> None:
+    for how in ({**SEARCH, "search_base": f"ou=nowhere,{BASE}"}, {"search_base": PEOPLE}):
+        asked = Asked(server, **how)
+        assert isinstance(asked.ask("alice", b"wonder"), NotNow), "his password may be right"
+        assert re.search(r"below ou=\w+,dc=plant,dc=example ends with noSuchObject", asked.told[-1])
+        asked.directory.close()
+
+
 def test_a_service_that_may_not_bind_is_said(server: Slapd) -> None:
     asked = Asked(server, **{**SEARCH, "bind_dn": f"cn=nobody,{BASE}"})
     assert isinstance(asked.ask("alice", b"wonder"), NotNow)
@@ -325,3 +333,13 @@ def test_what_is_a_name() -> None:
 def test_distinguished_names_are_compared_without_regard_to_spaces_and_case() -> None:
     assert _canonical("CN=Ops , OU = x,dc=A") == _canonical("cn=ops,ou=x,dc=a")
     assert _canonical(r"cn=a\,b,dc=x") != _canonical("cn=a,b,dc=x")
+
+
+def test_a_group_is_the_same_however_its_name_is_escaped() -> None:
+    for one, other in (
+        (r"cn=Ops\, North,dc=x", r"cn=Ops\2C North,dc=x"), (r"cn=a\+b\"c\\,dc=x", r"cn=a\2bb\22c\5C,dc=x"),
+        ("cn=Süd \U0001f600,dc=x", r"cn=S\C3\BCd \F0\9F\98\80,dc=x"), (r"cn=\#a=b,dc=x", r"cn=\23a\3Db,dc=x"),
+    ):  # fmt: skip
+        assert _canonical(one) == _canonical(other)
+    assert _canonical(r"cn=a\5C,cn=b") != _canonical(r"cn=a\5C\2Ccn=b")
+    assert _canonical(r"cn=\FF,dc=x") != _canonical(r"cn=\FE,dc=x")
