@@ -21,6 +21,7 @@ from gateway.routing.acl import Lists
 
 MAX_TOKEN = 16_384
 """Bytes of a token: what is in it is read before its signature is."""
+_MALFORMED = "its claims have not the form of RFC 7519: `exp`, `nbf` and `iat` are numbers, `jti` is text"
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
@@ -83,10 +84,12 @@ class Issuer:
                 leeway=settings.leeway,
                 options={"require": ["exp"], "verify_aud": settings.audience is not None, "verify_sub": False},
             )  # fmt: skip
+        except jwt.MissingRequiredClaimError as error:
+            return f"it lacks the claim `{error.claim}`"
         except tuple(_reasons()) as error:
             return next(text for kind, text in _reasons().items() if isinstance(error, kind))
         except (jwt.PyJWTError, TypeError, ValueError, OverflowError, RecursionError):  # an `exp` without end, too
-            return ""
+            return _MALFORMED if _is_signed(token, key) else ""
         return claims
 
     def _claimed(self, claims: dict[str, Any]) -> Claimed | NotBelieved:
@@ -102,6 +105,17 @@ class Issuer:
         except NoLists as error:
             return NotBelieved(f"its topics are none: {error}")
         return Claimed(user, float(str(claims.get("exp", 0))) + settings.leeway, client_id, topics)
+
+
+def _is_signed(token: bytes, key: Key) -> bool:
+    """Whether its signature is of this key, whatever it says."""
+    import jwt
+
+    try:
+        jwt.PyJWS().decode(token, key.public, algorithms=key.algorithms)
+    except (jwt.PyJWTError, TypeError, ValueError):  # the key is for another algorithm
+        return False
+    return True
 
 
 def _topics(settings: Jwt, claims: Mapping[str, Any]) -> Lists | None:
@@ -135,7 +149,6 @@ def _reasons() -> Mapping[type[Exception], str]:
         jwt.ImmatureSignatureError: "it is not valid yet",
         jwt.InvalidAudienceError: "it is for another audience",
         jwt.InvalidIssuerError: "it is of another issuer",
-        jwt.MissingRequiredClaimError: "it lacks a claim",
     }
 
 

@@ -147,7 +147,10 @@ def test_what_is_longer_than_a_token_is_none(tokens: Tokens) -> None:
 @pytest.mark.parametrize(("changes", "why"), [
     ({"exp": time.time() - 60}, "has expired"), ({"nbf": time.time() + 3600}, "not valid yet"),
     ({"aud": "others"}, "another audience"), ({"iss": "https://evil.example"}, "another issuer"),
-    ({"without": "exp"}, "lacks a claim"), ({"without": "sub"}, "does not name its user"),
+    ({"without": "exp"}, "lacks the claim `exp`"), ({"without": "aud"}, "lacks the claim `aud`"),
+    ({"exp": "soon"}, "`exp`, `nbf` and `iat` are numbers"), ({"exp": [1]}, "are numbers"),
+    ({"nbf": {}}, "are numbers"), ({"iat": "now"}, "are numbers"), ({"jti": 5}, "`jti` is text"),
+    ({"exp": "soon", "key": OTHER}, "not signed"), ({"without": "sub"}, "does not name its user"),
     ({"sub": 7}, "does not name its user"),
     ({"key": OTHER}, "not signed"),
 ])  # fmt: skip
