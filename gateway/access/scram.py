@@ -11,6 +11,8 @@ import base64
 import binascii
 import hashlib
 import hmac
+import stringprep
+import unicodedata
 from typing import NamedTuple
 
 METHOD = "SCRAM-SHA-256"
@@ -44,7 +46,10 @@ class Users:
     """The keys of all users, and what stands for those of a name that has none."""
 
     def __init__(self, passwords: dict[str, bytes], secret: bytes) -> None:
-        self._keys = {name: keys_of(password, salt_of(secret, name)) for name, password in passwords.items()}
+        self._keys = {
+            name: [keys_of(form, salt_of(secret, name)) for form in _forms(password)]
+            for name, password in passwords.items()
+        }
         self._secret = secret
         self._nobody = hmac.digest(secret, b"SCRAM keys of nobody", "sha256")
 
@@ -54,10 +59,24 @@ class Users:
     def __contains__(self, user: str) -> bool:
         return user in self._keys
 
-    def keys(self, user: str) -> Keys:
-        """Keys for a name; those of an unknown one fit no proof."""
+    def keys(self, user: str) -> list[Keys]:
+        """Keys for a name, one for each form of its password, all with the same salt; those of an unknown one fit no
+        proof."""
         salt = salt_of(self._secret, user)
-        return self._keys.get(user) or Keys(salt, ITERATIONS, self._nobody, self._nobody)
+        return self._keys.get(user) or [Keys(salt, ITERATIONS, self._nobody, self._nobody)]
+
+
+def _forms(password: bytes) -> list[bytes]:
+    """A password as a client hashes it: prepared by SASLprep (RFC 5802, 2.2), or as it is, as many clients do. What
+    SASLprep prohibits is not asked: a client that prepares sends no such password."""
+    try:
+        text = password.decode()
+    except UnicodeDecodeError:
+        return [password]
+    mapped = "".join(
+        " " if stringprep.in_table_c12(one) else one for one in text if not stringprep.in_table_b1(one)
+    )  # RFC 4013, 2.1
+    return list(dict.fromkeys((unicodedata.normalize("NFKC", mapped).encode(), password)))
 
 
 class ScramError(ValueError):
@@ -90,7 +109,7 @@ class Exchange:
             raise ScramError("the first message needs n= and r=")
         self.user = fields["n"].replace("=2C", ",").replace("=3D", "=")
         self._header = base64.b64encode(header + b",,")
-        keys = users.keys(self.user)
+        keys = users.keys(self.user)[0]
         salt = base64.b64encode(keys.salt).decode()
         challenge = f"r={fields['r']}{nonce},s={salt},i={keys.iterations}".encode()
         self._signed = bare + b"," + challenge + b","
@@ -108,15 +127,19 @@ class Exchange:
             proof = base64.b64decode(proof_text, validate=True)
         except binascii.Error as error:
             raise ScramError("the proof is not base64") from error
-        keys, signed = users.keys(self.user), self._signed + without
-        signature = hmac.digest(keys.stored_key, signed, "sha256")
-        if len(proof) != len(signature):
-            raise ScramError("the proof is wrong")
-        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
-        right = hmac.compare_digest(hashlib.sha256(client_key).digest(), keys.stored_key)
-        if not right or self.user not in users:
-            raise ScramError("the proof is wrong")
-        return b"v=" + base64.b64encode(hmac.digest(keys.server_key, signed, "sha256"))
+        signed = self._signed + without
+        for keys in users.keys(self.user):
+            if _is_right(proof, keys, signed) and self.user in users:
+                return b"v=" + base64.b64encode(hmac.digest(keys.server_key, signed, "sha256"))
+        raise ScramError("the proof is wrong")
+
+
+def _is_right(proof: bytes, keys: Keys, signed: bytes) -> bool:
+    signature = hmac.digest(keys.stored_key, signed, "sha256")
+    if len(proof) != len(signature):
+        return False
+    client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+    return hmac.compare_digest(hashlib.sha256(client_key).digest(), keys.stored_key)
 
 
 def _fields(text: bytes) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import hmac
 import sys
 
@@ -41,6 +42,25 @@ def test_a_wrong_proof_is_refused(users: Users) -> None:
         server.finish(users, LAST.replace(b"dHzb", b"dHzc"))
 
 
+@pytest.mark.parametrize(("password", "sent"), [
+    ("e\u0301t\u00e9", "\u00e9t\u00e9"), ("a\u00a0b", "a b"), ("\u2168\u00ad", "IX"),  # RFC 4013, 2.1, 2.2
+    ("e\u0301t\u00e9", "e\u0301t\u00e9"), ("a,b=c ", "a,b=c "),
+])  # fmt: skip
+def test_a_password_is_right_prepared_by_saslprep_and_as_it_is(password: str, sent: str) -> None:
+    users, server = Users({"user": password.encode()}, SECRET), Exchange()
+    challenge = server.challenge(users, b"n,,n=user,r=abc", NONCE)
+    without = b"c=biws,r=abc" + NONCE.encode()
+    salted = hashlib.pbkdf2_hmac("sha256", sent.encode(), salt_in(challenge), ITERATIONS)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    signed = b"n=user,r=abc," + challenge + b"," + without
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
+    proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True)))
+    server_key = hmac.digest(salted, b"Server Key", "sha256")
+    assert server.finish(users, without + b",p=" + proof) == b"v=" + base64.b64encode(
+        hmac.digest(server_key, signed, "sha256")
+    )
+
+
 def salt_in(challenge: bytes) -> bytes:
     return base64.b64decode(challenge.split(b",s=")[1].split(b",")[0])
 
@@ -59,7 +79,7 @@ def test_nobody_with_the_secret_of_unknown_users_gets_in() -> None:
     users = Users({"user": b"pencil"}, SECRET)
     server = Exchange()
     challenge = server.challenge(users, b"n,,n=nobody,r=abc", NONCE)
-    keys, without = users.keys("nobody"), b"c=biws,r=abc" + NONCE.encode()
+    [keys], without = users.keys("nobody"), b"c=biws,r=abc" + NONCE.encode()
     signature = hmac.digest(keys.stored_key, b"n=nobody,r=abc," + challenge + b"," + without, "sha256")
     with pytest.raises(ScramError):
         server.finish(
