@@ -8,6 +8,7 @@ message (`Verdict.check_deliveries`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -26,6 +27,7 @@ MAX_COMMON, MAX_REMEMBERED_IN_COMMON = 64, 8192
 """Sets of entries that name no client or user, whose subjects therefore have their rights in common: decisions about a
 topic hold for all of them. How many are cached, and decisions of each."""
 _UNSAFE = set("/+#\0")
+_PLACEHOLDER = re.compile(r"\{client\}|\{user\}")
 
 
 class Subject(NamedTuple):
@@ -325,18 +327,16 @@ def _clauses(entries: Sequence[_Entry], action: str, subject: Subject) -> Iterat
 
 def _filled(written: str, subject: Subject, *, allows: bool) -> str | None:
     """The filter for this subject. A name of more than one level is permitted nothing, and denied what all names
-    are."""
+    are; one that begins with `$` does not lead to the broker's own topics. What a name holds is no placeholder."""
+    names = {"{client}": subject.client_id, "{user}": subject.username}
     text = written
-    for placeholder, value in (("{client}", subject.client_id), ("{user}", subject.username)):
-        if placeholder not in text:
-            continue
-        if not value or _UNSAFE & set(value):
+    for placeholder, value in names.items():
+        if placeholder in written and (not value or _UNSAFE & set(value)):
             if allows:
                 return None
             text = "/".join("+" if placeholder in level else level for level in text.split("/"))
-        else:
-            text = text.replace(placeholder, value)
-    return text
+    text = _PLACEHOLDER.sub(lambda found: names[found[0]], text)
+    return None if allows and text[:1] == "$" != written[:1] else text
 
 
 def _trie(clauses: Sequence[_Clause]) -> FilterTrie[list[_Clause]]:

@@ -69,6 +69,16 @@ def test_a_name_cannot_widen_what_it_is_written_into(name):
     assert denied.publish("other")
 
 
+def test_a_name_is_no_placeholder_and_no_way_to_the_brokers_own_topics():
+    rights = compile_acl([AclEntry(deny=["plant/{client}/#"]), AclEntry(allow=["plant/#"])]).of(Subject("{user}", "u"))
+    assert not rights.publish("plant/{user}/t")
+    assert rights.publish("plant/u/t")
+    for client, allowed in (("$SYS", False), ("SYS", True)):
+        rights = compile_acl([AclEntry(subscribe=["{client}/#", "$SYS/of/{client}"])]).of(Subject(client, "u"))
+        assert rights.subscribe(f"{client}/#").allowed is allowed
+        assert rights.deliver(f"$SYS/of/{client}")
+
+
 def test_without_a_list_everything_is_allowed_and_with_an_empty_one_nothing():
     everything, nothing = compile_acl(None), compile_acl([])
     assert everything.may_publish("", "c", None, "a")
