@@ -7,7 +7,7 @@ knows no environment.
 from __future__ import annotations
 
 import re
-from ipaddress import ip_network
+from ipaddress import IPv6Network, ip_network
 from pathlib import PurePath
 from typing import Annotated, Literal
 
@@ -45,10 +45,13 @@ def _host_name(value: str) -> str:
 
 def _network(value: str) -> str:
     try:
-        return str(ip_network(value))
+        network = ip_network(value)
     except ValueError as error:
         fix = "write an address or a network, as in 10.0.0.7 or 10.0.0.0/24"
         raise Wrong(f"`{value}` is no network: {error}", fix) from error
+    if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped and network.prefixlen >= 96:
+        return f"{network.network_address.ipv4_mapped}/{network.prefixlen - 96}"  # what comes from there is IPv4 here
+    return str(network)
 
 
 HostName = Annotated[str, AfterValidator(_host_name)]

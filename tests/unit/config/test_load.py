@@ -253,6 +253,9 @@ def test_who_is_believed_about_addresses_and_names_has_to_be_said_right(tmp_path
         load_settings(str(path), {}, {})
     path.write_text("listeners:\n  - {name: a, port: 0, websocket: {hosts: [GW.example.]}, proxy_protocol: v2}\n")
     assert load_settings(str(path), {}, {}).listeners[0].websocket.hosts == ["gw.example"]
+    networks = "['::ffff:10.0.0.7', '::ffff:10.1.0.0/112', '::/0']"
+    path.write_text(f"listeners:\n  - {{name: a, port: 0, proxy_protocol: v2, proxy_from: {networks}}}\n")
+    assert load_settings(str(path), {}, {}).listeners[0].proxy_from == ["10.0.0.7/32", "10.1.0.0/16", "::/0"]
 
 
 @pytest.mark.parametrize(
