@@ -15,6 +15,12 @@ from typing import Any
 MAX_FINDINGS = 5
 _INTEGER = re.compile(r"-?[0-9]{1,18}\Z")
 """Longer numbers are not converted: none of the API has so many digits."""
+_NAMES_ONLY = {"required", "additionalProperties"}
+"""What is said of these quotes names of the document and of the body, no values."""
+_OF_VALUE = re.compile(
+    r".* ((?:is (?:not|shorter|longer|less|greater)|does not match|has (?:more|less|fewer))\b.*)", re.DOTALL
+)
+"""What is said of a value, which stands before it."""
 _NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?\Z")
 
 
@@ -96,7 +102,7 @@ class Contract:
             return
         if body is None:
             raise Unfit("a body is needed: a JSON object")
-        _raise(_wrong(operation.body, body))
+        _raise(_wrong(operation.body, body, quoted=False))
 
 
 def shipped() -> Contract:
@@ -124,15 +130,23 @@ def _converted(text: str, kind: object) -> object:
     return text
 
 
-def _wrong(validator: _Schema, value: object) -> list[str]:
+def _wrong(validator: _Schema, value: object, *, quoted: bool = True) -> list[str]:
+    """`quoted`: whether values may be said. What a body holds may be a password or a message, and the refusal is
+    audited."""
     found = []
     for error in validator.iter_errors(value):
         place = ".".join(str(part) for part in error.instance_path)
-        text = error.message if len(error.message) <= 200 else error.message[:200] + "..."
+        text = error.message if quoted or error.schema_path[-1] in _NAMES_ONLY else _without_value(error)
+        text = text if len(text) <= 200 else text[:200] + "..."
         found.append(f"{place}: {text}" if place else text)
         if len(found) == MAX_FINDINGS:
             break
     return found
+
+
+def _without_value(error: Any) -> str:
+    found = _OF_VALUE.match(error.message)
+    return found[1] if found is not None else f"does not fit `{error.schema_path[-1]}`"
 
 
 def _raise(wrong: list[str]) -> None:

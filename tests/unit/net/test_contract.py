@@ -83,6 +83,20 @@ def test_bodies_that_it_does_not_describe_are_refused(contract: Contract, body: 
     assert said in str(refused.value)
 
 
+@pytest.mark.parametrize(("body", "said"), [
+    ({"password": "planted"}, "password: is shorter than 10 characters"),
+    ({"password": "planted is longer" * 60}, "password: is longer than 1000 characters"),
+    ({"password": ["planted"]}, 'password: is not of type "string"'),
+    ({"role": "planted does not match"}, "role: is not one of "), ("planted", 'is not of type "object"'),
+])  # fmt: skip
+def test_what_a_body_holds_is_not_said(body: object, said: str) -> None:
+    if isinstance(body, dict):
+        body = {"name": "x", "role": "viewer", **body}
+    with pytest.raises(Unfit, match=said) as refused:
+        shipped().check_body("POST", "/users", body)
+    assert "planted" not in str(refused.value)
+
+
 def test_the_shipped_document_describes_the_operations() -> None:
     assert shipped().describes("POST", "/dlq/purge")
     assert not shipped().describes("POST", "/nothing")
