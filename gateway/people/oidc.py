@@ -34,6 +34,7 @@ DOCUMENT_SECONDS = 3600.0
 REDIRECT = "/api/v1/sign-in/answer"
 LONGEST = 4096
 _IN_FORM = "client_secret_post"
+_PLACES = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 _NOT_NOW = "the provider does not answer as it should: the log says more; try again"
 
 
@@ -197,36 +198,52 @@ class Provider:
         raise Refused("the ID token is not the provider's, not for this gateway, or not valid now")
 
     def _keys(self) -> Keys:
-        try:
-            return keys_of(self._asked(self._places()["jwks_uri"]))
-        except NoKeySet as error:
-            raise Refused(_NOT_NOW, 503) from error
+        return keys_of(self._asked(self._places()["jwks_uri"], wrong=_wrong_keys))
 
     def _places(self) -> dict[str, str]:
         """Where the provider is asked for what, as it says itself."""
         if self._document is not None and time.monotonic() - self._document[0] < DOCUMENT_SECONDS:
             return self._document[1]
-        said = self._asked(self.settings.issuer.rstrip("/") + DISCOVERY)
-        if not isinstance(said, dict) or said.get("issuer") != self.settings.issuer:
-            raise Refused(_NOT_NOW, 503)
-        places = {key: str(said.get(key)) for key in ("authorization_endpoint", "token_endpoint", "jwks_uri")}
-        try:
-            for one in places.values():
-                check_url(one)
-        except Wrong as error:
-            raise Refused(_NOT_NOW, 503) from error
+        said = self._asked(self.settings.issuer.rstrip("/") + DISCOVERY, wrong=self._wrong_document)
+        places = {key: str(said.get(key)) for key in _PLACES}
         places["secret"] = _IN_FORM if _only_in_form(said.get("token_endpoint_auth_methods_supported")) else ""
         self._document = time.monotonic(), places
         return places
 
-    def _asked(self, url: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> Any:
+    def _wrong_document(self, said: Any) -> str:
+        """What is wrong with its configuration (OpenID Connect Discovery 1.0, 4.3); empty: nothing."""
+        found = said if isinstance(said, dict) else {}
+        if found.get("issuer") != self.settings.issuer:
+            return f"its configuration is that of the issuer {str(found.get('issuer'))[:100]!r}"
+        for key in _PLACES:
+            try:
+                check_url(str(found.get(key)))
+            except Wrong as error:
+                return f"`{key}` of its configuration: {error}"[:300]
+        return ""
+
+    def _asked(
+        self, url: str, body: bytes | None = None, headers: dict[str, str] | None = None,
+        wrong: Callable[[Any], str] = lambda _answer: "",
+    ) -> Any:  # fmt: skip
+        """What it answers (Refused). `wrong` says why it cannot be used, if it cannot."""
         try:
             answer = ask(url, self._manner, self.settings.issuer, body, headers).value
+            why = wrong(answer)
         except Unanswered as error:
-            self._told(self.settings.issuer, f"oidc: {error}")
-            raise Refused(_NOT_NOW, 503) from error
-        self._told(self.settings.issuer, "")
+            answer, why = None, str(error)
+        self._told(self.settings.issuer, f"oidc: {why}" if why else "")
+        if why:
+            raise Refused(_NOT_NOW, 503)
         return answer
+
+
+def _wrong_keys(said: Any) -> str:
+    try:
+        keys_of(said)
+    except NoKeySet as error:
+        return f"its key set cannot be used: {error}"
+    return ""
 
 
 def _only_in_form(methods: object) -> bool:

@@ -16,6 +16,12 @@ SECRET = "a secret: of 100% +/é"
 IN_HEADER = "Basic " + base64.b64encode(b"mq%3Agate:a+secret%3A+of+100%25+%2B%2F%C3%A9").decode()
 
 
+def signed_in(provider: Provider) -> None:
+    begun = provider.begin()
+    state = dict(parse_qsl(urlsplit(begun.location).query))["state"]
+    provider.finish({"code": "c", "state": state}, begun.cookie)
+
+
 @pytest.mark.parametrize(("methods", "secret", "header", "in_form"), [
     (None, SECRET, IN_HEADER, {}),
     (["client_secret_post", "client_secret_basic"], SECRET, IN_HEADER, {}),
@@ -43,13 +49,39 @@ def test_the_secret_is_sent_as_the_provider_takes_it(
             "roles": [{"value": "x", "role": "viewer"}],
         })  # fmt: skip
         provider = Provider(settings, None, secret, lambda _provider, _why: None)
-        begun = provider.begin()
-        state = dict(parse_qsl(urlsplit(begun.location).query))["state"]
         with pytest.raises(Refused, match="does not answer"):
-            provider.finish({"code": "c", "state": state}, begun.cookie)
+            signed_in(provider)
     ((said, form),) = asked
     assert said == header
     assert {name: value for name, value in form.items() if name.startswith("client_")} == in_form
+
+
+@pytest.mark.parametrize(("changed", "keys", "why"), [
+    ({"issuer": "https://other.example"}, {}, "its configuration is that of the issuer 'https://other.example'"),
+    ({"token_endpoint": None}, {}, "`token_endpoint` of its configuration"),
+    ({"jwks_uri": "http://id.example/keys"}, {}, "`jwks_uri` of its configuration"),
+    ({}, {"keys": []}, "its key set cannot be used: it has no public key"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_provider_is_told(changed: dict[str, object], keys: object, why: str) -> None:
+    def token(request: Request) -> None:
+        request.rfile.read(int(request.headers["Content-Length"]))
+        request.give({"id_token": "a.b.c"})
+
+    told: list[str] = []
+    with KeyServer() as server:
+        document = {"issuer": server.url, "authorization_endpoint": f"{server.url}/authorize",
+                    "token_endpoint": f"{server.url}/token", "jwks_uri": f"{server.url}/keys", **changed}  # fmt: skip
+        server.paths["/.well-known/openid-configuration"] = lambda request: request.give(document)
+        server.paths["/token"], server.paths["/keys"] = token, lambda request: request.give(keys)
+        settings = Oidc.model_validate({
+            "issuer": server.url, "client_id": "mq:gate", "gateway_url": "http://127.0.0.1:9160",
+            "roles": [{"value": "x", "role": "viewer"}],
+        })  # fmt: skip
+        provider = Provider(settings, None, None, lambda _provider, said: told.append(said))
+        with pytest.raises(Refused, match="the log says more"):
+            signed_in(provider)
+    assert told[-1].startswith("oidc: ")
+    assert why in told[-1]
 
 
 def test_attempts_of_strangers_push_nobody_out() -> None:
