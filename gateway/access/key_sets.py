@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from gateway.access.web import Manner, Unanswered, ask
+from gateway.access.web import Manner, Unanswered, ask, shown
 from gateway.config.identity import Jwt
 from gateway.ports.batch import Scheduler
 
@@ -119,7 +119,7 @@ class FetchedKeys:
     def __init__(self, settings: Jwt, ca: str | None, scheduler: Scheduler, told: Told) -> None:
         self._settings, self._scheduler, self._told = settings, scheduler, told
         self._manner = manner_of(settings, ca)
-        self.provider = settings.jwks_url or settings.issuer or ""
+        self.provider = shown(settings.jwks_url or settings.issuer or "")
         self._keys: Keys | None = None
         self._got_at = self._tried_at = float("-inf")
         self._fresh = settings.refresh
@@ -222,7 +222,7 @@ def fetch(settings: Jwt, manner: Manner) -> Fetched:
         answer = ask(settings.jwks_url or _discovered(origin, manner), manner, origin)
         return Fetched(keys_of(answer.value), answer.max_age)
     except (Unanswered, NoKeySet) as error:
-        where = "" if isinstance(error, Unanswered) else f"{origin}: "
+        where = "" if isinstance(error, Unanswered) else f"{shown(origin)}: "
         return Fetched(None, why=f"{where}{error}")
 
 

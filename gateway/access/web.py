@@ -95,22 +95,22 @@ def ask(
                 return _document(url, response, data)
             url = _redirected(url, response, manner)
     except TimeoutError as error:
-        raise Unanswered(f"{_shown(url)} has not answered within {manner.timeout:g} s") from error
+        raise Unanswered(f"{shown(url)} has not answered within {manner.timeout:g} s") from error
     except (OSError, HTTPException, ValueError, RecursionError) as error:
-        raise Unanswered(f"{_shown(url)}: {str(error)[:200] or type(error).__name__}") from error
-    raise Unanswered(f"{_shown(url)} is redirected more than {MAX_REDIRECTS} times")
+        raise Unanswered(f"{shown(url)}: {str(error)[:200] or type(error).__name__}") from error
+    raise Unanswered(f"{shown(url)} is redirected more than {MAX_REDIRECTS} times")
 
 
 def _redirected(url: str, response: HTTPResponse, manner: Manner) -> str:
     target = urljoin(url, response.getheader("Location") or "")
     if not manner.redirects:
-        raise Unanswered(f"{_shown(url)} redirects to {_shown(target)}: write that address, or `redirects: true`")
+        raise Unanswered(f"{shown(url)} redirects to {shown(target)}: write that address, or `redirects: true`")
     return target
 
 
 def _document(url: str, response: HTTPResponse, data: bytes) -> Answer:
     if response.status != 200:
-        raise Unanswered(f"{_shown(url)} answers {response.status} {response.reason[:60]}")
+        raise Unanswered(f"{shown(url)} answers {response.status} {response.reason[:60]}")
     return Answer(json.loads(data), _max_age(response.getheader("Cache-Control") or ""))
 
 
@@ -136,7 +136,7 @@ def _exchange(
         response.begin()
         data = response.read(manner.max_answer + 1)
         if len(data) > manner.max_answer:
-            raise Unanswered(f"the answer of {_shown(place.geturl())} has more than {manner.max_answer} bytes")
+            raise Unanswered(f"the answer of {shown(place.geturl())} has more than {manner.max_answer} bytes")
         if response.length:
             raise ValueError("it ends before the length that it has announced")
         return response, data
@@ -160,7 +160,7 @@ def _connected(place: SplitResult, first: SplitResult, manner: Manner, until: fl
     host, secure = place.hostname or "", place.scheme == "https"
     loopback = is_loopback(host) and is_loopback(first.hostname or "")
     if place.scheme not in {"http", "https"} or not (secure or loopback):
-        raise Unanswered(f"{_shown(place.geturl())} is not https")
+        raise Unanswered(f"{shown(place.geturl())} is not https")
     port = place.port or (443 if secure else 80)
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     allowed = [one[4] for one in found if _is_allowed(str(one[4][0]), manner, loopback=loopback)]
@@ -204,7 +204,7 @@ def _left(until: float) -> float:
     return left
 
 
-def _shown(url: str) -> str:
+def shown(url: str) -> str:
     """An address as it may be logged: without user, password and query, and not longer than a line."""
     try:
         place = urlsplit(url)

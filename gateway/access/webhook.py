@@ -15,7 +15,7 @@ from typing import Any
 
 from gateway.access.granted import NoLists, lists_of
 from gateway.access.logins import Answer, Credentials, Login, NotNow
-from gateway.access.web import Manner, Unanswered, ask
+from gateway.access.web import Manner, Unanswered, ask, shown
 from gateway.config.identity import Webhook
 from gateway.config.security import MethodName
 
@@ -51,6 +51,7 @@ class Asked:
         self, settings: Webhook, ca: str | None, token: str | None, told: Callable[[str, str], None]
     ) -> None:  # fmt: skip
         self._settings, self._told = settings, told
+        self._shown = shown(settings.url)  # a secret may stand behind its `?`
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._manner = Manner(settings.timeout, ca, settings.private_addresses)
         self._lock = threading.Lock()
@@ -105,10 +106,10 @@ class Asked:
                 try:
                     answers.append(self._login(one))
                 except NoLists as error:
-                    why = f"{self._settings.url}: {error}"
+                    why = f"{self._shown}: {error}"
                     answers.append(self._unanswered(who))
             batch.answers = answers
-        self._told(self._settings.url, f"webhook: {why}" if why else "")
+        self._told(self._shown, f"webhook: {why}" if why else "")
 
     def _said(self, questions: list[Credentials]) -> list[Any]:
         """An entry for each question (Unanswered)."""
@@ -117,7 +118,7 @@ class Asked:
         answer = ask(url, self._manner, body=json.dumps(question).encode(), headers=self._headers)
         said = answer.value.get("logins") if isinstance(answer.value, dict) else None
         if not isinstance(said, list) or len(said) != len(questions):
-            raise Unanswered(f"{url}: its answer has no list `logins` with an entry for each question")
+            raise Unanswered(f"{self._shown}: its answer has no list `logins` with an entry for each question")
         return said
 
     def _login(self, said: Any) -> Answer:

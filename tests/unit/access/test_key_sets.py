@@ -167,6 +167,16 @@ def test_they_are_kept_through_an_outage_and_not_for_ever(server: KeyServer) -> 
     one.keys.close()
 
 
+def test_what_stands_behind_the_address_of_a_provider_is_not_told(server: KeyServer) -> None:
+    for path in ("/away?key=planted", "/empty?key=planted"):
+        server.paths["/empty?key=planted"] = lambda request: request.give({"keys": []})
+        fetching = Fetching(server, jwks_url=f"{server.url}{path}")
+        fetching.keys.start()
+        fetching.settle(1)
+        assert fetching.told[0].startswith(f"{server.url}{path[:6]}"), fetching.told
+        assert "planted" not in fetching.told[0] + fetching.keys.provider
+
+
 def test_a_provider_that_was_never_there_is_asked_later_and_later(server: KeyServer) -> None:
     server.paths.clear()
     one = Fetching(server)

@@ -77,6 +77,18 @@ def test_it_is_asked_with_all_that_is_known(service: Service) -> None:
     assert asking.told == ["", "", ""]
 
 
+@pytest.mark.parametrize("answer", [{"logins": []}, {"logins": [{"allow": 1}]}, None])
+def test_what_stands_behind_its_address_is_not_told(service: Service, answer: object) -> None:
+    if answer is not None:
+        service.paths["/login?key=planted"] = lambda request: (service.read(request), request.give(answer))
+    told: list[str] = []
+    made = Webhook(url=f"{service.url}/login?key=planted", timeout=30)
+    asked = Asked(made, None, None, lambda provider, why: told.append(f"{provider} {why}"))
+    assert isinstance(asked.ask(Credentials("c1", "alice", b"pw")), NotNow)
+    assert told[0].startswith(f"{service.url}/login webhook: {service.url}/login")
+    assert "planted" not in told[0]
+
+
 def test_an_answer_names_the_user_and_what_he_may_do(service: Service) -> None:
     topics = {"publish": ["plant/{client}/#"], "subscribe": ["+/cmd"]}
     said = {"allow": True, "user": "line7", "client_id": "c7", "lasts": 20, "ends": 1e9, "topics": topics}
