@@ -173,7 +173,7 @@ def test_what_stands_behind_the_address_of_a_provider_is_not_told(server: KeySer
         fetching = Fetching(server, jwks_url=f"{server.url}{path}")
         fetching.keys.start()
         fetching.settle(1)
-        assert fetching.told[0].startswith(f"{server.url}{path[:6]}"), fetching.told
+        assert fetching.told[0].startswith(server.url + path.partition("?")[0]), fetching.told
         assert "planted" not in fetching.told[0] + fetching.keys.provider
 
 
