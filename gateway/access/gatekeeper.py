@@ -36,7 +36,7 @@ from gateway.mqtt.packets import V5, Connect
 from gateway.ports.access import Authenticating, Decisions, Verdict
 from gateway.ports.batch import Scheduler
 from gateway.ports.counters import IdentityMethod, LoginMethod
-from gateway.ports.link import Link, address_of
+from gateway.ports.link import Link, address_of, host_of
 from gateway.routing.acl import PUBLISH, Acl, Lists, Subject
 
 REMEMBERED = 100_000
@@ -200,16 +200,14 @@ class Gatekeeper:
         """`token`: why it is no token that counts, if it has the form of one."""
         policy, now = self._policy, self._scheduler.monotonic()
         user, password = connect.username or "", connect.password or b""
-        who = Credentials(
-            connect.client_id, connect.username, connect.password, link.listener, address_of(link.peer)
-        )  # fmt: skip
-        known_by = [user, link.listener, connect.client_id] if policy.by_client else [user]
+        who = Credentials(connect.client_id, connect.username, connect.password, link.listener, host_of(link.peer))
+        known_by = [user, link.listener, who.address, connect.client_id] if policy.by_client else [user]
         known_by += [self.managed.version(user)] if policy.managed else []
         digest = hmac.digest(self._key, "\0".join(known_by).encode() + b"\0" + password, "sha256")
         wrong = _wrong(connect.version)
         if token:
             wrong = wrong._replace(text=f"the token is refused: {token}")
-        attempt = _Attempt(user, who.address, digest, now, wrong, not token, done)
+        attempt = _Attempt(user, address_of(link.peer), digest, now, wrong, not token, done)
         if self._held_up(attempt):
             return
         until, login = self._right.get(digest, _NEVER)

@@ -51,9 +51,14 @@ def peer_of(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def host_of(peer: str) -> str:
+    """The address in `address:port`."""
+    return plain_address(peer.rpartition(":")[0].strip("[]"))
+
+
 def address_of(peer: str) -> str:
     """The part of `address:port` that stands for one subscriber: an IPv6 client has its /64 to choose from."""
-    host = plain_address(peer.rpartition(":")[0].strip("[]"))
+    host = host_of(peer)
     if ":" not in host:
         return host
     try:

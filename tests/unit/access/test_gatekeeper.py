@@ -6,12 +6,14 @@ import base64
 import gc
 import hashlib
 import hmac
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from key_server import KeyServer, Request
 from schedulers import ManualScheduler
 
 from gateway.access.gatekeeper import Gatekeeper
@@ -83,6 +85,28 @@ def test_the_certificates_name_is_the_client_identifier(tmp_path: Path, client_i
 def test_with_naming_off_a_certificate_is_no_identity(tmp_path: Path) -> None:
     access = keeper(tmp_path, "{anonymous: true, certificate_user: none}")
     assert decide(access, link=Link("device-7")) == Verdict(0)
+
+
+def test_what_a_service_has_said_of_one_address_is_not_said_of_another(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def login(request: Request) -> None:
+        (one,) = json.loads(request.rfile.read(int(request.headers["Content-Length"])))["logins"]
+        asked.append(one["address"])
+        request.give({"logins": [{"allow": one["address"] == "10.0.0.1", "user": "alice"}]})
+
+    with KeyServer() as service:
+        service.paths["/login"] = login
+        access = keeper(tmp_path, f'{{anonymous: false, webhook: {{url: "{service.url}/login", timeout: 30}}}}')
+        for peer in ("10.0.0.2:1", "10.0.0.1:1", "10.0.0.2:2", "10.0.0.1:2", "[2001:db8::7]:1"):
+            link, verdicts = Link(), list[Verdict]()
+            link.peer, connect = peer, client.connect(5, "c1")
+            connect.username, connect.password = "alice", b"pw"
+            access.authenticate(connect, link, verdicts.append)  # type: ignore[arg-type]
+            access._scheduler.run_until(lambda said=verdicts: bool(said), 60)  # type: ignore[attr-defined]
+            assert (verdicts[0].reason == 0) is peer.startswith("10.0.0.1:"), peer
+        access.close()
+    assert asked == ["10.0.0.2", "10.0.0.1", "2001:db8::7"]
 
 
 def test_too_many_checks_at_once_are_told_to_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
