@@ -6,13 +6,16 @@ outcome open_in(const MQOD *od, MQLONG options, open_call *call);
 
 /* ---- put -------------------------------------------------------------------------------------------------------------------- */
 
+/* Of the message that is passed on, what its copy options let through; into a new message, all. */
 static outcome put_properties(const MQPMO *pmo, buffer *out) {
-    property_list *list;
-    MQHMSG handle = pmo->Action != MQACTP_NEW && pmo->NewMsgHandle ? pmo->NewMsgHandle : pmo->OriginalMsgHandle;
-    if (handle == MQHM_NONE) return done;
-    outcome o = handle_enter(handle, &list);
+    static const MQLONG copied[] = {[MQACTP_NEW] = MQCOPY_EVERY, [MQACTP_FORWARD] = MQCOPY_ALL | MQCOPY_FORWARD,
+                                    [MQACTP_REPLY] = MQCOPY_ALL | MQCOPY_REPLY, [MQACTP_REPORT] = MQCOPY_ALL | MQCOPY_REPORT};
+    if (pmo->Action < MQACTP_NEW || pmo->Action > MQACTP_REPORT) return failed(RC_ACTION);
+    if (pmo->OriginalMsgHandle == MQHM_NONE && pmo->NewMsgHandle == MQHM_NONE) return done;
+    property_list none = {0}, *original = &none, *changes = &none;
+    outcome o = handles_enter(pmo->OriginalMsgHandle, &original, pmo->NewMsgHandle, &changes);
     if (is_failed(o)) return o;
-    if (!properties_pack(list, out)) o = failed(RC_STORAGE);
+    if (!properties_pack(original, changes, copied[pmo->Action], out)) o = failed(RC_STORAGE);
     handle_leave();
     return o;
 }
@@ -31,7 +34,6 @@ static outcome put_in(const MQMD *md, const MQPMO *pmo, MQLONG length, const voi
     call->pub_level = 9;
     if (pmo->Version >= 2 && pmo->RecsPresent > 0) return failed(RC_RECS_PRESENT);
     if (pmo->Version < 3) return done;
-    call->action = pmo->Action;
     call->pub_level = pmo->PubLevel;
     return put_properties(pmo, &call->properties);
 }

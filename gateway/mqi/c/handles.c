@@ -148,14 +148,28 @@ void properties_remove(property_list *list, size_t index) {
 }
 
 /* Packed: for each property the length of its name (i4), name, type, support, context, copy, length of its value, value. */
-bool properties_pack(const property_list *list, buffer *out) {
+static bool property_pack(const property *p, buffer *out) {
+    size_t length = strlen(p->name);
+    return buffer_i4(out, (MQLONG)length) && buffer_add(out, p->name, length) && buffer_i4(out, p->type) &&
+           buffer_i4(out, p->support) && buffer_i4(out, p->context) && buffer_i4(out, p->copy) &&
+           buffer_i4(out, p->length) && buffer_add(out, p->value, (size_t)p->length);
+}
+
+static bool names(property_list *list, const property *p) {
+    return list->count && properties_find(list, (view){(const unsigned char *)p->name, strlen(p->name)}) < list->count;
+}
+
+/* Those of `original` that one of the copy options lets through, unless `changes` has them too; then `changes`, where a null takes
+   away what `original` has (MQPMO, Action). */
+bool properties_pack(property_list *original, property_list *changes, MQLONG copied, buffer *out) {
     bool fits = true;
-    for (size_t i = 0; fits && i < list->count; i++) {
-        const property *p = &list->items[i];
-        size_t length = strlen(p->name);
-        fits = buffer_i4(out, (MQLONG)length) && buffer_add(out, p->name, length) && buffer_i4(out, p->type) &&
-               buffer_i4(out, p->support) && buffer_i4(out, p->context) && buffer_i4(out, p->copy) &&
-               buffer_i4(out, p->length) && buffer_add(out, p->value, (size_t)p->length);
+    for (size_t i = 0; fits && i < original->count; i++) {
+        const property *p = &original->items[i];
+        if ((copied == MQCOPY_EVERY || p->copy & copied) && !names(changes, p)) fits = property_pack(p, out);
+    }
+    for (size_t i = 0; fits && i < changes->count; i++) {
+        const property *p = &changes->items[i];
+        if (p->type != MQTYPE_NULL || !names(original, p)) fits = property_pack(p, out);
     }
     return fits;
 }
@@ -207,15 +221,23 @@ static handle_slot *free_slot(void) {
     return &slots[first_free];
 }
 
-outcome handle_enter(MQHMSG handle, property_list **list) {
-    pthread_mutex_lock(&lock);
+static outcome list_of(MQHMSG handle, property_list **list) {
     handle_slot *slot = slot_of(handle);
-    if (slot) {
-        *list = &slot->properties;
-        return done;
-    }
-    pthread_mutex_unlock(&lock);
-    return failed(RC_HMSG);
+    if (!slot) return failed(RC_HMSG);
+    *list = &slot->properties;
+    return done;
+}
+
+outcome handles_enter(MQHMSG first, property_list **one, MQHMSG second, property_list **other) {
+    pthread_mutex_lock(&lock);
+    outcome o = first == MQHM_NONE ? done : list_of(first, one);
+    if (!is_failed(o) && second != MQHM_NONE) o = list_of(second, other);
+    if (is_failed(o)) pthread_mutex_unlock(&lock);
+    return o;
+}
+
+outcome handle_enter(MQHMSG handle, property_list **list) {
+    return handle == MQHM_NONE ? failed(RC_HMSG) : handles_enter(handle, list, MQHM_NONE, NULL);
 }
 
 void handle_leave(void) { pthread_mutex_unlock(&lock); }

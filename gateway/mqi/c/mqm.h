@@ -89,11 +89,13 @@ void properties_moved(property_list *list);              /* indexes have changed
 outcome properties_set(property_list *list, const property *like, view name, view value);
 outcome properties_put(property_list *list, size_t index, const property *like, view name, view value);
 void properties_remove(property_list *list, size_t index);
-bool properties_pack(const property_list *list, buffer *out);
+enum { MQCOPY_EVERY = -1 };            /* whatever the copy options say */
+bool properties_pack(property_list *original, property_list *changes, MQLONG copied, buffer *out);
 bool properties_unpack(property_list *list, view packed);
 view property_name(view name);        /* without `usr.` */
 
 outcome handle_enter(MQHMSG handle, property_list **list);  /* locks all message handles; handle_leave afterwards */
+outcome handles_enter(MQHMSG first, property_list **one, MQHMSG second, property_list **other);  /* the same; MQHM_NONE leaves its list */
 void handle_leave(void);
 void handles_drop(MQHCONN hconn);     /* those of a connection that ends */
 void handles_reset_lock(void);        /* in a forked child */
@@ -135,7 +137,7 @@ typedef struct put_call {
     MQHOBJ hobj;
     const open_call *target;                           /* MQPUT1, else NULL */
     MQMD md;                                           /* version 2; in and out */
-    MQLONG options, action, pub_level;
+    MQLONG options, pub_level;
     MQHOBJ context;
     view data;
     buffer properties;                                 /* packed; empty: none */

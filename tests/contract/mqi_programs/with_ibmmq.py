@@ -194,6 +194,53 @@ def properties(qmgr, queue):
     fails(CMQC.MQRC_HMSG_ERROR, mq.MessageHandle(qmgr, dup_handle=4711).properties.set, "x", "y")
 
 
+def properties_got(qmgr, queue):
+    received = mq.MessageHandle(qmgr)
+    queue.get(None, mq.MD(), get_options(CMQC.MQGMO_PROPERTIES_IN_HANDLE, MsgHandle=received.msg_handle))
+    found, step = {}, CMQC.MQIMPO_INQ_FIRST
+    while True:
+        try:
+            value, name = received.properties.get("%", impo_options=step)
+        except mq.MQMIError as error:
+            assert error.reason == CMQC.MQRC_PROPERTY_NOT_AVAILABLE, error
+            return found
+        found[name], step = value, CMQC.MQIMPO_INQ_NEXT
+
+
+def properties_of_a_message_that_is_passed_on(qmgr, queue):
+    """MQPMO Action: what the copy options of the original let through, and all that the new handle has."""
+    original, new = mq.MessageHandle(qmgr), mq.MessageHandle(qmgr)
+    copies = {
+        "all": CMQC.MQCOPY_ALL,
+        "default": CMQC.MQCOPY_DEFAULT,
+        "reply": CMQC.MQCOPY_REPLY,
+        "none": CMQC.MQCOPY_NONE,
+    }
+    for name, copied in copies.items():
+        pd = mq.PD()
+        pd.CopyOptions = copied
+        original.properties.set(name, "original", pd=pd)
+    new.properties.set("new", "new")
+    both = {"OriginalMsgHandle": original.msg_handle, "NewMsgHandle": new.msg_handle}
+    expected = {
+        CMQC.MQACTP_NEW: {"all", "default", "reply", "none", "new"},
+        CMQC.MQACTP_FORWARD: {"all", "default", "new"},
+        CMQC.MQACTP_REPLY: {"all", "reply", "new"},
+        CMQC.MQACTP_REPORT: {"all", "default", "new"},
+    }
+    for action, wanted in expected.items():
+        queue.put(b"", mq.MD(), put_options(Version=3, Action=action, **both))
+        assert properties_got(qmgr, queue).keys() == wanted, action
+    queue.put(b"", mq.MD(), put_options(Version=3, Action=CMQC.MQACTP_FORWARD, OriginalMsgHandle=original.msg_handle))
+    assert properties_got(qmgr, queue).keys() == {"all", "default"}
+    new.properties.set("default", "changed")
+    new.properties.set("all", None, CMQC.MQTYPE_NULL)
+    queue.put(b"", mq.MD(), put_options(Version=3, Action=CMQC.MQACTP_FORWARD, **both))
+    assert properties_got(qmgr, queue) == {"default": "changed", "new": "new"}
+    fails(CMQC.MQRC_ACTION_ERROR, lambda: queue.put(b"", mq.MD(), put_options(Version=3, Action=4)))
+    fails(CMQC.MQRC_HMSG_ERROR, lambda: queue.put(b"", mq.MD(), put_options(Version=3, NewMsgHandle=4711)))
+
+
 def properties_without_a_handle(qmgr, queue):
     handle = mq.MessageHandle(qmgr)
     handle.properties.set("colour", "red")
@@ -354,6 +401,7 @@ PARTS = [
     units_of_work,
     waiting,
     properties,
+    properties_of_a_message_that_is_passed_on,
     properties_without_a_handle,
     asynchronous_puts,
     a_forked_child,
