@@ -6,7 +6,8 @@ import pytest
 from embedded_rig import md, refused
 
 from gateway.errors import StoreUnavailable
-from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions, SubscriptionDescriptor
+from gateway.mq import constants as mq
+from gateway.ports.mqi import GetOptions, ObjectDescriptor, Property, PutOptions, SubscriptionDescriptor
 from gateway.queue_manager.descriptor import Descriptor
 from gateway.queue_manager.objects.topics import compile_topic
 
@@ -39,6 +40,15 @@ def test_a_managed_subscription_gets_copies(mqi):
         mqi.get(made.queue_handle)
     mqi.connection.close(made.subscription_handle)
     assert publish(mqi, "a/b/c", b"3", 4 | 0x80000).reason == 2550
+
+
+def test_subscribers_get_the_properties_that_may_be_published(mqi):
+    made, _ = subscribe(mqi, "a")
+    copies = {"all": mq.MQCOPY_ALL, "default": mq.MQCOPY_DEFAULT, "reply": mq.MQCOPY_REPLY, "none": mq.MQCOPY_NONE}
+    given = [Property(name, name, 1024, 1, 0, copied) for name, copied in copies.items()]
+    publish(mqi, "a", b" copy=", properties=given)
+    got = mqi.connection.get(made.queue_handle, md(), GetOptions(4, handle_given=True), 100)
+    assert ({one.name for one in got.properties}, got.data) == ({"all", "default", "mqps.Top"}, b" copy=")
 
 
 def test_a_publication_goes_to_the_highest_level_that_it_may_reach(mqi):

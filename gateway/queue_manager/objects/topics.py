@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
-from gateway.mq import properties
+from gateway.mq import propctl, properties
 from gateway.queue_manager import descriptor
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.descriptor import LENGTH, Descriptor, padded
@@ -114,6 +114,15 @@ def _one_of_each_group(found: list[Subscription]) -> list[Subscription]:
             seen.add(group)
         chosen.append(one)
     return chosen
+
+
+def _for_subscribers(md: bytes, data: bytes) -> tuple[bytes, bytes]:
+    """The publication without the properties that are not to be copied into publications (MQPD, CopyOptions)."""
+    found = properties.properties_of(md, data) if b" copy=" in data else []
+    kept = properties.copied(found, "publish")
+    if len(kept) == len(found):
+        return md, data
+    return properties.with_properties(*propctl.without_properties(md, data), kept)
 
 
 class Topics:
@@ -404,7 +413,7 @@ class Topics:
         if retained:
             held.append(properties.Property("mqps.Ret", value=True, dt="boolean"))
         try:
-            return properties.with_properties(message.pack(), data, held)
+            return properties.with_properties(*_for_subscribers(message.pack(), data), held)
         except (
             MQError,
             HeaderError,
