@@ -55,6 +55,8 @@ def displayed(mqi, kind):
     for line in lines:
         for item in (line[3:43], line[43:]) if len(line) > 43 and line[42] == " " else (line[3:],):
             word, _, value = item.strip().partition("(")
+            if not value and word in FLAGS:
+                word, value = FLAGS[word][0], word
             found[word] = value.removesuffix(")").strip()
     return found
 

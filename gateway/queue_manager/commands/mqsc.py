@@ -191,7 +191,8 @@ class Mqsc:
                 yield
         except MqscSyntaxError as error:
             report.syntax_errors += 1
-            report.say("AMQ8405I: Syntax error detected at or near end of command segment below:-", error.text)
+            found = "AMQ8405I: Syntax error detected at or near end of command segment below:-"
+            report.say(found, error.text, f"({error.what})")
             report.problems.append((line, str(error)))
         except MQError as error:
             no_value = isinstance(error, AdministrationError) and error.reason in NO_SUCH_VALUE
@@ -435,10 +436,13 @@ def _selection(command: Command, kinds: tuple[str, ...]) -> tuple[set[str], Cond
     unknown = (wanted | filtered) - known if (known := _displayed(kinds)) else frozenset()
     if unknown:
         raise syntax(command, f"{min(unknown)} is no attribute to display here")
-    everything = not wanted or any(parameter.keyword == "ALL" for parameter in command.parameters)
-    return set() if everything else wanted | filtered, condition, kinds
+    brief = not wanted and bool(kinds) and command.name.endswith("*")
+    everything = not (wanted or brief) or any(parameter.keyword == "ALL" for parameter in command.parameters)
+    return set() if everything else wanted | filtered | (_BRIEF if brief else set()), condition, kinds
 
 
+_BRIEF = frozenset({"AUTHTYPE", "CHLTYPE", "TOPICSTR"})
+"""What a DISPLAY of a generic name that asks for nothing shows besides names and types, as runmqsc does."""
 _NUMBER = re.compile(r"-?[0-9]{1,100}")
 
 
@@ -490,12 +494,15 @@ def chosen(row: Row, wanted: set[str], titles: tuple[str, ...]) -> Row:
     return keep | asked
 
 
+_WITHOUT_VALUE = frozenset(keyword for keyword, _ in FLAGS.values())
+
+
 def columns(row: Row) -> list[str]:
     """Two attributes on a line, the second at column 44, as runmqsc prints them."""
     lines: list[str] = []
     left = ""
     for word, value in row.items():
-        item = f"{word}({value or ' '})" if word != "SYNCPT" else word
+        item = value if word in _WITHOUT_VALUE else f"{word}({value or ' '})" if word != "SYNCPT" else word
         if left and len(left) < 40 and len(item) < 40:
             lines.append(f"   {left:<40}{item}")
             left = ""

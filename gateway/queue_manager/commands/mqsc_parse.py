@@ -14,7 +14,7 @@ from gateway.errors import MqgateError
 
 
 class MqscSyntaxError(MqgateError):
-    """A command that cannot be parsed: the line it begins on, and its text up to the error."""
+    """A command that cannot be parsed: the line it begins on, its text up to the error, and what is wrong."""
 
     def __init__(self, line: int, text: str, what: str) -> None:
         super().__init__(
@@ -22,6 +22,7 @@ class MqscSyntaxError(MqgateError):
         )
         self.line = line
         self.text = text
+        self.what = what
 
 
 @dataclass(slots=True)

@@ -63,6 +63,12 @@ def test_display_selects_by_name_type_and_where(rig):
     for number in ("--15", "15-", "\u00b2", "1" * 5000):
         assert "syntax" not in run(rig, f"DIS QL(APP.*) WHERE(MAXDEPTH GT '{number}') MAXDEPTH")[0][0]
     assert run(rig, "DIS Q(APP.*) TYPE(QALIAS) TARGET")[0][-1] == "   TARGET(APP.ONE)"
+    generic = run(rig, "DIS QL(APP.T*)")[0]
+    assert generic == ["AMQ8409I: Display Queue details.", f"   {'QUEUE(APP.TWO)':<40}TYPE(QLOCAL)"], "as runmqsc does"
+    assert run(rig, "DIS QL(APP.T*) WHERE(MAXDEPTH GT 15)")[0] == [*generic, "   MAXDEPTH(20)"]
+    whole = run(rig, "DIS QL(APP.T*) ALL")[0]
+    assert run(rig, "DIS QL(APP.TWO)")[0] == whole
+    assert {"NOTRIGGER", "SHARE", "HARDENBO"} <= set(" ".join(whole).split())
     assert run(rig, "DIS Q(NONE*)")[0] == ["AMQ8147E: IBM MQ object NONE* not found."]
     assert "QMNAME(QM1)" in run(rig, "DIS QMGR")[0][1]
 
@@ -159,6 +165,7 @@ def test_syntax_errors(rig, text):
     lines, report = run(rig, text)
     assert (report.syntax_errors, report.failed) == (1, 0)
     assert lines[0].startswith("AMQ8405I: Syntax error")
+    assert f"below:- {lines[1]} {lines[2]}" in report.problems[0][1], "the third line says what is wrong"
 
 
 def test_values_out_of_range(rig):
