@@ -210,16 +210,26 @@ def get(name: str, number: int, raw: bool, config: str | None, data: str | None,
 
 def _taken(there: Reach, name: str, number: int) -> Iterator[dict[str, Any]]:
     """The messages, whole. One is removed when the next is asked for: if it could not be written it is still there."""
-    left = number
+    left, after = number, None
     while left > 0:
-        page = there.get(f"/queues/{segment(name)}/messages", limit=min(left, PAGE))["items"]
-        for one in page:
+        limit = min(left, PAGE) if after is None else PAGE
+        page = there.get(f"/queues/{segment(name)}/messages", limit=limit, after=after)
+        free = list(filter(_to_be_had, page["items"]))
+        for one in free[:left]:
             path = f"/queues/{segment(name)}/messages/{one['token']}"
             yield there.get(path, whole="true")
             there.delete(path)
-        left -= len(page)
-        if not page:
-            return
+        left -= len(free)
+        if not free:  # behind those that stay
+            after = page["next"]
+            if after is None:
+                return
+
+
+def _to_be_had(listed: dict[str, Any]) -> bool:
+    """Whether MQGET would return it: nobody has it in a unit of work, and it has not expired."""
+    expires = listed["expiry_seconds"]
+    return not listed.get("locked") and (expires is None or expires > 0)
 
 
 @queue.command()

@@ -13,6 +13,7 @@ from gateway.mq import constants as mq
 from gateway.mq import mqmd
 from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Unit
 from gateway.ports.inspection import PAGE_BYTES, QueueRow, Seen
+from gateway.queue_manager import descriptor
 from gateway.queue_manager.batch.stored_messages import complete
 from gateway.queue_manager.commands.display_rows import describe
 from gateway.queue_manager.embedded import EmbeddedQueueManager
@@ -117,10 +118,11 @@ class Inspection:
             yield message
 
     def _seen(self, local: LocalQueue, message: Message) -> Seen:
-        md = complete(message, self._core.name)
+        expires = message.expiry / 1e6
+        md = descriptor.with_remaining(complete(message, self._core.name), expires or None, self._core.now())
         data = message.head[MQMD_LENGTH:] + message.body
         locked = message.token in local.locked
-        return Seen(message.token, md, data, message.put_time / 1e6, message.backout, message.expiry / 1e6, locked)
+        return Seen(message.token, md, data, message.put_time / 1e6, message.backout, expires, locked)
 
     def message(self, name: str, token: int) -> Seen:
         """One message; MQError 2033 if it is no longer on the queue."""

@@ -358,6 +358,7 @@ def summary(seen: Seen) -> dict[str, object]:
         "priority": mqmd.number(seen.md, mqmd.AT_PRIORITY),
         "expiry_seconds": round(seen.expiry - time.time(), 1) if seen.expiry else None,
         "backout_count": seen.backout,
+        "locked": seen.locked,
         "put_application": mqmd.text(seen.md, mqmd.PUT_APPL_NAME),
         "user": mqmd.text(seen.md, mqmd.USER_IDENTIFIER),
         "preview": preview.decode("utf-8", "replace"),

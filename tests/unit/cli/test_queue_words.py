@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from gateways import TREE
 
 from gateway.cli.main import main
-from gateway.cli.queue import _whole
+from gateway.cli.queue import _taken, _whole
 from gateway.cli.reach import Reach, Refused
 
 LONG = "x" * 200_000
@@ -106,6 +106,27 @@ def test_what_messages_hold_moves_no_cursor(data: str) -> None:
 def test_what_is_taken_is_json_for_programs(data: str) -> None:
     taken = json.loads(mqgate("queue", "get", "Q", "--json", "-n", "9", "--data", data))
     assert [one["body"]["text"] for one in taken] == [LONG, "short"]
+
+
+def test_what_others_have_or_has_expired_is_not_taken() -> None:
+    free = {"expiry_seconds": None, "locked": False}
+    queue = {"1": free | {"locked": True}, "2": free | {"expiry_seconds": -0.1}, "3": free | {"expiry_seconds": 9.0}}
+    queue |= {str(number): free for number in (4, 5, 6)}
+
+    def ask(method: str, path: str, query: dict[str, str], _body: object) -> object:
+        token = path.rpartition("/")[2]
+        if method == "DELETE":
+            del queue[token]
+        if token in queue or method == "DELETE":
+            return token
+        behind = [{"token": one} | fields for one, fields in queue.items() if one > query.get("after", "")]
+        page = behind[: int(query["limit"])]
+        return {"items": page, "next": page[-1]["token"] if len(page) < len(behind) else None}
+
+    assert list(_taken(Reach(ask, running=True), "Q", 1)) == ["3"]
+    assert list(_taken(Reach(ask, running=True), "Q", 2)) == ["4", "5"]
+    assert list(_taken(Reach(ask, running=True), "Q", 2)) == ["6"]
+    assert set(queue) == {"1", "2"}
 
 
 def test_a_message_that_cannot_be_written_stays_on_its_queue(data: str) -> None:

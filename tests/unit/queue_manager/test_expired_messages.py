@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from embedded_rig import MqiRig, md
 
+from gateway.queue_manager.descriptor import integer
+from gateway.queue_manager.inspection import Inspection
 from gateway.queue_manager.objects.expired_messages import AT_ONCE_BYTES, EVERY
 
 LARGE = 256 << 10
@@ -43,4 +45,13 @@ def test_large_messages_in_a_unit_of_work_are_not_all_read(tmp_path, monkeypatch
     rig.connection.back()
     rig.scheduler.advance(EVERY + 2)
     assert rig.queue_manager.core.depth(rig.queue_manager.core.queues["Q"]) == 0
+    rig.queue_manager.close()
+
+
+def test_an_operator_sees_what_is_left_of_the_expiry() -> None:
+    rig = MqiRig(None, "DEFINE QLOCAL(Q)")
+    rig.put("Q", b"", descriptor=md(expiry=100))
+    rig.scheduler.advance(4)
+    (seen,) = Inspection(rig.queue_manager).browse("Q")
+    assert integer(seen.md, "expiry") == 60, "so that it is not moved with all of it again"
     rig.queue_manager.close()
