@@ -12,6 +12,7 @@ import click
 from gateway.config.counting import counted
 from gateway.config.units import show_duration
 from gateway.errors import ConfigurationError
+from gateway.pipeline.errors import QueueUnreachable
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.sentences import PipelineGroup, is_verbose
 
@@ -99,12 +100,14 @@ def run(file: Path, once: bool, metrics_port: int | None, metrics_bind: str, rep
 @click.option("--sql", is_flag=True, help="Show the checks of silver tables as SQL.")
 def check(file: Path, sql: bool) -> None:
     """Validate a job file: every error at once. Object storage is tried: can a batch be committed there? So are
-    conditions and patterns, by Spark, where it and Java are."""
+    conditions and patterns, by Spark, where it and Java are. A `path` without a journal is told: the job may be one
+    for another host."""
     from gateway.pipeline.jobs.silver import checks, payload_schema, typed_value
 
     job = job_of(file)
     click.echo(f"{file}: job {job.name}: {len(job.silver)} silver and {len(job.gold)} gold tables")
     _tell_kept_for_good(job)
+    _tell_no_journal(job)
     if job.on_objects:
         _try_warehouse(job)
     _try_conditions(job, file)
@@ -126,6 +129,16 @@ def _tell_kept_for_good(job: Job) -> None:
             f"{table}: `retention.keep` deletes nothing from Delta tables on object storage: use Delta's own `delete`, "
             "such as DeltaTable(...).delete(\"put_ts < '2026-01-01T00:00:00Z'\")", err=True,
         )  # fmt: skip
+
+
+def _tell_no_journal(job: Job) -> None:
+    from gateway.pipeline.journal.segments import Segments
+
+    for folder in [one.source.path for one in job.inputs if one.source.path]:
+        try:
+            Segments(Path(folder)).headers()
+        except QueueUnreachable as missing:
+            click.echo(str(missing), err=True)
 
 
 def _try_conditions(job: Job, file: Path) -> None:

@@ -157,6 +157,16 @@ def test_a_warehouse_that_refuses(tmp_path: Path) -> None:
     assert said.count("\n") == 1
 
 
+def test_a_check_tells_where_no_journal_is(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB.format(source="path: x", warehouse="lake", more=""))
+    assert f"{tmp_path / 'x'} is not a folder" in asked("check", file)
+    (tmp_path / "x").mkdir()
+    assert f"{tmp_path / 'x'} has no journal in it" in asked("check", file)
+    write_journal(tmp_path / "x", 1, Fleet(devices=1))
+    assert "data folder" not in asked("check", file)
+
+
 def test_a_catalog_that_is_not_there(tmp_path: Path) -> None:
     pytest.importorskip("pyiceberg", reason="pyiceberg is not installed: pip install '.[iceberg]'")
     file = tmp_path / "job.yaml"
