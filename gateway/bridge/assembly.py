@@ -25,8 +25,8 @@ from gateway.bridge.mqtt5 import (
 from gateway.bridge.origin import Origin
 from gateway.bridge.request import Request, request_of
 from gateway.errors import HeaderError, Refused
-from gateway.mq import rfh2
-from gateway.mq.rfh2_folder import PropertyValue, element, folder
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.rfh2_folder import PropertyValue, element, folder
 from gateway.mqtt.packets import Properties
 from gateway.ports import spread
 from gateway.routing.table import Match

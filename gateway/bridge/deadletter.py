@@ -8,7 +8,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from gateway.mq import dlh, mqmd
+from gateway.mq import mqmd
+from gateway.mq.headers import dlh
 from gateway.mq.situations import from_dead_letter
 
 NATIVE, UTF_8 = 546, 1208

@@ -14,8 +14,8 @@ from gateway.bridge.payload import Body, condition_of
 from gateway.bridge.syncpoint import when_too_long, why_within
 from gateway.config.counting import counted
 from gateway.errors import Refused
-from gateway.mq import chain
-from gateway.mq.rfh2_folder import Scalar
+from gateway.mq.headers import chain
+from gateway.mq.headers.rfh2_folder import Scalar
 from gateway.mqtt.packets import Properties
 from gateway.mqtt.topics import NOBODYS
 from gateway.routing.acl import PUBLISH, Rights

@@ -20,7 +20,7 @@ from gateway.bridge.payload import UNREAD, Body, Check, Condition, steps_of
 from gateway.bridge.request import request_of
 from gateway.errors import HeaderError, Refused
 from gateway.mq import mqmd
-from gateway.mq.rfh2_folder import element, escape, escape_bytes
+from gateway.mq.headers.rfh2_folder import element, escape, escape_bytes
 from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import InboundRule, PropertyRule
 from gateway.rules.templates import Slot, Template, Value, text_of, to_type

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from gateway.bridge.payload import Body
 from gateway.errors import HeaderError, Refused
-from gateway.mq import chain, mde, mqmd, rfh2, situations
-from gateway.mq.header import INHERIT, STRUCTURE_OF_FORMAT, Described, Header
-from gateway.mq.rfh2_folder import Element, Scalar, parse_folder
+from gateway.mq import mqmd, situations
+from gateway.mq.headers import chain, mde, rfh2
+from gateway.mq.headers.header import INHERIT, STRUCTURE_OF_FORMAT, Described, Header
+from gateway.mq.headers.rfh2_folder import Element, Scalar, parse_folder
 
 Pairs = tuple[tuple[str, Scalar], ...]
 RFH_ERROR, XQH_ERROR = 2334, 2260  # MQRC_RFH_ERROR, MQRC_XQH_ERROR

@@ -23,9 +23,9 @@ from gateway.bridge.mqtt5 import (
 )
 from gateway.errors import Refused
 from gateway.mq import mqmd
-from gateway.mq.ccsid import codec_of, is_ebcdic_codec
+from gateway.mq.character_sets.ccsid import codec_of, is_ebcdic_codec
 from gateway.mq.describe import header_in_words
-from gateway.mq.rfh2_folder import Scalar
+from gateway.mq.headers.rfh2_folder import Scalar
 from gateway.mqtt.packets import Properties
 from gateway.mqtt.topics import name_error
 from gateway.rules.feedback import Feedback

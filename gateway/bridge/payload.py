@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gateway.errors import Refused
-from gateway.mq.ccsid import codec_of
+from gateway.mq.character_sets.ccsid import codec_of
 from gateway.mq.constants import MQENC_NATIVE
 from gateway.mqtt.json_text import DECODE, read_json
 from gateway.rules.feedback import Feedback

@@ -20,8 +20,9 @@ from gateway.bridge.mqtt5 import (
 )
 from gateway.config.counting import counted
 from gateway.errors import Finding, HeaderError, Refused
-from gateway.mq import mqmd, rfh2, xqh
-from gateway.mq.rfh2_folder import PropertyValue, folder
+from gateway.mq import mqmd
+from gateway.mq.headers import rfh2, xqh
+from gateway.mq.headers.rfh2_folder import PropertyValue, folder
 from gateway.mqtt.packets import Properties
 from gateway.mqtt.topics import name_error
 from gateway.ports.spread import Spread, names_of

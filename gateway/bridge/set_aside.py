@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gateway.errors import HeaderError
-from gateway.mq import mqmd, rfh2
-from gateway.mq.rfh2_folder import Scalar, folder, parse_folder
+from gateway.mq import mqmd
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.rfh2_folder import Scalar, folder, parse_folder
 
 FOLDER = "set_aside"
 MD = mqmd.LENGTH

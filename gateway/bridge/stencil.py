@@ -15,8 +15,9 @@ from gateway.bridge import descriptor as descriptors
 from gateway.bridge.assembly import NO_TAILS, Destination, Made, Scope
 from gateway.bridge.origin import Origin
 from gateway.errors import HeaderError, Refused
-from gateway.mq import mqmd, rfh2
-from gateway.mq.rfh2_folder import element, escape
+from gateway.mq import mqmd
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.rfh2_folder import element, escape
 from gateway.routing.table import Match
 from gateway.rules.mappings import InboundRule, PropertyRule
 from gateway.rules.templates import Slot, Template, render

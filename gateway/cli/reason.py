@@ -27,8 +27,8 @@ class Reason(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot say
 
 
 def _by_name() -> dict[str, int]:
-    from gateway.mq import constants_mqrc
+    from gateway.mq.constants import mqrc
     from gateway.rules.feedback import Feedback
 
-    theirs = {name: code for name, code in vars(constants_mqrc).items() if name.startswith("MQRC_")}
+    theirs = {name: code for name, code in vars(mqrc).items() if name.startswith("MQRC_")}
     return theirs | {one.name: int(one) for one in Feedback}

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from gateway.errors import HeaderError, MQError
-from gateway.mq import ccsid as charsets
 from gateway.mq import mqmd
-from gateway.mq.chain import Chain, described_by, walk_far
+from gateway.mq.character_sets import ccsid as charsets
 from gateway.mq.constants import (
     MQENC_NATIVE,
     MQFMT_COMMAND_1,
@@ -27,7 +26,8 @@ from gateway.mq.constants import (
     MQRC_NOT_CONVERTED,
 )
 from gateway.mq.conversion_headers import Target, header_converted
-from gateway.mq.header import Described
+from gateway.mq.headers.chain import Chain, described_by, walk_far
+from gateway.mq.headers.header import Described
 
 _LONGEST_SEGMENT = 65_535 - 4
 _TEXT_FORMATS = {MQFMT_STRING, MQFMT_COMMAND_1, MQFMT_COMMAND_2}

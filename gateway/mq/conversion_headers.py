@@ -7,15 +7,16 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gateway.errors import MQError
-from gateway.mq import ccsid as charsets
-from gateway.mq import dh, layout, pcf, rfh2, rmh
+from gateway.mq import layout, pcf
+from gateway.mq.character_sets import ccsid as charsets
 from gateway.mq.constants import (
     MQRC_CONVERTED_STRING_TOO_BIG,
     MQRC_NOT_CONVERTED,
     MQRC_SOURCE_CCSID_ERROR,
     MQRC_TARGET_CCSID_ERROR,
 )
-from gateway.mq.header import EMBEDDED, INHERIT, Described, Header
+from gateway.mq.headers import dh, rfh2, rmh
+from gateway.mq.headers.header import EMBEDDED, INHERIT, Described, Header
 
 
 class Target(NamedTuple):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gateway.errors import HeaderError
-from gateway.mq import dh, layout, mqmd, pcf, rfh, rfh2, rmh
-from gateway.mq.ccsid import codec_of
+from gateway.mq import layout, mqmd, pcf
+from gateway.mq.character_sets.ccsid import codec_of
 from gateway.mq.constants import name_of, name_of_reason
-from gateway.mq.header import Described, Header, characters
-from gateway.mq.rfh2_folder import Element, parse_folder
+from gateway.mq.headers import dh, rfh, rfh2, rmh
+from gateway.mq.headers.header import Described, Header, characters
+from gateway.mq.headers.rfh2_folder import Element, parse_folder
 
 Words = dict[str, object]
 

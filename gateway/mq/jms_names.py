@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from gateway.mq import mqmd
 from gateway.mq.constants import MQMF_LAST_MSG_IN_GROUP, MQMF_MSG_IN_GROUP, MQPER_PERSISTENT
-from gateway.mq.rfh2_folder import Scalar
+from gateway.mq.headers.rfh2_folder import Scalar
 
 Properties = Mapping[str, Scalar]
 NON_PERSISTENT, PERSISTENT = 1, 2

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gateway.errors import HeaderError
 from gateway.mq import layout, pcf_span
-from gateway.mq.ccsid import UTF_16, codec_of
+from gateway.mq.character_sets.ccsid import UTF_16, codec_of
 
 INTEGER, STRING, INTEGER_LIST, STRING_LIST, BYTE_STRING = 3, 4, 5, 6, 9
 INTEGER_FILTER, STRING_FILTER, BYTE_STRING_FILTER = 13, 14, 15

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gateway.errors import MQError
-from gateway.mq import mqmd, property_names, rfh2
+from gateway.mq import mqmd, property_names
 from gateway.mq.constants import (
     MQGMO_NO_PROPERTIES,
     MQGMO_PROPERTIES_COMPATIBILITY,
@@ -21,7 +21,8 @@ from gateway.mq.constants import (
     MQPROP_FORCE_MQRFH2,
     MQPROP_NONE,
 )
-from gateway.mq.header import Header, redescribed
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.header import Header, redescribed
 from gateway.mq.properties import Property, is_property_folder, leading_folders, leading_headers, properties_of
 
 _HANDLE, _NOTHING, _RFH2, _COMPATIBLE = "handle", "nothing", "rfh2", "compatible"

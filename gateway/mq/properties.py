@@ -13,17 +13,18 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from gateway.errors import HeaderError, MQError
-from gateway.mq import layout, mqmd, property_names, rfh2
-from gateway.mq.chain import described_by
+from gateway.mq import layout, mqmd, property_names
 from gateway.mq.constants import (
     MQRC_PROPERTIES_TOO_BIG,
     MQRC_PROPERTY_NOT_AVAILABLE,
     MQRC_PROPERTY_TYPE_ERROR,
     MQRC_RFH_FORMAT_ERROR,
 )
-from gateway.mq.header import Header, read
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.chain import described_by
+from gateway.mq.headers.header import Header, read
+from gateway.mq.headers.rfh2_folder import Element, Scalar, Typed, check_name, parse_folder, render, typed, written
 from gateway.mq.property_tree import PropertyTree
-from gateway.mq.rfh2_folder import Element, Scalar, Typed, check_name, parse_folder, render, typed, written
 
 MAX_PROPERTIES_LENGTH = 100 * 1024 * 1024
 """Properties of one message, descriptor not counted, never take more (IBM: 100 MB)."""

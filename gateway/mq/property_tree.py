@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from gateway.errors import MQError
 from gateway.mq.constants import MQRC_PROPERTY_TYPE_ERROR
-from gateway.mq.rfh2_folder import Element
+from gateway.mq.headers.rfh2_folder import Element
 
 
 class _Children:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gateway.errors import HeaderError
-from gateway.mq import dlh, mde, mqmd, xqh
-from gateway.mq.ccsid import codec_of
-from gateway.mq.chain import described_by, first
+from gateway.mq import mqmd
+from gateway.mq.character_sets.ccsid import codec_of
 from gateway.mq.constants import MQAT_QMGR, MQENC_NATIVE
-from gateway.mq.header import Header
+from gateway.mq.headers import dlh, mde, xqh
+from gateway.mq.headers.chain import described_by, first
+from gateway.mq.headers.header import Header
 from gateway.mq.message_context import Putter
 
 HEADER_CCSID = 1208

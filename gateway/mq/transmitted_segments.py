@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gateway.errors import HeaderError
-from gateway.mq import layout, mde, xqh
-from gateway.mq.chain import described_by
+from gateway.mq import layout
 from gateway.mq.constants import MQMF_LAST_MSG_IN_GROUP, MQMF_LAST_SEGMENT, MQMF_MSG_IN_GROUP
 from gateway.mq.grouping import SEGMENTED
-from gateway.mq.header import read
+from gateway.mq.headers import mde, xqh
+from gateway.mq.headers.chain import described_by
+from gateway.mq.headers.header import read
 
 HEADERS_LENGTH = xqh.LENGTH + mde.LENGTH
 """Bytes before a segment: as much of the data as `part_of` needs."""

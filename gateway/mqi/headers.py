@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 
-from gateway.mq import constants_md, constants_mqi, constants_mqrc, constants_pcf
+from gateway.mq.constants import md, mqi, mqrc, pcf
 from gateway.mq.layout import STRUCTURES, Field, Structure
 from gateway.mqi.administration_constants import ADMINISTRATION, CHANNELS
 from gateway.mqi.application_constants import numbers
@@ -127,7 +127,7 @@ def _cmqc() -> Iterator[str]:
         yield from _bytes(name, bytes(length))
     for name, value in STRINGS.items():
         yield from _bytes(name, value)
-    for module in (constants_mqi, constants_md, constants_mqrc):
+    for module in (mqi, md, mqrc):
         yield from _constants(module)
     yield from _structures(name for name in STRUCTURES if name not in _ELSEWHERE)
     yield from (f"void MQENTRY {line};" for line in PROTOTYPES)
@@ -143,7 +143,7 @@ def _cmqxc() -> Iterator[str]:
 
 def _cmqcfc() -> Iterator[str]:
     yield from (f"#define {name} {_parenthesised(value)}" for name, value in ADMINISTRATION.items())
-    yield from _constants(constants_pcf)
+    yield from _constants(pcf)
     yield from _structures(_PCF)
 
 

@@ -18,7 +18,8 @@ from gateway.app.api.queues import decoded, summary
 from gateway.bridge import outbound
 from gateway.bridge.message import read_message
 from gateway.errors import HeaderError, MQError, Refused
-from gateway.mq import chain, mqmd, pcf, properties, rfh2
+from gateway.mq import mqmd, pcf, properties
+from gateway.mq.headers import chain, rfh2
 from gateway.mq.properties import Property
 from gateway.ports.inspection import Seen
 from gateway.queue_manager.objects.selectors import compile_selector

@@ -22,7 +22,8 @@ import mqi_clients
 from ibm_rig import HEAD, OBJECTS, BatchRig, BufferRig, Rig
 
 from gateway.backends.buffer.spool import Spool
-from gateway.mq import mqmd, rfh2
+from gateway.mq import mqmd
+from gateway.mq.headers import rfh2
 from gateway.ports.batch import Puts, Takes, Unit
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.thread_scheduler import ThreadScheduler

@@ -13,7 +13,8 @@ import timeit
 from collections.abc import Callable
 from pathlib import Path
 
-from gateway.mq import chain, conversion, mqmd, rfh2, xqh
+from gateway.mq import conversion, mqmd
+from gateway.mq.headers import chain, rfh2, xqh
 from gateway.mq.properties import properties_of
 
 VALUES = {"site": "lima", "line": 7, "unit": "C", "on": True, "value": 21.5}

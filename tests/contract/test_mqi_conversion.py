@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from embedded_rig import md
 
-from gateway.mq import chain, dlh, header, pcf
+from gateway.mq import pcf
+from gateway.mq.headers import chain, dlh, header
 from gateway.queue_manager.descriptor import Descriptor
 
 CONVERT, ACCEPT, NO_SYNC, BROWSE = 0x4000, 64, 4, 16

@@ -5,7 +5,8 @@ from __future__ import annotations
 import mq_builders
 from embedded_rig import md, refused
 
-from gateway.mq import situations, xqh
+from gateway.mq import situations
+from gateway.mq.headers import xqh
 from gateway.ports.mqi import ObjectDescriptor
 from gateway.queue_manager.descriptor import Descriptor, text
 

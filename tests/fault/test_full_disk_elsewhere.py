@@ -11,7 +11,7 @@ from small_disks import tmpfs
 
 from gateway.errors import StoreUnavailable
 from gateway.mq import mqmd
-from gateway.mq.constants_mqrc import MQRC_STORAGE_MEDIUM_FULL
+from gateway.mq.constants.mqrc import MQRC_STORAGE_MEDIUM_FULL
 from gateway.pipeline.drain.drainer import Drainer
 from gateway.pipeline.drain.ibm_queue import GotMessage
 from gateway.pipeline.drain.journal_server import LockedJournal

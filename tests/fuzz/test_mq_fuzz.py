@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from strategies_mq import messages
 
 from gateway.errors import HeaderError, MQError
-from gateway.mq import chain, conversion, dh, mqmd, pcf, propctl, properties, rfh, rfh2, situations
-from gateway.mq.header import STRUCTURE_OF_FORMAT
-from gateway.mq.rfh2_folder import parse_folder
+from gateway.mq import conversion, mqmd, pcf, propctl, properties, situations
+from gateway.mq.headers import chain, dh, rfh, rfh2
+from gateway.mq.headers.header import STRUCTURE_OF_FORMAT
+from gateway.mq.headers.rfh2_folder import parse_folder
 
 GOLDEN = [
     bytes.fromhex(each["hex"])

@@ -16,7 +16,8 @@ from embedded_rig import MqiRig
 from gateway.bridge import outbound
 from gateway.bridge.inbound import Origin, plan
 from gateway.bridge.payload import Body
-from gateway.mq import chain, conversion, mqmd, propctl, properties
+from gateway.mq import conversion, mqmd, propctl, properties
+from gateway.mq.headers import chain
 from gateway.mq.properties import properties_of
 from gateway.routing.table import compile_mappings
 from gateway.rules.parse import parse_mappings

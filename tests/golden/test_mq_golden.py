@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.mq import chain, layout, mqmd
-from gateway.mq.header import FORMAT_OF_STRUCTURE
+from gateway.mq import layout, mqmd
+from gateway.mq.headers import chain
+from gateway.mq.headers.header import FORMAT_OF_STRUCTURE
 
 GOLDEN = Path(__file__).parent / "mq"
 HEADERS = json.loads((GOLDEN / "headers.json").read_text())

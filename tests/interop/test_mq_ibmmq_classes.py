@@ -11,7 +11,8 @@ from pathlib import Path
 import mqi_clients
 import pytest
 
-from gateway.mq import layout, mqmd, pcf, rfh2, xqh
+from gateway.mq import layout, mqmd, pcf
+from gateway.mq.headers import rfh2, xqh
 
 pytestmark = pytest.mark.mqi
 

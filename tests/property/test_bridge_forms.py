@@ -14,7 +14,7 @@ from gateway.bridge.mqtt5 import MESSAGE_EXPIRY, USER_PROPERTY, from_properties,
 from gateway.bridge.origin import Origin
 from gateway.bridge.payload import Body
 from gateway.errors import Refused
-from gateway.mq.rfh2_folder import element, parse_folder
+from gateway.mq.headers.rfh2_folder import element, parse_folder
 from gateway.routing.table import compile_mappings
 from gateway.rules.parse import parse_mappings
 

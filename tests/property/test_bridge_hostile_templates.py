@@ -12,8 +12,9 @@ from gateway.bridge import outbound
 from gateway.bridge.inbound import Origin, plan
 from gateway.bridge.payload import Body
 from gateway.errors import ConfigurationError, Refused
-from gateway.mq import mqmd, rfh2
-from gateway.mq.rfh2_folder import folder
+from gateway.mq import mqmd
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.rfh2_folder import folder
 from gateway.mqtt.topics import name_error
 from gateway.routing.table import compile_mappings
 from gateway.rules.parse import parse_mappings

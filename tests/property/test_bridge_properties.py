@@ -15,8 +15,9 @@ from gateway.bridge.inbound import Origin, plan
 from gateway.bridge.mqtt5 import RESERVED, USER_PROPERTY, escape_name, from_properties, to_properties, unescape_name
 from gateway.bridge.payload import Body
 from gateway.errors import Refused
-from gateway.mq import mqmd, property_names, rfh2
-from gateway.mq.rfh2_folder import folder
+from gateway.mq import mqmd, property_names
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.rfh2_folder import folder
 from gateway.mqtt import properties as prop
 from gateway.mqtt.topics import name_error
 from gateway.routing.table import compile_mappings

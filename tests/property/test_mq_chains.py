@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.mq import chain, conversion, mqmd, propctl, rfh2
-from gateway.mq.ccsid import codec_of
-from gateway.mq.header import FORMAT_OF_STRUCTURE, INHERIT, build
+from gateway.mq import conversion, mqmd, propctl
+from gateway.mq.character_sets.ccsid import codec_of
+from gateway.mq.headers import chain, rfh2
+from gateway.mq.headers.header import FORMAT_OF_STRUCTURE, INHERIT, build
 
 FORMS = st.sampled_from([(546, 1208), (546, 819), (273, 819), (785, 500), (546, 37), (273, 1208)])
 """Encoding and character set of a header or payload."""

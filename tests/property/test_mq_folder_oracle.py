@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.mq.rfh2_folder import parse_folder, render, unescape
+from gateway.mq.headers.rfh2_folder import parse_folder, render, unescape
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.\-]{0,6}", fullmatch=True)
 TEXT = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S", "Zs"]), max_size=10)

@@ -4,10 +4,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from strategies_mq import PLACES, VALUES, folders, messages, parameters
 
-from gateway.mq import chain, mqmd, pcf, propctl, properties, rfh2, situations
+from gateway.mq import mqmd, pcf, propctl, properties, situations
 from gateway.mq.conversion import convert
+from gateway.mq.headers import chain, rfh2
+from gateway.mq.headers.rfh2_folder import element, parse_folder, render, typed
 from gateway.mq.message_context import Putter
-from gateway.mq.rfh2_folder import element, parse_folder, render, typed
 
 PUTTER = Putter("u", "QM", 7, "20260102", "03040506")
 

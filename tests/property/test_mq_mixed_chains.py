@@ -10,9 +10,10 @@ import struct
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gateway.mq import chain, conversion, mqmd, propctl, properties, rfh2, situations
-from gateway.mq.ccsid import codec_of
-from gateway.mq.header import FORMAT_OF_STRUCTURE, INHERIT, build
+from gateway.mq import conversion, mqmd, propctl, properties, situations
+from gateway.mq.character_sets.ccsid import codec_of
+from gateway.mq.headers import chain, rfh2
+from gateway.mq.headers.header import FORMAT_OF_STRUCTURE, INHERIT, build
 from gateway.mq.message_context import Putter
 
 QMGR = Putter("mqm", "QM1", 7, "20260102", "03040506")

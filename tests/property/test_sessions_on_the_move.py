@@ -12,8 +12,9 @@ import pytest
 from broker_harness import Device
 from several_brokers import Estate, Node
 
-from gateway.mq import mqmd, rfh2
-from gateway.mq.rfh2_folder import folder
+from gateway.mq import mqmd
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.rfh2_folder import folder
 from gateway.mqtt import packets as p
 
 MAPPING = """

@@ -17,7 +17,8 @@ import pytest
 from device_fleet import EPOCH_MS, SMALL, Fleet, descriptor, put, reading, write_journal
 from spark_queries import ended
 
-from gateway.mq import dlh, mqmd
+from gateway.mq import mqmd
+from gateway.mq.headers import dlh
 from gateway.pipeline.jobs.job import parse_job
 from gateway.pipeline.journal.owner import Owner, StoreJournal
 from gateway.pipeline.journal.service import PipelineService

@@ -13,7 +13,8 @@ from click.testing import CliRunner
 from device_fleet import SMALL, Fleet, descriptor, put, reading
 from s3_server import BUCKET, MANIFEST, Fault, Proxy, s3_server
 
-from gateway.mq import dlh, mqmd
+from gateway.mq import mqmd
+from gateway.mq.headers import dlh
 from gateway.pipeline.commands import pipeline
 from gateway.pipeline.jobs.job import Job, parse_job
 from gateway.pipeline.jobs.warehouse import warehouse_of

@@ -25,8 +25,9 @@ from gateway.backends.ibm.reader import Reader
 from gateway.bridge.message import Message, read_message
 from gateway.errors import MQError
 from gateway.mq import constants as mq
-from gateway.mq import mqmd, rfh2
-from gateway.mq.rfh2_folder import folder
+from gateway.mq import mqmd
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.rfh2_folder import folder
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
 from gateway.mqtt import properties as prop

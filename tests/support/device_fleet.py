@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from gateway.mq import mqmd, rfh2
-from gateway.mq.rfh2_folder import folder
+from gateway.mq import mqmd
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.rfh2_folder import folder
 from gateway.queue_manager.journal import StoreOptions
 from gateway.queue_manager.journal.store import Store
 from gateway.queue_manager.store.unit import LanePuts, StoreUnit

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from gateway.mq import layout, mde, mqmd
-from gateway.mq.rmh import FIXED_LENGTH, STRINGS, Names
+from gateway.mq import layout, mqmd
+from gateway.mq.headers import mde
+from gateway.mq.headers.rmh import FIXED_LENGTH, STRINGS, Names
+from gateway.mq.headers.xqh import LENGTH as XQH_LENGTH
+from gateway.mq.headers.xqh import Xqh
+from gateway.mq.headers.xqh import parse as parse_xqh
 from gateway.mq.situations import HEADER_CCSID, MQENC_NATIVE
-from gateway.mq.xqh import LENGTH as XQH_LENGTH
-from gateway.mq.xqh import Xqh
-from gateway.mq.xqh import parse as parse_xqh
 
 _RFH_FIXED_LENGTH = 32
 _RFH_FIXED = {order: layout.codec("MQRFH", 1, order) for order in "<>"}

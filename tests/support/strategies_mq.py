@@ -3,9 +3,10 @@
 import mq_builders
 from hypothesis import strategies as st
 
-from gateway.mq import dh, header, layout, mqmd, pcf, rfh2
-from gateway.mq.header import FORMAT_OF_STRUCTURE
-from gateway.mq.rfh2_folder import Typed, folder
+from gateway.mq import layout, mqmd, pcf
+from gateway.mq.headers import dh, header, rfh2
+from gateway.mq.headers.header import FORMAT_OF_STRUCTURE
+from gateway.mq.headers.rfh2_folder import Typed, folder
 
 PLACES = {  # encoding and character set of a place in a chain -> byte order and codec
     (546, 1208): ("<", "utf-8"), (546, 819): ("<", "iso8859-1"), (273, 819): (">", "iso8859-1"),

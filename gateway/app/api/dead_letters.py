@@ -16,9 +16,10 @@ from gateway.bridge import deadletter
 from gateway.bridge.explain import reason_name
 from gateway.bridge.message import read_message
 from gateway.errors import HeaderError, MQError, Refused
-from gateway.mq import chain, dlh, mqmd
 from gateway.mq import constants as mq
+from gateway.mq import mqmd
 from gateway.mq.constants import name_of_reason
+from gateway.mq.headers import chain, dlh
 from gateway.net.calls import OPERATOR, VIEWER, Call, Endpoint, Problem, endpoint
 from gateway.ports.batch import Puts, Takes, Unit
 from gateway.ports.inspection import Inspects, Seen, is_last

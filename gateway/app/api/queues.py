@@ -14,8 +14,9 @@ from itertools import count
 from typing import Any
 
 from gateway.errors import HeaderError, MQError, Refused
-from gateway.mq import chain, mqmd, rfh2
-from gateway.mq.rfh2_folder import folder
+from gateway.mq import mqmd
+from gateway.mq.headers import chain, rfh2
+from gateway.mq.headers.rfh2_folder import folder
 from gateway.net.calls import MAX_BODY, OPERATOR, VIEWER, Answered, Call, Endpoint, Later, Problem, endpoint
 from gateway.ports.batch import Puts, Takes, Unit
 from gateway.ports.inspection import Inspects, QueueRow, Seen, is_last

@@ -33,8 +33,8 @@ from gateway.broker.publish.rows import released_rows
 from gateway.broker.publish.taking import PUBLISH, Arrived, Rest, take_in_python
 from gateway.broker.refused.set_aside import aside_of_publication
 from gateway.broker.undo import Undo
+from gateway.mq.headers.rfh2 import FIXED_LENGTH
 from gateway.mq.mqmd import AT_EXPIRY
-from gateway.mq.rfh2 import FIXED_LENGTH
 from gateway.mqtt.packets import V5
 from gateway.mqtt.properties import decode_publish
 from gateway.mqtt.reader import Reader

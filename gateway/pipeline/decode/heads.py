@@ -11,9 +11,10 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from gateway.errors import HeaderError
-from gateway.mq import chain, mqmd, rfh2
-from gateway.mq.header import Described, Header
-from gateway.mq.rfh2_folder import Element, parse_folder, unescape
+from gateway.mq import mqmd
+from gateway.mq.headers import chain, rfh2
+from gateway.mq.headers.header import Described, Header
+from gateway.mq.headers.rfh2_folder import Element, parse_folder, unescape
 
 Value = str | int | bool | bytes | None
 Properties = tuple[tuple[str, str | None], ...]

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gateway.errors import HeaderError
-from gateway.mq import chain
+from gateway.mq.headers import chain
 from gateway.pipeline.decode.arrays import (
     WHOLE,
     Array,

@@ -15,7 +15,7 @@ from gateway.backends.ibm.driver import Session
 from gateway.backends.ibm.structures import get_options, match_md, object_descriptor
 from gateway.errors import MQError
 from gateway.mq import constants as mq
-from gateway.mq import rfh2
+from gateway.mq.headers import rfh2
 from gateway.pipeline.decode.heads import put_micros
 from gateway.ports.batch import MQMD_LENGTH
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from gateway.errors import MQError
 from gateway.mq import constants as mq
-from gateway.mq.ccsid import codec_of
+from gateway.mq.character_sets.ccsid import codec_of
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.attributes import BY_KEYWORD, QUEUE_KINDS, Value
 from gateway.queue_manager.objects.catalogue import Definition, checked, defaults, valid_name

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from gateway.errors import HeaderError, MQError
-from gateway.mq import chain, situations
 from gateway.mq import constants as mq
+from gateway.mq import situations
+from gateway.mq.headers import chain
 from gateway.mq.message_context import Putter
 from gateway.ports.batch import MQMD_LENGTH, Puts
 from gateway.queue_manager import descriptor

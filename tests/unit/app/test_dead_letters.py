@@ -9,7 +9,8 @@ import pytest
 from gateway.app.api.dead_letters import WHOLE_BYTES, DeadLetterViews
 from gateway.app.api.set_aside import OFFLINE
 from gateway.cli.reach import LocalClock
-from gateway.mq import dlh, mqmd
+from gateway.mq import mqmd
+from gateway.mq.headers import dlh
 from gateway.net.calls import OPERATOR, Call
 from gateway.ports.batch import Outcome, Puts, Takes, Unit
 from gateway.ports.inspection import Seen

@@ -10,8 +10,9 @@ from gateway.bridge import payload
 from gateway.bridge.inbound import Origin, plan, prepare, unmatched
 from gateway.bridge.payload import Body
 from gateway.errors import Refused
-from gateway.mq import mqmd, rfh2
-from gateway.mq.rfh2_folder import parse_folder
+from gateway.mq import mqmd
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.rfh2_folder import parse_folder
 from gateway.routing.table import Context, compile_mappings
 from gateway.rules.feedback import Feedback
 from gateway.rules.parse import parse_mappings

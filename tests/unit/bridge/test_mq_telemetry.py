@@ -12,10 +12,11 @@ from broker_harness import Harness
 from gateway.bridge import outbound
 from gateway.bridge.inbound import Origin, plan
 from gateway.bridge.payload import Body
-from gateway.mq import mqmd, rfh2, situations
+from gateway.mq import mqmd, situations
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.rfh2_folder import folder
 from gateway.mq.message_context import Putter
 from gateway.mq.properties import properties_of
-from gateway.mq.rfh2_folder import folder
 from gateway.routing.table import compile_mappings
 from gateway.rules.parse import load_mappings
 

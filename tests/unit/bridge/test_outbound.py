@@ -9,8 +9,9 @@ from gateway.bridge.inbound import Origin, plan
 from gateway.bridge.payload import Body
 from gateway.bridge.request import Request
 from gateway.errors import Refused
-from gateway.mq import dlh, mqmd, rfh2, xqh
-from gateway.mq.rfh2_folder import folder
+from gateway.mq import mqmd
+from gateway.mq.headers import dlh, rfh2, xqh
+from gateway.mq.headers.rfh2_folder import folder
 from gateway.routing.table import compile_mappings
 from gateway.rules.feedback import Feedback
 from gateway.rules.parse import parse_mappings

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from gateway.bridge.segments import is_further, segments
 from gateway.errors import Refused
-from gateway.mq import mqmd, rfh2
-from gateway.mq.rfh2_folder import folder
+from gateway.mq import mqmd
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.rfh2_folder import folder
 from gateway.rules.feedback import Feedback
 
 HEADER = rfh2.build([folder("usr", {"a": "1"})], format_name=b"MQSTR   ", coded_char_set_id=1208)

@@ -7,8 +7,9 @@ from broker_harness import Device
 from several_brokers import Estate, Node
 
 from gateway.bridge.request import Request
-from gateway.mq import mqmd, rfh2
-from gateway.mq.rfh2_folder import folder
+from gateway.mq import mqmd
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.rfh2_folder import folder
 from gateway.mqtt import properties as prop
 from gateway.ports.state_queues import FORWARD
 from gateway.rules.feedback import Feedback

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from broker_harness import Device, Harness, Queues
 
-from gateway.mq import mqmd, rfh2
-from gateway.mq.rfh2_folder import PropertyValue, folder
+from gateway.mq import mqmd
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.rfh2_folder import PropertyValue, folder
 from gateway.mqtt import properties as prop
 from gateway.ports.batch import Stored
 from gateway.ports.sources import Backout, Incomplete

@@ -12,7 +12,7 @@ from small_disks import tmpfs
 
 from gateway.cli.dlq import _behind
 from gateway.cli.main import main
-from gateway.mq import dlh
+from gateway.mq.headers import dlh
 
 FULL, COUNT = 230, 120
 """Dead letters for a queue without room, and for one that takes them: each more than are put back at once."""

@@ -7,8 +7,9 @@ import struct
 import pytest
 
 from gateway.errors import HeaderError, MQError
-from gateway.mq import chain, conversion, mde, mqmd, pcf, propctl, properties, rfh2, situations, xqh
-from gateway.mq.header import build as build_header
+from gateway.mq import conversion, mqmd, pcf, propctl, properties, situations
+from gateway.mq.headers import chain, mde, rfh2, xqh
+from gateway.mq.headers.header import build as build_header
 
 PAYLOAD = b"payload"
 STRING = b"MQSTR   "

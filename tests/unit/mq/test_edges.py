@@ -4,23 +4,10 @@ import mq_builders
 import pytest
 
 from gateway.errors import HeaderError, MQError
-from gateway.mq import (
-    ccsid,
-    chain,
-    dh,
-    dlh,
-    header,
-    layout,
-    mde,
-    mqmd,
-    pcf,
-    pcf_span,
-    properties,
-    rfh,
-    rfh2,
-    xqh,
-)
+from gateway.mq import layout, mqmd, pcf, pcf_span, properties
+from gateway.mq.character_sets import ccsid
 from gateway.mq.conversion import convert
+from gateway.mq.headers import chain, dh, dlh, header, mde, rfh, rfh2, xqh
 
 RFH2_MD = mqmd.build(format="MQHRF2", coded_char_set_id=1208)
 
@@ -202,7 +189,7 @@ def test_padding_of_parameters_is_not_kept_in_conversion():
 
 
 def test_reference_names_that_grow():
-    from gateway.mq import rmh
+    from gateway.mq.headers import rmh
 
     raw = mq_builders.rmh(rmh.Names(b"", "\xe4".encode("latin-1"), b"", b""), {})
     md = mqmd.build(format="MQHREF", coded_char_set_id=819)

@@ -3,9 +3,10 @@
 import pytest
 
 from gateway.errors import MQError
-from gateway.mq import chain, constants, mqmd, propctl, properties, property_names, rfh2
+from gateway.mq import constants, mqmd, propctl, properties, property_names
+from gateway.mq.headers import chain, rfh2
+from gateway.mq.headers.rfh2_folder import Typed
 from gateway.mq.properties import Property, new, properties_of, with_properties
-from gateway.mq.rfh2_folder import Typed
 
 MD = mqmd.build(format="MQSTR", coded_char_set_id=819)
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from gateway.errors import MQError
 from gateway.mq import mqmd
+from gateway.mq.headers.rfh2_folder import Element, render
 from gateway.mq.properties import folder_texts, new, with_properties
 from gateway.mq.property_tree import PropertyTree
-from gateway.mq.rfh2_folder import Element, render
 
 NAMES = st.sampled_from(["a", "b", "c"])
 

@@ -5,17 +5,8 @@ import mq_segments
 import pytest
 
 from gateway.errors import HeaderError, MQError
-from gateway.mq import (
-    chain,
-    constants,
-    header,
-    layout,
-    message_context,
-    mqmd,
-    rfh2,
-    situations,
-    xqh,
-)
+from gateway.mq import constants, layout, message_context, mqmd, situations
+from gateway.mq.headers import chain, header, rfh2, xqh
 from gateway.mq.message_context import Putter
 from gateway.mq.properties import new
 

@@ -6,8 +6,9 @@ import mq_segments
 import pytest
 
 from gateway.bridge.message import read_message
-from gateway.mq import chain, mqmd, situations
+from gateway.mq import mqmd, situations
 from gateway.mq import transmitted_segments as segments
+from gateway.mq.headers import chain
 from gateway.mq.message_context import Putter
 
 QMGR = Putter("mqm", "QM1", 7, "20260102", "03040506")

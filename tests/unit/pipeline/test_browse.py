@@ -9,8 +9,9 @@ import mqi_clients
 import pytest
 from ibm_rig import Rig, served
 
-from gateway.mq import dlh, mqmd, rfh2
-from gateway.mq.rfh2_folder import folder
+from gateway.mq import mqmd
+from gateway.mq.headers import dlh, rfh2
+from gateway.mq.headers.rfh2_folder import folder
 from gateway.ports.batch import Puts, Unit
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")

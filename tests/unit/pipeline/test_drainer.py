@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from device_fleet import SMALL
 
-from gateway.mq import mqmd, rfh2
-from gateway.mq.rfh2_folder import folder
+from gateway.mq import mqmd
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.rfh2_folder import folder
 from gateway.pipeline.drain import drainer
 from gateway.pipeline.drain.drainer import Drainer
 from gateway.pipeline.drain.ibm_queue import GotMessage

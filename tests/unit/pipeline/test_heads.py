@@ -6,8 +6,9 @@ from device_fleet import descriptor, device_template
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.mq import dlh, mqmd, rfh2
-from gateway.mq.rfh2_folder import folder
+from gateway.mq import mqmd
+from gateway.mq.headers import dlh, rfh2
+from gateway.mq.headers.rfh2_folder import folder
 from gateway.pipeline.decode.heads import decode_head, moment, put_micros
 
 

@@ -33,7 +33,9 @@ def test_the_same_sources_give_the_same_file(tmp_path: Path) -> None:
     assert write_package(one) == write_package(two)
     assert one.read_bytes() == two.read_bytes()
     names = zipfile.ZipFile(one).namelist()
-    assert {"pyspark_mqqueue/__init__.py", "gateway/pipeline/source/source.py", "gateway/mq/rfh2.py"} <= set(names)
+    assert {"pyspark_mqqueue/__init__.py", "gateway/pipeline/source/source.py", "gateway/mq/headers/rfh2.py"} <= set(
+        names
+    )
 
 
 def test_it_reads_a_journal_where_nothing_is_installed(tmp_path: Path) -> None:

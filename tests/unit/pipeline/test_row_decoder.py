@@ -17,8 +17,9 @@ pytest.importorskip("numpy", reason="numpy is not installed: pip install '.[spar
 
 import io
 
-from gateway.mq import mqmd, rfh2
-from gateway.mq.rfh2_folder import folder
+from gateway.mq import mqmd
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.rfh2_folder import folder
 from gateway.pipeline.decode.columns import COLUMNS, MAY_BE_NULL, RAW_COLUMNS, select_columns
 from gateway.pipeline.decode.heads import decode_head
 from gateway.pipeline.decode.row_decoder import RowDecoder

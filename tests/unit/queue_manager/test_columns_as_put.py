@@ -6,7 +6,8 @@ import pytest
 from embedded_rig import SMALL, md
 from schedulers import ManualScheduler
 
-from gateway.mq import chain, mqmd, rfh2
+from gateway.mq import mqmd
+from gateway.mq.headers import chain, rfh2
 from gateway.ports.batch import Puts, Unit
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 

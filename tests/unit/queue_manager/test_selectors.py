@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import MQError
-from gateway.mq import mqmd, properties, rfh2
+from gateway.mq import mqmd, properties
+from gateway.mq.headers import rfh2
 from gateway.queue_manager.objects.selectors import Like, compile_selector
 
 MD, DATA = properties.with_properties(

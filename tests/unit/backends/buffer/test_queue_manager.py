@@ -17,7 +17,8 @@ from gateway.backends.buffer.queue_manager import ABSENT_SECONDS, MOVED_IN
 from gateway.backends.buffer.spool import ASIDE, ENTRIES, INTENT
 from gateway.backends.ibm.requirements import STATE_QUEUES as ALL_STATE_QUEUES
 from gateway.errors import MQError
-from gateway.mq import dlh, mqmd
+from gateway.mq import mqmd
+from gateway.mq.headers import dlh
 from gateway.ports.batch import Moves, Puts, Replace, Takes, Unit
 from gateway.ports.failure_policy import Policy
 from gateway.ports.state_queues import AUDIT, FORWARD, GATEWAYS, MARKERS, SET_ASIDE, SUBSCRIPTIONS

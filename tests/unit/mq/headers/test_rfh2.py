@@ -5,8 +5,8 @@ import math
 import pytest
 
 from gateway.errors import HeaderError
-from gateway.mq import rfh2
-from gateway.mq.rfh2_folder import Typed, element, escape, parse_folder, read_value, unescape
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.rfh2_folder import Typed, element, escape, parse_folder, read_value, unescape
 
 
 def test_bytes_of_a_header():

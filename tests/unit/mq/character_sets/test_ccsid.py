@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import MQError
-from gateway.mq import ccsid
+from gateway.mq.character_sets import ccsid
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "mq" / "ccsid.txt"
+GOLDEN = Path(__file__).parents[3] / "golden" / "mq" / "ccsid.txt"
 TABLES = dict(line.split(" ") for line in GOLDEN.read_text().splitlines() if not line.startswith("#"))
 REQUIRED = [
     37, 273, 277, 278, 280, 284, 285, 297, 500, 819, 850, 858, 437, 923, 924, 1047, *range(1140, 1150), 1200, 1202,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gateway.errors import HeaderError
-from gateway.mq import layout, mde, mqmd
+from gateway.mq import layout, mqmd
+from gateway.mq.headers import mde
 
 LENGTH = 428
 FORMAT = b"MQXMIT  "

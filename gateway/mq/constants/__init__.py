@@ -5,14 +5,14 @@ A named subset: what the calls, headers, PCF commands and reason handling need. 
 
 from __future__ import annotations
 
-from gateway.mq import constants_mqrc
-from gateway.mq.constants_events import *  # noqa: F403
-from gateway.mq.constants_md import *  # noqa: F403  one namespace for callers, several files for readers
-from gateway.mq.constants_mqi import *  # noqa: F403
-from gateway.mq.constants_mqrc import *  # noqa: F403
-from gateway.mq.constants_pcf import *  # noqa: F403
+from gateway.mq.constants import mqrc
+from gateway.mq.constants.events import *  # noqa: F403
+from gateway.mq.constants.md import *  # noqa: F403  one namespace for callers, several files for readers
+from gateway.mq.constants.mqi import *  # noqa: F403
+from gateway.mq.constants.mqrc import *  # noqa: F403
+from gateway.mq.constants.pcf import *  # noqa: F403
 
-_REASONS: dict[int, str] = {code: name for name, code in vars(constants_mqrc).items() if name.startswith("MQRC_")}
+_REASONS: dict[int, str] = {code: name for name, code in vars(mqrc).items() if name.startswith("MQRC_")}
 
 
 def name_of_reason(code: int) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from gateway.errors import HeaderError
 from gateway.mq import layout, pcf_span
-from gateway.mq.ccsid import codec_of, is_ebcdic
+from gateway.mq.character_sets.ccsid import codec_of, is_ebcdic
 
 INHERIT = -2
 EMBEDDED = -1

@@ -11,7 +11,7 @@ from itertools import product
 
 import pytest
 
-from gateway.mq import ccsid
+from gateway.mq.character_sets import ccsid
 
 PUNCTUATION = {"815c": "―—", "8160": "～〜", "8161": "∥‖", "817c": "－−"}
 """Bytes, and the character here and in IBM's table: those of Windows, which Japanese systems exchange today."""

@@ -54,7 +54,7 @@ def unpacked(packed: str) -> bytes:
 @cache
 def tables_of(ccsid: int) -> Tables:
     """The tables of a set."""
-    held = import_module(f"gateway.mq.host_{_MODULES[ccsid]}")
+    held = import_module(f"gateway.mq.character_sets.host_{_MODULES[ccsid]}")
     single = unpacked(held.SINGLE[ccsid]).decode("utf-16-be")
     double: dict[int, str] = {0x4040: "\u3000"}
     for packed in held.DOUBLE[ccsid]:

@@ -6,8 +6,9 @@ import mq_builders
 import pytest
 
 from gateway.errors import HeaderError
-from gateway.mq import chain, constants, dlh, layout, mde, mqmd, rfh2, xqh
-from gateway.mq.rfh2_folder import Typed
+from gateway.mq import constants, layout, mqmd
+from gateway.mq.headers import chain, dlh, mde, rfh2, xqh
+from gateway.mq.headers.rfh2_folder import Typed
 
 USR = rfh2.folder(
     "usr", {"site": "lima & <co>", "line": 7, "raw": b"\1\2", "on": True, "x": Typed("r4", 1.5), "no": None}

@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 
 from gateway.errors import MQError
-from gateway.mq import ccsid, host_sets
+from gateway.mq.character_sets import ccsid, host_sets
 
 SETS = sorted(host_sets.CODECS)
 SOURCES = [("iconv", "IBM{}", "UTF-8"), ("uconv", "ibm-{}", "utf-8")]

@@ -7,8 +7,9 @@ import mq_builders
 import pytest
 
 from gateway.errors import HeaderError
-from gateway.mq import chain, constants, dh, header, layout, mqmd, pcf, rfh, rfh2, rmh, xqh
-from gateway.mq.header import FORMAT_OF_STRUCTURE, Described
+from gateway.mq import constants, layout, mqmd, pcf
+from gateway.mq.headers import chain, dh, header, rfh, rfh2, rmh, xqh
+from gateway.mq.headers.header import FORMAT_OF_STRUCTURE, Described
 
 SIMPLE = ["MQCIH", "MQDLH", "MQIIH", "MQMDE", "MQWIH", "MQRFH", "MQRFH2"]
 PLACES = [("<", 546, 1208, "utf-8"), (">", 273, 819, "latin-1"), (">", 785, 500, "cp500"), ("<", 0x112, 37, "cp037")]

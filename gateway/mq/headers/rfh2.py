@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from gateway.errors import HeaderError
 from gateway.mq import layout
-from gateway.mq.rfh2_folder import PropertyValue, Typed, element, folder, opening
+from gateway.mq.headers.rfh2_folder import PropertyValue, Typed, element, folder, opening
 
 __all__ = ["Rfh2", "Template", "Typed", "build", "build_template", "folder", "parse"]
 

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gateway.errors import HeaderError
-from gateway.mq import layout, mqmd, rfh2
-from gateway.mq.ccsid import codec_of
+from gateway.mq import layout, mqmd
+from gateway.mq.character_sets.ccsid import codec_of
 from gateway.mq.describe import body_in_words, descriptor_in_words, header_in_words
-from gateway.mq.header import FORMAT_OF_STRUCTURE, TERMINAL, Described, Header, build, read, redescribed
+from gateway.mq.headers import rfh2
+from gateway.mq.headers.header import FORMAT_OF_STRUCTURE, TERMINAL, Described, Header, build, read, redescribed
 
 Fields = dict[str, layout.Value | str]
 

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from gateway.errors import MQError
-from gateway.mq import host_sets
+from gateway.mq.character_sets import host_sets
 from gateway.mq.constants import MQRC_NOT_CONVERTED, MQRC_SOURCE_CCSID_ERROR, MQRC_TARGET_CCSID_ERROR
 
 if TYPE_CHECKING:
