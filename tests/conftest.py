@@ -88,7 +88,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from s3_server import CREDENTIALS
 
     from gateway.pipeline.errors import JavaMissing
-    from gateway.pipeline.jobs.spark_session import make_session
+    from gateway.pipeline.jobs.spark.spark_session import make_session
 
     os.environ["TZ"] = "UTC"
     os.environ |= CREDENTIALS  # workers have the environment in which Java was started

@@ -14,7 +14,7 @@ from gateway.access.logins import Credentials, Login, ask_one
 from gateway.access.managed import ManagedUsers
 from gateway.access.policy import acl_of, policy_of
 from gateway.access.tokens import Claimed, Issuer, NotBelieved, Tokens, keys_of_file
-from gateway.app import log_lines
+from gateway.app.reports import log_lines
 from gateway.config.counting import counted
 from gateway.config.identity import Jwt
 from gateway.config.model import Settings

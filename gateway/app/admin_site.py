@@ -9,10 +9,10 @@ from twisted.web.resource import Resource
 from twisted.web.server import Request
 from twisted.web.util import Redirect
 
-from gateway.app.data_directory import own_token
-from gateway.app.gauges import gauges_of
+from gateway.app.files.data_directory import own_token
 from gateway.app.parts import Parts
 from gateway.app.pipeline import pipeline_answers, pipeline_of
+from gateway.app.reports.gauges import gauges_of
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding
 from gateway.net.api import Api, Static

@@ -12,23 +12,24 @@ from typing import Any
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import LoopingCall
 
-from gateway.app import log_lines, people
+from gateway.app import people
 from gateway.app.admin_site import admin_root, guard_of
 from gateway.app.api.endpoints import endpoints
 from gateway.app.api.trace import Tracer
-from gateway.app.audit import AuditTrail
-from gateway.app.data_directory import write_address
 from gateway.app.drain import Drain
-from gateway.app.embedded import mqi_socket
-from gateway.app.emptied_files import emptied_files
-from gateway.app.history import Sampler
+from gateway.app.files.data_directory import write_address
+from gateway.app.files.emptied_files import emptied_files
+from gateway.app.files.watched_files import Watch, watched_files
 from gateway.app.limits import client_rates, take_over
 from gateway.app.listener_settings import admin_tls, bind_admin, bind_listeners, open_listeners, warning_about_admin
 from gateway.app.mappings import read_table
 from gateway.app.memory import collect_seldom, keep_what_is_freed
 from gateway.app.parts import LastReload, Parts
-from gateway.app.problems import unknown_queues
-from gateway.app.watched_files import Watch, watched_files
+from gateway.app.queue_managers.embedded import mqi_socket
+from gateway.app.reports import log_lines
+from gateway.app.reports.audit import AuditTrail
+from gateway.app.reports.history import Sampler
+from gateway.app.reports.problems import unknown_queues
 from gateway.config.changes import Change, changes
 from gateway.config.counting import counted
 from gateway.config.model import Settings

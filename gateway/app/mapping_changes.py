@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from gateway.app.files.whole_file import written_whole
 from gateway.app.mappings import checked_with, gateway_name, mapping_files
-from gateway.app.whole_file import written_whole
 from gateway.bridge.rehearsal import run_tests
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding

@@ -7,7 +7,7 @@ import socket
 from importlib.resources import files
 from pathlib import Path
 
-from gateway.app.target_names import unknown_targets
+from gateway.app.queue_managers.target_names import unknown_targets
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding
 from gateway.routing.table import Table, compile_mappings

@@ -11,21 +11,21 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gateway.app import log_lines
 from gateway.app.access import Providers, access_of
-from gateway.app.client_log import ClientLog
-from gateway.app.data_directory import make_private, own_secret, patiently
-from gateway.app.device_events import DeviceEventQueue
-from gateway.app.directories import data_directory
-from gateway.app.embedded import open_embedded
-from gateway.app.incomplete_messages import IncompleteMessages
-from gateway.app.inspection import inspection_of, questions_of
+from gateway.app.files.data_directory import make_private, own_secret, patiently
+from gateway.app.files.directories import data_directory
 from gateway.app.limits import client_rates, limits_of
 from gateway.app.managed_users import UserStore
 from gateway.app.mappings import gateway_name, read_table
 from gateway.app.people import people_of
-from gateway.app.resources import Room, room_for, room_of
-from gateway.app.targets import open_targets
+from gateway.app.queue_managers.embedded import open_embedded
+from gateway.app.queue_managers.inspection import inspection_of, questions_of
+from gateway.app.queue_managers.targets import open_targets
+from gateway.app.reports import log_lines
+from gateway.app.reports.client_log import ClientLog
+from gateway.app.reports.device_events import DeviceEventQueue
+from gateway.app.reports.incomplete_messages import IncompleteMessages
+from gateway.app.reports.resources import Room, room_for, room_of
 from gateway.backends.buffer.queue_manager import BUFFERING, BufferedQueueManager
 from gateway.broker.deliver.consumers import Consumers
 from gateway.broker.engine import Engine
@@ -131,7 +131,7 @@ class Parts:
         )
         self.targets = open_targets(settings, self.scheduler, engine.context)
         if self.buffer is not None:
-            from gateway.app.buffer import join_buffer
+            from gateway.app.queue_managers.buffer import join_buffer
 
             join_buffer(engine, self.buffer, self.declare_names)
         return engine
@@ -147,11 +147,11 @@ class Parts:
         """The queue manager of the settings."""
         ibm = self.settings.queue_manager.ibm
         if self.settings.queue_manager.buffer is not None:
-            from gateway.app.buffer import open_buffered  # the drivers are optional
+            from gateway.app.queue_managers.buffer import open_buffered  # the drivers are optional
 
             return open_buffered(self.settings, self.directory, self.scheduler, self.counters, self.table)
         if ibm is not None:
-            from gateway.app.ibm import open_ibm  # the drivers are optional
+            from gateway.app.queue_managers.ibm import open_ibm  # the drivers are optional
 
             return open_ibm(self.settings, self.scheduler, self.counters, self.table)
         return patiently(lambda: open_embedded(self.settings, self.directory, self.scheduler))

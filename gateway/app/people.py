@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.access.guesses import Guesses
-from gateway.app import log_lines
+from gateway.app.reports import log_lines
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding
 from gateway.people.people import Directory, People

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from gateway.app.data_directory import owner_kept
-from gateway.app.directories import data_directory
+from gateway.app.files.data_directory import owner_kept
+from gateway.app.files.directories import data_directory
 from gateway.cli.journal import options, progress_of, refusals
 from gateway.cli.reach import read_settings, show_json
 from gateway.config.counting import counted

@@ -100,7 +100,7 @@ def check(
 def _looked_at(made: Mappings, given: list[Settings]) -> tuple[list[Finding], list[Finding]]:
     """What is wrong with rules that can be read, and what is probably not meant."""
     from gateway.app.listener_names import unmet_rules
-    from gateway.app.target_names import doubtful_targets, unknown_targets
+    from gateway.app.queue_managers.target_names import doubtful_targets, unknown_targets
 
     wrong = [finding for settings in given for finding in unknown_targets(made, settings)]
     doubtful = [finding for settings in given for finding in doubtful_targets(made, settings)]
@@ -113,9 +113,9 @@ def _settings(
 ) -> tuple[list[Finding], list[Finding], list[str], list[tuple[str, str, bool]]]:
     """What is wrong with a file of settings and what it names, what of it is probably not meant, its mapping files, and
     which methods let the user in."""
+    from gateway.app.files.named_files import wrong_files
     from gateway.app.listener_names import unmet_entries
     from gateway.app.mappings import mapping_files
-    from gateway.app.named_files import wrong_files
 
     findings = wrong_files(settings)
     doubtful = [] if findings else list(unmet_entries(settings))

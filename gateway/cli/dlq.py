@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress, track
 
-from gateway.app.whole_file import written_whole
+from gateway.app.files.whole_file import written_whole
 from gateway.cli.numbers import Finite
 from gateway.cli.queue import show_message
 from gateway.cli.reach import Refused, common, reach, segment, show_json

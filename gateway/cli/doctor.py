@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from gateway.app.directories import data_directory
+from gateway.app.files.directories import data_directory
 from gateway.cli.extensions import EXTENSIONS, missing
 from gateway.cli.reach import show_json
 from gateway.config.counting import counted
@@ -193,8 +193,8 @@ def _store(path: Path) -> Iterator[Found]:
 
 def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
     """Whether IBM MQ has the objects that the gateway and its rules need (deploy/mq defines them)."""
-    from gateway.app.ibm import connect_settings, queues_of, rule_of, short_of
     from gateway.app.mappings import read_table
+    from gateway.app.queue_managers.ibm import connect_settings, queues_of, rule_of, short_of
     from gateway.backends.ibm.requirements import look
     from gateway.mq.reason_policy import Action, action_for
 
@@ -221,7 +221,7 @@ def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
 
 def _target(settings: Settings, name: str, table: Table | None) -> Found:
     """Whether a target answers, and has the queues that a gateway and its rules need there."""
-    from gateway.app.targets import look
+    from gateway.app.queue_managers.targets import look
 
     try:
         text = look(settings, name, table)

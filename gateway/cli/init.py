@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
+from gateway.app.files.whole_file import written_whole
 from gateway.app.mappings import DEFAULT
-from gateway.app.whole_file import written_whole
 from gateway.config.schema import settings_schema
 from gateway.config.starter import starter_settings
 from gateway.rules.schema import mapping_schema

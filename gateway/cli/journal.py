@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.progress import Progress
 
-from gateway.app.data_directory import owner_kept
-from gateway.app.directories import data_directory
-from gateway.app.whole_file import written_whole
+from gateway.app.files.data_directory import owner_kept
+from gateway.app.files.directories import data_directory
+from gateway.app.files.whole_file import written_whole
 from gateway.cli.reach import LocalClock, Refused, read_settings, show_json
 from gateway.cli.words import Words
 from gateway.config.counting import counted
@@ -166,7 +166,7 @@ def salvage(file: str, config: str | None, data: str | None, as_json: bool) -> N
 def restore(file: Path, unnamed: str, config: str | None, data: str | None, as_json: bool) -> None:
     """Put the messages of a file of `mqgate journal salvage` into the store of a stopped gateway: each once, by its
     message identifier. One that was interrupted goes on where it was."""
-    from gateway.app.embedded import store_options
+    from gateway.app.queue_managers.embedded import store_options
     from gateway.queue_manager.embedded import EmbeddedQueueManager
 
     settings = settings_of(config, data)

@@ -83,7 +83,7 @@ def _run(settings: Settings) -> None:
     from gateway.net.reactor import install
 
     running = install()
-    from gateway.app.queue_manager_process import QueueManagerProcess
+    from gateway.app.queue_managers.queue_manager_process import QueueManagerProcess
     from gateway.observe import logs
 
     terminal = sys.stderr.isatty()

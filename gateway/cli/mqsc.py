@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import click
 
-from gateway.app.data_directory import owner_kept
-from gateway.app.directories import data_directory
+from gateway.app.files.data_directory import owner_kept
+from gateway.app.files.directories import data_directory
 from gateway.cli.reach import LocalClock, Reach, Refused, authority_option, read_settings, remote
 from gateway.cli.text_file import TextFile
 from gateway.config.model import Settings
@@ -40,7 +40,7 @@ def mqsc(text: str, config: str | None, data: str | None) -> None:
 
 def _by_embedded(settings: Settings, text: str) -> Outcome:
     """By the running gateway, or in the store of a stopped one."""
-    from gateway.app.embedded import store_options
+    from gateway.app.queue_managers.embedded import store_options
     from gateway.queue_manager.embedded import EmbeddedQueueManager
 
     directory, embedded = data_directory(settings), settings.queue_manager.embedded
@@ -63,7 +63,7 @@ def _by_embedded(settings: Settings, text: str) -> Outcome:
 
 def _by_ibm_mq(settings: Settings, text: str) -> Outcome:
     """By the command server of the queue manager that the settings name."""
-    from gateway.app.ibm import connect_settings
+    from gateway.app.queue_managers.ibm import connect_settings
     from gateway.backends.ibm.command_server import CommandServer
     from gateway.backends.ibm.driver import load
     from gateway.queue_manager.commands.mqsc import MqscReport

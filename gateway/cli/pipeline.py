@@ -59,8 +59,8 @@ def drain(queues: tuple[str, ...], config: str | None, journal: Path, once: bool
 def _drain(
     settings: Any, queues: tuple[str, ...], folder: Path, given: dict[str, Any], *, once: bool, as_json: bool
 ) -> None:
-    from gateway.app.data_directory import make_private
-    from gateway.app.ibm import connect_settings
+    from gateway.app.files.data_directory import make_private
+    from gateway.app.queue_managers.ibm import connect_settings
     from gateway.backends.ibm.driver import load
     from gateway.pipeline.drain.drainer import QueueDrain
     from gateway.pipeline.drain.journal_server import open_journal
@@ -97,7 +97,7 @@ def _drain(
 
 def _served(draining: Any, folder: Path, given: dict[str, Any]) -> Any:
     """Serve the journal over HTTP while this process has it open."""
-    from gateway.app.data_directory import own_token
+    from gateway.app.files.data_directory import own_token
     from gateway.pipeline.drain.journal_server import serve
     from gateway.pipeline.journal.owner import Owner
     from gateway.pipeline.journal.service import PipelineService

@@ -20,8 +20,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
-from gateway.app.data_directory import owner_kept
-from gateway.app.directories import data_directory
+from gateway.app.files.data_directory import owner_kept
+from gateway.app.files.directories import data_directory
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, DriverUnavailable, Finding, MQError, StoreError, StoreInUse
@@ -29,7 +29,7 @@ from gateway.errors import ConfigurationError, DriverUnavailable, Finding, MQErr
 if TYPE_CHECKING:
     import ssl
 
-    from gateway.app.inquiries import Inquiries
+    from gateway.app.queue_managers.inquiries import Inquiries
     from gateway.ports.inspection import Inspects
     from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
@@ -130,7 +130,7 @@ def reach(config: str | None, data: str | None) -> Iterator[Reach]:
 @contextmanager
 def _ibm(settings: Settings, directory: Path) -> Iterator[Reach]:
     """The running gateway, which counts what is replayed; or IBM MQ itself, while none runs."""
-    from gateway.app.inspection import ibm_inspection, inquiries_of
+    from gateway.app.queue_managers.inspection import ibm_inspection, inquiries_of
     from gateway.net.calls import Problem
     from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
@@ -183,7 +183,7 @@ def _opened(settings: Settings, directory: Path) -> Iterator[Reach]:
     if there is not None:  # nothing of a queue manager has to be loaded
         yield there
         return
-    from gateway.app.embedded import store_options
+    from gateway.app.queue_managers.embedded import store_options
     from gateway.queue_manager.embedded import EmbeddedQueueManager
 
     embedded = settings.queue_manager.embedded
@@ -208,7 +208,7 @@ def _opened(settings: Settings, directory: Path) -> Iterator[Reach]:
 def before_first_start(settings: Settings) -> Iterator[Reach]:
     """What a gateway with these settings finds when it has made its data directory. ConfigurationError: its objects
     keep it from starting."""
-    from gateway.app.embedded import first_start
+    from gateway.app.queue_managers.embedded import first_start
 
     queue_manager = first_start(settings, LocalClock())
     try:

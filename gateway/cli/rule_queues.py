@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.app.directories import data_directory
-from gateway.app.embedded import objects_of, queues_of_objects
+from gateway.app.files.directories import data_directory
 from gateway.app.mappings import read_table
+from gateway.app.queue_managers.embedded import objects_of, queues_of_objects
 from gateway.cli.reach import Reach, Refused, before_first_start, reach, segment
 from gateway.config.load import load_settings
 from gateway.errors import Finding

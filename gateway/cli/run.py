@@ -65,7 +65,7 @@ def run(
 def serve(read: Callable[[], Settings]) -> None:
     """Until SIGTERM or SIGINT; SIGHUP reads settings and mappings again."""
     settings = read()
-    from gateway.app.named_files import wrong_files
+    from gateway.app.files.named_files import wrong_files
     from gateway.net.reactor import install
 
     wrong = wrong_files(settings)

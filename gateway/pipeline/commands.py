@@ -122,7 +122,7 @@ def check(file: Path, sql: bool) -> None:
 
 
 def _tell_kept_for_good(job: Job) -> None:
-    from gateway.pipeline.jobs.compaction import kept_for_good
+    from gateway.pipeline.jobs.tables.compaction import kept_for_good
 
     for table in kept_for_good(job):
         click.echo(
@@ -142,7 +142,7 @@ def _tell_no_journal(job: Job) -> None:
 
 
 def _try_conditions(job: Job, file: Path) -> None:
-    from gateway.pipeline.jobs.trial import has_trials, tried, why_not_tried
+    from gateway.pipeline.jobs.spark.trial import has_trials, tried, why_not_tried
 
     if not has_trials(job):
         return
@@ -158,7 +158,7 @@ def _try_conditions(job: Job, file: Path) -> None:
 
 
 def _try_warehouse(job: Job) -> None:
-    from gateway.pipeline.jobs.warehouse import warehouse_of
+    from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 
     warehouse_of(job).check()
     click.echo(f"{job.warehouse}: takes objects, and refuses a second one of the same name")
@@ -171,7 +171,7 @@ def _try_warehouse(job: Job) -> None:
 @click.option("--json", "as_json", is_flag=True)
 def files(file: Path, table: str, part: str, as_json: bool) -> None:
     """Name the committed files of a table, for readers that would otherwise list a folder."""
-    from gateway.pipeline.jobs.warehouse import warehouse_of
+    from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 
     job = job_of(file)
     tables = sorted({*job.growing_tables, *job.replaced_tables})
@@ -212,10 +212,10 @@ def _write_report(job: Job, output: Path) -> None:
 @FILE
 def compact(file: Path) -> None:
     """Merge small files, delete what is older than its retention, and what dead drivers have left."""
-    from gateway.pipeline.jobs.compaction import compact as merge
-    from gateway.pipeline.jobs.compaction import expire
-    from gateway.pipeline.jobs.leftovers import age_of, remove_leftovers
-    from gateway.pipeline.jobs.object_compaction import keep_iceberg
+    from gateway.pipeline.jobs.tables.compaction import compact as merge
+    from gateway.pipeline.jobs.tables.compaction import expire
+    from gateway.pipeline.jobs.tables.leftovers import age_of, remove_leftovers
+    from gateway.pipeline.jobs.tables.object_compaction import keep_iceberg
 
     job = job_of(file)
     what = ("file", "files") if job.on_objects else ("batch", "batches")
@@ -315,7 +315,7 @@ def _on_groups(job: Job, name: str, call: str, body: dict[str, Any]) -> Any:
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("mqgate-pipeline.zip"), show_default=True)
 def package(output: Path) -> None:
     """Write the data source as one file for spark-submit --py-files."""
-    from gateway.pipeline.jobs.spark_session import write_package
+    from gateway.pipeline.jobs.spark.spark_session import write_package
 
     click.echo(f"wrote {output}: {write_package(output)} modules")
 

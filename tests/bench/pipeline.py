@@ -31,7 +31,7 @@ from s3_server import BUCKET
 
 from gateway.pipeline.decode.columns import COLUMNS
 from gateway.pipeline.decode.row_decoder import RowDecoder
-from gateway.pipeline.jobs.spark_session import UNCHECKED_ARROW, make_session
+from gateway.pipeline.jobs.spark.spark_session import UNCHECKED_ARROW, make_session
 from gateway.pipeline.journal.chunks import read_stream, stream_bytes
 from gateway.pipeline.source.queue_access import JournalAccess
 

@@ -18,8 +18,8 @@ from free_ports import free_port
 from s3_server import BUCKET, environment
 
 from gateway.pipeline.jobs.job import parse_job
-from gateway.pipeline.jobs.listener import messages_of
 from gateway.pipeline.jobs.run import JobRun
+from gateway.pipeline.jobs.spark.listener import messages_of
 
 TICKS = os.sysconf("SC_CLK_TCK")
 JOB = """

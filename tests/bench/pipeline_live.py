@@ -21,7 +21,7 @@ from free_ports import free_port
 from gateway.pipeline.drain.journal_server import LockedJournal, open_journal, serve
 from gateway.pipeline.jobs.job import Job, parse_job
 from gateway.pipeline.jobs.status import groups_of
-from gateway.pipeline.jobs.warehouse import warehouse_of
+from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 from gateway.pipeline.journal.owner import Owner
 from gateway.pipeline.journal.service import PipelineService
 from gateway.pipeline.land.objects import open_store

@@ -17,8 +17,8 @@ from s3_server import BUCKET, environment, s3_server
 
 from gateway.pipeline.decode.columns import COLUMNS
 from gateway.pipeline.decode.row_decoder import RowDecoder
-from gateway.pipeline.jobs.followers import follower_of
 from gateway.pipeline.jobs.job import Job, parse_job
+from gateway.pipeline.jobs.tables.followers import follower_of
 from gateway.pipeline.land.object_landing import ObjectLanding, WrittenFile
 from gateway.pipeline.land.objects import open_store
 from gateway.pipeline.source.queue_access import JournalAccess

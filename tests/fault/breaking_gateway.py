@@ -26,7 +26,7 @@ BEFORE_PUT, AFTER_PUT, DURING_COMMIT, AFTER_COMMIT, RELEASED = POINTS = (
     "before put", "after put", "during commit", "after commit", "between PUBREC and PUBREL",
 )  # fmt: skip
 
-LOADED_ONCE = "gateway.app.gateway", "gateway.app.ibm", "gateway.mqi.server_protocol", "gateway.cli.run"
+LOADED_ONCE = "gateway.app.gateway", "gateway.app.queue_managers.ibm", "gateway.mqi.server_protocol", "gateway.cli.run"
 """What every gateway needs is loaded before the first one is forked."""
 
 

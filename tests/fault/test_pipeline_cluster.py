@@ -30,7 +30,7 @@ import sys
 from pathlib import Path
 from gateway.pipeline.jobs.job import read_job
 from gateway.pipeline.jobs.run import JobRun
-from gateway.pipeline.jobs.spark_session import make_session
+from gateway.pipeline.jobs.spark.spark_session import make_session
 
 job = read_job(Path(sys.argv[1]))
 spark = make_session("cluster", job.spark)
@@ -66,7 +66,7 @@ def daemon(folder: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
     """One of Spark's own processes."""
     import pyspark
 
-    from gateway.pipeline.jobs.java import find_java
+    from gateway.pipeline.jobs.spark.java import find_java
 
     home = Path(pyspark.__file__).parent
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m"}
@@ -144,7 +144,7 @@ def seqs(lake: Path, table: str) -> list[int]:
 
 
 def test_executors_are_killed(tmp_path: Path, master: str, served: str) -> None:
-    from gateway.pipeline.jobs.spark_session import write_package
+    from gateway.pipeline.jobs.spark.spark_session import write_package
     from gateway.pipeline.land.manifest import Manifest
 
     lake, package, marker = tmp_path / "lake", tmp_path / "mqgate-pipeline.zip", tmp_path / "fired"
@@ -202,8 +202,8 @@ def workers(folder: Path) -> list[int]:
 def test_a_worker_is_killed_on_the_way_to_object_storage(tmp_path: Path, s3: Proxy, master: str, served: str) -> None:
     """With all its executors; the other worker lands the rest, while answers of the store are lost."""
     from gateway.pipeline.jobs.job import read_job
-    from gateway.pipeline.jobs.spark_session import write_package
-    from gateway.pipeline.jobs.warehouse import warehouse_of
+    from gateway.pipeline.jobs.spark.spark_session import write_package
+    from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 
     package, marker, file = tmp_path / "mqgate-pipeline.zip", tmp_path / "fired", tmp_path / "job.yaml"
     write_package(package)
@@ -250,7 +250,7 @@ import sys
 from pathlib import Path
 from gateway.pipeline.jobs.job import read_job
 from gateway.pipeline.jobs.run import JobRun
-from gateway.pipeline.jobs.spark_session import make_session
+from gateway.pipeline.jobs.spark.spark_session import make_session
 
 job = read_job(Path(sys.argv[1]))
 spark = make_session("cluster", job.spark)
@@ -265,8 +265,8 @@ spark.stop()
 def test_executors_come_and_go_while_a_stream_lands(tmp_path: Path, s3: Proxy, master: str) -> None:
     """Dynamic allocation: none while there is nothing to do, new ones for each burst."""
     from gateway.pipeline.jobs.job import read_job
-    from gateway.pipeline.jobs.spark_session import write_package
-    from gateway.pipeline.jobs.warehouse import warehouse_of
+    from gateway.pipeline.jobs.spark.spark_session import write_package
+    from gateway.pipeline.jobs.tables.warehouse import warehouse_of
     from gateway.queue_manager.store.unit import LanePuts, StoreUnit
 
     package, file, told = tmp_path / "mqgate-pipeline.zip", tmp_path / "job.yaml", tmp_path / "told"
@@ -331,10 +331,10 @@ def test_the_packaged_job_is_submitted_and_reads_over_tls(tmp_path: Path, s3: Pr
     """It lands on object storage, as pods of Kubernetes do."""
     import pyspark
 
-    from gateway.pipeline.jobs.java import find_java
     from gateway.pipeline.jobs.job import read_job
-    from gateway.pipeline.jobs.spark_session import write_package
-    from gateway.pipeline.jobs.warehouse import warehouse_of
+    from gateway.pipeline.jobs.spark.java import find_java
+    from gateway.pipeline.jobs.spark.spark_session import write_package
+    from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 
     write_package(tmp_path / "mqgate-pipeline.zip")
     given = {"url": served, "token": tmp_path / "token", "ca": tmp_path / "ca.pem", "lake": f"s3://{BUCKET}/submitted"}

@@ -47,7 +47,7 @@ job = read_job(Path(sys.argv[1]))
 run_job(job, once=True)
 if len(sys.argv) > 2:
     import json
-    from gateway.pipeline.jobs.spark_session import make_session
+    from gateway.pipeline.jobs.spark.spark_session import make_session
     spark = make_session("count", job.spark)
     counted = {{}}
     for table in ("bronze", "readings"):

@@ -24,7 +24,7 @@ from s3_server import BUCKET, MANIFEST, Fault, Proxy, environment, s3_server
 
 from gateway.errors import StoreInUse
 from gateway.pipeline.jobs.job import Job, parse_job
-from gateway.pipeline.jobs.warehouse import warehouse_of
+from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 from gateway.pipeline.land.object_delta import delta_options
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("default")]

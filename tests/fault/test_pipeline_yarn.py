@@ -56,7 +56,7 @@ def job(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def yarn(tmp_path: Path) -> Iterator[YarnStandIn]:
-    from gateway.pipeline.jobs.java import find_java
+    from gateway.pipeline.jobs.spark.java import find_java
 
     with YarnStandIn(tmp_path / "yarn", find_java(os.environ, tmp_path)) as cluster:
         yield cluster
@@ -66,7 +66,7 @@ def submitted(yarn: YarnStandIn, job: Path, mode: str) -> subprocess.Popen[bytes
     """spark-submit, as docs/howto/pipeline.md has it."""
     import pyspark
 
-    from gateway.pipeline.jobs.spark_session import write_package
+    from gateway.pipeline.jobs.spark.spark_session import write_package
 
     folder, home = job.parent, Path(pyspark.__file__).parent
     write_package(folder / "mqgate-pipeline.zip")

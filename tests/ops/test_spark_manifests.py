@@ -18,7 +18,7 @@ import yaml
 from free_ports import free_port
 
 from gateway.pipeline.jobs.job import parse_job
-from gateway.pipeline.jobs.spark_session import OLDEST
+from gateway.pipeline.jobs.spark.spark_session import OLDEST
 
 SPARK = Path(__file__).parents[2] / "deploy/spark"
 DO_NOT_WAIT = "spark.kubernetes.submission.waitAppCompletion=false"
@@ -142,7 +142,7 @@ def api() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 def test_spark_submit_makes_the_drivers_pod(tmp_path: Path, api: tuple[str, list[dict[str, Any]]]) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
     from gateway.pipeline.errors import JavaMissing
-    from gateway.pipeline.jobs.java import find_java
+    from gateway.pipeline.jobs.spark.java import find_java
 
     try:
         java = find_java(os.environ, tmp_path)

@@ -49,8 +49,8 @@ spark.stop()
 def test_batch_sql_stream_and_sink(tmp_path: Path) -> None:
     for module in ("pyspark", "pyarrow", "pandas", "grpc", "zstandard"):
         pytest.importorskip(module, reason=f"{module} is not installed: pip install 'pyspark[connect]'")
-    from gateway.pipeline.jobs.java import find_java
-    from gateway.pipeline.jobs.spark_session import worker_path
+    from gateway.pipeline.jobs.spark.java import find_java
+    from gateway.pipeline.jobs.spark.spark_session import worker_path
 
     write_journal(tmp_path / "j", 3000)
     environment = {**os.environ, "JAVA_HOME": str(find_java(os.environ, tmp_path)), "PYSPARK_PYTHON": sys.executable}

@@ -156,12 +156,12 @@ def test_silence_dead_letters_and_latency(spark: Any, lake: Path) -> None:
 
 
 def test_report_status_and_compaction(spark: Any, lake: Path) -> None:
-    from gateway.pipeline.jobs.compaction import compact
     from gateway.pipeline.jobs.metrics import metrics_text
     from gateway.pipeline.jobs.quality import expectations
     from gateway.pipeline.jobs.report import make_report
     from gateway.pipeline.jobs.status import job_status, status_lines
-    from gateway.pipeline.jobs.warehouse import warehouse_of
+    from gateway.pipeline.jobs.tables.compaction import compact
+    from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 
     job = parse_job("job.yaml", JOB.format(path=lake.parent / "j", lake=lake))
     page = make_report(job)
@@ -185,7 +185,7 @@ def test_report_status_and_compaction(spark: Any, lake: Path) -> None:
     job = job.model_copy(update={"retention": job.retention.model_copy(update={"compact_files": 1})})
     assert compact(job) == {}, "the newest batches are left alone"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("gateway.pipeline.jobs.compaction.YOUNGEST_KEPT", 0)
+        patched.setattr("gateway.pipeline.jobs.tables.compaction.YOUNGEST_KEPT", 0)
         assert compact(job)["readings"] == 2
     assert sorted(row.seq for row in table(spark, lake, "readings")) == before
 
@@ -193,8 +193,8 @@ def test_report_status_and_compaction(spark: Any, lake: Path) -> None:
 def test_a_job_that_is_asked_to_stop_finishes_its_batch_and_gives_its_group_back(spark: Any, tmp_path: Path) -> None:
     """Three batches are on the queue; it is asked while the first is under way, and goes on with the next run."""
     from gateway.pipeline.jobs.run import JobRun
+    from gateway.pipeline.jobs.spark.stopping import Stop
     from gateway.pipeline.jobs.status import job_status, status_lines
-    from gateway.pipeline.jobs.stopping import Stop
 
     text = JOB.format(path=tmp_path / "j", lake=tmp_path / "lake").partition("silver:")[0]
     text = text.replace("max_messages: 2500", "max_messages: 5")

@@ -17,7 +17,7 @@ from gateway.mq import mqmd
 from gateway.mq.headers import dlh
 from gateway.pipeline.commands import pipeline
 from gateway.pipeline.jobs.job import Job, parse_job
-from gateway.pipeline.jobs.warehouse import warehouse_of
+from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 from gateway.pipeline.land.objects import open_store
 from gateway.queue_manager.journal.store import Store
 
@@ -179,7 +179,7 @@ def _read_as_delta(spark: Any, job: Job) -> None:
     """Spark over the files that the log names, as delta-rs reads it."""
     from deltalake import DeltaTable
 
-    from gateway.pipeline.jobs.object_tables import rows_of, schema_of
+    from gateway.pipeline.jobs.tables.object_tables import rows_of, schema_of
     from gateway.pipeline.land.object_delta import delta_options
 
     table = DeltaTable(f"{job.warehouse}/readings", storage_options=delta_options(job.storage.settings))
@@ -207,7 +207,7 @@ def _read_as_iceberg(spark: Any, job: Job, proxy: Proxy) -> None:
     long_ago = list(table.scan(row_filter="put_ts < '2000-01-01T00:00:00+00:00'").plan_files())
     assert long_ago == [], "days are partitions"
     names = [task.file.file_path.removeprefix(f"{job.warehouse}/") for task in table.scan().plan_files()]
-    from gateway.pipeline.jobs.object_tables import rows_of, schema_of
+    from gateway.pipeline.jobs.tables.object_tables import rows_of, schema_of
 
     store = open_store(job.place, job.storage.settings)
     assert rows_of(spark, store, names, schema_of(store, names[0])).groupBy("status").count().count() == 2

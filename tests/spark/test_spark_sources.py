@@ -13,7 +13,7 @@ from device_fleet import Fleet, write_journal
 
 from gateway.pipeline.jobs.job import Job, parse_job
 from gateway.pipeline.jobs.status import job_status, status_lines
-from gateway.pipeline.jobs.warehouse import warehouse_of
+from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 
 LONG = bool(os.environ.get("MQGATE_LONG"))
 JOB = """

@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.config.source import read_yaml
 from gateway.pipeline.jobs.job import parse_job
-from gateway.pipeline.jobs.trial import has_trials, refused
+from gateway.pipeline.jobs.spark.trial import has_trials, refused
 
 JOB = r"""
 version: 1

@@ -27,8 +27,8 @@ BEFORE = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "OPENSSL_", "SSL_", "MQGATE_FAIL
 """What the loader, the interpreter and modules read while they are loaded."""
 MOST_TEMPLATES = 3
 MODULES = (
-    "gateway.cli.main", "gateway.cli.run", "gateway.app.named_files", "gateway.app.gateway", "gateway.app.ibm",
-    "gateway.observe.logs", "twisted.internet.task",
+    "gateway.cli.main", "gateway.cli.run", "gateway.app.files.named_files", "gateway.app.gateway",
+    "gateway.app.queue_managers.ibm", "gateway.observe.logs", "twisted.internet.task",
 )  # fmt: skip
 Key = tuple[tuple[str, str], ...]
 

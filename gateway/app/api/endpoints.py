@@ -20,7 +20,7 @@ from gateway.app.api.state import state_endpoints
 from gateway.app.api.trace import Tracer, trace_endpoints
 from gateway.app.api.users import user_endpoints
 from gateway.app.parts import Parts
-from gateway.app.problems import why_refused
+from gateway.app.reports.problems import why_refused
 from gateway.net.calls import Endpoint
 from gateway.ports.state_queues import RETAINED, SESSIONS
 from gateway.session.record import key_of

@@ -10,11 +10,11 @@ from itertools import count
 from typing import Any
 
 from gateway.app.api.mapping import when_consumed
-from gateway.app.gauges import inflight, totals_of
 from gateway.app.parts import Parts
 from gateway.app.pipeline import pipeline_of, pipeline_state
-from gateway.app.problems import troubles_of
-from gateway.app.resources import certificate_ends
+from gateway.app.reports.gauges import inflight, totals_of
+from gateway.app.reports.problems import troubles_of
+from gateway.app.reports.resources import certificate_ends
 from gateway.config.changes import is_live
 from gateway.config.descriptions import description_of
 from gateway.config.load import display
@@ -254,7 +254,7 @@ def _rules(table: Table) -> dict[str, object]:
 
 def _spool(parts: Parts) -> dict[str, object] | None:
     if parts.buffer is not None:
-        from gateway.app.buffer import buffer_view
+        from gateway.app.queue_managers.buffer import buffer_view
 
         return buffer_view(parts.buffer, time.time())
     room = parts.room()

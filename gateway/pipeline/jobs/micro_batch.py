@@ -9,12 +9,12 @@ from typing import Any
 
 from gateway.pipeline.decode.columns import SOURCE_COLUMN, select_columns, spark_schema
 from gateway.pipeline.jobs import gold as steps
-from gateway.pipeline.jobs.folder_tables import FolderTables
 from gateway.pipeline.jobs.gold import Step
 from gateway.pipeline.jobs.job import Gold, Job, Silver
-from gateway.pipeline.jobs.object_tables import ObjectTables
 from gateway.pipeline.jobs.quality import counted_failures, figure
 from gateway.pipeline.jobs.silver import OK, QUARANTINE, silver_rows
+from gateway.pipeline.jobs.tables.folder_tables import FolderTables
+from gateway.pipeline.jobs.tables.object_tables import ObjectTables
 from gateway.pipeline.land.landing import STATE
 from gateway.pipeline.land.manifest import ManifestRecord
 from gateway.pipeline.land.ranges import Ranges

@@ -11,9 +11,9 @@ from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.leases import access_to
 from gateway.pipeline.jobs.silver import QUARANTINE
 from gateway.pipeline.jobs.sources import chosen
-from gateway.pipeline.jobs.spark_session import make_session
+from gateway.pipeline.jobs.spark.spark_session import make_session
 from gateway.pipeline.jobs.status import groups_of
-from gateway.pipeline.jobs.warehouse import ObjectWarehouse, Warehouse, warehouse_of
+from gateway.pipeline.jobs.tables.warehouse import ObjectWarehouse, Warehouse, warehouse_of
 from gateway.pipeline.journal.puts import PutTarget
 from gateway.pipeline.source.options import Options, put_queue
 from gateway.pipeline.source.running_gateway import in_use, running_gateway
@@ -82,7 +82,7 @@ def target_options(job: Job, queue: str, txn: str, source: str) -> dict[str, str
 def selected(spark: Any, job: Job, warehouse: Warehouse, table: str, files: list[str]) -> Any:
     """The rows of these files: quarantined ones of a silver table, or dead letters of bronze."""
     if isinstance(warehouse, ObjectWarehouse):
-        from gateway.pipeline.jobs.object_tables import rows_of, schema_of
+        from gateway.pipeline.jobs.tables.object_tables import rows_of, schema_of
 
         rows = rows_of(spark, warehouse.store, files, schema_of(warehouse.store, files[0]))
     else:

@@ -16,7 +16,7 @@ from typing import Any
 from gateway.config.units import show_duration
 from gateway.pipeline.jobs.job import Gold, Job
 from gateway.pipeline.jobs.quality import Expectation, expectations
-from gateway.pipeline.jobs.warehouse import Warehouse, warehouse_of
+from gateway.pipeline.jobs.tables.warehouse import Warehouse, warehouse_of
 from gateway.pipeline.land.manifest import ManifestRecord
 
 MOST_BARS = 12

@@ -14,24 +14,24 @@ from typing import Any
 
 from gateway.pipeline.errors import PipelineError, SparkEnded
 from gateway.pipeline.jobs.checkpoint_folder import CheckpointFolder
-from gateway.pipeline.jobs.folder_tables import FolderTables, rows_in
-from gateway.pipeline.jobs.followers import by_day, follower_of
 from gateway.pipeline.jobs.foreign_checkpoint import check_checkpoint, done_in, offsets_in
-from gateway.pipeline.jobs.foreign_warehouse import check_warehouse
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.leases import access_to, give_back, journals_of
 from gateway.pipeline.jobs.micro_batch import MicroBatchWriter, includes_raw
-from gateway.pipeline.jobs.missing_tables import check_tables
-from gateway.pipeline.jobs.object_tables import ObjectTables
-from gateway.pipeline.jobs.priority import step_back, steps_back_here
 from gateway.pipeline.jobs.progress import JobProgress, Watch
 from gateway.pipeline.jobs.sources import Input
-from gateway.pipeline.jobs.spark_session import has_ended, make_session
-from gateway.pipeline.jobs.stopping import Stop
+from gateway.pipeline.jobs.spark.priority import step_back, steps_back_here
+from gateway.pipeline.jobs.spark.spark_session import has_ended, make_session
+from gateway.pipeline.jobs.spark.stopping import Stop
+from gateway.pipeline.jobs.tables.folder_tables import FolderTables, rows_in
+from gateway.pipeline.jobs.tables.followers import by_day, follower_of
+from gateway.pipeline.jobs.tables.foreign_warehouse import check_warehouse
+from gateway.pipeline.jobs.tables.missing_tables import check_tables
+from gateway.pipeline.jobs.tables.object_tables import ObjectTables
+from gateway.pipeline.jobs.tables.upkeep import shown_upkeep
+from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 from gateway.pipeline.jobs.telling import GatewayReports
 from gateway.pipeline.jobs.tries import PROGRESS_FOR, Tries
-from gateway.pipeline.jobs.upkeep import shown_upkeep
-from gateway.pipeline.jobs.warehouse import warehouse_of
 from gateway.pipeline.land.delta import DeltaLog
 from gateway.pipeline.land.durable import read_json
 from gateway.pipeline.land.landing import TASKS, Landing
@@ -103,7 +103,7 @@ class JobRun:
 
     def _listen(self) -> None:
         """Receive Spark's figures of the query from now on."""
-        from gateway.pipeline.jobs.listener import ProgressListener
+        from gateway.pipeline.jobs.spark.listener import ProgressListener
 
         if self._listener is None:
             self._listener = ProgressListener(self.job.name, self.progress, self._report)

@@ -13,8 +13,8 @@ from gateway.config.units import show_duration
 from gateway.pipeline.errors import PipelineError
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.sources import Input
-from gateway.pipeline.jobs.upkeep import shown_upkeep
-from gateway.pipeline.jobs.warehouse import warehouse_of
+from gateway.pipeline.jobs.tables.upkeep import shown_upkeep
+from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 from gateway.pipeline.journal.groups import groups_in, is_dead, shown
 from gateway.pipeline.journal.lookup import Follower
 from gateway.pipeline.land.manifest import ManifestRecord

@@ -7,7 +7,7 @@ import time
 
 from broker_harness import Harness
 
-from gateway.app.log_lines import stalled
+from gateway.app.reports.log_lines import stalled
 from gateway.net.hub import Hub
 from gateway.net.hub_socket import HubSocket
 from gateway.net.reactor import HubReactor

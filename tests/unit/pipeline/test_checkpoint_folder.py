@@ -50,7 +50,7 @@ def test_a_killed_drivers_is_removed_and_a_running_ones_stays(folder: Path) -> N
 
 SESSION = """
 import sys
-from gateway.pipeline.jobs.spark_session import socket_settings
+from gateway.pipeline.jobs.spark.spark_session import socket_settings
 print(socket_settings()["spark.python.unix.domain.socket.dir"], flush=True)
 sys.stdin.read()
 """

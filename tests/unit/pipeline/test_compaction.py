@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from gateway.pipeline.errors import PipelineError
-from gateway.pipeline.jobs import compaction
-from gateway.pipeline.jobs.folder_tables import rows_in
 from gateway.pipeline.jobs.job import Job, parse_job
-from gateway.pipeline.jobs.upkeep import shown_upkeep
+from gateway.pipeline.jobs.tables import compaction
+from gateway.pipeline.jobs.tables.folder_tables import rows_in
+from gateway.pipeline.jobs.tables.upkeep import shown_upkeep
 from gateway.pipeline.land import merge
 from gateway.pipeline.land.durable import read_json, write_json
 from gateway.pipeline.land.landing import MERGED, Landing

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.pipeline.errors import TableDiffers
-from gateway.pipeline.jobs.folder_tables import rows_in
+from gateway.pipeline.jobs.tables.folder_tables import rows_in
 from gateway.pipeline.land import delta
 from gateway.pipeline.land.delta import DeltaLog
 from gateway.pipeline.land.landing import Landing, MicroBatch

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.pipeline.errors import WrongOption
-from gateway.pipeline.jobs.foreign_warehouse import check_warehouse
 from gateway.pipeline.jobs.job import Job, parse_job
+from gateway.pipeline.jobs.tables.foreign_warehouse import check_warehouse
 from gateway.pipeline.land.landing import Landing
 from gateway.pipeline.land.manifest import Manifest
 from gateway.pipeline.land.object_landing import ObjectLanding, WrittenFile

@@ -16,11 +16,11 @@ from s3_server import BUCKET, Fault, Proxy, environment, s3_server
 
 from gateway.errors import ConfigurationError
 from gateway.pipeline.errors import CatalogMissing, StoreUnreachable, TableDiffers
-from gateway.pipeline.jobs.compaction import compact, expire
-from gateway.pipeline.jobs.followers import follower_of
 from gateway.pipeline.jobs.job import Job, parse_job, read_job
-from gateway.pipeline.jobs.object_compaction import keep_iceberg, remove_leftovers
-from gateway.pipeline.jobs.warehouse import warehouse_of
+from gateway.pipeline.jobs.tables.compaction import compact, expire
+from gateway.pipeline.jobs.tables.followers import follower_of
+from gateway.pipeline.jobs.tables.object_compaction import keep_iceberg, remove_leftovers
+from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 from gateway.pipeline.land.iceberg import IcebergTables
 from gateway.pipeline.land.object_landing import ObjectBatch, ObjectLanding, WrittenFile
 from gateway.pipeline.land.objects import open_store

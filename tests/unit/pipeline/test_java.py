@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.pipeline.errors import JavaMissing
-from gateway.pipeline.jobs import java
+from gateway.pipeline.jobs.spark import java
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.pipeline.jobs.java_output import worth_telling
+from gateway.pipeline.jobs.spark.java_output import worth_telling
 
 START = """\
 WARNING: Using incubator modules: jdk.incubator.vector
@@ -77,7 +77,7 @@ def test_a_jvm_that_does_not_start_says_why(tmp_path: Path) -> None:
     launcher.parent.mkdir()
     launcher.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{START}{WITHOUT_MEMORY}END\nexit 1\n")
     launcher.chmod(0o755)
-    start = "from gateway.pipeline.jobs.java_output import start_context; start_context({})"
+    start = "from gateway.pipeline.jobs.spark.java_output import start_context; start_context({})"
     done = subprocess.run(
         [sys.executable, "-c", start],
         env=os.environ | {"SPARK_HOME": str(tmp_path)},

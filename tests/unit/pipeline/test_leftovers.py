@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from gateway.pipeline.errors import PipelineError
-from gateway.pipeline.jobs import compaction
-from gateway.pipeline.jobs.folder_tables import rows_in
 from gateway.pipeline.jobs.job import Job, parse_job
-from gateway.pipeline.jobs.leftovers import remove_leftovers
-from gateway.pipeline.jobs.warehouse import warehouse_of
+from gateway.pipeline.jobs.tables import compaction
+from gateway.pipeline.jobs.tables.folder_tables import rows_in
+from gateway.pipeline.jobs.tables.leftovers import remove_leftovers
+from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 from gateway.pipeline.land import delta
 from gateway.pipeline.land.delta import DeltaLog
 from gateway.pipeline.land.landing import Landing, MicroBatch

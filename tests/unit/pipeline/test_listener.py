@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
 
-from gateway.pipeline.jobs.listener import ProgressListener
 from gateway.pipeline.jobs.progress import JobProgress
+from gateway.pipeline.jobs.spark.listener import ProgressListener
 
 
 def triggered(second: int, start: int, end: int, rows: int) -> Any:

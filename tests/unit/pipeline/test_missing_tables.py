@@ -9,7 +9,7 @@ import pytest
 
 from gateway.pipeline.errors import StoreRefuses
 from gateway.pipeline.jobs.job import Job, parse_job
-from gateway.pipeline.jobs.missing_tables import check_tables
+from gateway.pipeline.jobs.tables.missing_tables import check_tables
 from gateway.pipeline.land.landing import Landing
 from gateway.pipeline.land.manifest import Manifest
 

@@ -19,12 +19,12 @@ from s3_server import BUCKET, CREDENTIALS, MANIFEST, Fault, Proxy, environment, 
 
 from gateway.pipeline.commands import pipeline
 from gateway.pipeline.errors import Overtaken, PipelineError, StoreRefuses, StoreUnreachable, TableDiffers
-from gateway.pipeline.jobs import warehouse as warehouse_module
-from gateway.pipeline.jobs.compaction import compact, expire
 from gateway.pipeline.jobs.job import Job, parse_job
-from gateway.pipeline.jobs.object_compaction import remove_leftovers
-from gateway.pipeline.jobs.upkeep import shown_upkeep
-from gateway.pipeline.jobs.warehouse import ObjectWarehouse
+from gateway.pipeline.jobs.tables import warehouse as warehouse_module
+from gateway.pipeline.jobs.tables.compaction import compact, expire
+from gateway.pipeline.jobs.tables.object_compaction import remove_leftovers
+from gateway.pipeline.jobs.tables.upkeep import shown_upkeep
+from gateway.pipeline.jobs.tables.warehouse import ObjectWarehouse
 from gateway.pipeline.land.object_delta import ObjectDelta, delta_options
 from gateway.pipeline.land.object_landing import ObjectBatch, ObjectLanding, WrittenFile
 from gateway.pipeline.land.object_manifest import STATE_EVERY, LakeState, ObjectManifest

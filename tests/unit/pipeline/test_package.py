@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from device_fleet import write_journal
 
-from gateway.pipeline.jobs.spark_session import write_package
+from gateway.pipeline.jobs.spark.spark_session import write_package
 
 READ = """
 import sys, pkgutil

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.pipeline.jobs.priority import AUTOGROUP, steps_back_here
+from gateway.pipeline.jobs.spark.priority import AUTOGROUP, steps_back_here
 
 STEP = """
 import os, subprocess, sys
-from gateway.pipeline.jobs.priority import AUTOGROUP, step_back
+from gateway.pipeline.jobs.spark.priority import AUTOGROUP, step_back
 
 step_back(int(sys.argv[1]))
 child = subprocess.run([sys.executable, "-c", "import os; print(os.getpriority(os.PRIO_PROCESS, 0))"],

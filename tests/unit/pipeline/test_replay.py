@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[
 from gateway.pipeline.commands import pipeline
 from gateway.pipeline.errors import QueueRefuses
 from gateway.pipeline.jobs import replay
-from gateway.pipeline.jobs.folder_tables import rows_in
+from gateway.pipeline.jobs.tables.folder_tables import rows_in
 from gateway.pipeline.journal.owner import opened
 from gateway.pipeline.journal.puts import PutColumns, PutTarget
 from gateway.pipeline.land.landing import Landing

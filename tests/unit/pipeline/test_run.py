@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gateway.pipeline.errors import QueueUnreachable, SparkEnded, StoreRefuses, WrongOption
-from gateway.pipeline.jobs.folder_tables import rows_in
 from gateway.pipeline.jobs.job import parse_job
 from gateway.pipeline.jobs.leases import journals_of
 from gateway.pipeline.jobs.run import JobRun, run_job
 from gateway.pipeline.jobs.status import job_status, status_lines
+from gateway.pipeline.jobs.tables.folder_tables import rows_in
 from gateway.pipeline.land.landing import Landing
 from gateway.pipeline.source.source import MqQueueDataSource
 

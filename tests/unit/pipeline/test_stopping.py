@@ -1,4 +1,4 @@
-"""gateway.pipeline.jobs.stopping: signals, and a query that is stopped behind its batch."""
+"""gateway.pipeline.jobs.spark.stopping: signals, and a query that is stopped behind its batch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from gateway.pipeline.jobs.stopping import Stop
+from gateway.pipeline.jobs.spark.stopping import Stop
 
 PROGRAM = """
 import signal, sys
-from gateway.pipeline.jobs.stopping import Stop
+from gateway.pipeline.jobs.spark.stopping import Stop
 stop = Stop()
 signal.signal(signal.SIGINT, signal.SIG_IGN if "ignored" in sys.argv else signal.default_int_handler)
 stop.install()

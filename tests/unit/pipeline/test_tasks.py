@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from gateway.pipeline.decode.columns import COLUMNS, RAW_COLUMNS
 from gateway.pipeline.decode.row_decoder import RowDecoder
 from gateway.pipeline.errors import PipelineError, WrongOption
-from gateway.pipeline.jobs.folder_tables import take_files
+from gateway.pipeline.jobs.tables.folder_tables import take_files
 from gateway.pipeline.source import tasks as task_files
 from gateway.pipeline.source.queue_access import JournalAccess
 from gateway.pipeline.source.tasks import without_nulls, write_rows

@@ -1,0 +1,107 @@
+"""The embedded queue manager of the settings: in a gateway, or in a process of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from gateway.app.files.secrets import mqi_users
+from gateway.app.queue_managers.mqi_library import short_name
+from gateway.config.model import Settings
+from gateway.config.queue_manager import Embedded
+from gateway.errors import ConfigurationError, Finding
+from gateway.observe import logs
+from gateway.ports.batch import Scheduler
+from gateway.queue_manager.commands.mqsc import OBJECTS as KINDS
+from gateway.queue_manager.commands.mqsc import VERBS
+from gateway.queue_manager.commands.mqsc_parse import MqscSyntaxError, commands, parse
+from gateway.queue_manager.embedded import OBJECTS, EmbeddedQueueManager
+from gateway.queue_manager.journal import StoreOptions
+
+log = logs.get("mqgate")
+
+
+def open_embedded(settings: Settings, directory: Path, scheduler: Scheduler) -> EmbeddedQueueManager:
+    """Open its journal in `directory` and run the MQSC commands of the settings. StoreError or ConfigurationError."""
+    embedded = settings.queue_manager.embedded
+    assert embedded is not None  # noqa: S101 -- the callers have looked
+    name, text = objects_of(settings)
+    try:
+        opened = EmbeddedQueueManager.open(
+            directory, embedded.name, scheduler, text, users=mqi_users(settings),
+            administrators=embedded.administrators, check_client=embedded.check_client,
+            max_uncommitted=embedded.max_uncommitted, store_options=store_options(settings),
+        )  # fmt: skip
+    except ConfigurationError as error:
+        raise _in_file(name, error) from error
+    _tell_ending(opened)
+    return opened
+
+
+def store_options(settings: Settings) -> StoreOptions:
+    """How large its journal and the segments of it may be. A command that makes the journal has to keep to them as the
+    gateway does, or the gateway finds it full."""
+    embedded = settings.queue_manager.embedded
+    if embedded is None:  # the buffer, which counts for itself
+        return StoreOptions()
+    return StoreOptions(embedded.name, segment_bytes=embedded.segment_bytes or 0, max_bytes=embedded.max_bytes)
+
+
+def _tell_ending(queue_manager: EmbeddedQueueManager) -> None:
+    """The log says where the store ends that is gone on with, if the last process did not close it: after a power cut
+    a frame that is not whole was never acknowledged, but it may as well have been damaged since."""
+    ending, left_out = queue_manager.ending
+    if left_out:
+        text = "a power cut while it was written looks so; if there was none, the file was damaged"
+        log.warning("store_ending", f"the last process did not close the store: {ending}; {text}")
+    elif ending:
+        log.info("store_ending", f"the last process did not close the store: {ending}")
+
+
+def objects_of(settings: Settings) -> tuple[str, str]:
+    """The file of MQSC commands that the settings name, and its text; both are empty if they name none."""
+    embedded = settings.queue_manager.embedded
+    if embedded is None or embedded.objects is None:
+        return "", ""
+    name = settings.resolve(embedded.objects, "queue_manager.embedded.objects")
+    return name, Path(name).read_text(encoding="utf-8-sig")
+
+
+def first_start(settings: Settings, scheduler: Scheduler) -> EmbeddedQueueManager:
+    """A queue manager in memory with what the first start makes: default objects, and those of the settings.
+    ConfigurationError where that start would end with it."""
+    embedded = settings.queue_manager.embedded
+    name, text = objects_of(settings)
+    try:
+        return EmbeddedQueueManager.open(None, embedded.name if embedded is not None else "MQGATE", scheduler, text)
+    except ConfigurationError as error:
+        raise _in_file(name, error) from error
+
+
+def queues_of_objects(name: str, text: str) -> frozenset[str]:
+    """The queues that a text of MQSC commands defines. ConfigurationError: a command of it cannot be read."""
+    found, wrong = set[str](), list[Finding]()
+    for line, one in commands(text):
+        try:
+            command = parse(line, one)
+        except MqscSyntaxError as error:
+            wrong.append(Finding(name, line, 1, str(error).removeprefix(f"line {line}: ")))
+            continue
+        kind = KINDS.get(command.object, command.object)
+        if VERBS.get(command.verb, command.verb) == "DEFINE" and kind in {"QLOCAL", "QALIAS", "QREMOTE"}:
+            found.add(command.name)
+    if wrong:
+        raise ConfigurationError(wrong)
+    return frozenset(found)
+
+
+def _in_file(name: str, error: ConfigurationError) -> ConfigurationError:
+    """What is wrong with a text of MQSC, in the file that has it."""
+    return ConfigurationError([replace(one, file=name) if one.file == OBJECTS else one for one in error.findings])
+
+
+def mqi_socket(settings: Settings, embedded: Embedded, directory: Path) -> Path:
+    """Where programs with the MQI library reach it."""
+    if embedded.socket is None:
+        return short_name(directory / "mqi.sock")
+    return short_name(Path(settings.resolve(embedded.socket, "queue_manager.embedded.socket")))

@@ -1,0 +1,159 @@
+"""The IBM MQ backend, made where the settings ask for it: its drivers are optional."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from gateway.app.queue_managers.mqi_library import load_library, short_name
+from gateway.app.reports import log_lines
+from gateway.backends.ibm.client import IbmQueueManager
+from gateway.backends.ibm.connection import TOPIC_PREFIX
+from gateway.backends.ibm.driver import ConnectSettings
+from gateway.backends.ibm.requirements import SUBSCRIPTION_TO, Problem
+from gateway.backends.ibm.worker import Backoff
+from gateway.config.model import Settings
+from gateway.config.queue_manager import SOCKET, Ibm
+from gateway.errors import ConfigurationError, Finding
+from gateway.observe import logs
+from gateway.ports.batch import Scheduler
+from gateway.ports.counters import Counters, mqrc_label
+from gateway.routing.table import Table
+from gateway.rules.mappings import OutboundRule
+
+log = logs.get("mqgate.ibm")
+
+
+def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters, table: Table) -> IbmQueueManager:
+    """Connect; DriverUnavailable says which library is missing, MQError what the queue manager refuses,
+    ConfigurationError what its queues lack for these rules."""
+    ibm = settings.queue_manager.ibm
+    assert ibm is not None  # noqa: S101 -- the caller has looked
+    queue_manager = IbmQueueManager(
+        connect_settings(settings, ibm),
+        scheduler,
+        driver=ibm.driver,
+        connections=ibm.connections,
+        backoff=Backoff(ibm.reconnect_from, ibm.reconnect_to),
+        told=lambda text: log.warning("connection", text),
+        lease=ibm.lease,
+        patient=True,
+        attempted=lambda reason: count_attempt(counters, queue_manager.name, reason),
+    )
+    queue_manager.on_superseded = log_lines.superseded
+    queue_manager.on_gone = partial(count_gone, counters, queue_manager.name)
+    queue_manager.start()
+    problems = queue_manager.examine(*queues_of(table), settings.mqtt.max_packet, short_of(table))
+    for problem in problems:
+        if not problem.serious:
+            log.warning("advice", problem.text)
+    serious = findings(problems, table)
+    if serious:
+        queue_manager.close()
+        raise ConfigurationError(serious)
+    counters.mq_connect_attempts[queue_manager.name, "ok"] += ibm.connections
+    return queue_manager
+
+
+def count_gone(counters: Counters, name: str, queue: str, count: int) -> None:
+    """Messages that devices have got from a queue of IBM MQ, and perhaps somebody else too."""
+    counters.mq_gone_messages[name] += count
+    log.warning(
+        "message.gone",
+        f"{count} messages of {queue} were not there any more when they were to be taken, and have gone to devices: a "
+        "program got them, they expired, or a unit of work took so long that MARKINT ran out and another gateway has "
+        "handed them on too; then raise it (ALTER QMGR MARKINT)",
+        queue=queue,
+        count=count,
+    )
+
+
+def count_attempt(counters: Counters, name: str, reason: int) -> None:
+    """Count an attempt to connect; reason 0: it succeeded."""
+    counters.mq_connect_attempts[name, "failed" if reason else "ok"] += 1
+    if reason:
+        counters.mq_errors[name, "connect", mqrc_label(reason)] += 1
+
+
+def findings(problems: Iterable[Problem], table: Table) -> list[Finding]:
+    """The problems that stop a rule, each at the rule's file and line."""
+    return [_finding(problem, table) for problem in problems if problem.serious]
+
+
+def _finding(problem: Problem, table: Table) -> Finding:
+    rule = rule_of(problem, table)
+    if rule is None:
+        return Finding(problem.subject, 1, 1, problem.text)
+    return Finding(rule.file, rule.line, 1, f"rule {rule.name!r}: {problem.text}")
+
+
+def rule_of(problem: Problem, table: Table) -> OutboundRule | None:
+    """The rule that subscribes to the topic of a problem."""
+    rules = (rule for rule in table.outbound if rule.spec.mq_topic)
+    return next((rule for rule in rules if problem.subject == f"{SUBSCRIPTION_TO}{rule.spec.mq_topic}"), None)
+
+
+def queues_of(table: Table) -> tuple[list[str], list[str]]:
+    """(put to, consumed): the queues that rules name without a template, and topics to publish or subscribe to
+    (`topic://`)."""
+    specs = [route.rule.spec for route in table.routes if not route.rule.spec.queue_manager]
+    puts = {spec.queue or f"{TOPIC_PREFIX}{spec.mq_topic}" for spec in specs if spec.queue or spec.mq_topic}
+    own = [rule.spec for rule in table.outbound if not rule.targets]
+    consumes = {spec.queue or spec.transmission_queue or "" for spec in own}
+    consumes |= {f"{TOPIC_PREFIX}{spec.mq_topic}" for spec in own if spec.mq_topic}
+    return sorted(name for name in puts if name and "{" not in name), sorted(name for name in consumes if name)
+
+
+def short_of(table: Table) -> frozenset[str]:
+    """Queues whose longest message may be shorter than the longest payload: all their rules segment it or refuse it."""
+    specs = [route.rule.spec for route in table.routes if route.rule.spec.queue]
+    whole = {spec.queue for spec in specs if spec.too_long == "dead_letter"}
+    return frozenset(str(spec.queue) for spec in specs if spec.queue not in whole)
+
+
+def connect_settings(settings: Settings, ibm: Ibm, key: str = "queue_manager.ibm") -> ConnectSettings:
+    """How to reach the queue manager. For an embedded one our MQI library is loaded, which the bindings then find:
+    DriverUnavailable where it cannot be had."""
+    tls = ibm.tls
+    connection = ibm.connection or ""
+    if ibm.socket:
+        load_library()
+        path = Path(settings.resolve(ibm.socket, f"{key}.connection"))
+        connection = f"{SOCKET}{short_name(path)}"
+    return ConnectSettings(
+        name=ibm.name,
+        connection=connection,
+        channel=ibm.channel or "",
+        user=ibm.user or "",
+        password=password_of(settings, ibm, key),
+        token_file=token_file_of(settings, ibm, key),
+        ccdt=ibm.ccdt or "",
+        cipher=tls.cipher if tls is not None else "",
+        key_repository=tls.key_repository or "" if tls is not None else "",
+        certificate_label=tls.certificate_label or "" if tls is not None else "",
+        peer_name=tls.peer_name or "" if tls is not None else "",
+    )
+
+
+def password_of(settings: Settings, ibm: Ibm, key: str = "queue_manager.ibm") -> str:
+    """The password, from its file or the environment."""
+    if ibm.password is not None:
+        return ibm.password.get_secret_value()
+    if ibm.password_file is None:
+        return ""
+    path = Path(settings.resolve(ibm.password_file, f"{key}.password_file"))
+    try:
+        return path.read_text(encoding="utf-8").split("\n", 1)[0]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError([Finding(str(path), 1, 1, f"cannot be read: {error}", "check the name")]) from error
+
+
+def token_file_of(settings: Settings, ibm: Ibm, key: str = "queue_manager.ibm") -> str:
+    """Where the token is, which has to be there at the start."""
+    if ibm.token_file is None:
+        return ""
+    path = Path(settings.resolve(ibm.token_file, f"{key}.token_file"))
+    if not path.is_file():
+        raise ConfigurationError([Finding(str(path), 1, 1, "there is no token file", f"check `{key}.token_file`")])
+    return str(path)

@@ -1,0 +1,1 @@
+"""What a gateway says of itself: metrics, log, history, problems, device events, the audit trail."""

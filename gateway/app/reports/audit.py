@@ -1,0 +1,53 @@
+"""The audit trail of a running gateway: each act is a line of the log, and a message on MQGATE.AUDIT."""
+
+from __future__ import annotations
+
+import time
+
+from gateway.app.reports import log_lines
+from gateway.net.calls import Act
+from gateway.observe import logs
+from gateway.people.audit import Waiting, message_of, record
+from gateway.ports.batch import BatchQueueManager, Outcome, Puts, Unit
+from gateway.ports.state_queues import AUDIT
+
+log = logs.get("mqgate")
+
+
+class AuditTrail:
+    """Writes it, one unit of work at a time: what comes meanwhile is the next one. Called in the reactor's thread."""
+
+    def __init__(self, queue_manager: BatchQueueManager, keep: float) -> None:
+        self.keep = keep
+        """Seconds; 0: nothing is put."""
+        self._queue_manager = queue_manager
+        self._waiting = Waiting()
+        self._under_way = False
+        self._well = True
+
+    def add(self, act: Act) -> None:
+        """One act."""
+        log_lines.audit(act)
+        if self.keep:
+            now = time.time()
+            self._waiting.add(record(*act, now), now)
+            self._put()
+
+    def _put(self) -> None:
+        if self._under_way or not len(self._waiting):
+            return
+        self._under_way = True
+        messages = [message_of(one, self.keep) for one in self._waiting.take()]
+        heads, bodies = [md for md, _ in messages], [body for _, body in messages]
+        self._queue_manager.submit(Unit([Puts(AUDIT, heads=heads, bodies=bodies)]), self._done)
+
+    def _done(self, unit: Unit, outcome: Outcome) -> None:
+        del unit
+        self._under_way = False
+        if outcome.failures and self._well:
+            why = f"{outcome.failures[0].text}; acts are in the log only: on IBM MQ run deploy/mq/state.mqsc again"
+            log.warning("audit_queue", f"{AUDIT} takes nothing: {why}")
+        elif not outcome.failures and not self._well:
+            log.info("audit_queue", f"{AUDIT} takes records again")
+        self._well = not outcome.failures
+        self._put()

@@ -1,0 +1,93 @@
+"""What happens to clients, as lines of the log and in their history."""
+
+from __future__ import annotations
+
+import time
+
+from gateway.app.reports import log_lines
+from gateway.app.reports.device_events import DeviceEventQueue
+from gateway.config.counting import counted
+from gateway.observe import logs
+from gateway.observe.client_history import ClientHistory
+from gateway.session.connection import Connection
+from gateway.session.session import Session
+
+log = logs.get("mqgate")
+PROTOCOLS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
+WORDS = {
+    "client.refused": "refused by the access list",
+    "message.dropped": "a message was dropped",
+    "message.dead_lettered": "a message was put on the dead-letter queue",
+    "message.not_built": "a message could not be built from what the rule says",
+}
+
+
+class ClientLog:
+    """Told by the broker of connections and sessions, and by the reports of what was counted."""
+
+    def __init__(self) -> None:
+        self.history = ClientHistory()
+        self.connections = False
+        """Whether each connection is a line at `info` when it begins."""
+        self.events: DeviceEventQueue | None = None
+        """Where device events go, if they are wanted."""
+
+    def connected(self, connection: Connection) -> None:
+        """A device is in: a line at `info` if wanted, else at `debug`; the end of the connection is always one."""
+        session, link = connection.session, connection.link
+        about = {"peer": link.peer, "listener": link.listener, "user": session.user or None}
+        protocol = PROTOCOLS.get(connection.version, "")
+        self.history.add(time.time(), session.client_id, "connected", "connected", **about, protocol=protocol)
+        write = log.info if self.connections else log.debug
+        write("connected", "connected", client_id=session.client_id, protocol=protocol, **about)
+        if self.events is not None:
+            self.events.add("connected", session.client_id, link.peer, listener=link.listener,
+                            user=session.user or None, protocol=protocol)  # fmt: skip
+
+    def ended(self, connection: Connection, why: str) -> None:
+        """A connection has ended, or was refused."""
+        log_lines.ended(connection, why)
+        link, said = connection.link, connection.close_reason or why
+        request = connection.request
+        if connection.rejected:
+            if request is not None and request.client_id:
+                self._note(request.client_id, "refused", said, reason=connection.rejected, peer=link.peer,
+                           listener=link.listener, user=request.username)  # fmt: skip
+            if self.events is not None:
+                client_id, user = (request.client_id, request.username) if request is not None else ("", None)
+                self.events.add("refused", client_id, link.peer, listener=link.listener, user=user,
+                                reason=connection.rejected, text=said)  # fmt: skip
+        elif connection.publisher.client_id:
+            self._note(connection.session.client_id, "disconnected", said, reason=why, peer=link.peer)
+            if self.events is not None:
+                session = connection.session
+                self.events.add("disconnected", session.client_id, link.peer, listener=link.listener,
+                                user=session.user or None, reason=why, text=said)  # fmt: skip
+
+    def denied(self, connection: Connection, direction: str, topic: str) -> None:
+        """The access list has refused a publication or a subscription."""
+        if self.events is not None:
+            link, session = connection.link, connection.session
+            self.events.add("denied", session.client_id, link.peer, listener=link.listener, user=session.user or None,
+                            direction=direction, topic=topic)  # fmt: skip
+
+    def not_admitted(self, listener: str, peer: str, why: str) -> None:
+        """A connection was refused before its CONNECT."""
+        log_lines.not_admitted(listener, peer, why)
+        if self.events is not None:
+            self.events.add("refused", "", peer, listener=listener, reason="not_admitted", text=why)
+
+    def full(self, session: Session) -> None:
+        """No more is stored for a client until it acknowledges something."""
+        log_lines.full(session)
+        waiting = max(session.stored, session.outflow.queued)
+        text = f"{counted(waiting, 'message waits', 'messages wait')} for it: no more is stored"
+        self._note(session.client_id, "full", text)
+
+    def happened(self, client_id: str, event: str, fields: dict[str, object]) -> None:
+        """It was part of what a counter has counted."""
+        about = {name: value for name, value in fields.items() if name != "client_id"}
+        self._note(client_id, event, WORDS.get(event, event), **about)
+
+    def _note(self, client_id: str, event: str, text: str, **fields: object) -> None:
+        self.history.add(time.time(), client_id, event, text, **fields)

@@ -1,0 +1,197 @@
+"""The gauges of /metrics: read from the parts at each scrape."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from gateway.app.mappings import gateway_name
+from gateway.app.parts import Parts
+from gateway.app.reports.resources import certificate_ends, revocation_ends
+from gateway.backends.buffer.queue_manager import STATES
+from gateway.observe.metrics import Gauges, Read, build_info
+from gateway.ports.counters import ROUTE, Counters
+from gateway.ports.state_queues import SET_ASIDE
+from gateway.queue_manager.inspection import Inspection
+from gateway.session.connection import ONLINE
+from gateway.version import VERSION
+
+_PROTOCOLS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
+
+
+Values = dict[tuple[object, ...], float]
+
+
+def gauges_of(parts: Parts) -> Gauges:
+    """Every gauge, bound to the running parts."""
+    engine, manager = parts.engine, parts.queue_manager
+
+    def one(read: Callable[[], float]) -> Callable[[], Values]:
+        return lambda: {(): float(read())}
+
+    return Gauges(
+        build_info=build_info(
+            VERSION, "ibm" if parts.settings.queue_manager.ibm else "embedded", gateway_name(parts.settings)
+        ),
+        route_info=lambda: _routes(parts),
+        config_last_reload_successful=one(lambda: parts.last_reload.ok),
+        config_last_reload_timestamp_seconds=one(lambda: parts.last_reload.time),
+        worker_up=lambda: {("0",): 1.0},
+        token_keys_age_seconds=lambda: _keys_age(parts),
+        mqtt_connections=lambda: _connections(parts),
+        mqtt_connections_limit=lambda: _limits(parts),
+        mqtt_sessions=lambda: _sessions(parts),
+        mqtt_listener_sessions=lambda: _listener_sessions(parts),
+        mqtt_sessions_limit=lambda: _session_limits(parts),
+        mqtt_inflight_messages=one(lambda: inflight(parts)),
+        mqtt_subscriptions=one(lambda: len(engine.router.subscriptions)),
+        mqtt_retained_messages=one(lambda: engine.retained.count),
+        queue_depth=lambda: _depths(parts),
+        queue_oldest_message_age_seconds=lambda: _ages(parts),
+        queue_incomplete_messages=lambda: _incomplete(parts),
+        set_aside_messages=one(lambda: parts.queue_status.depth(SET_ASIDE) or 0),
+        dlq_depth=lambda: _dead_letters(parts),
+        messages_held=lambda: _held(parts),
+        **_buffer(parts),
+        spool_bytes=lambda: _room(parts, 0),
+        spool_limit_bytes=lambda: _room(parts, 1),
+        spool_full_since_seconds=lambda: _full_since(parts),
+        tls_certificate_not_after_timestamp_seconds=lambda: dict(certificate_ends(parts.settings)),
+        tls_crl_next_update_timestamp_seconds=lambda: dict(revocation_ends(parts.settings)),
+        tls_handshakes_waiting=one(lambda: parts.listeners.handshakes.waiting),
+        mq_connections=lambda: {
+            (manager.name, "0"): float(parts.connected),
+            **{(one.name, "0"): float(not one.away) for one in parts.targets},
+        },
+        backpressure_paused_connections=one(lambda: parts.hub.count if engine.context.paused else 0),
+    )
+
+
+def _keys_age(parts: Parts) -> Values:
+    age = parts.access.keys_age
+    return {} if age is None else {(): age}
+
+
+def _connections(parts: Parts) -> Values:
+    online = [one for one in parts.engine.connections if one.state == ONLINE]
+    return {key: float(n) for key, n in Counter((one.link.listener, _PROTOCOLS[one.version]) for one in online).items()}
+
+
+def _limits(parts: Parts) -> Values:
+    total = parts.settings.mqtt.max_connections
+    return {(one.name,): float(one.max_connections or total) for one in parts.settings.listeners}
+
+
+def _sessions(parts: Parts) -> Values:
+    sessions = parts.engine.sessions
+    connected = sum(1 for session in sessions if session.connection is not None)
+    return {("connected",): float(connected), ("disconnected",): float(len(sessions) - connected)}
+
+
+def _listener_sessions(parts: Parts) -> Values:
+    known = {one.name for one in parts.settings.listeners}
+    return {(name,): float(n) for name, n in parts.engine.sessions.by_listener.items() if name in known}
+
+
+def _session_limits(parts: Parts) -> Values:
+    total = parts.settings.mqtt.max_sessions
+    return {(one.name,): float(one.max_sessions or total) for one in parts.settings.listeners}
+
+
+def inflight(parts: Parts) -> int:
+    """Messages in flight, both directions: received or sent, and not yet acknowledged."""
+    engine = parts.engine
+    stored = sum(len(session.outflow.inflight) + len(session.inbound) for session in engine.sessions)
+    return stored + sum(one.inbound_pending + one.uncompleted for one in engine.connections)
+
+
+def _depths(parts: Parts) -> Values:
+    seen = {name: parts.queue_status.depth(name) for name in parts.named_queues()}
+    return {(name,): float(depth) for name, depth in seen.items() if depth is not None}
+
+
+def _ages(parts: Parts) -> Values:
+    inspection, now = parts.inspection, time.time()
+    if not isinstance(inspection, Inspection):
+        return {}  # IBM MQ's own exporter tells
+    put = {name: inspection.oldest(name) for name in parts.named_queues()}
+    return {(name,): max(0.0, now - since) if since else 0.0 for name, since in put.items()}
+
+
+def _incomplete(parts: Parts) -> Values:
+    own = [rule.spec for rule in parts.table.outbound if not rule.targets]
+    consumed = [spec.queue or spec.transmission_queue for spec in own]
+    stays = {queue: one.number for queue, one in parts.incomplete.now.items()}
+    return {(queue,): float(stays.get(queue, 0)) for queue in consumed if queue}
+
+
+def _dead_letters(parts: Parts) -> Values:
+    name = parts.engine.context.dead_letter_queue
+    depth = parts.queue_status.depth(name) if name else None
+    return {(name,): float(depth)} if depth is not None else {}
+
+
+def _held(parts: Parts) -> Values:
+    waiting = parts.engine.parking.held()
+    return {(route,): float(waiting[str(route)]) for route in parts.counters.names.values(ROUTE)}
+
+
+def _routes(parts: Parts) -> Values:
+    name = parts.queue_manager.name
+    into = [(route.rule.spec, route.rule.queue_manager.text) for route in parts.table.routes]
+    out = [(rule.spec, manager) for rule in parts.table.outbound for manager in rule.targets or (name,)]
+    return {
+        **{(one.name, manager or name, one.queue or one.mq_topic or "", "in"): 1.0 for one, manager in into},
+        **{(one.name, manager, one.queue or one.transmission_queue or "", "out"): 1.0 for one, manager in out},
+    }
+
+
+def _room(parts: Parts, part: int) -> Values:
+    room = parts.room()
+    return {(): float(room[part])} if room else {}
+
+
+def _full_since(parts: Parts) -> Values:
+    """Nothing where the gateway has no disk of its own."""
+    if parts.room() is None:
+        return {}
+    return {(): parts.storage_full.since if parts.storage_full is not None else 0.0}
+
+
+def _buffer(parts: Parts) -> dict[str, Read]:
+    """The gauges of the buffer, where one is set."""
+    buffer = parts.buffer
+    if buffer is None:
+        return {}
+    from gateway.app.queue_managers.buffer import oldest_by_rule
+
+    def ages() -> dict[str, float]:
+        routes = [str(route) for route in parts.counters.names.values(ROUTE)]
+        return {**dict.fromkeys(routes, 0.0), **oldest_by_rule(buffer, time.time())}
+
+    return {
+        "spool_messages": lambda: float(buffer.spool.messages),
+        "spool_oldest_message_age_seconds": ages,
+        "spool_state": lambda: {state: float(state == buffer.state) for state in STATES},
+    }
+
+
+def totals_of(counters: Counters) -> dict[str, int]:
+    """What was counted since the process started."""
+    return {
+        "received": sum(counters.mqtt_publish_received.values()),
+        "put": sum(counters.mq_put_messages.values()),
+        "fetched": sum(counters.mq_get_messages.values()),
+        "sent": counters.packets_out[3],
+        "acknowledged": sum(sum(one.buckets) for one in counters.mqtt_puback_seconds.values()),
+        "unrouted": counters.messages_unrouted,
+        "dropped": sum(counters.messages_dropped.values()),
+        "dead_lettered": sum(counters.dlq_messages.values()),
+        "failed": sum(counters.mq_errors.values()),
+        "bytes_in": counters.bytes_in,
+        "bytes_out": counters.bytes_out,
+        "connects": sum(n for (_, _, result), n in counters.mqtt_connects.items() if result == "accepted"),
+        "disconnects": sum(counters.mqtt_disconnects.values()),
+        "auth_failures": sum(counters.mqtt_auth_failures.values()),
+    }

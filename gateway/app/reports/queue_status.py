@@ -1,0 +1,116 @@
+"""Depths of the queues that metrics and the page show, and the state of those that refuse messages.
+
+The embedded queue manager is asked at once. IBM MQ is asked every few seconds in a thread of its own: its last answer
+is used for a minute, then none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from gateway.errors import MQError
+from gateway.ports.batch import BatchQueueManager
+from gateway.ports.inspection import Inspects, QueueRow
+
+if TYPE_CHECKING:
+    from gateway.app.queue_managers.inquiries import Inquiries
+    from gateway.backends.ibm.inspection import IbmInspection
+
+    Names = Callable[[], Iterable[str]]
+
+EVERY_SECONDS = 5.0
+OLD_SECONDS = 60.0
+
+
+class QueueStatus:
+    """Of a queue manager that answers at once."""
+
+    def __init__(self, queue_manager: BatchQueueManager, inspection: Inspects | None) -> None:
+        self._queue_manager = queue_manager
+        self._inspection = inspection
+
+    def look(self) -> None:
+        """Called every second."""
+
+    def depth(self, queue: str) -> int | None:
+        """None: the queue is not defined, so that messages to it are dead-lettered, or nothing is known of it now."""
+        with suppress(MQError):
+            return self._queue_manager.depth(queue)
+        return None
+
+    def row(self, queue: str) -> QueueRow | None:
+        """A queue that refuses messages. MQError: it does not exist; None: nothing is known of it."""
+        return None if self._inspection is None else self._inspection.queue(queue)
+
+
+class PolledQueueStatus(QueueStatus):
+    """Of IBM MQ, by its last answer. `names`: queues to count; `refusing`: queues that refuse messages."""
+
+    def __init__(
+        self,
+        queue_manager: BatchQueueManager,
+        inspection: IbmInspection,
+        inquiries: Inquiries,
+        names: Names,
+        refusing: Names,
+    ) -> None:
+        super().__init__(queue_manager, inspection)
+        self._view = inspection
+        self._inquiries = inquiries
+        self._names = names
+        self._refusing = refusing
+        self._depths: dict[str, int] = {}
+        self._rows: dict[str, QueueRow | MQError] = {}
+        self._answered_at = self._asked_at = float("-inf")
+        self._asking = False
+
+    def look(self) -> None:
+        """Ask again when it is time and the last question has been answered."""
+        now = time.monotonic()
+        if self._asking or now - self._asked_at < EVERY_SECONDS:
+            return
+        self._asking, self._asked_at = True, now
+        names, refusing = sorted(self._names()), sorted(self._refusing())
+        self._inquiries.ask(lambda: (200, (self._ask_depths(names), self._ask_rows(refusing))), self._answered)
+
+    def _ask_depths(self, names: list[str]) -> dict[str, int]:
+        """In the thread."""
+        depths = {}
+        for name in names:
+            with suppress(MQError):
+                depths[name] = self._view.depth(name)
+        return depths
+
+    def _ask_rows(self, names: list[str]) -> dict[str, QueueRow | MQError]:
+        """In the thread."""
+        rows: dict[str, QueueRow | MQError] = {}
+        for name in names:
+            try:
+                rows[name] = self._view.queue(name)
+            except MQError as error:
+                rows[name] = error
+        return rows
+
+    def _answered(self, answer: tuple[int, object] | Exception) -> None:
+        self._asking = False
+        if isinstance(answer, tuple):
+            self._depths, self._rows = answer[1]  # type: ignore[misc]
+            self._answered_at = time.monotonic()
+
+    @property
+    def _fresh(self) -> bool:
+        return time.monotonic() - self._answered_at < OLD_SECONDS
+
+    def depth(self, queue: str) -> int | None:
+        """By the last answer."""
+        return self._depths.get(queue) if self._fresh else None
+
+    def row(self, queue: str) -> QueueRow | None:
+        """By the last answer."""
+        row = self._rows.get(queue) if self._fresh else None
+        if isinstance(row, MQError):
+            raise row
+        return row

@@ -1,0 +1,1 @@
+"""Spark and its Java: found, started, listened to, and ended."""

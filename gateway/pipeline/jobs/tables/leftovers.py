@@ -1,0 +1,68 @@
+"""Removes from a folder what dead drivers and ended compactions have left: files that tasks wrote for batches that came
+to nothing, staged parts, batches that no record names. On object storage `object_compaction.py` does this.
+
+Age decides, and never less than an hour: a driver that is on its way has its files younger than that, and whoever lists
+a table's folder is done with it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.jobs.tables import object_compaction
+from gateway.pipeline.jobs.tables.object_compaction import Leftovers
+from gateway.pipeline.land.landing import STAGING, STATE, TASKS
+from gateway.pipeline.land.manifest import Manifest
+from gateway.pipeline.land.merge import MERGING, TRASH
+
+LEAST_AGE = 3600.0
+
+
+def age_of(job: Job) -> float:
+    """The age from which they are removed."""
+    return job.retention.leftovers if job.on_objects else max(job.retention.leftovers, LEAST_AGE)
+
+
+def remove_leftovers(job: Job, now: float | None = None) -> Leftovers:
+    """Remove them, files and folders."""
+    if job.on_objects:
+        return object_compaction.remove_leftovers(job)
+    warehouse, now = Path(job.warehouse), time.time() if now is None else now
+    until = now - age_of(job)
+    listed = [*_staged(warehouse), *_unnamed(warehouse, job)]
+    old = [path for path in listed if touched(path) < until]
+    for path in old:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    return Leftovers(len(old), len(listed) - len(old))
+
+
+def touched(path: Path) -> float:
+    """When something was last written below a path, or it was given its name."""
+    try:
+        below = list(path.rglob("*")) if path.is_dir() else []
+        return max(max(found.st_mtime, found.st_ctime) for found in (one.stat() for one in (path, *below)))
+    except FileNotFoundError:  # a driver is at it
+        return time.time()
+
+
+def _staged(warehouse: Path) -> Iterator[Path]:
+    tasks = warehouse / TASKS
+    yield from tasks.glob("*")
+    yield from (path for path in (warehouse / STAGING).glob("*") if path != tasks)
+    yield from (warehouse / MERGING).glob("*/*")
+    yield from (warehouse / TRASH).glob("*")
+
+
+def _unnamed(warehouse: Path, job: Job) -> list[Path]:
+    """Batches that no record names. Delta logs name what records do."""
+    manifest = Manifest(warehouse)
+    known = {warehouse / folder for folders in manifest.folders.values() for folder in folders}
+    tables = (*job.growing_tables, *job.replaced_tables, f"{STATE}/*")
+    return [path for table in tables for path in sorted(warehouse.glob(f"{table}/batch=*")) if path not in known]
