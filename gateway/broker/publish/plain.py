@@ -51,15 +51,16 @@ class PlainLane:
         """Refuse a client that has more in flight than it may have, at the PUBLISH that is too much."""
         if connection.version == V5:
             self.check_receive_maximum(connection)
-        elif len(connection.session.inbound) > connection.unreleased:
+        if connection.state != CLOSED and len(connection.session.inbound) > connection.unreleased:
             self.staging.check_unreleased(connection)
 
     def check_receive_maximum(self, connection: Connection) -> None:
         """More of QoS 2 than the announced Receive Maximum is refused with 0x93 [MQTT-3.3.4-7]. Those of QoS 1 are not
         counted: they wait for nothing but a commit, and a client that was disconnected for them before that would send
-        again what was put."""
+        again what was put. Nor are those of earlier connections: otherwise a client that was refused once could not
+        even send them again, and would be refused for ever."""
         most = connection.limits.receive_maximum
-        if connection.uncompleted + len(connection.session.inbound) > most:
+        if connection.uncompleted + len(connection.session.inbound) - connection.carried > most:
             why = f"more of QoS 2 in flight than Receive Maximum ({most}): wait for PUBCOMP, or raise mqtt.max_inflight"
             self.context.refuse(connection, reasons.RECEIVE_MAXIMUM_EXCEEDED, "protocol_error", why)
 

@@ -90,8 +90,9 @@ class Staging:
         return route.staged_head
 
     def check_unreleased(self, connection: Connection) -> None:
-        """3.x knows no Receive Maximum: a client that releases nothing may use its 65,535 identifiers, but no more
-        memory than may be stored for a session. Counted again when there are a quarter more identifiers."""
+        """3.x knows no Receive Maximum, and that of 5.0 begins anew with each connection: a client that releases
+        nothing may use its 65,535 identifiers, but no more memory than may be stored for a session. Counted again when
+        there are a quarter more identifiers."""
         inbound = connection.session.inbound.values()
         size = sum(map(_size_of, inbound))
         connection.unreleased = len(inbound) + len(inbound) // 4
