@@ -10,6 +10,7 @@ from gateway.ports.mqi import GetOptions
 SHARED, BROWSE, CO_OP = 2, 8, 0x20000
 WAIT, SYNCPOINT, NO_SYNCPOINT, BROWSE_FIRST, UNDER_CURSOR = 1, 2, 4, 16, 0x100
 MARK_HANDLE, MARK_CO_OP, UNMARKED = 0x100000, 0x200000, 0x1000000
+MATCH_CORREL_ID, KEY = 2, b"c" * 24
 TOGETHER = BROWSE_FIRST | UNMARKED | MARK_CO_OP
 
 
@@ -70,6 +71,28 @@ def test_a_message_that_was_got_and_backed_out_is_unmarked(mqi, marks, by):
     mqi.connection.wait(handle, md(), GetOptions(browse | WAIT), 100, None, answers.append)
     mqi.connection.back()
     assert [one.data for one in answers] == [b"one"]
+
+
+def test_a_browse_reads_nothing_that_is_marked_or_got(mqi, monkeypatch):
+    """A gateway browses from the first message each time, while hundreds in front are marked or in units of work."""
+    for number in range(30):
+        mqi.put("A", b"%d" % number, descriptor=md(correl_id=KEY))
+    browsing, getting = mqi.open("A", SHARED | BROWSE | CO_OP), mqi.open("A", SHARED)
+    for _ in range(20):
+        mqi.get(browsing, TOGETHER, match=MATCH_CORREL_ID, descriptor=md(correl_id=KEY))
+    for _ in range(10):
+        mqi.get(getting, SYNCPOINT, match=MATCH_CORREL_ID, descriptor=md(correl_id=KEY))
+    store, read = mqi.queue_manager.core.store, []
+    find = store.find
+
+    def noted(*asked):
+        for message in find(*asked):
+            read.append(message.token)
+            yield message
+
+    monkeypatch.setattr(store, "find", noted)
+    assert mqi.get(browsing, TOGETHER, match=MATCH_CORREL_ID, descriptor=md(correl_id=KEY)).data == b"20"
+    assert len(read) == 1
 
 
 def test_marks_of_a_handle_end_with_it_and_with_their_messages(mqi):

@@ -6,6 +6,7 @@ than the last of their handles is open; a mark of either kind ends when the mess
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from gateway.mq import constants as mq
@@ -34,11 +35,12 @@ def mark(core: Core, handle: Handle, queue: LocalQueue, token: int, options: int
         _unmark_own(handle, queue, token)
 
 
-def is_marked(core: Core, handle: Handle, queue: LocalQueue, token: int) -> bool:
-    """By the handle itself or, if it is one of those that browse together, by any of these."""
-    until = queue.marked.get(token) if handle.options & mq.MQOO_CO_OP else None
-    own = queue.handle_marks.get(token)
-    return (own is not None and handle in own) or (until is not None and until > core.scheduler.monotonic())
+def marks_of(core: Core, handle: Handle, queue: LocalQueue) -> Callable[[int], bool]:
+    """Tells of a token whether it is marked now, by the handle itself or, if it is one of those that browse together,
+    by any of these."""
+    until = queue.marked if handle.options & mq.MQOO_CO_OP else {}
+    own, now = queue.handle_marks, core.scheduler.monotonic()
+    return lambda token: until.get(token, now) > now or (token in own and handle in own[token])
 
 
 def closed(core: Core, handle: Handle, queue: LocalQueue) -> None:

@@ -3,7 +3,7 @@ store."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from gateway.errors import MQError
@@ -17,7 +17,7 @@ from gateway.queue_manager.descriptor import NO_ID
 from gateway.queue_manager.groups import LogicalOrder, is_complete_group, is_complete_message, physical_key
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.store.unit import Message
-from gateway.queue_manager.verbs.browse_marks import is_marked
+from gateway.queue_manager.verbs.browse_marks import marks_of
 from gateway.queue_manager.verbs.connection_state import Handle
 
 CHUNK = 64
@@ -143,15 +143,20 @@ class Search:
         return self._scan(after) if ids == _NO_IDS else self._found(ids, after, options)
 
     def _found(self, ids: _Ids, after: int | None, options: GetOptions) -> Iterator[Candidate]:
-        unmarked = options.options & mq.MQGMO_UNMARKED_BROWSE_MSG
-        passed = self._is_marked if unmarked and (self.queue.marked or self.queue.handle_marks) else None
-        for message in self.core.store.find(self.queue.name, b"", *ids, after, passed):
+        for message in self.core.store.find(self.queue.name, b"", *ids, after, self._passed(options)):
             candidate = self._free(message)
             if candidate is not None:
                 yield candidate
 
-    def _is_marked(self, token: int) -> bool:
-        return is_marked(self.core, self.handle, self.queue, token)
+    def _passed(self, options: GetOptions) -> Callable[[int], bool] | None:
+        """Tells of a token whether this get passes its message over, without reading it: a gateway has hundreds
+        marked and hundreds in its unit of work while it browses on, each time from the first message."""
+        queue, handle = self.queue, self.handle
+        locked = queue.locked
+        if not options.options & mq.MQGMO_UNMARKED_BROWSE_MSG or not (queue.marked or queue.handle_marks):
+            return (lambda token: locked.get(token, handle) is not handle) if locked else None
+        marked = marks_of(self.core, handle, queue)
+        return lambda token: locked.get(token, handle) is not handle or marked(token)
 
     def _scan(self, after: int | None) -> Iterator[Candidate]:
         limit = 1
@@ -184,7 +189,7 @@ class Search:
             return False
         if criteria.offset is not None and descriptor.integer(md, "offset") != criteria.offset:
             return False
-        if options.options & mq.MQGMO_UNMARKED_BROWSE_MSG and is_marked(self.core, self.handle, self.queue, one.token):
+        if options.options & mq.MQGMO_UNMARKED_BROWSE_MSG and marks_of(self.core, self.handle, self.queue)(one.token):
             return False
         if self.handle.selector is not None and not self.handle.selector.accepts(md, one.data):
             return False
