@@ -101,8 +101,8 @@ class ManagedUsers:
 
     def _unbind(self, name: str) -> None:
         old = self.users.get(name)
-        if old is not None and old.fingerprint:
-            self._fingerprints.pop(old.fingerprint, None)
+        if old is not None and self._fingerprints.get(old.fingerprint) == name:  # else it is another user's by now
+            del self._fingerprints[old.fingerprint]
 
     def lists(self, user: str | None) -> Lists | None:
         """What the role of a user lets it do; None: it has none."""
@@ -126,9 +126,13 @@ class ManagedUsers:
             return "the user is disabled"
         return "the user has another client identifier" if known.client_id not in {"", client_id} else ""
 
+    def bound_to(self, fingerprint: str) -> str | None:
+        """The user whom a certificate is bound to."""
+        return self._fingerprints.get(fingerprint)
+
     def certified(self, name: str | None, fingerprint: str) -> str | None:
         """The user of a certificate: who is bound to it, else whom it names, unless that one is bound to another."""
-        bound = self._fingerprints.get(fingerprint)
+        bound = self.bound_to(fingerprint)
         if bound is not None:
             return bound
         known = self.users.get(name or "")

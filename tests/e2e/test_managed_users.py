@@ -210,6 +210,7 @@ def test_users_survive_a_kill(gateway: RunningGateway) -> None:
 NO_USERS: list[list[dict[str, object]]] = [
     [{"user": "a"}, {"user": "a"}], [{"user": " a"}], [{"user": "a\nb"}], [{"user": "a", "hash": "plain"}],
     [{"user": "a", "hash": "$6$short"}], [{"user": "a", "fingerprint": "00"}], [{"user": ""}], [{}],
+    [{"user": "a", "fingerprint": "11" * 32}, {"user": "b", "fingerprint": ":".join(["11"] * 32)}],
     [{"user": "a", "enabled": "yes"}], [{"user": "a", "admin": True}], [{"user": f"u{n}"} for n in range(501)],
 ]  # fmt: skip
 
@@ -285,5 +286,12 @@ def test_a_certificate_is_bound_to_a_user(tmp_path: Path) -> None:
         assert connect(first)[0] == 0x87, "line7 has another certificate"
         change(gateway, {"user": "line7", "fingerprint": fingerprint(first[0])}, mode="change")
         assert connect(first) == (0, "line7")
+        with pytest.raises(OSError, match="409"):
+            change(gateway, {"user": "other", "fingerprint": fingerprint(first[0])})
+        one, other = ({"user": name, "fingerprint": fingerprint(pair[0])} for name, pair in
+                      (("line7", second), ("meter", first)))  # fmt: skip
+        change(gateway, one, other, mode="change")
+        assert (connect(first), connect(second)) == ((0, "meter"), (0, "line7"))
+        change(gateway, {**one, "user": "meter"}, {**other, "user": "line7"}, mode="change")
         change(gateway, {"user": "line7", "enabled": False}, mode="change")
         assert connect(first)[0] == 0x87

@@ -78,6 +78,7 @@ class UserViews:
                 user, answer = self._changed(one, mode)
                 users.append(user)
                 answers.append(answer)
+            self._check_certificates(users)
             store.change(users, done=lambda: answered((200, {"items": answers})))
 
         return 200, _to_what_is_there(store, [one["user"] for one in given], make, new=mode != "change")
@@ -112,6 +113,17 @@ class UserViews:
             ends = time.time() + float(one.get("token_seconds", TOKEN_SECONDS))
             user = user._replace(password="", token=hashed(answer["token"].encode()), token_ends=ends)
         return user, answer
+
+    def _check_certificates(self, users: list[User]) -> None:
+        """A certificate is one user's: of two it could not be said who comes by it."""
+        names, holders = {one.name for one in users}, dict[str, str]()
+        for one in users:
+            if not one.fingerprint:
+                continue
+            before = self._there.managed.bound_to(one.fingerprint)
+            holder = holders.setdefault(one.fingerprint, one.name if before is None or before in names else before)
+            if holder != one.name:
+                raise Problem(409, "Exists", f"the certificate of {one.name} is bound to {holder}")
 
     def delete(self, call: Call) -> tuple[int, object]:
         """DELETE /device-users/{user}."""
