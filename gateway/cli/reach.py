@@ -257,7 +257,8 @@ def _asking(
 ) -> Callable[[str, str, dict[str, str], dict[str, Any]], Any]:
     """Calls of the API's endpoints without a gateway."""
     from gateway.app.api.queues import queue_endpoints
-    from gateway.net.calls import OPERATOR, Call, Endpoint, Problem
+    from gateway.net.calls import Call, Endpoint, Problem
+    from gateway.ports.people import ADMINISTRATOR
 
     offered: list[Endpoint] = queue_endpoints(inspection)
     queues = len(offered)
@@ -273,7 +274,7 @@ def _asking(
             match = one.pattern.match(path)
             if match is not None and one.method == method:
                 arguments = {name: unquote(value) for name, value in match.groupdict().items()}
-                call = Call(arguments, query, body, OPERATOR)
+                call = Call(arguments, query, body, ADMINISTRATOR)
                 try:
                     return apart(partial(one.handle, call), method != "GET")
                 except Problem as problem:

@@ -59,6 +59,9 @@ DEAD_LETTERS = "MQGATE.DEAD.LETTER"
 DEFAULT = "MQGATE.DEFAULT"
 """Where the shipped default mapping puts messages; not a state queue either."""
 
+COMMANDS = "SYSTEM.ADMIN.COMMAND.QUEUE"
+"""What is put there is a command to the queue manager; not a state queue either."""
+
 PAGE = 500
 """Messages of a state queue that are read at once."""
 

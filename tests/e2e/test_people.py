@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import os
@@ -16,6 +17,8 @@ from typing import Any, NamedTuple
 import pytest
 from certificates import Authority
 from gateways import TREE, RunningGateway
+
+from gateway.mq import dlh, mqmd, pcf
 
 ROLES = ["viewer", "operator", "administrator"]
 DOCUMENT = json.loads(Path("gateway/net/static/openapi.json").read_text())
@@ -334,3 +337,36 @@ def test_nobody_reads_or_changes_the_trail_as_a_queue(port: Port, tokens: dict[s
         assert port.ask("GET", "/queues/MQGATE.AUDIT/messages", token=token).status == 403
         assert port.ask("DELETE", "/queues/MQGATE.AUDIT/messages/1", token=token).status == 403
     assert port.ask("GET", "/audit", token=tokens["operator"]).status == 403
+
+
+COMMAND_QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
+
+
+def escaped(mqsc: str) -> bytes:
+    """MQSC as a PCF command: Escape (38)."""
+    return pcf.build(pcf.Message(command=38, parameters=[pcf.integer(1017, 1), pcf.string(3014, mqsc)]))
+
+
+def test_what_needs_an_administrator_is_not_had_by_putting_a_message(port: Port, tokens: dict[str, str]) -> None:
+    """MQSC by the command server, state of the gateway's own: put, moved there, replayed there."""
+    command = {"base64": base64.b64encode(escaped("DEFINE QLOCAL(BY.COMMAND)")).decode(), "format": "MQADMIN"}
+    dead = dlh.build(2051, COMMAND_QUEUE, "", mqmd.build(format="MQADMIN"), put_date="20260101", put_time="00000000")
+    dead += escaped("DEFINE QLOCAL(BY.COMMAND)")
+    assert port.ask("POST", "/mqsc", {"text": "DEFINE QLOCAL(ORDINARY)"}, token=port.own).status == 200
+    letter = {"base64": base64.b64encode(dead).decode(), "format": "MQDEAD"}
+    one, boss = {"token": tokens["operator"]}, {"token": port.own}
+    for queue in (COMMAND_QUEUE, "MQGATE.USERS", "MQGATE.SESSIONS"):
+        assert port.ask("POST", f"/queues/{queue}/messages", command, **one).status == 403
+        assert port.ask("POST", "/dlq/replay", {"to": queue}, **one).status == 403
+    assert port.ask("DELETE", "/queues/MQGATE.SESSIONS/messages/1", **one).status == 403
+    assert port.ask("GET", "/queues/MQGATE.USERS/messages", **one).status == 403
+    assert port.ask("GET", "/queues/MQGATE.USERS/messages/1", token=tokens["viewer"]).status == 403
+    assert port.ask("POST", "/queues/ORDINARY/messages", command, **one).status == 201
+    assert port.ask("POST", "/queues/ORDINARY/move", {"to": COMMAND_QUEUE}, **one).status == 403
+    assert port.ask("POST", "/queues/SYSTEM.DEAD.LETTER.QUEUE/messages", letter, **one).status == 201
+    (failed,) = port.ask("POST", "/dlq/replay", {"destination": COMMAND_QUEUE}, **one).body["failed"]
+    assert failed["reason"] == 2035
+    assert port.ask("GET", "/queues/BY.COMMAND", **one).status == 404
+    assert port.ask("POST", "/dlq/replay", {"destination": COMMAND_QUEUE}, **boss).body["done"] == 1
+    assert port.ask("GET", "/queues/BY.COMMAND", **one).status == 200
+    assert port.ask("POST", "/dlq/replay", {"to": "MQGATE.AUDIT"}, **boss).status == 403

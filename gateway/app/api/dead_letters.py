@@ -11,7 +11,7 @@ from itertools import chain as joined
 from typing import Any, NamedTuple
 
 from gateway.app.api import set_aside, through_rules
-from gateway.app.api.queues import InSlices, QueueViews, Work, decoded, problem_of, summary
+from gateway.app.api.queues import InSlices, QueueViews, Work, check_put, decoded, problem_of, summary, why_not_put
 from gateway.bridge import deadletter
 from gateway.bridge.explain import reason_name
 from gateway.bridge.message import read_message
@@ -196,6 +196,7 @@ class DeadLetterViews(QueueViews):
 
     def replay(self, call: Call) -> tuple[int, object]:
         """POST /dlq/replay: each message back to its destination, in a unit of work with its removal."""
+        check_put(call.role, str(call.body.get("to") or ""))
         return self._answered(self._replay(call))
 
     def _replay(self, call: Call) -> Work:
@@ -210,7 +211,7 @@ class DeadLetterViews(QueueViews):
             matched += 1
             if selection.get("dry_run"):
                 continue
-            found = self._letter(token, selection)
+            found = self._letter(token, selection, call.role)
             if isinstance(found, _Letter) and found.joins(waiting):
                 waiting.append(found)
                 continue
@@ -225,7 +226,7 @@ class DeadLetterViews(QueueViews):
         done += yield from self._put_back(waiting, failed)
         return 200, {"matched": matched, "done": done, "failed": failed}
 
-    def _letter(self, token: Any, selection: dict[str, Any]) -> _Letter | MQError | None:
+    def _letter(self, token: Any, selection: dict[str, Any], role: str) -> _Letter | MQError | None:
         """What puts a message back, or why it cannot be; None of one that was set aside, which has been put back."""
         try:
             seen = self.inspection.message(self._name(selection), token)
@@ -237,7 +238,7 @@ class DeadLetterViews(QueueViews):
         header = header_of(seen)
         rule = self._rule(header, _origin(seen)[0])
         try:
-            unit = self._unit_of(seen, header, to, through_rules=bool(selection.get("through_rules")))
+            unit = self._unit_of(seen, header, to, role, through_rules=bool(selection.get("through_rules")))
         except MQError as error:
             self._replayed(rule, False)  # noqa: FBT003 - a call without keywords
             return error
@@ -283,7 +284,7 @@ class DeadLetterViews(QueueViews):
             yield
         return tokens
 
-    def _unit_of(self, seen: Seen, header: dlh.Dlh | None, to: str, *, through_rules: bool = False) -> Unit:
+    def _unit_of(self, seen: Seen, header: dlh.Dlh | None, to: str, role: str, *, through_rules: bool) -> Unit:
         """The unit of work that puts a message back and removes it; MQError where it cannot be put back."""
         if seen.locked:
             raise MQError(2042, "somebody has it in a unit of work")
@@ -301,6 +302,8 @@ class DeadLetterViews(QueueViews):
         if queue == self._queue():
             text = "its destination is the dead-letter queue itself, where it would lose its header: say where to"
             raise MQError(mq.MQRC_DLH_ERROR, text)
+        if why := why_not_put(role, queue):  # an operator may have put the dead letter there himself
+            raise MQError(mq.MQRC_NOT_AUTHORIZED, why)
         persistent = mqmd.number(md, mqmd.AT_PERSISTENCE) == 1
         priority = max(0, mqmd.number(md, mqmd.AT_PRIORITY))
         return Unit([Puts(queue, manager, priority=priority, persistent=persistent, heads=[md], bodies=[data])], takes)

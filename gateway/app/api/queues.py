@@ -20,7 +20,8 @@ from gateway.mq.headers.rfh2_folder import folder
 from gateway.net.calls import MAX_BODY, OPERATOR, VIEWER, Answered, Call, Endpoint, Later, Problem, endpoint
 from gateway.ports.batch import Puts, Takes, Unit
 from gateway.ports.inspection import Inspects, QueueRow, Seen, is_last
-from gateway.ports.state_queues import AUDIT, DEFAULT, PREFIX
+from gateway.ports.people import ADMINISTRATOR, allows
+from gateway.ports.state_queues import AUDIT, COMMANDS, DEAD_LETTERS, DEFAULT, PREFIX, USERS
 from gateway.queue_manager.inspection import correl_id_of, hex_of
 
 PREVIEW = 80
@@ -176,6 +177,7 @@ class QueueViews:
     def browse(self, call: Call) -> tuple[int, object]:
         """GET /queues/{queue}/messages."""
         _not_the_trail(call)
+        _not_the_hashes(call)
         limit, row = call.number("limit", 50, 500), self._row(call)
         after = call.query.get("after")
         text, property_ = call.query.get("text", ""), call.query.get("property", "")
@@ -209,6 +211,7 @@ class QueueViews:
     def move(self, call: Call) -> tuple[int, object]:
         """POST /queues/{queue}/move: each message to another queue as it is, in a unit of work with its removal."""
         name, to = call.path["queue"], str(call.body["to"])
+        check_put(call.role, to)
         for queue in (name, to):
             if queue.startswith(PREFIX) and queue != DEFAULT:
                 raise Problem(409, "Not allowed", f"{queue} holds the gateway's own state")
@@ -246,6 +249,7 @@ class QueueViews:
     def message(self, call: Call) -> tuple[int, object]:
         """GET /queues/{queue}/messages/{token}."""
         _not_the_trail(call)
+        _not_the_hashes(call)
         try:
             seen = self.inspection.message(call.path["queue"], self.token(call.path["token"]))
             return 200, decoded(seen, whole=call.query.get("whole") in {"true", "1"})
@@ -255,6 +259,7 @@ class QueueViews:
     def put(self, call: Call) -> tuple[int, object]:
         """POST /queues/{queue}/messages."""
         _not_the_trail(call)
+        check_put(call.role, call.path["queue"])
         head, body, persistent, priority = new_message(call.body)
         puts = Puts(call.path["queue"], priority=priority, persistent=persistent, heads=[head], bodies=[body])
         outcome = self.inspection.commit(Unit([puts]))
@@ -268,6 +273,8 @@ class QueueViews:
     def remove(self, call: Call) -> tuple[int, object]:
         """DELETE /queues/{queue}/messages/{token}."""
         _not_the_trail(call)
+        if _is_state(call.path["queue"]) and not allows(call.role, ADMINISTRATOR):
+            raise Problem(403, "Not allowed", f"{call.path['queue']} holds the gateway's own state")
         try:
             if not self.inspection.remove(call.path["queue"], [self.token(call.path["token"])]):
                 raise Problem(409, "Not removed", "somebody has the message in a unit of work, or it is gone")
@@ -298,8 +305,44 @@ class QueueViews:
 
 def _not_the_trail(call: Call) -> None:
     """Problem, if it is about the audit trail, which nobody changes here and administrators read."""
-    if call.path["queue"] == AUDIT:
+    if _as_taken(call.path["queue"]) == AUDIT:
         raise Problem(403, "Not allowed", f"{AUDIT} is the audit trail: administrators read it with `mqgate audit`")
+
+
+def _not_the_hashes(call: Call) -> None:
+    """Problem, if it is about the hashes of users' passwords and somebody else than an administrator asks."""
+    if _as_taken(call.path["queue"]) == USERS and not allows(call.role, ADMINISTRATOR):
+        raise Problem(403, "Not allowed", f"{USERS} holds hashes of passwords: `mqgate user list` shows the users")
+
+
+def why_not_put(role: str, queue: str) -> str:
+    """Why who has this role may not have a message put there; empty: he may. What is put on some queues does more than
+    lie there."""
+    name = _as_taken(queue)
+    if name == AUDIT:
+        return f"{AUDIT} is the audit trail: nobody puts anything there"
+    if allows(role, ADMINISTRATOR):
+        return ""
+    if name == COMMANDS:
+        return f"what is put on {COMMANDS} is carried out: that needs {ADMINISTRATOR}, as MQSC does"
+    return f"{name} holds the gateway's own state" if _is_state(name) else ""
+
+
+def check_put(role: str, queue: str) -> None:
+    """Problem, if `why_not_put` says why."""
+    why = why_not_put(role, queue)
+    if why:
+        raise Problem(403, "Not allowed", why)
+
+
+def _as_taken(queue: str) -> str:
+    """A name as a queue manager takes it: it ends at a NUL, and blanks behind it are none of it."""
+    return queue.partition("\0")[0].rstrip(" ")
+
+
+def _is_state(queue: str) -> bool:
+    name = _as_taken(queue)
+    return name.startswith(PREFIX) and name not in {DEFAULT, DEAD_LETTERS}
 
 
 def role_of(row: QueueRow) -> str:

@@ -13,8 +13,8 @@ from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.mq import pcf
 from gateway.mq.layout import pack
+from gateway.ports.state_queues import COMMANDS
 
-COMMANDS = "SYSTEM.ADMIN.COMMAND.QUEUE"
 MODEL = "SYSTEM.DEFAULT.MODEL.QUEUE"
 WAIT_SECONDS = 30.0
 LONGEST = 1 << 20

@@ -24,7 +24,7 @@ from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
 from gateway.ports.batch import Address
 from gateway.ports.failure_policy import Policy
-from gateway.ports.state_queues import REQUESTS
+from gateway.ports.state_queues import COMMANDS, REQUESTS
 from gateway.rules.feedback import Feedback
 from gateway.session.connection import Connection, Publisher
 from gateway.session.publication import Publication
@@ -40,7 +40,6 @@ _ROUNDED = 0.001
 """Seconds by which a time that has been added to a date may be off."""
 _CACHED_LENGTH = 1024
 """The longest topic and properties a plan is kept for: clients choose them, and may send many."""
-COMMANDS = "SYSTEM.ADMIN.COMMAND.QUEUE"
 _CLEAR_TOPIC_STRING = 184
 _TOPIC_STRING, _CLEAR_TYPE, _CLEAR_SCOPE = 2094, 1305, 1306
 _RETAINED, _LOCAL = 1, 1

@@ -14,6 +14,7 @@ from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
 from gateway.mq import pcf
 from gateway.ports.mqi import GetOptions, Got, ObjectDescriptor, PutOptions
+from gateway.ports.state_queues import COMMANDS
 from gateway.queue_manager.commands import channel_commands, pcf_status
 from gateway.queue_manager.commands import pcf_objects as objects
 from gateway.queue_manager.commands.display_rows import queue_status
@@ -27,7 +28,6 @@ from gateway.queue_manager.objects.channel_authority import ChannelAuthority
 from gateway.queue_manager.verbs.connection import MqiConnection
 from gateway.queue_manager.verbs.connection_state import ConnectionState
 
-QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
 LONGEST = 4 << 20
 INQUIRE_CHLAUTH_RECS = 204
 MQRCCF_CFH_TYPE_ERROR, MQRCCF_CFH_LENGTH_ERROR = 3001, 3002
@@ -77,8 +77,8 @@ class CommandServer:
         self._run_mqsc = run_mqsc
         self._busy = False
         self._started = connection.state.core.now()
-        self._handle = connection.open(ObjectDescriptor(QUEUE), mq.MQOO_INPUT_SHARED).handle
-        connection.state.core.queues[QUEUE].served = self._serve
+        self._handle = connection.open(ObjectDescriptor(COMMANDS), mq.MQOO_INPUT_SHARED).handle
+        connection.state.core.queues[COMMANDS].served = self._serve
         self._serve()
 
     def _serve(self) -> None:
