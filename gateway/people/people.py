@@ -123,9 +123,9 @@ class People:
 
     def sign_in(self, user: str, password: str, address: str, answered: Answered) -> None:
         """Begin a session for who knows this password: `answered` with SignedIn or Refused."""
-        wait = self.guesses.wait(address, user, time.monotonic())
-        if wait > 0:
-            answered(Refused(f"too many wrong passwords: try again in {round(wait) + 1} s", 429))
+        held_up = self._held_up(user, address)
+        if held_up is not None:
+            answered(held_up)
             return
 
         def told(found: Any) -> None:
@@ -137,15 +137,22 @@ class People:
                 self.guesses.wrong(address, user, time.monotonic())
             answered(Refused(WRONG) if isinstance(found, Caller) else found)
 
-        self.apart(partial(self._known, user, password), told)
+        self.apart(partial(self._known, user, password, address), told)
+
+    def _held_up(self, user: str, address: str) -> Refused | None:
+        wait = self.guesses.wait(address, user, time.monotonic())
+        return Refused(f"too many wrong passwords: try again in {round(wait) + 1} s", 429) if wait > 0 else None
 
     def _still(self, who: Caller) -> bool:
         """Whether nothing has changed about who was found meanwhile."""
         own = self._users.get(who.user)
         return who.method != "password" or (own is not None and not own.disabled and own.role == who.role)
 
-    def _known(self, user: str, password: str) -> Caller:
-        """On a thread: who it is (Refused)."""
+    def _known(self, user: str, password: str, address: str) -> Caller:
+        """On a thread: who it is (Refused). Those that came together have been wrong meanwhile."""
+        held_up = self._held_up(user, address)
+        if held_up is not None:
+            raise held_up
         if len(password) <= data.LONGEST_PASSWORD:
             own = self._hashes.verify(user, password.encode("utf-8", "replace"))
             one = self._users.get(user)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from certificates import Authority
 from gateways import TREE, RunningGateway
 
 from gateway.mq import dlh, mqmd, pcf
+from gateway.people.people import THREADS
 
 ROLES = ["viewer", "operator", "administrator"]
 DOCUMENT = json.loads(Path("gateway/net/static/openapi.json").read_text())
@@ -183,6 +185,14 @@ def test_a_file_that_others_write_is_read_on_reload_and_signs_out_too(port: Port
     file.write_text(json.dumps(document))
     assert port.ask("POST", "/reload", token=port.own).status == 200
     assert port.ask("GET", "/me", cookie=page["cookie"]).status == 401
+
+
+def test_guesses_that_come_together_are_bounded_too(port: Port) -> None:
+    port.user("stormed")
+    with ThreadPoolExecutor(14) as threads:
+        answers = list(threads.map(lambda n: port.signed_in("stormed", f"wrong {n}")[0].status, range(14)))
+    assert set(answers) == {401, 429}
+    assert answers.count(401) <= 8 + THREADS + 1, "those under way when the bound was reached"
 
 
 def test_guesses_are_bounded_for_users_that_exist_and_for_others_alike(port: Port) -> None:
