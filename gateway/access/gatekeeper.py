@@ -97,7 +97,8 @@ class Gatekeeper:
         """Read all files now; calling the answer puts them into force. ConfigurationError: the old ones stay in
         force."""
         settings = _managing(settings, managed=self._policy.managed)
-        policy = policy_of(settings, self._reached, self._secret, self._issuers, self._told, self.managed)
+        before = self._policy.scram
+        policy = policy_of(settings, self._reached, self._secret, self._issuers, self._told, self.managed, before)
         lost = policy.emptied(self._policy)
         if lost is not None:
             policy.close()

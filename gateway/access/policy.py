@@ -84,9 +84,10 @@ class Policy:
 
 def policy_of(
     settings: Settings, reached: dict[str, str], secret: bytes, issuers: Issuers | None, told: Told,
-    managed: ManagedUsers | None = None,
+    managed: ManagedUsers | None = None, before: Users | None = None,
 ) -> Policy:  # fmt: skip
-    """The settings with their files as they are now (ConfigurationError). `reached`: where each listener is bound."""
+    """The settings with their files as they are now (ConfigurationError). `reached`: where each listener is bound;
+    `before`: the users that there were."""
     security = settings.security
     listeners = [
         one.model_copy(update={"bind": reached[one.name], "unix": None}) if one.name in reached else one
@@ -124,7 +125,7 @@ def policy_of(
         anonymous_on={one.name: settings.anonymous_on(one) for one in listeners},
         certificates=security.certificate_user != "none",
         certificate_client_id=security.certificate_client_id,
-        scram=Users(plain, secret),
+        scram=Users(plain, secret, before),
         client_ids=security.client_ids,
         guesses=security.guesses,
         managed=security.managed,

@@ -61,6 +61,15 @@ def test_a_password_is_right_prepared_by_saslprep_and_as_it_is(password: str, se
     )
 
 
+def test_only_keys_of_passwords_that_have_changed_are_made_again() -> None:
+    before = Users({"same": b"one", "other": b"two", "gone": b"three"}, SECRET)
+    users = Users({"same": b"one", "other": b"changed", "new": b"one"}, SECRET, before)
+    assert users.keys("same") is before.keys("same")
+    assert users.keys("other") == Users({"other": b"changed"}, SECRET).keys("other") != before.keys("other")
+    assert "gone" not in users
+    assert users.keys("new") == Users({"new": b"one"}, SECRET).keys("new")
+
+
 def salt_in(challenge: bytes) -> bytes:
     return base64.b64decode(challenge.split(b",s=")[1].split(b",")[0])
 
