@@ -48,14 +48,14 @@ class Users:
     def __init__(self, passwords: dict[str, bytes], secret: bytes, before: Users | None = None) -> None:
         """`before`: those of the same secret that there were. The keys of a password take milliseconds, and are made
         where everybody waits: so only those of passwords that have changed are."""
-        known = {} if before is None else before._made
-        self._made: dict[tuple[str, bytes], list[Keys]] = {}
+        known = {} if before is None else before.made
+        self.made: dict[tuple[str, bytes], list[Keys]] = {}
         """Keys by name and digest of the password."""
         self._keys: dict[str, list[Keys]] = {}
         for name, password in passwords.items():
             made = name, hmac.digest(secret, password, "sha256")
             keys = known.get(made) or [keys_of(form, salt_of(secret, name)) for form in _forms(password)]
-            self._made[made] = self._keys[name] = keys
+            self.made[made] = self._keys[name] = keys
         self._secret = secret
         self._nobody = hmac.digest(secret, b"SCRAM keys of nobody", "sha256")
 
