@@ -69,13 +69,16 @@ def ask_each(settings: Settings, credentials: Credentials) -> Iterator[tuple[str
     issuers = [(key, one) for key, one in settings.security.issuers if "jwt" in settings.security.in_order]
     for key, one in issuers:
         yield "jwt", *_ask_issuer(settings, key, one, credentials)
-    policy = policy_of(settings, {}, b"check", None, lambda _method, _provider, _why: None)
+    told: list[str] = []
+    policy = policy_of(settings, {}, b"check", None, lambda _method, _provider, why: told.append(why))
     for method in policy.methods:
+        told.clear()
         answer = ask_one(method, credentials)
         if isinstance(answer, Login):
             yield method.name, f"lets in as {answer.user}", True
         else:
-            yield method.name, f"cannot say: {answer.why}" if answer else "does not know this user and password", False
+            why = next(filter(None, reversed(told)), answer.why) if answer else ""  # a device is not told so much
+            yield method.name, f"cannot say: {why}" if answer else "does not know this user and password", False
     policy.close()
 
 

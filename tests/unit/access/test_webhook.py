@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from gateway.access.granted import MAX_FILTERS
 from gateway.access.logins import Answer, Credentials, Login, NotNow
 from gateway.access.web import MAX_ANSWER
 from gateway.access.webhook import MAX_QUESTIONS, Asked
+from gateway.app.access import ask_each
 from gateway.config.identity import Webhook
+from gateway.config.load import load_settings
 from gateway.routing.acl import Lists
 
 Answers = Callable[[dict[str, Any]], object]
@@ -87,6 +90,14 @@ def test_what_stands_behind_its_address_is_not_told(service: Service, answer: ob
     assert isinstance(asked.ask(Credentials("c1", "alice", b"pw")), NotNow)
     assert told[0].startswith(f"{service.url}/login webhook: {service.url}/login")
     assert "planted" not in told[0]
+
+
+def test_check_says_why_a_method_cannot_say(service: Service, tmp_path: Path) -> None:
+    """`mqgate check --ask` is for the operator: what devices are told, to come again, is no help to him."""
+    file = tmp_path / "settings.yaml"
+    file.write_text(f'security: {{webhook: {{url: "{service.url}/away", timeout: 30}}}}\n')
+    said = list(ask_each(load_settings(str(file), {}, {}), Credentials("c1", "alice", b"pw")))
+    assert said == [("webhook", f"cannot say: webhook: {service.url}/away answers 404 Not Found", False)]
 
 
 def test_an_answer_names_the_user_and_what_he_may_do(service: Service) -> None:
