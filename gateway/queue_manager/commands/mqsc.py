@@ -22,7 +22,13 @@ from gateway.queue_manager.commands.mqsc_parse import (
 )
 from gateway.queue_manager.commands.status_words import check_words
 from gateway.queue_manager.core import Core
-from gateway.queue_manager.objects.administration import NO_SUCH_VALUE, Administration, AdministrationError, no_status
+from gateway.queue_manager.objects.administration import (
+    NO_SUCH_VALUE,
+    Administration,
+    AdministrationError,
+    no_status,
+    not_found,
+)
 from gateway.queue_manager.objects.attributes import BY_KEYWORD, FLAGS, QUEUE_KINDS, SYNONYMS, Value
 
 VERBS = {"DEF": "DEFINE", "ALT": "ALTER", "DIS": "DISPLAY", "DISP": "DISPLAY", "DEL": "DELETE"}
@@ -209,6 +215,7 @@ class Mqsc:
         command.object = OBJECTS.get(command.object, command.object)
         command.parameters = [one for one in command.parameters if not _means_here(one)]
         check_words(command)
+        self._name_by_identifier(command)
         for extension in self.extensions:
             lines = extension(command)
             if lines is not None:
@@ -228,6 +235,18 @@ class Mqsc:
         if handler is None:
             raise syntax(command, f"{command.verb} is not offered")
         return handler(command)
+
+    def _name_by_identifier(self, command: Command) -> None:
+        """DISPLAY, ALTER or DELETE SUB SUBID(identifier): the command names the subscription so."""
+        given = next((one for one in command.parameters if one.keyword == "SUBID" and one.values), None)
+        if command.object != "SUB" or given is None or not given.values:
+            return
+        command.parameters.remove(given)
+        wanted = given.values[0].upper()
+        named = [one.name for one in self._core.catalogue.matching(("SUB",)) if one.extra.get("SUBID") == wanted]
+        if not named:
+            raise not_found("SUB", wanted)
+        command.name = named[0]
 
     def _define(self, command: Command) -> list[str]:
         kind = _kind(command)
@@ -278,15 +297,14 @@ class Mqsc:
             yield heading
             yield from columns(row)
         if not any_shown:
-            name = command.name or self._core.name
             if kind == "QSTATUS":
-                raise no_status(name, exists=any(self._administration.select(("QLOCAL",), name)))
-            raise AdministrationError(2085, f"AMQ8147E: IBM MQ object {name} not found.")
+                raise no_status(command.name, exists=any(self._administration.select(("QLOCAL",), command.name)))
+            raise AdministrationError(2085, f"AMQ8147E: IBM MQ object {command.name or self._core.name} not found.")
 
     def _objects(self, command: Command, kind: str) -> Iterator[Row]:
         kinds = tuple(QUEUE_KINDS) if kind == "QUEUE" else (kind,)
         wanted, condition, kinds = _selection(command, kinds)
-        pattern = "" if kind == "QMGR" else command.name
+        pattern = "" if kind == "QMGR" else _named(command)
         for definition in self._administration.select(kinds, pattern):
             row = describe(self._core, definition)
             if (condition is None or condition(row)) and (kind != "SUB" or is_selected(command, row)):
@@ -300,7 +318,7 @@ class Mqsc:
         counted = compared[-1:] != [] and compared[-1].isdigit()  # WHERE(UNCOM GT 10) looks at how many there are
         open_type = next((one.values for one in command.parameters if one.keyword == "OPENTYPE"), None) or ["ALL"]
         used = {"INPUT": "IPPROCS", "OUTPUT": "OPPROCS"}.get(open_type[0].upper())
-        for definition in self._administration.select(("QLOCAL",), command.name):
+        for definition in self._administration.select(("QLOCAL",), _named(command)):
             status = queue_status(self._core, definition.name)
             if used is not None and not status[used]:
                 continue
@@ -429,7 +447,7 @@ def _selection(command: Command, kinds: tuple[str, ...]) -> tuple[set[str], Cond
             filtered.add((parameter.values or [""])[0].upper())
         elif parameter.keyword == "TYPE" and parameter.values:
             kind = OBJECTS.get(parameter.values[0], parameter.values[0])
-            kinds = kinds if kind in {"ALL", "QUEUE"} else (kind,)
+            kinds = kinds if kind in {"ALL", "LOCAL", "QUEUE"} else (kind,)  # of topics, LOCAL and CLUSTER
         elif parameter.keyword not in {"ALL", "OPENTYPE"}:
             wanted.add(parameter.keyword)
     # The attribute of WHERE is shown with those that are asked for.

@@ -55,7 +55,7 @@ def already_exists(name: str) -> AdministrationError:
 def not_found(kind: str, name: str) -> AdministrationError:
     """Refuses a command on an object that does not exist."""
     reason = mq.MQRC_NO_SUBSCRIPTION if kind == "SUB" else mq.MQRC_UNKNOWN_OBJECT_NAME
-    return AdministrationError(reason, f"AMQ8147E: IBM MQ object {name} not found.")
+    return AdministrationError(reason, f"AMQ8147E: IBM MQ object {name or kind} not found.")
 
 
 def wrong_type(

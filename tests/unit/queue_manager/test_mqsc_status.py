@@ -149,10 +149,35 @@ def test_subscriptions_of_a_topic_and_of_a_type(rig):
     assert shown(rig, "DISPLAY PUBSUB")["STATUS"] == "ACTIVE"
 
 
+def test_a_subscription_is_named_by_its_identifier(rig):
+    identifier = shown(rig, "DISPLAY SUB(S1)")["SUBID"]
+    assert shown(rig, f"DISPLAY SUB SUBID({identifier}) USERDATA")["SUB"] == "S1"
+    assert rig.queue_manager.mqsc(f"ALTER SUB SUBID({identifier}) USERDATA('x')").ok
+    assert shown(rig, "DISPLAY SUB(S1)")["USERDATA"] == "x"
+    assert rig.queue_manager.mqsc(f"DELETE SUB SUBID('{identifier.lower()}')").ok
+    assert (
+        rig.queue_manager.mqsc(f"DISPLAY SUB SUBID({identifier})").lines[-1]
+        == f"AMQ8147E: IBM MQ object {identifier} not found."
+    )
+
+
+@pytest.mark.parametrize("command", ["DISPLAY QLOCAL", "DISPLAY SUB", "DISPLAY QSTATUS", "DISPLAY TOPIC TOPICSTR"])
+def test_what_is_displayed_has_a_name(rig, command):
+    assert rig.queue_manager.mqsc(command).syntax_errors == 1
+
+
+def test_topics_are_those_of_this_queue_manager(rig):
+    assert shown(rig, "DISPLAY TOPIC(T) TYPE(LOCAL) TOPICSTR")["TOPICSTR"] == "plant"
+    assert not rig.queue_manager.mqsc("DISPLAY TOPIC(T) TYPE(CLUSTER)").ok
+
+
 def test_authority_records_by_profile_object_and_entity(rig):
     assert shown(rig, "DISPLAY AUTHREC PROFILE(X.ONE) OBJTYPE(QUEUE)")["ENTITY"] == "bob"
     assert shown(rig, "DISPLAY AUTHREC GROUP('apps')")["PROFILE"] == "X.**"
-    assert not rig.queue_manager.mqsc("DISPLAY AUTHREC PRINCIPAL('eve')").ok
+    assert (
+        rig.queue_manager.mqsc("DISPLAY AUTHREC PRINCIPAL('eve')").lines[-1]
+        == "AMQ8147E: IBM MQ object AUTHREC not found."
+    )
     found = shown(rig, "DISPLAY ENTAUTH PRINCIPAL('apps') OBJTYPE(QUEUE) OBJNAME(X.TWO)")
     assert (found["ENTTYPE"], found["AUTHLIST"]) == ("PRINCIPAL", "INQ")
     assert not rig.queue_manager.mqsc("DISPLAY ENTAUTH OBJTYPE(QUEUE)").ok
