@@ -40,6 +40,7 @@ to_mq:
   - {name: alarm, topic: "archive/{device}", queue: BENCH.TWO, when: {json: {unit: C}}, properties: {d: "{device}"}}
   - {name: hall, topic: "hall/{device}", queue: BENCH.IN, when: {properties: {site: "hall*"}}}
   - {name: own, topic: "own/{device}", queue: BENCH.IN, properties: {site: "{device}"}}
+  - {name: short, topic: "short/{device}", queue: BENCH.IN, too_long: reject}
   - {name: topics, topic: "mq/{device}", mq_topic: "mq/{device}"}
 """
 OBJECTS = """
@@ -94,6 +95,7 @@ SHAPES = {
     "QoS 2, a condition on a user property": Shape("hall/{}", qos=2, properties=USERS),
     "a JSON field as a property": Shape("json/{}"),
     "two queues": Shape("two/{}"),
+    "a queue that refuses what is too long": Shape("short/{}"),
     "an archive, and a queue for some by a JSON field": Shape("archive/{}"),
     "a condition on a user property": Shape("hall/{}", properties=USERS),
     "an MQ topic": Shape("mq/{}"),

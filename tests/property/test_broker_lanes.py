@@ -486,6 +486,7 @@ ORDINARY = {
     "a subscriber, an alias": (b"w/1", b"\x23\x00\x01"),
     "a queue and a subscriber": (b"q/other", b"\x03\x00\x04text"),
     "a form and a subscriber": (b"f/both", b"\x03\x00\x04text"),
+    "a queue that refuses what is too long": (b"q/short", b""),
     "a name that stands twice": (b"q/1", USERS * 2),
     "a name that the rule sets": (b"p/2", USERS),
     "several queues, a name twice": (b"k/1", USERS * 2),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from gateway.bridge import inbound
@@ -12,6 +14,7 @@ from gateway.bridge.trace import NewSpan
 from gateway.broker.columns import Columns
 from gateway.broker.publish.route import MOST_COPIES, UNROUTED, FastPath, Receiver, Route, Shared
 from gateway.broker.publish.shared_routes import Key, SharedRoute, SharedRoutes, join
+from gateway.errors import Refused
 from gateway.mq import mqmd
 from gateway.mqtt import reasons
 from gateway.mqtt.packets import Properties
@@ -23,6 +26,7 @@ from gateway.ports.failure_policy import Policy
 from gateway.routing.filters import Group, Interest, Subscriptions, width
 from gateway.routing.filters import matched as matched_by
 from gateway.routing.table import Table
+from gateway.rules.feedback import Feedback
 from gateway.rules.model import ToMq
 from gateway.session.connection import Publisher
 from gateway.session.record import REPORTS
@@ -30,6 +34,7 @@ from gateway.session.session import Session
 
 if TYPE_CHECKING:
     from gateway.bridge.form import Form
+    from gateway.bridge.payload import Body, Check
     from gateway.broker.context import Context
 
 _STATE_MD = mqmd.build(persistence=1, put_appl_name="mqgate")
@@ -249,13 +254,26 @@ class Router:
             route.stored = {}
         route.most = max(1, MOST_COPIES // (len(route.receivers) + len(route.shared) or 1))
         self._find_elsewhere(route)
-        checked = any(policy.too_long == "reject" for policy in route.policies)
+        checked = any(policy.too_long == "reject" for policy in route.policies) and not self._is_measured(route)
         offered = self.context is None or route.first >> 1 & 3 <= self.context.limits.max_qos  # [MQTT-3.2.2-11]
         looked_at = checked or not offered or route.shared_elsewhere or route.sent_on
         route.fast_path = FastPath.NONE if looked_at else self._path_to_queues(route)
         wanted = route.receivers or route.shared or (route.elsewhere and route.fast_path is FastPath.NONE)
         if wanted and not looked_at:
             route.fast_path = self._path_to_sessions(route)
+
+    def _is_measured(self, route: Route) -> bool:
+        """Whether the fast lane leaves to the plain one what the queue of a rule with `too_long: reject` does not take:
+        where the route has one form, which looks at the length. A publication of QoS 2 is refused before there is a
+        message."""
+        form = route.ask_for_form() if len(route.policies) == 1 and not route.first & 4 else None
+        if form is None:
+            return False
+        if not isinstance(form.check, Measure):
+            measured = copy(form)
+            measured.check = Measure(self, route, form.check)
+            route.form, route.head = measured, b""
+        return True
 
     def is_wide(self, topic: str) -> bool:
         """Whether so many subscriptions match that its publications are copied in slices."""
@@ -388,16 +406,21 @@ class Router:
 
     def too_long(self, route: Route, payload: bytes) -> int:
         """The longest message that the queue of a rule with `too_long: reject` takes, if this is longer; else -1."""
+        return next((longest for longest, before in self._longest(route) if before + len(payload) > longest), -1)
+
+    def longest_payload(self, route: Route) -> float:
+        """The longest that all of these queues take."""
+        return min((longest - before for longest, before in self._longest(route)), default=inf)
+
+    def _longest(self, route: Route) -> Iterator[tuple[int, int]]:
+        """For each of these queues the longest message, and how long is what comes before a payload."""
         context = self.context
         if context is None or route.plan is None:
-            return -1
+            return
         for prepared, policy in zip(route.plan.prepared, route.policies, strict=True):
             if policy.too_long == "reject" and prepared.queue:
-                length = len(prepared.head) - MQMD_LENGTH + len(prepared.tails[1]) + len(payload)
-                longest = context.queue_manager.max_length(prepared.queue)
-                if length > longest:
-                    return longest
-        return -1
+                before = len(prepared.head) - MQMD_LENGTH + len(prepared.tails[1])
+                yield context.queue_manager.max_length(prepared.queue), before
 
     def state_head(self, prefix: bytes) -> bytes:
         """The head of a state message; equal prefixes share one object, so that a frame holds them once."""
@@ -411,6 +434,26 @@ class Router:
             if len(prefix) <= _CACHED_LENGTH:
                 self._heads[prefix] = head
         return head
+
+
+class Measure:
+    """The check of a form whose rule has `too_long: reject`; its queue is asked once in a turn."""
+
+    __slots__ = ("_check", "_longest", "_route", "_router", "_until")
+
+    def __init__(self, router: Router, route: Route, check: Check | None) -> None:
+        self._router, self._route, self._check = router, route, check
+        self._longest, self._until = 0.0, -inf
+
+    def __call__(self, body: Body) -> None:
+        """Refused: the payload is too long, or the rule's own check does not take it."""
+        until = self._router.context.until if self._router.context is not None else inf
+        if until != self._until:
+            self._longest, self._until = self._router.longest_payload(self._route), until
+        if len(body.raw) > self._longest:
+            raise Refused("it is longer than its queue takes", Feedback.TOO_LONG)
+        if self._check is not None:
+            self._check(body)
 
 
 def name_of(group: Group[Any]) -> str:
