@@ -26,7 +26,7 @@ version: 1
 to_mq:
   - {name: dear, topic: 'q/dear', queue: Q1, descriptor: {priority: 7}, on_failure: {then: drop}}
   - {name: other, topic: 'q/other', queue: Q1, headers: [mcd], properties: {client: '{client}'}}
-  - {name: short, topic: 'q/short', queue: Q2, too_long: reject}
+  - {name: short, topic: 'q/short', queue: SHORT, too_long: reject}
   - {name: json, topic: 'q/json', queue: Q1, payload: {format: json}}
   - {name: first, topic: 'two/+', queue: Q1, continue: true, descriptor: {priority: 3}}
   - {name: second, topic: 'two/#', queue: Q3, properties: {topic: '{topic}'}}
@@ -124,6 +124,8 @@ ELSEWHERE = st.sampled_from(
 )
 """What clients of two other gateways subscribe to; the second has the first of it only."""
 IDS = st.lists(st.integers(1, 8), min_size=1, max_size=8, unique=True)
+SHORT = 300
+"""MAXMSGL of the queue of a rule that refuses what is too long: the longest payloads are."""
 USERS = b"\x26\x00\x01a\x00\x01b"
 PROPERTIES = [
     USERS, USERS + b"\x26\x00\x02&x\x00\x03<&>", USERS * 2, b"\x26\x00\x01a\x00\x01\xff", b"\x02\x00\x00\x00\x09",
@@ -288,6 +290,7 @@ class Side:
         for watcher in self.watchers:
             watcher.take()
         self.bench.queues.automatic = False
+        self.bench.queues.longest["SHORT"] = SHORT
         engine = self.bench.engine
         others = ToOthers(engine.context, engine.router, "aa")
         engine.fan_out.forward, engine.fan_out.forward_all = others.send, others.send_all

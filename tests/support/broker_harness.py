@@ -55,6 +55,8 @@ class Queues:
         """Queues that refuse puts, and with which reason."""
         self.room: dict[str, int] = {}
         """MAXDEPTH of queues that have one: a unit of work that does not fit whole is refused with 2053."""
+        self.longest: dict[str, int] = {}
+        """MAXMSGL of queues that have another one than usual; what is longer is put all the same."""
         self.consumed: dict[str, Callable[[], None]] = {}
         self.backouts: dict[str, Backout] = {}
         self.gone: set[str] = set()
@@ -176,8 +178,7 @@ class Queues:
             self.consumed[queue]()
 
     def max_length(self, queue: str) -> int:
-        del queue
-        return 4_194_304
+        return self.longest.get(queue, 4_194_304)
 
 
 class FarQueues(Queues):
