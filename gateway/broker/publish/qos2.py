@@ -67,9 +67,11 @@ class Staging:
         self, connection: Connection, route: Route, publication: Publication, packet_id: int, properties: Properties
     ) -> None:
         """Store a publication where no consumer sees it, then PUBREC [MQTT-4.3.3-8]. The same packet identifier again
-        changes nothing [MQTT-4.3.3-10], unless it had been refused [MQTT-4.3.3-9]."""
+        changes nothing [MQTT-4.3.3-10], unless it had been refused [MQTT-4.3.3-9] or names another message."""
         context, session = self.context, connection.session
         publications = self.publications
+        if packet_id in session.inbound:
+            self._give_way(session, packet_id, publication)
         if packet_id not in session.inbound:
             refused = publications.refusal(connection, route, publication, properties)
             if refused is not None:  # 3.x is not told: its PUBREL finds nothing
@@ -81,6 +83,26 @@ class Staging:
             publications.answer(connection, PUBREC, packet_id, route, None)
         else:
             context.batch.reply(connection, pubrec(packet_id))
+
+    def _give_way(self, session: Session, packet_id: int, publication: Publication) -> None:
+        """Give up what is staged under this identifier if it is another message. A client that has lost what it knew,
+        while its session was kept, begins its identifiers anew and releases nothing of before: what it sends now would
+        be acknowledged and lost, and what it never heard of again would take its place."""
+        staged = session.inbound[packet_id]
+        if isinstance(staged, StagedRun):
+            token, staged = self.staged_runs.remove_one(staged, packet_id)
+        else:
+            token = session.staged_tokens.get(packet_id)
+        topic, payload = (
+            (staged[0], staged[1][STAGED_ID:]) if isinstance(staged, tuple) else (staged.topic, staged.payload)
+        )
+        if token is None or (topic, payload) == (publication.topic, publication.payload):
+            return
+        del session.inbound[packet_id]
+        session.staged_tokens.pop(packet_id, None)
+        self.context.batch.take(STAGED, session.staged_key, token)
+        who, what = session.client_id, topic.decode(errors="replace")
+        books.refused(self.context.counters, books.NO_RULE, 2, "other", client_id=who, topic=what)
 
     def head(self, route: Route, client_id: str) -> bytes:
         """The head of the records of a route, for publications without properties."""

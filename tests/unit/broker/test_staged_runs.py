@@ -182,6 +182,23 @@ def test_a_publisher_that_is_sent_away_can_release_again():
     assert not scene.staged
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("count", [COUNT, LEAST - 1])
+def test_a_device_that_has_lost_what_it_knew_begins_anew(count, restarted):
+    scene = Scene()
+    scene.publish(ids=range(1, count + 1))
+    if restarted:
+        scene.bench.kill()
+    scene.device = scene.bench.device(4, "c").connect(clean=False)
+    for n in range(1, count + 1):
+        scene.device.send(writer.encode_publish(4, b"one/1", b"anew %d" % n, 2, packet_id=n))
+    scene.release(range(1, count + 1))
+    assert scene.bodies() == [b"anew %d" % n for n in range(1, count + 1)]
+    assert not scene.staged
+    assert not scene.session.inbound
+    assert scene.bench.engine.counters.messages_dropped["_none", "other"] == count
+
+
 def test_a_subscriber_that_came_meanwhile_gets_them():
     scene = Scene()
     scene.publish()
