@@ -158,7 +158,8 @@ class ConnectHandler:
         connection.user, connection.auth = verdict.user, verdict
         connection.publisher = Publisher(connection.link.listener, client_id, verdict.user, connect.version)
         if connect.will is not None and not self._will_allowed(connection, connect.will):
-            self.connacks.refuse(connection, reasons.NOT_AUTHORIZED, "the will's topic is not allowed to this client")
+            why = f"the will's topic is not allowed to this client: {connect.will.topic[:100]}"
+            self.connacks.refuse(connection, reasons.NOT_AUTHORIZED, why)
             return
         session = self.context.sessions.get(client_id)
         if self.context.is_anothers(session, verdict.user, connection.link.listener):

@@ -110,3 +110,10 @@ def test_a_client_that_is_subscribed_to_its_own_will_is_not_full(clean: bool, qo
     assert not sum(bench.engine.counters.messages_dropped.values())
     again = bench.device(4, "d").connect(clean=False)
     assert heard(again) == ([] if clean or not qos else [b"d"])
+
+
+def test_the_topic_of_a_will_that_is_refused_is_said() -> None:
+    bench = Harness()
+    bench.engine.context.access.may_publish = lambda *_: False
+    device = bench.device(5, "d").connect(will=p.Will("$SYS/broker/connection/b/state", b"0", 1, retain=True))
+    assert "this client: $SYS/broker/connection/b/state" in str(device.wire.packets)
