@@ -315,7 +315,7 @@ class Ownership:
             stays = self.moves.stays_of(session)
             message["closed"] = message.get("closed", False) or session.connection is not None
             if self._give(session, sender):
-                answer |= {"kind": "yours", "stays": stays, "given_at": self.to_others.number}
+                answer |= {"kind": "yours", "stays": stays, "given_at": self.to_others.number, "now": self.context.now}
         if message.get("closed") and answer["kind"] == "none":
             answer["closed"] = True  # that client has nothing to take over but the place of one that was connected
         self._write(sender, answer)
@@ -412,6 +412,9 @@ class Ownership:
                 self._take(one["kind"], "", one)
 
     def _restore_received(self, left: Left, message: Message) -> None:
+        if "now" in message:  # the clock by which that gateway has written it may show another time
+            ahead = self.context.now - message["now"]
+            left = left._replace(record=left.record | {"since": left.record["since"] + ahead})
         session = self._restore(left)
         stays, given_at = stays_from(message), message.get("given_at", 0)
         move = self.moves.comes(session, message["from"], stays, left.record, given_at)
