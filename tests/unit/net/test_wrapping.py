@@ -40,7 +40,7 @@ class Bench:
         self.hub.on_defect = lambda error, _peer: self.defects.append(error)
         self.authority = Authority(directory)
         certificate, key = self.authority.issue("localhost")
-        self.context = tls_session.new_context(str(certificate), str(key), CIPHERS, False, None, False, None)
+        self.context = tls_session.new_context(str(certificate), str(key), CIPHERS, False, None, False, None, 0)
         self.trust = ssl.create_default_context(cafile=str(self.authority.path))
         self.soon: list[object] = []
         self.pool = Handshakes(self.soon.append, threads=1)
