@@ -210,7 +210,9 @@ class ToMq(Part):
         default=None, description="Template; `true`, `1` or `yes` marks the last message of its group."
     )
     too_long: Literal["dead_letter", "segment", "reject"] = Field(
-        default="dead_letter", description="When the message is longer than the queue takes."
+        default="dead_letter",
+        description="When the message is longer than the queue takes. `dead_letter`: it is acknowledged, and what the "
+        "dead-letter queue does not take either (its MAXMSGL and the queue manager's) is cut off.",
     )
     on_failure: OnFailure = Field(default_factory=lambda: _ONFAILURE, description="When the put fails.")
     syncpoint: Literal["from_qos", "always"] = Field(

@@ -35,6 +35,7 @@ def open_embedded(settings: Settings, directory: Path, scheduler: Scheduler) -> 
     except ConfigurationError as error:
         raise _in_file(name, error) from error
     _tell_ending(opened)
+    _tell_short(opened, settings.mqtt.max_packet)
     return opened
 
 
@@ -56,6 +57,20 @@ def _tell_ending(queue_manager: EmbeddedQueueManager) -> None:
         log.warning("store_ending", f"the last process did not close the store: {ending}; {text}")
     elif ending:
         log.info("store_ending", f"the last process did not close the store: {ending}")
+
+
+def _tell_short(queue_manager: EmbeddedQueueManager, longest: int) -> None:
+    """The log says where what devices may send is too long to be kept whole, even as a dead letter."""
+    name = queue_manager.dead_letter_queue
+    limit = queue_manager.max_length(name) if name else longest
+    if limit < longest:
+        log.warning(
+            "advice",
+            f"dead letters: {name} takes {limit} bytes, `mqtt.max_packet` lets {longest} in: a longer publication is "
+            f"acknowledged and cut. Raise MAXMSGL, of the queue manager too (ALTER QMGR MAXMSGL), or lower "
+            "`mqtt.max_packet`, or give rules `too_long: segment` or `reject`",
+            queue=name,
+        )
 
 
 def objects_of(settings: Settings) -> tuple[str, str]:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from certificates import Authority
+from schedulers import ManualScheduler
 
+from gateway.app.queue_managers.embedded import open_embedded
 from gateway.app.reports.resources import certificate_ends, revocation_ends, room_of
 from gateway.config.load import load_settings
 
@@ -62,3 +64,14 @@ def test_a_revocation_list_says_when_the_next_is_due(tmp_path: Path) -> None:
     assert 4 < (end - time.time()) / 86_400 < 6
     crl.write_text("nothing")
     assert not list(revocation_ends(load_settings(settings(tmp_path, text), {})))
+
+
+@pytest.mark.parametrize(("objects", "told"), [("", True), ("ALTER QMGR MAXMSGL(16777216)", False)])
+def test_a_dead_letter_that_would_be_cut_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, objects: str, told: bool
+) -> None:
+    (tmp_path / "o.mqsc").write_text(objects)
+    queue_manager = "queue_manager: {embedded: {path: data, objects: o.mqsc}}"
+    found = load_settings(settings(tmp_path, f"{queue_manager}\nmqtt: {{max_packet: 16MiB}}"), {})
+    open_embedded(found, tmp_path / "data", ManualScheduler()).close()
+    assert ("takes 4194304 bytes, `mqtt.max_packet` lets 16777216 in" in caplog.text) == told
