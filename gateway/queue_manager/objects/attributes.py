@@ -263,6 +263,9 @@ FLAGS: dict[str, tuple[str, int]] = {
 }  # fmt: skip
 """Keywords of MQSC without a value, and the attribute and value that each one sets."""
 
+HEXADECIMAL = frozenset({"DESTCORL", "PUBACCT"})
+"""Attributes of subscriptions whose text is the hexadecimal digits of bytes."""
+
 SYNONYMS = {"TARGQ": "TARGET", "SUBUSERID": "SUBUSER", "DEFINITION": "DEFTYPE"}
 
 QUEUE_KINDS = {"QLOCAL": 1, "QMODEL": 2, "QALIAS": 3, "QREMOTE": 6}

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from gateway.queue_manager.objects.attributes import BY_KEYWORD, QUEUE_KINDS, TABLES, Attribute, Value
+from gateway.queue_manager.objects.attributes import BY_KEYWORD, HEXADECIMAL, QUEUE_KINDS, TABLES, Attribute, Value
 
 NAME = re.compile(r"[A-Za-z0-9./_%]{1,48}\Z")
 """Names of objects: 1 to 48 of these characters, case matters."""
@@ -67,9 +67,14 @@ class Definition:
 
 
 def decode_definition(data: bytes) -> Definition:
-    """Read what `encode` wrote. Unknown attributes are dropped, missing ones have their defaults."""
+    """Read what `encode` wrote. Unknown attributes are dropped, missing ones have their defaults, and so have
+    hexadecimal digits that are none: an earlier version took any text."""
     kind, name, changed, created, altered, dynamic, extra = json.loads(data)
-    known = {word: value for word, value in changed.items() if word in BY_KEYWORD[kind]}
+    known = {
+        word: value
+        for word, value in changed.items()
+        if word in BY_KEYWORD[kind] and (word not in HEXADECIMAL or is_hexadecimal(str(value)))
+    }
     return Definition(kind, name, defaults(kind) | known, created, altered, dynamic, extra)
 
 
@@ -129,8 +134,19 @@ def matches(pattern: str, name: str) -> bool:
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
+def is_hexadecimal(text: str) -> bool:
+    """Whether a text is hexadecimal digits, two for each byte."""
+    try:
+        bytes.fromhex(text)
+    except ValueError:
+        return False
+    return True
+
+
 def checked(attribute: Attribute, value: Value) -> Value | None:
     """The value if the attribute takes it, else None."""
+    if attribute.keyword in HEXADECIMAL and not is_hexadecimal(str(value)):
+        return None
     if attribute.is_text:
         return value if isinstance(value, str) and len(value.encode()) <= attribute.length else None
     if not isinstance(value, int):

@@ -7,6 +7,7 @@ from embedded_rig import MqiRig
 
 from gateway.errors import ConfigurationError
 from gateway.queue_manager.commands.mqsc import MqscReport
+from gateway.queue_manager.objects.catalogue import Definition, decode_definition, defaults
 
 
 @pytest.fixture
@@ -223,6 +224,22 @@ def test_objects_that_are_there_stay_as_they_were_altered(tmp_path):
     assert "MAXDEPTH(50)" in " ".join(run(again, "DIS QLOCAL(A) MAXDEPTH")[0])
     assert "MAXDEPTH(5)" in " ".join(run(again, "DIS QLOCAL(B) MAXDEPTH")[0]), "REPLACE says so"
     again.queue_manager.close()
+
+
+@pytest.mark.parametrize("digits", ["DESTCORL('zz')", "DESTCORL('abc')", "PUBACCT('zz')"])
+def test_what_are_no_hexadecimal_digits_is_refused(rig, digits):
+    """A queue manager that had taken them could not be started any more."""
+    assert run(rig, f"DEFINE SUB(S) TOPICSTR('a') DEST(A) {digits}")[1].syntax_errors == 1
+    assert not run(rig, "DISPLAY SUB(S)")[1].ok
+    run(rig, "DEFINE SUB(S) TOPICSTR('a') DEST(A) DESTCORL('ABcd')")
+    assert run(rig, f"ALTER SUB(S) {digits}")[1].syntax_errors == 1
+    assert "DESTCORL(ABcd)" in " ".join(run(rig, "DISPLAY SUB(S)")[0])
+
+
+def test_a_definition_with_digits_that_are_none_is_read_without_them():
+    taken = Definition("SUB", "S", defaults("SUB") | {"TOPICSTR": "a", "DESTCORL": "zz", "PUBACCT": "z"}, "", "")
+    read = decode_definition(taken.encode())
+    assert [read.text(word) for word in ("TOPICSTR", "DESTCORL", "PUBACCT")] == ["a", "", ""]
 
 
 def test_users_and_passwords():
