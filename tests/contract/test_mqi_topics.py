@@ -174,6 +174,19 @@ def test_subscriptions_defined_by_mqsc(mqi):
     assert publish(mqi, "x/y", b"2", 4 | 0x80000).reason == 2550
 
 
+def test_what_a_subscription_adds_to_its_publications(mqi):
+    mqi.mqsc("DEFINE SUB(PLAIN) TOPICSTR('a') DEST(A) PSPROP(NONE) USERDATA('u') PUBACCT('0AFF') PUBAPPID('billing')")
+    mqi.mqsc("DEFINE SUB(USUAL) TOPICSTR('a') DEST(B) USERDATA('u')")
+    publish(mqi, "a", b"1")
+    plain, usual = (
+        mqi.connection.get(mqi.open(queue), md(), GetOptions(4, handle_given=True), 100) for queue in ("A", "B")
+    )
+    assert [{one.name for one in got.properties} for got in (plain, usual)] == [set(), {"mqps.Top", "mqps.Sud"}]
+    assert Descriptor(plain.md).accounting_token == b"\x0a\xff".ljust(32, b"\0")
+    assert Descriptor(plain.md).application_identity == b"billing".ljust(32)
+    assert Descriptor(usual.md).application_identity == b" " * 32
+
+
 def test_a_subscription_by_a_topic_object_is_to_the_objects_topic(mqi):
     mqi.mqsc("DEFINE TOPIC(PLANT) TOPICSTR('x')\nDEFINE SUB(BY.OBJECT) TOPICOBJ(PLANT) TOPICSTR('y') DEST(A)")
     publish(mqi, "x/y", b"1")

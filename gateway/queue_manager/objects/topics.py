@@ -33,6 +33,8 @@ BASE = "SYSTEM.BASE.TOPIC"
 REMEMBERED = 10_000
 """Topics whose attributes and counts are cached."""
 CHARACTER_WILDCARDS = 1
+NO_PROPERTIES = 0
+"""PSPROP(NONE): a publication says nothing of its topic and of the subscription."""
 MANAGED_PREFIX = {True: "SYSTEM.MANAGED.DURABLE.*", False: "SYSTEM.MANAGED.NDURABLE.*"}
 MODEL = {True: ("MDURMDL", "SYSTEM.DURABLE.MODEL.QUEUE"), False: ("MNDURMDL", "SYSTEM.NDURABLE.MODEL.QUEUE")}
 HIGHEST_LEVEL, LEVEL_OF_RETAINED = 9, 1
@@ -405,6 +407,11 @@ class Topics:
         if subscription.priority >= 0:
             message.priority = subscription.priority
         message.user = padded(subscription.user, 12)
+        definition = subscription.definition
+        if any(token := bytes.fromhex(definition.text("PUBACCT"))):
+            message.accounting_token = token[:32].ljust(32, b"\0")
+        if application := definition.text("PUBAPPID"):
+            message.application_identity = padded(application, 32)
         message.put_application_type = mq.MQAT_QMGR_PUBLISH
         message.put_application_name = padded(topic, 28)
         held = [properties.Property("mqps.Top", topic)]
@@ -412,6 +419,8 @@ class Topics:
             held.append(properties.Property("mqps.Sud", subscription.user_data))
         if retained:
             held.append(properties.Property("mqps.Ret", value=True, dt="boolean"))
+        if definition.number("PSPROP") == NO_PROPERTIES:
+            held = []
         try:
             return properties.with_properties(*_for_subscribers(message.pack(), data), held)
         except (
