@@ -31,7 +31,8 @@ def queue() -> None:
 @click.option("--all", "everything", is_flag=True, help="State and system queues too.")
 @common
 def list_(pattern: str, everything: bool, config: str | None, data: str | None, as_json: bool) -> None:
-    """Names, depths, ages. PATTERN: part of a name, or a generic name (TELEMETRY.*)."""
+    """Names, depths, ages. PATTERN: part of a name, or a generic name (TELEMETRY.*). On IBM MQ those that the rules
+    name, and the dead-letter queue."""
     with reach(config, data) as there:
         items = all_of(there, "/queues", search=pattern or None, all="true" if everything else None)
     if as_json:

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -25,6 +25,7 @@ from gateway.app.files.directories import data_directory
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, DriverUnavailable, Finding, MQError, StoreError, StoreInUse
+from gateway.ports import state_queues
 
 if TYPE_CHECKING:
     import ssl
@@ -143,8 +144,9 @@ def _ibm(settings: Settings, directory: Path) -> Iterator[Reach]:
     else:
         yield there
         return
+    shown: list[str] = []
     try:
-        inspection = ibm_inspection(settings)
+        inspection = ibm_inspection(settings, lambda: shown)
     except (DriverUnavailable, ConfigurationError) as error:
         raise Refused(str(error), 3) from error
     with ThreadScheduler() as scheduler:
@@ -152,11 +154,22 @@ def _ibm(settings: Settings, directory: Path) -> Iterator[Reach]:
         patient = _patient(scheduler, inquiries)
         try:
             dead = patient(lambda: (200, inspection.dead_letter_queue()), False)
+            shown += [dead, *_named_by_rules(settings), *state_queues.ALL]
             yield Reach(_asking(inspection, dead, patient), running=False)
         except (MQError, Problem) as error:
             raise Refused(str(error), 3) from error
         finally:
             inquiries.close()
+
+
+def _named_by_rules(settings: Settings) -> list[str]:
+    """The queues that a list shows beside the gateway's own. Of rules that cannot be read `check` says more."""
+    from gateway.app.inspection import names_of
+    from gateway.app.mappings import read_table
+
+    with suppress(ConfigurationError):
+        return names_of(read_table(settings))
+    return []
 
 
 def _patient(scheduler: ThreadScheduler, inquiries: Inquiries) -> Apart:

@@ -30,11 +30,13 @@ def queue_manager(tmp_path: Path) -> Iterator[EmbeddedQueueManager]:
         yield opened
 
 
-def mqsc(folder: Path, text: str, driver: str = "ibmmq") -> subprocess.CompletedProcess[str]:
+def mqsc(
+    folder: Path, text: str, driver: str = "ibmmq", words: tuple[str, ...] = ("mqsc",)
+) -> subprocess.CompletedProcess[str]:
     (folder / "ibm.yaml").write_text(SETTINGS % driver)
     environment = mqi_clients.program_environment(str(folder / "s"), *mqi_clients.BINDINGS)
     environment["PYTHONPATH"] += os.pathsep + str(ROOT)
-    command = [sys.executable, "-m", "gateway", "mqsc", "-c", "ibm.yaml"]
+    command = [sys.executable, "-m", "gateway", *words, "-c", "ibm.yaml"]
     return subprocess.run(
         command, input=text, check=False, env=environment, cwd=folder, capture_output=True, text=True, timeout=120
     )
@@ -94,3 +96,12 @@ def test_a_queue_manager_that_is_away_is_said(tmp_path: Path) -> None:
     done = mqsc(tmp_path, "DISPLAY QMGR")
     assert done.returncode == 3
     assert "2059" in done.stderr
+
+
+def test_queues_are_listed_while_no_gateway_runs(queue_manager: EmbeddedQueueManager, tmp_path: Path) -> None:
+    """Those that the rules name: the shipped mapping's, and the dead-letter queue."""
+    assert queue_manager.mqsc("DEFINE QLOCAL(MQGATE.DEFAULT)").ok
+    done = mqsc(tmp_path, "", words=("queue", "list"))
+    assert done.returncode == 0, done.stderr
+    names = [line.split("\t")[0] for line in done.stdout.splitlines()]
+    assert names == ["queue", "MQGATE.DEFAULT", "SYSTEM.DEAD.LETTER.QUEUE"]
