@@ -164,8 +164,8 @@ def _ibm(settings: Settings, directory: Path) -> Iterator[Reach]:
 
 def _named_by_rules(settings: Settings) -> list[str]:
     """The queues that a list shows beside the gateway's own. Of rules that cannot be read `check` says more."""
-    from gateway.app.inspection import names_of
     from gateway.app.mappings import read_table
+    from gateway.app.queue_managers.inspection import names_of
 
     with suppress(ConfigurationError):
         return names_of(read_table(settings))

@@ -19,7 +19,8 @@ import pytest
 from certificates import Authority
 from gateways import TREE, RunningGateway
 
-from gateway.mq import dlh, mqmd, pcf
+from gateway.mq import mqmd, pcf
+from gateway.mq.headers import dlh
 from gateway.people.people import THREADS
 
 ROLES = ["viewer", "operator", "administrator"]
