@@ -71,7 +71,7 @@ class Staging:
         context, session = self.context, connection.session
         publications = self.publications
         if packet_id in session.inbound:
-            self._give_way(session, packet_id, publication)
+            self._make_way(connection, packet_id, publication)
         if packet_id not in session.inbound:
             refused = publications.refusal(connection, route, publication, properties)
             if refused is not None:  # 3.x is not told: its PUBREL finds nothing
@@ -84,10 +84,11 @@ class Staging:
         else:
             context.batch.reply(connection, pubrec(packet_id))
 
-    def _give_way(self, session: Session, packet_id: int, publication: Publication) -> None:
-        """Give up what is staged under this identifier if it is another message. A client that has lost what it knew,
+    def _make_way(self, connection: Connection, packet_id: int, publication: Publication) -> None:
+        """Release what is staged under this identifier if it is another message. A client that has lost what it knew,
         while its session was kept, begins its identifiers anew and releases nothing of before: what it sends now would
-        be acknowledged and lost, and what it never heard of again would take its place."""
+        be acknowledged and lost. What has had its PUBREC is the gateway's to deliver (MQTT 5, 4.3.3)."""
+        session, batch = connection.session, self.context.batch
         staged = session.inbound[packet_id]
         if isinstance(staged, StagedRun):
             token, staged = self.staged_runs.remove_one(staged, packet_id)
@@ -100,9 +101,10 @@ class Staging:
             return
         del session.inbound[packet_id]
         session.staged_tokens.pop(packet_id, None)
-        self.context.batch.take(STAGED, session.staged_key, token)
-        who, what = session.client_id, topic.decode(errors="replace")
-        books.refused(self.context.counters, books.NO_RULE, 2, "other", client_id=who, topic=what)
+        if session in batch.moves:
+            self.staged_runs.write_out(batch, session)
+        batch.take(STAGED, session.staged_key, token)
+        self._release(connection, staged, packet_id, token)
 
     def head(self, route: Route, client_id: str) -> bytes:
         """The head of the records of a route, for publications without properties."""
@@ -150,12 +152,17 @@ class Staging:
             context.protocol_error(connection, ProtocolError("PUBREL before PUBREC was sent"))
             return
         batch.take(STAGED, session.staged_key, token)
-        self._release(connection, staged, packet_id, token)
+        missed = self._release(connection, staged, packet_id, token)
+        if missed and connection.version == V5:
+            words = reason_string(connection, missed_by(missed))
+            batch.reply(connection, writer.encode_ack(V5, PUBCOMP, packet_id, 0, words))
+        else:
+            batch.reply(connection, pubcomp(packet_id))
         if connection.version == V5:
             batch.release(connection, 1)
 
-    def _release(self, connection: Connection, staged: Publication | Plain, packet_id: int, token: Token) -> None:
-        """Make a staged publication available where its topic leads now, and answer PUBCOMP."""
+    def _release(self, connection: Connection, staged: Publication | Plain, packet_id: int, token: Token) -> int:
+        """Make a staged publication available where its topic leads now; how many subscribers had no room for it."""
         context, session = self.context, connection.session
         batch = context.batch
         released = (session, packet_id, token)
@@ -177,11 +184,7 @@ class Staging:
             books.refused(context.counters, route.rule, 2, "denied", client_id=who, topic=route.topic)
             if context.on_denied is not None:
                 context.on_denied(connection, "publish", route.topic)
-        if missed and connection.version == V5:
-            words = reason_string(connection, missed_by(missed))
-            batch.reply(connection, writer.encode_ack(V5, PUBCOMP, packet_id, 0, words))
-        else:
-            batch.reply(connection, pubcomp(packet_id))
+        return missed
 
     def _make_available(
         self, connection: Connection, route: Route, staged: Publication | Plain, released: Released

@@ -193,10 +193,11 @@ def test_a_device_that_has_lost_what_it_knew_begins_anew(count, restarted):
     for n in range(1, count + 1):
         scene.device.send(writer.encode_publish(4, b"one/1", b"anew %d" % n, 2, packet_id=n))
     scene.release(range(1, count + 1))
-    assert scene.bodies() == [b"anew %d" % n for n in range(1, count + 1)]
+    before = [body for body in scene.bodies() if not body.startswith(b"anew")]
+    assert len(before) == count  # each had its PUBREC
+    assert scene.bodies() == before + [b"anew %d" % n for n in range(1, count + 1)]
     assert not scene.staged
     assert not scene.session.inbound
-    assert scene.bench.engine.counters.messages_dropped["_none", "other"] == count
 
 
 def test_a_subscriber_that_came_meanwhile_gets_them():
