@@ -30,6 +30,7 @@ from gateway.app.reports import log_lines
 from gateway.app.reports.audit import AuditTrail
 from gateway.app.reports.history import Sampler
 from gateway.app.reports.problems import unknown_queues
+from gateway.app.reports.recovering import Recovering
 from gateway.config.changes import Change, changes
 from gateway.config.counting import counted
 from gateway.config.model import Settings
@@ -91,7 +92,7 @@ class Gateway:
         bind_listeners(parts.listeners, parts.settings)
         parts.listeners.admin_tls = admin_tls(parts.settings)
         self._admin_socket = bind_admin(parts.settings.admin)
-        counts = parts.engine.recover()
+        counts = parts.engine.recover(Recovering(self.service, time.monotonic).read)
         if parts.users is not None:
             parts.users.start()
         parts.recovered = True

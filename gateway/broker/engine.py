@@ -175,8 +175,10 @@ class Engine:
             handlers[kind] = handler
         return handlers
 
-    def recover(self) -> dict[str, int]:
-        """Before anything is served: bring back what is stored; how much there was, for the log."""
+    def recover(self, on_read: Callable[[], None] = lambda: None) -> dict[str, int]:
+        """Before anything is served: bring back what is stored; how much there was, for the log. `on_read` is told of
+        each record."""
+        self.recovery.on_read = on_read
         return self.recovery.recover(self.ownership)
 
     # -- connections --

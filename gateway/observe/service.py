@@ -28,6 +28,10 @@ class ServiceManager:
         """Started; `status` is shown by `systemctl status`."""
         self._send("READY=1", status)
 
+    def starting(self, status: str, seconds: int) -> None:
+        """The start goes on, and is not to be given up for so many seconds more."""
+        self._send(f"EXTEND_TIMEOUT_USEC={seconds * 1_000_000}", status)
+
     def stopping(self, status: str = "") -> None:
         """The drain begins."""
         self._send("STOPPING=1", status)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from gateway.broker.context import Context
 from gateway.broker.deliver.expiry import Expiry
@@ -25,6 +25,7 @@ from gateway.session.record import HANDED_OVER, decode_json, decode_publication,
 from gateway.session.session import NEVER, Session
 
 _PASSING = (*AWAY, NewerState)
+Row = TypeVar("Row")
 
 
 class Owned(Protocol):
@@ -68,6 +69,13 @@ class Recovery:
         self.subscribe = subscribe
         self.wills = wills
         self.wide = wide
+        self.on_read: Callable[[], None] = lambda: None
+        """Told of each record that is read: there may be many, and IBM MQ is asked for each."""
+
+    def _each(self, rows: Iterable[Row]) -> Iterator[Row]:
+        for row in rows:
+            self.on_read()
+            yield row
 
     def recover(self, owned: Owned | None) -> dict[str, int]:
         """Bring everything back that is this gateway's; how much there was, for the log. Queues wills of connections
@@ -81,21 +89,21 @@ class Recovery:
             ) from error
 
     def _recover(self, owned: Owned | None) -> dict[str, int]:
-        context, load = self.context, self.context.queue_manager.load
+        context, manager = self.context, self.context.queue_manager
         expired = owned.expired_owners() if owned is not None else []
         found = Found({}, {"sessions": 0, "retained": 0, "staged": 0, "wills": 0, "orphans": 0})
         alone, units = owned is None or owned.is_alone(), context.set_aside
         lost: dict[bytes, list[tuple[bytes, Stored]]] = {}
-        for key, stored in load(SESSIONS):
+        for key, stored in self._each(manager.load(SESSIONS)):
             call, aside = partial(self._session, owned, found, stored), partial(_aside, owned, SESSIONS, key, stored)
             if not units.run("session", key.hex(), call, aside, _PASSING):
                 lost[key] = []
-        for key, stored in load(RETAINED):
+        for key, stored in self._each(manager.load(RETAINED)):
             self._record("retained", RETAINED, key, stored, partial(self._retained, found, stored))
-        for key, stored in load(STAGED):
+        for key, stored in self._each(manager.load(STAGED)):
             self._record("staged", STAGED, key, stored, partial(self._staged, found, lost, alone, key, stored))
         self.wide.recover(found.number)  # before the wills, which come behind it
-        for key, stored in load(WILLS):
+        for key, stored in self._each(manager.load(WILLS)):
             call, aside = partial(self._will, owned, found, key, stored), partial(_aside, owned, WILLS, key, stored)
             units.run("will", key.hex(), call, aside, _PASSING)
         for key, staged in lost.items():
@@ -178,7 +186,7 @@ class Recovery:
         if looked is None:
             looked = Looked()
             if context.queue_manager.depth(OUT, session.key):
-                looked.look(stored_for(context.queue_manager, session.key))
+                looked.look(self._each(stored_for(context.queue_manager, session.key)))
         self._stored(session, looked)
         session.outflow.unfetched = session.stored > 0
         sent = context.limits.at(session.listener).max_inflight if record["connected"] else record["sent"]

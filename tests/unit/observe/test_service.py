@@ -24,11 +24,14 @@ def listening(tmp_path: Path) -> Iterator[tuple[str, socket.socket]]:
 def test_states_are_sent_as_systemd_reads_them(listening: tuple[str, socket.socket]) -> None:
     path, receiver = listening
     manager = ServiceManager({"NOTIFY_SOCKET": path})
+    manager.starting("2 records", 60)
     manager.ready("1883, 8883")
     manager.stopping()
     manager.alive()
-    received = [receiver.recv(500).decode() for _ in range(3)]
-    assert received == ["READY=1\nSTATUS=1883, 8883", "STOPPING=1", "WATCHDOG=1"]
+    received = [receiver.recv(500).decode() for _ in range(4)]
+    assert received == [
+        "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=2 records", "READY=1\nSTATUS=1883, 8883", "STOPPING=1", "WATCHDOG=1"
+    ]  # fmt: skip
 
 
 def test_an_abstract_address_is_understood() -> None:
