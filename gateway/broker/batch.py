@@ -216,7 +216,7 @@ class Batch:
     """One batch on its way to a commit."""
 
     __slots__ = (
-        "_moved", "after", "answered", "consumed", "deliveries", "destinations", "fanned", "links", "mixed", "moves",
+        "_links", "_moved", "after", "answered", "consumed", "deliveries", "destinations", "fanned", "mixed", "moves",
         "opened", "parked", "pending", "released", "replaces", "replies", "rows", "staged", "staged_rows", "started",
         "state", "takes", "undo",
     )  # fmt: skip
@@ -251,8 +251,7 @@ class Batch:
         """What is released of such as are staged in runs, in order."""
         self.fanned: dict[Released, Publication | None] = {}
         """Releases that reach local subscribers with this batch, even if their queue has to be waited for."""
-        self.links = Links()
-        """Publications with several destinations."""
+        self._links: Links | None = None
         self._moved: dict[Destination, set[int]] = {}
         """Rows that are in another batch already, and still here until `end_moves`."""
         self.parked: Parked | None = None
@@ -278,6 +277,13 @@ class Batch:
             or self.replaces
             or self.moves
         )
+
+    @property
+    def links(self) -> Links:
+        """Publications with several destinations. Few batches have some."""
+        if self._links is None:
+            self._links = Links()
+        return self._links
 
     # -- what is put --
 
@@ -360,7 +366,8 @@ class Batch:
         """Rewrite a destination, and what refers to its rows; returns how many rows fewer there are."""
         places = elsewhere or {}
         firsts = destination.rewrite(parts, places)
-        self.links.renumber(destination, firsts, places)
+        if self._links is not None:
+            self._links.renumber(destination, firsts, places)
         if not destination.rows:
             del self.destinations[destination.address]
         fewer = len(parts) - firsts[-1]

@@ -102,9 +102,9 @@ class Connection:
         self.uncompleted = 0
         """QoS 2 publications of a 5.0 client that are released and whose PUBCOMP is not sent yet: with those that are
         not released they are what Receive Maximum limits here [MQTT-3.3.4-7]."""
-        self.carried = 0
+        self.carried: set[int] | None = None
         """QoS 2 publications that its session had not released when it connected. They are no part of what Receive
-        Maximum limits, which begins anew with each connection, MQTT 5 4.9."""
+        Maximum limits, which begins anew with each connection, MQTT 5 4.9. None: there were none."""
         self.unreleased = 0xFFFF
         """How many QoS 2 publications it may leave unreleased before their size is checked."""
         self.aliases: dict[int, bytes] = {}  # [MQTT-3.3.2-7]

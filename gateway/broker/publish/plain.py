@@ -10,6 +10,7 @@ from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons
 from gateway.mqtt.packets import PUBACK, PUBLISH, V5, Properties
+from gateway.mqtt.writer import DUP
 from gateway.session.connection import CLOSED, Connection
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class PlainLane:
         again what was put. Nor are those of earlier connections: otherwise a client that was refused once could not
         even send them again, and would be refused for ever."""
         most = connection.limits.receive_maximum
-        if connection.uncompleted + len(connection.session.inbound) - connection.carried > most:
+        if connection.uncompleted + len(connection.session.inbound) - len(connection.carried or ()) > most:
             why = f"more of QoS 2 in flight than Receive Maximum ({most}): wait for PUBCOMP, or raise mqtt.max_inflight"
             self.context.refuse(connection, reasons.RECEIVE_MAXIMUM_EXCEEDED, "protocol_error", why)
 
@@ -93,6 +94,8 @@ class PlainLane:
             context.trace(connection, "PUBLISH", packet)
         publication = self.publications.publication(connection, topic, payload, first, block, properties)
         if qos == 2:
+            if connection.carried and packet_id in connection.carried and not first & DUP:
+                self.staging.make_way(connection, packet_id, publication)
             self.staging.stage(connection, route, publication, packet_id, properties)
             return
         refused = self.publications.refusal(connection, route, publication, properties)

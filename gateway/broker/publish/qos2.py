@@ -67,11 +67,9 @@ class Staging:
         self, connection: Connection, route: Route, publication: Publication, packet_id: int, properties: Properties
     ) -> None:
         """Store a publication where no consumer sees it, then PUBREC [MQTT-4.3.3-8]. The same packet identifier again
-        changes nothing [MQTT-4.3.3-10], unless it had been refused [MQTT-4.3.3-9] or names another message."""
+        changes nothing [MQTT-4.3.3-10], unless it had been refused [MQTT-4.3.3-9]."""
         context, session = self.context, connection.session
         publications = self.publications
-        if packet_id in session.inbound:
-            self._make_way(connection, packet_id, publication)
         if packet_id not in session.inbound:
             refused = publications.refusal(connection, route, publication, properties)
             if refused is not None:  # 3.x is not told: its PUBREL finds nothing
@@ -84,12 +82,15 @@ class Staging:
         else:
             context.batch.reply(connection, pubrec(packet_id))
 
-    def _make_way(self, connection: Connection, packet_id: int, publication: Publication) -> None:
-        """Release what is staged under this identifier if it is another message. A client that has lost what it knew,
-        while its session was kept, begins its identifiers anew and releases nothing of before: what it sends now would
-        be acknowledged and lost. What has had its PUBREC is the gateway's to deliver (MQTT 5, 4.3.3)."""
+    def make_way(self, connection: Connection, packet_id: int, publication: Publication) -> None:
+        """Release what an earlier connection has staged under this identifier if it is another message. A client that
+        has lost what it knew, while its session was kept, begins its identifiers anew and releases nothing of before:
+        what it sends now would be acknowledged and lost. What has had its PUBREC is the gateway's to deliver (MQTT 5,
+        4.3.3)."""
         session, batch = connection.session, self.context.batch
-        staged = session.inbound[packet_id]
+        staged = session.inbound.get(packet_id)
+        if staged is None:
+            return
         if isinstance(staged, StagedRun):
             token, staged = self.staged_runs.remove_one(staged, packet_id)
         else:
@@ -101,6 +102,8 @@ class Staging:
             return
         del session.inbound[packet_id]
         session.staged_tokens.pop(packet_id, None)
+        if connection.carried:
+            connection.carried.discard(packet_id)
         if session in batch.moves:
             self.staged_runs.write_out(batch, session)
         batch.take(STAGED, session.staged_key, token)
@@ -133,6 +136,8 @@ class Staging:
         context, session = self.context, connection.session
         batch = context.batch
         staged = session.inbound.pop(packet_id, None)
+        if connection.carried:
+            connection.carried.discard(packet_id)
         if staged is None and packet_id in session.releasing:
             return  # it is parked: PUBCOMP follows the commit
         if staged is None and packet_id in session.read_back:  # nobody may hear that it is not known: it comes again

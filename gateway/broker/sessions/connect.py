@@ -281,8 +281,8 @@ class ConnectHandler:
         alias_limit = min(int(aliases), limits.topic_aliases) if isinstance(aliases, int) else 0
         largest = largest if isinstance(largest, int) else 0xFFFFFFFF
         session.outflow.connected(connect.version, window, largest, alias_limit)
-        connection.carried = len(session.inbound)
-        connection.unreleased = max(limits.receive_maximum, connection.carried)
+        connection.carried = set(session.inbound) or None
+        connection.unreleased = max(limits.receive_maximum, len(session.inbound))
 
     # -- AUTH --
 
