@@ -55,9 +55,10 @@ export async function call(path, options) {
   return type.includes("json") ? answer.json() : null;
 }
 
-// Server-sent events through fetch, because EventSource cannot send the token.
-export async function events(path, query, signal, arrived) {
+// Server-sent events through fetch, because EventSource cannot send the token. `begun`: the gateway sends from now on.
+export async function events(path, query, signal, arrived, begun = () => {}) {
   const answer = await request(path, { query, signal });
+  begun();
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let kept = "";
   for (;;) {

@@ -32,13 +32,13 @@ export default function trace(target, [client], _page, _every, onLeave) {
     if (!given.client && !given.topic) return notice("Name a client or a topic filter.", true);
     const mine = (running = new AbortController());
     halt.disabled = false;
-    status.textContent = "waiting for something to happen …";
+    status.textContent = "starting …";
     try {
       await events("/trace", { ...given, seconds: 900 }, mine.signal, (name, data) => {
         status.textContent = "running";
         if (name === "trace") say(described(data), data.direction);
         else if (name === "missed") say(`${data.count} events were left out: too many to show`);
-      });
+      }, () => { status.textContent = "waiting for something to happen …"; });
       if (running === mine) {
         halt.disabled = true;
         status.textContent = "ended";
