@@ -5,6 +5,7 @@ MsgId, CorrelId, persistence and context stay those of the message. Reasons are 
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from gateway.mq.situations import from_dead_letter
 
 NATIVE, UTF_8 = 546, 1208
 _NAME = 48
+_CUT = re.compile(r"mqgate: ([0-9]{1,10}) bytes cut")
 MD = mqmd.LENGTH
 
 
@@ -23,8 +25,6 @@ class DeadLetter(NamedTuple):
     head: bytes
     """Descriptor and MQDLH."""
     body: bytes
-    truncated: int
-    """Bytes of the data that the queue has no room for."""
 
 
 def build(
@@ -39,22 +39,31 @@ def build(
 ) -> DeadLetter:
     """The dead letter of `head + body` (the descriptor and the first of its data, and the rest of it).
 
-    `max_length` is the longest message data the dead-letter queue takes: what is longer is cut, MQDLH counted.
+    `max_length` is the longest message data the dead-letter queue takes: what is longer is cut, MQDLH counted, and the
+    MQDLH says so in PutApplName, where whatever shows dead letters shows it.
     """
     md, data = head[:MD], head[MD:] + body
+    room = len(data) if max_length is None else max(max_length - dlh.LENGTH, 0)
+    cut = max(len(data) - room, 0)
     moment = datetime.fromtimestamp(now, UTC)
     header = dlh.build(
         reason,
         queue.encode()[:_NAME].decode("utf-8", "ignore"),
         queue_manager.encode()[:_NAME].decode("utf-8", "ignore"),
         md,
+        put_appl_name=f"mqgate: {cut} bytes cut" if cut else "mqgate",
         put_date=moment.strftime("%Y%m%d"),
         put_time=moment.strftime("%H%M%S") + f"{moment.microsecond // 10_000:02}",
     )
-    room = len(data) if max_length is None else max(max_length - dlh.LENGTH, 0)
     md = mqmd.with_described(md, NATIVE, UTF_8, dlh.FORMAT)
     md = mqmd.with_expiry(md, -1)  # a dead letter must not go unseen
-    return DeadLetter(md + header, data[:room], max(len(data) - room, 0))
+    return DeadLetter(md + header, data[:room])
+
+
+def cut_bytes(header: dlh.Dlh) -> int:
+    """How many bytes of a message there was no room for when it became a dead letter."""
+    found = _CUT.fullmatch(header.put_appl_name.strip())
+    return int(found[1]) if found is not None else 0
 
 
 def strip(md: bytes, data: bytes) -> tuple[dlh.Dlh, bytes, bytes]:

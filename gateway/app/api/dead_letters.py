@@ -15,6 +15,7 @@ from gateway.app.api.queues import InSlices, QueueViews, Work, check_put, decode
 from gateway.bridge import deadletter
 from gateway.bridge.explain import reason_name
 from gateway.bridge.message import read_message
+from gateway.config.counting import counted
 from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import constants as mq
 from gateway.mq import mqmd
@@ -289,6 +290,9 @@ class DeadLetterViews(QueueViews):
         if seen.locked:
             raise MQError(2042, "somebody has it in a unit of work")
         takes = [Takes(self._queue(), b"", [seen.token])]
+        if header is not None and (cut := deadletter.cut_bytes(header)) and (through_rules or not to):
+            text = f"{counted(cut, 'byte')} of it had no room on this queue and are lost: say where to put what is left"
+            raise MQError(mq.MQRC_TRUNCATED_MSG_FAILED, text)
         if through_rules:
             return Unit(self._puts_by_rules(seen, header), takes)
         if header is None and not to:

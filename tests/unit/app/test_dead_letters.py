@@ -8,6 +8,7 @@ import pytest
 
 from gateway.app.api.dead_letters import WHOLE_BYTES, DeadLetterViews
 from gateway.app.api.set_aside import OFFLINE
+from gateway.bridge import deadletter
 from gateway.cli.reach import LocalClock
 from gateway.mq import mqmd
 from gateway.mq.headers import dlh
@@ -138,4 +139,28 @@ def test_replays_are_committed_together_and_what_is_refused_keeps_back_itself_al
     on_queue = [seen.data for seen in commits.browse("OPEN", 500)]
     assert on_queue == [b"%d" % number for number, name in enumerate(names) if name == "OPEN"]
     assert [seen.data[-3:] for seen in commits.browse(DEAD, 500)] == [b"250"]
+    manager.close()
+
+
+def test_what_was_cut_is_not_put_back_as_if_it_were_whole() -> None:
+    manager = EmbeddedQueueManager.open(None, "MQGATE", LocalClock())
+    manager.mqsc("DEFINE QLOCAL(SHORT)\nDEFINE QLOCAL(LOOKED.AT)")
+    inspection = Inspection(manager)
+    letter = deadletter.build(
+        mqmd.build(format=b"MQSTR"), bytes(1000), reason=2030, queue="SHORT", now=0.0, max_length=dlh.LENGTH + 300
+    )
+    puts = Puts(DEAD, priority=0, persistent=True, heads=[letter.head], bodies=[letter.body])
+    assert not inspection.commit(Unit([puts])).failures
+    views = DeadLetterViews(
+        inspection, lambda: DEAD, lambda _destination, _topic: None, lambda _rule, _ok: None, OFFLINE
+    )
+    for how in ({}, {"through_rules": True}):
+        _, answer = views.replay(Call({}, {}, how, OPERATOR))
+        assert isinstance(answer, dict)
+        assert answer["done"] == 0
+        assert "700 bytes of it had no room" in answer["failed"][0]["text"]
+    _, answer = views.replay(Call({}, {}, {"to": "LOOKED.AT"}, OPERATOR))
+    assert isinstance(answer, dict)
+    assert answer["done"] == 1
+    assert [len(seen.data) for seen in inspection.browse("LOOKED.AT", 5)] == [300]
     manager.close()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gateway.bridge import deadletter
 from gateway.errors import HeaderError
 from gateway.mq import mqmd
+from gateway.mq.headers import dlh
 
 NOW = 1_800_000_000.25
 MD = mqmd.build(
@@ -27,7 +28,7 @@ def test_the_header_is_exactly_these_bytes():
         b"20270115", b"08000025",
     )  # fmt: skip
     assert letter.head[364:] == wanted
-    assert (letter.body, letter.truncated) == (b"RFH2body", 0)
+    assert letter.body == b"RFH2body"
 
 
 def test_identity_context_and_persistence_stay_and_expiry_goes():
@@ -40,7 +41,9 @@ def test_identity_context_and_persistence_stay_and_expiry_goes():
 @pytest.mark.parametrize(("limit", "kept"), [(None, 10), (182, 10), (181, 9), (172, 0), (100, 0)])
 def test_what_is_too_long_is_cut_and_the_header_counts(limit, kept):
     letter = deadletter.build(MD, b"0123456789", reason=1, queue="Q", now=NOW, max_length=limit)
-    assert (len(letter.body), letter.truncated) == (kept, 10 - kept)
+    header = dlh.parse(letter.head, 364)
+    assert (len(letter.body), deadletter.cut_bytes(header)) == (kept, 10 - kept)
+    assert header.put_appl_name == ("mqgate" if kept == 10 else f"mqgate: {10 - kept} bytes cut")
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40), st.text(max_size=80), st.integers(0, 2**31 - 1))
