@@ -43,8 +43,7 @@ class Hashes:
     def __init__(self, stored: dict[str, str], secret: bytes) -> None:
         self._stored = stored
         self._secret = secret
-        dummies: dict[str, str] = {}
-        self._dummies = [_dummy(one, dummies) for one in stored.values()]
+        self._dummies = [_dummy(one) for one in stored.values()]
 
     def __bool__(self) -> bool:
         return bool(self._stored)
@@ -65,11 +64,16 @@ def verify(stored: str, password: bytes) -> bool:
     return _verify_argon(stored, password) if stored.startswith("$argon2") else _verify_pbkdf2(stored, password)
 
 
-def _dummy(stored: str, made: dict[str, str]) -> str:
-    """A hash that costs as much as this one and belongs to no password; `made`: those there are, by their kind."""
+_DUMMIES: dict[str, str] = {}
+"""By the kind of hash. They are kept, as making one may take half a second, and a reload makes users anew."""
+_MOST_DUMMIES = 100
+
+
+def _dummy(stored: str) -> str:
+    """A hash that costs as much as this one and belongs to no password."""
     kind = stored.rpartition("$")[0].rpartition("$")[0]  # without salt and hash
-    if kind in made:
-        return made[kind]
+    if kind in _DUMMIES:
+        return _DUMMIES[kind]
     salt, digest = (base64.b64encode(secrets.token_bytes(length)).decode() for length in (12, 64))
     dummy = f"{kind}${salt}${digest}"
     if stored.startswith("$argon2"):
@@ -77,7 +81,9 @@ def _dummy(stored: str, made: dict[str, str]) -> str:
             dummy = PasswordHasher.from_parameters(extract_parameters(stored)).hash(secrets.token_bytes(16))
         except (InvalidHashError, HashingError):  # it lets nobody in and costs nothing, as that of its user
             dummy = "$argon2"
-    made[kind] = dummy
+    if len(_DUMMIES) >= _MOST_DUMMIES:
+        _DUMMIES.clear()
+    _DUMMIES[kind] = dummy
     return dummy
 
 
