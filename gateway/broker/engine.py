@@ -179,7 +179,9 @@ class Engine:
         """Before anything is served: bring back what is stored; how much there was, for the log. `on_read` is told of
         each record."""
         self.recovery.on_read = on_read
-        return self.recovery.recover(self.ownership)
+        counts = self.recovery.recover(self.ownership)
+        self.recovery.on_read = lambda: None  # sessions that move here later are no part of the start
+        return counts
 
     # -- connections --
 

@@ -117,7 +117,9 @@ class Ahead:
         """The first of these keys of which more may be read; empty: none, and `room` says when that may change."""
         with self._lock:
             found = next((key for key in keys if self._has_room(key)), b"")
-            if not found and not self.lapsed:
+            if found:
+                self.room.set()
+            elif not self.lapsed:
                 self.room.clear()
         return found
 

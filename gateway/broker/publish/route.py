@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     Asked = Callable[[Session], "Receiver | None"]
 
 
-_MAX_ORDERED, _LONGEST_NAMES = 64, 512
-"""Routes that are kept for one besides it, and the longest names of user properties they are kept by."""
+_MAX_ORDERED, _LONGEST_NAMES = 8, 512
+"""Routes that are kept for one besides it, and the longest names of user properties they are kept by: a client may have
+thousands of routes, and chooses the names."""
 MOST_COPIES = 4096
 """Copies made of one run of publications: what is left of it is another run, and may be put off."""
 

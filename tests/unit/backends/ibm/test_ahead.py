@@ -308,7 +308,9 @@ def test_beyond_half_of_the_room_a_key_has_its_share_and_one_with_nothing_waitin
         told.ahead.add(_stored(read, b"busy"), 0)
         read += 1
     assert read == AHEAD // 2 + AHEAD // 6
+    assert not told.ahead.room.is_set()
     assert told.ahead.with_room([b"held", b"busy", b"quiet"]) == b"quiet"
+    assert told.ahead.room.is_set()  # all of it is read without a pause
     told.ahead.add(_stored(read, b"quiet", bytes(AHEAD_BYTES)), 0)  # no room is left for any that has something
     assert not told.ahead.with_room([b"held", b"busy", b"quiet"])
     assert told.ahead.with_room([b"other"]) == b"other"
