@@ -17,7 +17,7 @@ from gateway.bridge import descriptor as descriptors
 from gateway.bridge.assembly import Destination, Frame, Scope, cannot_be_written, element_of, head_around
 from gateway.bridge.mqtt5 import MAX_NAME, MESSAGE_EXPIRY, USER_PROPERTY, numbered_names
 from gateway.bridge.payload import UNREAD, Body, Check, Condition, steps_of
-from gateway.bridge.request import request_of
+from gateway.bridge.request import Asking, asking_of, request_of
 from gateway.errors import HeaderError, Refused
 from gateway.mq import mqmd
 from gateway.mq.headers.rfh2_folder import element, escape, escape_bytes
@@ -159,6 +159,7 @@ class Form:
         "after",
         "alone",
         "around_time",
+        "asking",
         "before",
         "carries",
         "check",
@@ -208,6 +209,8 @@ class Form:
         """Whether the rule applies to a payload; None: to any."""
         self.goes_on = False
         """Whether later rules are considered too."""
+        self.asking: Asking | None = None
+        """What is written into each head, of publications with correlation data or whose answer is awaited."""
         self.head: bytes | None = None
         """The head of a publication without properties, if it is the same for all."""
         self.around_time: tuple[bytes, bytes] | None = None
@@ -304,14 +307,14 @@ def form_of(prepared: Prepared, users: Users = ()) -> Form | None:
     stands twice need a form with their order: give them."""
     match, origin, properties, scope = prepared.match, prepared.origin, prepared.properties, prepared.scope
     rule = match.rule
-    if scope is None or properties.keys() & _VARYING or request_of(rule, origin.client_id, properties):
+    if scope is None or properties.keys() & _VARYING:
         return None
     if any(template is not None and _varies(template) for template in _of_destination_and_descriptor(rule)):
         return None
     taken = frozenset(name.encode() for name, _, _ in rule.properties)
-    order = _tags_for(users, taken).order
+    order, request = _tags_for(users, taken).order, request_of(rule, origin.client_id, properties)
     try:
-        md = descriptors.build(rule, origin.qos, properties, scope, None)
+        md = descriptors.build(rule, origin.qos, properties, scope, request)
         frame = assembly.frame_of(match, origin, properties, md, order)
         form = Form(frame, [part for one in rule.properties for part in _cut(one, scope)])
         form.destination = assembly.destination_of(rule, scope)
@@ -323,6 +326,7 @@ def form_of(prepared: Prepared, users: Users = ()) -> Form | None:
     form.longest_expiry = descriptors.longest_expiry(rule.spec.descriptor)
     form.check, form.condition = prepared.check, prepared.condition
     form.goes_on = rule.spec.goes_on
+    form.asking = asking_of(rule, properties, request, form.after)
     _settle_heads(form)
     return form
 

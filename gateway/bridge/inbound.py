@@ -178,6 +178,11 @@ class Plan:
         return not self.pending and all(one.simple and one.refused is None for one in self.prepared)
 
     @property
+    def asks(self) -> bool:
+        """Whether an answer is awaited: what it needs is stored for each message."""
+        return any(one.request is not None for one in self.prepared)
+
+    @property
     def may_match(self) -> bool:
         """Whether a rule applies, or could with other user properties."""
         return bool(self.prepared or self.reads)

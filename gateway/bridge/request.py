@@ -16,6 +16,9 @@ from gateway.mq import mqmd
 from gateway.mqtt.packets import Properties
 from gateway.rules.mappings import InboundRule
 
+_ELEMENT = b"<correlationData dt='bin.hex'>"
+_LONGEST_CORREL_ID = 24
+
 
 class Request(NamedTuple):
     """What is remembered of a request until its answer comes."""
@@ -53,6 +56,37 @@ class Request(NamedTuple):
         """From what was stored."""
         client_id, response_topic, data, expiry = json.loads(raw)
         return cls(client_id, response_topic, bytes.fromhex(data), expiry)
+
+
+class Asking(NamedTuple):
+    """What differs between the heads of publications with correlation data of one length: a form is made for data of
+    NULs, and this writes into its heads what each has."""
+
+    request: Request | None
+    """Likewise; None: its rule awaits no answer."""
+    has_correl_id: bool
+    """Whether CorrelId is the token, or the data where there is none."""
+    from_end: int
+    """Where the data stand in the `mqtt` folder, counted from the end of the head; 0: nowhere."""
+
+    def stamp(self, head: bytes, data: bytes, token: bytes | None) -> bytes:
+        """The head of one publication."""
+        at, text = len(head) - self.from_end, data.hex().upper().encode() if self.from_end else b""
+        msg_id = head[mqmd.MSG_ID] if token is None else token
+        correl_id = (token or data.ljust(24, b"\0")) if self.has_correl_id else head[mqmd.CORREL_ID]
+        begin, end = head[: mqmd.MSG_ID.start], head[mqmd.CORREL_ID.stop : at]
+        return b"".join((begin, msg_id, correl_id, end, text, head[at + len(text) :]))
+
+
+def asking_of(rule: InboundRule, properties: Properties, request: Request | None, folders: bytes) -> Asking | None:
+    """What is written into heads that end with these folders; None: nothing."""
+    data = properties.get(CORRELATION_DATA, b"")
+    length = len(data) if isinstance(data, bytes) else 0
+    found = folders.rfind(_ELEMENT) if length else -1
+    has_correl_id = rule.correlation is None and (request is not None or 0 < length <= _LONGEST_CORREL_ID)
+    if request is None and not has_correl_id and found < 0:
+        return None
+    return Asking(request, has_correl_id, 0 if found < 0 else len(folders) - found - len(_ELEMENT))
 
 
 def request_of(rule: InboundRule, client_id: str, properties: Properties) -> Request | None:

@@ -41,6 +41,7 @@ to_mq:
   - {name: hall, topic: "hall/{device}", queue: BENCH.IN, when: {properties: {site: "hall*"}}}
   - {name: own, topic: "own/{device}", queue: BENCH.IN, properties: {site: "{device}"}}
   - {name: short, topic: "short/{device}", queue: BENCH.IN, too_long: reject}
+  - {name: ask, topic: "ask/{device}", queue: BENCH.IN, descriptor: {reply_to: {queue: BENCH.TWO}}}
   - {name: topics, topic: "mq/{device}", mq_topic: "mq/{device}"}
 """
 OBJECTS = """
@@ -63,6 +64,8 @@ class Shape:
     payload: bytes = TEXT
     filter: str = ""
     """What one more client has subscribed to."""
+    answers: str = ""
+    """Response topics, by the number of the publication; each has correlation data of its own."""
 
     def __post_init__(self) -> None:
         if self.properties:
@@ -84,7 +87,10 @@ SHAPES = {
     ),
     "Message Expiry Interval": Shape(properties={prop.MESSAGE_EXPIRY_INTERVAL: 60}),
     "Topic Alias": Shape(properties={prop.TOPIC_ALIAS: 1}),
-    "Response Topic, Correlation Data": Shape(properties=REQUEST),
+    "Response Topic, Correlation Data": Shape(version=5, answers="answers"),
+    "a request that is answered": Shape("ask/{}", version=5, answers="answers"),
+    "a request that is answered, QoS 2": Shape("ask/{}", version=5, qos=2, answers="answers"),
+    "a request with a topic of its own": Shape("ask/{}", version=5, answers="answers/{}"),
     "RETAIN": Shape(retain=True),
     "QoS 0": Shape(qos=0),
     "QoS 2": Shape(qos=2),
@@ -150,14 +156,20 @@ class Running:
         return connection
 
     def _publications(self, number: int, window: int) -> bytes:
-        shape, block = self.shape, prop.encode(self.shape.properties)
+        shape = self.shape
         return b"".join(
             writer.encode_publish(
                 shape.version, shape.topic.format(number).encode(), shape.payload, shape.qos, retain=shape.retain,
-                packet_id=packet_id if shape.qos else 0, properties=block,
+                packet_id=packet_id if shape.qos else 0, properties=self._properties(number * window + packet_id),
             )
             for packet_id in range(1, window + 1)
         )  # fmt: skip
+
+    def _properties(self, number: int) -> bytes:
+        said, answers = self.shape.properties, self.shape.answers
+        if answers:
+            said = {**said, prop.RESPONSE_TOPIC: answers.format(number), prop.CORRELATION_DATA: b"%08d" % number}
+        return prop.encode(said)
 
     def round(self) -> float:
         """Everybody sends what he may, and what follows: the processor time of it."""

@@ -18,7 +18,7 @@ from gateway.broker.gateways.to_others import ToOthers
 from gateway.broker.publish import fast
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
-from gateway.ports.state_queues import FORWARD, OUT, RETAINED
+from gateway.ports.state_queues import FORWARD, OUT, REQUESTS, RETAINED
 from gateway.routing.filters import Interest
 
 MAPPING = """
@@ -64,6 +64,12 @@ to_mq:
   - {name: of any, topic: 'p/1', queue: Q3, when: {properties: {a: '*', '&x': '<*'}}, properties: {at: '{received_at}'}}
   - {name: of some, topic: 'p/2', queue: Q1, when: {properties: {a: b}, json: {a: 1}}, descriptor: {priority: 3}}
   - {name: of rest, topic: 'p/2', queue: Q3, properties: {a: '{property.a}', topic: '{topic}'}}
+  - {name: asked, topic: 'r/1', queue: Q1, descriptor: {reply_to: {queue: R}}, properties: {topic: '{topic}'}}
+  - {name: asked at, topic: 'r/2', queue: Q2, descriptor: {reply_to: {queue: R}, message_type: request,
+     correlation: '{client}'}, properties: {at: '{received_at}', correlationData: x}, headers: [mcd]}
+  - {name: asked if, topic: 'r/3', queue: Q1, when: {json: {a: 1}}, descriptor: {reply_to: {queue: R}}}
+  - {name: not asked, topic: 'r/3', queue: Q3, descriptor: {reply_to: {queue: R}, message_type: datagram}}
+  - {name: asked too, topic: 'r/s', queue: Q2, descriptor: {reply_to: {queue: R}}}
   - {name: all, topic: 'q/#', queue: Q2, properties: {topic: '{topic}'}}
 """
 VERSIONS = (3, 4, 5, 5)
@@ -108,6 +114,7 @@ TOPICS += [
     b"p/2",
     b"p/2",
 ]
+TOPICS += [b"r/1", b"r/1", b"r/2", b"r/3", b"r/s"]
 TOPICS += [b"d/1/a", b"d/1/a", b"d/2/a", b"d/2/t", b"e/1", b"e/2", b"e/s"]
 PAYLOADS = [
     b'{"a": 1}',
@@ -136,7 +143,12 @@ PROPERTIES = [
     b"\x03\x00\x82" + b"t" * 130, b"\x23\x00\x01\x03\x00\x01t\x02\x00\x00\x00\x07" + USERS, b"\x0b\x01",
     b"\x02\x00\x00\x00\x09\x03\x00\x01t\x23\x00\x02", b"\x26\x00\x01a\x00\x01c", b"\x26\x00\x01a\x00\x82" + b"b" * 130,
     b"\x26\x00", b"\x02\x00\x00\x00\x09\x02\x00\x00\x00\x09", USERS + b"\x02\x00\x00\x00\x00",
+    b"\x08\x00\x03a/b\x09\x00\x01d\x03\x00\x01t", b"\x08\x00\x03a/b", b"\x08\x00\x03a/c\x09\x00\x00" + USERS,
+    b"\x09\x00\x19" + b"x" * 25 + b"\x08\x00\x03a/b\x02\x00\x00\x00\x09", b"\x09\x00\x18" + b"y" * 24,
 ]  # fmt: skip
+
+
+ASKS = b"\x08\x00\x03a/b\x09\x00\x01c"
 
 
 def test_the_extension_is_there():
@@ -209,11 +221,19 @@ def what_is_kept(one):
     return one.topic, one.payload, one.qos, one.retain, one.properties
 
 
+TOKEN = re.compile(rb"MQGR.{20}", re.DOTALL)
+
+
+def _without_token(value):
+    """Those of a gateway's requests count up over all of its clients."""
+    return TOKEN.sub(b"MQGR", value) if isinstance(value, bytes) else value
+
+
 def by_client(rows):
     """Rows in the order of each client, by priority and persistence, and dead letters by the queue that refused them:
     others have none among them."""
     found = {}
-    for head, *more in rows:
+    for head, *more in [tuple(_without_token(value) for value in row) for row in rows]:
         whole = head + more[0] if isinstance(more[0], bytes) else head
         name = re.search(rb"(?:>|\x02\x00)(c\d)", whole)  # in a folder, in a record
         refused = whole[376:424] if whole[364:368] == b"DLH " else b""
@@ -229,6 +249,8 @@ def released_by(destination, row):
 
 def in_order(name, rows):
     """Rows of a queue; what is retained is one for each topic, in no order that anybody could see."""
+    if name == REQUESTS:
+        return sorted(rows.values(), key=lambda row: row[2:])
     return sorted(rows.values(), key=lambda row: row[1]) if name == RETAINED else rows.values()
 
 
@@ -283,7 +305,7 @@ class Side:
         self.listener.subscribe("s/#", 1)
         self.listener.subscribe("e/s", 1)
         self.watchers = [self.bench.device(version, f"watcher{version}").connect() for version in (4, 5)]
-        for filter_ in ("w/+", "f/time", "f/both", "g/1", "q/other", "k/s"):
+        for filter_ in ("w/+", "f/time", "f/both", "g/1", "q/other", "k/s", "r/s"):
             self.watchers[0].subscribe(filter_, 1)
         for filter_ in ("w/2", "f/more", "d/1/a"):
             self.watchers[1].subscribe(filter_, 1, retain_as_published=True)
@@ -483,9 +505,9 @@ ORDINARY = {
     "several queues and a subscriber": (b"k/s", b"\x26\x00\x01b\x00\x01b"),
     "nobody": (b"not", b""),
     "nobody, with properties": (b"not", b"\x03\x00\x04text" + USERS),
-    "nobody, a request": (b"not", b"\x08\x00\x03a/b\x09\x00\x01c"),
+    "nobody, a request": (b"not", ASKS),
     "a subscriber": (b"w/1", b"\x03\x00\x04text\x02\x00\x00\x00\x3c" + USERS),
-    "a subscriber, a request": (b"w/1", b"\x08\x00\x03a/b\x09\x00\x01c"),
+    "a subscriber, a request": (b"w/1", ASKS),
     "a subscriber, an alias": (b"w/1", b"\x23\x00\x01"),
     "a queue and a subscriber": (b"q/other", b"\x03\x00\x04text"),
     "a form and a subscriber": (b"f/both", b"\x03\x00\x04text"),
@@ -494,6 +516,10 @@ ORDINARY = {
     "a name that the rule sets": (b"p/2", USERS),
     "several queues, a name twice": (b"k/1", USERS * 2),
     "a form and a subscriber, a name twice": (b"f/both", USERS * 2),
+    "a request that no rule knows": (b"q/1", ASKS),
+    "a request that is answered": (b"r/1", ASKS + USERS),
+    "a request with another correlation": (b"r/2", b"\x08\x00\x03a/b\x02\x00\x00\x00\x3c"),
+    "a request by what is in the payload": (b"r/3", b"\x09\x00\x01c\x08\x00\x03a/b\x03\x00\x01t"),
 }
 """Topics, and properties."""
 
@@ -525,6 +551,7 @@ AT_QOS_2 = [
     "others that it does not have", "none where a rule asks for some", "several queues by what is in the payload",
     "several queues, user properties", "nobody", "nobody, with properties", "a subscriber, a request",
     "a name that stands twice", "a name that the rule sets", "several queues, a name twice",
+    "a request that no rule knows", "a request that is answered", "a request by what is in the payload",
 ]  # fmt: skip
 
 
@@ -553,10 +580,10 @@ def test_so_it_is_at_qos_2(form, shape):
         st.tuples(
             st.sampled_from([
                 b"q/1", b"f/field", b"f/when", b"f/alone", b"g/1", b"h/1", b"p/1", b"p/2", b"k/1", b"f/time", b"f/both",
-                b"q/other",
+                b"q/other", b"r/1", b"r/3",
             ]),
             st.sampled_from(PAYLOADS[:6]),
-            st.sampled_from([b""] * 3 + [USERS, b"\x03\x00\x01t", b"\x01\x01" + USERS]),
+            st.sampled_from([b""] * 3 + [USERS, b"\x03\x00\x01t", b"\x01\x01" + USERS, ASKS]),
         ),
         min_size=1,
         max_size=8,

@@ -298,7 +298,7 @@ PyMODINIT_FUNC PyInit__fast(void)
         {&s_admits, "admits"}, {&s_records, "records"}, {&s_staged_head, "staged_head"}, {&s_new_run, "new_run"}, {&s_stage, "stage"},
         {&s_may_move, "may_move"}, {&s_move, "move"}, {&s_taken_records, "taken_records"}, {&s_release, "release"}, {&s_ids, "ids"},
         {&s_bodies, "bodies"}, {&s_size, "size"}, {&s_longest, "longest"}, {&s_joined, "joined"}, {&s_renew, "renew"},
-        {&s_settle, "settle"}, {&s_keep, "keep"}, {&s_released, "released"}, {&s_failed, "failed"}, {&s_linked, "linked"}, {&s_keeping, "keeping"}, {&s_have_kept, "have_kept"}, {&s_start, "start"}, {&s_step, "step"}, {&s_join, "join"}, {&s_tokens, "tokens"}, {&s_forward, "forward"}, {&s_sharing, "sharing"},
+        {&s_settle, "settle"}, {&s_keep, "keep"}, {&s_released, "released"}, {&s_failed, "failed"}, {&s_asked, "asked"}, {&s_linked, "linked"}, {&s_keeping, "keeping"}, {&s_have_kept, "have_kept"}, {&s_start, "start"}, {&s_step, "step"}, {&s_join, "join"}, {&s_tokens, "tokens"}, {&s_forward, "forward"}, {&s_sharing, "sharing"},
     };
     if (check_sources() < 0) return NULL;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

@@ -26,8 +26,11 @@ typedef struct {
 /* What the properties of a PUBLISH say. */
 typedef struct {
     user_property users[MOST_USERS];
-    unsigned char rest[LONGEST_REST]; /* Content Type and Payload Format Indicator, as they came */
-    Py_ssize_t rest_length;           /* -1: there is more that a rule looks at */
+    unsigned char rest[LONGEST_REST]; /* the others, but for Topic Alias and expiry, as they came, with NULs for the correlation data */
+    Py_ssize_t rest_length;           /* -1: too many */
+    int asks;                         /* whether there is a response topic, or correlation data */
+    const unsigned char *correlation;
+    Py_ssize_t correlation_length;
     int count, has_expiry, says_text; /* says_text: the payload is said to be text */
     unsigned alias;                   /* 0: there is none */
     unsigned long expiry;
@@ -35,7 +38,11 @@ typedef struct {
 } given;
 
 /* There are none. */
-static void give_nothing(given *said) { said->rest_length = said->count = said->has_expiry = said->says_text = 0, said->alias = 0; }
+static void give_nothing(given *said) 
+{
+    said->rest_length = said->count = said->has_expiry = said->says_text = said->asks = 0, said->alias = 0;
+    said->correlation = NULL, said->correlation_length = 0;
+}
 
 /* Whether these bytes are UTF-8. */
 static int is_utf8(const unsigned char *at, Py_ssize_t length)
@@ -122,14 +129,15 @@ static int read_other(const unsigned char *block, Py_ssize_t length, Py_ssize_t 
     }
 }
 
-/* Content Type or Payload Format Indicator, as it came. */
-static void add_rest(given *found, const unsigned char *from, Py_ssize_t length)
+/* A property of which a route may read more, as it came. */
+static void add_rest(given *found, unsigned kind, const unsigned char *from, Py_ssize_t length)
 {
     if (found->rest_length < 0 || found->rest_length + length > LONGEST_REST) {
         found->rest_length = -1;
         return;
     }
     memcpy(found->rest + found->rest_length, from, (size_t)length);
+    if (kind == CORRELATION_DATA) memset(found->rest + found->rest_length + 3, 0, (size_t)length - 3); /* behind its length */
     found->rest_length += length;
 }
 
@@ -150,8 +158,9 @@ static int read_properties(const unsigned char *block, Py_ssize_t length, given 
         if (kind > USER_PROPERTY || seen >> kind & 1 || !read_other(block, length, &at, kind, found, alias)) return 0;
         seen |= (uint64_t)1 << kind;
         if (found == NULL) continue;
-        if (kind == RESPONSE_TOPIC || kind == CORRELATION_DATA) found->rest_length = -1;
-        if (kind == CONTENT_TYPE || kind == PAYLOAD_FORMAT) add_rest(found, block + begin, at - begin);
+        if (kind == RESPONSE_TOPIC || kind == CORRELATION_DATA) found->asks = 1;
+        if (kind == CORRELATION_DATA) found->correlation = block + begin + 3, found->correlation_length = at - begin - 3;
+        if (kind != MESSAGE_EXPIRY && kind != TOPIC_ALIAS) add_rest(found, kind, block + begin, at - begin);
     }
     if (found != NULL) {
         found->count = count;

@@ -10,7 +10,7 @@ BUILT_FROM_THIS_FILE;
 
 enum { MOST_LINKED = 8 };
 
-static PyObject *s_linked, *s_keeping, *s_keep, *s_have_kept, *s_forward;
+static PyObject *s_asked, *s_linked, *s_keeping, *s_keep, *s_have_kept, *s_forward;
 
 /* What is looked up once for publications of one topic that follow one another. */
 typedef struct {
@@ -65,6 +65,21 @@ static int append_row(const taking *of, direction *to, unsigned packet_id, const
     return append_head(of, to->route, &to->open, head);
 }
 
+/* That head as QueueRows.asked() makes it: a new reference, as head_of(); the one to it is handed over. */
+static PyObject *asked(const taking *of, PyObject *route, PyObject *head, const given *said)
+{
+    PyObject *data = PyBytes_FromStringAndSize((const char *)said->correlation, said->correlation_length);
+    PyObject *expiry = PyLong_FromUnsignedLong(said->has_expiry ? said->expiry : 0), *made = NULL;
+    if (data != NULL && expiry != NULL) made = PyObject_CallMethodObjArgs(of->turn->lane, s_asked, route, head, data, expiry, NULL);
+    Py_DECREF(head);
+    Py_XDECREF(data);
+    Py_XDECREF(expiry);
+    if (made == NULL || made == Py_None || PyBytes_CheckExact(made)) return made;
+    Py_DECREF(made);
+    PyErr_SetString(PyExc_TypeError, "a head is bytes");
+    return NULL;
+}
+
 /* The head of the message of a publication, and in *route the one whose rule applies: a new reference; Py_None: it is none of the fast
  * lane's; Py_True: there is no message. In *variant a reference is held to what *route may be. */
 static PyObject *head_of(const taking *of, PyObject **route, PyObject **variant, const publication *one, const given *said)
@@ -83,12 +98,10 @@ static PyObject *head_of(const taking *of, PyObject **route, PyObject **variant,
         Py_XSETREF(*variant, found);
         *route = found;
     }
-    if (said->count == 0 && !said->has_expiry) {
-        PyObject *head = field(*route, HEAD);
-        if (head == NULL) return NULL;
-        if (PyBytes_CheckExact(head) && PyBytes_GET_SIZE(head) > 0) return Py_NewRef(head);
-    }
-    return form_head(of, route, variant, one, said);
+    PyObject *head = said->count == 0 && !said->has_expiry ? field(*route, HEAD) : Py_None;
+    if (head == NULL) return NULL;
+    head = PyBytes_CheckExact(head) && PyBytes_GET_SIZE(head) > 0 ? Py_NewRef(head) : form_head(of, route, variant, one, said);
+    return said->asks && is_bytes(head) ? asked(of, *route, head, said) : head;
 }
 
 /* 1: one more row, with the head that its route has for all, or one of its own; 0: the plain lane makes it; -1: an error is set. */

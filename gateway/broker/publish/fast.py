@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 from itertools import repeat
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from gateway.bridge.form import Form, JsonCell, PacketIdCell, TimeCell, UserCell
@@ -36,7 +35,7 @@ from gateway.broker.undo import Undo
 from gateway.mq.headers.rfh2 import FIXED_LENGTH
 from gateway.mq.mqmd import AT_EXPIRY
 from gateway.mqtt.packets import V5
-from gateway.mqtt.properties import decode_publish
+from gateway.mqtt.properties import RESPONSE_TOPIC, decode_publish
 from gateway.mqtt.reader import Reader
 from gateway.ports.batch import Puts, Replace
 from gateway.ports.state_queues import STAGED
@@ -60,11 +59,12 @@ if TYPE_CHECKING:
 PUBREL_BEGINS = b"\x62\x02"
 RELEASED = frozenset({FastPath.PROMISED, FastPath.UNROUTED})
 """Paths of QoS 2 to subscribers, or to nobody."""
-_data = itemgetter(1)
 NOBODYS = -3
 """The generation of no connection's routes."""
 SHORTEST = 5
 """Bytes of the shortest PUBLISH, at least."""
+MOST_ASKED = 128
+"""Routes of a client, from which on no more are made for its requests: each may have a response topic of its own."""
 MANY = 32
 """From so many topics on, a client's routes are kept in a `TopicCache`, where the compiled lane finds them quickly."""
 
@@ -144,11 +144,13 @@ class FastLane:
         """The route of publications on a route that have these properties, besides an expiry and user properties on
         which no rule has conditions; kept with the routes of topics, none of which has a NUL. None: the plain lane
         takes them."""
+        cache = connection.caches[route.first & 7]
+        if len(cache) >= MOST_ASKED and RESPONSE_TOPIC in decode_publish(deciding):
+            return None
         try:
             made = self.router.variant(route, connection.publisher, deciding)
         except Exception:  # noqa: BLE001 -- as in `route`
             return None
-        cache = connection.caches[route.first & 7]
         if made is not None:
             if len(cache) >= MAX_CACHED_ROUTES:
                 cache.clear()
@@ -173,6 +175,10 @@ class FastLane:
         of the user properties; None: the plain lane makes it, or says why there is none."""
         body = payload if isinstance(payload, Body) else Body(payload)
         return route.make(self.time(), users, expiry, body, packet_id)
+
+    def asked(self, route: Route, head: bytes, correlation: bytes, expiry: int) -> bytes | None:
+        """As `QueueRows.asked` says it."""
+        return self.publications.queue_rows.asked(route, head, correlation, expiry)
 
     def unrouted(self, count: int) -> None:
         """Count publications to which no rule applies."""
@@ -205,7 +211,7 @@ class FastLane:
         if self.context.is_full:
             return False
         if self._keeps is None:
-            size, begun = length_of(list(map(_data, self._arrived))), len(self._arrived)  # the beginnings were held
+            size, begun = length_of([one[1] for one in self._arrived]), len(self._arrived)  # the beginnings were held
             most = size + begun * self.context.limits.max_packet
             self._keeps = self.publications.retained.has_room(size // SHORTEST + begun, most)
         return self._keeps
@@ -391,7 +397,7 @@ class FastLane:
             return self.in_flight.take(connection, data, at)
         except Exception as error:  # noqa: BLE001 -- a defect costs the connection that met it, not the others
             self._defect(connection, error)
-            return at
+        return at
 
     def staged_head(self, route: Route, session: Session) -> bytes:
         """The head of the records that stage publications on a route."""

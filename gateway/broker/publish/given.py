@@ -21,7 +21,9 @@ LONGEST_REST = 128
 """Bytes of properties for which a route of their own is kept: devices choose them."""
 _LENGTHS = {PAYLOAD_FORMAT_INDICATOR: 1, MESSAGE_EXPIRY_INTERVAL: 4, TOPIC_ALIAS: 2}
 """Bytes of the values that have no length before them."""
-_OF_RULES = frozenset({CONTENT_TYPE, PAYLOAD_FORMAT_INDICATOR})
+_APART = frozenset({MESSAGE_EXPIRY_INTERVAL, TOPIC_ALIAS})
+_BEFORE = 3
+"""Bytes of correlation data before the data."""
 _TOPIC = re.compile(rb"[ !\"$-*,-~]+")
 """A response topic that nobody has to look at: ASCII that prints, without wildcards."""
 
@@ -33,9 +35,12 @@ class Given(NamedTuple):
     expiry: int | None
     alias: int
     rest: bytes | None = b""
-    """Content Type and Payload Format Indicator, as they came; None: there is more that a rule looks at."""
+    """The others, but for Topic Alias and expiry, as they came, with NULs for the correlation data; None: too many."""
     is_text: bool = False
     """Whether the payload is said to be text."""
+    asks: bool = False
+    """Whether there is a response topic, or correlation data."""
+    correlation: bytes = b""
 
 
 NOTHING = Given([], None, 0)
@@ -68,13 +73,16 @@ def given_of(block: bytes, most_users: int) -> Given | None:
         if kind in found or at > end or not _is_ordinary(kind, value):
             return None
         found[kind] = value
-        rest += block[begin:at] if kind in _OF_RULES else b""
+        if kind == CORRELATION_DATA:
+            rest += block[begin : begin + _BEFORE] + bytes(len(value))
+        elif kind not in _APART:
+            rest += block[begin:at]
     if at != end or len(users) > most_users:
         return None
-    own = len(rest) > LONGEST_REST or RESPONSE_TOPIC in found or CORRELATION_DATA in found
+    asks, correlation = RESPONSE_TOPIC in found or CORRELATION_DATA in found, found.get(CORRELATION_DATA, b"")
     expiry, alias = (_number(found.get(kind)) for kind in (MESSAGE_EXPIRY_INTERVAL, TOPIC_ALIAS))
     says_text = found.get(PAYLOAD_FORMAT_INDICATOR) == b"\1"
-    return Given(users, expiry, alias or 0, None if own else rest, says_text)
+    return Given(users, expiry, alias or 0, rest if len(rest) <= LONGEST_REST else None, says_text, asks, correlation)
 
 
 def _is_ordinary(kind: int, value: bytes) -> bool:

@@ -129,7 +129,7 @@ class QueueRows:
 
     def _built(self, message: Inbound, prepared: Prepared, body: Body, now: float) -> Built | Refused:
         try:
-            self._check_answer(message.publisher, prepared)
+            self.router.check_answer(message.publisher, prepared)
             return prepared.build(message.packet_id, body, now)
         except Refused as refused:
             return refused
@@ -151,7 +151,9 @@ class QueueRows:
             address = Address(
                 queue, built.queue_manager, built.priority, built.persistent, syncpoint=syncpoint, retain=retain
             )
-            head = built.head if prepared.request is None else self._asked(batch, prepared.request, built.head, now)
+            head, request = built.head, prepared.request
+            if request is not None:
+                head = request.stamp(head, self.ask(batch, request, now))
             row = batch.put(address, policy_of(prepared), head, built.body)
             _mark(row, message)
             rows.append(row)
@@ -159,12 +161,27 @@ class QueueRows:
                 clear_retained(batch, built.mq_topic)
         self._line_up(batch, message, rows)
 
-    def _asked(self, batch: Batch, request: Request, head: bytes, now: float) -> bytes:
-        """The head of a request that is to be answered; what its answer needs is stored with it."""
+    def ask(self, batch: Batch, request: Request, now: float) -> bytes:
+        """The token of a request that is to be answered; what its answer needs is stored with it."""
         self._requests += 1
         token = request.numbered(int(now * 1000) << 32 | self._requests & 0xFFFFFFFF)  # no other has it after a restart
         batch.replace(REQUESTS, token, request.encode())
-        return request.stamp(head, token)
+        return token
+
+    def asked(self, route: Route, head: bytes, correlation: bytes, expiry: int) -> bytes | None:
+        """That head of a publication with a response topic or correlation data, which is about to be put: with these
+        data, and where an answer is awaited with a token, for which is stored what the answer needs. None: there is
+        enough of that for one commit."""
+        form, context, token = route.ask_for_form(), self.context, None
+        if form is None or form.asking is None:
+            return head
+        request = form.asking.request
+        if request is not None:
+            if context.is_full:
+                return None
+            asks = Request(request.client_id, request.response_topic, correlation, expiry)
+            token = self.ask(context.batch, asks, context.now)
+        return form.asking.stamp(head, correlation, token)
 
     def _unmatched(self, batch: Batch, message: Inbound, now: float) -> None:
         if self.router.table.dead_letter_unmatched:
@@ -200,7 +217,7 @@ class QueueRows:
         if separated is not None and not (self.router.new_span is not None and is_traced(separated[1])):
             rest, users = separated
             plan = self._known_plan(message, rest, 0) if rest else route.plan
-            if plan is not None and plan.forms:
+            if plan is not None and plan.forms and not plan.asks:
                 return plan, users, _left(publication, now) or None
         return self._whole_plan(message, now), (), None
 
@@ -235,16 +252,6 @@ class QueueRows:
             "in", rule, origin.topic, origin.client_id, publication.qos, length,
         )  # fmt: skip
         return inbound.plan(self.router.table, origin, made)
-
-    def _check_answer(self, publisher: Publisher, prepared: inbound.Prepared) -> None:
-        """A device may name as response topic only what it could publish or receive itself: the answer of the MQ
-        application is published there in its name."""
-        request = prepared.request
-        if request is None:
-            return
-        who = (publisher.listener, publisher.client_id, publisher.user, request.response_topic)
-        if not self.context.access.may_publish(*who) and not self.context.access.may_receive(*who):
-            raise Refused("the access list does not allow the response topic", Feedback.NOT_AUTHORISED)
 
     def _refused(
         self, batch: Batch, message: Inbound, prepared: inbound.Prepared, why: Refused, now: float

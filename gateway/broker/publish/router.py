@@ -107,6 +107,16 @@ class Router:
     def _may_publish(self, publisher: Publisher, topic: str) -> bool:
         return self.access.may_publish(publisher.listener, publisher.client_id, publisher.user, topic)
 
+    def check_answer(self, publisher: Publisher, prepared: inbound.Prepared) -> None:
+        """A device may name as response topic only what it could publish or receive itself: the answer of the MQ
+        application is published there in its name."""
+        request = prepared.request
+        if request is None:
+            return
+        who = (publisher.listener, publisher.client_id, publisher.user, request.response_topic)
+        if not (self.access.may_publish(*who) or self.access.may_receive(*who)):
+            raise Refused("the access list does not allow the response topic", Feedback.NOT_AUTHORISED)
+
     def _whole_route(self, publisher: Publisher, wire_topic: bytes, first: int, *, may_be_wide: bool) -> Route:
         problem = self._topic_error(publisher.listener, wire_topic)
         if problem is not None:
@@ -135,7 +145,7 @@ class Router:
         return topic_name_error(wire_topic, limits.max_topic_levels)
 
     def variant(self, route: Route, publisher: Publisher, deciding: bytes) -> Route | None:
-        """As `FastLane.variant` says; None: each of them is looked at."""
+        """As `FastLane.variant` says; None: each of them is looked at. Refused: an answer is not allowed."""
         made, properties = Route(route.topic, route.wire_topic, route.first), decode_publish(deciding)
         read = tuple(user_properties(properties))
         properties.pop(USER_PROPERTY, None)
@@ -145,6 +155,8 @@ class Router:
             return UNROUTED
         if not plan.forms or any(one.too_long == "reject" for one in made.policies):
             return None
+        for prepared in plan.prepared:
+            self.check_answer(publisher, prepared)
         made.fast_path, made.version = self._path_to_queues(made), made.changes[0]  # who gets it the other one knows
         return made if made.fast_path in {FastPath.DIRECT, FastPath.FORMED, FastPath.STAGED} else None
 
@@ -160,7 +172,7 @@ class Router:
         route.whole_plan, route.reads = plan, plan.reads
         route.policies = tuple(policy_of(one) for one in plan.prepared)
         route.rule = plan.prepared[0].rule.name if plan.prepared else ""
-        if plan.simple and plan.prepared and not any(one.request is not None for one in plan.prepared):
+        if plan.simple and plan.prepared and not plan.asks:
             route.rows = tuple(
                 (address_of(one, alone=len(plan.prepared) == 1), policy, one.head, one.tails)
                 for one, policy in zip(plan.prepared, route.policies, strict=True)

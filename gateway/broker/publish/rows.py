@@ -113,9 +113,13 @@ class Rows(Chunk):
             if found is None:
                 return None
             route = found
-        if route.head and not given.users and given.expiry is None:
-            return route, route.head
-        return formed(self.lane, route, given, body, packet_id)
+        made: tuple[Route, bytes] | None = (route, route.head)
+        if not route.head or given.users or given.expiry is not None:
+            made = formed(self.lane, route, given, body, packet_id)
+        if made is None or made[0] is UNROUTED or not given.asks:
+            return made
+        head = self.lane.asked(*made, given.correlation, given.expiry or 0)
+        return None if head is None else (made[0], head)
 
 
 def formed(

@@ -19,6 +19,7 @@ version: 1
 to_mq:
   - {name: ask, topic: ask, queue: ASKED, descriptor: {reply_to: {queue: ANSWERS}}, continue: true}
   - {name: with one of its own, topic: ask, queue: OWN, descriptor: {correlation: own, reply_to: {queue: ANSWERS}}}
+  - {name: alone, topic: alone, queue: ALONE, descriptor: {reply_to: {queue: ANSWERS}}}
 to_mqtt:
   - {name: answers, queue: ANSWERS}
 """
@@ -51,7 +52,8 @@ def test_only_those_whose_time_is_over_go() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x09\x00\x02c1"])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_each_of_several_equal_requests_is_answered(qos: int, data: bytes) -> None:
+@pytest.mark.parametrize(("topic", "queues"), [(b"ask", ["ASKED", "OWN"]), (b"alone", ["ALONE"])])
+def test_each_of_several_equal_requests_is_answered(topic: bytes, queues: list[str], qos: int, data: bytes) -> None:
     """Many devices have one response topic and no correlation data, and do not wait for the first answer."""
     bench = Harness(MAPPING)
     device = bench.device(5, "dev").connect()
@@ -60,21 +62,21 @@ def test_each_of_several_equal_requests_is_answered(qos: int, data: bytes) -> No
     asks = b""
     for number in (1, 2, 3):
         packet = {"packet_id": number} if qos else {}
-        asks += writer.encode_publish(5, b"ask", b"?", qos, properties=b"\x08\x00\x06to/dev" + data, **packet)
+        asks += writer.encode_publish(5, topic, b"?", qos, properties=b"\x08\x00\x06to/dev" + data, **packet)
     device.send(asks)
     device.send(b"".join(b"\x62\x02\x00%c" % number for number in (1, 2, 3)) if qos == 2 else b"\xc0\x00")
     device.take()
-    for queue in ("ASKED", "OWN"):
+    for queue in queues:
         rows = [row[2] for row in bench.queues.rows[queue].values()]
         assert len({md[mqmd.MSG_ID] for md in rows}) == len(rows) == 3
         for number, md in enumerate(rows):
             same = md[mqmd.CORREL_ID] == md[mqmd.MSG_ID]
-            assert same == (queue == "ASKED")
+            assert same == (queue != "OWN")
             bench.queues.arrive("ANSWERS", (mqmd.build(correl_id=md[mqmd.MSG_ID]), b"%d" % number))
     bench.clock.run()
     bench.engine.flush()
     got = [packet for packet in device.take() if packet[0] >> 4 == p.PUBLISH]
-    assert [packet[4] for packet in got] == [b"0", b"1", b"2"] * 2
+    assert [packet[4] for packet in got] == [b"0", b"1", b"2"] * len(queues)
     assert bench.queues.depth("DEAD.Q") == 0
     assert bench.queues.depth(QUEUE) == 0
 
