@@ -255,9 +255,9 @@ def note_hop(
     direction: Direction, rule: str, topic: str, client_id: str, qos: int, length: int,
 ) -> None:  # fmt: skip
     """Begin the span of a message whose trace context was exchanged; it ends with the commit of the batch."""
-    if on_hop is None or after is before:
+    if on_hop is None:
         return
     received, sent = sampled(before), sampled(after)
-    if received and sent:
+    if received and sent != received:
         hop = Hop(received, sent, direction, rule, topic, client_id, qos, length)
         batch.after.append(on_hop(hop))

@@ -7,7 +7,9 @@ the same moment, hardly minds what else the machine does.
 from __future__ import annotations
 
 import gc
+import os
 import time
+from functools import partial
 from pathlib import Path
 
 from schedulers import ManualScheduler
@@ -78,7 +80,7 @@ class Inside:
         )
         rules = [route.rule.name for route in table.routes] + [rule.name for rule in table.outbound]
         counters.declare(Names(("plain",), tuple(rules), ("MQGATE",)))
-        router = Router(table, access, lambda: "auto", found.mqtt.max_topic_levels)
+        router = Router(table, access, lambda: "auto", found.mqtt.max_topic_levels, partial(os.urandom, 8))
         self.engine = Engine(self.queue_manager, clock, limits, router, access, counters)
         self.listener = found.listeners[0]
         self.engine.recover()

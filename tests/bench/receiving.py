@@ -79,6 +79,7 @@ SHAPES = {
     "MQTT 5": Shape(version=5),
     "three user properties": Shape(properties=USERS),
     "a name twice": Shape(properties={prop.USER_PROPERTY: [("site", "hall 3"), ("site", "C"), ("firmware", "2.4.1")]}),
+    "a trace context": Shape(properties={prop.USER_PROPERTY: [("traceparent", f"00-{'a' * 32}-{'b' * 16}-01")]}),
     "a name that the rule sets": Shape("own/{}", properties=USERS),
     "Content Type": Shape(properties={prop.CONTENT_TYPE: "application/json"}),
     "Payload Format Indicator 1": Shape(properties={prop.PAYLOAD_FORMAT_INDICATOR: 1}),

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import os
 import re
+from functools import partial
 
 import pytest
 from broker_harness import Harness
@@ -134,6 +135,8 @@ IDS = st.lists(st.integers(1, 8), min_size=1, max_size=8, unique=True)
 SHORT = 300
 """MAXMSGL of the queue of a rule that refuses what is too long: the longest payloads are."""
 USERS = b"\x26\x00\x01a\x00\x01b"
+TRACED = b"\x26\x00\x0btraceparent\x00\x37" + b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01"
+ASKS = b"\x08\x00\x03a/b\x09\x00\x01c"
 PROPERTIES = [
     USERS, USERS + b"\x26\x00\x02&x\x00\x03<&>", USERS * 2, b"\x26\x00\x01a\x00\x01\xff", b"\x02\x00\x00\x00\x09",
     b"\x23\x00\x01", b"\x23\x00\x01" + USERS, b"\x23\x00\x00", b"\x23\x00\xff", b"\x01\x01", b"\x03\x00\x01t",
@@ -144,11 +147,9 @@ PROPERTIES = [
     b"\x02\x00\x00\x00\x09\x03\x00\x01t\x23\x00\x02", b"\x26\x00\x01a\x00\x01c", b"\x26\x00\x01a\x00\x82" + b"b" * 130,
     b"\x26\x00", b"\x02\x00\x00\x00\x09\x02\x00\x00\x00\x09", USERS + b"\x02\x00\x00\x00\x00",
     b"\x08\x00\x03a/b\x09\x00\x01d\x03\x00\x01t", b"\x08\x00\x03a/b", b"\x08\x00\x03a/c\x09\x00\x00" + USERS,
+    TRACED, TRACED + ASKS, USERS + TRACED + b"\x03\x00\x01t", TRACED * 2, TRACED[:-1] + b"x", TRACED[:-2] + b"00",
     b"\x09\x00\x19" + b"x" * 25 + b"\x08\x00\x03a/b\x02\x00\x00\x00\x09", b"\x09\x00\x18" + b"y" * 24,
 ]  # fmt: skip
-
-
-ASKS = b"\x08\x00\x03a/b\x09\x00\x01c"
 
 
 def test_the_extension_is_there():
@@ -299,6 +300,7 @@ class Side:
 
     def __init__(self, form: str, elsewhere: tuple[str, ...] = (), **limits) -> None:
         self.form = form
+        self.noted = []
         self.bench = Harness(MAPPING, **({"receive_maximum": 8, "max_payload": 140, "max_packet": 200} | limits))
         self.devices = [self.bench.device(version, f"c{n}").connect() for n, version in enumerate(VERSIONS)]
         self.listener = self.bench.device(4, "listener").connect(clean=False)
@@ -314,6 +316,8 @@ class Side:
         self.bench.queues.automatic = False
         self.bench.queues.longest["SHORT"] = SHORT
         engine = self.bench.engine
+        engine.router.new_span = lambda: b"the span"
+        engine.context.on_hop = lambda hop: partial(self.noted.append, hop)
         others = ToOthers(engine.context, engine.router, "aa")
         engine.fan_out.forward, engine.fan_out.forward_all = others.send, others.send_all
         for filters, gateway in ((elsewhere, "bb"), (elsewhere[:1], "cc")):
@@ -354,7 +358,7 @@ class Side:
             "staged": [sorted(one.session.staged_tokens) for one in connections],
             "aliases": [one.aliases for one in connections],
             "retained": sorted((one.topic, one.payload, one.properties) for one in engine.retained),
-            "batch": destinations(batch),
+            "noted": sorted(self.noted), "batch": destinations(batch),
             "linked": by_client(
                 (link.rows[0][0].puts.heads[link.rows[0][1]], *(one.puts.bodies[row] for one, row in link.rows))
                 for link in batch.links.all()
@@ -516,6 +520,9 @@ ORDINARY = {
     "a name that the rule sets": (b"p/2", USERS),
     "several queues, a name twice": (b"k/1", USERS * 2),
     "a form and a subscriber, a name twice": (b"f/both", USERS * 2),
+    "a trace context": (b"q/1", USERS + TRACED),
+    "a trace context for a form": (b"f/field", TRACED),
+    "a trace context for a subscriber": (b"w/1", TRACED),
     "a request that no rule knows": (b"q/1", ASKS),
     "a request that is answered": (b"r/1", ASKS + USERS),
     "a request with another correlation": (b"r/2", b"\x08\x00\x03a/b\x02\x00\x00\x00\x3c"),
@@ -551,7 +558,8 @@ AT_QOS_2 = [
     "others that it does not have", "none where a rule asks for some", "several queues by what is in the payload",
     "several queues, user properties", "nobody", "nobody, with properties", "a subscriber, a request",
     "a name that stands twice", "a name that the rule sets", "several queues, a name twice",
-    "a request that no rule knows", "a request that is answered", "a request by what is in the payload",
+    "a trace context", "a trace context for a form", "a request that no rule knows",
+    "a request that is answered", "a request by what is in the payload",
 ]  # fmt: skip
 
 

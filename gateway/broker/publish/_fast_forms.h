@@ -346,7 +346,7 @@ static PyObject *form_head(const taking *of, PyObject **route, PyObject **varian
     long longest = number(form, LONGEST_EXPIRY);
     int failed = check == NULL || carries == NULL || constant == NULL || around == NULL || PyErr_Occurred();
     int taken = failed ? -1 : is_taken(check, one, &body);
-    if (taken != 1) made = taken < 0 ? NULL : Py_NewRef(Py_None);
+    if (taken != 1 || said->traced) made = taken < 0 ? NULL : Py_NewRef(Py_None);
     else if (said->count != 0 && carries == Py_True) made = head_filled(of, form, one, said, 1, &body);
     else if (is_bytes(constant)) made = Py_NewRef(constant);
     else if (around != Py_None) made = head_with_time(of, around);

@@ -29,6 +29,7 @@ typedef struct {
     unsigned char rest[LONGEST_REST]; /* the others, but for Topic Alias and expiry, as they came, with NULs for the correlation data */
     Py_ssize_t rest_length;           /* -1: too many */
     int asks;                         /* whether there is a response topic, or correlation data */
+    int traced;                       /* whether there is a trace context: on a queue it is that of the span of this hop */
     const unsigned char *correlation;
     Py_ssize_t correlation_length;
     int count, has_expiry, says_text; /* says_text: the payload is said to be text */
@@ -40,7 +41,7 @@ typedef struct {
 /* There are none. */
 static void give_nothing(given *said) 
 {
-    said->rest_length = said->count = said->has_expiry = said->says_text = said->asks = 0, said->alias = 0;
+    said->rest_length = said->count = said->has_expiry = said->says_text = said->asks = said->traced = 0, said->alias = 0;
     said->correlation = NULL, said->correlation_length = 0;
 }
 
@@ -89,13 +90,13 @@ static unsigned long big_endian(const unsigned char *at, int bytes)
 
 static int read_user(const unsigned char *block, Py_ssize_t length, Py_ssize_t *at, given *found, int count)
 {
-    static const char trace[] = "traceparent"; /* the span of this hop goes on */
+    static const char trace[] = "traceparent";
     user_property one;
     if (count == MOST_USERS || !read_string(block, length, at, &one.name, &one.name_length) || !read_string(block, length, at, &one.value, &one.value_length))
         return 0;
     if (found == NULL) return 1;
     if (!is_text(one.name, one.name_length) || !is_text(one.value, one.value_length)) return 0;
-    if (one.name_length == sizeof trace - 1 && memcmp(one.name, trace, sizeof trace - 1) == 0) return 0;
+    if (one.name_length == sizeof trace - 1 && memcmp(one.name, trace, sizeof trace - 1) == 0) found->traced = 1;
     found->users[count] = one;
     return 1;
 }

@@ -90,7 +90,7 @@ static PyObject *head_of(const taking *of, PyObject **route, PyObject **variant,
         return NULL;
     }
     unsigned char properties[LONGEST_REST];
-    Py_ssize_t length = deciding(reads, said, properties);
+    Py_ssize_t length = said->traced && (said->asks || PyTuple_GET_SIZE(reads) > 0) ? -1 : deciding(reads, said, properties);
     if (length < 0) return Py_NewRef(Py_None);
     if (length > 0 || PyTuple_GET_SIZE(reads) > 0) {
         PyObject *found = variant_of(of, *route, properties, length);
@@ -253,6 +253,7 @@ static void leave_targets(targets *to)
 static int make_heads(const taking *of, targets *to, const publication *one, const given *said)
 {
     forget_heads(to);
+    if (said->traced) return 0; /* all of them are one span's */
     for (Py_ssize_t i = 0; i < to->count; i++) {
         PyObject *route = to->routes[i], *variant = NULL, *head = head_of(of, &route, &variant, one, said);
         to->made_by[i] = Py_XNewRef(route);

@@ -49,7 +49,7 @@ static int lead_alike(PyObject *route, PyObject *other)
 /* The row of one more on the queue. 1: it is made; 0: the plain lane makes it; -1: an error is set. */
 static int make_row(const taking *of, PyObject *route, const publication *one, const given *said, for_subscribers *to)
 {
-    if (said->asks) return 0; /* what its answer needs is stored with it, and the subscribers may have no room */
+    if (said->asks || said->traced) return 0; /* what is noted of it is noted once, and the subscribers may have no room */
     PyObject *chosen = route, *head = head_of(of, &chosen, &to->variant, one, said);
     if (head == NULL) return -1;
     int done = head == Py_None || head == Py_True ? 0 : lead_alike(chosen, route);

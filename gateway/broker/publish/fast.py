@@ -174,7 +174,7 @@ class FastLane:
         """The head of a message that the form of a route makes, and the route whose tail it has, which keeps the order
         of the user properties; None: the plain lane makes it, or says why there is none."""
         body = payload if isinstance(payload, Body) else Body(payload)
-        return route.make(self.time(), users, expiry, body, packet_id)
+        return self.publications.queue_rows.made(route, users, expiry, body, packet_id)
 
     def asked(self, route: Route, head: bytes, correlation: bytes, expiry: int) -> bytes | None:
         """As `QueueRows.asked` says it."""

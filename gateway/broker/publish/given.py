@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from gateway.bridge.trace import TRACEPARENT as TRACEPARENT_NAME
+from gateway.bridge.trace import is_traced
 from gateway.mqtt.properties import (
     CONTENT_TYPE,
     CORRELATION_DATA,
@@ -16,7 +16,6 @@ from gateway.mqtt.properties import (
     USER_PROPERTY,
 )
 
-TRACEPARENT = TRACEPARENT_NAME.encode()
 LONGEST_REST = 128
 """Bytes of properties for which a route of their own is kept: devices choose them."""
 _LENGTHS = {PAYLOAD_FORMAT_INDICATOR: 1, MESSAGE_EXPIRY_INTERVAL: 4, TOPIC_ALIAS: 2}
@@ -41,6 +40,8 @@ class Given(NamedTuple):
     asks: bool = False
     """Whether there is a response topic, or correlation data."""
     correlation: bytes = b""
+    traced: bool = False
+    """Whether there is a trace context: on a queue it is that of the span of this hop."""
 
 
 NOTHING = Given([], None, 0)
@@ -58,14 +59,14 @@ def is_text(raw: bytes) -> bool:
 def given_of(block: bytes, most_users: int) -> Given | None:
     """What the properties of a PUBLISH say; None: the plain lane looks at them, as where there are too many."""
     users: list[tuple[bytes, bytes]] = []
-    found, rest, at, end = dict[int, bytes](), b"", 0, len(block)
+    found, kept, at, end = dict[int, bytes](), b"", 0, len(block)
     while at + 2 <= end:
         kind, begin = block[at], at
         if kind == USER_PROPERTY:
             name, at = _string(block, at + 1)
             value, at = _string(block, at)
-            if at > end or name == TRACEPARENT or not (_is_string(name) and _is_string(value)):
-                return None  # or the span of this hop goes on
+            if at > end or not (_is_string(name) and _is_string(value)):
+                return None
             users.append((name, value))
             continue
         length = _LENGTHS.get(kind)
@@ -74,15 +75,16 @@ def given_of(block: bytes, most_users: int) -> Given | None:
             return None
         found[kind] = value
         if kind == CORRELATION_DATA:
-            rest += block[begin : begin + _BEFORE] + bytes(len(value))
+            kept += block[begin : begin + _BEFORE] + bytes(len(value))
         elif kind not in _APART:
-            rest += block[begin:at]
+            kept += block[begin:at]
     if at != end or len(users) > most_users:
         return None
     asks, correlation = RESPONSE_TOPIC in found or CORRELATION_DATA in found, found.get(CORRELATION_DATA, b"")
     expiry, alias = (_number(found.get(kind)) for kind in (MESSAGE_EXPIRY_INTERVAL, TOPIC_ALIAS))
     says_text = found.get(PAYLOAD_FORMAT_INDICATOR) == b"\1"
-    return Given(users, expiry, alias or 0, rest if len(rest) <= LONGEST_REST else None, says_text, asks, correlation)
+    rest = kept if len(kept) <= LONGEST_REST else None
+    return Given(users, expiry, alias or 0, rest, says_text, asks, correlation, is_traced(users))
 
 
 def _is_ordinary(kind: int, value: bytes) -> bool:

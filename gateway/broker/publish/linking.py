@@ -65,6 +65,8 @@ class Linking(Rows):
 
     def _chosen(self, first: int, route: Route, given: Given, body: Body, number: int) -> Chosen | None:
         """The targets of one publication; None: the plain lane says what becomes of it."""
+        if given.traced:  # all of them are one span's
+            return None
         chosen: list[tuple[Route, bytes]] = []
         for target, goes_on in route.linked:
             made = self._made(first, target, given, body, number)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from gateway.bridge import deadletter, inbound, reports
 from gateway.bridge.form import Users
 from gateway.bridge.inbound import Built, Prepared
+from gateway.bridge.mqtt5 import user_properties
 from gateway.bridge.payload import Body
 from gateway.bridge.request import Request
-from gateway.bridge.trace import carries, is_traced, passed_on
+from gateway.bridge.trace import TRACEPARENT, carries, is_traced, passed_on
 from gateway.broker import books
 from gateway.broker.batch import Batch, Row
 from gateway.broker.marks import Cause, Mark
@@ -101,6 +102,8 @@ class QueueRows:
             return
         body = Body(publication.payload)
         chosen = plan.settle(body)
+        if plan.prepared and self.router.new_span is not None and TRACEPARENT.encode() in publication.properties:
+            self._note_span(message, (chosen or plan.prepared)[0])
         if not chosen:  # the payload agrees with no rule
             self._unmatched(batch, message, now)
         built = self._build(message, chosen, body, now, users, expiry)
@@ -244,14 +247,37 @@ class QueueRows:
         return plan
 
     def _traced_plan(self, message: Inbound, properties: Properties, left: int) -> inbound.Plan:
-        made, publication = passed_on(_properties(properties, left), self.router.new_span), message.publication
-        origin = origin_of(message.route, message.publisher)
-        rule, length = message.route.rule, len(publication.payload)
+        properties, origin = _properties(properties, left), origin_of(message.route, message.publisher)
+        return inbound.plan(self.router.table, origin, passed_on(properties, self.router.new_span))
+
+    def made(
+        self, route: Route, users: Users, expiry: int | None, body: Body, packet_id: int
+    ) -> tuple[Route, bytes] | None:  # fmt: skip
+        """As `Route.make`, for a message that is about to be put: a trace context goes on with the span of this hop."""
+        now, plan = inbound.timestamp(self.context.now).encode(), route.plan
+        if self.router.new_span is None or not is_traced(users):
+            return route.make(now, users, expiry, body, packet_id)
+        before: Properties = {prop.USER_PROPERTY: [(name.decode(), value.decode()) for name, value in users]}
+        after = passed_on(before, self.router.new_span)
+        users = [(name.encode(), value.encode()) for name, value in user_properties(after)]
+        made = route.make(now, users, expiry, body, packet_id)
+        if made is not None and plan is not None and plan.prepared:
+            first = plan.prepared[0]
+            self._note_hop(before, after, first.origin, first.rule.name, len(body.raw))
+        return made
+
+    def _note_span(self, message: Inbound, chosen: Prepared) -> None:
+        """Note the span of this hop, by the first rule that applies."""
+        before, length = prop.decode_publish(message.publication.properties), len(message.publication.payload)
+        self._note_hop(before, chosen.properties, chosen.origin, chosen.rule.name, length)
+
+    def _note_hop(
+        self, before: Properties, after: Properties, origin: inbound.Origin, rule: str, length: int
+    ) -> None:  # fmt: skip
         books.note_hop(
-            self.context.batch, self.context.on_hop, properties, made,
-            "in", rule, origin.topic, origin.client_id, publication.qos, length,
+            self.context.batch, self.context.on_hop, before, after,
+            "in", rule, origin.topic, origin.client_id, origin.qos, length,
         )  # fmt: skip
-        return inbound.plan(self.router.table, origin, made)
 
     def _refused(
         self, batch: Batch, message: Inbound, prepared: inbound.Prepared, why: Refused, now: float

@@ -105,7 +105,7 @@ class Rows(Chunk):
         deciding = given.rest
         if deciding is not None and route.reads:
             deciding += b"".join(encode_user(name, value) for name, value in given.users if name in route.reads)
-        if deciding is None or len(deciding) > LONGEST_REST:
+        if deciding is None or len(deciding) > LONGEST_REST or (given.traced and (route.reads or given.asks)):
             return None
         if deciding or route.reads:
             found = self.caches[first & 7].get(route.wire_topic + b"\0" + deciding)
@@ -149,7 +149,7 @@ def released_rows(
         made: tuple[Route, bytes] | None = (route, route.head)
         if block or not route.head:
             given = given_of(block, most_users) if block else NOTHING
-            if given is None or given.rest != b"" or (block and route.reads):
+            if given is None or given.rest != b"" or given.traced or (block and route.reads):
                 return None
             made = formed(lane, route, given, Body(payload), packet_id)
         if made is None or made[0].columns is not route.columns:

@@ -269,7 +269,7 @@ class Taking(Linking):
                 heads.append(rows)
             return rows is not None
         if route.head or route.form:
-            if given.asks:  # what its answer needs is stored with it, and the subscribers may have no room
+            if given.asks or given.traced:  # what is noted of it is noted once, and the subscribers may have no room
                 return False
             made = self._made(first, route, given, Body(payload), number)
             if made is None or made[0].columns is not route.columns or made[0].queue != route.queue:
