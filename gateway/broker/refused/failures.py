@@ -88,7 +88,7 @@ class Failures:
                 else:  # what else is in the batch may have room, or makes it
                     waiting += batch.destinations.values()
                 continue
-            wait = max(wait, self._destination_failed(batch, unit.puts[failure.puts], failure, waiting))
+            wait = max(wait, self.destination_failed(batch, unit.puts[failure.puts], failure, waiting))
         self.parking.park(batch, list(dict.fromkeys(waiting)))
         context.counters.mq_backouts[context.queue_manager.name, "_none"] += 1
         if wait:
@@ -96,27 +96,12 @@ class Failures:
         else:
             context.resubmit(batch)
 
-    def _destination_failed(self, batch: Batch, puts: Puts, failure: Failure, waiting: list[Destination]) -> float:
-        """What becomes of the messages may meet a defect: they wait then, and the others go on."""
-        undo = Undo(batch)
-        try:
-            wait = self.destination_failed(batch, puts, failure, waiting)
-        except Exception as error:  # noqa: BLE001 -- the messages are not lost, and nobody else waits for them
-            undo.take_back(batch)
-            self.context.set_aside.keep("call", puts.queue, error)
-            destination = batch.destinations.get(Address.of(puts))
-            if destination is not None:
-                waiting.append(destination)
-            return 0.0
-        undo.keep()
-        return wait
-
     def _settled(self, batch: Batch, destination: Destination, failure: Failure, tries: int) -> bool:
-        """`settle` for what is parked: what meets a defect waits on."""
+        """`settle`; if that meets a defect, the messages wait: they are not lost, and nobody else waits for them."""
         undo = Undo(batch)
         try:
             waits = self.settle(batch, destination, failure, tries)
-        except Exception as error:  # noqa: BLE001 -- as above
+        except Exception as error:  # noqa: BLE001 -- as said above
             undo.take_back(batch)
             self.context.set_aside.keep("call", destination.address.name, error)
             return True
@@ -147,16 +132,11 @@ class Failures:
         if puts.key:  # the gateway's own state, without which it can promise nothing
             return self.hold()
         destination = batch.destinations.get(Address.of(puts))
-        if destination is None:
-            return 0.0  # its rows went with those of another one
-        if failure.elsewhere:
-            return 0.0
-        if failure.away:
-            waiting.append(destination)
-            return 0.0
-        if not concerns_destination(failure.reason):
+        if destination is None or failure.elsewhere:
+            return 0.0  # its rows went with those of another one, or go to another queue manager
+        if not failure.away and not concerns_destination(failure.reason):
             return self.hold()
-        if self.settle(batch, destination, failure, 0):
+        if failure.away or self._settled(batch, destination, failure, 0):
             waiting.append(destination)
         return 0.0
 
