@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.bridge import set_aside
 from gateway.broker.marks import Mark, SourceQueue
@@ -27,8 +27,9 @@ from gateway.ports.state_queues import KEYED, SET_ASIDE
 
 if TYPE_CHECKING:
     from gateway.broker.batch import Batch, Destination
-    from gateway.ports.batch import BatchQueueManager, Scheduler, Stored, Token
-    from gateway.ports.counters import Counters, UnitKind
+    from gateway.broker.context import Context
+    from gateway.ports.batch import Scheduler, Stored, Token
+    from gateway.ports.counters import UnitKind
     from gateway.session.connection import Connection, Publisher
     from gateway.session.publication import Publication
 
@@ -114,19 +115,10 @@ class Defect(NamedTuple):
     """Whether it is, or will be, on the queue MQGATE.SET.ASIDE."""
 
 
-class Shared(Protocol):
-    """What is asked of the broker's context."""
-
-    batch: Batch
-    now: float
-    queue_manager: BatchQueueManager
-    counters: Counters
-
-
 class SetAside:
     """Runs units, and sets those aside that fail."""
 
-    def __init__(self, context: Shared, scheduler: Scheduler) -> None:
+    def __init__(self, context: Context, scheduler: Scheduler) -> None:
         self.context = context
         self.scheduler = scheduler
         self.on_defect: Callable[[Defect], None] = lambda _defect: None
