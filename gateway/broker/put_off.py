@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gateway.session.connection import CLOSED, PUT_OFF, Connection
@@ -26,17 +27,15 @@ FULL_SECONDS = 0.002
 """Until it is looked again whether a full batch has gone."""
 
 
+@dataclass(slots=True, eq=False)
 class _Late:
     """What is put off of one connection."""
 
-    __slots__ = ("data", "generation", "packets")
-
-    def __init__(self, generation: int) -> None:
-        self.generation = generation
-        """Of the connection's routes."""
-        self.packets: list[Any] = []
-        self.data = bytearray()
-        """What came behind them, from the beginning of a packet on."""
+    generation: int
+    """Of the connection's routes."""
+    packets: list[Any] = field(default_factory=list)
+    data: bytearray = field(default_factory=bytearray)
+    """What came behind them, from the beginning of a packet on."""
 
 
 class PutOff:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import chain, repeat
 from operator import itemgetter
 from typing import NamedTuple
@@ -74,15 +75,13 @@ class _Part(NamedTuple):
     known: Known
 
 
+@dataclass(slots=True, eq=False)
 class _Share:
     """What a session gets of a page."""
 
-    __slots__ = ("messages", "parts", "size")
-
-    def __init__(self) -> None:
-        self.parts: list[_Part] = []
-        self.messages = 0
-        self.size = 0
+    parts: list[_Part] = field(default_factory=list)
+    messages: int = 0
+    size: int = 0
 
     def in_order(self) -> tuple[list[Item], list[Known]]:
         """Each message by itself in the order of the queue, and what is known of it."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -57,21 +58,20 @@ def _nothing(_missed: int) -> None:
     pass
 
 
+@dataclass(slots=True, eq=False)
 class _Under:
     """A publication on its way."""
 
-    __slots__ = ("connection", "copies", "missed", "over", "promise", "publication", "rule", "steps")
-
-    def __init__(self, publication: Publication, rule: str, connection: Connection | None, over: Over) -> None:
-        self.publication = publication
-        self.rule = rule
-        self.connection = connection
-        """Held until it is over."""
-        self.over = over
-        self.promise: Promise | None = None
-        self.steps: Iterator[int]
-        """One after the other: 1 a copy, -1 no room for one, 0 neither, but it took time."""
-        self.copies = self.missed = 0
+    publication: Publication
+    rule: str
+    connection: Connection | None
+    """Held until it is over."""
+    over: Over
+    steps: Iterator[int]
+    """One after the other: 1 a copy, -1 no room for one, 0 neither, but it took time."""
+    promise: Promise | None = None
+    copies: int = 0
+    missed: int = 0
 
 
 class Wide:
@@ -99,9 +99,7 @@ class Wide:
         """Copy a publication for everybody whose subscription matches; `over` is called in the turn of the last."""
         if connection is not None:
             self.put_off.hold(connection)
-        under = _Under(publication, "_none", connection, over)
-        under.steps = self._steps(route, publication)
-        self._add(under)
+        self._add(_Under(publication, "_none", connection, over, self._steps(route, publication)))
 
     def promise(
         self, publication: Publication, rule: str = "_none", connection: Connection | None = None,
@@ -131,9 +129,7 @@ class Wide:
         self._keep(promise, None, _nothing)
 
     def _keep(self, promise: Promise, connection: Connection | None, over: Over) -> None:
-        under = _Under(promise.publication, promise.rule, connection, over)
-        under.promise, under.steps = promise, self._promised(promise)
-        self._add(under)
+        self._add(_Under(promise.publication, promise.rule, connection, over, self._promised(promise), promise))
 
     def _add(self, under: _Under) -> None:
         self._waiting.append(under)

@@ -4,6 +4,7 @@ Pure."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 
@@ -39,17 +40,15 @@ _REMEMBERED = 4 * _MOST_ROWS
 _NOBODY = Publisher("", "", None, 5)
 
 
+@dataclass(slots=True, eq=False)
 class _Waiting:
     """What is for one client and has to wait, in order."""
 
-    __slots__ = ("look_at", "looks", "rows")
-
-    def __init__(self, look_at: float) -> None:
-        self.rows: dict[Token, tuple[Stored, Forwarded]] = {}
-        self.look_at = look_at
-        """When it is looked up whether the session may still come."""
-        self.looks = 0
-        """How often nothing was found; a record that is being replaced cannot be seen for a moment."""
+    look_at: float
+    """When it is looked up whether the session may still come."""
+    rows: dict[Token, tuple[Stored, Forwarded]] = field(default_factory=dict)
+    looks: int = 0
+    """How often nothing was found; a record that is being replaced cannot be seen for a moment."""
 
 
 class FromOthers:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -40,16 +41,14 @@ class Part(NamedTuple):
     """Whether they are of one client and topic."""
 
 
+@dataclass(slots=True, eq=False)
 class _Share:
     """What a session gets."""
 
-    __slots__ = ("heads", "items", "size")
-
-    def __init__(self) -> None:
-        self.items: list[Item] = []
-        self.heads: list[bytes] = []
-        """What a durable session stores them under."""
-        self.size = 0
+    items: list[Item] = field(default_factory=list)
+    heads: list[bytes] = field(default_factory=list)
+    """What a durable session stores them under."""
+    size: int = 0
 
 
 class Incoming:

@@ -5,6 +5,7 @@ A number says how far: those of a gateway's own clients ascend, and every other 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -62,57 +63,39 @@ class Place(NamedTuple):
         return self.arrived and self.gateway in forwarded.unread_at
 
 
+@dataclass(slots=True, eq=False)
 class Came:
     """A session that has come here."""
 
-    __slots__ = (
-        "assumed",
-        "at",
-        "dead",
-        "epoch",
-        "former",
-        "given_after",
-        "given_at",
-        "lefts",
-        "move",
-        "own",
-        "read",
-        "sent_on",
-        "settled",
-        "stays",
-        "unclear",
-    )
-
-    def __init__(self, move: int, epoch: int, own: int, read: dict[str, int], stays: list[Stay], at: float) -> None:
-        self.move = move
-        self.epoch = epoch
-        self.own = own
-        """The last publication of this gateway's own clients before it came."""
-        self.read = read
-        """The last publication of each gateway that had been handed over here before it came."""
-        self.stays = stays
-        """The last one first."""
-        self.at = at
-        self.former = ""
-        """The gateway that gave it, here or, of one that is inherited, there."""
-        self.given_after = NEVER
-        """The last publication of the former gateway's own clients before the session came there."""
-        self.given_at = 0
-        """The last publication of the former gateway's own clients before it gave the session: that one has got there,
-        as far as it wanted it."""
-        self.settled = False
-        """Whether all that the former gateway had to say is known."""
-        self.dead = False
-        """The former gateway was no more before it had told the last number."""
-        self.lefts: list[Place] = []
-        """The gateway that is no more and whose session it was, and those before whose session it had been likewise:
-        what lies there is handed over by their successor."""
-        self.assumed = ""
-        """The gateway that it had come from there, and that may not be done with sending on, as its record says."""
-        self.unclear = False
-        """Whether others have still to say what they have sent on to that gateway."""
-        self.sent_on: dict[str, int] = {}
-        """The last publication of each gateway that the former one has sent on."""
+    move: int
+    epoch: int
+    own: int
+    """The last publication of this gateway's own clients before it came."""
+    read: dict[str, int]
+    """The last publication of each gateway that had been handed over here before it came."""
+    stays: list[Stay]
+    """The last one first."""
+    at: float
+    former: str = ""
+    """The gateway that gave it, here or, of one that is inherited, there."""
+    given_after: int = NEVER
+    """The last publication of the former gateway's own clients before the session came there."""
+    given_at: int = 0
+    """The last publication of the former gateway's own clients before it gave the session: that one has got there,
+    as far as it wanted it."""
+    settled: bool = False
+    """Whether all that the former gateway had to say is known."""
+    dead: bool = False
+    """The former gateway was no more before it had told the last number."""
+    lefts: list[Place] = field(default_factory=list)
+    """The gateway that is no more and whose session it was, and those before whose session it had been likewise:
+    what lies there is handed over by their successor."""
+    assumed: str = ""
+    """The gateway that it had come from there, and that may not be done with sending on, as its record says."""
+    unclear: bool = False
+    """Whether others have still to say what they have sent on to that gateway."""
+    sent_on: dict[str, int] = field(default_factory=dict)
+    """The last publication of each gateway that the former one has sent on."""
 
 
 def record_of(came: Came, gateway: str) -> dict[str, Any]:

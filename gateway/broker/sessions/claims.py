@@ -10,6 +10,7 @@ closes a connection for it, and that client would be refused as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
@@ -24,20 +25,18 @@ _THERE = reasons.SERVER_BUSY, "the same client is connecting to another gateway"
 _ELSEWHERE = reasons.SERVER_BUSY, "the same client connected to another gateway"
 
 
+@dataclass(slots=True, eq=False)
 class Claim:
     """A CONNECT that waits, or whose client has gone while other gateways have still to answer."""
 
-    __slots__ = ("number", "preferred", "refusal", "unanswered", "waiter")
-
-    def __init__(self, waiter: Waiter, number: int) -> None:
-        self.waiter = waiter
-        self.number = number
-        self.refusal: Refusal | None = None
-        """Why its client is refused unless somebody gives it the session."""
-        self.preferred = False
-        """Another gateway has closed a connection for it: it goes on, whoever else connects."""
-        self.unanswered: set[str] = set()
-        """Gateways that have not answered."""
+    waiter: Waiter
+    number: int
+    refusal: Refusal | None = None
+    """Why its client is refused unless somebody gives it the session."""
+    preferred: bool = False
+    """Another gateway has closed a connection for it: it goes on, whoever else connects."""
+    unanswered: set[str] = field(default_factory=set)
+    """Gateways that have not answered."""
 
     @property
     def waits(self) -> bool:
