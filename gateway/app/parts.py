@@ -112,10 +112,7 @@ class Parts:
 
     def _make_engine(self) -> Engine:
         settings = self.settings
-        router = Router(
-            self.table, self.access, lambda: f"auto-{secrets.token_hex(12)}", settings.mqtt.max_topic_levels,
-            partial(os.urandom, 8),
-        )  # fmt: skip
+        router = Router(self.table, self.access, lambda: f"auto-{secrets.token_hex(12)}", partial(os.urandom, 8))
         engine = Engine(self.queue_manager, self.scheduler, limits_of(settings), router, self.access, self.counters)
         engine.context.dead_letter_queue = self.dead_letter_queue()
         census = engine.census

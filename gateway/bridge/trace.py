@@ -37,10 +37,8 @@ def child(value: str, new_span: NewSpan) -> str | None:
     return f"00-{trace}-{span.hex()}-{int(flags, 16) & _KNOWN_FLAGS:02x}"
 
 
-def passed_on(properties: Properties, new_span: NewSpan | None) -> Properties:
+def passed_on(properties: Properties, new_span: NewSpan) -> Properties:
     """The same properties, or with the span of this hop where exactly one trace context is among them."""
-    if new_span is None:
-        return properties
     users = user_properties(properties)
     places = [index for index, (name, _) in enumerate(users) if name == TRACEPARENT]
     made = child(users[places[0]][1], new_span) if len(places) == 1 else None

@@ -80,7 +80,7 @@ class Inside:
         )
         rules = [route.rule.name for route in table.routes] + [rule.name for rule in table.outbound]
         counters.declare(Names(("plain",), tuple(rules), ("MQGATE",)))
-        router = Router(table, access, lambda: "auto", found.mqtt.max_topic_levels, partial(os.urandom, 8))
+        router = Router(table, access, lambda: "auto", partial(os.urandom, 8))
         self.engine = Engine(self.queue_manager, clock, limits, router, access, counters)
         self.listener = found.listeners[0]
         self.engine.recover()

@@ -56,7 +56,7 @@ class Bench(Harness):
             read = parse_mappings([("bench.yaml", self.mapping)], lambda _path: SCHEMA)
             table = compile_mappings(read, "bench-1")
             access = OpenAccess()
-            router = Router(table, access, lambda: f"auto-{next(self._names)}", 200, lambda: bytes.fromhex("ab" * 8))
+            router = Router(table, access, lambda: f"auto-{next(self._names)}", lambda: bytes.fromhex("ab" * 8))
             self.engine = Engine(self.queues, self.clock, Limits(**self.limits), router, access, Counters())
             self.engine.context.dead_letter_queue = "DEAD.Q"
             self.consumers = Consumers(self.engine.context, self.engine.handover)

@@ -324,7 +324,7 @@ class Harness:
     def start(self) -> None:
         table = _table(self.mapping, self.load)
         access = OpenAccess()
-        router = Router(table, access, lambda: f"auto-{next(self._names)}", 200, lambda: bytes.fromhex("ab" * 8))
+        router = Router(table, access, lambda: f"auto-{next(self._names)}", lambda: bytes.fromhex("ab" * 8))
         self.engine = Engine(self.queues, self.clock, Limits(**self.limits), router, access, Counters())
         self.engine.context.dead_letter_queue = "DEAD.Q"
         self.consumers = Consumers(self.engine.context, self.engine.handover)

@@ -102,7 +102,7 @@ class QueueRows:
             return
         body = Body(publication.payload)
         chosen = plan.settle(body)
-        if plan.prepared and self.router.new_span is not None and TRACEPARENT.encode() in publication.properties:
+        if plan.prepared and TRACEPARENT.encode() in publication.properties:
             self._note_span(message, (chosen or plan.prepared)[0])
         if not chosen:  # the payload agrees with no rule
             self._unmatched(batch, message, now)
@@ -217,7 +217,7 @@ class QueueRows:
         if not (publication.properties or publication.expires):
             return route.plan, (), None
         separated = prop.separate(publication.properties)
-        if separated is not None and not (self.router.new_span is not None and is_traced(separated[1])):
+        if separated is not None and not is_traced(separated[1]):
             rest, users = separated
             plan = self._known_plan(message, rest, 0) if rest else route.plan
             if plan is not None and plan.forms and not plan.asks:
@@ -227,10 +227,9 @@ class QueueRows:
     def _whole_plan(self, message: Inbound, now: float) -> inbound.Plan:
         """The plan for exactly these properties."""
         publication = message.publication
-        if self.router.new_span is not None:
-            properties = prop.decode_publish(publication.properties)
-            if carries(properties):  # no two such messages are alike
-                return self._traced_plan(message, properties, _left(publication, now))
+        properties = prop.decode_publish(publication.properties)
+        if carries(properties):  # no two such messages are alike
+            return self._traced_plan(message, properties, _left(publication, now))
         return self._known_plan(message, publication.properties, _left(publication, now))
 
     def _known_plan(self, message: Inbound, block: bytes, left: int) -> inbound.Plan:
@@ -255,7 +254,7 @@ class QueueRows:
     ) -> tuple[Route, bytes] | None:  # fmt: skip
         """As `Route.make`, for a message that is about to be put: a trace context goes on with the span of this hop."""
         now, plan = inbound.timestamp(self.context.now).encode(), route.plan
-        if self.router.new_span is None or not is_traced(users):
+        if not is_traced(users):
             return route.make(now, users, expiry, body, packet_id)
         before: Properties = {prop.USER_PROPERTY: [(name.decode(), value.decode()) for name, value in users]}
         after = passed_on(before, self.router.new_span)

@@ -52,10 +52,7 @@ _CACHED_LENGTH, _MAX_LEVEL = 1024, 64
 class Router:
     """Finds the route of a publication from rules, access lists and subscriptions."""
 
-    def __init__(
-        self, table: Table, access: Access, new_client_id: Callable[[], str], max_levels: int = 200,
-        new_span: NewSpan | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, table: Table, access: Access, new_client_id: Callable[[], str], new_span: NewSpan) -> None:
         self.table = table
         self.access = access
         self.subscriptions: Subscriptions[Session] = Subscriptions()
@@ -66,17 +63,16 @@ class Router:
         self.on_interest: Callable[[str, int], None] = lambda _filter, _by: None
         """Told that a session subscribes to a filter (1) or does not any more (-1)."""
         self.new_client_id = new_client_id
-        self.max_levels = max_levels
         self.generation = 0
         """Grows when rules or access lists change: cached routes of another generation are void."""
         self._counters: dict[str, list[int]] = {}
         self._heads: dict[bytes, bytes] = {}
         self._shared_routes = SharedRoutes()
         self._columns: dict[tuple[Address, Policy, bool], Columns] = {}
-        self.context: Context | None = None
-        """Set by the engine; a router without it (in tests and tools) knows no limits of listeners."""
+        self.context: Context
+        """Set by the engine."""
         self.new_span = new_span
-        """Makes the identifier of our span in a trace; without it trace contexts pass unchanged."""
+        """Makes the identifier of our span in a trace."""
 
     def use(self, table: Table) -> None:
         """New rules, between two batches."""
@@ -137,8 +133,6 @@ class Router:
 
     def _topic_error(self, listener: str, wire_topic: bytes) -> str | None:
         """Why no client can publish there."""
-        if self.context is None:
-            return topic_name_error(wire_topic, self.max_levels)
         limits = self.context.limits.at(listener)
         if len(wire_topic) > limits.max_topic_length:
             return f"topics have at most {limits.max_topic_length} bytes here"
@@ -226,7 +220,7 @@ class Router:
         work anyway, all of these have columns in common."""
         context, queue = self.context, prepared.rule.queue
         mixes = (
-            context is not None and context.mixes and route.first >> 1 & 3 == 1 and address.syncpoint
+            context.mixes and route.first >> 1 & 3 == 1 and address.syncpoint
             and not address.retain and not address.queue_manager and queue is not None and queue.slots
         )  # fmt: skip
         if mixes:
@@ -267,7 +261,7 @@ class Router:
         route.most = max(1, MOST_COPIES // (len(route.receivers) + len(route.shared) or 1))
         self._find_elsewhere(route)
         checked = any(policy.too_long == "reject" for policy in route.policies) and not self._is_measured(route)
-        offered = self.context is None or route.first >> 1 & 3 <= self.context.limits.max_qos  # [MQTT-3.2.2-11]
+        offered = route.first >> 1 & 3 <= self.context.limits.max_qos  # [MQTT-3.2.2-11]
         looked_at = checked or not offered or route.shared_elsewhere or route.sent_on
         route.fast_path = FastPath.NONE if looked_at else self._path_to_queues(route)
         wanted = route.receivers or route.shared or (route.elsewhere and route.fast_path is FastPath.NONE)
@@ -329,8 +323,7 @@ class Router:
     def _may_keep(self, route: Route) -> bool:
         """Whether what is retained of a route is nobody's business but this gateway's: what MQ retains, too, is looked
         at."""
-        kept = self.context is None or self.context.limits.retain
-        return kept and not route.address.retain
+        return self.context.limits.retain and not route.address.retain
 
     def shared(self, group: Group[Session], topic: str) -> Shared:
         """A shared subscription with the members that may have the topic."""
@@ -427,7 +420,7 @@ class Router:
     def _longest(self, route: Route) -> Iterator[tuple[int, int]]:
         """For each of these queues the longest message, and how long is what comes before a payload."""
         context = self.context
-        if context is None or route.plan is None:
+        if route.plan is None:
             return
         for prepared, policy in zip(route.plan.prepared, route.policies, strict=True):
             if policy.too_long == "reject" and prepared.queue:
@@ -459,7 +452,7 @@ class Measure:
 
     def __call__(self, body: Body) -> None:
         """Refused: the payload is too long, or the rule's own check does not take it."""
-        until = self._router.context.until if self._router.context is not None else inf
+        until = self._router.context.until
         if until != self._until:
             self._longest, self._until = self._router.longest_payload(self._route), until
         if len(body.raw) > self._longest:

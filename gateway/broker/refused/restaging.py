@@ -65,7 +65,7 @@ def _stage(router: Router, batch: Batch, released: Released) -> bytes:
     session, packet_id, _ = released
     publication, batch.fanned[released] = batch.fanned[released], None
     assert publication is not None  # noqa: S101 -- both callers have looked
-    name = router.context.name_in_markers(released) if router.context is not None else b""
+    name = router.context.name_in_markers(released)
     put_record(router, batch, session, packet_id, publication, HANDED_OVER, name)
     return name
 
