@@ -87,8 +87,7 @@ class StoredCount:
         """Whether one more message of this size, or so many, is too much for the session, or for all of them."""
         if session.stored + count > limits.max_queued or session.stored_bytes + size > limits.max_queued_bytes:
             return True
-        most, most_bytes = limits.max_total_queued, limits.max_total_queued_bytes
-        return bool((most and self.messages + count > most) or (most_bytes and self.bytes + size > most_bytes))
+        return not self.room(limits, size, count)
 
     def room(self, limits: Limits, size: int, count: int) -> bool:
         """Whether all sessions together have room for so much more."""

@@ -377,36 +377,39 @@ class FromOthers:
         forwarded = decode_forwarded(stored.data)
         if forwarded.fence:
             return
-        if forwarded.left and not forwarded.held:
-            route = self._route(forwarded.publication)
-            whose = forwarded.whose or [owner]
-            theirs = [one for one in route.receivers if self.moves.was_last_at(one.session, whose) == owner]
-            self._give(route, forwarded, [one for one in theirs if self.moves.had_left(one.session, forwarded)])
-            return
         if forwarded.device:
             again = forwarded._replace(client="", to=[])  # that one could have said where the session has gone
             self.moves.to_others.put([self.instance], again)
             return
         route = self._route(forwarded.publication)
-        if forwarded.client and forwarded.groups:
+        if forwarded.left and not forwarded.held:
+            whose = forwarded.whose or [owner]
+            theirs = [one for one in route.receivers if self.moves.was_last_at(one.session, whose) == owner]
+            self._give(route, forwarded, [one for one in theirs if self.moves.had_left(one.session, forwarded)])
+        elif forwarded.client and forwarded.groups:
             self._for_groups(route, forwarded)
-            return
-        if forwarded.client:
-            session = self.context.sessions.get(forwarded.client)
-            if session is not None and session.epoch >= forwarded.epoch:
-                gave = self.moves.gave(session.client_id, session.epoch, forwarded)
-                self.moves.was_sent_on(session.client_id, forwarded._replace(epoch=session.epoch))
-                if self._lacks(session, forwarded.left or owner, forwarded) if forwarded.held else not gave:
-                    self._give(route, forwarded, [one for one in route.receivers if one.session is session])
-            elif session is None and peers:
-                self.moves.to_others.put(sorted(peers), forwarded._replace(held=False))
-            return
+        elif forwarded.client:
+            self._inherit_for_one(owner, peers, route, forwarded)
+        elif forwarded.unread:
+            unread = [one for one in route.receivers if self._is_unread(one.session, owner, forwarded)]
+            self._give(route, forwarded, unread)
+        else:
+            self._inherit_for_all(owner, peers, route, forwarded)
+
+    def _inherit_for_one(self, owner: str, peers: Collection[str], route: Route, forwarded: Forwarded) -> None:
+        """What was sent on to a session, or held for it."""
+        session = self.context.sessions.get(forwarded.client)
+        if session is not None and session.epoch >= forwarded.epoch:
+            gave = self.moves.gave(session.client_id, session.epoch, forwarded)
+            self.moves.was_sent_on(session.client_id, forwarded._replace(epoch=session.epoch))
+            if self._lacks(session, forwarded.left or owner, forwarded) if forwarded.held else not gave:
+                self._give(route, forwarded, [one for one in route.receivers if one.session is session])
+        elif session is None and peers:
+            self.moves.to_others.put(sorted(peers), forwarded._replace(held=False))
+
+    def _inherit_for_all(self, owner: str, peers: Collection[str], route: Route, forwarded: Forwarded) -> None:
+        """What was for everybody at that gateway, and for a member of shared subscriptions there."""
         receivers: tuple[Receiver, ...] = ()
-        if forwarded.unread:
-            self._give(
-                route, forwarded, [one for one in route.receivers if self._is_unread(one.session, owner, forwarded)]
-            )
-            return
         if forwarded.direct:
             mine = forwarded._replace(left=owner)
             receivers = tuple(

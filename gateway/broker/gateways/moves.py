@@ -203,18 +203,18 @@ class Moves:
     def given(self, session: Session, to: str) -> dict[str, Any]:
         """What the record of a session that is given to another gateway says, until it is read there."""
         came = self._of(session.client_id, session.epoch)
-        lefts = [] if came is None else came.lefts
-        stays = self.stays_of(session)
-        after = 0 if came is None else came.own
-        own = {
+        lefts, after = ([], 0) if came is None else (came.lefts, came.own)
+        return {
             "at": to,
             "from": self.instance,
             "former": self.instance,
             "given_after": after,
             "given_at": self.to_others.number,
             "arrived": False,
+            "stays": self.stays_of(session),
+            "lefts": lefts,
+            "sent_on": {},
         }
-        return own | {"stays": stays, "lefts": lefts, "sent_on": {}}
 
     def comes(
         self, session: Session, gateway: str, stays: list[Stay], record: dict[str, Any], given_at: int = 0
@@ -458,17 +458,19 @@ class Moves:
             return True
         return forwarded.origin == self.instance and forwarded.number > came.own
 
+    def _lefts(self, session: Session) -> list[Place]:
+        """The gateways that are no more and where a session was."""
+        came = self._of(session.client_id, session.epoch)
+        return [] if came is None else came.lefts
+
     def was_at(self, session: Session, gateway: str) -> bool:
         """Whether a session was that gateway's, which is no more."""
-        came = self._of(session.client_id, session.epoch)
-        return came is not None and any(left.gateway == gateway and left.arrived for left in came.lefts)
+        return any(left.gateway == gateway and left.arrived for left in self._lefts(session))
 
     def was_last_at(self, session: Session, gateways: Collection[str]) -> str:
         """At which of these, which are no more, a session was last, though it may not have been read there; empty: at
         none of them."""
-        came = self._of(session.client_id, session.epoch)
-        lefts = [] if came is None else came.lefts
-        return next((left.gateway for left in lefts if left.gateway in gateways), "")
+        return next((left.gateway for left in self._lefts(session) if left.gateway in gateways), "")
 
     def has_later(self, session: Session, gateway: str, forwarded: Forwarded) -> bool:
         """Whether a session that was at that gateway, which is no more, gets a publication from one where it was later,
@@ -483,8 +485,7 @@ class Moves:
     def has_earlier(self, session: Session, gateway: str, forwarded: Forwarded) -> bool:
         """Whether a session that was at that gateway, which is no more, gets a publication from one where it was
         before, which was no more either."""
-        came = self._of(session.client_id, session.epoch)
-        lefts = [] if came is None else came.lefts
+        lefts = self._lefts(session)
         here = next((at for at, left in enumerate(lefts) if left.gateway == gateway), len(lefts))
         return any(left.has(forwarded) for left in lefts[here + 1 :])
 
