@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.broker.publish.answered import ordinary
 from gateway.broker.publish.columns import length_of
+from gateway.mqtt.writer import PINGRESP_BYTES
 from gateway.ports.link import Link
 from gateway.session.connection import CLOSED, Connection
 
@@ -17,15 +18,8 @@ if TYPE_CHECKING:
     from gateway.broker.context import Context
     from gateway.broker.refused.parking import Parking
 
-_PINGRESP = b"\xd0\x00"
-
 WriteEach = Callable[[list[Link], list[bytes]], Iterable[int]]
 """Write to each link its bytes; the answer: the positions of those that have not taken all."""
-
-
-def puback(packet_id: int) -> bytes:
-    """A plain PUBACK."""
-    return b"\x40\x02" + packet_id.to_bytes(2, "big")
 
 
 def pubrec(packet_id: int) -> bytes:
@@ -146,7 +140,7 @@ class Answers:
         context = self.context
         nothing = context.idle and not self.parking.waiting
         if connection.connack_sent and (nothing or context.held_since or self.parking.withholds(connection)):
-            context.send(connection, _PINGRESP)
+            context.send(connection, PINGRESP_BYTES)
             return
         after = context.batch.after
         last = after[-1] if after else None
@@ -182,7 +176,7 @@ class Pings:
         connection, count, self.count = self.connection, self.count, 0
         context = self.answers.context
         if count and connection.state != CLOSED:
-            context.counters.packets_out[_PINGRESP[0] >> 4] += count - 1
-            context.send(connection, _PINGRESP * count)
+            context.counters.packets_out[PINGRESP_BYTES[0] >> 4] += count - 1
+            context.send(connection, PINGRESP_BYTES * count)
         elif count and connection.leaving:
-            connection.link.write(_PINGRESP * count)
+            connection.link.write(PINGRESP_BYTES * count)

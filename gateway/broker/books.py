@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from gateway.broker.batch import Batch, Destination, Row
     from gateway.ports.batch import Puts
     from gateway.ports.counters import Counters, DropReason, TransformReason
-    from gateway.session.connection import Connection
 
 NO_RULE = "_none"
 _UNMARKED = Mark()
@@ -88,17 +87,6 @@ def dropped(counters: Counters, batch: Batch, rows: Iterable[Row], reason: DropR
         counters.messages_dropped[rule, reason] += count
     if rows:
         counters.examples.note("messages_dropped", (rule_of(rows[0]), reason), queue=rows[0][0].address.queue)
-
-
-def took(counters: Counters, batch: Batch, connection: Connection, count: int, acknowledged: int) -> None:
-    """Count publications that were taken from a connection, and those of them that are acknowledged with the commit
-    (QoS 1)."""
-    counters.packets_in[3] += count
-    connection.session.received += count - acknowledged  # those of QoS 1 follow with their commit
-    if acknowledged:
-        batch.answered[4] += acknowledged
-        connection.inbound_pending += acknowledged
-        batch.pending[connection] = batch.pending.get(connection, 0) + acknowledged
 
 
 def refused(

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from gateway.session.connection import Connection
     from gateway.session.session import Plain, Session
 
-PUBREL = 0x62
-"""The first byte of a PUBREL."""
 _TOPIC = "topic://"
 _REPORT, _EXPIRY = slice(8, 12), slice(16, 20)
 _NEVER = b"\xff\xff\xff\xff"
