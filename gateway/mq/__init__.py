@@ -7,7 +7,7 @@ headers/                  what stands in front of a message's data, one module a
 character_sets/           what CCSIDs stand for
 describe                  all of it in words
 properties, property_names, propctl              message properties and who sees what of them
-situations, message_context, grouping            what queue managers do to messages
+situations, grouping                             what queue managers do to messages
 conversion, conversion_headers                   MQGMO_CONVERT
 reason_policy             what the gateway does about each reason code
 

@@ -16,12 +16,22 @@ from gateway.mq.constants import MQAT_QMGR, MQENC_NATIVE
 from gateway.mq.headers import dlh, mde, xqh
 from gateway.mq.headers.chain import described_by, first
 from gateway.mq.headers.header import Header
-from gateway.mq.message_context import Putter
 
 HEADER_CCSID = 1208
 """Character set of the headers written here."""
 _ONLY_AT_DESTINATION = 0x3FF00
 """MQRO_ACCEPT_UNSUP_IF_XMIT_MASK: report options (COA, COD) that must not act on a transmission queue."""
+
+
+class Putter(NamedTuple):
+    """Who puts, as the queue manager knows it; the time is GMT in MQ's form."""
+
+    user: str
+    application: str
+    application_type: int
+    date: str
+    time: str
+    accounting_token: bytes = b""
 
 
 class Arrived(NamedTuple):

@@ -17,7 +17,7 @@ import pytest
 from ibm_rig import OBJECTS, BatchRig, BufferRig, EmbeddedRig, Rig, served
 
 from gateway.mq import mqmd, situations
-from gateway.mq.message_context import Putter
+from gateway.mq.situations import Putter
 from gateway.ports.batch import Puts, Stored, Takes, Unit
 from gateway.ports.sources import Claims, Incomplete
 

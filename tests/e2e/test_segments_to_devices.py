@@ -16,7 +16,7 @@ from bridge_estate import BACKENDS, Estate, estate, wait
 from gateway.mq import mqmd, situations
 from gateway.mq.headers import dlh, rfh2
 from gateway.mq.headers.rfh2_folder import folder
-from gateway.mq.message_context import Putter
+from gateway.mq.situations import Putter
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 from gateway.ports.batch import Puts

@@ -8,7 +8,7 @@ from gateway.mq import mqmd, pcf, propctl, properties, situations
 from gateway.mq.conversion import convert
 from gateway.mq.headers import chain, rfh2
 from gateway.mq.headers.rfh2_folder import element, parse_folder, render, typed
-from gateway.mq.message_context import Putter
+from gateway.mq.situations import Putter
 
 PUTTER = Putter("u", "QM", 7, "20260102", "03040506")
 

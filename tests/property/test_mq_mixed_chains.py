@@ -14,7 +14,7 @@ from gateway.mq import conversion, mqmd, propctl, properties, situations
 from gateway.mq.character_sets.ccsid import codec_of
 from gateway.mq.headers import chain, rfh2
 from gateway.mq.headers.header import FORMAT_OF_STRUCTURE, INHERIT, build
-from gateway.mq.message_context import Putter
+from gateway.mq.situations import Putter
 
 QMGR = Putter("mqm", "QM1", 7, "20260102", "03040506")
 ENCODINGS = st.sampled_from([546, 273, 785, 530, 289])

@@ -12,7 +12,7 @@ from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
 from gateway.mq import situations
 from gateway.mq.headers import chain
-from gateway.mq.message_context import Putter
+from gateway.mq.situations import Putter
 from gateway.ports.batch import MQMD_LENGTH, Puts
 from gateway.queue_manager import descriptor
 from gateway.queue_manager.core import Core

@@ -15,8 +15,8 @@ from gateway.bridge.payload import Body
 from gateway.mq import mqmd, situations
 from gateway.mq.headers import rfh2
 from gateway.mq.headers.rfh2_folder import folder
-from gateway.mq.message_context import Putter
 from gateway.mq.properties import properties_of
+from gateway.mq.situations import Putter
 from gateway.routing.table import compile_mappings
 from gateway.rules.parse import load_mappings
 

@@ -7,7 +7,7 @@ from gateway.mq import layout, mqmd, pcf, situations
 from gateway.mq.conversion import convert
 from gateway.mq.headers import chain, dh, dlh, header, rfh2, rmh
 from gateway.mq.headers.header import FORMAT_OF_STRUCTURE
-from gateway.mq.message_context import Putter
+from gateway.mq.situations import Putter
 
 PUTTER = Putter("u", "QM", 7, "20260102", "03040506")
 

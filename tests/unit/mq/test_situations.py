@@ -5,10 +5,9 @@ import mq_segments
 import pytest
 
 from gateway.errors import HeaderError, MQError
-from gateway.mq import constants, layout, message_context, mqmd, situations
+from gateway.mq import constants, layout, mqmd, situations
 from gateway.mq.headers import chain, header, rfh2, xqh
-from gateway.mq.message_context import Putter
-from gateway.mq.properties import new
+from gateway.mq.situations import Putter
 
 QMGR = Putter("mqm", "QM1", 7, "20260102", "03040506")
 ORIGINAL = mqmd.build(
@@ -110,33 +109,6 @@ def test_extension_of_another_platform(order):
 def test_an_extension_that_is_not_valid_is_data(raw):
     md = mqmd.build(format="MQHMDE")
     assert situations.absorb_extension(md, raw) == (md, raw)
-
-
-GOT = mqmd.build(user_identifier="got", accounting_token=b"t" * 32, put_appl_name="gotapp", appl_origin_data="O")
-PUTTER = Putter("bob", "prog", 6, "20260102", "03040506", b"\x05token")
-
-
-@pytest.mark.parametrize(
-    ("options", "user", "application", "origin"),
-    [
-        (0, "bob", "prog", ""), (constants.MQPMO_DEFAULT_CONTEXT, "bob", "prog", ""),
-        (constants.MQPMO_NO_CONTEXT, "", "", ""),
-        (constants.MQPMO_PASS_ALL_CONTEXT, "got", "gotapp", "O"),
-        (constants.MQPMO_PASS_IDENTITY_CONTEXT, "got", "prog", ""),
-        (constants.MQPMO_SET_ALL_CONTEXT, "ana", "app", "orig"),
-        (constants.MQPMO_SET_IDENTITY_CONTEXT, "ana", "prog", ""),
-    ],
-)  # fmt: skip
-def test_context(options, user, application, origin):
-    md = message_context.applied(ORIGINAL, options, PUTTER, GOT)
-    found = mqmd.unpack(md)
-    assert (found.user_identifier, found.put_appl_name, found.appl_origin_data) == (user, application, origin)
-    assert mqmd.patch(md, msg_id=b"m" * 24)[:196] == ORIGINAL[:196]
-
-
-def test_user_context_is_what_was_marked():
-    marked = new("a", 1, context=1)
-    assert message_context.user_context([marked, new("b", 2)]) == [marked]
 
 
 ALLOWED = mqmd.build(msg_flags=1, msg_id=b"m" * 24)

@@ -9,7 +9,7 @@ from gateway.bridge.message import read_message
 from gateway.mq import mqmd, situations
 from gateway.mq import transmitted_segments as segments
 from gateway.mq.headers import chain
-from gateway.mq.message_context import Putter
+from gateway.mq.situations import Putter
 
 QMGR = Putter("mqm", "QM1", 7, "20260102", "03040506")
 GROUP = b"GROUP-0000000000000000-1"

@@ -11,7 +11,7 @@ from embedded_rig import SMALL
 from schedulers import ManualScheduler
 
 from gateway.mq import mqmd, situations
-from gateway.mq.message_context import Putter
+from gateway.mq.situations import Putter
 from gateway.ports.batch import Outcome, Puts, Stored, Takes, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions
 from gateway.ports.sources import MAX_GROUP, Gathers

@@ -14,7 +14,7 @@ from gateway.backends.ibm.transmitted import TransmittedSegments
 from gateway.errors import MQError
 from gateway.mq import mqmd, situations
 from gateway.mq import transmitted_segments as segments
-from gateway.mq.message_context import Putter
+from gateway.mq.situations import Putter
 from gateway.ports.batch import Takes
 
 GROUP = b"g" * 24
