@@ -316,6 +316,11 @@ class Batch:
         if self.undo is not None:
             self.undo.key(table, key)
 
+    def undone_by(self, call: Callable[..., object], *args: object) -> None:
+        """What takes back a change beside the batch's own columns, if the unit that is being handled fails."""
+        if self.undo is not None:
+            self.undo.step(call, *args)
+
     def state_puts(self, queue: str, key: bytes, priority: int = 0) -> Puts:
         """The puts to a queue of the gateway's own state, to be added to."""
         puts = self.state.get((queue, key, priority))
@@ -509,8 +514,7 @@ class Batch:
     def replace(self, queue: str, key: bytes, body: bytes | None) -> None:
         """Replace one state message; the last replacement in a batch counts."""
         name = queue, key
-        if self.undo is not None:
-            self.undo.key(self.replaces, name)
+        self.noting(self.replaces, name)
         self.replaces[name] = Replace(queue, key, body)
 
     def reply(self, connection: Connection, data: bytes) -> None:

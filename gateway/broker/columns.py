@@ -69,9 +69,8 @@ class Mixed:
                 destination.close()
         mixed = cls(columns)
         batch.mixed.append(mixed)
-        if batch.undo is not None:
-            batch.undo.step(batch.mixed.remove, mixed)
-            batch.undo.step(mixed.close)
+        batch.undone_by(batch.mixed.remove, mixed)
+        batch.undone_by(mixed.close)
 
     def close(self) -> None:
         """From now on whoever appends rows has to ask."""

@@ -406,9 +406,7 @@ class Handover:
 
     def _promise(self, source: Source, rule_name: str, publication: Publication) -> None:
         """For very many; meanwhile nothing more is read from its queue."""
-        batch = self.context.batch
-        if batch.undo is not None:
-            batch.undo.step(source.copied, 0)
+        self.context.batch.undone_by(source.copied, 0)
         source.under_way += 1
         self.wide.promise(publication, rule_name, over=source.copied)
 

@@ -265,8 +265,7 @@ class TargetQueue(Source):
             context.scheduler.later(PAUSE if error is not None else 0.0, self._resume_pumping)
             return
         begun, rules = context.scheduler.monotonic(), Counter[str]()
-        if context.batch.undo is not None:
-            context.batch.undo.key(context.batch.consumed, self)
+        context.batch.noting(context.batch.consumed, self)
         consumed = context.batch.consumed.setdefault(self, Consumed(self.key))
         for token, stored in list(self._pending.items()):
             name = name_of(stored)

@@ -131,8 +131,7 @@ class Retained:
         batch, topic = self.context.batch, publication.topic.decode()
         node = self._node(topic)
         before = node.publication if node is not None else None
-        if batch.undo is not None:
-            batch.undo.step(self._put_back, topic, before)
+        batch.undone_by(self._put_back, topic, before)
         if not publication.payload:
             if self.forget(topic) or self.has_others():
                 batch.replace(RETAINED, key_of(publication.topic), None)

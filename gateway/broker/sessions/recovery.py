@@ -169,8 +169,7 @@ class Recovery:
         if record["connected"]:  # its connection ended with the process: the time runs from now
             session.ends_at = 0.0 if session.expiry == NEVER else context.now + session.expiry
         context.sessions.add(session)
-        if context.batch.undo is not None:
-            context.batch.undo.step(self._forget, session)
+        context.batch.undone_by(self._forget, session)
         for subscribed in list(session.subscriptions.values()):
             self.subscribe.add(session, subscribed.options, subscribed.identifier)
         if looked is None:

@@ -210,9 +210,8 @@ class SubscribeHandler:
 
     def add(self, session: Session, wanted: Subscription, identifier: int) -> bool:
         """Make it effective; True when the filter is new."""
-        undo = self.context.batch.undo
-        if undo is not None:
-            undo.step(self._put_back, session, wanted.filter, session.subscriptions.get(wanted.filter))
+        before = session.subscriptions.get(wanted.filter)
+        self.context.batch.undone_by(self._put_back, session, wanted.filter, before)
         session.subscriptions[wanted.filter] = Subscribed(wanted, identifier)
         interest = Interest(
             wanted.qos, wanted.no_local, wanted.retain_as_published, wanted.retain_handling,
@@ -222,9 +221,8 @@ class SubscribeHandler:
 
     def _end(self, session: Session, filter_: str) -> None:
         """End one subscription."""
-        undo, before = self.context.batch.undo, session.subscriptions.pop(filter_)
-        if undo is not None:
-            undo.step(self._put_back, session, filter_, before)
+        before = session.subscriptions.pop(filter_)
+        self.context.batch.undone_by(self._put_back, session, filter_, before)
         self.router.unsubscribe(session, filter_)
 
     def _put_back(self, session: Session, filter_: str, before: Subscribed | None) -> None:
