@@ -5,43 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from gateway.access.gatekeeper import Gatekeeper
-from gateway.access.granted import Granted
 from gateway.access.key_sets import FixedKeys, fetch, manner_of
 from gateway.access.logins import Credentials, Login, ask_one
-from gateway.access.managed import ManagedUsers
 from gateway.access.policy import acl_of, policy_of
 from gateway.access.tokens import Claimed, Issuer, NotBelieved, Tokens, keys_of_file
 from gateway.app.reports import log_lines
 from gateway.config.counting import counted
 from gateway.config.identity import Jwt
 from gateway.config.model import Settings
-from gateway.ports.access import Access
 from gateway.ports.batch import Scheduler
 from gateway.ports.counters import Counters, IdentityMethod, LoginMethod
 from gateway.routing.acl import PUBLISH, SUBSCRIBE, Subject, Why
-
-
-class ReloadableAccess(Access, Protocol):
-    """An access port that can be given new settings."""
-
-    def prepare(self, settings: Settings) -> Callable[[], None]:
-        """Read all files now; calling the answer puts them into force. ConfigurationError: the old ones stay in
-        force."""
-
-    granted: Granted
-    """What logins give their clients."""
-    managed: ManagedUsers
-    """Users that are managed while the gateway runs."""
-
-    @property
-    def keys_age(self) -> float | None:
-        """Seconds since the keys for tokens that were fetched longest ago were; None: none were."""
-
-    def why(self, listener: str, client_id: str, user: str | None, topic: str) -> str:
-        """Which entry decides about a publication."""
 
 
 def why_publish(settings: Settings, client_id: str, user: str, topic: str, listener: str = "") -> Why:
@@ -104,7 +80,7 @@ def _ask_issuer(settings: Settings, key: str, one: Jwt, who: Credentials) -> tup
 
 def access_of(
     settings: Settings, scheduler: Scheduler, secret: bytes, counters: Counters, providers: Providers
-) -> ReloadableAccess:
+) -> Gatekeeper:
     """The access port of these settings."""
     gatekeeper = Gatekeeper(settings, scheduler, secret)
     gatekeeper.on_guessing = log_lines.guessing

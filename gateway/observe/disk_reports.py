@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import time
-from typing import Protocol
 
+from gateway.observe.logs import EventLog
 from gateway.ports.batch import StorageFull
 
 RUNBOOK = "docs/runbooks/disk-full.md"
@@ -26,20 +26,10 @@ def full_in_words(full: StorageFull) -> str:
     )
 
 
-class Log(Protocol):
-    """The part of a log that is used here."""
-
-    def error(self, event: str, msg: str, **fields: object) -> None:
-        """Write an error."""
-
-    def info(self, event: str, msg: str, **fields: object) -> None:
-        """Write a line."""
-
-
 class DiskReports:
     """Tells of changes."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: EventLog) -> None:
         self._log = log
         self._since = 0.0
 

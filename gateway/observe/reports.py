@@ -8,20 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from gateway.mq.reason_policy import TABLE
+from gateway.observe.logs import EventLog
 from gateway.ports.counters import BY_NAME, MQRC_LABELS, Counters
-
-
-class Warns(Protocol):
-    """The part of a log that is used here."""
-
-    def warning(self, event: str, msg: str, **fields: object) -> None:
-        """Write a warning."""
-
-    def info(self, event: str, msg: str, **fields: object) -> None:
-        """Write a line."""
 
 
 class Report(NamedTuple):
@@ -49,7 +40,7 @@ class Reports:
     """Remembers what was counted at the last look."""
 
     def __init__(
-        self, counters: Counters, log: Warns, happened: Callable[[str, str, dict[str, object]], None] = _nobody
+        self, counters: Counters, log: EventLog, happened: Callable[[str, str, dict[str, object]], None] = _nobody
     ) -> None:
         """`happened`: told (client identifier, event, fields) of what a client was part of."""
         self._counters = counters
