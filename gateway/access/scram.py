@@ -35,11 +35,11 @@ def salt_of(secret: bytes, user: str) -> bytes:
     return hmac.digest(secret, b"SCRAM salt of " + user.encode(), "sha256")[:16]
 
 
-def keys_of(password: bytes, salt: bytes, iterations: int = ITERATIONS) -> Keys:
+def keys_of(password: bytes, salt: bytes) -> Keys:
     """The keys for a password."""
-    salted = hashlib.pbkdf2_hmac("sha256", password, salt, iterations)
+    salted = hashlib.pbkdf2_hmac("sha256", password, salt, ITERATIONS)
     client_key = hmac.digest(salted, b"Client Key", "sha256")
-    return Keys(salt, iterations, hashlib.sha256(client_key).digest(), hmac.digest(salted, b"Server Key", "sha256"))
+    return Keys(salt, ITERATIONS, hashlib.sha256(client_key).digest(), hmac.digest(salted, b"Server Key", "sha256"))
 
 
 class Users:

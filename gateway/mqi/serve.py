@@ -36,20 +36,21 @@ _PEER = struct.Struct("3i")
 QUIESCE_SECONDS = 0.5
 """How long programs have, once they are told that the queue manager stops, to finish their work and disconnect."""
 MAX_PROGRAMS = 1000
+_MODE = 0o600
+"""Of the socket: programs of other users cannot connect."""
 
 
 class MqiServer:
     """Listens on `path` from `start` to `stop`: one thread for all programs."""
 
     def __init__(
-        self, queue_manager: QueueManager, path: Path, *, mode: int = 0o600, max_connections: int = MAX_PROGRAMS,
+        self, queue_manager: QueueManager, path: Path, *, max_connections: int = MAX_PROGRAMS,
         on_fatal: Callable[[Exception], None] | None = None,
     ) -> None:  # fmt: skip
         """`on_fatal` is called with a defect that has ended the thread, in that thread."""
         self.path = path
         self._on_fatal = on_fatal
         self._queue_manager = queue_manager
-        self._mode = mode
         self._max_connections = max_connections
         self._listener: socket.socket | None = None
         self._programs: dict[int, _Program] = {}
@@ -71,7 +72,7 @@ class MqiServer:
         listener = socket.socket(socket.AF_UNIX)
         try:
             _clear_stale(self.path)
-            old = os.umask(0o777 & ~self._mode)  # the file must never be wider open than asked, not even for an instant
+            old = os.umask(0o777 & ~_MODE)  # the file must never be wider open, not even for an instant
             try:
                 listener.bind(str(self.path))
             finally:

@@ -61,7 +61,6 @@ class BufferedQueueManager:
         *,
         max_bytes: int,
         name: str = "",
-        dead_letter_queue: str = DEAD_LETTERS,
         state_queues: Iterable[str] = STATE_QUEUES,
         told: Callable[[str, str], None] = lambda _state, _why: None,
     ) -> None:
@@ -81,7 +80,7 @@ class BufferedQueueManager:
         counters.spool_recovered_messages += self.spool.recovered
         self.name = name or self.spool.identity.name
         """IBM MQ's; empty until the first connection if the settings leave it open."""
-        self.dead_letter_queue = self.spool.identity.dead_letter_queue or dead_letter_queue
+        self.dead_letter_queue = self.spool.identity.dead_letter_queue or DEAD_LETTERS
         """IBM MQ's."""
         self._attempts = AttemptQueue(link, scheduler)
         self._attempts.on_silent = self._down

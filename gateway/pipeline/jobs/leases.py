@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,14 +22,14 @@ PATIENCE = 2.0
 PAUSE = 0.05
 
 
-def give_back(inputs: Sequence[Input], pause: Callable[[float], None] = time.sleep) -> None:
+def give_back(inputs: Sequence[Input]) -> None:
     """Give back what ended processes of this host hold. What cannot be asked is left to run out."""
     for each in inputs:
         with suppress(MqgateError, OSError, ValueError):
-            _give_back(each, pause)
+            _give_back(each)
 
 
-def _give_back(each: Input, pause: Callable[[float], None]) -> None:
+def _give_back(each: Input) -> None:
     held = next((one for one in groups_of(each) if one["name"] == each.group and one["owner"]), None)
     if held is None or held["expires"] < time.time():
         return
@@ -37,7 +37,7 @@ def _give_back(each: Input, pause: Callable[[float], None]) -> None:
     while not is_dead(held["owner"], socket.gethostname()):
         if time.monotonic() > until:
             return
-        pause(PAUSE)
+        time.sleep(PAUSE)
     access_to(each).release(each.group, held["epoch"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 MOST_JOBS = 100
@@ -19,13 +19,12 @@ TEXTS = ("state", "next_compaction", "detail")
 class JobReports:
     """The last report of each job, by its consumer group."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._found: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     def take(self, given: Mapping[str, Any]) -> None:
         """Keep one; KeyError or ValueError for what is none."""
-        report: dict[str, Any] = {"told": self._clock(), "job": str(given["job"])[:LONGEST]}
+        report: dict[str, Any] = {"told": time.time(), "job": str(given["job"])[:LONGEST]}
         for name in (*NUMBERS, *COUNTS):
             value = given.get(name)
             report[name] = None if value is None else int(value) if name in COUNTS else float(value)

@@ -201,10 +201,10 @@ class HttpAccess:
         return int(self.address.call("POST", "put", query, joined_parts(parts))["messages"])
 
 
-def split_range(low: int, high: int, parts: int, least: int = 1) -> list[tuple[int, int]]:
-    """`parts` nearly equal ranges, none under `least` numbers unless it is the only one."""
+def split_range(low: int, high: int, parts: int) -> list[tuple[int, int]]:
+    """`parts` nearly equal ranges, none of which is empty."""
     rows = high - low
-    parts = max(1, min(parts, rows // max(1, least)))
+    parts = max(1, min(parts, rows))
     cuts = [low + rows * part // parts for part in range(parts + 1)]
     return [(first, last) for first, last in pairwise(cuts) if last > first]
 
