@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 from gateway.queue_manager.store.lanes import Lane, Queue, Released, Run, append, depths
 from gateway.queue_manager.store.numbers import Numbers, parted
@@ -370,12 +370,9 @@ class Index:
 
 def consecutive(tokens: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Ascending runs (first, count) of consecutive tokens; duplicates count once."""
-    if isinstance(tokens, range) and tokens.step == 1:
-        if tokens:
-            yield tokens.start, len(tokens)
-        return
-    if _is_one_run(tokens):
-        yield tokens[0], len(tokens)
+    run = _one_run(tokens)
+    if run is not None:
+        yield run
         return
     ordered = sorted(set(tokens))
     if not ordered:
@@ -392,19 +389,19 @@ def consecutive(tokens: Iterable[int]) -> Iterator[tuple[int, int]]:
     yield first, previous + 1 - first
 
 
-def _is_one_run(tokens: Iterable[int]) -> TypeGuard[list[int]]:
-    """Whether the tokens are one run, as usual: what was fetched in order is taken in order."""
-    return isinstance(tokens, list) and one_run(tokens)
+def _one_run(tokens: Iterable[int]) -> tuple[int, int] | None:
+    """The run that the tokens are, as usual: what was fetched in order is taken in order. None: there may be several,
+    or none."""
+    if isinstance(tokens, range):
+        return (tokens.start, len(tokens)) if tokens and tokens.step == 1 else None
+    return (tokens[0], len(tokens)) if isinstance(tokens, list) and one_run(tokens) else None
 
 
 def neighbours(tokens: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Runs of consecutive tokens in the order given; duplicates count once."""
-    if isinstance(tokens, range) and tokens.step == 1:
-        if tokens:
-            yield tokens.start, len(tokens)
-        return
-    if _is_one_run(tokens):
-        yield tokens[0], len(tokens)
+    run = _one_run(tokens)
+    if run is not None:
+        yield run
         return
     first = count = 0
     for token in dict.fromkeys(tokens):
