@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 import click
 
-from gateway.app.files.data_directory import owner_kept
 from gateway.app.files.directories import data_directory
-from gateway.cli.reach import LocalClock, Reach, Refused, authority_option, read_settings, remote
+from gateway.cli.reach import Reach, Refused, authority_option, gateway_or_store, read_settings
 from gateway.cli.text_file import TextFile
 from gateway.config.model import Settings
-from gateway.errors import ConfigurationError, DriverUnavailable, MQError, StoreError, StoreInUse
+from gateway.errors import ConfigurationError, DriverUnavailable, MQError
 
 
 class Outcome(NamedTuple):
@@ -40,24 +39,11 @@ def mqsc(text: str, config: str | None, data: str | None) -> None:
 
 def _by_embedded(settings: Settings, text: str) -> Outcome:
     """By the running gateway, or in the store of a stopped one."""
-    from gateway.app.queue_managers.embedded import store_options
-    from gateway.queue_manager.embedded import EmbeddedQueueManager
-
-    directory, embedded = data_directory(settings), settings.queue_manager.embedded
-    name = embedded.name if embedded is not None else "MQGATE"
-    with owner_kept(directory):
-        try:
-            queue_manager = EmbeddedQueueManager.open(
-                directory, name, LocalClock(), store_options=store_options(settings)
-            )
-        except StoreInUse as busy:
-            there: Reach = remote(directory, busy)
-            answer = there.post("/mqsc", {"text": text})
+    with gateway_or_store(settings, data_directory(settings)) as found:
+        if isinstance(found, Reach):
+            answer = found.post("/mqsc", {"text": text})
             return Outcome([*answer["lines"], *answer.get("summary", [])], answer["ok"])
-        except StoreError as error:
-            raise Refused(str(error), 3) from error
-        report = queue_manager.mqsc(text)
-        queue_manager.close()
+        report = found.mqsc(text)
     return Outcome([*report.lines, *report.summary()], report.ok)
 
 

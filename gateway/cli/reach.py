@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from gateway.app.queue_managers.inquiries import Inquiries
     from gateway.ports.inspection import Inspects
+    from gateway.queue_manager.embedded import EmbeddedQueueManager
     from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
 MQI_SOCKET = "mqi.sock"
@@ -192,6 +193,13 @@ def _patient(scheduler: ThreadScheduler, inquiries: Inquiries) -> Apart:
 
 @contextmanager
 def _opened(settings: Settings, directory: Path) -> Iterator[Reach]:
+    with gateway_or_store(settings, directory) as found:
+        yield found if isinstance(found, Reach) else Reach(_local(found), running=False)
+
+
+@contextmanager
+def gateway_or_store(settings: Settings, directory: Path) -> Iterator[Reach | EmbeddedQueueManager]:
+    """The running gateway, or the store of a stopped one."""
     there = _answering(directory)
     if there is not None:  # nothing of a queue manager has to be loaded
         yield there
@@ -212,7 +220,7 @@ def _opened(settings: Settings, directory: Path) -> Iterator[Reach]:
         except StoreError as error:
             raise Refused(str(error), 3) from error
         try:
-            yield Reach(_local(queue_manager), running=False)
+            yield queue_manager
         finally:
             queue_manager.close()
 
