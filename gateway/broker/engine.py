@@ -185,7 +185,7 @@ class Engine:
 
     # -- connections --
 
-    def connected(self, link: Link, listener: Any) -> Connection | None:
+    def connected(self, link: Link) -> Connection | None:
         """A socket was accepted. None: refused, because the gateway is full or stopping."""
         context = self.context
         if context.draining or len(context.connections) >= context.limits.max_connections:
@@ -195,7 +195,7 @@ class Engine:
             min(limits.max_packet, limits.max_connect), max_user_properties=limits.max_user_properties,
             max_filters=max(MAX_FILTERS, 2 * limits.max_subscriptions),
         )  # fmt: skip
-        connection = Connection(link, reader, listener, context.clock.monotonic())
+        connection = Connection(link, reader, context.clock.monotonic())
         connection.limits = limits
         context.shortest_payload = min(context.shortest_payload, limits.max_payload or limits.max_packet)
         context.connections.add(connection)
@@ -284,10 +284,6 @@ class Engine:
                 if data:
                     apart.append((connection, data, 0))
         return others, apart
-
-    def received(self, connection: Connection, chunk: bytes) -> None:
-        """Bytes of one connection."""
-        self.received_each([(connection, chunk)])
 
     def _take_one(self, connection: Connection, data: bytes, at: int) -> int:
         """Take the packet at `at`, of any kind; returns where what is left of the data begins."""
@@ -457,7 +453,7 @@ class Engine:
         for connection in accepted:
             try:
                 self.connect.connected(connection)
-            except Exception as error:  # noqa: BLE001 -- as in `received`
+            except Exception as error:  # noqa: BLE001 -- as in `_take_rest`
                 self.context.defect(connection, error)
         for call in batch.after:
             self.context.set_aside.call(call)

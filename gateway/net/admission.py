@@ -103,7 +103,7 @@ class Admission:
         why = self._too_many(listening) or (self._too_many_from(listening, link) if named else None)
         connection = None
         if why is None:
-            connection = self.engine.connected(link, listening.settings)
+            connection = self.engine.connected(link)
             if connection is None and not self.engine.context.draining:
                 why = "the gateway has as many connections as it may"
         if connection is None:

@@ -51,7 +51,6 @@ class Connection:
         "leaving",
         "limits",
         "link",
-        "listener",
         "out",
         "problem_information",
         "proof_behind",
@@ -72,10 +71,9 @@ class Connection:
         "version",
     )
 
-    def __init__(self, link: Link, reader: Reader, listener: Any, now: float) -> None:  # noqa: PLR0915 -- its fields
+    def __init__(self, link: Link, reader: Reader, now: float) -> None:  # noqa: PLR0915 -- its fields
         self.link = link
         self.reader = reader
-        self.listener = listener
         self.state = NEW
         self.session: Session = _NOBODY
         self.version = 0

@@ -105,7 +105,7 @@ class Publisher:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         self.load, self.number, self.others, self.sent = load, number, others, 0
         link = HubSocket(hub, ours, f"10.0.0.9:{number}", "plain")
-        link.connection = inside.engine.connected(link, inside.listener)
+        link.connection = inside.engine.connected(link)
         link.chunk = 1 << 16
         hub.add(link)
         self.socket.send(client.encode_connect(client.connect(load.version, f"ownp{number}")))
@@ -223,7 +223,7 @@ class Running:
         for one in (ours, theirs):
             one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         link = HubSocket(self.hub, ours, "10.0.0.8:1", "plain")
-        link.connection = engine.connected(link, self.inside.listener)
+        link.connection = engine.connected(link)
         self.hub.add(link)
         theirs.send(client.encode_connect(client.connect(4, client_id, clean_start=clean)))
         self._round()

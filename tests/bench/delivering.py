@@ -113,7 +113,7 @@ class Running:
         properties = {prop.SUBSCRIPTION_IDENTIFIER: [shape.identifier]} if shape.identifier else {}
         for number, connection in enumerate(self.subs):
             wanted = p.Subscribe(1, [p.Subscription(shape.filter.format(number), shape.sub_qos)], properties)
-            engine.received(connection, client.encode_subscribe(shape.version, wanted))
+            engine.received_each([(connection, client.encode_subscribe(shape.version, wanted))])
         self.inside.settle()
         self.chunks = [self._publications(number) for number in range(shape.pubs)]
         self.pubrels = b"".join(writer.encode_acks(p.PUBREL, [number]) for number in range(1, shape.window + 1))
@@ -127,12 +127,12 @@ class Running:
 
     def _connect(self, client_id: str, *, clean: bool) -> Connection:
         engine = self.inside.engine
-        connection = engine.connected(Kept(), self.inside.listener)
+        connection = engine.connected(Kept())
         assert connection is not None
         wanted = client.connect(self.shape.version, client_id, clean_start=clean)
         if self.shape.version == p.V5 and not clean:
             wanted.properties[prop.SESSION_EXPIRY_INTERVAL] = 3600
-        engine.received(connection, client.encode_connect(wanted))
+        engine.received_each([(connection, client.encode_connect(wanted))])
         self.inside.settle()
         return connection
 

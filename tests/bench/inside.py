@@ -82,7 +82,6 @@ class Inside:
         counters.declare(Names(("plain",), tuple(rules), ("MQGATE",)))
         router = Router(table, access, lambda: "auto", partial(os.urandom, 8))
         self.engine = Engine(self.queue_manager, clock, limits, router, access, counters)
-        self.listener = found.listeners[0]
         self.engine.recover()
         self.engine.flush()
         gc.freeze()
@@ -101,9 +100,11 @@ class Inside:
         """Devices that come at the same moment."""
         connections = []
         for client_id in client_ids:
-            connection = self.engine.connected(Sink(), self.listener)
+            connection = self.engine.connected(Sink())
             assert connection is not None
-            self.engine.received(connection, client.encode_connect(client.connect(4, client_id, clean_start=clean)))
+            self.engine.received_each(
+                [(connection, client.encode_connect(client.connect(4, client_id, clean_start=clean)))]
+            )
             connections.append(connection)
         self.settle()
         return connections

@@ -139,7 +139,7 @@ class Running:
         self.subscribers = [self._connect("subscriber")] if shape.filter else []
         for one in self.subscribers:
             wanted = p.Subscribe(1, [p.Subscription(shape.filter, shape.qos)])
-            self.inside.engine.received(one, client.encode_subscribe(shape.version, wanted))
+            self.inside.engine.received_each([(one, client.encode_subscribe(shape.version, wanted))])
             self.inside.settle()
             one.link.take()
         self.publishers = [self._connect(f"p{number}") for number in range(clients)]
@@ -150,9 +150,9 @@ class Running:
 
     def _connect(self, client_id: str) -> Connection:
         engine = self.inside.engine
-        connection = engine.connected(Kept(), self.inside.listener)
+        connection = engine.connected(Kept())
         assert connection is not None
-        engine.received(connection, client.encode_connect(client.connect(self.shape.version, client_id)))
+        engine.received_each([(connection, client.encode_connect(client.connect(self.shape.version, client_id)))])
         self.inside.settle()
         return connection
 

@@ -54,7 +54,7 @@ class Client:
         at = cut % (len(data) + 1)
         for part in (data[:at], data[at:]):
             if part and not self.device.wire.closed:
-                self.bench.engine.received(self.device.connection, part)
+                self.bench.engine.received_each([(self.device.connection, part)])
 
     def listen(self) -> None:
         for packet in self.device.take():

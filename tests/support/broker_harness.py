@@ -259,12 +259,12 @@ class Device:
     def __init__(self, bench: Harness, version: int, client_id: str) -> None:
         self.bench, self.version, self.client_id = bench, version, client_id
         self.wire = Wire(version)
-        self.connection = bench.engine.connected(self.wire, None)
+        self.connection = bench.engine.connected(self.wire)
         assert self.connection is not None
 
     def send(self, data: bytes) -> None:
         if not self.wire.closed:
-            self.bench.engine.received(self.connection, data)
+            self.bench.engine.received_each([(self.connection, data)])
             self.bench.engine.flush()
 
     def connect(self, *, clean: bool = True, properties: dict[int, Any] | None = None, **options: Any) -> Any:

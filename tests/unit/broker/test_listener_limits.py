@@ -138,8 +138,8 @@ def test_what_is_released_counts_until_pubcomp_is_sent_mqtt_4_9(at_once, mapping
         device.send(releases + one_more)
     else:
         connection = device.connection
-        bench.engine.received(connection, releases)
-        bench.engine.received(connection, one_more)
+        bench.engine.received_each([(connection, releases)])
+        bench.engine.received_each([(connection, one_more)])
         bench.engine.flush()
     assert device.wire.closed
     assert device.take()[-1][1].reason == 0x93

@@ -637,7 +637,7 @@ def _calls_of_two_batches(then: str, count: int) -> int:
     for packet_id in (1, 2):
         for number, device in enumerate(devices):
             packet = writer.encode_publish(4, b"device/d%d" % number, b"x", 1, packet_id=packet_id)
-            bench.engine.received(device.connection, packet)
+            bench.engine.received_each([(device.connection, packet)])
         made += calls(bench.engine.flush)
     assert bench.engine.parking.rows == (4 * count if then == "hold" else 0)
     return made

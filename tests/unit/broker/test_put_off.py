@@ -215,7 +215,7 @@ def test_the_hub_reads_no_more_from_a_client_whose_packets_are_put_off() -> None
     ours, theirs = socket.socketpair()
     with ours, theirs:
         link = HubSocket(hub, ours, "10.0.0.9:1", "bench")
-        link.connection = bench.engine.connected(link, None)
+        link.connection = bench.engine.connected(link)
         assert link.connection is not None
         hub.add(link)
         bench.engine.put_off.add(link.connection, [], slow=True)
@@ -234,7 +234,7 @@ def test_the_hub_gets_to_everybody_though_a_turn_has_an_end() -> None:
     links = []
     for ours, theirs in pairs:
         link = HubSocket(hub, ours, f"10.0.0.9:{ours.fileno()}", "bench")
-        link.connection = bench.engine.connected(link, None)
+        link.connection = bench.engine.connected(link)
         hub.add(link)
         links.append(link)
         theirs.close()
@@ -264,12 +264,16 @@ def test_one_commit_replaces_a_bounded_number_of_retained_messages(
     devices = [bench.device(5, f"d{one}").connect() for one in range(2)]
     for round_ in range(1 + again):
         for device in devices:
-            bench.engine.received(
-                device.connection,
-                b"".join(
-                    writer.encode_publish(5, f"kept/{number}".encode(), b"%d" % round_, 0, retain=True)
-                    for number in range(2 * MOST_REPLACED)
-                ),
+            bench.engine.received_each(
+                [
+                    (
+                        device.connection,
+                        b"".join(
+                            writer.encode_publish(5, f"kept/{number}".encode(), b"%d" % round_, 0, retain=True)
+                            for number in range(2 * MOST_REPLACED)
+                        ),
+                    )
+                ]
             )
         most = len(bench.engine.context.batch.replaces)
         bench.engine.flush()

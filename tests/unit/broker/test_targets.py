@@ -338,7 +338,7 @@ def test_who_only_shares_a_unit_with_what_a_lost_target_may_have_does_not_wait_f
     device.publish("turns/a", b"two", 2, 1)
     bench.run()
     device.take()
-    bench.engine.received(other.connection, writer.encode_publish(5, b"turns/a", b"one", 1, packet_id=1))
+    bench.engine.received_each([(other.connection, writer.encode_publish(5, b"turns/a", b"one", 1, packet_id=1))])
     device.ack(p.PUBREL, 1)
     lost, queues = (bench.far, bench.there) if bench.there.waiting else (bench.other, bench.third)
     rest = bench.third if queues is bench.there else bench.there

@@ -38,7 +38,7 @@ class Clients:
         ours, theirs = socket.socketpair()
         ours.settimeout(0)
         link = HubSocket(self.hub, ours, "10.0.0.9:1", "plain")
-        link.connection = connection = self.harness.engine.connected(link, None)
+        link.connection = connection = self.harness.engine.connected(link)
         self.hub.add(link)
         self.links.append(link)
         self.theirs.append(theirs)

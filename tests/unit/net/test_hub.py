@@ -35,7 +35,7 @@ class Rig:
         self.hub = Hub(HubReactor(), self.harness.engine)
         ours, self.theirs = socket.socketpair()
         self.link = HubSocket(self.hub, ours, "10.0.0.9:1", "plain")
-        self.link.connection = self.connection = self.harness.engine.connected(self.link, None)
+        self.link.connection = self.connection = self.harness.engine.connected(self.link)
         self.hub.add(self.link)
         self.send(client.encode_connect(client.connect(4, "c")))
         self.send(self.publications(1))
@@ -243,7 +243,7 @@ class Many:
         for number in range(count):
             ours, theirs = socket.socketpair()
             link = HubSocket(rig.hub, ours, f"10.0.0.9:{number}", "plain")
-            link.connection = rig.harness.engine.connected(link, None)
+            link.connection = rig.harness.engine.connected(link)
             rig.hub.add(link)
             theirs.sendall(client.encode_connect(client.connect(4, f"many{number}")))
             self.links.append(link)

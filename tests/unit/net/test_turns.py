@@ -94,7 +94,7 @@ def test_the_hub_says_whose_bytes_took_long() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         link = HubSocket(hub, ours, "10.0.0.9:1", "plain")
-        link.connection = harness.engine.connected(link, None)
+        link.connection = harness.engine.connected(link)
         hub.add(link)
         harness.clock.monotonic = time.monotonic
         hub.engine.connect.connect = lambda _connection, _packet: compute(0.06)

@@ -52,7 +52,7 @@ class Bench:
         theirs.settimeout(20)
         self.sockets += [ours, theirs]
         link = HubSocket(self.hub, ours, "10.0.0.9:1", "any")
-        link.connection = self.harness.engine.connected(link, None)
+        link.connection = self.harness.engine.connected(link)
         self.hub.add(link)
         return link, theirs
 
