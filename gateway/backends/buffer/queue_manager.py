@@ -71,7 +71,6 @@ class BufferedQueueManager:
         self._link = link
         self._reads = BoundedReads(reads, scheduler, self._silent)
         self._scheduler = scheduler
-        self._counters = counters
         self._told = told
         self._own = frozenset(state_queues)
         self.max_bytes = max_bytes

@@ -31,7 +31,6 @@ class PlainLane:
 
     def __init__(self, context: Context, publications: Publications, staging: Staging) -> None:
         self.context = context
-        self.router = publications.router
         self.publications = publications
         self.staging = staging
         self.handlers: list[Callable[[Connection, Any], None]] = []

@@ -69,7 +69,6 @@ class Ownership:
         self.router = router
         self.expiry = expiry
         self.wills = wills
-        self.connacks = connacks
         self.endings = endings
         self.recovery = recovery
         self.instance = owners.instance

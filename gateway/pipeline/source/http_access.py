@@ -213,7 +213,6 @@ class MixedAccess:
     """Cursors through a running gateway, messages from its files."""
 
     def __init__(self, remote: HttpAccess, local: QueueAccess) -> None:
-        self._local = local
         self.acquire = remote.acquire
         self.acknowledge = remote.acknowledge
         self.release = remote.release
