@@ -54,9 +54,7 @@ def send_each_in_python(descriptors: tuple[int, ...], datas: tuple[bytes, ...], 
 
 
 receive, send_each = receive_in_python, send_each_in_python
-try:
+with suppress(ModuleNotFoundError):
     import gateway.mqi._sockets as compiled_sockets
-except ModuleNotFoundError:
-    pass
-else:
+
     receive, send_each = compiled_sockets.receive, compiled_sockets.send_each

@@ -9,6 +9,7 @@ tests compare the two.
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from typing import Any
 
 from gateway.mqi.wire import HEADER, LONGEST_FRAME, Verb
@@ -44,9 +45,7 @@ def usual_call_in_python(chunk: bytes, /) -> UsualCall | None:
 
 
 usual_call = usual_call_in_python
-try:
+with suppress(ModuleNotFoundError):
     import gateway.mqi._sockets as compiled_sockets
-except ModuleNotFoundError:
-    pass
-else:
+
     usual_call = compiled_sockets.usual_call

@@ -7,6 +7,7 @@ arrives, not only when a frame or a message is complete, so that no frame is kep
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
@@ -187,11 +188,9 @@ new_frames: Callable[[], Frames] = PythonFrames
 """For a new connection."""
 frame: Callable[[bytes], bytes] = frame_of
 """One binary frame."""
-try:
+with suppress(ModuleNotFoundError):
     import gateway.net._frames as compiled_frames
-except ModuleNotFoundError:
-    pass
-else:
+
     new_frames, frame = compiled_frames.Frames, compiled_frames.frame
 
 

@@ -187,11 +187,9 @@ def python_handshakes(steps: list[tuple[Any, bytes]], /) -> list[Step]:
 
 new_context: Callable[..., Any] = PythonContext
 handshakes: Callable[[list[tuple[Any, bytes]]], list[Step]] = python_handshakes
-try:
+with contextlib.suppress(ModuleNotFoundError):
     import gateway.net._tls as compiled_tls
-except ModuleNotFoundError:
-    pass
-else:
+
     new_context, handshakes = compiled_tls.Context, compiled_tls.handshakes
 
 

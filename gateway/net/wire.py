@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gateway.ports.link import Link
@@ -88,11 +89,9 @@ def write(kind: type, links: list[Link], datas: list[bytes]) -> list[tuple[int, 
 poll_sockets: Callable[[select.epoll, float], Ready] = poll
 read_sockets: Callable[[Any, dict[int, HubSocket]], Received] = receive
 write_sockets: Callable[[type, list[Link], list[bytes]], list[tuple[int, bytes]]] = write
-try:
+with suppress(ModuleNotFoundError):
     import gateway.net._wire as compiled_wire
-except ModuleNotFoundError:
-    pass
-else:
+
     poll_sockets = compiled_wire.poll
     read_sockets, write_sockets = compiled_wire.receive, compiled_wire.write
 

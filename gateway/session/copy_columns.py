@@ -7,6 +7,7 @@ The Python below does the same; the tests compare the two.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import repeat
 from struct import unpack_from
 from typing import Any
@@ -155,11 +156,9 @@ numbered: Callable[..., list[bytes]] = numbered_in_python
 wire: Callable[..., bytes | None] = wire_in_python
 settle: Callable[[bytes, int, int, bool, dict[int, Any], list[Token]], tuple[int, int, int]] = settle_in_python
 compiled: Any = None
-try:
+with suppress(ModuleNotFoundError):
     import gateway.session._copies as compiled
-except ModuleNotFoundError:
-    pass
-else:
+
     numbered, wire, settle = compiled.numbered, compiled.wire, compiled.settle
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gateway.ports.link import Link
@@ -52,10 +53,8 @@ def keep_tokens_in_python(staged: list[StagedRows], /) -> tuple[int, list[Staged
 
 
 ordinary, committed, keep_tokens = ordinary_in_python, committed_in_python, keep_tokens_in_python
-try:
+with suppress(ModuleNotFoundError):
     import gateway.broker.publish._fast as compiled_answers
-except ModuleNotFoundError:
-    pass
-else:
+
     ordinary, committed = compiled_answers.ordinary, compiled_answers.committed
     keep_tokens = compiled_answers.keep_tokens

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-try:
-    import gateway.broker.publish._fast as compiled_columns
-except ModuleNotFoundError:
-    compiled = False
-else:
-    compiled = True
+from collections.abc import Callable
+from contextlib import suppress
 
 
 def length_in_python(column: list[bytes]) -> int:
@@ -15,4 +11,8 @@ def length_in_python(column: list[bytes]) -> int:
     return sum(map(len, column))
 
 
-length_of = compiled_columns.length if compiled else length_in_python
+length_of: Callable[[list[bytes]], int] = length_in_python
+with suppress(ModuleNotFoundError):
+    import gateway.broker.publish._fast as compiled_columns
+
+    length_of = compiled_columns.length

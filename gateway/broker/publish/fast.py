@@ -11,6 +11,7 @@ the tests compare both with the plain lane. Here is what they ask of the rest of
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -542,11 +543,9 @@ class FastLane:
 
 
 take = take_in_python
-try:
+with suppress(ModuleNotFoundError):
     import gateway.broker.publish._fast as compiled_lane
-except ModuleNotFoundError:
-    pass
-else:
+
     take = compiled_lane.take
 
 

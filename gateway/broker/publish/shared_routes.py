@@ -9,6 +9,7 @@ is a topic's part and a client's part, and no subscriber. Everything else is com
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.bridge.assembly import NO_TAILS
@@ -120,9 +121,7 @@ def join_in_python(
 
 
 join = join_in_python
-try:
+with suppress(ModuleNotFoundError):
     import gateway.broker.publish._fast as compiled_join
-except ModuleNotFoundError:
-    pass
-else:
+
     join = compiled_join.join

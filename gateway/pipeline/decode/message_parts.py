@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,9 @@ from gateway.pipeline.decode.arrays import WHOLE, Array, front, groups, in_place
 
 PACKET_ID_CLOSE = b"</msgId></mqtt>"
 _compiled: Any = None
-try:
+with suppress(ModuleNotFoundError):
     import gateway.pipeline.decode._parts as compiled_parts
-except ModuleNotFoundError:
-    pass
-else:
+
     _compiled = compiled_parts
 
 

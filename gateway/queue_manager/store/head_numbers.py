@@ -10,6 +10,7 @@ drops some. The Python below gives the same answers; the tests compare the two.
 from __future__ import annotations
 
 from array import array
+from contextlib import suppress
 from itertools import accumulate, pairwise
 from typing import Protocol
 
@@ -123,9 +124,7 @@ def new_head_numbers() -> HeadNumbers:
 
 
 _kind: type[HeadNumbers] = HeadNumbersInPython
-try:
+with suppress(ModuleNotFoundError):
     import gateway.queue_manager.store._rows as compiled_rows
-except ModuleNotFoundError:
-    pass
-else:
+
     _kind = compiled_rows.HeadNumbers

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from struct import Struct
 
 from gateway.queue_manager.store.unit import LaneName
@@ -314,9 +315,7 @@ def depths_in_python(queues: dict[str, Queue], names: list[str], /) -> list[int]
 
 
 append, depths = append_in_python, depths_in_python
-try:
+with suppress(ModuleNotFoundError):
     import gateway.queue_manager.store._rows as compiled_lanes
-except ModuleNotFoundError:
-    pass
-else:
+
     append, depths = compiled_lanes.append, compiled_lanes.depths

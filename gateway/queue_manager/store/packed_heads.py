@@ -25,6 +25,7 @@ last; a text is its length and its bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import accumulate
 from struct import Struct, error
 from typing import NamedTuple, Protocol
@@ -335,9 +336,7 @@ class NoPacking:
 
 new_packing: Callable[[], Packing] = NoPacking
 unpack: Callable[[bytes | memoryview, int], tuple[bytes, bytes]] = unpack_in_python
-try:
+with suppress(ModuleNotFoundError):
     import gateway.queue_manager.store._rows as compiled_rows
-except ModuleNotFoundError:
-    pass
-else:
+
     new_packing, unpack = compiled_rows.Packing, compiled_rows.unpack

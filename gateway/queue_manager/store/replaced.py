@@ -8,6 +8,7 @@ record each, and then they are handled as columns, and the lanes of their keys c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from struct import Struct
 
 from gateway.ports.batch import Replace
@@ -98,10 +99,8 @@ def put_in_place_in_python(
 
 records_of, stand_alone = records_of_in_python, stand_alone_in_python
 links, put_in_place = links_in_python, put_in_place_in_python
-try:
+with suppress(ModuleNotFoundError):
     import gateway.queue_manager.store._rows as compiled_rows
-except ModuleNotFoundError:
-    pass
-else:
+
     records_of, stand_alone = compiled_rows.records_of, compiled_rows.stand_alone
     links, put_in_place = compiled_rows.links, compiled_rows.put_in_place

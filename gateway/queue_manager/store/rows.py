@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import accumulate, pairwise, repeat
 from struct import Struct
 from typing import TypeVar
@@ -115,11 +116,9 @@ runs = runs_in_python
 dictionary: Callable[[list[bytes]], tuple[list[bytes], int, bytes]] = dictionary_in_python
 laid_length: Callable[[list[Section]], int] = laid_length_in_python
 lay_out: Callable[[list[Section], memoryview], None] = lay_out_in_python
-try:
+with suppress(ModuleNotFoundError):
     import gateway.queue_manager.store._rows as compiled_rows
-except ModuleNotFoundError:
-    pass
-else:
+
     make_messages, one_run = compiled_rows.messages, compiled_rows.one_run
     laid_length, lay_out = compiled_rows.laid_length, compiled_rows.lay_out
     extent, repeats, dictionary = compiled_rows.extent, compiled_rows.repeats, compiled_rows.dictionary
