@@ -101,6 +101,7 @@ class Gateway:
         if parts.settings.log.clients:
             self.tracer.follow(parts.settings.log.clients)
         self._serve_operators()
+        parts.engine.tick()  # $SYS is retained before anybody can subscribe to it
         open_listeners(parts.listeners, parts.settings)
         self._serve_programs()
         self._findable = write_address(parts.directory, parts.settings, self.admin_number)

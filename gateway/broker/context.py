@@ -7,6 +7,7 @@ A part takes a `Context` and, as further arguments, the parts it works with; the
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -227,15 +228,36 @@ class Context:
     def refuse(self, connection: Connection, reason: int, why: DisconnectReason, text: str) -> None:
         """DISCONNECT with a reason (5.0), then close; 3.x has no such packet from a server. [MQTT-3.14.0-1]
         [MQTT-3.14.4-1] [MQTT-3.14.4-2] [MQTT-3.1.2-29]"""
-        if connection.version == V5 and connection.state == ONLINE:
-            properties: dict[int, Any] = {0x1F: text} if text and connection.problem_information else {}
-            if reason in {0x9C, 0x9D} and self.limits.server_reference:
-                properties[0x1C] = self.limits.server_reference
-            data = writer.encode_disconnect(V5, Disconnect(reason, properties))
-            if len(data) > connection.session.outflow.max_packet:  # [MQTT-3.14.2-3]
-                data = writer.encode_disconnect(V5, Disconnect(reason))
-            self.send(connection, data)
+        told = self._disconnect(connection, reason, text)
+        if told:
+            self.send(connection, told)
         self.close(connection, why, text)
+
+    def _disconnect(self, connection: Connection, reason: int, text: str) -> bytes:
+        """DISCONNECT with a reason; empty for clients that know none."""
+        if connection.version != V5 or connection.state != ONLINE:
+            return b""
+        properties: dict[int, Any] = {0x1F: text} if text and connection.problem_information else {}
+        if reason in {0x9C, 0x9D} and self.limits.server_reference:
+            properties[0x1C] = self.limits.server_reference
+        data = writer.encode_disconnect(V5, Disconnect(reason, properties))
+        if len(data) > connection.session.outflow.max_packet:  # [MQTT-3.14.2-3]
+            data = writer.encode_disconnect(V5, Disconnect(reason))
+        return data
+
+    def _refuse_behind_connack(self, connection: Connection, error: ProtocolError, why: DisconnectReason) -> None:
+        """CONNACK comes first [MQTT-3.2.0-1], when what it says is committed; so do the answers to what was right."""
+        told = self._disconnect(connection, error.reason, str(error))
+        self.behind_connack(connection)
+        connection.close_reason, connection.leaving = str(error), True
+        self.ended(connection, why)
+        self.batch.after.append(partial(self._end_behind_connack, connection, told))
+
+    def _end_behind_connack(self, connection: Connection, told: bytes) -> None:
+        if told and connection.connack_sent:
+            self.counters.packets_out[told[0] >> 4] += 1
+            connection.link.write(told)
+        connection.link.close()
 
     def defect(self, connection: Connection, error: Exception) -> None:
         """The gateway has a defect, and this connection met it: it alone ends. Nothing that its client sent and that is
@@ -256,7 +278,10 @@ class Context:
             self.refuse_connect(connection, error)
             return
         why: DisconnectReason = "packet_too_large" if error.reason == reasons.PACKET_TOO_LARGE else "protocol_error"
-        self.refuse(connection, error.reason, why, str(error))
+        if connection.connack_sent or self.held_since:
+            self.refuse(connection, error.reason, why, str(error))
+        else:
+            self._refuse_behind_connack(connection, error, why)
 
     def keep_of_stranger(self, connection: Connection, size: int) -> int:
         """So many bytes are kept of a connection that is not online; how many of all of them together."""

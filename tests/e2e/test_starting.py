@@ -14,6 +14,7 @@ from free_ports import free_port
 from gateways import RunningGateway
 
 from gateway.mqtt import client, writer
+from gateway.mqtt.packets import Subscribe, Subscription
 
 
 class Knocker:
@@ -89,3 +90,13 @@ def test_a_limit_of_file_sizes_is_said_with_what_helps(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=r"File too large: .*`ulimit -f`.*`segment_bytes`"):
         gateway.start()
     assert "free disk space" not in gateway.log
+
+
+def test_who_subscribes_to_sys_at_the_very_start_gets_it_retained_mqtt_3_3_1_8(tmp_path: Path) -> None:
+    with RunningGateway(tmp_path) as gateway, socket.create_connection(("127.0.0.1", gateway.port), 60) as sock:
+        wanted = client.encode_subscribe(4, Subscribe(1, [Subscription("$SYS/broker/version", 0)]))
+        sock.sendall(client.encode_connect(client.connect(4, "first")) + wanted)
+        received = b""
+        while b"mqgate version" not in received:
+            received += sock.recv(4096)
+    assert received.startswith(b"\x20\x02\0\0\x90\x03\0\1\0\x31"), "PUBLISH with RETAIN"

@@ -62,7 +62,7 @@ class PlainLane:
         most = connection.limits.receive_maximum
         if connection.uncompleted + len(connection.session.inbound) - len(connection.carried or ()) > most:
             why = f"more of QoS 2 in flight than Receive Maximum ({most}): wait for PUBCOMP, or raise mqtt.max_inflight"
-            self.context.refuse(connection, reasons.RECEIVE_MAXIMUM_EXCEEDED, "protocol_error", why)
+            self.context.protocol_error(connection, ProtocolError(why, reasons.RECEIVE_MAXIMUM_EXCEEDED))
 
     # -- PUBLISH --
 
@@ -140,13 +140,11 @@ class PlainLane:
         """Whether CONNACK allowed this QoS and RETAIN [MQTT-3.2.2-11] [MQTT-3.2.2-14]."""
         limits = self.context.limits
         if qos > limits.max_qos:
-            self.context.refuse(
-                connection, reasons.QOS_NOT_SUPPORTED, "protocol_error", f"QoS {qos} is not offered here"
-            )
+            error = ProtocolError(f"QoS {qos} is not offered here", reasons.QOS_NOT_SUPPORTED)
+            self.context.protocol_error(connection, error)
             return False
         if first & 1 and not limits.retain:
-            self.context.refuse(
-                connection, reasons.RETAIN_NOT_SUPPORTED, "protocol_error", "retained messages are off here"
-            )
+            error = ProtocolError("retained messages are off here", reasons.RETAIN_NOT_SUPPORTED)
+            self.context.protocol_error(connection, error)
             return False
         return True

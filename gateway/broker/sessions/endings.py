@@ -153,7 +153,10 @@ class Endings:
         self.parking.forget(connection)
         self.connacks.forget(connection)
         context.counters.mqtt_disconnects[connection.link.listener, why] += 1
-        context.on_end(connection, why)
+        if connection.leaving and not connection.connack_sent:
+            context.batch.after.append(partial(context.on_end, connection, why))  # it is told of its beginning first
+        else:
+            context.on_end(connection, why)
         session = connection.session
         if not was_online or session.connection is not connection:
             return

@@ -11,7 +11,7 @@ from gateway.broker.context import Context
 from gateway.broker.deliver.fan_out import FanOut
 from gateway.broker.publish.retained import Retained
 from gateway.broker.publish.router import Router
-from gateway.errors import MalformedPacket
+from gateway.errors import MalformedPacket, PacketTooLarge
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, V31, Suback, Subscription
@@ -205,7 +205,7 @@ class SubscribeHandler:
         if filters + _ACK_HEAD <= most or len(writer.encode_suback(V5, Suback(1, [0] * filters))) <= most:
             return False
         text = "your Maximum Packet Size leaves no room for the answer: name fewer filters at once"
-        self.context.refuse(connection, reasons.PACKET_TOO_LARGE, "packet_too_large", text)
+        self.context.protocol_error(connection, PacketTooLarge(text))
         return True
 
     def add(self, session: Session, wanted: Subscription, identifier: int) -> bool:

@@ -368,3 +368,42 @@ def test_what_goes_with_a_connack_that_waits_is_bounded() -> None:
         assert [int(packet[4]) for packet in rest] == list(range(len(rest))), "the first of them, in order"
     sender.publish("news", b"again")
     assert [packet[4] for packet in waiting[2].take()] == [b"again"]
+
+
+WRONG = {"type 0": (b"\0\0", 0x81), "a second CONNECT": (b"", 0x82), "QoS 2": (b"\x34\x06\0\1w\0\1\0", 0x9B)}
+
+
+@pytest.mark.parametrize("what", WRONG)
+@pytest.mark.parametrize("version", [4, 5])
+def test_who_breaks_the_protocol_behind_connect_is_told_both_in_order(version: int, what: str) -> None:
+    """CONNACK and the answers to what was right come first, although they wait for a commit [MQTT-3.2.0-1]."""
+    bench = Harness(max_qos=1)
+    hears, told = listener(bench), list[tuple[str, str]]()
+    bench.engine.context.on_connected = lambda one: told.append(("connected", one.session.client_id))
+    bench.engine.context.on_end = lambda _one, why: told.append(("ended", why))
+    bench.queues.automatic = False
+    device = bench.device(version, "dev")
+    wrong, reason = WRONG[what]
+    connect = client.encode_connect(client.connect(version, "dev", clean_start=False, will=WILL))
+    more = writer.encode_publish(version, b"up/1", b"1", 1, packet_id=1)
+    device.send(connect + more)
+    device.publish("up/1", b"2", 1, 2)
+    device.send(b"\xc0\x00" + (wrong or connect) + b"\xc0\x00")
+    assert (device.take(), device.wire.closed, told) == ([], False, [])
+    while bench.queues.commit():
+        pass
+    found = device.take()
+    kinds = [p.CONNACK, p.PUBACK, p.PUBACK, p.PINGRESP] + [p.DISCONNECT] * (version == 5)
+    assert [one[0] >> 4 for one in found] == kinds
+    assert version == 4 or found[-1][1].reason == reason
+    assert device.wire.closed
+    assert told == [("connected", "dev"), ("ended", "protocol_error")]
+    assert payloads(hears)[-1] == b"dev", "its will"
+
+
+def test_nobody_waits_for_a_queue_manager_that_is_away_to_be_told_that_he_broke_the_protocol(bench: Harness) -> None:
+    bench.queues.automatic = False
+    bench.engine.context.held_since = 1.0
+    device = bench.device(5, "dev")
+    device.send(client.encode_connect(client.connect(5, "dev")) + b"\0\0")
+    assert (device.take(), device.wire.closed) == ([], True)
