@@ -92,7 +92,7 @@ def test_a_limit_of_file_sizes_is_said_with_what_helps(tmp_path: Path) -> None:
     assert "free disk space" not in gateway.log
 
 
-def test_who_subscribes_to_sys_at_the_very_start_gets_it_retained_mqtt_3_3_1_8(tmp_path: Path) -> None:
+def test_who_subscribes_to_sys_at_the_very_start_gets_it_retained_mqtt3_3_3_1_8(tmp_path: Path) -> None:
     with RunningGateway(tmp_path) as gateway, socket.create_connection(("127.0.0.1", gateway.port), 60) as sock:
         wanted = client.encode_subscribe(4, Subscribe(1, [Subscription("$SYS/broker/version", 0)]))
         sock.sendall(client.encode_connect(client.connect(4, "first")) + wanted)
