@@ -274,7 +274,8 @@ class AdminSite(Site):
         self._reactor = reactor
         self.seconds: Callable[[], float] = reactor.seconds
         self._took = took
-        self._open: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._open: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
+        """The oldest first."""
         self._most = min(MAX_CONNECTIONS, connections_of_operators())
         self._waiting: deque[BoundedRequest] = deque()
         self._planned = False
@@ -317,11 +318,21 @@ class AdminSite(Site):
 
     def buildProtocol(self, addr: Any) -> Any:
         """A connection; None refuses it."""
-        if len(self._open) >= self._most:
+        if len(self._open) >= self._most and not self._make_way():
             return None
         protocol = super().buildProtocol(addr)
-        self._open.add(protocol)
+        self._open[protocol] = None
         return protocol
+
+    def _make_way(self) -> bool:
+        """Of as many connections as may be the oldest one that waits for a request, or for the rest of one, ends:
+        strangers who are silent or slow keep neither probes nor operators out."""
+        for one in self._open:
+            if one.transport is not None and not one._handlingRequest:  # noqa: SLF001 -- told nobody
+                del self._open[one]
+                one.transport.abortConnection()
+                return True
+        return False
 
     def log(self, request: Any) -> None:
         """No access log: it would be full of scrapes."""

@@ -6,6 +6,7 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
+from gateway.net import http
 from gateway.net.http import REQUEST_SECONDS, AdminSite, Folder
 
 HEAD = b"GET /nothing HTTP/1.1\r\nHost: localhost\r\nX: "
@@ -44,3 +45,19 @@ def test_one_that_is_slow_and_there_in_time_is_answered() -> None:
         clock.advance(0)
         assert transport.value().startswith(b"HTTP/1.1 404 ")
         transport.clear()
+
+
+def test_of_as_many_as_may_be_the_oldest_that_says_nothing_makes_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever answers nothing and is answered nothing must not keep a probe out."""
+    monkeypatch.setattr(http, "MAX_CONNECTIONS", 3)
+    site = AdminSite(Folder(), Clock(), lambda *_: None)
+    connections, transports = [], [StringTransport() for _ in range(5)]
+    for at, transport in enumerate(transports):
+        connection = site.buildProtocol(None)
+        connections.append(connection)
+        connection.makeConnection(transport)
+        connection.dataReceived(HEAD + b"x" + b"\r\n\r\n" * (at == 0))  # the first one waits for its answer
+    assert [transport.disconnecting for transport in transports] == [False, True, True, False, False]
+    for connection in connections[3:]:
+        connection.dataReceived(b"\r\n\r\n")
+    assert site.buildProtocol(None) is None, "all of them are being answered"
