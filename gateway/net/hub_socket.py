@@ -63,7 +63,7 @@ class SocketHub(Protocol):
 class HubSocket:
     """One accepted socket: the broker's `Link`."""
 
-    __slots__ = ("_backlog", "_backlog_bytes", "_closing", "_stops", "buckets", "certificate_fingerprint",
+    __slots__ = ("_backlog", "_backlog_bytes", "_closing", "_stops", "buckets", "certificate_ends", "certificate_fingerprint",
                  "certificate_user", "chunk",
                  "closed", "connection", "direct", "fd", "hub", "inward", "listener", "on_close", "outward",
                  "over", "peer", "rests", "sock", "watching", "wrapping")  # fmt: skip
@@ -78,6 +78,7 @@ class HubSocket:
         self.listener = listener
         self.certificate_user: str | None = None
         self.certificate_fingerprint = ""
+        self.certificate_ends = 0.0
         self.connection: Connection | None = None
         self.wrapping: Wrapping | None = None
         """What MQTT's bytes are wrapped in; None: nothing."""

@@ -21,7 +21,7 @@ from gateway.net.hub import Hub
 from gateway.net.hub_socket import HubSocket
 from gateway.net.proxy import ProxyReader
 from gateway.net.rates import SendRates
-from gateway.net.tls import TlsContext, fingerprint_of, user_of_der
+from gateway.net.tls import TlsContext, end_of_der, fingerprint_of, user_of_der
 from gateway.net.wrapping import ProxyWrapping, TlsWrapping, WebSocketWrapping, Wrapping
 
 BACKLOG = 4096
@@ -173,9 +173,10 @@ class Listeners:
         if wrong is None:
             secure = link.wrapping
             if isinstance(secure, TlsWrapping):
-                session = secure.session
-                link.certificate_user = user_of_der(session.certificate(), self.admission.certificate_user)
-                link.certificate_fingerprint = fingerprint_of(session.certificate())
+                session, certificate = secure.session, secure.session.certificate()
+                link.certificate_user = user_of_der(certificate, self.admission.certificate_user)
+                link.certificate_fingerprint = fingerprint_of(certificate)
+                link.certificate_ends = end_of_der(certificate)
                 counters.tls_handshakes[link.listener, "resumed" if session.resumed() else "full"] += 1
             return
         counters.tls_handshakes[link.listener, "failed"] += 1

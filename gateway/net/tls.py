@@ -94,6 +94,18 @@ def user_of_der(certificate: bytes, naming: str) -> str | None:
         return ""
 
 
+def end_of_der(certificate: bytes) -> float:
+    """When a client's certificate ends, in seconds since 1970; 0: it has shown none, or it cannot be told."""
+    if not certificate:
+        return 0.0
+    from cryptography import x509
+
+    try:
+        return x509.load_der_x509_certificate(certificate).not_valid_after_utc.timestamp()
+    except ValueError:
+        return 0.0
+
+
 def fingerprint_of(certificate: bytes) -> str:
     """SHA-256 of a certificate; empty: there is none."""
     return sha256(certificate).hexdigest() if certificate else ""

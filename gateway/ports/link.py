@@ -17,6 +17,8 @@ class Link(Protocol):
     """The user name taken from a verified client certificate, if the listener asks for one."""
     certificate_fingerprint: str
     """SHA-256 of that certificate, in hexadecimal digits; empty: there is none."""
+    certificate_ends: float
+    """When it ends, in seconds since 1970; 0: there is none."""
 
     def write(self, data: bytes) -> None:
         """Send, now or as soon as the peer reads; never blocks."""

@@ -40,7 +40,7 @@ class WallClock(ManualScheduler):
 class Sink:
     """A link that counts what it is given."""
 
-    peer, listener, certificate_user = "inside", "plain", None
+    peer, listener, certificate_user, certificate_ends = "inside", "plain", None, 0.0
 
     def __init__(self) -> None:
         self.written = 0

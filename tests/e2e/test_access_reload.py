@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from certificates import Authority
+from certificates import NOW, Authority
 from gateways import RunningGateway
 from patient_device import Device
 
@@ -85,6 +85,17 @@ def test_the_certificate_names_the_client_too(world: World) -> None:
     with world.connect("somebody-else", world.device) as device:
         assert device.connect() == 0x85
     assert '"client_id":"device-7"' in world.gateway.log.replace('": "', '":"')
+
+
+def test_a_connection_ends_with_the_certificate_it_was_made_with(world: World) -> None:
+    soon = world.authority.issue("device-8", days=(time.time() + 3 - NOW.timestamp()) / 86_400)
+    with world.connect("device-8", soon) as device:
+        assert device.connect() == 0
+        with pytest.raises(ProtocolError) as told:
+            device.receive(timeout=60)
+    assert told.value.reason == 0x87
+    with pytest.raises((OSError, ProtocolError)), world.connect("device-8", soon) as device:
+        device.connect()
 
 
 def test_a_list_that_is_reloaded_holds_for_subscriptions_and_for_what_is_queued(world: World) -> None:

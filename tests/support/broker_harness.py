@@ -223,7 +223,7 @@ class FarQueues(Queues):
 class Wire:
     """The socket of one client: what the broker writes is decoded into packets."""
 
-    peer, listener, certificate_user = "bench:1", "bench", None
+    peer, listener, certificate_user, certificate_ends = "bench:1", "bench", None, 0.0
 
     def __init__(self, version: int) -> None:
         self.reader = server_reader(version)

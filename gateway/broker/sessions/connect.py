@@ -351,7 +351,7 @@ class ConnectHandler:
     # -- time --
 
     def tick(self, now: float) -> Iterator[None]:
-        """Silence, slow CONNECTs, expired tokens: a step for each connection that is ended. Behind a stop of the
+        """Silence, slow CONNECTs, expired tokens and certificates: a step for each connection that is ended. Behind a stop of the
         gateway itself only those are too slow who were so before: what the others have sent meanwhile is read first."""
         context, before, self._ticked = self.context, self._ticked, now
         due = before if now - before > LATE else now
@@ -364,9 +364,9 @@ class ConnectHandler:
                 if self.keep_alive.check(connection, now):
                     yield
                     continue
-                if connection.auth is not None and 0 < connection.auth.expires < context.now:
-                    what = "the token has expired" if connection.auth.method == "jwt" else "its login has ended"
-                    context.refuse(connection, reasons.NOT_AUTHORIZED, "not_authorized", what)
+                ended = _ended(connection, context.now)
+                if ended:
+                    context.refuse(connection, reasons.NOT_AUTHORIZED, "not_authorized", ended)
                     yield
             elif due > self._deadline(connection):
                 self._too_late(connection)
@@ -444,6 +444,15 @@ class KeepAlive:
             self.context.refuse(connection, reasons.KEEP_ALIVE_TIMEOUT, "keepalive", text)
             return True
         return False
+
+
+def _ended(connection: Connection, now: float) -> str:
+    """Why what a client has proved holds no longer; empty: it does."""
+    if 0 < connection.link.certificate_ends < now:
+        return "its certificate has ended"
+    if connection.auth is None or not 0 < connection.auth.expires < now:
+        return ""
+    return "the token has expired" if connection.auth.method == "jwt" else "its login has ended"
 
 
 def _forget(connection: Connection) -> None:

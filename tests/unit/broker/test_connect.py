@@ -279,3 +279,17 @@ def test_auth_and_disconnect_alone_are_taken_in_an_exchange(bench: Harness, piec
     auth, connack = device.take()
     assert (auth[0] >> 4, connack[0] >> 4, connack[1].reason) == (p.AUTH, p.CONNACK, 0x82)
     assert device.wire.closed
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_connection_ends_with_its_certificate(bench: Harness, version: int) -> None:
+    device = bench.device(version, "d")
+    device.wire.certificate_ends = bench.clock.now() + 2
+    device.connect()
+    device.take()
+    bench.advance(1.5)
+    assert not device.wire.closed
+    bench.advance(1)
+    assert [one[1].reason for one in device.take()] == [0x87] * (version == 5)
+    assert device.wire.closed
+    assert device.connection.close_reason == "its certificate has ended"
