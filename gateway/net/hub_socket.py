@@ -63,8 +63,8 @@ class SocketHub(Protocol):
 class HubSocket:
     """One accepted socket: the broker's `Link`."""
 
-    __slots__ = ("_backlog", "_backlog_bytes", "_closing", "_stops", "buckets", "certificate_ends", "certificate_fingerprint",
-                 "certificate_user", "chunk",
+    __slots__ = ("_backlog", "_backlog_bytes", "_closing", "_stops", "buckets", "certificate_ends",
+                 "certificate_fingerprint", "certificate_user", "chunk",
                  "closed", "connection", "direct", "fd", "hub", "inward", "listener", "on_close", "outward",
                  "over", "peer", "rests", "sock", "watching", "wrapping")  # fmt: skip
 

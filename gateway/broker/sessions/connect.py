@@ -351,8 +351,9 @@ class ConnectHandler:
     # -- time --
 
     def tick(self, now: float) -> Iterator[None]:
-        """Silence, slow CONNECTs, expired tokens and certificates: a step for each connection that is ended. Behind a stop of the
-        gateway itself only those are too slow who were so before: what the others have sent meanwhile is read first."""
+        """Silence, slow CONNECTs, expired tokens and certificates: a step for each connection that is ended. Behind a
+        stop of the gateway itself only those are too slow who were so before: what the others have sent meanwhile is
+        read first."""
         context, before, self._ticked = self.context, self._ticked, now
         due = before if now - before > LATE else now
         for connection in list(context.connections):

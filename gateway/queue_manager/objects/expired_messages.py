@@ -16,8 +16,10 @@ from gateway.queue_manager.store.unit import LaneTakes, Message, StoreUnit
 
 EVERY = 30.0
 """Seconds between searches."""
-AT_ONCE, AT_ONCE_BYTES = 2000, 4 << 20
-"""Messages examined in one step, and about how many bytes of them are read, so that the reactor is not held up."""
+AT_ONCE, AT_ONCE_BYTES, AT_ONCE_SECONDS = 2000, 4 << 20, 0.01
+"""Messages examined in one step, about how many bytes of them are read, and about how long that may take, so that the
+reactor is not held up: of a queue whose messages lie far from each other, as one has for sessions, much is read for each.
+"""
 
 
 class Expirer:
@@ -68,17 +70,21 @@ class Expirer:
 
     def _next_messages(self, name: str) -> tuple[list[Message], bool]:
         """The messages that are looked at next, and whether they are the last: as many at a time as those before them
-        say that there is room for."""
+        say that there is room and time for."""
         found, size, after = list[Message](), 0, self._after
-        while len(found) < AT_ONCE and size < AT_ONCE_BYTES:
+        monotonic = self._core.scheduler.monotonic
+        begun, spent = monotonic(), 0.0
+        while len(found) < AT_ONCE and size < AT_ONCE_BYTES and spent < AT_ONCE_SECONDS:
             some = 1 if not found else min(4 * len(found), (AT_ONCE_BYTES - size) * len(found) // (size or 1) + 1)
+            if spent:
+                some = min(some, int((AT_ONCE_SECONDS - spent) * len(found) / spent) + 1)
             some = min(some, AT_ONCE - len(found))
             messages = self._core.store.fetch(name, b"", some, after)
             found += messages
             size += sum(len(one.head) + len(one.body) for one in messages)
             if len(messages) < some:
                 return found, True
-            after = found[-1].token
+            after, spent = found[-1].token, monotonic() - begun
         return found, False
 
     def _in_units_of_work(self, name: str) -> Iterator[int]:

@@ -7,7 +7,7 @@ from embedded_rig import MqiRig, md
 
 from gateway.queue_manager.descriptor import integer
 from gateway.queue_manager.inspection import Inspection
-from gateway.queue_manager.objects.expired_messages import AT_ONCE_BYTES, EVERY
+from gateway.queue_manager.objects.expired_messages import AT_ONCE_BYTES, AT_ONCE_SECONDS, EVERY
 
 LARGE = 256 << 10
 
@@ -27,6 +27,33 @@ def test_large_messages_are_looked_at_a_few_at_a_time(where, tmp_path) -> None:
     assert depths[0] >= count - AT_ONCE_BYTES // LARGE
     assert depths[-1] == count // 2
     assert len(depths) > 2
+    rig.queue_manager.close()
+
+
+def test_messages_that_take_long_to_read_are_looked_at_a_few_at_a_time(monkeypatch) -> None:
+    """As those of a queue that lie far from each other in the journal."""
+    rig = MqiRig(None, "DEFINE QLOCAL(Q)")
+    for number in range(100):
+        rig.put("Q", b"", descriptor=md(expiry=1 if number % 2 else 9000))
+    core, expirer, step, took = rig.queue_manager.core, rig.queue_manager._expirer, 0.001, []
+    fetch, search = core.store.fetch, expirer._step
+
+    def slowly(*named):
+        found = fetch(*named)
+        rig.scheduler.time += step * len(found)
+        return found
+
+    def timed(*named):
+        begun = rig.scheduler.time
+        more = search(*named)
+        took.append(rig.scheduler.time - begun)
+        return more
+
+    monkeypatch.setattr(core.store, "fetch", slowly)
+    monkeypatch.setattr(expirer, "_step", timed)
+    rig.scheduler.advance(EVERY + 2)
+    assert core.depth(core.queues["Q"]) == 50
+    assert max(took) <= AT_ONCE_SECONDS + 2 * step
     rig.queue_manager.close()
 
 
