@@ -18,7 +18,7 @@ EVERY = 30.0
 """Seconds between searches."""
 AT_ONCE, AT_ONCE_BYTES, AT_ONCE_SECONDS = 2000, 4 << 20, 0.01
 """Messages examined in one step, about how many bytes of them are read, and about how long that may take, so that the
-reactor is not held up: of a queue whose messages lie far from each other, as one has for sessions, much is read for each.
+reactor is not held up: where messages lie far from each other, as those of sessions do, much is read for each.
 """
 
 
