@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:!aNULL:!SHA1"
 """Of TLS 1.2: with forward secrecy and authenticated encryption only."""
+_CERTIFICATE = re.compile(rb"-----BEGIN (X509 |TRUSTED )?CERTIFICATE-----")
 _CRL = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
 
 
@@ -52,6 +53,9 @@ def _made(settings: Tls) -> Any:
             with Path(name).open("rb"):
                 pass  # OpenSSL says of a file that cannot be read neither why nor which
     checked = settings.client_certificate != "none"
+    if checked:  # OpenSSL takes either kind from either file, and then no client's certificate is good
+        _look_for("a certificate", _CERTIFICATE, settings.client_ca)
+        _look_for("a revocation list", _CRL, settings.crl)
     try:
         return new_context(
             settings.certificate, settings.key, CIPHERS, settings.minimum_version == "1.3",
@@ -61,6 +65,11 @@ def _made(settings: Tls) -> Any:
     except (ValueError, OSError) as error:
         named = ", ".join(dict.fromkeys(name for name in files if name is not None))
         raise OSError(f"OpenSSL does not take {named}: {error}") from error
+
+
+def _look_for(what: str, form: re.Pattern[bytes], file: str | None) -> None:
+    if file is not None and not form.search(Path(file).read_bytes()):
+        raise OSError(f"{file} has not {what} in PEM form")
 
 
 def verified_until(settings: Tls) -> int:

@@ -53,6 +53,19 @@ def test_a_key_of_another_certificate_and_garbage(tmp_path: Path) -> None:
     assert "garbage.pem" in garbage
 
 
+def test_authorities_and_a_revocation_list_in_each_others_place(tmp_path: Path) -> None:
+    """OpenSSL takes both, and believes no client then."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("one")
+    settings = TLS.format(certificate, f"{key}, client_certificate: required, client_ca: CA, crl: LIST")
+    crl = authority.revocation_list()
+    assert said(tmp_path, settings.replace("CA", str(authority.path)).replace("LIST", str(crl))) == []
+    (found,) = said(tmp_path, settings.replace("CA", str(crl)).replace("LIST", str(crl)))
+    assert f"{crl} has not a certificate in PEM form" in found
+    (found,) = said(tmp_path, settings.replace("CA", str(authority.path)).replace("LIST", str(authority.path)))
+    assert f"{authority.path} has not a revocation list in PEM form" in found
+
+
 def test_the_place_is_that_of_the_name_wherever_it_stands(tmp_path: Path) -> None:
     (found,) = said(tmp_path, "log: {level: info}\nadmin:\n  port: 0\n  token_file:   nope\n")
     assert found.startswith(f"{tmp_path}/mqgate.yaml:4:17: `admin.token_file`")
