@@ -54,8 +54,8 @@ def _made(settings: Tls) -> Any:
                 pass  # OpenSSL says of a file that cannot be read neither why nor which
     checked = settings.client_certificate != "none"
     if checked:  # OpenSSL takes either kind from either file, and then no client's certificate is good
-        _look_for("a certificate", _CERTIFICATE, settings.client_ca)
-        _look_for("a revocation list", _CRL, settings.crl)
+        _look_for("certificate", _CERTIFICATE, settings.client_ca)
+        _look_for("revocation list", _CRL, settings.crl)
     try:
         return new_context(
             settings.certificate, settings.key, CIPHERS, settings.minimum_version == "1.3",
@@ -69,7 +69,7 @@ def _made(settings: Tls) -> Any:
 
 def _look_for(what: str, form: re.Pattern[bytes], file: str | None) -> None:
     if file is not None and not form.search(Path(file).read_bytes()):
-        raise OSError(f"{file} has not {what} in PEM form")
+        raise OSError(f"{file} has no {what} in PEM form")
 
 
 def verified_until(settings: Tls) -> int:

@@ -61,9 +61,9 @@ def test_authorities_and_a_revocation_list_in_each_others_place(tmp_path: Path) 
     crl = authority.revocation_list()
     assert said(tmp_path, settings.replace("CA", str(authority.path)).replace("LIST", str(crl))) == []
     (found,) = said(tmp_path, settings.replace("CA", str(crl)).replace("LIST", str(crl)))
-    assert f"{crl} has not a certificate in PEM form" in found
+    assert f"{crl} has no certificate in PEM form" in found
     (found,) = said(tmp_path, settings.replace("CA", str(authority.path)).replace("LIST", str(authority.path)))
-    assert f"{authority.path} has not a revocation list in PEM form" in found
+    assert f"{authority.path} has no revocation list in PEM form" in found
 
 
 def test_the_place_is_that_of_the_name_wherever_it_stands(tmp_path: Path) -> None:
