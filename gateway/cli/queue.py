@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from textwrap import indent
 from typing import Any
 
@@ -12,12 +13,13 @@ import click
 
 from gateway.cli.numbers import Finite
 from gateway.cli.reach import Reach, Refused, common, json_text, reach, segment, show_json
-from gateway.cli.tables import PAGE, pages, show_table
 from gateway.cli.tables import everything as all_of
+from gateway.cli.tables import pages, show_table
 from gateway.cli.words import Words
 from gateway.config.counting import counted
 from gateway.errors import printable
 
+TAKEN_AT_ONCE = 100
 COLUMNS = ("queue", "type", "depth", "limit", "oldest", "in/s", "out/s", "put", "get")
 
 
@@ -79,9 +81,10 @@ def browse(
     """The messages, oldest first, with their header chain decoded. Removes nothing."""
     shown = total = 0
     with reach(config, data) as there:
-        for page in pages(there, f"/queues/{segment(name)}/messages", number, after=after):
+        asked = {"after": after, "decoded": None if short else "true"}
+        for page in pages(there, f"/queues/{segment(name)}/messages", number, **asked):
             total = page["total"]
-            for one in page["items"] if short else _whole(there, name, page["items"]):
+            for one in page["items"]:
                 if as_json:
                     _show_in_list(one, first=not shown)
                 elif short:
@@ -93,16 +96,6 @@ def browse(
         click.echo("\n]" if shown else "[]")
     elif not short:
         click.echo(f"{shown} of {counted(total, 'message')}")
-
-
-def _whole(there: Reach, name: str, listed: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The messages of a listing, but for those that somebody has taken since."""
-    for one in listed:
-        try:
-            yield there.get(f"/queues/{segment(name)}/messages/{one['token']}")
-        except Refused as refused:
-            if not refused.missing:
-                raise
 
 
 def _show_in_list(value: object, *, first: bool) -> None:
@@ -190,10 +183,10 @@ def _pair(text: str) -> tuple[str, str]:
 @click.option("--raw", is_flag=True, help="The body alone, byte for byte.")
 @common
 def get(name: str, number: int, raw: bool, config: str | None, data: str | None, as_json: bool) -> None:
-    """Take messages from the queue (each is removed from it when it has been written)."""
+    """Take messages from the queue: up to a hundred are removed, in one unit of work, when they have been written."""
     taken = 0
-    with reach(config, data) as there:
-        for one in _taken(there, name, number):
+    with reach(config, data) as there, closing(_taken(there, name, number)) as messages:
+        for one in messages:
             if as_json:
                 _show_in_list(one, first=not taken)
             elif raw:
@@ -209,22 +202,33 @@ def get(name: str, number: int, raw: bool, config: str | None, data: str | None,
         click.echo("\n]")
 
 
-def _taken(there: Reach, name: str, number: int) -> Iterator[dict[str, Any]]:
-    """The messages, whole. One is removed when the next is asked for: if it could not be written it is still there."""
+def _taken(there: Reach, name: str, number: int) -> Generator[dict[str, Any], None, None]:
+    """The messages, whole. One has been written when the next is asked for; what could not be is still there."""
     left, after = number, None
+    path = f"/queues/{segment(name)}"
     while left > 0:
-        limit = min(left, PAGE) if after is None else PAGE
-        page = there.get(f"/queues/{segment(name)}/messages", limit=limit, after=after)
-        free = list(filter(_to_be_had, page["items"]))
-        for one in free[:left]:
-            path = f"/queues/{segment(name)}/messages/{one['token']}"
-            yield there.get(path, whole="true")
-            there.delete(path)
+        limit = min(left, TAKEN_AT_ONCE) if after is None else TAKEN_AT_ONCE
+        page = there.get(f"{path}/messages", limit=limit, after=after, decoded="true", whole="true")
+        free = list(filter(_to_be_had, page["items"]))[:left]
+        written = list[str]()
+        try:
+            for one in free:
+                yield one
+                written.append(one["token"])
+        finally:  # before one that could not be written, or an interruption, too
+            _remove(there, path, written)
         left -= len(free)
         if not free:  # behind those that stay
             after = page["next"]
             if after is None:
                 return
+
+
+def _remove(there: Reach, path: str, written: list[str]) -> None:
+    removed = there.post(f"{path}/remove", {"tokens": written})["removed"] if written else 0
+    if removed < len(written):
+        missed = counted(len(written) - removed, "message")
+        raise Refused(f"somebody else has got {missed} of the last {len(written)} that are written above")
 
 
 def _to_be_had(listed: dict[str, Any]) -> bool:

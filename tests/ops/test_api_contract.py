@@ -126,13 +126,19 @@ def test_a_queue_is_browsed_put_to_and_cleared(gateway: Running) -> None:
     after = call(gateway, "GET /queues/{queue}/messages", query=f"?limit=2&after={listed['next']}", queue=queue).body
     tokens = [each["token"] for each in (*listed["items"], *after["items"])]
     assert len(set(tokens)) == 4
+    whole = call(gateway, "GET /queues/{queue}/messages", query="?decoded=true&limit=3", queue=queue).body
+    assert [each["body"]["text"] for each in whole["items"]] == ["hello", "21.5", "21.5"]
+    assert whole["next"] == tokens[2]
     message = call(gateway, "GET /queues/{queue}/messages/{token}", queue=queue, token=tokens[0]).body
     assert message["headers"][0]["structure"] == "MQRFH2"
     assert call(gateway, "DELETE /queues/{queue}/messages/{token}", queue=queue, token=tokens[0]).status == 204
     assert call(gateway, "GET /queues/{queue}/messages/{token}", queue=queue, token=tokens[0]).status == 404
+    some = {"tokens": tokens[:2]}
+    assert call(gateway, "POST /queues/{queue}/remove", some, queue=queue).body == {"removed": 1}
+    assert call(gateway, "POST /queues/{queue}/remove", some, queue="MQGATE.AUDIT").status == 403
     assert call(gateway, "DELETE /queues/{queue}/messages", query="?confirm=OTHER", queue=queue).status == 400
     cleared = call(gateway, "DELETE /queues/{queue}/messages", query=f"?confirm={queue}", queue=queue)
-    assert cleared.body == {"removed": 3}
+    assert cleared.body == {"removed": 2}
 
 
 def test_the_mapping_is_checked_changed_and_taken_back(gateway: Running) -> None:

@@ -11,7 +11,17 @@ from itertools import chain as joined
 from typing import Any, NamedTuple
 
 from gateway.app.api import set_aside, through_rules
-from gateway.app.api.queues import InSlices, QueueViews, Work, check_put, decoded, problem_of, summary, why_not_put
+from gateway.app.api.queues import (
+    WHOLE_BYTES,
+    InSlices,
+    QueueViews,
+    Work,
+    check_put,
+    decoded,
+    problem_of,
+    summary,
+    why_not_put,
+)
 from gateway.bridge import deadletter
 from gateway.bridge.explain import reason_name
 from gateway.bridge.message import read_message
@@ -28,8 +38,6 @@ from gateway.ports.state_queues import SET_ASIDE
 from gateway.routing.table import Table
 
 PAGE = 500
-WHOLE_BYTES = 4 << 20
-"""A page of whole messages ends with the one that comes to so many bytes: an answer is made in memory."""
 REPLAY_AT_ONCE = 100
 
 

@@ -30,6 +30,8 @@ LOOKED_AT = 500
 MOVED_AT_ONCE = 100
 SHOWN = 65_536
 """Bytes of a body."""
+WHOLE_BYTES = 4 << 20
+"""A page of decoded messages ends with the one that comes to so many bytes: an answer is made in memory."""
 _SYSTEM = "SYSTEM."
 _NOT_FOUND = frozenset({2085, 2033, 2052})
 _STATUS = dict.fromkeys(_NOT_FOUND, 404) | {2192: 503, 2102: 503, 2059: 503, 2162: 503}
@@ -72,6 +74,7 @@ def queue_endpoints(
         endpoint("POST", "/queues/{queue}/messages", OPERATOR, views.put, most=MAX_BODY),
         endpoint("DELETE", "/queues/{queue}/messages", OPERATOR, views.clear),
         endpoint("POST", "/queues/{queue}/move", OPERATOR, views.move, most=1 << 20),
+        endpoint("POST", "/queues/{queue}/remove", OPERATOR, views.remove_some),
         endpoint("GET", "/queues/{queue}/messages/{token}", VIEWER, views.message),
         endpoint("DELETE", "/queues/{queue}/messages/{token}", OPERATOR, views.remove),
     ]
@@ -187,6 +190,8 @@ class QueueViews:
             page = self.inspection.browse(row.name, limit, self.token(after) if after else None)
         except MQError as error:
             raise problem_of(error) from error
+        if _is_true(call, "decoded"):
+            return self._answered(_decoded(page, limit, row.depth, whole=_is_true(call, "whole")))
         following = None if is_last(page, limit) else str(page[-1].token)
         return 200, {"items": [summary(seen) for seen in page], "total": row.depth, "next": following}
 
@@ -252,7 +257,7 @@ class QueueViews:
         _not_the_hashes(call)
         try:
             seen = self.inspection.message(call.path["queue"], self.token(call.path["token"]))
-            return 200, decoded(seen, whole=call.query.get("whole") in {"true", "1"})
+            return 200, decoded(seen, whole=_is_true(call, "whole"))
         except MQError as error:
             raise problem_of(error) from error
 
@@ -272,15 +277,22 @@ class QueueViews:
 
     def remove(self, call: Call) -> tuple[int, object]:
         """DELETE /queues/{queue}/messages/{token}."""
+        if not self._removed(call, [call.path["token"]]):
+            raise Problem(409, "Not removed", "somebody has the message in a unit of work, or it is gone")
+        return 204, None
+
+    def remove_some(self, call: Call) -> tuple[int, object]:
+        """POST /queues/{queue}/remove: messages in one unit of work, but for those that others have or have taken."""
+        return 200, {"removed": self._removed(call, [str(token) for token in call.body["tokens"]])}
+
+    def _removed(self, call: Call, tokens: list[str]) -> int:
         _not_the_trail(call)
         if _is_state(call.path["queue"]) and not allows(call.role, ADMINISTRATOR):
             raise Problem(403, "Not allowed", f"{call.path['queue']} holds the gateway's own state")
         try:
-            if not self.inspection.remove(call.path["queue"], [self.token(call.path["token"])]):
-                raise Problem(409, "Not removed", "somebody has the message in a unit of work, or it is gone")
+            return self.inspection.remove(call.path["queue"], [self.token(token) for token in tokens])
         except MQError as error:
             raise problem_of(error) from error
-        return 204, None
 
     def clear(self, call: Call) -> tuple[int, object]:
         """DELETE /queues/{queue}/messages?confirm=QUEUE."""
@@ -301,6 +313,23 @@ class QueueViews:
         except MQError as error:
             raise problem_of(error) from error
         return 200, {"removed": removed}
+
+
+def _is_true(call: Call, name: str) -> bool:
+    return call.query.get(name) in {"true", "1"}
+
+
+def _decoded(page: list[Seen], limit: int, depth: int | None, *, whole: bool) -> Work:
+    """A page with its messages decoded."""
+    items, size = list[dict[str, object]](), 0
+    for seen in page:
+        if size >= WHOLE_BYTES:
+            break
+        items.append({**summary(seen), **decoded(seen, whole=whole)})
+        size += len(seen.data)
+        yield
+    last = len(items) == len(page) and is_last(page, limit)
+    return 200, {"items": items, "total": depth, "next": None if last else items[-1]["token"]}
 
 
 def _not_the_trail(call: Call) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from gateways import TREE
 
 from gateway.cli.main import main
-from gateway.cli.queue import _taken, _whole
+from gateway.cli.queue import _taken
 from gateway.cli.reach import Reach, Refused
 
 LONG = "x" * 200_000
@@ -68,16 +68,6 @@ def test_what_is_browsed_is_json_whatever_the_number(data: str, number: int) -> 
     assert refused("queue", "browse", "Q", "-n", "0", "--data", data)[0] == 2
 
 
-def test_what_was_taken_while_it_was_browsed_is_left_out() -> None:
-    def ask(_method: str, path: str, _query: dict[str, str], _body: dict[str, object]) -> object:
-        if path.endswith("/2"):
-            raise Refused("the message is no longer on the queue", missing=True)
-        return path
-
-    listed = [{"token": number} for number in (1, 2, 3)]
-    assert list(_whole(Reach(ask, running=True), "Q", listed)) == ["/queues/Q/messages/1", "/queues/Q/messages/3"]
-
-
 def test_a_queue_is_listed_by_a_generic_name(data: str) -> None:
     mqgate("mqsc", "--data", data, text="DEFINE QLOCAL(TELEMETRY.LIMA)\nDEFINE QLOCAL(OLD.TELEMETRY)")
     for pattern, names in (
@@ -108,25 +98,48 @@ def test_what_is_taken_is_json_for_programs(data: str) -> None:
     assert [one["body"]["text"] for one in taken] == [LONG, "short"]
 
 
-def test_what_others_have_or_has_expired_is_not_taken() -> None:
-    free = {"expiry_seconds": None, "locked": False}
-    queue = {"1": free | {"locked": True}, "2": free | {"expiry_seconds": -0.1}, "3": free | {"expiry_seconds": 9.0}}
-    queue |= {str(number): free for number in (4, 5, 6)}
+def holding(queue: dict[str, dict[str, object]]) -> Reach:
+    """A gateway with one queue, of messages by their tokens."""
 
-    def ask(method: str, path: str, query: dict[str, str], _body: object) -> object:
-        token = path.rpartition("/")[2]
-        if method == "DELETE":
-            del queue[token]
-        if token in queue or method == "DELETE":
-            return token
+    def ask(method: str, path: str, query: dict[str, str], body: dict[str, list[str]]) -> object:
+        if method == "POST":
+            assert path == "/queues/Q/remove"
+            return {"removed": sum(queue.pop(token, None) is not None for token in body["tokens"])}
         behind = [{"token": one} | fields for one, fields in queue.items() if one > query.get("after", "")]
         page = behind[: int(query["limit"])]
         return {"items": page, "next": page[-1]["token"] if len(page) < len(behind) else None}
 
-    assert list(_taken(Reach(ask, running=True), "Q", 1)) == ["3"]
-    assert list(_taken(Reach(ask, running=True), "Q", 2)) == ["4", "5"]
-    assert list(_taken(Reach(ask, running=True), "Q", 2)) == ["6"]
+    return Reach(ask, running=True)
+
+
+FREE = {"expiry_seconds": None, "locked": False}
+
+
+def test_what_others_have_or_has_expired_is_not_taken() -> None:
+    queue = {"1": FREE | {"locked": True}, "2": FREE | {"expiry_seconds": -0.1}, "3": FREE | {"expiry_seconds": 9.0}}
+    queue |= {str(number): FREE for number in (4, 5, 6)}
+    there = holding(queue)
+    assert [one["token"] for one in _taken(there, "Q", 1)] == ["3"]
+    assert [one["token"] for one in _taken(there, "Q", 2)] == ["4", "5"]
+    assert [one["token"] for one in _taken(there, "Q", 2)] == ["6"]
     assert set(queue) == {"1", "2"}
+
+
+def test_what_was_written_before_an_interruption_is_removed() -> None:
+    queue: dict[str, dict[str, object]] = {str(number): FREE for number in range(5)}
+    with closing(_taken(holding(queue), "Q", 5)) as messages:
+        assert [next(messages)["token"], next(messages)["token"]] == ["0", "1"]
+    assert list(queue) == ["1", "2", "3", "4"]
+
+
+def test_what_somebody_else_has_got_meanwhile_is_said() -> None:
+    queue: dict[str, dict[str, object]] = {str(number): FREE for number in range(3)}
+    messages = _taken(holding(queue), "Q", 3)
+    next(messages)
+    del queue["1"]
+    with pytest.raises(Refused, match="has got 1 message of the last 3"):
+        list(messages)
+    assert queue == {}
 
 
 def test_a_message_that_cannot_be_written_stays_on_its_queue(data: str) -> None:
