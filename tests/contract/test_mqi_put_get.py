@@ -160,6 +160,18 @@ def test_a_locked_message_is_hidden_until_unlocked(mqi):
     assert (again.comp_code, again.reason) == (1, 2209)
 
 
+def test_a_locked_message_is_visible_to_the_handle_that_has_locked_it(mqi):
+    """MQGMO_LOCK: invisible to any *other* handle."""
+    handle, other = mqi.open("A"), mqi.open("A")
+    for data in (b"1", b"2"):
+        mqi.put(handle, data)
+    for _ in range(2):
+        assert mqi.get(handle, BROWSE_FIRST | LOCK).data == b"1"
+    assert mqi.get(other, BROWSE_FIRST).data == b"2"
+    assert mqi.get(handle).data == b"1"
+    assert mqi.get(handle).data == b"2"
+
+
 def test_a_lock_outlasts_gets_of_other_messages(mqi):
     one, two = mqi.open("A"), mqi.open("A")
     for data in (b"1", b"2"):

@@ -49,7 +49,7 @@ class Finder:
         wanted = {"msg_id": msg_id, "correl_id": correl_id, "group_id": group_id}
         given = {field: identifier for field, identifier in wanted.items() if identifier is not None}
         if not given:
-            return self._reader.read_all(queue, key, self._all_tokens(queue, key, after))
+            return self._read_after(queue, key, None, given, after, passed)
         field = next(iter(given))
         numbers = self._index_of(queue, key, field).find(given[field], holds)
         made_here = self._number_in(msg_id) if msg_id is not None else None
@@ -61,15 +61,16 @@ class Finder:
         return any(lane.holds(number) for lane in self._index.chain(queue, key))
 
     def _read_after(
-        self, queue: str, key: bytes, numbers: tuple[int, ...] | Numbers, given: dict[str, bytes], after: int | None,
-        passed: Callable[[int], bool] | None,
+        self, queue: str, key: bytes, numbers: tuple[int, ...] | Numbers | None, given: dict[str, bytes],
+        after: int | None, passed: Callable[[int], bool] | None,
     ) -> Iterator[Message]:  # fmt: skip
+        """The messages of these numbers; None: all."""
         rank, last = (-1, -1) if after is None else (after >> NUMBER_BITS, after & NUMBER_MASK)
         for lane in self._index.chain(queue, key):
             if lane.rank < rank:
                 continue
             begin = last if lane.rank == rank else -1
-            for number in numbers.after(begin) if isinstance(numbers, Numbers) else numbers:
+            for number in _in_lane(lane, numbers, begin):
                 if number <= begin or (passed is not None and passed(lane.rank << NUMBER_BITS | number)):
                     continue
                 message = self._reader.message(lane, number)
@@ -88,14 +89,6 @@ class Finder:
             message for message in found
             if message is not None and message.head[where] == correl_id and (after is None or message.token > after)
         ]  # fmt: skip
-
-    def _all_tokens(self, queue: str, key: bytes, after: int | None) -> list[int]:
-        tokens: list[int] = []
-        for lane in self._index.chain(queue, key):
-            for first, count, _place in lane.live():
-                token = lane.rank << NUMBER_BITS | first
-                tokens += range(token if after is None else max(token, after + 1), token + count)
-        return tokens
 
     def _number_in(self, msg_id: bytes) -> int | None:
         """The message number in a MsgId that was made here."""
@@ -151,6 +144,13 @@ class Finder:
         for index in identifiers:
             index.add(*_batch(index.field, first, count, place, rows))
             index.sweep(depth, lambda number: _any_holds(lanes, number))
+
+
+def _in_lane(lane: Lane, numbers: tuple[int, ...] | Numbers | None, after: int) -> Iterable[int]:
+    """Those of these numbers (None: of all) that come after one."""
+    if numbers is None:
+        return (number for first, count, _place in lane.live(after) for number in range(first, first + count))
+    return numbers.after(after) if isinstance(numbers, Numbers) else numbers
 
 
 def _batch(field: str, first: int, count: int, place: int, rows: Rows) -> Batch:

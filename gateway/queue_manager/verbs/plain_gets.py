@@ -42,6 +42,7 @@ def plain_correl_id(handle: Handle, md: bytes, options: GetOptions) -> bytes | N
         handle.selector is not None
         or options.handle_given
         or handle.getting.open
+        or handle.cursor_locked
         or options.wait_interval < -1
         or not _may_be_plain(options.options, match)
     ):
@@ -109,7 +110,8 @@ def _found(store: MessageStore, handle: Handle, queue: LocalQueue, correl_id: by
     if not store.depth(queue.name):  # the reply is still to come, as nearly always
         return None
     locked = queue.locked
-    for message in store.find(queue.name, b"", None, correl_id):
+    passed = (lambda token: locked.get(token, handle) is not handle) if locked else None
+    for message in store.find(queue.name, b"", None, correl_id, passed=passed):
         if locked.get(message.token, handle) is handle:
             return message
     return None

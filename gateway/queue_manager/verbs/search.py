@@ -140,7 +140,13 @@ class Search:
 
     def _candidates(self, criteria: Wanted, after: int | None, options: GetOptions) -> Iterator[Candidate]:
         ids = criteria.msg_id, criteria.correl_id, criteria.group_id
-        return self._scan(after) if ids == _NO_IDS else self._found(ids, after, options)
+        if ids == _NO_IDS and not self.handle.cursor_locked and not self._looks_at_marks(options):
+            return self._scan(after)
+        return self._found(ids, after, options)  # with what the handle itself has locked, and without what is marked
+
+    def _looks_at_marks(self, options: GetOptions) -> bool:
+        marks = self.queue.marked or self.queue.handle_marks
+        return bool(options.options & mq.MQGMO_UNMARKED_BROWSE_MSG and marks)
 
     def _found(self, ids: _Ids, after: int | None, options: GetOptions) -> Iterator[Candidate]:
         for message in self.core.store.find(self.queue.name, b"", *ids, after, self._passed(options)):
@@ -153,7 +159,7 @@ class Search:
         marked and hundreds in its unit of work while it browses on, each time from the first message."""
         queue, handle = self.queue, self.handle
         locked = queue.locked
-        if not options.options & mq.MQGMO_UNMARKED_BROWSE_MSG or not (queue.marked or queue.handle_marks):
+        if not self._looks_at_marks(options):
             return (lambda token: locked.get(token, handle) is not handle) if locked else None
         marked = marks_of(self.core, handle, queue)
         return lambda token: locked.get(token, handle) is not handle or marked(token)

@@ -87,6 +87,21 @@ def _raised(result):
     return result
 
 
+def test_what_is_got_in_an_open_unit_of_work_is_not_read_again(tmp_path, monkeypatch) -> None:
+    """A unit may have thousands of one CorrelId, and each get looks from the first of them on."""
+    rig, read = MqiRig(tmp_path / "data", OBJECTS), list[int]()
+    handle, correlation = rig.open("Q", OPEN), IDS[1]
+    for _ in range(20):
+        rig.put(handle, descriptor=md(correl_id=correlation))
+    reader = rig.queue_manager.core.store.finder._reader
+    message = reader.message
+    monkeypatch.setattr(reader, "message", lambda lane, number: read.append(number) or message(lane, number))
+    for _ in range(20):
+        rig.get(handle, SYNCPOINT, md(correl_id=correlation), match=mq.MQMO_MATCH_CORREL_ID)
+    assert len(read) == 20
+    rig.queue_manager.close()
+
+
 def test_what_an_administrator_changes_counts_at_once(rig) -> None:
     connection = rig.queue_manager.connect(user="ana")
     handle = connection.open(ObjectDescriptor("R"), OPEN).handle

@@ -170,4 +170,7 @@ def test_messages_that_are_passed_are_not_read(tmp_path: Path, monkeypatch: pyte
     assert len(read) == 1, read
     found = store.find("Q", correl_id=correlation, after=puts.tokens[159], passed=marked.__contains__)
     assert [one.token for one in found] == [*puts.tokens[160:]]
+    read.clear()
+    assert next(iter(store.find("Q", passed=marked.__contains__))).token == puts.tokens[150]
+    assert len(read) == 1, read
     store.close()
