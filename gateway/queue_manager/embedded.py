@@ -63,11 +63,11 @@ class EmbeddedQueueManager:
     def __init__(self, name: str, store: MessageStore, scheduler: Scheduler) -> None:
         self.name = name
         self.core = Core(name, store, scheduler)
-        self._administration = Administration(self.core)
+        self.authority = Authority(self.core)
+        self._administration = Administration(self.core, self.authority)
         self._mqsc = Mqsc(self.core, self._administration)
         self._placer = Placer(self.core)
         self.topics = Topics(self.core, self._placer)
-        self.authority = Authority(self.core)
         self.channels = ChannelAuthority(self.core, self.authority)
         self.connections = Connections()
         self._translator = Translator(self.core, self._placer, self._define_state)

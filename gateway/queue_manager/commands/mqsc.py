@@ -264,8 +264,11 @@ class Mqsc:
 
     def _delete(self, command: Command) -> list[str]:
         kind = _kind(command)
-        words = _only(command, _OPTIONS)
-        self._administration.delete(kind, _named(command), purge="PURGE" in words)
+        words = _only(command, _OPTIONS | {"AUTHREC"})
+        kept = next((one.values for one in command.parameters if one.keyword == "AUTHREC"), ["YES"])
+        if kept not in (["YES"], ["NO"]):
+            raise syntax(command, "AUTHREC is YES or NO")
+        self._administration.delete(kind, _named(command), purge="PURGE" in words, records=kept == ["YES"])
         return [_DONE["DELETE", _family(kind)]]
 
     def _clear(self, command: Command) -> list[str]:

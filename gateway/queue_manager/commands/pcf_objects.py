@@ -27,6 +27,7 @@ BYTE_STRINGS = {7015: 24, 7010: 32}
 """Attributes of subscriptions that are bytes in PCF and hexadecimal digits in MQSC, with their lengths."""
 MQBACF_SUB_ID = 7016
 MQCA_TOPIC_STRING = 2094
+MQIACF_REMOVE_AUTHREC, MQRAR_YES = 1398, 1
 _OPTIONS = frozenset({mq.MQIACF_REPLACE, 1005, mq.MQIACF_PURGE, 1007, mq.MQIA_Q_TYPE, 1304, 63})
 
 
@@ -165,7 +166,8 @@ def delete(of: ObjectType) -> Handler:
             kind = kind_of(message, of)
         connection.authorise(family(of), name, "DLT")
         purge = number_of(message, mq.MQIACF_PURGE, mq.MQPO_NO) == mq.MQPO_YES
-        connection.administration.delete(kind, name, purge=purge)
+        records = number_of(message, MQIACF_REMOVE_AUTHREC, MQRAR_YES) == MQRAR_YES
+        connection.administration.delete(kind, name, purge=purge, records=records)
         return [[]]
 
     return run

@@ -10,6 +10,7 @@ from gateway.mq import constants as mq
 from gateway.mq.character_sets.ccsid import codec_of
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.attributes import BY_KEYWORD, QUEUE_KINDS, Value
+from gateway.queue_manager.objects.authority import Authority
 from gateway.queue_manager.objects.catalogue import Definition, checked, defaults, valid_name
 from gateway.queue_manager.objects.selectors import compile_selector
 from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
@@ -111,8 +112,9 @@ def _check_selector(text: str) -> None:
 class Administration:
     """Commands on objects. Called with the queue manager's lock held."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, authority: Authority) -> None:
         self._core = core
+        self._authority = authority
         self.make_managed_queue: Callable[[str, str], Definition] | None = None
         """Makes the queue of a managed subscription. Set after the topics have been made."""
         self.in_use: Callable[[str], bool] = lambda _name: False
@@ -192,8 +194,9 @@ class Administration:
         self._save(altered)
         return definition
 
-    def delete(self, kind: str, name: str, *, purge: bool = False) -> None:
-        """DELETE. A queue must be closed, taken from by no rule, and empty unless `purge`."""
+    def delete(self, kind: str, name: str, *, purge: bool = False, records: bool = True) -> None:
+        """DELETE. A queue must be closed, taken from by no rule, and empty unless `purge`. `records`: with the
+        authority records of its name."""
         definition = self.find(kind, name)
         if definition.kind == "QLOCAL":
             queue = self._core.queues[name]
@@ -208,6 +211,8 @@ class Administration:
             raise in_use(name)
         self._core.save((), (definition,))
         self._core.uninstall(definition)
+        if records:
+            self._authority.forget("QUEUE" if definition.kind in QUEUE_KINDS else definition.kind, name)
 
     def clear(self, name: str) -> int:
         """CLEAR QLOCAL; how many messages were removed."""

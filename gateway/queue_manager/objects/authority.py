@@ -161,8 +161,18 @@ class Authority:
         key = (kind, profile, user)
         if key not in self.records:
             raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"no authority record of {user!r} for {kind} {profile!r}")
-        del self.records[key]
-        self._core.commit(StoreUnit(state={AUTHORITY_STATE + "/".join(key).encode(): None}))
+        self._remove([key])
+
+    def forget(self, kind: str, name: str) -> None:
+        """An object has been deleted: so are the records of its name, but not those of generic profiles."""
+        gone = [key for key in self.records if key[:2] == (kind, name)]
+        if gone:
+            self._remove(gone)
+
+    def _remove(self, keys: Sequence[Key]) -> None:
+        for key in keys:
+            del self.records[key]
+        self._core.commit(StoreUnit(state={AUTHORITY_STATE + "/".join(key).encode(): None for key in keys}))
 
 
 def _process_user() -> str:

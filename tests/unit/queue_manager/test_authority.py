@@ -39,6 +39,23 @@ def test_names_for_several_rights():
     assert expanded(["NONE"]) == frozenset()
 
 
+def test_records_go_with_the_object_of_their_name(tmp_path):
+    """DELETE QLOCAL, AUTHREC: YES is the default. Else a queue that is defined later had the rights of this one."""
+    rig = MqiRig(
+        tmp_path / "data", "DEFINE QLOCAL(APP.ONE)\nDEFINE QALIAS(APP.TWO) TARGET(APP.ONE)\nDEFINE TOPIC(APP.ONE)"
+    )
+    for profile, kind in (("APP.ONE", "QUEUE"), ("APP.TWO", "QUEUE"), ("APP.*", "QUEUE"), ("APP.ONE", "TOPIC")):
+        rig.mqsc(f"SET AUTHREC PROFILE('{profile}') OBJTYPE({kind}) PRINCIPAL('eva') AUTHADD(DSP)")
+    assert not rig.queue_manager.mqsc("DELETE QALIAS(APP.TWO) AUTHREC(MAYBE)").ok
+    rig.mqsc("DELETE QALIAS(APP.TWO) AUTHREC(NO)\nDELETE QLOCAL(APP.ONE)")
+    rig.restart()
+    found = set(rig.queue_manager.authority.records)
+    assert found == {("QUEUE", "APP.TWO", "eva"), ("QUEUE", "APP.*", "eva"), ("TOPIC", "APP.ONE", "eva")}
+    rig.mqsc("DELETE TOPIC(APP.ONE)")
+    assert set(rig.queue_manager.authority.records) == found - {("TOPIC", "APP.ONE", "eva")}
+    rig.queue_manager.close()
+
+
 def test_the_most_specific_profile_counts_and_survives_a_restart(tmp_path):
     rig = MqiRig(tmp_path / "data", "DEFINE QLOCAL(APP.ONE)\nDEFINE QLOCAL(APP.TWO)")
     rig.mqsc(
