@@ -11,13 +11,14 @@ import click
 from gateway.bridge.explain import Explanation, Would
 from gateway.bridge.explain import explain as explained
 from gateway.bridge.inbound import Origin
-from gateway.cli.reach import read_settings, show_json
+from gateway.cli.reach import Refused, read_settings, running_gateway, segment, show_json
 from gateway.config.counting import counted
 from gateway.errors import ConfigurationError
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
 from gateway.mqtt.topics import filter_error, name_error
 from gateway.ports.spread import in_words
+from gateway.ports.state_queues import DEFAULT
 from gateway.routing.table import compile_mappings
 from gateway.rules.parse import load_mappings
 
@@ -43,7 +44,8 @@ def explain(
     subscribe: bool, listener: str, properties: tuple[str, ...], files: tuple[str, ...], config: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Which rule matches TOPIC, why the others don't, the queue, and the MQMD and properties that would be put."""
+    """Which rule matches TOPIC, why the others don't, the queue, and the MQMD and properties that would be put. Where
+    the gateway of the settings runs, also whether there is such a queue."""
     wrong = filter_error(topic) if subscribe else name_error(topic)
     if wrong is not None:
         raise click.UsageError(wrong)
@@ -72,15 +74,18 @@ def explain(
         block[prop.USER_PROPERTY] = [(name, value) for name, _, value in (one.partition("=") for one in properties)]
     origin = Origin(client, user, topic, qos, retain, listener=listener)
     answer = explained(table, origin, block, body, time.time())
+    missing = [] if files else _missing(config, answer)
     if as_json:
         decided = {"allowed": access.allowed, "why": access.text} if access is not None else None
-        show_json({**answer.as_dict(), "access": decided, "methods": methods})
+        show_json({**answer.as_dict(), "access": decided, "methods": methods, "missing_queues": missing})
     else:
         if access is not None:
             if user:
                 click.echo(f"user {user}: whoever proves to be that by {methods}")
             click.secho(f"access: {access.text}", fg=None if access.allowed else "red")
         show(answer)
+        for name in missing:
+            click.secho(f"there is no queue {name} (2085): DEFINE QLOCAL('{name}') makes one", fg="red")
     sys.exit(0 if answer.puts and (access is None or access.allowed) else 1)
 
 
@@ -101,6 +106,22 @@ def explain_subscription(config: str | None, client: str, user: str, filter_: st
         if checked:
             click.echo("not all of it is permitted: each message is checked before it is delivered")
     return 0 if why.allowed else 1
+
+
+def _missing(config: str | None, answer: Explanation) -> list[str]:
+    """The queues that would be put to and are not there, if the gateway of the settings runs."""
+    names = [put.queue for put in answer.puts if not put.refused and not put.queue_manager]
+    missing = list[str]()
+    for name in dict.fromkeys(names):
+        if name.startswith("topic://") or name == DEFAULT:  # which is made when it is used
+            continue
+        try:
+            running_gateway(config, None).get(f"/queues/{segment(name)}")
+        except Refused as refused:
+            if not refused.missing:  # nobody can say
+                return []
+            missing.append(name)
+    return missing
 
 
 def show(answer: Explanation) -> None:

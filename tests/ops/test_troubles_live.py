@@ -106,7 +106,10 @@ def test_a_queue_that_nobody_has_defined_is_named_before_anything_is_lost_there(
     assert problem == "queue FORGOTTEN of a rule: MQRC 2085: no queue 'FORGOTTEN': DEFINE QLOCAL('FORGOTTEN') makes one"
     status = mqgate(gateway, "status", "-c", "settings.yaml")
     assert problem in status.stdout
+    explain, said = ("explain", "forgotten/x", "-c", "settings.yaml"), "there is no queue FORGOTTEN (2085)"
+    assert said in mqgate(gateway, *explain).stdout
     mqgate(gateway, "mqsc", "-c", "settings.yaml", text="DEFINE QLOCAL('FORGOTTEN')")
+    assert said not in mqgate(gateway, *explain).stdout
     assert not [each for each in problems(gateway) if "FORGOTTEN" in each]
 
 
