@@ -18,7 +18,7 @@ from gateway.cli.numbers import Finite
 from gateway.cli.queue import show_message
 from gateway.cli.reach import Refused, common, reach, segment, show_json
 from gateway.cli.reason import Reason
-from gateway.cli.tables import show_table
+from gateway.cli.tables import PAGE, show_table
 from gateway.cli.words import Words
 from gateway.config.counting import counted
 from gateway.errors import printable
@@ -75,7 +75,7 @@ def _queue(aside: bool) -> str | None:
 @dlq.command("list")
 @click.option("--reason", type=Reason(), help="MQRC, MQFB or mqgate's own code: the number or the name.")
 @click.option("--destination", help="Queue that they were destined for, or a pattern (`TELEMETRY.*`).")
-@click.option("-n", "--number", default=20, show_default=True, help="Number of messages.")
+@click.option("-n", "--number", type=click.IntRange(min=1), default=20, show_default=True, help="Number of messages.")
 @set_aside
 @common
 def list_(
@@ -88,10 +88,13 @@ def list_(
     as_json: bool,
 ) -> None:
     """Count dead letters by reason and destination, and list the first."""
+    chosen = {"reason": reason, "destination": destination, "queue": _queue(set_aside)}
     with reach(config, data) as there:
-        answer = there.get(
-            "/dlq", reason=reason, destination=destination, limit=min(number, 500), queue=_queue(set_aside)
-        )
+        answer = there.get("/dlq", **chosen, limit=min(number, PAGE))
+        while answer["next"] is not None and (left := number - len(answer["items"])) > 0:
+            more = there.get("/dlq", **chosen, limit=min(left, PAGE), after=answer["next"], counts="false")
+            answer["items"] += more["items"]
+            answer["next"] = more["next"]
     if as_json:
         show_json(answer)
         return
@@ -162,7 +165,8 @@ def replay(
             return
         done, at_once = 0, min(BATCH, max(1, int(rate))) if rate else BATCH
         failed: list[dict[str, Any]] = []
-        for start in track(range(0, matched, at_once), description="replaying", disable=as_json):
+        console, hidden = Console(stderr=True), not sys.stderr.isatty()
+        for start in track(range(0, matched, at_once), "replaying", console=console, transient=True, disable=hidden):
             if rate and start:
                 time.sleep(at_once / rate)
             answer = there.post("/dlq/replay", {**_behind(chosen, failed), "limit": min(at_once, matched - start)})

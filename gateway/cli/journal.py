@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.console import Console
 from rich.progress import Progress
 
 from gateway.app.files.data_directory import owner_kept
@@ -45,7 +46,7 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def progress_of(text: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on a terminal."""
-    with Progress(disable=not sys.stderr.isatty(), transient=True) as bars:
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bars:
         task = bars.add_task(text)
         yield lambda done, total: bars.update(task, completed=done, total=total)
 

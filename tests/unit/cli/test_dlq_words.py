@@ -58,6 +58,22 @@ def test_any_number_of_tokens_is_put_back(data: str) -> None:
     assert (code, answer["done"], left) == (0, 110, FULL - 110)
 
 
+def test_what_is_listed_goes_on_beyond_one_answer(data: str) -> None:
+    assert CliRunner().invoke(main, ["dlq", "replay", "--to", "OPEN", "--data", data]).output == "350 of 350 replayed\n"
+    rig = MqiRig(Path(data))
+    handle = rig.open("SYSTEM.DEAD.LETTER.QUEUE")
+    for each in range(502):
+        rig.put(handle, b"%d" % each, 2, md(persistence=1))
+    rig.connection.commit()
+    rig.queue_manager.close()
+    for number, shown in (("502", 502), ("501", 501), ("900", 502)):
+        listing = CliRunner().invoke(main, ["dlq", "list", "--json", "-n", number, "--data", data])
+        found = json.loads(listing.stdout)
+        assert len({one["token"] for one in found["items"]}) == len(found["items"]) == shown
+        assert (found["total"], found["next"] is None) == (502, shown == 502)
+    assert CliRunner().invoke(main, ["dlq", "list", "-n", "0", "--data", data]).exit_code == 2
+
+
 def test_what_would_be_replayed_is_json_for_programs(data: str) -> None:
     code, answer, left = replayed(data, "--dry-run", "--destination", "OP*")
     assert (code, answer, left) == (0, {"matched": COUNT, "done": 0, "failed": []}, FULL + COUNT)
