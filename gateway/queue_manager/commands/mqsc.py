@@ -378,7 +378,14 @@ def _only(command: Command, known: frozenset[str]) -> set[str]:
     words = {parameter.keyword for parameter in command.parameters}
     if unknown := words - known:
         raise syntax(command, f"{min(unknown)} is not expected here")
+    _check_options(command, words)
     return words
+
+
+def _check_options(command: Command, words: Iterable[str]) -> None:
+    for word in ("REPLACE", "PURGE"):
+        if {word, f"NO{word}"} <= set(words):
+            raise syntax(command, f"{word} and NO{word} contradict each other")
 
 
 _LISTS = frozenset({"NAMES", "CONNAME", "MSGEXIT", "SENDEXIT", "RCVEXIT", "COMPMSG", "COMPHDR", "SUITEB"})
@@ -392,15 +399,18 @@ def _attributes(command: Command, kind: str) -> tuple[dict[str, Value], dict[str
     words: dict[str, str] = {}
     for parameter in command.parameters:
         keyword = SYNONYMS.get(parameter.keyword, parameter.keyword)
-        if parameter.values is None and keyword in FLAGS:
-            keyword, given_value = FLAGS[keyword]
-            given[keyword] = given_value
+        flag = FLAGS.get(keyword) if parameter.values is None else None
+        if (keyword if flag is None else flag[0]) in given:  # TRIGGER and NOTRIGGER
+            raise syntax(command, f"{parameter.keyword} contradicts what stands before it")
+        if flag is not None:
+            given[flag[0]] = flag[1]
         elif keyword in BY_KEYWORD[kind]:
             given[keyword] = _value(command, kind, keyword, parameter)
         elif keyword in _OPTIONS:
             words[keyword] = parameter.values[0] if parameter.values else ""
         else:
             raise syntax(command, f"{keyword} is no attribute of {kind}")
+    _check_options(command, words)
     return given, words
 
 
