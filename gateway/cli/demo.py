@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from gateway.cli.numbers import PORT, SECONDS
 from gateway.errors import MqgateError
 from gateway.net.device import Device
 
@@ -41,9 +42,9 @@ class Tally:
 
 @click.command()
 @click.option("--devices", default=20, show_default=True, type=click.IntRange(1, 500), help="Simulated devices.")
-@click.option("--seconds", default=10.0, show_default=True, help="Duration in seconds.")
-@click.option("--port", type=int, help="Use the gateway that listens there, instead of starting one.")
-@click.option("--admin-port", type=int, default=9160, show_default=True, help="Its admin port, with --port.")
+@click.option("--seconds", type=SECONDS, default=10.0, show_default=True, help="Duration in seconds.")
+@click.option("--port", type=PORT, help="Use the gateway that listens there, instead of starting one.")
+@click.option("--admin-port", type=PORT, default=9160, show_default=True, help="Its admin port, with --port.")
 @click.option("--stay", is_flag=True, help="Keep the gateway with its queues until Ctrl-C, for a look at its page.")
 def demo(devices: int, seconds: float, port: int | None, admin_port: int, stay: bool) -> None:
     """Simulated devices and a live summary of messages, queues and latencies."""

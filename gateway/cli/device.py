@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.numbers import SECONDS
+from gateway.cli.numbers import PORT, SECONDS
 from gateway.errors import ProtocolError, printable
 from gateway.mqtt import reasons
 from gateway.net.device import Device
@@ -27,7 +27,7 @@ def connecting(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say where, and as whom."""
     for option in reversed((
         click.option("--host", default="127.0.0.1", show_default=True, help="Address of the gateway."),
-        click.option("-p", "--port", default=1883, show_default=True, help="MQTT port."),
+        click.option("-p", "--port", type=PORT, default=1883, show_default=True, help="MQTT port."),
         click.option("-i", "--client-id", help="Client identifier; made up unless given."),
         click.option("--version", "level", type=click.Choice(list(VERSIONS)), default="3.1.1", show_default=True),
         click.option("-u", "--user", help="User name."),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from gateway.cli.numbers import OWN_PORT
 from gateway.cli.words import Words
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
@@ -43,7 +44,7 @@ def build(out: str | None) -> None:
 @click.option("--name", help="Name of the queue manager (MQGATE).")
 @click.option("--socket", type=click.Path(dir_okay=False), help="Its socket; mqi.sock in the directory unless given.")
 @click.option("--objects", type=click.Path(dir_okay=False), help="MQSC commands to run at start.")
-@click.option("--admin-port", type=int, help="Port of probes and metrics; none unless given here or in the file.")
+@click.option("--admin-port", type=OWN_PORT, help="Port of probes and metrics; none unless given here or in the file.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Lowest level written.")
 def serve(
     directory: str | None,

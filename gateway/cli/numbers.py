@@ -1,4 +1,4 @@
-"""Numbers of options that are not whole ones."""
+"""Numbers of options: seconds, and ports."""
 
 from __future__ import annotations
 
@@ -23,3 +23,7 @@ class Finite(click.FloatRange):
 
 SECONDS = Finite(min=0, max=1e6, min_open=True)
 """How long something is waited for."""
+OWN_PORT = click.IntRange(0, 65535)
+"""A port to listen on; 0 is a free one, or none."""
+PORT = click.IntRange(1, 65535)
+"""A port of something else, to connect to."""

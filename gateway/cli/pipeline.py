@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from gateway.cli.numbers import OWN_PORT
 from gateway.cli.reach import Refused, read_settings, show_json
 from gateway.config.counting import counted
 from gateway.errors import ConfigurationError, DriverUnavailable, MQError, StoreError
@@ -29,7 +30,7 @@ __all__ = ["pipeline"]
 @click.option(
     "--batch", type=click.IntRange(1, 20_000), default=1000, show_default=True, help="Messages in a unit of work."
 )
-@click.option("--port", type=int, default=0, help="Serve the journal on this port; readers give it as url.")
+@click.option("--port", type=OWN_PORT, default=0, help="Serve the journal on this port; readers give it as url.")
 @click.option("--bind", default="127.0.0.1", show_default=True, help="Address to serve on.")
 @click.option("--token-file", type=click.Path(path_type=Path, dir_okay=False), help="Token that readers must send.")
 @click.option(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from gateway.cli.numbers import SECONDS
+from gateway.cli.numbers import PORT, SECONDS
 from gateway.errors import ProtocolError
 from gateway.mqtt import reasons
 from gateway.net.device import Device
@@ -20,7 +20,7 @@ VERSIONS = {"3.1": 3, "3.1.1": 4, "5.0": 5}
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address of the gateway.")
-@click.option("--port", default=1883, show_default=True, help="MQTT port.")
+@click.option("--port", type=PORT, default=1883, show_default=True, help="MQTT port.")
 @click.option("--topic", default="mqgate/probe", show_default=True, help="Topic to publish to.")
 @click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Quality of service.")
 @click.option("--version", "level", type=click.Choice(list(VERSIONS)), default="3.1.1", show_default=True)

@@ -71,7 +71,7 @@ def init(queue: str, warehouse: str, messages: int, output: Path, **where: str) 
 @pipeline.command()
 @FILE
 @click.option("--once", is_flag=True, help="Read what is there, then end.")
-@click.option("--metrics-port", type=int, help="Serve Prometheus metrics on this port.")
+@click.option("--metrics-port", type=click.IntRange(1, 65535), help="Serve Prometheus metrics on this port.")
 @click.option("--metrics-bind", default="127.0.0.1", show_default=True)
 @click.option("--report", type=click.Path(path_type=Path), help="Write an HTML report at the end.")
 def run(file: Path, once: bool, metrics_port: int | None, metrics_bind: str, report: Path | None) -> None:

@@ -189,8 +189,8 @@ def test_definitions_are_commands_that_the_queue_manager_takes(gateway: Running)
 
 
 def test_messages_are_searched_by_text_and_property_and_moved(gateway: Running) -> None:
-    queue, there = "MQGATE.DEFAULT", "GET /queues/{queue}/messages"
-    assert call(gateway, "POST /mqsc", {"text": "DEFINE QLOCAL(MOVED)"}).body["ok"]
+    queue, there = "SEARCHED", "GET /queues/{queue}/messages"
+    assert call(gateway, "POST /mqsc", {"text": "DEFINE QLOCAL(SEARCHED)\nDEFINE QLOCAL(MOVED)"}).body["ok"]
     for site, text in (("lima", "first"), ("oslo", "SECOND"), ("lima", "third")):
         call(gateway, "POST /queues/{queue}/messages", {"text": text, "properties": {"site": site}}, queue=queue)
     assert [each["preview"] for each in call(gateway, there, query="?text=second", queue=queue).body["items"]] == [

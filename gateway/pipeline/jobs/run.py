@@ -282,8 +282,8 @@ def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> J
     """Run a job in a session of its own, which takes seconds to start: a warehouse that refuses, or a store that a
     gateway has open, is found out before. SIGINT and SIGTERM end it in order."""
     check_sources(job)
-    warehouse_of(job).check()
     check_journals(job)
+    warehouse_of(job).check()
     JobRun(None, job, watch).refuse()
     if steps_back_here(job.spark):
         step_back(job.nice)

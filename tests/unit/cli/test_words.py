@@ -28,3 +28,24 @@ def test_what_is_no_command_leads_to_one(words: str, told: str) -> None:
     done = CliRunner().invoke(main, words.split())
     assert done.exit_code == 2
     assert told in done.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run --port 65536",
+        "run --admin-port -1",
+        "mqi serve --admin-port 65536",
+        "pub -p 0 a b",
+        "sub -p 65536 a",
+        "probe --port 0",
+        "demo --port 65536",
+        "demo --seconds nan",
+        "pipeline drain Q --port 65536",
+        "pipeline run job.yaml --metrics-port 65536",
+    ],
+)
+def test_numbers_that_are_none_are_wrong_use(words: str) -> None:
+    done = CliRunner().invoke(main, words.split())
+    assert done.exit_code == 2
+    assert "Invalid value for" in done.output

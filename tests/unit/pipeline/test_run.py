@@ -134,6 +134,7 @@ def test_a_folder_without_a_journal_gets_none(tmp_path: Path) -> None:
     with pytest.raises(QueueUnreachable, match="has no journal in it"):
         source.streamReader(source.schema()).initialOffset()
     assert list((tmp_path / "journal").iterdir()) == []
+    assert not (tmp_path / "lake").exists()
 
 
 def test_a_gateway_that_is_not_there_yet_is_no_reason_to_refuse(
