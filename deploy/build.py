@@ -20,6 +20,7 @@ import yaml
 
 from gateway.cli.main import main as main_command
 from gateway.config.schema import DRAFT, settings_schema
+from gateway.config.units import DURATION_PATTERN, SIZE_PATTERN
 from gateway.ports.counters import CATALOGUE, Label, Metric
 
 DEPLOY = Path(__file__).resolve().parent
@@ -44,6 +45,7 @@ RULES: dict[str, dict[str, Any]] = {
     },
     "queueManager.ibm.connections": {"type": "integer", "minimum": 1, "maximum": 64},
     "queueManager.ibm.lease": {"type": "string", "pattern": r"^[1-9][0-9]*(\.[0-9]+)?(s|m|h)$"},
+    "queueManager.buffer.maxBytes": {"type": ["string", "integer"], "pattern": SIZE_PATTERN, "minimum": 0},
     "queueManager.ibm.driver": {"enum": ["auto", "ibmmq", "pymqi"]},
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "image.digest": {"type": "string", "pattern": "^$|^sha256:[0-9a-f]{64}$"},
@@ -52,6 +54,7 @@ RULES: dict[str, dict[str, Any]] = {
     "auth.clientIds": {"enum": ["any", "user_prefix", "equals_user"]},
     "auth.guesses.perUser": {"type": "integer", "minimum": 0},
     "auth.guesses.perAddress": {"type": "integer", "minimum": 0},
+    "auth.guesses.within": {"type": ["string", "number"], "pattern": DURATION_PATTERN, "minimum": 0},
     "listeners.proxyProtocol": {"enum": ["", "v1", "v2"]},
     "listeners.websocketPath": {"type": "string", "pattern": "^/"},
     "mappings.reload": {"enum": ["rollout", "watch", "manual"]},
@@ -60,9 +63,12 @@ RULES: dict[str, dict[str, Any]] = {
     "service.externalTrafficPolicy": {"enum": ["", "Cluster", "Local"]},
     "persistence.size": SIZE,
     "persistence.emptyDirSize": SIZE,
-    "podDisruptionBudget.maxUnavailable": {"type": ["integer", "string"]},
+    "persistence.retention.whenDeleted": {"enum": ["Retain", "Delete"]},
+    "persistence.retention.whenScaled": {"enum": ["Retain", "Delete"]},
+    "podDisruptionBudget.maxUnavailable": {"type": ["integer", "string"], "pattern": "^[0-9]+%$", "minimum": 0},
     "drain.preStopSeconds": {"type": "integer", "minimum": 0},
     "drain.timeoutSeconds": {"type": "integer", "minimum": 1},
+    "drain.rate": {"type": "integer", "minimum": 0},
     "terminationGracePeriodSeconds": {"type": "integer", "minimum": 2},
     **{f"listeners.{name}.port": PORT for name in ("mqtt", "mqtts", "ws", "wss")},
     **{f"listeners.{name}.nodePort": NODE_PORT for name in ("mqtt", "mqtts", "ws", "wss")},
