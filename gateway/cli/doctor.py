@@ -67,19 +67,23 @@ def examine(config: str | None) -> Iterator[Found]:
     if compiled.state == "wrong":
         return  # much of the gateway cannot be imported
     yield _sends()
-    yield _driver()
+    settings, wrong = _settings(config)
+    yield _driver(settings)
     yield _tool("C compiler", os.environ.get("CC", "cc"), "the MQI library (mqgate mqi build)", "gcc")
     yield _package("pyspark", "the data pipeline", how_to_install("spark"))
     yield _tool("Java", "java", "the data pipeline", "openjdk-17-jre-headless")
     yield _package("opentelemetry-sdk", "spans (tracing.endpoint)", how_to_install("otel"))
+    yield from wrong
+    if settings is not None:
+        yield Found("settings", "ok", config or "defaults")
+        yield from _configured(settings)
+
+
+def _settings(config: str | None) -> tuple[Settings | None, list[Found]]:
     try:
-        settings = load_settings(config, os.environ, {})
+        return load_settings(config, os.environ, {}), []
     except ConfigurationError as error:
-        for finding in error.findings:
-            yield Found("settings", "wrong", str(finding))
-        return
-    yield Found("settings", "ok", config or "defaults")
-    yield from _configured(settings)
+        return None, [Found("settings", "wrong", str(finding)) for finding in error.findings]
 
 
 def _compiled() -> Found:
@@ -106,10 +110,14 @@ def _sends() -> Found:
     )
 
 
-def _driver() -> Found:
+def _driver(settings: Settings | None) -> Found:
+    from gateway.app.queue_managers.mqi_library import load_library
     from gateway.backends.ibm.driver import load
 
+    ibm = None if settings is None else settings.queue_manager.ibm
     try:
+        if ibm is not None and ibm.socket:
+            load_library()  # the bindings find this one, and need none of IBM's
         return Found("IBM MQ", "ok", f"through {load('auto').name}")
     except DriverUnavailable as error:
         return Found("IBM MQ", "missing", f"{error} (needed for queue_manager.ibm only)")

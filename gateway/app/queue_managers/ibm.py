@@ -20,7 +20,7 @@ from gateway.observe import logs
 from gateway.ports.batch import Scheduler
 from gateway.ports.counters import Counters, mqrc_label
 from gateway.routing.table import Table
-from gateway.rules.mappings import OutboundRule
+from gateway.rules.mappings import InboundRule, OutboundRule
 
 log = logs.get("mqgate.ibm")
 
@@ -84,14 +84,21 @@ def findings(problems: Iterable[Problem], table: Table) -> list[Finding]:
 def _finding(problem: Problem, table: Table) -> Finding:
     rule = rule_of(problem, table)
     if rule is None:
-        return Finding(problem.subject, 1, 1, problem.text)
+        return Finding("queue_manager.ibm", 0, 0, problem.text)
     return Finding(rule.file, rule.line, 1, f"rule {rule.name!r}: {problem.text}")
 
 
-def rule_of(problem: Problem, table: Table) -> OutboundRule | None:
-    """The rule that subscribes to the topic of a problem."""
-    rules = (rule for rule in table.outbound if rule.spec.mq_topic)
-    return next((rule for rule in rules if problem.subject == f"{SUBSCRIPTION_TO}{rule.spec.mq_topic}"), None)
+def rule_of(problem: Problem, table: Table) -> InboundRule | OutboundRule | None:
+    """The first rule that puts to the queue or topic of a problem, consumes it, or subscribes to it."""
+    puts = (route.rule for route in table.routes if not route.rule.spec.queue_manager)
+    for rule in puts:
+        if problem.subject in (rule.spec.queue, f"{TOPIC_PREFIX}{rule.spec.mq_topic}"):
+            return rule
+    for one in table.outbound:
+        named = (one.spec.queue, one.spec.transmission_queue, f"{SUBSCRIPTION_TO}{one.spec.mq_topic}")
+        if problem.subject in named and not one.targets:
+            return one
+    return None
 
 
 def queues_of(table: Table) -> tuple[list[str], list[str]]:
