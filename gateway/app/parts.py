@@ -264,6 +264,7 @@ class Parts:
             queue_managers={self.queue_manager.name: self.connected},
             refusal=self.engine.failures.last_text if self.inspection is not None else "",
             buffered=self.buffer is not None,
+            buffering=self.buffer.why if self.buffer is not None and self.buffer.state == BUFFERING else "",
             targets={one.name: one.away for one in self.targets},
             consumed=self.consumers.problems_at_targets(),
             set_aside=self.set_aside(),

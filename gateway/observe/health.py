@@ -42,6 +42,8 @@ class Snapshot:
     """What a connected queue manager says when it refuses messages, for instance that its disk is full."""
     buffered: bool = False
     """Whether a buffer takes messages while the queue manager is away."""
+    buffering: str = ""
+    """Why the buffer takes them now; empty: it does not."""
     set_aside: str = ""
     """What met a defect of the gateway and is set aside, in words."""
     spool_bytes: float = 0
@@ -122,7 +124,7 @@ def readyz(now: Snapshot) -> Verdict:
             _listeners(now),
             Check("accepting", not now.draining, "draining: connections are being handed back"),
             _spool(now),
-            _queue_manager(now),
+            queue_manager(now),
             *targets(now),
             *(Check(name, ok=True, note=why) for name, why in sorted(now.consumed.items())),
             Check("defects", ok=True, note=now.set_aside),  # everything else goes on
@@ -149,7 +151,9 @@ def targets(now: Snapshot) -> list[Check]:
     return [Check(f"target {name}", ok=True, note=note) for name, note in sorted(notes.items())]
 
 
-def _queue_manager(now: Snapshot) -> Check:
+def queue_manager(now: Snapshot) -> Check:
+    """One that is away holds nothing up while a buffer takes messages."""
     away = sorted(name for name, connected in now.queue_managers.items() if not connected)
     why = now.refusal or f"no connection to {', '.join(away)} and no buffer is set"
-    return Check("queue manager", not away or now.buffered, why)
+    note = f"away, and messages go to the buffer: {now.buffering}" if now.buffering else ""
+    return Check("queue manager", not away or now.buffered, why, note)

@@ -224,6 +224,7 @@ def test_sessions_move_into_a_new_buffer_and_the_api_shows_it(tmp_path: Path) ->
         assert overview["spool"]["state"] == "buffering"
         assert overview["spool"]["messages"] >= 5
         assert overview["spool"]["detail"]
+        assert any(one.startswith("queue manager: away, and messages go to the buffer") for one in overview["problems"])
         assert not overview["queue_managers"][0]["connected"]
         assert "ok" in site.gateway.get("/readyz")
         site.until(lambda: site.gateway.metric("mqgate_spool_sync_seconds_count") > 0)

@@ -198,3 +198,12 @@ def test_half_of_what_people_move_ends_the_process_where_it_cannot_be_backed_out
     assert estate.ended.is_set()
     inspection.close()
     assert estate.on("OTHER.Q") == []
+
+
+def test_a_queue_is_shown_with_its_depth_and_its_limit(estate: Estate) -> None:
+    inspection = IbmInspection(estate.driver, SETTINGS, MessageIds(0.0, b"look"), list)
+    assert not inspection.commit(Unit([Puts("OTHER.Q", heads=[HEAD], bodies=[b"1"])])).failures
+    attributes = inspection.queue("OTHER.Q").attributes
+    inspection.close()
+    assert attributes["CURDEPTH"] == "1"
+    assert int(attributes["MAXDEPTH"]) > 1

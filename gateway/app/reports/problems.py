@@ -52,7 +52,8 @@ def _problems(parts: Parts) -> Iterator[str]:
     for check in (*health.readyz(now).checks, *health.livez(now).checks):
         if not check.ok:
             yield f"{check.name}: {check.why}"
-    yield from (f"{check.name}: {check.note}" for check in health.targets(now) if check.note)
+    noted = (health.queue_manager(now), *health.targets(now))
+    yield from (f"{check.name}: {check.note}" for check in noted if check.note and check.ok)
     yield from _silence(parts)
     yield from _noted(parts)
     yield from parts.providers.problems()

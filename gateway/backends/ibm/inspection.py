@@ -100,6 +100,7 @@ class IbmInspection:
         if int(inquire(name, mq.MQIA_USAGE)) == mq.MQUS_TRANSMISSION:
             attributes["USAGE"] = "XMITQ"
         depth, most = int(inquire(name, mq.MQIA_CURRENT_Q_DEPTH)), int(inquire(name, mq.MQIA_MAX_Q_DEPTH))
+        attributes |= {"CURDEPTH": str(depth), "MAXDEPTH": str(most)}
         first = self.browse(name, 1) if depth else []
         return QueueRow(name, "local", depth, most, first[0].put_time if first else None, attributes)
 

@@ -57,6 +57,12 @@ def test_a_failed_probe_says_why() -> None:
     assert verdict.as_json()["ok"] is False
 
 
+def test_a_queue_manager_that_is_away_behind_a_buffer_is_told() -> None:
+    verdict = readyz(replace(WELL, queue_managers={"QM1": False}, buffered=True, buffering="QM1: 2059"))
+    assert verdict.status == 200
+    assert "[+] queue manager: away, and messages go to the buffer: QM1: 2059\n" in verdict.text()
+
+
 @pytest.mark.parametrize(("number", "what", "cure"), [
     (errno.ENOSPC, "full since 1970", "make room"), (errno.EDQUOT, "full since 1970", "make room"),
     (errno.EIO, "not writable since 1970", "dmesg"), (errno.EROFS, "not writable since 1970", "dmesg"),
