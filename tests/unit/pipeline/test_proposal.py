@@ -151,6 +151,7 @@ def test_a_token_that_is_refused(tmp_path: Path) -> None:
 def test_a_warehouse_that_refuses(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     (tmp_path / "lake").write_text("a file")
+    write_journal(tmp_path / "x", 1, queue="Q")
     file.write_text(JOB.format(source="path: x", warehouse="lake/below", more=""))
     said = asked("run", file, "--once", code=3)
     assert "/lake/below cannot be written (Not a directory): correct `warehouse`" in said
@@ -173,7 +174,8 @@ def test_a_catalog_that_is_not_there(tmp_path: Path) -> None:
     more = "format: iceberg\ncatalog: {uri: 'sqlite:///nowhere/x.db'}\n"
     file.write_text(JOB.format(source="path: x", warehouse="lake", more=more))
     for words in (("check", file), ("run", file, "--once"), ("compact", file)):
-        assert "correct `catalog.uri`" in asked(*words, code=3)
+        write_journal(tmp_path / "x", 1, queue="Q")
+    assert "correct `catalog.uri`" in asked(*words, code=3)
 
 
 def test_every_command_can_say_more() -> None:
