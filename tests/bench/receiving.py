@@ -95,6 +95,7 @@ SHAPES = {
     "RETAIN": Shape(retain=True),
     "QoS 0": Shape(qos=0),
     "QoS 2": Shape(qos=2),
+    "QoS 2, RETAIN": Shape(qos=2, retain=True),
     "QoS 2, Content Type": Shape(qos=2, properties={prop.CONTENT_TYPE: "application/json"}),
     "QoS 2, a JSON field as a property": Shape("json/{}", qos=2),
     "QoS 2, two queues": Shape("two/{}", qos=2),

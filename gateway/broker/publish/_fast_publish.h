@@ -399,6 +399,19 @@ static int keep_with_others(taking *of)
     return failed ? -1 : 0;
 }
 
+/* The same of a publication of QoS 2 that is released. */
+static int keep_released(taking *of, PyObject *route, const publication *one)
+{
+    if (of->kept_route != NULL && keep_with_others(of) < 0) return -1;
+    Py_CLEAR(of->kept_route);
+    if (of->kept == NULL && (of->kept = PyDict_New()) == NULL) return -1;
+    PyObject *last = Py_BuildValue("y#y#", (const char *)one->payload, one->length, (const char *)one->block, one->block_length);
+    int known = PyDict_Contains(of->kept, route);
+    int failed = last == NULL || known < 0 || (known && PyDict_DelItem(of->kept, route) < 0) || PyDict_SetItem(of->kept, route, last) < 0;
+    Py_XDECREF(last);
+    return failed ? -1 : 0;
+}
+
 static int keep(taking *of, PyObject *route, const publication *one)
 {
     if (of->kept_route != route) {
@@ -434,6 +447,7 @@ static PyObject *replacement(PyObject *name, PyObject *record)
 static int keep_again(const taking *of, PyObject *route, const unsigned char *payload, Py_ssize_t length)
 {
     keeping *with = &of->turn->keeping;
+    if (with->records == NULL) return 0;
     PyObject *topic = field(route, WIRE_TOPIC), *client_id = field(of->session, CLIENT_ID), *first = field(route, FIRST);
     if (topic == NULL || client_id == NULL || first == NULL) return -1;
     PyObject *latest = PyDict_GetItemWithError(with->records, topic);
@@ -471,13 +485,13 @@ static int keep_again(const taking *of, PyObject *route, const unsigned char *pa
 /* Retain what was kept of a connection. */
 static int keep_all(taking *of)
 {
-    if (of->kept_route == NULL) return 0;
+    if (of->kept_route == NULL && of->kept == NULL) return 0;
     int done = 0;
     if (of->kept == NULL) {
         done = of->kept_block_length == 0 ? keep_again(of, of->kept_route, of->kept_payload, of->kept_length) : 0;
         if (done != 0) return done < 0 ? -1 : 0;
     }
-    if (keep_with_others(of) < 0) return -1;
+    if (of->kept_route != NULL && keep_with_others(of) < 0) return -1;
     PyObject *others = PyDict_New(), *route, *last, *payload, *block;
     Py_ssize_t at = 0;
     if (others == NULL) return -1;

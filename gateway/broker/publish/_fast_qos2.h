@@ -272,7 +272,7 @@ static int stage_records(taking *of, unsigned first, PyObject *topic, PyObject *
 static int take_staged(taking *of, unsigned first)
 {
     publication one;
-    if (first & RETAIN || (first & 6) == 6 || !read_publication(of, of->at, first, &one)) return 0;
+    if ((first & 6) == 6 || !read_publication(of, of->at, first, &one)) return 0;
     long path = 0;
     PyObject *topic, *route = route_and_topic(of, first, &one, &topic, &path);
     int done = route == NULL && PyErr_Occurred() ? -1 : 0;

@@ -10,7 +10,7 @@
 
 BUILT_FROM_THIS_FILE;
 
-static PyObject *s_may_move, *s_move, *s_taken_records, *s_release;
+static PyObject *s_can_keep_released, *s_may_move, *s_move, *s_taken_records, *s_release;
 
 /* -- PUBREL of a run -- */
 
@@ -149,6 +149,7 @@ typedef struct {
     Py_ssize_t count;                /* of queues, where there are several */
     targets several;                 /* is set only then */
     released_rows rows[MOST_LINKED]; /* of these; otherwise only the first is set */
+    int keeps;                       /* whether what is to be retained can be; asked once */
 } release;
 
 /* No more of these follow. */
@@ -172,6 +173,15 @@ static int lead_several(release *all, PyObject *linked)
     return 0;
 }
 
+/* Whether all that the client has staged could be retained; -1: an error is set. */
+static int can_keep_released(const taking *of)
+{
+    PyObject *said = PyObject_CallMethodOneArg(of->turn->lane, s_can_keep_released, of->connection);
+    int yes = said == NULL ? -1 : PyObject_IsTrue(said);
+    Py_XDECREF(said);
+    return yes;
+}
+
 /* Lead to the columns of a record's route; 0: it is not staged any more. */
 static int lead_staged(const taking *of, const staged *one, release *all)
 {
@@ -186,6 +196,7 @@ static int lead_staged(const taking *of, const staged *one, release *all)
         return 0;
     }
     if (lead_to(of, &all->to, route) < 0) return -1;
+    if (first & RETAIN && all->keeps != 1 && (all->keeps = can_keep_released(of)) != 1) return all->keeps;
     PyObject *linked = field(route, LINKED);
     if (linked != NULL && PyTuple_CheckExact(linked) && PyTuple_GET_SIZE(linked) == 0) return 1;
     return lead_several(all, linked) < 0 ? -1 : 1;
@@ -263,7 +274,9 @@ static int release_one(taking *of, const staged *one, unsigned packet_id, PyObje
     direction *to = &all->to;
     PyObject *kept = PyTuple_GET_ITEM(one->kept, 1);
     publication as = {.payload = (const unsigned char *)PyBytes_AS_STRING(kept) + STAGED_ID,
-                      .length = PyBytes_GET_SIZE(kept) - STAGED_ID, .packet_id = packet_id};
+                      .length = PyBytes_GET_SIZE(kept) - STAGED_ID, .packet_id = packet_id, .block = (const unsigned char *)""};
+    int keeps = (int)PyLong_AsLong(PyTuple_GET_ITEM(one->kept, 2)) & RETAIN;
+    if (keeps && of->kept != NULL && PyDict_GET_SIZE(of->kept) >= MOST_KEPT) return 0;
     PyObject *block = PyTuple_GET_SIZE(one->kept) == 4 ? PyTuple_GET_ITEM(one->kept, 3) : NULL, *route = to->route;
     if (block != NULL && PyBytes_CheckExact(block)) {
         as.block = (const unsigned char *)PyBytes_AS_STRING(block);
@@ -280,7 +293,7 @@ static int release_one(taking *of, const staged *one, unsigned packet_id, PyObje
     if (more != 1) return more;
     int failed = PyList_Append(taken, one->token) < 0 ||
                  PyDict_DelItem(of->inbound, one->id) < 0 || PyDict_DelItem(tokens, one->id) < 0 ||
-                 (to->wanted && note_released(of, to->route, one, &as) < 0);
+                 ((to->wanted || keeps) && note_released(of, to->route, one, &as) < 0) || (keeps && keep_released(of, to->route, &as) < 0);
     return failed ? -1 : 1;
 }
 
@@ -306,7 +319,7 @@ static int release_records(taking *of)
     if (taken == NULL) return -1;
     release all;
     memset(&all.to, 0, sizeof all.to);
-    all.count = 0;
+    all.count = all.keeps = 0;
     all.rows[0] = (released_rows){NULL, NULL};
     staged one = {NULL, NULL, NULL}, before = one;
     Py_ssize_t count = 0;

@@ -10,7 +10,6 @@ the tests compare both with the plain lane. Here is what they ask of the rest of
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -21,10 +20,10 @@ from gateway.bridge.mqtt5 import escape_name
 from gateway.bridge.payload import Body
 from gateway.broker.batch import Destination
 from gateway.broker.columns import Columns, Mixed
-from gateway.broker.context import MOST_REPLACED
 from gateway.broker.limits import Limits
 from gateway.broker.moves import Move
 from gateway.broker.publish.columns import length_of
+from gateway.broker.publish.keeping import Keeping
 from gateway.broker.publish.linking import put_linked
 from gateway.broker.publish.publications import MAX_CACHED_ROUTES, MAX_CACHED_TOPIC
 from gateway.broker.publish.retained import Latest, Node
@@ -62,37 +61,32 @@ RELEASED = frozenset({FastPath.PROMISED, FastPath.UNROUTED})
 """Paths of QoS 2 to subscribers, or to nobody."""
 NOBODYS = -3
 """The generation of no connection's routes."""
-SHORTEST = 5
-"""Bytes of the shortest PUBLISH, at least."""
 MOST_ASKED = 128
 """Routes of a client, from which on no more are made for its requests: each may have a response topic of its own."""
 MANY = 32
 """From so many topics on, a client's routes are kept in a `TopicCache`, where the compiled lane finds them quickly."""
 
 
-class FastLane:
+class FastLane(Keeping):
     """Takes ordinary packets into the open batch."""
 
     def __init__(
         self, context: Context, publications: Publications, staging: Staging, staged_runs: StagedRuns,
         fan_out: FanOut, in_flight: InFlight, put_off: PutOff,
     ) -> None:  # fmt: skip
-        self.context = context
+        super().__init__(context, publications)
         self.put_off = put_off
         self.router = publications.router
-        self.publications = publications
         self.staging = staging
         self.staged_runs = staged_runs
         self.fan_out = fan_out
         self.in_flight = in_flight
-        self._arrived: Arrived | Rest = []
-        self._keeps: bool | None = None
-        """Whether all that has arrived could be retained; None: nobody has asked."""
 
     def take(self, arrived: Arrived | Rest) -> Rest:
         """Take the ordinary packets at the beginning of what has arrived; returns what is left."""
         context = self.context
-        batch, self._arrived, self._keeps = context.batch, arrived, None
+        batch = context.batch
+        self.begin(arrived)
         generation = self.router.generation if context.storage_full is None else NOBODYS
         self.fan_out.rooms.clear()  # as it is now
         try:
@@ -206,46 +200,6 @@ class FastLane:
         connection.aliases[alias] = topic
         return topic
 
-    def can_keep(self) -> bool:
-        """Whether there is room for all that has arrived, were it retained: then it is enough to retain the last
-        publication of each topic. None when there are enough of them for one commit."""
-        if self.context.is_full:
-            return False
-        if self._keeps is None:
-            size, begun = length_of([one[1] for one in self._arrived]), len(self._arrived)  # the beginnings were held
-            most = size + begun * self.context.limits.max_packet
-            self._keeps = self.publications.retained.has_room(size // SHORTEST + begun, most)
-        return self._keeps
-
-    def keeping(self) -> tuple[dict[bytes, Latest], int, dict[tuple[str, bytes], Replace], int] | None:
-        """What the compiled lane retains with by itself, where it may: records by topic, the number of what it retains,
-        where it notes what replaces these, and how many there may be. None: as in `can_keep`."""
-        context = self.context
-        if not self.can_keep():
-            return None
-        most = sys.maxsize if context.held_since else MOST_REPLACED
-        return *self.publications.retained.begin(), context.batch.replaces, most
-
-    def have_kept(self, more: int) -> None:
-        """So many bytes more are retained by the compiled lane."""
-        self.publications.retained.bytes += more
-
-    def keep(self, connection: Connection, kept: dict[Route, tuple[bytes, bytes]]) -> None:
-        """Retain payload and properties of the last publications on some routes."""
-        publications, client_id = self.publications, connection.session.client_id
-        for route, (payload, block) in kept.items():
-            try:
-                topic, qos = route.wire_topic, route.first >> 1 & 3
-                if not block and publications.retained.again(topic, payload, qos, client_id):
-                    continue
-                properties = decode_publish(block) if block else {}
-                publications.retained.keep(
-                    publications.publication(connection, topic, payload, route.first, block, properties)
-                )
-            except Exception as error:  # noqa: BLE001 -- as in `settle`
-                self._defect(connection, error)
-                return
-
     def linked(self) -> list[LinkedRun]:
         """Where publications are noted that go to several queues."""
         return self.context.batch.links.runs
@@ -358,13 +312,13 @@ class FastLane:
     def forward(self, sent: list[Sent]) -> None:
         """Put for other gateways what their clients want of what was taken."""
         try:
-            self.fan_out.forward_all(sent)
+            self.fan_out.forward_all([one for one in sent if one[1].elsewhere])
         except Exception:  # noqa: BLE001 -- it costs the connection that meets it again
             for one in sent:
                 self._forward_alone(one)
             return
         for one in sent:
-            if one[5] is not None:  # they have had it, should the queue have to be waited for
+            if one[5] is not None:  # they have had it, and it is retained, should the queue have to be waited for
                 self.context.batch.fanned[one[5]] = self._publication(one)
 
     def _publication(self, one: Sent) -> Publication:

@@ -119,7 +119,7 @@ class Staging:
         nothing may use its 65,535 identifiers, but no more memory than may be stored for a session. Counted again when
         there are a quarter more identifiers."""
         inbound = connection.session.inbound.values()
-        size = sum(map(_size_of, inbound))
+        size = sum(map(size_of, inbound))
         connection.unreleased = len(inbound) + len(inbound) // 4
         if size > connection.limits.max_queued_bytes:
             text = f"{size} bytes of QoS 2 that were not released: send PUBREL"
@@ -175,7 +175,8 @@ class Staging:
         if route is None or route.version != route.changes[0] or connection.generation != self.router.generation:
             route = self.publications.route(connection, first, topic)
         missed = 0
-        if route.fast_path is FastPath.STAGED and route.head and plain is not None and not route.elsewhere:
+        is_put_alone = route.fast_path is FastPath.STAGED and route.head and not route.elsewhere and not first & 1
+        if is_put_alone and plain is not None:
             body = route.tails[packet_id] + plain[1][STAGED_ID:]
             destination, row = batch.put(route.address, route.policies[0], route.head, body)
             destination.contribute(connection)
@@ -204,7 +205,7 @@ def unpacked(staged: Plain, client_id: str) -> Publication:
     return Publication(topic, body[STAGED_ID:], first >> 1 & 3, bool(first & 1), block, client_id=client_id)
 
 
-def _size_of(one: Publication | Plain | StagedRun) -> int:
+def size_of(one: Publication | Plain | StagedRun) -> int:
     """Payload bytes of a staged publication; in a run, the average."""
     if isinstance(one, StagedRun):
         return one.size // len(one.ids) - one.width

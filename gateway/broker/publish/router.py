@@ -296,16 +296,19 @@ class Router:
         route.shared_elsewhere = {name_of(group): tuple(group.members) for group in matched.groups}
 
     def _path_to_queues(self, route: Route) -> FastPath:
-        if route.first & 1 and (route.first & 4 or not self._may_keep(route)):
+        keeps = bool(route.first & 1)
+        if keeps and not self._may_keep(route):
             return FastPath.NONE
         if route.head:
             return FastPath.STAGED if route.first & 4 else FastPath.DIRECT
         if route.plan is None and not route.elsewhere:
-            return FastPath.UNROUTED
+            return FastPath.NONE if keeps and route.first & 4 else FastPath.UNROUTED
         leads_nowhere = route.reads and route.plan is not None and not (route.plan.prepared or route.plan.dead_letter)
+        if route.linked and keeps:
+            return FastPath.NONE
         if route.first & 4 and (route.linked or route.form or leads_nowhere):
             return FastPath.STAGED
-        if route.linked and not route.first & 1:
+        if route.linked:
             return FastPath.LINKED
         return FastPath.FORMED if route.form or leads_nowhere else FastPath.NONE
 
@@ -323,7 +326,10 @@ class Router:
     def _may_keep(self, route: Route) -> bool:
         """Whether what is retained of a route is nobody's business but this gateway's: what MQ retains, too, is looked
         at."""
-        return self.context.limits.retain and not route.address.retain
+        each: Route | None = route
+        while each is not None and not each.address.retain:
+            each = each.otherwise
+        return self.context.limits.retain and each is None
 
     def shared(self, group: Group[Session], topic: str) -> Shared:
         """A shared subscription with the members that may have the topic."""

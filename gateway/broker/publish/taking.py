@@ -32,7 +32,7 @@ Rest = list[tuple[Connection, bytes, int]]
 """What is left of it from an offset on, where there is a packet that is not ordinary, or not whole."""
 PUBLISH = 0x30
 """The first byte of one without flags."""
-RETAIN, DUP, FLAGS = 0x01, 0x08, 0x0F
+RETAIN, DUP = 0x01, 0x08
 MOST_KEPT = 500
 """Topics of one client for which something is retained at once: what is left comes in later turns."""
 STAGES = frozenset({FastPath.STAGED, FastPath.PROMISED, FastPath.UNROUTED})
@@ -290,7 +290,7 @@ class Taking(Linking):
 
     def _stage(self, first: int) -> bool:
         """PUBLISH of QoS 2; as `_publications`."""
-        one = self._read(self.at, first) if first & ~DUP & FLAGS == 4 else None
+        one = self._read(self.at, first) if first & 6 == 4 else None
         route = None if one is None else self._route(first, one[0])
         if one is None or route is None or route.fast_path not in STAGES:
             return False
@@ -412,6 +412,7 @@ class Taking(Linking):
         inbound, tokens, (_, taken, _) = session.inbound, session.staged_tokens, self.lane.taken_records(session)
         last: tuple[bytes, int] | None = None
         opened: dict[Columns, Opened] = {}
+        keeps: bool | int = False
         while packet_id := self._pubrel(self.at):
             staged = inbound.get(packet_id)
             if not isinstance(staged, tuple) or packet_id not in tokens:
@@ -419,7 +420,10 @@ class Taking(Linking):
             topic, body, first = staged[:3]
             if (topic, first) != last:
                 route, last = self._route(first, topic), (topic, first)
+                keeps = keeps or (first & RETAIN and self.lane.can_keep_released(self.connection))
             if route is None or route.fast_path is not FastPath.STAGED:
+                break
+            if first & RETAIN and (not keeps or len(self.kept) >= MOST_KEPT):
                 break
             chosen = self._messages(first, route, staged, packet_id)
             if chosen is None:
@@ -437,9 +441,12 @@ class Taking(Linking):
             if route.linked:
                 self._belong_together(first, chosen)
             self.unrouted += not chosen
-            if route.elsewhere:
+            if route.elsewhere or first & RETAIN:
                 block = staged[3] if len(staged) == 4 else b""
                 self._note_sent(route, body[STAGED_ID:], block, released=(session, packet_id, token))
+            if first & RETAIN:
+                self.kept.pop(route, None)
+                self.kept[route] = body[STAGED_ID:], block
             self.answers.append(b"\x70\x02" + packet_id.to_bytes(2, "big"))
             self.completed += 1
             self.in_flight += 1 if self.version_5 else 0

@@ -1,0 +1,90 @@
+"""What the fast lane retains: the last publication of each topic of those that a connection has sent in a turn."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from gateway.broker.context import MOST_REPLACED
+from gateway.broker.publish.columns import length_of
+from gateway.broker.publish.qos2 import size_of
+from gateway.mqtt.properties import decode_publish
+
+if TYPE_CHECKING:
+    from gateway.broker.context import Context
+    from gateway.broker.publish.publications import Publications
+    from gateway.broker.publish.retained import Latest
+    from gateway.broker.publish.route import Route
+    from gateway.broker.publish.taking import Arrived, Rest
+    from gateway.ports.batch import Replace
+    from gateway.session.connection import Connection
+
+SHORTEST = 5
+"""Bytes of the shortest PUBLISH, at least."""
+MOST_LOOKED_AT = 500
+"""Staged publications of a client whose sizes are added up, to see whether all could be retained."""
+
+
+class Keeping:
+    """The part of the fast lane that retains."""
+
+    def __init__(self, context: Context, publications: Publications) -> None:
+        self.context = context
+        self.publications = publications
+        self._arrived: Arrived | Rest = []
+        self._keeps: bool | None = None
+        """Whether all that has arrived could be retained; None: nobody has asked."""
+
+    def begin(self, arrived: Arrived | Rest) -> None:
+        """A turn begins with what has arrived."""
+        self._arrived, self._keeps = arrived, None
+
+    def _defect(self, connection: Connection, error: Exception) -> None:
+        """A connection ends, and perhaps its session."""
+        self.context.defect(connection, error)
+
+    def can_keep(self) -> bool:
+        """Whether there is room for all that has arrived, were it retained: then it is enough to retain the last
+        publication of each topic. None when there are enough of them for one commit."""
+        if self.context.is_full:
+            return False
+        if self._keeps is None:
+            size, begun = length_of([one[1] for one in self._arrived]), len(self._arrived)  # the beginnings were held
+            most = size + begun * self.context.limits.max_packet
+            self._keeps = self.publications.retained.has_room(size // SHORTEST + begun, most)
+        return self._keeps
+
+    def keeping(self) -> tuple[dict[bytes, Latest], int, dict[tuple[str, bytes], Replace], int] | None:
+        """What the compiled lane retains with by itself, where it may: records by topic, the number of what it retains,
+        where it notes what replaces these, and how many there may be. None: as in `can_keep`."""
+        context = self.context
+        if not self.can_keep():
+            return None
+        most = sys.maxsize if context.held_since else MOST_REPLACED
+        return *self.publications.retained.begin(), context.batch.replaces, most
+
+    def can_keep_released(self, connection: Connection) -> bool:
+        """The same of all that this client has staged: where it is little, so that it may be looked at."""
+        inbound = connection.session.inbound
+        few = len(inbound) <= MOST_LOOKED_AT and not self.context.is_full
+        return few and self.publications.retained.has_room(len(inbound), sum(map(size_of, inbound.values())))
+
+    def have_kept(self, more: int) -> None:
+        """So many bytes more are retained by the compiled lane."""
+        self.publications.retained.bytes += more
+
+    def keep(self, connection: Connection, kept: dict[Route, tuple[bytes, bytes]]) -> None:
+        """Retain payload and properties of the last publications on some routes."""
+        publications, client_id = self.publications, connection.session.client_id
+        for route, (payload, block) in kept.items():
+            try:
+                topic, qos = route.wire_topic, route.first >> 1 & 3
+                if not block and publications.retained.again(topic, payload, qos, client_id):
+                    continue
+                properties = decode_publish(block) if block else {}
+                publications.retained.keep(
+                    publications.publication(connection, topic, payload, route.first, block, properties)
+                )
+            except Exception as error:  # noqa: BLE001 -- as in `settle`
+                self._defect(connection, error)
+                return
