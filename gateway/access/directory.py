@@ -37,6 +37,7 @@ AWAY_SECONDS = 30.0
 """A server that could not be reached is asked last for so long."""
 REST_SECONDS = 2.0
 """When none could be reached, nobody waits for them for so long."""
+_SOURCE = re.compile(r" \(_ssl\.c:\d+\)")
 MAX_NAME = 256
 _NOT_NOW = "the directory does not answer now: try again later"
 _AROUND = re.compile(r"(?<!\\)\s*([,+=])\s*")
@@ -200,7 +201,7 @@ class Directory:
                 answer = self._called(call, connection, args)
             except (LDAPException, OSError, Away) as error:
                 self._away[index] = time.monotonic() + AWAY_SECONDS
-                why = f"{self._settings.servers[index]}: {str(error)[:200]}"
+                why = f"{self._settings.servers[index]}: {_words_of(error)}"
                 if connection is not None:
                     _end(connection)
                 continue
@@ -303,6 +304,12 @@ def _server(url: str, settings: Ldap, tls: ldap3.Tls) -> ldap3.Server:
         place.hostname or "", port=place.port or (636 if secure else 389), use_ssl=secure, tls=tls,
         get_info=ldap3.NONE, connect_timeout=settings.timeout,
     )  # fmt: skip
+
+
+def _words_of(error: Exception) -> str:
+    """What went wrong, without the tuples and the place in the source of `ssl` that ldap3 gives it with."""
+    text = _SOURCE.sub("", str(error)).replace("\\'", "'").replace("\\\\", "\\")
+    return text.strip("()\"',")[:200]
 
 
 def _end(connection: ldap3.Connection) -> None:

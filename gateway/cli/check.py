@@ -79,6 +79,7 @@ def check(
             warnings += doubtful
         except ConfigurationError as error:
             findings += error.findings
+    refused = user is not None and not any(let for _, _, let in logins)
     if as_json:
         show_json({"ok": not findings, "tests": tests, "findings": [str(one) for one in findings],
                    "warnings": [str(one) for one in warnings],
@@ -92,8 +93,8 @@ def check(
         if user is not None and not findings:
             _show_logins(logins)
         if not findings:
-            click.echo(f"all is well: {counted(len(files), 'file')}, {counted(tests, 'test')} passed")
-    refused = user is not None and not any(let for _, _, let in logins)
+            how = f"nobody lets in {user or 'this client'}" if refused else "all is well"
+            click.echo(f"{how}: {counted(len(files), 'file')}, {counted(tests, 'test')} passed")
     sys.exit(1 if findings or refused else 0)
 
 
