@@ -21,7 +21,8 @@ MAX_KEYS = 100
 MAX_KEY_BITS, MIN_KEY_BITS = 8192, 2048
 """Of RSA keys: a signature of a larger one takes long to verify, one of a smaller one can be forged."""
 UNKNOWN_SECONDS = 60.0
-"""Between two fetches for keys that are not known."""
+"""Between two fetches for keys that are not known; those that were due anyway do not count, as an issuer may change its
+keys right after one."""
 LEAST_SECONDS = 60.0
 EARLY = 0.8
 """Keys are fetched again when so much of their time is over."""
@@ -121,7 +122,7 @@ class FetchedKeys:
         self._manner = manner_of(settings, ca)
         self.provider = shown(settings.jwks_url or settings.issuer or "")
         self._keys: Keys | None = None
-        self._got_at = self._tried_at = float("-inf")
+        self._got_at = self._asked_at = float("-inf")
         self._fresh = settings.refresh
         self._fetching = self._closed = False
         self._failures = 0
@@ -153,8 +154,9 @@ class FetchedKeys:
                 return "found", keys.all
             if isinstance(key_id, str) and key_id in keys.by_id:
                 return "found", [keys.by_id[key_id]]
-            due = self._scheduler.monotonic() - self._tried_at >= UNKNOWN_SECONDS
-            if not self._fetching and due and not self._closed:
+            now = self._scheduler.monotonic()
+            if not self._fetching and now - self._asked_at >= UNKNOWN_SECONDS and not self._closed:
+                self._asked_at = now
                 self._fetch()
         if then is None or not self._fetching:
             return "unavailable" if keys is None or self._failures else "none", []
@@ -172,7 +174,7 @@ class FetchedKeys:
 
     def _fetch(self) -> None:
         self._cancel()
-        self._fetching, self._tried_at = True, self._scheduler.monotonic()
+        self._fetching = True
         # A thread for each: a name server that hangs keeps nothing waiting, the end of the process neither.
         threading.Thread(target=self._run, name="keys", daemon=True).start()
 
