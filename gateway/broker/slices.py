@@ -26,12 +26,12 @@ class Slices:
         """By name, what has waited longest first."""
         self._planned = False
 
-    def run(self, name: str, work: Callable[[], Iterator[None]]) -> None:
+    def run(self, name: str, work: Callable[[], Iterator[None]], seconds: float = SLICE_SECONDS) -> None:
         """Begin some work, unless what was begun under this name goes on still; as much as there is time for is done
-        at once."""
+        at once, `seconds` where many may begin some in one turn."""
         if name not in self._under_way:
             self._under_way[name] = work()
-            self._step(name, self.context.scheduler.monotonic() + SLICE_SECONDS)
+            self._step(name, self.context.scheduler.monotonic() + seconds)
             self._plan()
 
     def _step(self, name: str, until: float) -> None:

@@ -269,38 +269,42 @@ class Retained:
             del path[depth - 1].below[levels[depth - 1]]
         return True
 
-    def matching(self, filter_: str, now: float, until: int = 1 << 62) -> Iterator[Publication]:
-        """What a subscription gets that was made when `number` was `until`, without what has expired."""
-        for publication in self._walk(self._root, filter_.split("/"), 0):
-            if not publication.expired(now) and getattr(publication, "number", 0) <= until:
+    def matching(self, filter_: str, now: float, until: int = 1 << 62) -> Iterator[Publication | None]:
+        """What a subscription gets that was made when `number` was `until`, without what has expired. A place of the
+        tree is looked at in each step; None: nothing is there."""
+        for publication in self._walk(filter_.split("/"), hide=True):
+            if publication is None or publication.expired(now) or getattr(publication, "number", 0) > until:
+                yield None
+            else:
                 yield publication
 
-    def _walk(self, node: Node, levels: list[str], depth: int) -> Iterator[Publication]:
-        if depth == len(levels):
-            if node.publication is not None:
+    def _walk(self, levels: list[str], *, hide: bool) -> Iterator[Publication | None]:
+        """`hide`: wildcards of the first level do not find topics that begin with `$` [MQTT-4.7.2-1]."""
+        last = len(levels)
+        waiting: list[tuple[Iterator[Node], int]] = [(iter((self._root,)), 0)]
+        while waiting:
+            nodes, depth = waiting[-1]
+            node = next(nodes, None)
+            if node is None:
+                waiting.pop()
+                continue
+            level = levels[depth] if depth < last else None
+            if level is None or level == "#":
                 yield node.publication
-            return
-        level = levels[depth]
-        if level == "#":
-            yield from self._below(node, depth == 0)
-        elif level == "+":
-            for name, child in list(node.below.items()):
-                if depth or not name.startswith("$"):  # [MQTT-4.7.2-1]
-                    yield from self._walk(child, levels, depth + 1)
-        else:
-            child_ = node.below.get(level)
-            if child_ is not None:
-                yield from self._walk(child_, levels, depth + 1)
-
-    def _below(self, node: Node, first: bool) -> Iterator[Publication]:
-        if node.publication is not None:
-            yield node.publication
-        for name, child in list(node.below.items()):
-            if not first or not name.startswith("$"):
-                yield from self._below(child, False)  # noqa: FBT003 -- only the top level hides `$` topics
+            else:
+                yield None
+            if level in {"#", "+"}:
+                below = list(node.below.values())
+                if hide and node is self._root:
+                    below = [child for name, child in node.below.items() if not name.startswith("$")]
+                waiting.append((iter(below), depth if level == "#" else depth + 1))
+            elif level is not None:
+                child = node.below.get(level)
+                if child is not None:
+                    waiting.append((iter((child,)), depth + 1))
 
     def __iter__(self) -> Iterator[Publication]:
-        return self._below(self._root, False)  # noqa: FBT003 -- all of them
+        return (one for one in self._walk(["#"], hide=False) if one is not None)
 
     def sweep(self, now: float) -> Iterator[None]:
         """Forget what has expired, durably [MQTT-3.3.2-5], one at each step."""

@@ -24,6 +24,8 @@ from gateway.session.session import Session, Subscribed
 
 PAGE, PAGE_BYTES, PAGE_SECONDS = 1000, 1 << 20, 0.01
 """Retained messages of one subscription that go out without a look at the others."""
+AT_ONCE_SECONDS = 0.001
+"""For the retained messages of a subscription when it is made: what is not found by then comes in slices."""
 MAX_WAITING = 50
 """SUBSCRIBEs of a connection whose retained messages are still to be sent."""
 REFUSED: dict[int, SubscribeReason] = {
@@ -82,7 +84,7 @@ class SubscribeHandler:
         """Calls what is given when all that is retained is known here, with the open batch at the earliest."""
         self.when_known: Callable[[Collection[str], Callable[[], None]], bool] = lambda _filters, _call: False
         """Whether other gateways have to hear of these filters first; then it calls what is given when they have."""
-        self._retained: dict[Connection, deque[Iterator[Item]]] = {}
+        self._retained: dict[Connection, deque[Iterator[Item | None]]] = {}
         """Retained messages that are still to be sent, by subscription and in order."""
 
     def subscribe(self, connection: Connection, packet: Any) -> None:
@@ -250,25 +252,38 @@ class SubscribeHandler:
 
     def _retained_for(
         self, connection: Connection, wanted: list[tuple[Subscription, int]], until: int
-    ) -> Iterator[Item]:
+    ) -> Iterator[Item | None]:
+        """A place where something may be retained is looked at in each step, however few of them bring something."""
         context, publisher = self.context, connection.publisher
         for subscription, identifier in wanted:
             if is_shared(subscription.filter):  # [MQTT-4.8.2]: no retained messages for shared subscriptions
                 continue
             for publication in self.retained.matching(subscription.filter, context.now, until):
-                topic = publication.topic.decode()
-                if context.access.may_receive(publisher.listener, publisher.client_id, publisher.user, topic):
-                    qos = min(publication.qos, subscription.qos)
-                    yield Item(publication, qos, True, (identifier,) if identifier else ())  # noqa: FBT003 -- RETAIN
+                topic = "" if publication is None else publication.topic.decode()
+                if publication is None or not context.access.may_receive(
+                    publisher.listener, publisher.client_id, publisher.user, topic
+                ):
+                    yield None
+                    continue
+                qos = min(publication.qos, subscription.qos)
+                yield Item(publication, qos, True, (identifier,) if identifier else ())  # noqa: FBT003 -- RETAIN
 
     def _send_page(self, connection: Connection) -> None:
         """A page of them now, the next when the client has taken it: as many as there are take no more memory."""
+        self.context.slices.run(f"retained {id(connection)}", lambda: self._page(connection), AT_ONCE_SECONDS)
+
+    def _page(self, connection: Connection) -> Iterator[None]:
         context, session = self.context, connection.session
         waiting = self._retained[connection]
         size, each = 0, PAGE_BYTES // max(1, min(PAGE, context.limits.max_queued // 2))
-        while waiting and session.connection is connection:
+        while waiting and _is_there(connection):
             try:
                 for item in waiting[0]:
+                    yield
+                    if not _is_there(connection):
+                        break
+                    if item is None:
+                        continue
                     self._send_one(session, item)
                     size += each + len(item.publication.payload)
                     if size > PAGE_BYTES:
@@ -324,3 +339,8 @@ class SubscribeHandler:
         if session.durable:
             context.persist(session)
         context.batch.reply(connection, writer.encode_unsuback(connection.version, Suback(record.packet_id, answers)))
+
+
+def _is_there(connection: Connection) -> bool:
+    """Whether the client is still connected by it."""
+    return bool(connection.session.connection is connection)

@@ -109,7 +109,7 @@ def test_many_clients_that_fall_silent_together_are_ended_a_few_at_a_time() -> N
 
 
 def kept(bench: Harness) -> int:
-    return len(list(bench.engine.retained.matching("kept/#", 0.0)))
+    return sum(one is not None for one in bench.engine.retained.matching("kept/#", 0.0))
 
 
 def test_retained_messages_that_expire_together_are_forgotten_a_few_at_a_time() -> None:
