@@ -142,7 +142,8 @@ def test_sessions_that_cannot_be_read_hold_up_nobody_else(tmp_path: Path) -> Non
 def test_devices_go_on_and_who_asks_is_told(site: Estate) -> None:
     with Talker(site.gateway.port, "dev") as device:
         device.publish("up/1", b"one", 1)
-        assert site.until_answered("/queues/UP.Q")["depth"] == 1
+        found = site.until_answered("/queues/UP.Q")
+        assert (found["depth"], found["attributes"]["CURDEPTH"]) == (1, "1")
         with site.silence():
             status, sentence = site.ask("/queues/UP.Q/messages", "POST", {"text": "perhaps"})
             assert status == 504
