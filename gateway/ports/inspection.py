@@ -54,7 +54,7 @@ class Inspects(Protocol):
         """A token as a listing showed it; ValueError when it is none."""
 
     def queues(self, pattern: str = "*") -> Iterable[QueueRow]:
-        """The queues whose name is like `pattern`, by name."""
+        """The queues whose name is like `pattern`, by name, with the attributes that a list shows at least."""
 
     def queue(self, name: str) -> QueueRow:
         """One queue."""

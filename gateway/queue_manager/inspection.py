@@ -22,6 +22,8 @@ from gateway.queue_manager.objects.catalogue import Definition
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.store.unit import LaneTakes, Message, StoreUnit
 
+LISTED = ("DESCR", "GET", "PUT", "RNAME", "TARGET", "USAGE")
+"""What a list says of queues: there may be thousands, of which each has some fifty attributes."""
 KINDS = {"QLOCAL": "local", "QALIAS": "alias", "QREMOTE": "remote", "QMODEL": "model"}
 
 
@@ -48,7 +50,7 @@ class Inspection:
             found = [one for one in self._definitions() if fnmatch.fnmatchcase(one.name, pattern)]
         for definition in sorted(found, key=lambda one: one.name):
             with self._core.entered():
-                yield self._row(definition)
+                yield self._row(definition, LISTED)
 
     def queue(self, name: str) -> QueueRow:
         """One queue; MQError 2085 if there is none."""
@@ -68,8 +70,8 @@ class Inspection:
         for kind in KINDS:
             yield from self._core.catalogue.matching((kind,))
 
-    def _row(self, definition: Definition) -> QueueRow:
-        attributes = describe(self._core, definition)
+    def _row(self, definition: Definition, only: tuple[str, ...] | None = None) -> QueueRow:
+        attributes = describe(self._core, definition, only)
         local = self._core.queues.get(definition.name)
         if definition.kind != "QLOCAL" or local is None:
             return QueueRow(definition.name, KINDS[definition.kind], None, None, None, attributes)

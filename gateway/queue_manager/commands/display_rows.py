@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from gateway.queue_manager.core import Core
@@ -25,11 +25,13 @@ ALWAYS_SHOWN = frozenset({"TYPE", "CRDATE", "CRTIME", "ALTDATE", "ALTTIME"})
 _QDT = {1: "PREDEFINED", 2: "PERMDYN", 3: "TEMPDYN"}
 
 
-def describe(core: Core, definition: Definition) -> Row:
-    """An object with every attribute in words, including those that no command sets."""
-    table = BY_KEYWORD[definition.kind]
+def describe(core: Core, definition: Definition, only: Iterable[str] | None = None) -> Row:
+    """An object with every attribute in words, including those that no command sets. `only`: of those that a command
+    sets, these."""
+    table, attributes = BY_KEYWORD[definition.kind], definition.attributes
     row = _title(definition)
-    row |= {word: in_words(table[word], value) for word, value in sorted(definition.attributes.items())}
+    words = sorted(attributes) if only is None else [word for word in only if word in attributes]
+    row |= {word: in_words(table[word], attributes[word]) for word in words}
     if definition.kind == "QLOCAL":
         queue = core.queues[definition.name]
         row["CURDEPTH"] = str(core.depth(queue))

@@ -121,3 +121,17 @@ def put(data: str, queue: str, count: int) -> None:
     puts = Puts(queue, priority=0, persistent=True, heads=[mqmd.build(persistence=1)] * count, bodies=[b"x"] * count)
     assert not Inspection(manager).commit(Unit([puts])).failures
     manager.close()
+
+
+def test_a_list_says_of_queues_what_is_said_of_each(tmp_path: Path) -> None:
+    """It is made without most of their attributes."""
+    data = store(tmp_path, """DEFINE QLOCAL(X) USAGE(XMITQ) GET(DISABLED) DESCR('to X')
+        DEFINE QALIAS(A) TARGET(X) PUT(DISABLED)
+        DEFINE QREMOTE(R) RNAME(THERE) RQMNAME(X) DESCR(away)""")  # fmt: skip
+    listed = json.loads(mqgate("queue", "list", "--data", data, "--json"))
+    mine = [one for one in listed if one["name"] in {"X", "A", "R"}]
+    assert len(mine) == 3
+    for one in mine:
+        shown = json.loads(mqgate("queue", "show", one["name"], "--data", data, "--json"))
+        del shown["attributes"]
+        assert one == shown
