@@ -238,7 +238,7 @@ def test_a_connection_is_stopped_and_its_unit_of_work_backed_out(mqi, ask):
     other = mqi.queue_manager.connect(application="stopped", user="bob")
     other.put1(ObjectDescriptor("HELD"), md(), PutOptions(2), b"uncommitted")
     ask(86, pcf.byte_string(7006, other.connection_id))
-    with refused(2018):
+    with refused(2009):
         other.commit()
     assert mqi.depth("HELD") == 0
     ask(86, pcf.byte_string(7006, other.connection_id), fails=3174)

@@ -136,6 +136,8 @@ class ConnectionState:
     connection_id: bytes = b""
     since: float = 0.0
     ended: bool = False
+    broken: bool = False
+    """It was ended by somebody else than its program."""
     work: UnitOfWork = field(default_factory=UnitOfWork)
     handles: dict[int, Handle] = field(default_factory=dict)
     waiting: set[WaitingGet] = field(default_factory=set)
@@ -155,9 +157,10 @@ class ConnectionState:
         return settlement
 
     def check(self) -> None:
-        """2018 after MQDISC, 2009 once the queue manager is closed."""
+        """2018 after MQDISC, 2009 once the connection has been stopped or the queue manager is closed."""
         if self.ended or self.core.closed:
-            raise MQError(mq.MQRC_HCONN_ERROR if self.ended else mq.MQRC_CONNECTION_BROKEN, "connect again")
+            left = self.ended and not self.broken
+            raise MQError(mq.MQRC_HCONN_ERROR if left else mq.MQRC_CONNECTION_BROKEN, "connect again")
 
     def check_quiescing(self) -> None:
         """2161 while the queue manager is being stopped."""

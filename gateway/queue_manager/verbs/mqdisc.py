@@ -20,7 +20,7 @@ def disconnect(connection: ConnectionState, *, commit: bool) -> None:
             mqcmit.back(connection)
     except MQError as error:
         failure = error
-    connection.ended = True
+    connection.ended, connection.broken = True, not commit
     connection.core.committer.came(connection)
     for get in list(connection.waiting):
         get.attempt()

@@ -129,8 +129,11 @@ def test_a_connection_is_stopped(rig):
     other = rig.queue_manager.connect(application="other", user="ana")
     identifier = other.connection_id[-8:].hex().upper()
     assert rig.mqsc(f"STOP CONN({identifier})")[-1] == "AMQ8457I: IBM MQ connection stopped."
-    with refused(2018):
+    with refused(2009):
         other.commit()
+    other.disconnect()
+    with refused(2009):
+        other.open(ObjectDescriptor("A"), 16)
     assert not rig.queue_manager.mqsc(f"STOP CONN({identifier})").ok
 
 
