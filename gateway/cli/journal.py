@@ -98,7 +98,7 @@ def check(config: str | None, data: str | None, as_json: bool) -> None:
 
 
 @journal.command()
-@click.option("-n", "--number", type=int, default=0, help="At most this many frames; 0: all.")
+@click.option("-n", "--number", type=click.IntRange(min=0), default=0, help="At most this many frames; 0: all.")
 @options
 def dump(number: int, config: str | None, data: str | None, as_json: bool) -> None:
     """List the frames, oldest first; also while the gateway runs."""

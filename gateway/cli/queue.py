@@ -137,7 +137,12 @@ def _fields(name: str, fields: dict[str, Any]) -> None:
 @queue.command()
 @click.argument("name")
 @click.argument("text", required=False)
-@click.option("--file", "path", type=click.File("rb"), help="The body from a file; - is standard input.")
+@click.option(
+    "--file",
+    "path",
+    type=click.File("rb"),
+    help="The body from a file; - is standard input. Through a running gateway about 3 MB.",
+)
 @click.option("--format", "form", help="Format of the body (MQSTR for text).")
 @click.option("--property", "properties", multiple=True, help="NAME=VALUE, as often as needed.")
 @click.option("--not-persistent", is_flag=True, help="Put a non-persistent message.")
@@ -150,6 +155,8 @@ def put(
 ) -> None:  # fmt: skip
     """Put one message: TEXT, or a file."""
     body: dict[str, Any] = {"persistent": not not_persistent, "priority": priority}
+    if path is not None and text is not None:
+        raise click.UsageError("TEXT and --file are two bodies: give one of them")
     if path is not None:
         body["base64"] = base64.b64encode(path.read()).decode()
     elif text is not None:

@@ -168,6 +168,8 @@ def test_numbers_that_count_nothing_are_refused(data: str, number: str) -> None:
     (["queue", "put", "Q", "x", "--expiry", "1e300"], 1, "no message can be made of this: expiry_seconds is at most"),
     (["queue", "put", "Q", "x", "--format", "TOOLONGFORMAT"], 1, "'TOOLONGFORMAT' is longer than 8 bytes"),
     (["queue", "put", "Q", "x", "--property", "a=\udcff"], 1, "is half of a surrogate pair"),
+    (["queue", "put", "Q", "x", "--file", "-"], 2, "TEXT and --file are two bodies: give one of them"),
+    (["journal", "dump", "-n", "-1"], 2, "-1 is not in the range x>=0"),
     (["queue", "show", "\udcff"], 2, "'\\udcff' is no text: write it in UTF-8"),
     (["journal", "salvage", "missing/file"], 3, "missing/file.partial: No such file or directory"),
 ])  # fmt: skip
