@@ -362,10 +362,12 @@ def _named(command: Command) -> str:
 def not_here(command: Command) -> AdministrationError:
     """Refuses a command that IBM MQ carries out and this queue manager does not."""
     what = f"{command.verb} {command.object}".rstrip()
-    return AdministrationError(mq.MQRCCF_CFH_COMMAND_ERROR, f"not supported here: {what}. {WHY_NOT}")
+    why = "There are no channels, listeners and services of its own. " if command.object in _NONE_OF_ITS_OWN else ""
+    text = f"not supported here: {what}. {why}docs/reference/mqsc.md has what the embedded queue manager carries out."
+    return AdministrationError(mq.MQRCCF_CFH_COMMAND_ERROR, text)
 
 
-WHY_NOT = "The embedded queue manager has no channels, listeners and services of its own; docs/reference/mqsc.md."
+_NONE_OF_ITS_OWN = frozenset({"CHANNEL", "CHINIT", "CHSTATUS", "LISTENER", "LSSTATUS", "SERVICE", "SVSTATUS"})
 
 
 def syntax(command: Command, what: str) -> MqscSyntaxError:

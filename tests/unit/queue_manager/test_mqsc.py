@@ -304,12 +304,13 @@ def test_what_follows_the_end_is_not_read(rig, end):
 
 @pytest.mark.parametrize(
     "command",
-    ["DIS CLUSQMGR(*)", "DISPLAY LISTENER(*)", "START LISTENER(L)", "SUSPEND QMGR CLUSTER(C)"],
+    ["DIS CLUSQMGR(*)", "DISPLAY LISTENER(*)", "START LISTENER(L)", "SUSPEND QMGR CLUSTER(C)", "MOVE QLOCAL(A)"],
 )
 def test_what_is_right_and_not_offered_is_no_error_of_syntax(rig, command):
     lines, report = run(rig, command)
     assert (report.syntax_errors, report.failed) == (0, 1)
     assert lines[0].startswith("not supported here: ")
+    assert ("no channels, listeners and services" in lines[0]) == ("LISTENER" in command)
 
 
 def test_a_command_has_a_most_of_characters(rig):
