@@ -9,8 +9,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from free_ports import free_port
@@ -178,3 +181,21 @@ def test_what_a_runbook_looks_for_in_the_log_is_written_there(page: Path) -> Non
     source = "\n".join(file.read_text() for file in (ROOT / "gateway").rglob("*.py"))
     wanted = ["".join(found) for found in LOGGED.findall(page.read_text())]
     assert [text for text in wanted if (text if " " in text else f'"{text}"') not in source] == []
+
+
+@pytest.mark.parametrize("first", ["old", "new"])
+def test_columns_that_a_job_has_gained_are_read_as_the_guide_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Names of batches say nothing of their age, so either file may be seen first."""
+    rows = {"old": pa.table({"a": pa.array([1], pa.int32())}), "new": pa.table({"a": [2], "b": [0.5]})}
+    for name, one in rows.items():
+        folder = tmp_path / f"lake/readings/batch={'0' if name == first else '1'}/status=ok"
+        folder.mkdir(parents=True)
+        pq.write_table(one, folder / "part.parquet")
+    guide = (ROOT / "docs/howto/pipeline.md").read_text()
+    (block,) = re.findall(r"```python\n(import pyarrow as pa\n.*?)```", guide, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(block, names)  # noqa: S102 -- what the guide tells to type
+    assert names["table"].select(["a", "b"]).sort_by("a").to_pydict() == {"a": [1, 2], "b": [None, 0.5]}
