@@ -197,5 +197,5 @@ def test_columns_that_a_job_has_gained_are_read_as_the_guide_says(
     (block,) = re.findall(r"```python\n(import pyarrow as pa\n.*?)```", guide, re.DOTALL)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    exec(block, names)  # noqa: S102 -- what the guide tells to type
+    exec(block, names)
     assert names["table"].select(["a", "b"]).sort_by("a").to_pydict() == {"a": [1, 2], "b": [None, 0.5]}
