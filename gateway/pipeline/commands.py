@@ -219,8 +219,9 @@ def compact(file: Path) -> None:
 
     job = job_of(file)
     what = ("file", "files") if job.on_objects else ("batch", "batches")
+    of_merges = ("file", "files") if job.format == "delta" else what  # in a folder too: its batches stay
     for table, count in merge(job).items():
-        click.echo(f"{table}: {counted(count, *what)} merged")
+        click.echo(f"{table}: {counted(count, *of_merges)} merged")
     for table, count in expire(job).items():
         click.echo(f"{table}: {counted(count, *what)} deleted")
     if job.format == "iceberg":

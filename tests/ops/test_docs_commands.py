@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
 from free_ports import free_port
@@ -188,6 +186,9 @@ def test_columns_that_a_job_has_gained_are_read_as_the_guide_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
     """Names of batches say nothing of their age, so either file may be seen first."""
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
+    import pyarrow.parquet as pq
+
     rows = {"old": pa.table({"a": pa.array([1], pa.int32())}), "new": pa.table({"a": [2], "b": [0.5]})}
     for name, one in rows.items():
         folder = tmp_path / f"lake/readings/batch={'0' if name == first else '1'}/status=ok"

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from gateway.pipeline.commands import pipeline
 from gateway.pipeline.errors import TableDiffers
 from gateway.pipeline.jobs.tables.folder_tables import rows_in
 from gateway.pipeline.land import delta
@@ -158,3 +160,14 @@ def test_a_table_that_gets_nothing_has_no_records_read_again(tmp_path: Path, mon
             batch.land()
     assert len(read) <= 2
     assert seqs(tmp_path) == list(range(6))
+
+
+def test_files_are_counted_where_files_are_merged(tmp_path: Path) -> None:
+    from deltalake import write_deltalake
+
+    for seq in (1, 2):
+        one = pa.table({"seq": [seq], "batch": ["0"]})
+        write_deltalake(str(tmp_path / "lake/bronze"), one, mode="append", partition_by=["batch"])
+    file = tmp_path / "job.yaml"
+    file.write_text("version: 1\nname: j\nsource: {queue: Q, path: journal}\nwarehouse: lake\nformat: delta\n")
+    assert "bronze: 2 files merged\n" in CliRunner().invoke(pipeline, ["compact", str(file)]).output
