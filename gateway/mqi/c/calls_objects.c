@@ -79,28 +79,27 @@ static outcome attributes_in(const inquire_call *call) {
     return call->char_length && !call->chars ? failed(RC_CHAR_ATTRS) : done;
 }
 
-EXPORT void MQINQ(MQHCONN hconn, MQHOBJ hobj, MQLONG count, PMQLONG selectors, MQLONG int_count, PMQLONG ints,
-                  MQLONG char_length, PMQCHAR chars, PMQLONG cc, PMQLONG rc) {
+static void call_with_attributes(MQHCONN hconn, inquire_call *call, outcome (*verb)(connection *, inquire_call *), PMQLONG cc,
+                                 PMQLONG rc) {
     connection *c;
-    inquire_call call = {hobj, selectors, count, int_count, char_length, ints, chars};
     outcome o = enter(hconn, &c);
     if (is_failed(o)) return report(o, cc, rc);
-    o = attributes_in(&call);
-    if (!is_failed(o)) o = qm_inquire(c, &call);
+    o = attributes_in(call);
+    if (!is_failed(o)) o = verb(c, call);
     leave(c);
     report(o, cc, rc);
 }
 
+EXPORT void MQINQ(MQHCONN hconn, MQHOBJ hobj, MQLONG count, PMQLONG selectors, MQLONG int_count, PMQLONG ints,
+                  MQLONG char_length, PMQCHAR chars, PMQLONG cc, PMQLONG rc) {
+    inquire_call call = {hobj, selectors, count, int_count, char_length, ints, chars};
+    call_with_attributes(hconn, &call, qm_inquire, cc, rc);
+}
+
 EXPORT void MQSET(MQHCONN hconn, MQHOBJ hobj, MQLONG count, PMQLONG selectors, MQLONG int_count, PMQLONG ints,
                   MQLONG char_length, PMQCHAR chars, PMQLONG cc, PMQLONG rc) {
-    connection *c;
     inquire_call call = {hobj, selectors, count, int_count, char_length, ints, chars};
-    outcome o = enter(hconn, &c);
-    if (is_failed(o)) return report(o, cc, rc);
-    o = attributes_in(&call);
-    if (!is_failed(o)) o = qm_set(c, &call);
-    leave(c);
-    report(o, cc, rc);
+    call_with_attributes(hconn, &call, qm_set, cc, rc);
 }
 
 /* ---- MQSUB, MQSUBRQ --------------------------------------------------------------------------------------------------------- */
