@@ -217,8 +217,8 @@ class Batch:
 
     __slots__ = (
         "_links", "_moved", "after", "answered", "consumed", "deliveries", "destinations", "fanned", "mixed", "moves",
-        "opened", "parked", "pending", "released", "replaces", "replies", "rows", "staged", "staged_rows", "started",
-        "state", "takes", "undo",
+        "opened", "parked", "pending", "replaces", "replies", "rows", "staged", "staged_rows", "started", "state", "takes",
+        "uncompleted", "undo",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -237,7 +237,7 @@ class Batch:
         """The packets among them, by type."""
         self.pending: dict[Connection, int] = {}
         """QoS 1 publications that are acknowledged then."""
-        self.released: dict[Connection, int] = {}
+        self.uncompleted: dict[Connection, int] = {}
         """QoS 2 publications of 5.0 clients that take room of Receive Maximum until PUBCOMP is sent, MQTT 5 4.9."""
         self.after: list[Callable[[], None]] = []
         """What else is done when the commit has returned."""
@@ -531,7 +531,7 @@ class Batch:
 
     def release(self, connection: Connection, count: int) -> None:
         """So many QoS 2 publications of a 5.0 client are released: they take room until their PUBCOMPs are sent."""
-        self.released[connection] = self.released.get(connection, 0) + count
+        self.uncompleted[connection] = self.uncompleted.get(connection, 0) + count
         connection.uncompleted += count
 
     def unit(self) -> Unit | None:

@@ -438,7 +438,7 @@ class Engine:
     def finish(self, batch: Batch) -> None:
         """The commit has returned: acknowledge, then deliver."""
         committed(batch.pending)
-        for connection, count in batch.released.items():
+        for connection, count in batch.uncompleted.items():
             connection.uncompleted -= count
         out, answered = self.context.counters.packets_out, batch.answered
         if answered[4] == sum(answered):

@@ -302,7 +302,7 @@ class Parking:
         rest.released = [one for one in parked.released if one in moved]
         parked.released = [one for one in parked.released if one not in moved]
         rest.batch.pending, batch.pending = batch.pending, {}
-        rest.batch.released, batch.released = batch.released, {}
+        rest.batch.uncompleted, batch.uncompleted = batch.uncompleted, {}
         rest.connections = set(parked.connections)
         for connection in parked.connections:
             for waits_for, _ in self.deferred.get(connection, ()):
@@ -400,7 +400,7 @@ def _chain(first: Parked | None) -> Iterator[Parked]:
 
 def _move_counts(into: Batch, batch: Batch, connections: Iterable[Connection]) -> None:
     """What is acknowledged to these when a batch is committed is so with another one."""
-    for waiting, going in ((into.pending, batch.pending), (into.released, batch.released)):
+    for waiting, going in ((into.pending, batch.pending), (into.uncompleted, batch.uncompleted)):
         for connection in connections:
             if connection in going:
                 waiting[connection] = waiting.get(connection, 0) + going.pop(connection)

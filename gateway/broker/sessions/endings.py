@@ -122,7 +122,7 @@ class Endings:
         else:
             context.refuse(connection, reason, why, text)
 
-    def releases(self, session: Session) -> bool:
+    def must_release_first(self, session: Session) -> bool:
         """Whether a PUBREL of it is not committed yet. What it releases may still be parked, and is put from here
         then: it must not be released elsewhere as well. Its client is elsewhere now, and releases nothing more here."""
         if not self.context.being_taken(STAGED, session.staged_key):

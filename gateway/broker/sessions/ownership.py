@@ -294,7 +294,7 @@ class Ownership:
                 message["closed"] = True
         reading = client_id in self._receiving or session in self.context.sessions.ending
         reading = reading or (session is not None and self.moves.is_unsettled(session))
-        late = session is not None and (earlier or self.endings.releases(session))
+        late = session is not None and (earlier or self.endings.must_release_first(session))
         if (self._is_left(client_id) if session is None else self._busy) or reading or late:
             self._defer(message)
             return
