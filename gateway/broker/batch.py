@@ -217,8 +217,8 @@ class Batch:
 
     __slots__ = (
         "_links", "_moved", "after", "answered", "consumed", "deliveries", "destinations", "fanned", "mixed", "moves",
-        "opened", "parked", "pending", "replaces", "replies", "rows", "staged", "staged_rows", "started", "state", "takes",
-        "uncompleted", "undo",
+        "opened", "parked", "pending", "replaces", "replies", "rows", "staged", "staged_rows", "started", "state",
+        "takes", "uncompleted", "undo",
     )  # fmt: skip
 
     def __init__(self) -> None:
