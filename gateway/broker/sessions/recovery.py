@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from gateway.broker.context import Context
 from gateway.broker.deliver.expiry import Expiry
@@ -24,11 +24,27 @@ from gateway.ports.state_queues import OUT, RETAINED, SESSIONS, STAGED, TOGETHER
 from gateway.session.record import HANDED_OVER, decode_json, decode_publication, key_of
 from gateway.session.session import NEVER, Session
 
-if TYPE_CHECKING:
-    from gateway.broker.sessions.ownership import Ownership
-
 _PASSING = (*AWAY, NewerState)
 Row = TypeVar("Row")
+
+
+class Owned(Protocol):
+    """What recovery asks where several gateways share the state queues (see `Ownership`)."""
+
+    def is_alone(self) -> bool:
+        """Whether no other gateway may own a session."""
+
+    def is_own(self, record: dict[str, Any]) -> bool:
+        """Whether a stored session or will is this gateway's."""
+
+    def claim(self, session: Session, record: dict[str, Any]) -> None:
+        """Write into a session's record that this gateway is its owner, where it says otherwise."""
+
+    def expired_owners(self) -> list[str]:
+        """Gateways whose lease has expired and whose sessions and wills are this gateway's now."""
+
+    def recovered(self, expired: list[str]) -> None:
+        """All that is this gateway's has been recovered, with what these others left."""
 
 
 class Found(NamedTuple):
@@ -61,28 +77,25 @@ class Recovery:
             self.on_read()
             yield row
 
-    def recover(self, ownership: Ownership | None) -> dict[str, int]:
+    def recover(self, owned: Owned | None) -> dict[str, int]:
         """Bring everything back that is this gateway's; how much there was, for the log. Queues wills of connections
         that a kill had ended. StoreError: a newer gateway has left something."""
         try:
-            return self._recover(ownership)
+            return self._recover(owned)
         except NewerState as error:
             raise StoreError(
                 f"what is stored is not for this release: {error}. Start that release again, or restore a backup that "
                 "this one has made (`mqgate restore`). Nothing was changed"
             ) from error
 
-    def _recover(self, ownership: Ownership | None) -> dict[str, int]:
+    def _recover(self, owned: Owned | None) -> dict[str, int]:
         context, manager = self.context, self.context.queue_manager
-        expired = ownership.expired_owners() if ownership is not None else []
+        expired = owned.expired_owners() if owned is not None else []
         found = Found({}, {"sessions": 0, "retained": 0, "staged": 0, "wills": 0, "orphans": 0})
-        alone, units = ownership is None or ownership.is_alone(), context.set_aside
+        alone, units = owned is None or owned.is_alone(), context.set_aside
         lost: dict[bytes, list[tuple[bytes, Stored]]] = {}
         for key, stored in self._each(manager.load(SESSIONS)):
-            call, aside = (
-                partial(self._session, ownership, found, stored),
-                partial(_aside, ownership, SESSIONS, key, stored),
-            )
+            call, aside = partial(self._session, owned, found, stored), partial(_aside, owned, SESSIONS, key, stored)
             if not units.run("session", key.hex(), call, aside, _PASSING):
                 lost[key] = []
         for key, stored in self._each(manager.load(RETAINED)):
@@ -91,15 +104,12 @@ class Recovery:
             self._record("staged", STAGED, key, stored, partial(self._staged, found, lost, alone, key, stored))
         self.wide.recover(found.number)  # before the wills, which come behind it
         for key, stored in self._each(manager.load(WILLS)):
-            call, aside = (
-                partial(self._will, ownership, found, key, stored),
-                partial(_aside, ownership, WILLS, key, stored),
-            )
+            call, aside = partial(self._will, owned, found, key, stored), partial(_aside, owned, WILLS, key, stored)
             units.run("will", key.hex(), call, aside, _PASSING)
         for key, staged in lost.items():
             self._set_aside_with_session(key, staged)
-        if ownership is not None:
-            ownership.recovered(expired)
+        if owned is not None:
+            owned.recovered(expired)
         context.counters.spool_recovered_messages += sum(found.number.values())
         return found.number
 
@@ -108,12 +118,12 @@ class Recovery:
         aside = partial(aside_of, queue, key, stored)
         return self.context.set_aside.run(what, key.hex(), call, aside, _PASSING)
 
-    def _session(self, ownership: Ownership | None, found: Found, stored: Stored) -> None:
+    def _session(self, owned: Owned | None, found: Found, stored: Stored) -> None:
         record = decode_json(stored.data)
-        if ownership is None or ownership.is_own(record):
+        if owned is None or owned.is_own(record):
             session = self.restore_session(record)
-            if ownership is not None:
-                ownership.claim(session, record)
+            if owned is not None:
+                owned.claim(session, record)
             found.sessions[session.key] = session
             found.number["sessions"] += 1
 
@@ -148,9 +158,9 @@ class Recovery:
         qos2.put_record(self.subscribe.router, batch, session, packet_id, publication, flags, name)
         batch.after.append(lambda: keep_name(session, session.staged_tokens.get(packet_id), name))
 
-    def _will(self, ownership: Ownership | None, found: Found, key: bytes, stored: Stored) -> None:
+    def _will(self, owned: Owned | None, found: Found, key: bytes, stored: Stored) -> None:
         record = decode_json(stored.data)
-        if ownership is None or ownership.is_own(record):
+        if owned is None or owned.is_own(record):
             self.wills.restore(found.sessions.get(key), key, record)
             found.number["wills"] += 1
 
@@ -205,10 +215,10 @@ class Recovery:
             self.expiry.until(session, looked.expires)
 
 
-def _aside(ownership: Ownership | None, queue: str, key: bytes, stored: Stored) -> Aside:
+def _aside(owned: Owned | None, queue: str, key: bytes, stored: Stored) -> Aside:
     """A session or will that has failed. Other gateways read these queues too: what is not known to be this gateway's
     stays for the one whose it is."""
-    if ownership is not None and not ownership.is_alone() and not ownership.is_own(decode_json(stored.data)):
+    if owned is not None and not owned.is_alone() and not owned.is_own(decode_json(stored.data)):
         raise Refused("another gateway may own it", 0)
     return aside_of(queue, key, stored)
 
