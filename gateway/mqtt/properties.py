@@ -226,6 +226,12 @@ def _check_together(properties: Properties, packet_type: int, from_server: bool)
         raise ProtocolError("Authentication Data without Authentication Method: send both or neither")
 
 
+def number(properties: Properties, identifier: int, default: int = 0) -> int:
+    """An integer property, or what holds without it."""
+    value = properties.get(identifier, default)
+    return value if isinstance(value, int) else default
+
+
 def encode(properties: Properties) -> bytes:
     """The block for these properties, in the order of the dict; user properties in theirs."""
     return b"".join(_encode_one(DEFINITIONS[identifier], value) for identifier, value in properties.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import V5, Properties, Subscription, Will
 from gateway.ports.batch import Token
 from gateway.session.outflow import Outflow
@@ -203,5 +204,4 @@ def session_expiry(version: int, clean: bool, properties: Properties, maximum: i
     """Seconds a session is kept: in 3.x none or for good; 5.0 says (absent: 0) [MQTT5-3.1.2-23]."""
     if version != V5:
         return 0 if clean else maximum
-    wanted = properties.get(0x11, 0)
-    return min(wanted, maximum) if isinstance(wanted, int) else 0
+    return min(prop.number(properties, prop.SESSION_EXPIRY_INTERVAL), maximum)

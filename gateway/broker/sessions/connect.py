@@ -274,12 +274,9 @@ class ConnectHandler:
         if connect.version == V5 and limits.keep_alive_max and (not keep_alive or keep_alive > limits.keep_alive_max):
             keep_alive = limits.keep_alive_max  # [MQTT5-3.1.2-21] [MQTT-3.2.2-21], announced as Server Keep Alive
         self.keep_alive.begin(connection, keep_alive)
-        receive_maximum = properties.get(prop.RECEIVE_MAXIMUM, 0xFFFF)
-        window = min(int(receive_maximum), limits.max_inflight) if isinstance(receive_maximum, int) else 1
-        largest = properties.get(prop.MAXIMUM_PACKET_SIZE, 0xFFFFFFFF)
-        aliases = properties.get(prop.TOPIC_ALIAS_MAXIMUM, 0)
-        alias_limit = min(int(aliases), limits.topic_aliases) if isinstance(aliases, int) else 0
-        largest = largest if isinstance(largest, int) else 0xFFFFFFFF
+        window = min(prop.number(properties, prop.RECEIVE_MAXIMUM, 0xFFFF), limits.max_inflight)
+        largest = prop.number(properties, prop.MAXIMUM_PACKET_SIZE, 0xFFFFFFFF)
+        alias_limit = min(prop.number(properties, prop.TOPIC_ALIAS_MAXIMUM), limits.topic_aliases)
         session.outflow.connected(connect.version, window, largest, alias_limit)
         connection.carried = set(session.inbound) or None
         connection.unreleased = max(limits.receive_maximum, len(session.inbound))

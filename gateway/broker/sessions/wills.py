@@ -40,14 +40,14 @@ class Wills:
         Without one none is published [MQTT3-3.1.2-12]."""
         session.will = will
         if will is not None:
-            record = self._record(session, will, _delay_of(will))
+            record = self._record(session, will, prop.number(will.properties, prop.WILL_DELAY_INTERVAL))
             self.context.batch.replace(WILLS, session.key, encode_json(record))
 
     def schedule(self, session: Session) -> None:
         """A will is due at once, or after its delay, or when the session ends, whichever is first [MQTT-3.1.2-8]."""
         if session.will is None:
             return
-        delay = _delay_of(session.will)
+        delay = prop.number(session.will.properties, prop.WILL_DELAY_INTERVAL)
         if delay and session.expiry:
             session.will_at = self.context.now + min(delay, session.expiry)
         else:
@@ -116,8 +116,3 @@ class Wills:
 
     def _record(self, session: Session, will: Will, delay: int) -> dict[str, Any]:
         return will_record(session, will, delay) | self.context.owner_of(session)
-
-
-def _delay_of(will: Will) -> int:
-    delay = will.properties.get(prop.WILL_DELAY_INTERVAL, 0)
-    return delay if isinstance(delay, int) else 0
