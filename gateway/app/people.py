@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.access.guesses import Guesses
+from gateway.app.files.secrets import read_secret
 from gateway.app.reports import log_lines
 from gateway.config.model import Settings
-from gateway.errors import ConfigurationError, Finding
 from gateway.people.people import Directory, People
 from gateway.people.sessions import Sessions
 from gateway.people.users_file import UsersFile
@@ -78,9 +78,7 @@ def _provider(settings: Settings, told: Callable[[str, str], None]) -> Provider 
         return None
     from gateway.people.oidc import Provider  # with what it needs to ask, only where it is asked
 
-    secret = None if oidc.client_secret is None else oidc.client_secret.get_secret_value()
-    if secret is None and oidc.client_secret_file is not None:
-        secret = _first_line(settings.resolve(oidc.client_secret_file, "admin.oidc.client_secret_file"))
+    secret = read_secret(settings, oidc.client_secret, oidc.client_secret_file, "admin.oidc.client_secret_file")
     ca = None if oidc.ca is None else settings.resolve(oidc.ca, "admin.oidc.ca")
     return Provider(oidc, ca, secret, told)
 
@@ -91,15 +89,6 @@ def _directory(settings: Settings, told: Callable[[str, str], None]) -> Director
         return None
     from gateway.access.directory import Directory as LdapDirectory  # its library is an extra
 
-    secret = None if ldap.password is None else ldap.password.get_secret_value()
-    if secret is None and ldap.password_file is not None:
-        secret = _first_line(settings.resolve(ldap.password_file, "admin.ldap.password_file"))
+    secret = read_secret(settings, ldap.password, ldap.password_file, "admin.ldap.password_file")
     ca = None if ldap.ca is None else settings.resolve(ldap.ca, "admin.ldap.ca")
     return LdapDirectory(ldap, ca, secret, told)
-
-
-def _first_line(name: str) -> str:
-    try:
-        return Path(name).read_text(encoding="utf-8").split("\n", 1)[0].rstrip("\r")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError([Finding(name, 1, 1, f"cannot be read: {error}", "check the name")]) from error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from gateway.config.model import Settings
 from gateway.config.security import Password
 from gateway.errors import ConfigurationError, Finding
@@ -20,14 +22,23 @@ def mqi_users(settings: Settings) -> dict[str, str]:
 
 def read_password(settings: Settings, password: Password, key: str) -> str:
     """From its file or the environment."""
-    if password.password is not None:
-        return password.password.get_secret_value()
-    if password.password_file is None:
+    found = read_secret(settings, password.password, password.password_file, f"{key}.password_file")
+    if found is None:
         raise ConfigurationError(
             [settings.finding(key, f"`{key}` has no password", "name its file in `password_file`")]
         )
-    path = Path(settings.resolve(password.password_file, f"{key}.password_file"))
+    return found
+
+
+def read_secret(settings: Settings, given: SecretStr | None, file: str | None, key: str) -> str | None:
+    """What the environment gives, or the first line of the file that the settings name under this key; None: there is
+    neither."""
+    if given is not None:
+        return given.get_secret_value()
+    if file is None:
+        return None
+    path = Path(settings.resolve(file, key))
     try:
-        return path.read_text(encoding="utf-8").split("\n", 1)[0].rstrip("\r")
+        return path.read_text(encoding="utf-8").split("\n", 1)[0]
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError([Finding(str(path), 1, 1, f"cannot be read: {error}", "check the name")]) from error

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
+from gateway.app.files.secrets import read_secret
 from gateway.app.queue_managers.mqi_library import load_library, short_name
 from gateway.app.reports import log_lines
 from gateway.backends.ibm.client import IbmQueueManager
@@ -145,15 +146,7 @@ def connect_settings(settings: Settings, ibm: Ibm, key: str = "queue_manager.ibm
 
 def password_of(settings: Settings, ibm: Ibm, key: str = "queue_manager.ibm") -> str:
     """The password, from its file or the environment."""
-    if ibm.password is not None:
-        return ibm.password.get_secret_value()
-    if ibm.password_file is None:
-        return ""
-    path = Path(settings.resolve(ibm.password_file, f"{key}.password_file"))
-    try:
-        return path.read_text(encoding="utf-8").split("\n", 1)[0]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError([Finding(str(path), 1, 1, f"cannot be read: {error}", "check the name")]) from error
+    return read_secret(settings, ibm.password, ibm.password_file, f"{key}.password_file") or ""
 
 
 def token_file_of(settings: Settings, ibm: Ibm, key: str = "queue_manager.ibm") -> str:
