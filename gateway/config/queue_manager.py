@@ -86,6 +86,18 @@ class IbmTls(Part):
     )
 
 
+Channel = Annotated[
+    str | None, Field(max_length=20, description="Server-connection channel; an MQI socket needs none.")
+]
+TokenFile = Annotated[
+    str | None,
+    Field(
+        description="File with a JSON Web Token that the queue manager accepts (`AuthToken` in its `qm.ini`), instead "
+        "of user and password. Read at each connect: what renews it replaces the file. Needs the driver `ibmmq`.",
+    ),
+]
+
+
 class Ibm(Part):
     """A queue manager of IBM MQ, over a client channel."""
 
@@ -96,18 +108,12 @@ class Ibm(Part):
         description="`host(port)`, several separated by commas; `unix:PATH` is the MQI socket of an embedded queue "
         "manager on this machine (`mqgate mqi serve`).",
     )
-    channel: str | None = Field(
-        default=None, max_length=20, description="Server-connection channel; an MQI socket needs none."
-    )
+    channel: Channel = None
     ccdt: str | None = Field(default=None, description="Client channel definition table, instead of the two above.")
     user: str | None = Field(default=None, max_length=1024, description="User.")
     password_file: str | None = Field(default=None, description="File whose first line is the password.")
     password: SecretStr | None = Field(default=None, description="From the environment only.")
-    token_file: str | None = Field(
-        default=None,
-        description="File with a JSON Web Token that the queue manager accepts (`AuthToken` in its `qm.ini`), instead "
-        "of user and password. Read at each connect: what renews it replaces the file. Needs the driver `ibmmq`.",
-    )
+    token_file: TokenFile = None
     driver: Literal["auto", "ibmmq", "pymqi"] = Field(default="auto", description="Python binding to use.")
     tls: IbmTls | None = Field(default=None, description="TLS.")
     connections: Annotated[int, Field(ge=1, le=64)] = Field(default=4, description="Connections (one thread each).")
@@ -152,17 +158,11 @@ class Target(Part):
         description="`host(port)`, several separated by commas; `unix:PATH` is the MQI socket of an embedded queue "
         "manager on this machine.",
     )
-    channel: str | None = Field(
-        default=None, max_length=20, description="Server-connection channel; an MQI socket needs none."
-    )
+    channel: Channel = None
     user: str | None = Field(default=None, max_length=1024, description="User.")
     password_file: str | None = Field(default=None, description="File whose first line is the password.")
     password: SecretStr | None = Field(default=None, description="From the environment only.")
-    token_file: str | None = Field(
-        default=None,
-        description="File with a JSON Web Token that the queue manager accepts (`AuthToken` in its `qm.ini`), instead "
-        "of user and password. Read at each connect: what renews it replaces the file. Needs the driver `ibmmq`.",
-    )
+    token_file: TokenFile = None
     tls: IbmTls | None = Field(default=None, description="TLS.")
     reconnect_from: Duration = Field(default=1.0, description="First wait before connecting again.")
     reconnect_to: Duration = Field(default=30.0, description="Longest wait.")
