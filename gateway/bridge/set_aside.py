@@ -17,7 +17,6 @@ from gateway.mq.headers import rfh2
 from gateway.mq.headers.rfh2_folder import Scalar, folder, parse_folder
 
 FOLDER = "set_aside"
-MD = mqmd.LENGTH
 LONGEST_TEXT = 4000
 """The longest text of a property, a traceback; of a longer one its end is kept."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

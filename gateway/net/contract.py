@@ -75,10 +75,6 @@ class Contract:
             if method in {"get", "put", "post", "delete"}
         }
 
-    def describes(self, method: str, path: str) -> bool:
-        """Whether the document has this operation."""
-        return (method, path) in self._operations
-
     def check_query(self, method: str, path: str, query: Mapping[str, Sequence[str]]) -> None:
         """Unfit unless the parameters are those of the document."""
         operation = self._operations.get((method, path))

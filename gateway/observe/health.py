@@ -89,14 +89,6 @@ class Verdict:
         ]
         return "\n".join((*lines, "ok" if self.ok else "not ok", ""))
 
-    def as_json(self) -> dict[str, object]:
-        """The same for programs."""
-        checks = [
-            {"name": check.name, "ok": check.ok, "why": check.why} | ({"note": check.note} if check.note else {})
-            for check in self.checks
-        ]
-        return {"ok": self.ok, "checks": checks}
-
 
 def startupz(now: Snapshot) -> Verdict:
     """Configuration valid, state recovered, listeners bound."""

@@ -46,10 +46,6 @@ class EventLog:
         """The same log with these fields on every line: what is known of a connection."""
         return EventLog(self._logger, {**self._bound, **fields})
 
-    def debugging(self) -> bool:
-        """Whether debug lines are written; ask before building one on a frequent path."""
-        return self._logger.isEnabledFor(logging.DEBUG)
-
     def debug(self, event: str, msg: str, **fields: object) -> None:
         """A line for a developer."""
         self._write(logging.DEBUG, event, msg, fields)

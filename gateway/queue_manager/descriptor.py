@@ -16,13 +16,9 @@ BLANK_DATE = b" " * 8
 NATIVE = 546
 
 REPORT = slice(8, 12)
-PERSISTENCE = slice(44, 48)
 MSG_ID = slice(48, 72)
 CORREL_ID = slice(72, 96)
 REPLY_TO_Q = slice(100, 148)
-IDENTITY = slice(196, 272)
-ORIGIN = slice(272, 324)
-USER = slice(196, 208)
 GROUP_ID = slice(324, 348)
 FLAGS = slice(356, 360)
 DEFAULT_EXTENSION = NO_ID + struct.pack("<iiii", 1, 0, 0, -1)

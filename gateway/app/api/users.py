@@ -13,8 +13,6 @@ from gateway.access.managed import TOKEN_SECONDS, Role, User, hashed, made_secre
 from gateway.app.managed_users import UserStore
 from gateway.net.calls import OPERATOR, VIEWER, Answered, Call, Endpoint, Later, Problem, endpoint
 
-MAX_USERS = 500
-"""In one request: each is made in a turn of the reactor."""
 MAX_NAME = 256
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}\Z")
 _HASH = re.compile(r"\$(argon2id|6|7)\$[!-~]{20,500}\Z")

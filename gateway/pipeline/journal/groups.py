@@ -123,11 +123,6 @@ def held(known: ConsumerGroup | None, epoch: int) -> ConsumerGroup:
     )
 
 
-def renew(known: ConsumerGroup | None, epoch: int, ttl: float, now: float) -> ConsumerGroup:
-    """Renew the lease."""
-    return replace(held(known, epoch), expires=now + ttl)
-
-
 def acknowledge(known: ConsumerGroup | None, epoch: int, cursor: int, ttl: float, now: float) -> ConsumerGroup:
     """Move the cursor: everything below it is in the commit log. It never goes back."""
     group = held(known, epoch)

@@ -45,7 +45,6 @@ KEPT_LISTINGS = 8
 SMALLEST, LARGEST = 64 << 10, 2 << 30
 GIVE_BACK = 4
 """So many free segments that the newest header lists are worth a new header, after which they are removed."""
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Keep(IntEnum):

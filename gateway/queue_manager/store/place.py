@@ -25,11 +25,6 @@ def token_of(priority: int, number: int) -> int:
     return (PRIORITIES - 1 - priority) << NUMBER_BITS | number
 
 
-def number_of(token: int) -> int:
-    """The number inside a token."""
-    return token & NUMBER_MASK
-
-
 def priority_of(token: int) -> int:
     """The priority inside a token."""
     return PRIORITIES - 1 - (token >> NUMBER_BITS)

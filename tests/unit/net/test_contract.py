@@ -97,6 +97,7 @@ def test_what_a_body_holds_is_not_said(body: object, said: str) -> None:
     assert "planted" not in str(refused.value)
 
 
-def test_the_shipped_document_describes_the_operations() -> None:
-    assert shipped().describes("POST", "/dlq/purge")
-    assert not shipped().describes("POST", "/nothing")
+def test_as_many_users_as_documented_are_made_at_once() -> None:
+    shipped().check_body("POST", "/device-users", {"users": [{"user": str(at)} for at in range(500)]})
+    with pytest.raises(Unfit, match="users"):
+        shipped().check_body("POST", "/device-users", {"users": [{"user": str(at)} for at in range(501)]})

@@ -144,11 +144,11 @@ def test_level_and_priorities(stream: io.StringIO) -> None:
     logs.configure("human", "warning", None, stream, priorities=True)
     log = logs.get("gateway")
     log.info("a", "not written")
-    assert not log.debugging()
+    log.debug("a", "not written")
     logs.set_level("debug")
-    assert log.debugging()
-    log.error("b", "written")
-    assert stream.getvalue().startswith("<3>")
+    log.debug("b", "written")
+    log.error("c", "written")
+    assert [line[:3] for line in stream.getvalue().splitlines()] == ["<7>", "<3>"]
 
 
 def test_a_broken_stream_does_not_reach_the_code_that_logs(monkeypatch: pytest.MonkeyPatch) -> None:
