@@ -193,15 +193,10 @@ def _count_puts(counters: Counters, queue_manager: str, batch: Batch, destinatio
         counters.mq_put_messages[queue_manager, rule] += rows
         counters.mq_put_bytes[queue_manager, rule] += length_of(heads) + length_of(bodies)
         if batch.parked is None and not instead:
-            second = destination.releases if alone else _releases(destination, first, last)
+            second = destination.releases if alone else sum(first <= row < last for row in destination.released)
             _received(counters, rule, 2, second)
             _received(counters, rule, int(destination.address.persistent), rows - second)
         first = last
-
-
-def _releases(destination: Destination, first: int, last: int) -> int:
-    """How many of these rows release a staged message."""
-    return sum(first <= row < last for row in destination.released)
 
 
 def finished(counters: Counters, queue_manager: str, batch: Batch, now: float) -> None:

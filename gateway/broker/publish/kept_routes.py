@@ -9,7 +9,6 @@ room for.
 from __future__ import annotations
 
 from gateway.broker.context import Context
-from gateway.session.connection import Connection
 
 ROUTE_BYTES = 5 << 10
 """What a route takes, with its plan and the head of its messages; as measured."""
@@ -36,22 +35,14 @@ class KeptRoutes:
         most = self._context.limits.max_buffered_bytes // ROUTE_BYTES
         if not most:
             return
-        kept = [(count, one) for one in self._context.connections if (count := _count(one))]
+        kept = [(count, one) for one in self._context.connections if (count := sum(map(len, one.caches)))]
         left = sum(count for count, _ in kept)
         if left > most:
             kept.sort(key=lambda one: one[0], reverse=True)
             for count, connection in kept:
-                _drop(connection)
+                for cache in connection.caches:
+                    cache.clear()
                 left -= count
                 if left <= most * LEFT:
                     break
         self._next = come + max(most - left, int(most * OFTEN))
-
-
-def _count(connection: Connection) -> int:
-    return sum(map(len, connection.caches))
-
-
-def _drop(connection: Connection) -> None:
-    for cache in connection.caches:
-        cache.clear()

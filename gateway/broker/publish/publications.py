@@ -126,7 +126,7 @@ class Publications:
     ) -> Refusal | None:
         """Why a publication is not taken, counted as such; None: it is taken."""
         found = (
-            _of_route(route)
+            (Refusal(route.error, "denied") if route.error else None)
             or (self._of_disk(route, publication) if self.context.storage_full is not None else None)
             or _of_payload(connection, publication.payload, properties)
             or self._of_queue(route, publication.payload)
@@ -279,10 +279,6 @@ def missed_by(count: int) -> str:
     if not count:
         return ""
     return f"{count} of its subscribers did not get it: {'its queue is' if count == 1 else 'their queues are'} full"
-
-
-def _of_route(route: Route) -> Refusal | None:
-    return Refusal(route.error, "denied") if route.error else None
 
 
 def _of_payload(connection: Connection, payload: bytes, properties: Properties) -> Refusal | None:

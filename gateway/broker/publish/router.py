@@ -100,9 +100,6 @@ class Router:
         """What is in common to the routes to one topic, by topic; cleared, never replaced."""
         return self._shared_routes.of(self.generation)
 
-    def _may_publish(self, publisher: Publisher, topic: str) -> bool:
-        return self.access.may_publish(publisher.listener, publisher.client_id, publisher.user, topic)
-
     def check_answer(self, publisher: Publisher, prepared: inbound.Prepared) -> None:
         """A device may name as response topic only what it could publish or receive itself: the answer of the MQ
         application is published there in its name."""
@@ -123,7 +120,8 @@ class Router:
             return route
         topic = wire_topic.decode()
         route = Route(topic, wire_topic, first)
-        if topic.startswith(NOBODYS) or not self._may_publish(publisher, topic):
+        who = publisher.listener, publisher.client_id, publisher.user
+        if topic.startswith(NOBODYS) or not self.access.may_publish(*who, topic):
             route.error, route.error_text = reasons.NOT_AUTHORIZED, "the access list does not allow this topic"
             route.version = 0
             return route

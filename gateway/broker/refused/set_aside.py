@@ -178,7 +178,8 @@ class SetAside:
     def _put(self, what: UnitKind, whom: str, error: BaseException, aside: Aside) -> None:
         batch = self.context.batch
         md = aside.md if aside.md[:4] == b"MD  " else mqmd.build(persistence=1, put_appl_name="mqgate")
-        said = {"what": what, "whom": whom, "reason": _named(error), "traceback": _traceback(error)}
+        lines = "".join(traceback.format_exception(error))
+        said = {"what": what, "whom": whom, "reason": _named(error), "traceback": lines}
         made = set_aside.build(md, aside.data, said | dict(aside.said))
         destination, row = batch.put(ADDRESS, POLICY, made.head, made.body)
         destination.mark(row, Mark(source=aside.source))
@@ -290,7 +291,3 @@ def _place(error: BaseException) -> str:
     while found is not None and found.tb_next is not None:
         found = found.tb_next
     return "" if found is None else f"{found.tb_frame.f_code.co_filename}:{found.tb_lineno}"
-
-
-def _traceback(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))
