@@ -239,7 +239,7 @@ class Batch:
         """QoS 1 publications that are acknowledged then."""
         self.uncompleted: dict[Connection, int] = {}
         """QoS 2 publications of 5.0 clients that take room of Receive Maximum until PUBCOMP is sent, MQTT 5 4.9."""
-        self.after: list[Callable[[], None]] = []
+        self.after: list[Callable[[], object]] = []
         """What else is done when the commit has returned."""
         self.deliveries: list[Delivery] = []
         """What local sessions get then, in order."""

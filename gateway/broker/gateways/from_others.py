@@ -238,13 +238,13 @@ class FromOthers:
         if forwarded.left and not forwarded.held:
             self._for_those_who_left(route, forwarded)
         elif forwarded.groups and forwarded.client:
-            self._for_groups(route, forwarded)
+            self._deliver(route, forwarded, groups=self._served(route, forwarded))
         elif forwarded.client:
             self._for_one(route, forwarded)
         else:
             self.moves.last[forwarded.origin] = forwarded.number
             receivers = self._receivers(route, forwarded) if forwarded.direct else ()
-            self._deliver(route, receivers, self._served(route, forwarded), forwarded.publication)
+            self._deliver(route, forwarded, receivers, self._served(route, forwarded))
             if forwarded.direct:
                 self.moves.send_all_on(forwarded)
 
@@ -253,13 +253,9 @@ class FromOthers:
         more either and whose sessions are still to be read here: those get it with what lies for these."""
         moves, unread = self.moves, sorted(self.moves.unread_here())
         theirs = [one for one in route.receivers if moves.had_left(one.session, forwarded)]
-        self._give(route, forwarded, [one for one in theirs if not moves.was_last_at(one.session, unread)])
+        self._deliver(route, forwarded, [one for one in theirs if not moves.was_last_at(one.session, unread)])
         told = unread if len(unread) > 1 and moves.to_others.all_read(WHO_GETS_IT) else []
         moves.to_others.put(unread, forwarded._replace(whose=told))
-
-    def _for_groups(self, route: Route, forwarded: Forwarded) -> None:
-        """For a member of a shared subscription that has moved here, or for another one."""
-        self._deliver(route, (), self._served(route, forwarded), forwarded.publication)
 
     def _again(self, token: Token) -> None:
         """What could not be handed over is to be read once more."""
@@ -285,14 +281,12 @@ class FromOthers:
         return served
 
     def _deliver(
-        self, route: Route, receivers: Collection[Receiver], groups: Collection[Shared], publication: Publication
+        self, route: Route, forwarded: Forwarded, receivers: Collection[Receiver] = (), groups: Collection[Shared] = ()
     ) -> None:
         """What was published at QoS 0 goes to the wire when it is taken for good: at most once, whoever is killed, and
         after what its publisher had been acknowledged before."""
-
-        def deliver() -> None:
-            self.fan_out.deliver_to(route, receivers, groups, publication)
-
+        publication = forwarded.publication
+        deliver = partial(self.fan_out.deliver_to, route, receivers, groups, publication)
         if publication.qos:
             deliver()
         else:
@@ -321,10 +315,7 @@ class FromOthers:
             return
         session = self.context.sessions.get(client)
         if session is not None and moves.is_for(client, session.epoch, forwarded):
-            self._give(route, forwarded, [one for one in route.receivers if one.session is session])
-
-    def _give(self, route: Route, forwarded: Forwarded, receivers: Collection[Receiver]) -> None:
-        self._deliver(route, receivers, (), forwarded.publication)
+            self._deliver(route, forwarded, [one for one in route.receivers if one.session is session])
 
     def _route(self, publication: Publication | Front) -> Route:
         key = publication.topic, publication.qos, publication.client_id
@@ -385,14 +376,14 @@ class FromOthers:
         if forwarded.left and not forwarded.held:
             whose = forwarded.whose or [owner]
             theirs = [one for one in route.receivers if self.moves.was_last_at(one.session, whose) == owner]
-            self._give(route, forwarded, [one for one in theirs if self.moves.had_left(one.session, forwarded)])
+            self._deliver(route, forwarded, [one for one in theirs if self.moves.had_left(one.session, forwarded)])
         elif forwarded.client and forwarded.groups:
-            self._for_groups(route, forwarded)
+            self._deliver(route, forwarded, groups=self._served(route, forwarded))
         elif forwarded.client:
             self._inherit_for_one(owner, peers, route, forwarded)
         elif forwarded.unread:
             unread = [one for one in route.receivers if self._is_unread(one.session, owner, forwarded)]
-            self._give(route, forwarded, unread)
+            self._deliver(route, forwarded, unread)
         else:
             self._inherit_for_all(owner, peers, route, forwarded)
 
@@ -403,7 +394,7 @@ class FromOthers:
             gave = self.moves.gave(session.client_id, session.epoch, forwarded)
             self.moves.was_sent_on(session.client_id, forwarded._replace(epoch=session.epoch))
             if self._lacks(session, forwarded.left or owner, forwarded) if forwarded.held else not gave:
-                self._give(route, forwarded, [one for one in route.receivers if one.session is session])
+                self._deliver(route, forwarded, [one for one in route.receivers if one.session is session])
         elif session is None and peers:
             self.moves.to_others.put(sorted(peers), forwarded._replace(held=False))
 
@@ -419,7 +410,7 @@ class FromOthers:
             )  # fmt: skip
             if peers:
                 self.moves.to_others.put(sorted(peers), mine._replace(groups=[]))
-        self._deliver(route, receivers, self._served(route, forwarded), forwarded.publication)
+        self._deliver(route, forwarded, receivers, self._served(route, forwarded))
 
     def _is_unread(self, session: Session, owner: str, forwarded: Forwarded) -> bool:
         """Whether a session that nobody had read yet lacks it."""
