@@ -246,8 +246,15 @@ class FanOut:
 
     # -- several publications for one session --
 
-    def has_room(self, session: Session, size: int, count: int) -> bool:
-        """Whether a session has room for so many copies of so many bytes together, none of which may be lost."""
+    def have_room(self, wanted: Sequence[tuple[Session, int, int]]) -> bool:
+        """Whether each of these sessions, and all together, have room for so many copies of so many bytes, none of
+        which may be lost."""
+        count, size = sum(count for _, count, _ in wanted), sum(size for *_, size in wanted)
+        return self.context.stored.room(self.context.limits, size, count) and all(
+            self._has_room(session, count, size) for session, count, size in wanted
+        )
+
+    def _has_room(self, session: Session, count: int, size: int) -> bool:
         limits = self.context.limits.at(session.listener)
         if session.durable:
             return not self.context.stored.full(limits, session, size, count)
@@ -266,7 +273,7 @@ class FanOut:
         if not first:
             items = singles(copies)
             heads = heads or [self.prefix(prefixes if blocks is None else {}, item) for item in items]
-            self.store_items(session, items, heads, size)
+            self.copy_items(session, items, heads, size)
             return
         copies.first = first
         if blocks is None:
@@ -282,8 +289,11 @@ class FanOut:
         if copies.like.expires:
             self.expiry.watch(session, copies.like)
 
-    def store_items(self, session: Session, items: list[Item], heads: Sequence[bytes], size: int) -> None:
+    def copy_items(self, session: Session, items: list[Item], heads: Sequence[bytes], size: int) -> None:
         """The same for copies that are less alike."""
+        if not session.durable:
+            self.context.batch.deliveries.append((session, items, None, 0, len(items)))
+            return
         allot = session.outflow.allot
         for item in items:
             item.packet_id = allot()

@@ -273,7 +273,7 @@ class _PageHandover:
         if any(max(map(len, payloads)) > _LONG for _, _, payloads in groups):
             return False
         shares = self._shares_of(groups)
-        if not self._room(shares):
+        if not self.handover.fan_out.have_room([(one, its.messages, its.size) for one, its in shares.items()]):
             return False
         for (known, receivers), rows, payloads in groups:
             made = known.made
@@ -296,11 +296,9 @@ class _PageHandover:
             fan_out.copy_all(session, copies, share.size, known.prefixes)
             return
         items, known_of = share.in_order()
-        if session.durable:
-            heads = [fan_out.prefix(known.prefixes, item) for item, known in zip(items, known_of, strict=True)]
-            fan_out.store_items(session, items, heads, share.size)
-        else:
-            self.context.batch.deliveries.append((session, items, None, 0, len(items)))
+        each = zip(items, known_of, strict=True)
+        heads = [fan_out.prefix(known.prefixes, item) for item, known in each] if session.durable else ()
+        fan_out.copy_items(session, items, heads, share.size)
 
     def _shares_of(self, groups: list[_Group]) -> dict[Session, _Share]:
         """How much it is for each session that must not lose any."""
@@ -316,15 +314,6 @@ class _PageHandover:
                 one.messages += count
                 one.size += size
         return shares
-
-    def _room(self, shares: dict[Session, _Share]) -> bool:
-        """Whether there is room for all of it, in each session and in all of them."""
-        limits = self.context.limits
-        messages = sum(one.messages for one in shares.values())
-        size = sum(one.size for one in shares.values())
-        return self.context.stored.room(limits, size, messages) and all(
-            self.handover.fan_out.has_room(session, one.size, one.messages) for session, one in shares.items()
-        )
 
     def _account(self, known: Known, rows: Sequence[int], copies: int) -> None:
         counters, rule, tokens = self.context.counters, known.rule.name, self.page.tokens

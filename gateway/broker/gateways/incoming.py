@@ -105,9 +105,11 @@ class Incoming:
                 share.size += len(one.payload)
                 if session.durable:
                     share.heads.append(self.fan_out.prefix(prefixes, item))
-        if not self._have_room(shares):
+        wanted = [(session, len(share.items), share.size) for session, share in shares.items()]
+        if self.context.limits.any_refuses or not self.fan_out.have_room(wanted):
             return False
-        self._store(shares)
+        for session, share in shares.items():
+            self.fan_out.copy_items(session, share.items, share.heads, share.size)
         self._send(at_once)
         for qos in (1, 2):
             if sent[qos]:
@@ -115,22 +117,6 @@ class Incoming:
         if later:
             self.context.batch.after.append(partial(self._send_later, later))
         return True
-
-    def _have_room(self, shares: dict[Session, _Share]) -> bool:
-        limits = self.context.limits
-        messages, size = sum(len(one.items) for one in shares.values()), sum(one.size for one in shares.values())
-        return (
-            not limits.any_refuses
-            and self.context.stored.room(limits, size, messages)
-            and all(self.fan_out.has_room(session, one.size, len(one.items)) for session, one in shares.items())
-        )
-
-    def _store(self, shares: dict[Session, _Share]) -> None:
-        for session, one in shares.items():
-            if session.durable:
-                self.fan_out.store_items(session, one.items, one.heads, one.size)
-            else:
-                self.context.batch.deliveries.append((session, [*one.items], None, 0, len(one.items)))
 
     def _send(self, copies: list[tuple[Session, Item]]) -> None:
         for session, item in copies:
