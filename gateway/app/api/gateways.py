@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from gateway.broker.engine import Engine
-from gateway.broker.gateways.census import as_answer
+from gateway.broker.gateways.census import Gateway
 from gateway.broker.gateways.rebalance import MOST_RATE, Plan, plan_for
 from gateway.net.calls import OPERATOR, VIEWER, Call, Endpoint, Problem, endpoint
 
@@ -82,3 +82,25 @@ class GatewayViews:
             ownership.rebalance.ask_to_stop()
             self._engine.flush()
         return 204, None
+
+
+def as_answer(one: Gateway, lease_seconds: float) -> dict[str, Any]:
+    """As the API shows it."""
+    return {
+        "name": one.name or one.instance,
+        "instance": one.instance,
+        "own": one.own,
+        "version": one.version,
+        "started": one.started or None,
+        "heard": one.heard,
+        "connections": one.figures.get("clients/connected"),
+        "sessions": one.figures.get("clients/total"),
+        "subscriptions": one.figures.get("subscriptions/count"),
+        "received": one.figures.get("publish/messages/received"),
+        "sent": one.figures.get("publish/messages/sent"),
+        "received_rate": one.rates.get("publish/messages/received"),
+        "sent_rate": one.rates.get("publish/messages/sent"),
+        "lease_seconds": lease_seconds or None,
+        "lease_age": one.lease,
+        "page": one.page or None,
+    }

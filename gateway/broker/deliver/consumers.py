@@ -20,7 +20,7 @@ from gateway.errors import MQError
 from gateway.mq.constants import MQRC_UNKNOWN_OBJECT_NAME
 from gateway.ports.asking import found_or_raised
 from gateway.ports.batch import Stored
-from gateway.ports.counters import mqrc_label
+from gateway.ports.counters import MqCall, mqrc_label
 from gateway.ports.sources import Backout, Claims, Gathers, Incomplete, LetsGo, Pages, Sources, Subscribed
 from gateway.ports.targets import Origin
 from gateway.routing.table import Table
@@ -330,10 +330,9 @@ class Consumers:
     def _failed(self, source: Source, error: MQError) -> None:
         context = self.context
         context.problems[source.name] = f"get: {error}"
-        context.counters.mq_errors[context.queue_manager.name, "get", mqrc_label(error.reason)] += 1
-        context.counters.examples.note(
-            "mq_errors", (context.queue_manager.name, "get", mqrc_label(error.reason)), queue=source.queue
-        )
+        series: tuple[str, MqCall, str] = context.queue_manager.name, "get", mqrc_label(error.reason)
+        context.counters.mq_errors[series] += 1
+        context.counters.examples.note("mq_errors", series, queue=source.queue)
         source.running, source.waiting = False, error.reason != MQRC_UNKNOWN_OBJECT_NAME
         if error.reason == MQRC_UNKNOWN_OBJECT_NAME:
             self._gone(source)

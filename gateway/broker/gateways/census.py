@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gateway.ports.ownership import Message
 
@@ -127,25 +127,3 @@ def _rates(before: Gateway | None, figures: Mapping[str, int], seconds: float) -
         return {}
     past, passed = before.figures, seconds - before.heard_at
     return {name: max(0, value - past[name]) / passed for name, value in figures.items() if name in past}
-
-
-def as_answer(one: Gateway, lease_seconds: float) -> dict[str, Any]:
-    """As the API shows it."""
-    return {
-        "name": one.name or one.instance,
-        "instance": one.instance,
-        "own": one.own,
-        "version": one.version,
-        "started": one.started or None,
-        "heard": one.heard,
-        "connections": one.figures.get("clients/connected"),
-        "sessions": one.figures.get("clients/total"),
-        "subscriptions": one.figures.get("subscriptions/count"),
-        "received": one.figures.get("publish/messages/received"),
-        "sent": one.figures.get("publish/messages/sent"),
-        "received_rate": one.rates.get("publish/messages/received"),
-        "sent_rate": one.rates.get("publish/messages/sent"),
-        "lease_seconds": lease_seconds or None,
-        "lease_age": one.lease,
-        "page": one.page or None,
-    }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.broker.gateways.census import INTERVAL, SILENT, Census, as_answer
+from gateway.app.api.gateways import as_answer
+from gateway.broker.gateways.census import INTERVAL, SILENT, Census
 
 OURS, THEIRS = "aa" * 12, "bb" * 12
 
