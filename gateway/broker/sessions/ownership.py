@@ -160,11 +160,6 @@ class Ownership:
         self.joining.finish(unread=self.unfinished.unread)
         self.changed()
 
-    def _finish(self, expired: list[str], gone: list[str]) -> Steps[None]:
-        """The last part of taking over from these owners."""
-        yield from self._forwarded_to(gone)
-        self._settle(expired)
-
     def claim(self, session: Session, record: dict[str, Any]) -> None:
         """A session that names another owner, or none, names this gateway from now on."""
         if record.get("owner", "") == self.instance:
@@ -494,8 +489,8 @@ class Ownership:
     def _take_over(self, expired: list[str]) -> Steps[None]:
         """Take over the sessions and wills of these owners. Yields what is to be read at each step, or None where
         others get their turn."""
-        context = self.context
-        context.on_succession([owner for owner in expired if owner])
+        context, gone = self.context, [owner for owner in expired if owner]
+        context.on_succession(gone)
         self._over.update(expired)
         for owner in expired:
             self.addressed.over(owner, self.instance)
@@ -524,7 +519,8 @@ class Ownership:
         self._wills_due = set()
         for client_id in self.claims.those_of(context.sessions):  # what was put for their gateway follows
             self._go_on(client_id)
-        yield from self._finish(expired, [owner for owner in expired if owner])
+        yield from self._forwarded_to(gone)
+        self._settle(expired)
         self.owners.reached("signing")
 
     def _adopt(self, orphan: Orphan) -> Steps[None]:
