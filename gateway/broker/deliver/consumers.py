@@ -9,7 +9,7 @@ the two directions cannot feed each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from functools import partial
 
 from gateway.broker.context import Context
 from gateway.broker.deliver import pages
@@ -43,6 +43,13 @@ class Consumers:
     def __init__(self, context: Context, handover: Handover) -> None:
         self.context = context
         self.handover = handover
+        manager = context.queue_manager
+        self._pages = manager if isinstance(manager, Pages) else None
+        """The queue manager, if it has messages in columns; and likewise, if it can do what these names say."""
+        self._claims = manager if isinstance(manager, Claims) else None
+        self._gathers = manager if isinstance(manager, Gathers) else None
+        self._sources = manager if isinstance(manager, Sources) else None
+        self._lets_go = manager if isinstance(manager, LetsGo) else None
         self._until = 0.0
         """Until when queues are opened at once."""
         self._full: dict[Session, tuple[int, float]] = {}
@@ -102,25 +109,19 @@ class Consumers:
 
     def _let_go(self) -> None:
         """Queues that no rule consumes any more; one of which messages are under way when they are taken."""
-        manager = self.context.queue_manager
-        if not isinstance(manager, LetsGo):
+        manager = self._lets_go
+        if manager is None:
             return
         for queue, listening in list(self._consumed.items()):
-            if any(source.active for source in listening):
-                self._leave(queue, listening)
-                continue
-            if any(source.running for source in listening) and isinstance(manager, Claims):
+            wanted = {source.key for source in listening if source.active}
+            if wanted:  # what rules have subscribed to shares a queue: those that are no more are left
+                for key in {source.key for source in listening if source.key} - wanted:
+                    manager.stop_consuming(queue, key)
+            elif self._claims is not None and any(source.running for source in listening):
                 self.context.scheduler.later(PAUSE, self._let_go)
-                continue
-            del self._consumed[queue]
-            manager.stop_consuming(queue)
-
-    def _leave(self, queue: str, listening: list[Source]) -> None:
-        """What rules have subscribed to shares a queue: the subscriptions of those that are no more go on."""
-        wanted = {source.key for source in listening if source.active}
-        for source in listening:
-            if source.key and source.key not in wanted and isinstance(self.context.queue_manager, LetsGo):
-                self.context.queue_manager.stop_consuming(queue, source.key)
+            else:
+                del self._consumed[queue]
+                manager.stop_consuming(queue)
 
     def _use_at_targets(self, wanted: dict[tuple[str, Origin], list[OutboundRule]]) -> None:
         """The rules that consume from targets."""
@@ -238,32 +239,28 @@ class Consumers:
         self.context.ask(lambda: self._look(source, rule), found)
 
     def _subscribe(self, name: str, topic: str) -> Subscribed:
-        manager = self.context.queue_manager
-        if not isinstance(manager, Sources):
+        if self._sources is None:
             raise MQError(2298, "this queue manager takes no subscriptions from rules")  # MQRC_FUNCTION_NOT_SUPPORTED
-        return manager.subscribe(name, topic)
+        return self._sources.subscribe(name, topic)
 
     def _backout(self, rule: OutboundRule, queue: str) -> Backout:
         """What the rule says, else the queue's own BOTHRESH and BOQNAME."""
-        given, manager = rule.spec.backout, self.context.queue_manager
-        own = Backout()
-        if (given.threshold is None or given.queue is None) and isinstance(manager, Sources):
-            own = manager.backout(queue)
+        given, own = rule.spec.backout, Backout()
+        if (given.threshold is None or given.queue is None) and self._sources is not None:
+            own = self._sources.backout(queue)
         return own.unless(given.threshold, given.queue)
 
     def _gather(self, source: Source) -> None:
         """Whether its groups are wanted whole."""
-        manager = self.context.queue_manager
-        if isinstance(manager, Gathers):
-            manager.gather(source.queue, groups=any(rule.spec.groups == "whole" for rule in source.rules))
+        if self._gathers is not None:
+            self._gathers.gather(source.queue, groups=any(rule.spec.groups == "whole" for rule in source.rules))
 
     def incomplete(self) -> Iterator[tuple[str, Incomplete]]:
         """Consumed queues on which something stays because parts of it are missing, and what."""
-        manager = self.context.queue_manager
-        if not isinstance(manager, Gathers):
+        if self._gathers is None:
             return
         for queue in self._consumed:
-            found = manager.incomplete(queue)
+            found = self._gathers.incomplete(queue)
             if found.number:
                 yield queue, found
 
@@ -316,8 +313,8 @@ class Consumers:
             source.pump()
             return
         fetched = context.scheduler.monotonic()
-        if context.remote_reads is not None and isinstance(context.queue_manager, Claims):
-            stored = context.queue_manager.claim(source.queue, source.key, source.claimed)
+        if context.remote_reads is not None and self._claims is not None:
+            stored = self._claims.claim(source.queue, source.key, source.claimed)
             self.handover.know_requests(stored, lambda error: self._pass_on(source, fetched, stored, error))
             return
         try:
@@ -374,8 +371,7 @@ class Consumers:
         """For how long a queue is not looked at after a look that has come to its end: each look reads the parts of
         all that is incomplete there, and whoever puts the parts of a long group one by one would have nothing else
         done here."""
-        manager = self.context.queue_manager
-        parts = manager.incomplete(source.queue).messages if isinstance(manager, Gathers) else 0
+        parts = self._gathers.incomplete(source.queue).messages if self._gathers is not None else 0
         return min(parts * _REST_FOR_PART, PAUSE) if parts > BATCH else 0.0
 
     def _rested(self, source: Source) -> None:
@@ -383,12 +379,6 @@ class Consumers:
         if source.waiting and not source.paused:
             source.waiting = False
             self.arrived(source)
-
-    @cached_property
-    def _pages(self) -> Pages | None:
-        """The queue manager, if it has messages in columns."""
-        manager = self.context.queue_manager
-        return manager if isinstance(manager, Pages) else None
 
     def _page(self, source: Source) -> Taken:
         """Hand over the next messages as columns, where the queue manager has them so."""
@@ -403,15 +393,14 @@ class Consumers:
         return taken
 
     def _fetched(self, source: Source) -> list[Stored]:
-        manager = self.context.queue_manager
-        if isinstance(manager, Claims):
-            return manager.claim(source.queue, source.key, source.claimed)
-        return manager.fetch(source.queue, source.key, BATCH)
+        if self._claims is not None:
+            return self._claims.claim(source.queue, source.key, source.claimed)
+        return self.context.queue_manager.fetch(source.queue, source.key, BATCH)
 
     def _messages(self, source: Source, found: list[Stored]) -> Taken:
         """The same with whole messages. Those that are claimed are dealt with now; of others the rest may wait."""
         context, taken = self.context, Taken()
-        monotonic, claimed = context.scheduler.monotonic, isinstance(context.queue_manager, Claims)
+        monotonic, claimed = context.scheduler.monotonic, self._claims is not None
         begun = monotonic()
         for stored in found:
             context.batch.take(source.queue, source.key, stored.token)
