@@ -7,7 +7,7 @@ from itertools import chain
 from typing import NamedTuple
 from unittest import mock
 
-from broker_harness import Harness
+from broker_harness import Harness, Queues
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,10 +69,10 @@ class Side:
 
     def __init__(self, *, together, max_queued) -> None:
         self.together = together
-        self.bench = Harness(MAPPING, max_queued=max_queued, max_total_queued=3 * max_queued)
-        self.queues = self.bench.queues
+        self.queues = Queues()
         self.queues.written = {}
         self.queues.fetch_page = self.page
+        self.bench = Harness(MAPPING, queues=self.queues, max_queued=max_queued, max_total_queued=3 * max_queued)
         if not together:
             self.bench.consumers.handover.repeated.find = mock.Mock(return_value=None)
         self.devices = []

@@ -95,14 +95,13 @@ class Consumers:
         self.handover.rules = {rule.spec.name: rules for rules in all_rules for rule in rules}
         self._let_go()
         for key, rules in wanted.items():
-            if key not in self.sources:
-                spec = rules[0].spec
-                self.sources[key] = Source(spec.queue or spec.transmission_queue or "", rules)
-                self._open_at_once(self.sources[key])
-            elif self.sources[key] in self._consumed.get(self.sources[key].queue, ()):
-                self._look_again(self.sources[key])
+            known = self.sources.get(key)
+            if known is None:
+                known = self.sources[key] = Source(self._origin(rules[0]).queue, rules)
+            if known in self._consumed.get(known.queue, ()):
+                self._look_again(known)
             else:
-                self._open_at_once(self.sources[key])
+                self._open_at_once(known)
         for source in back:
             if source.queue:
                 self.arrived(source)  # what came while no rule named it was announced in vain
@@ -146,8 +145,8 @@ class Consumers:
                 source.doubt()
 
     def _key(self, rule: OutboundRule) -> str:
-        spec = rule.spec
-        return spec.queue or spec.transmission_queue or f"topic://{self.subscription(rule)}\0{spec.mq_topic}"
+        origin = self._origin(rule)
+        return origin.queue or f"topic://{origin.subscription}\0{origin.topic}"
 
     def subscription(self, rule: OutboundRule) -> str:
         """The name of the rule's durable subscription."""
