@@ -84,8 +84,10 @@ class Security(Part):
         description="Whether users and roles are managed while the gateway runs (`mqgate user`), and kept on the queue "
         "MQGATE.USERS.",
     )
-    certificate_user: Literal["common_name", "subject", "none"] = Field(
-        default="common_name", description="What of a client certificate is the user name."
+    certificate_user: Literal["common_name", "subject", "dns", "email", "uri", "none"] = Field(
+        default="common_name",
+        description="What of a client certificate is the user name. `dns`, `email`, `uri`: the only name of that kind "
+        "under `subjectAltName`.",
     )
     certificate_client_id: bool = Field(
         default=False,

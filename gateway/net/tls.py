@@ -121,16 +121,30 @@ def fingerprint_of(certificate: bytes) -> str:
 
 
 def user_of(certificate: x509.Certificate, naming: str) -> str:
-    """The user that a certificate names: its only common name, or its subject (RFC 4514). Empty if there is no common
-    name, if there are several, or if the name contains control characters."""
+    """The user that a certificate names: its subject (RFC 4514), or its only common name or alternative name of a kind.
+    Empty if there is none, if there are several, or if the name contains control characters."""
     from cryptography.x509.oid import NameOID
 
     if naming == "subject":
-        name = certificate.subject.rfc4514_string()
+        names = [certificate.subject.rfc4514_string()]
+    elif naming == "common_name":
+        names = [str(one.value) for one in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     else:
-        names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        name = str(names[0].value) if len(names) == 1 else ""
+        names = _alternative_names(certificate, naming)
+    name = names[0] if len(names) == 1 else ""
     return "" if any(unicodedata.category(letter) == "Cc" for letter in name) else name
+
+
+def _alternative_names(certificate: x509.Certificate, kind: str) -> list[str]:
+    """Those of one kind under subjectAltName (RFC 5280, 4.2.1.6)."""
+    from cryptography import x509
+
+    kinds = {"dns": x509.DNSName, "email": x509.RFC822Name, "uri": x509.UniformResourceIdentifier}
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return []
+    return [str(name.value) for name in found.value if isinstance(name, kinds[kind])]
 
 
 def _names_in(certificate: str) -> frozenset[str]:

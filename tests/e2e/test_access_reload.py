@@ -222,9 +222,10 @@ def test_a_certificate_that_is_revoked_stays_out_after_a_reload(world: World) ->
     assert 4 * 86_400 < list_ends - time.time() < 6 * 86_400
 
 
-def test_the_whole_subject_may_be_the_name(tmp_path: Path) -> None:
-    world = World(tmp_path, "subject")
-    with world.gateway, world.connect("CN=device-7", world.device) as device:
+@pytest.mark.parametrize(("naming", "name"), [("subject", "CN=device-7"), ("dns", "localhost")])
+def test_the_whole_subject_may_be_the_name_or_an_alternative_one(tmp_path: Path, naming: str, name: str) -> None:
+    world = World(tmp_path, naming)
+    with world.gateway, world.connect(name, world.device) as device:
         assert device.connect() == 0
 
 

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 from broker_harness import Harness
-from certificates import Authority
+from certificates import NOW, Authority
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from gateway.mqtt import client
 from gateway.net import tls_session
@@ -20,7 +23,7 @@ from gateway.net.hub import Hub
 from gateway.net.hub_socket import HubSocket
 from gateway.net.proxy import ProxyReader
 from gateway.net.reactor import HubReactor
-from gateway.net.tls import CIPHERS, user_of_der
+from gateway.net.tls import CIPHERS, user_of, user_of_der
 from gateway.net.websocket import WebSocketServer
 from gateway.net.wrapping import ProxyWrapping, TlsWrapping, WebSocketWrapping
 
@@ -178,3 +181,31 @@ def test_nothing_is_said_before_the_handshake_is_done(bench: Bench) -> None:
 def test_a_certificate_that_names_nobody_or_is_none() -> None:
     assert user_of_der(b"", "common_name") is None
     assert user_of_der(b"\x30\x03\x02\x01\x00", "common_name") == ""
+
+
+@pytest.mark.parametrize(
+    ("naming", "user"),
+    [("common_name", "device 7"), ("subject", "CN=device 7"), ("dns", "localhost"), ("email", ""), ("uri", "")],
+)
+def test_what_of_a_certificate_is_its_user(tmp_path: Path, naming: str, user: str) -> None:
+    certificate, _ = Authority(tmp_path).issue("device 7")
+    der = ssl.PEM_cert_to_DER_cert(certificate.read_text())
+    assert user_of_der(der, naming) == user
+
+
+def test_alternative_names_of_which_none_or_several_are_of_the_kind_name_nobody() -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([])
+
+    def named(*names: x509.GeneralName) -> x509.Certificate:
+        builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        builder = builder.serial_number(1).not_valid_before(NOW).not_valid_after(NOW)
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=True)
+        return builder.sign(key, hashes.SHA256())
+
+    uri, other = x509.UniformResourceIdentifier("spiffe://plant/pump-7"), x509.UniformResourceIdentifier("urn:x")
+    assert user_of(named(uri, x509.DNSName("pump-7")), "uri") == "spiffe://plant/pump-7"
+    assert user_of(named(x509.RFC822Name("pump-7@plant.example")), "email") == "pump-7@plant.example"
+    assert user_of(named(uri, other), "uri") == ""
+    assert user_of(named(uri), "dns") == user_of(named(), "uri") == user_of(named(uri), "common_name") == ""
