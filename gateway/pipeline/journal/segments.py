@@ -6,6 +6,7 @@ when magic, salt and checksum agree, so a segment that was recycled meanwhile is
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,8 +51,17 @@ class Segments:
 
     def headers(self) -> list[SegmentHeader]:
         """The headers of all segments that have one, oldest use first."""
-        if not self.folder.is_dir():
-            raise QueueUnreachable(f"{self.folder} is not a folder: give the data folder of an embedded queue manager")
+        try:
+            os.scandir(self.folder).close()
+        except (FileNotFoundError, NotADirectoryError):
+            raise QueueUnreachable(
+                f"{self.folder} is not a folder: give the data folder of an embedded queue manager"
+            ) from None
+        except OSError as error:  # names are looked for without a word of it
+            raise QueueUnreachable(
+                f"{self.folder} cannot be read ({error.strerror}): run this as the user whose it is, or give the `url` "
+                "of its gateway"
+            ) from error
         slots = slots_in(self.folder)
         if not slots:
             raise QueueUnreachable(

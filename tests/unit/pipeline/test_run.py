@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from gateway.pipeline.jobs.leases import journals_of
 from gateway.pipeline.jobs.run import JobRun, run_job
 from gateway.pipeline.jobs.status import job_status, status_lines
 from gateway.pipeline.jobs.tables.folder_tables import rows_in
+from gateway.pipeline.journal.segments import Segments
 from gateway.pipeline.land.landing import Landing
 from gateway.pipeline.source.source import MqQueueDataSource
 
@@ -135,6 +137,20 @@ def test_a_folder_without_a_journal_gets_none(tmp_path: Path) -> None:
         source.streamReader(source.schema()).initialOffset()
     assert list((tmp_path / "journal").iterdir()) == []
     assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
+def test_a_folder_of_another_user_is_not_one_without_a_journal(tmp_path: Path) -> None:
+    write_journal(tmp_path / "journal", 1)
+    (tmp_path / "journal").chmod(0o700)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(
+            QueueUnreachable, match=r"journal cannot be read \(Permission denied\): run this as the user"
+        ):
+            Segments(tmp_path / "journal").headers()
+    finally:
+        os.seteuid(0)
 
 
 def test_a_gateway_that_is_not_there_yet_is_no_reason_to_refuse(
