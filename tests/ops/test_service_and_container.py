@@ -19,6 +19,8 @@ from free_ports import free_port
 from ops_machine import CACHE, DEPLOY, ROOT, program, run
 
 from gateway.config.load import load_settings
+from gateway.config.units import parse_duration
+from gateway.pipeline.jobs.spark.stopping import PATIENCE
 
 pytestmark = pytest.mark.ops
 
@@ -104,6 +106,13 @@ def test_compose_mounts_files_that_exist_and_publishes_ports_that_are_listened_o
     assert all(
         each.startswith("127.0.0.1:") for service in compose["services"].values() for each in service.get("ports", [])
     )
+
+
+def test_compose_waits_until_what_is_on_its_way_is_done() -> None:
+    services: dict[str, Any] = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
+    patience = {name: parse_duration(services[name]["stop_grace_period"]) for name in ("gateway", "pipeline")}
+    assert patience["gateway"] > load_settings(COMPOSE / "mqgate.yaml", {}).process.drain_timeout
+    assert patience["pipeline"] > PATIENCE
 
 
 def test_compose_uses_the_rules_dashboard_and_job_that_are_tested_here() -> None:
