@@ -60,11 +60,6 @@ class PutOff:
         """Whose packets are being taken in again."""
         self._planned = False
 
-    @property
-    def waiting(self) -> int:
-        """How many connections have packets that are put off."""
-        return len(self._waiting)
-
     def __contains__(self, connection: object) -> bool:
         return connection in self._waiting
 

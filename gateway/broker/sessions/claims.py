@@ -88,10 +88,6 @@ class Claims:
         """All that wait."""
         return self._claims.keys()
 
-    def number(self, client_id: str) -> int:
-        """Of its question to the others."""
-        return self._claims[client_id].number
-
     def add(self, client_id: str, waiter: Waiter) -> bool:
         """A client connects. False: it is refused, because another user is connecting under its name."""
         older = self._claims.get(client_id)

@@ -132,7 +132,7 @@ def test_a_session_that_comes_damaged_holds_up_no_client(bench: Harness) -> None
     queues.others = {THIRD}
     device = bench.device(5, "second").connect(clean=False)
     assert not device.take()
-    number = bench.engine.ownership.claims.number("second")
+    number = bench.engine.ownership.claims._claims["second"].number
     queues.on_message({"kind": "yours", "from": THIRD, "client": "second", "number": number})
     answered(bench, queues)
     ((first, connack),) = device.take()

@@ -97,7 +97,7 @@ def test_qos_2_reaches_everybody_in_order_while_others_go_on(bench: Slow, grante
     assert [told(one) for one in readers] == [[b"1", b"2"]] * MANY
     assert [row[3][-1:] for row in bench.queues.rows["Q"].values()] == [b"1", b"2"]
     assert nothing_is_left(bench)
-    assert not bench.engine.put_off.waiting
+    assert not bench.engine.put_off._waiting
 
 
 def publish(bench: Slow, kind: str) -> None:

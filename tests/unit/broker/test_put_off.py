@@ -124,7 +124,7 @@ def test_who_was_only_behind_others_comes_before_those_who_take_long() -> None:
     assert acknowledged(late) == []
     bench.later()
     assert acknowledged(late) == [1]
-    assert bench.engine.put_off.waiting
+    assert bench.engine.put_off._waiting
 
 
 def test_all_who_take_long_get_their_share() -> None:

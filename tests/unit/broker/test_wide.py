@@ -133,7 +133,7 @@ def test_a_client_that_is_gone_and_another_one_after_it(bench: Slow) -> None:
         pass
     assert [told(one) for one in readers] == [[b"1", b"2"]] * MANY
     assert answers(second) == [1]
-    assert not bench.engine.put_off.waiting
+    assert not bench.engine.put_off._waiting
 
 
 def test_a_defect_costs_its_publisher_and_then_it_is_set_aside(bench: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
