@@ -8,6 +8,7 @@ when its time is up; the same work is not begun again before it is over.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 SLICE_SECONDS = 0.01
 """In one turn, for all such work together."""
+MOST_IN_A_TURN = 10
+"""So many share a turn: what is done soon does not wait for turns that others take whole."""
 
 
 class Slices:
@@ -51,10 +54,13 @@ class Slices:
         context = self.context
         context.now = context.scheduler.now()
         self._planned = False
-        until = context.scheduler.monotonic() + SLICE_SECONDS
-        for name in list(self._under_way):
-            context.set_aside.run("call", name, lambda name=name: self._step(name, until))  # type: ignore[misc]
-            if context.scheduler.monotonic() > until:
+        monotonic, names = context.scheduler.monotonic, list(self._under_way)
+        over = monotonic() + SLICE_SECONDS
+        share = SLICE_SECONDS / min(len(names), MOST_IN_A_TURN)
+        for name in names:
+            until = min(over, monotonic() + share)
+            context.set_aside.run("call", name, partial(self._step, name, until))
+            if monotonic() > over:
                 break
         self._plan()
         context.flush()

@@ -57,6 +57,19 @@ def test_work_goes_on_in_later_turns_until_it_is_done() -> None:
     assert done == [*range(20), *range(20)]
 
 
+def test_what_is_done_soon_does_not_wait_for_whole_turns_of_others() -> None:
+    bench = Harness()
+    planned, done, looks = slow(bench), list[int](), itertools.count()
+    bench.clock.monotonic = lambda: bench.clock.time + next(looks) * SLICE_SECONDS / 200
+    slices = Slices(bench.engine.context)
+    for number in range(4):
+        slices.run(f"endless {number}", lambda: itertools.repeat(None))
+    slices.run("short", lambda: (done.append(number) for number in range(5)), 0.0)
+    assert len(done) < 5
+    planned.pop(0)()
+    assert len(done) == 5
+
+
 def test_what_raises_ends_its_own_work_alone() -> None:
     bench = Harness()
     bench.defects = []
