@@ -116,7 +116,7 @@ def list_(
 def show(token: str, set_aside: bool, config: str | None, data: str | None, as_json: bool) -> None:
     """One dead letter, decoded."""
     with reach(config, data) as there:
-        listing = there.get("/dlq", limit=1, queue=_queue(set_aside))
+        listing = there.get("/dlq", limit=1, counts="false", queue=_queue(set_aside))
         name = listing["items"][0]["queue"] if listing["items"] else "SYSTEM.DEAD.LETTER.QUEUE"
         message = there.get(f"/queues/{segment(name)}/messages/{token}")
     if as_json:
