@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 from io import UnsupportedOperation
+from pathlib import Path
+from typing import Any
+
+import click
 
 
 def denied(error: PermissionError) -> str:
@@ -24,3 +29,19 @@ def failed(error: OSError) -> str:
     if error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return f"the output cannot be written: {error.strerror}" if error.errno in NO_MORE_WRITTEN else str(error)
+
+
+class DataDirectory(click.Path):
+    """A directory that need not be there. PermissionError where it is and may not be looked into: click would take
+    that for wrong use, and what looks for files there for a directory without any."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Its name."""
+        found = os.fsdecode(super().convert(value, param, ctx))
+        if Path(found).is_dir() and not os.access(found, os.R_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), found)
+        return found
+
+
+DATA_DIRECTORY = DataDirectory(file_okay=False, readable=False)
+"""Of the option `--data`."""

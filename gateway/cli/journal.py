@@ -19,6 +19,7 @@ from rich.progress import Progress
 from gateway.app.files.data_directory import owner_kept
 from gateway.app.files.directories import data_directory
 from gateway.app.files.whole_file import written_whole
+from gateway.cli.denied import DATA_DIRECTORY
 from gateway.cli.reach import LocalClock, Refused, read_settings, show_json
 from gateway.cli.words import Words
 from gateway.config.counting import counted
@@ -39,7 +40,7 @@ def journal() -> None:
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say where the store is."""
     command = click.option("--json", "as_json", is_flag=True, help="Output as JSON.")(command)
-    command = click.option("--data", type=click.Path(file_okay=False), help="Directory of the journal.")(command)
+    command = click.option("--data", type=DATA_DIRECTORY, help="Directory of the journal.")(command)
     return click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings.")(command)
 
 

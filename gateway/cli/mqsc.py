@@ -8,6 +8,7 @@ from typing import NamedTuple
 import click
 
 from gateway.app.files.directories import data_directory
+from gateway.cli.denied import DATA_DIRECTORY
 from gateway.cli.reach import Reach, Refused, authority_option, gateway_or_store, read_settings
 from gateway.cli.text_file import TextFile
 from gateway.config.model import Settings
@@ -24,7 +25,7 @@ class Outcome(NamedTuple):
 @click.command()
 @click.argument("text", metavar="[FILE]", type=TextFile(), default="-")
 @click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings.")
-@click.option("--data", type=click.Path(file_okay=False), help="Directory of the embedded queue manager.")
+@click.option("--data", type=DATA_DIRECTORY, help="Directory of the embedded queue manager.")
 @authority_option
 def mqsc(text: str, config: str | None, data: str | None) -> None:
     """Run the MQSC commands of FILE, or of standard input. Exit code 1 when one of them failed. Where the settings name

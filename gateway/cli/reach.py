@@ -22,6 +22,7 @@ import click
 
 from gateway.app.files.data_directory import owner_kept
 from gateway.app.files.directories import data_directory
+from gateway.cli.denied import DATA_DIRECTORY
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, DriverUnavailable, Finding, MQError, StoreError, StoreInUse
@@ -426,9 +427,7 @@ def authority_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def common(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options every command on a queue manager has."""
     command = click.option("--json", "as_json", is_flag=True, help="Output as JSON.")(authority_option(command))
-    command = click.option("--data", type=click.Path(file_okay=False), help="Directory of the embedded queue manager.")(
-        command
-    )
+    command = click.option("--data", type=DATA_DIRECTORY, help="Directory of the embedded queue manager.")(command)
     return click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings.")(command)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gateway.cli.denied import denied
+from gateway.cli.denied import DATA_DIRECTORY, denied
 from gateway.cli.numbers import OWN_PORT
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings (YAML).")
 @click.option("--port", type=OWN_PORT, help="MQTT port of the first listener (1883); 0 takes a free one.")
 @click.option("--admin-port", type=OWN_PORT, help="Port of metrics, probes and the admin page (9160).")
-@click.option("--data", type=click.Path(file_okay=False), help="Directory of the embedded queue manager.")
+@click.option("--data", type=DATA_DIRECTORY, help="Directory of the embedded queue manager.")
 @click.option("--bind", help="Address the first listener listens on (127.0.0.1).")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Lowest level written.")
 def run(

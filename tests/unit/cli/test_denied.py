@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 from gateways import TREE
 
 from gateway.cli.denied import denied
+from gateway.cli.main import main
 from gateway.cli.run import _said
 
 
@@ -29,6 +32,20 @@ def test_what_may_not_be_used_is_said_in_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     assert f"{tmp_path}" in done.stderr
     assert "permission denied: run this as the user whose it is" in done.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs to become another user")
+@pytest.mark.parametrize("words", ["queue list", "journal dump", "backup out", "status", "mqsc", "run --port 0"])
+def test_a_directory_that_may_not_be_looked_into_is_not_an_empty_one(tmp_path: Path, words: str) -> None:
+    main.get_command(click.Context(main), words.split(maxsplit=1)[0])  # the other user may not import it
+    tmp_path.chmod(0o700)
+    os.seteuid(65534)
+    try:
+        done = CliRunner().invoke(main, [*words.split(), "--data", str(tmp_path)])
+    finally:
+        os.seteuid(0)
+    assert done.exit_code == 3
+    assert f"{tmp_path}: permission denied: run this as the user whose it is" in done.output
 
 
 def test_the_start_says_the_same() -> None:
