@@ -1,8 +1,9 @@
 """Subscriptions: from a topic to its subscribers, shared groups included.
 
-The cost of `match` depends on the levels of the topic and the number of matches, not on other subscriptions. Results
-may be cached by topic as long as `version` stays the same. Knows neither sessions nor packets: a subscriber is any
-hashable value.
+The cost of `match` depends on the levels of the topic and the number of matches, and on other subscriptions only where
+many begin like the topic, with `+` in the place of some levels: `entries_among` says so, and `walk` goes through them
+in steps. Results may be cached by topic as long as `version` stays the same. Knows neither sessions nor packets: a
+subscriber is any hashable value.
 """
 
 from __future__ import annotations
@@ -132,6 +133,14 @@ class Subscriptions(Generic[S]):
     def entries(self, topic: str) -> list[tuple[str, Members[S]]]:
         """The filters that match `topic`, and their subscribers."""
         return self._trie.match(topic)
+
+    def entries_among(self, topic: str, most: int) -> list[tuple[str, Members[S]]] | None:
+        """The same; None where more than so many places would have to be looked at."""
+        return self._trie.match_among(topic, most)
+
+    def walk(self, topic: str) -> Iterator[tuple[str, Members[S]] | None]:
+        """The same step by step; None: nothing was found there."""
+        return self._trie.walk(topic)
 
     def group(self, filter: str) -> Group[S] | None:  # noqa: A002
         """The shared subscription with this filter, as `$share/name/filter`, if it has members."""

@@ -6,6 +6,7 @@ Values are kept per filter in a dict, so that adding and removing cost one walk 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
@@ -99,8 +100,15 @@ class FilterTrie(Generic[V]):
     def match(self, topic: str) -> list[V]:
         """The values of every filter that matches `topic`. `#` and `+` in front do not match `$...` [MQTT-4.7.2-1].
         Levels are compared as they are [MQTT-4.7.3-4], and nothing else comes of it [MQTT-3.3.2-3]."""
+        found = self.match_among(topic, inf)
+        return [] if found is None else found
+
+    def match_among(self, topic: str, most: float) -> list[V] | None:
+        """The same; None if more nodes than so many would have to be looked at, as where many filters begin with the
+        same levels and `+` in the place of some."""
         levels = topic.split("/")
         found: list[V] = []
+        seen = 0
         nodes = [self.root]
         if topic[:1] == "$":
             child = self.root.children.get(levels[0])
@@ -119,12 +127,37 @@ class FilterTrie(Generic[V]):
             nodes = below
             if not nodes:
                 return found
+            seen += len(nodes)
+            if seen > most:
+                return None
         for node in nodes:
             if node.here is not None:
                 found.append(node.here)
             if node.rest is not None:  # `a/#` matches `a` too [MQTT3-4.7.1-2] [MQTT5-4.7.1-1]
                 found.append(node.rest)
         return found
+
+    def walk(self, topic: str) -> Iterator[V | None]:
+        """What `match` finds, in another order and a node at a time, with None where there is nothing: filters may come
+        and go meanwhile."""
+        levels = topic.split("/")
+        stack = [(self.root, 0)]
+        if topic[:1] == "$":
+            child = self.root.children.get(levels[0])
+            stack = [] if child is None else [(child, 1)]
+        while stack:
+            node, depth = stack.pop()
+            if node.rest is not None:
+                yield node.rest
+            if depth == len(levels):
+                yield node.here
+                continue
+            child = node.children.get(levels[depth])
+            if child is not None:
+                stack.append((child, depth + 1))
+            if node.any is not None:
+                stack.append((node.any, depth + 1))
+            yield None
 
     def items(self) -> Iterator[tuple[tuple[str, ...], V]]:
         """Every filter with its value."""

@@ -86,7 +86,7 @@ def test_a_kill_in_between_changes_nothing_of_what_is_stored(many: list[Any], ki
     away = [(True, False, wanted) for _, _, wanted in many]
     with pytest.MonkeyPatch.context() as patch:
         plain = heard(away, [kind], kill=False)
-        patch.setattr(router, "WIDE", -1)
+        patch.setattr(router, "MOST_PLACES", -1)
         patch.setattr(wide, "MOST_AT_ONCE", 2)
         stored, *_ = heard(away, [kind], kill=True)
     shares = {filter_ for _, _, wanted in away for filter_ in wanted if filter_[0] == "$"}

@@ -43,7 +43,11 @@ def test_the_trie_finds_exactly_the_filters_that_match(filters, topic):
     trie = FilterTrie()
     for filter_ in filters:
         trie.put(filter_.split("/"), filter_)
-    assert sorted(trie.match(topic)) == sorted(one for one in filters if parent_matches(one, topic))
+    found = sorted(one for one in filters if parent_matches(one, topic))
+    assert sorted(trie.match(topic)) == found
+    assert sorted(one for one in trie.walk(topic) if one is not None) == found
+    few = trie.match_among(topic, 3)
+    assert few is None or sorted(few) == found
     assert {"/".join(levels) for levels, _ in trie.items()} == filters
 
 

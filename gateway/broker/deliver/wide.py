@@ -285,8 +285,13 @@ class Wide:
     ) -> Generator[int, None, tuple[Entries, dict[Session, list[Interest]], Callable[[Session], Receiver | None]]]:
         """What matches a topic, who has subscribed to that, and as what each of them gets a publication."""
         version, changes = route.changes[0], route.changes
-        entries = self.router.subscriptions.entries(route.topic)
+        entries: list[tuple[str, Members[Session]]] = []
         interests: dict[Session, list[Interest]] = {}
+        for place, entry in enumerate(self.router.subscriptions.walk(route.topic)):
+            if entry is not None:
+                entries.append(entry)
+            if not place % LOOKED_AT:
+                yield 0
         for _, members in entries:
             for number, (session, interest) in enumerate(list(members.direct.items())):
                 interests.setdefault(session, []).append(interest)

@@ -23,7 +23,7 @@ from gateway.mqtt.topics import NOBODYS, SHARE_PREFIX, split_shared, topic_name_
 from gateway.ports.access import Access, Decisions
 from gateway.ports.batch import MQMD_LENGTH, Address
 from gateway.ports.failure_policy import Policy
-from gateway.routing.filters import Group, Interest, Subscriptions, width
+from gateway.routing.filters import Group, Interest, Members, Subscriptions, width
 from gateway.routing.filters import matched as matched_by
 from gateway.routing.table import Table
 from gateway.rules.feedback import Feedback
@@ -41,6 +41,8 @@ _STATE_MD = mqmd.build(persistence=1, put_appl_name="mqgate")
 _MAX_HEADS = 20_000
 WIDE = 2000
 """More subscriptions than that are not looked at in one turn."""
+MOST_PLACES = 4000
+"""Nor are more places in the tree of filters."""
 MOST_LINKED = 8
 """Queues that a publication goes to without being looked at."""
 _MAX_PLANS = 4096
@@ -240,9 +242,9 @@ class Router:
         publications in slices where there are many."""
         route.changes = self._counter(route.topic)
         route.version = route.changes[0]
-        entries = self.subscriptions.entries(route.topic)
-        route.wide = may_be_wide and width(entries) > WIDE
-        if route.wide:
+        entries = self._few(route.topic) if may_be_wide else self.subscriptions.entries(route.topic)
+        route.wide = entries is None
+        if entries is None:
             route.receivers, route.shared, route.fast_path = (), (), FastPath.NONE
             self._find_elsewhere(route)
             return
@@ -280,8 +282,14 @@ class Router:
         return True
 
     def is_wide(self, topic: str) -> bool:
-        """Whether so many subscriptions match that its publications are copied in slices."""
-        return width(self.subscriptions.entries(topic)) > WIDE
+        """Whether so many subscriptions match, or so many are alike up to where they do not, that its publications are
+        copied in slices."""
+        return self._few(topic) is None
+
+    def _few(self, topic: str) -> list[tuple[str, Members[Session]]] | None:
+        """The filters that match a topic that is not wide; None: it is."""
+        entries = self.subscriptions.entries_among(topic, MOST_PLACES)
+        return None if entries is None or width(entries) > WIDE else entries
 
     def _find_elsewhere(self, route: Route) -> None:
         """Which other gateways have subscribers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -71,6 +72,33 @@ def test_everybody_gets_it_once_and_in_order_and_others_go_on(bench: Slow, qos: 
     assert [told(one) for one in readers] == [[b"1", b"2"]] * MANY
     assert answers(sender) == ([1, 2, 3] if qos else [3])
     assert [row[3][-1:] for row in bench.queues.rows["Q"].values()] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_filters_that_are_like_the_topic_up_to_its_end_are_looked_at_in_slices(
+    bench: Slow, monkeypatch: pytest.MonkeyPatch, qos: int
+) -> None:
+    """Whoever subscribes to thousands of them held up everybody with each publication on a new topic."""
+    monkeypatch.setattr(router, "MOST_PLACES", 50)
+    monkeypatch.setattr(wide, "LOOKED_AT", 1)
+    hostile, reader = bench.device(5, "hostile").connect(), bench.device(5, "reader").connect()
+    for levels in product("+a", repeat=6):
+        hostile.subscribe("/".join((*levels, "zz")), 1)
+    reader.subscribe("+/a/+/#", 1)
+    sender = bench.device(5, "sender").connect()
+    for device in (hostile, reader, sender):
+        device.take()
+    sender.publish("a/a/a/a/a/a/x", b"1", qos, 1 if qos else 0)
+    if qos == 2:
+        sender.take()
+        sender.send(b"\x62\x02\x00\x01")
+    assert told(reader) == [], "in slices"
+    turns = 0
+    while bench.later():
+        turns += 1
+    assert turns > 1
+    assert told(reader) == [b"1"]
+    assert told(hostile) == []
 
 
 def test_it_is_acknowledged_when_its_last_unit_of_work_is_committed(bench: Slow) -> None:
