@@ -112,6 +112,11 @@ def _topic(rule: OutboundRule, message: Message, scope: _Scope) -> str:
         topic = message.remote_queue
     else:
         topic = str(message.property("mqps", "Top") or "")
+    return valid_topic(topic)
+
+
+def valid_topic(topic: str) -> str:
+    """A topic that messages of queues may be published on. Refused: it is none."""
     if topic.startswith("$"):
         raise Refused("topics beginning with `$` belong to the gateway", Feedback.TOPIC_NOT_VALID)
     return _valid(topic)

@@ -13,10 +13,15 @@ from gateway.bridge import outbound
 from gateway.mq import mqmd
 from gateway.mq.headers import rfh2
 from gateway.mq.headers.rfh2_folder import folder
+from gateway.mqtt import writer
 
 MAPPING = """
 version: 1
+to_mq:
+  - {name: ask, topic: ask, queue: ASKED, descriptor: {reply_to: {queue: R.Q}}}
 to_mqtt:
+  - {name: answers, queue: R.Q, qos: from_persistence, response_topic: "back/{md.UserIdentifier}"}
+  - {name: more answers, queue: P.Q, qos: from_persistence}
   - {name: plain, queue: A.Q, topic: "down/{usr.site}", qos: from_persistence}
   - {name: body, queue: B.Q, topic: "down/{json.site}", qos: 1}
   - {name: descriptor, queue: C.Q, topic: "down/{md.ApplIdentityData}", qos: 1}
@@ -70,6 +75,7 @@ class Side:
         self.bench = Harness(MAPPING)
         if not remembers:
             self.bench.consumers.handover.repeated.find = mock.Mock(return_value=None)
+            self.bench.consumers.handover.answers.find = mock.Mock(return_value=None)
         self.devices = [
             self.bench.device(version, f"s{number}").connect(clean=clean)
             for number, (version, clean) in enumerate([(5, False), (4, False), (5, True)])
@@ -97,6 +103,45 @@ def test_what_is_remembered_is_what_would_be_made_again(arriving):
     remembers, forgets = Side(remembers=True), Side(remembers=False)
     for queue, message in arriving:
         assert remembers.arrive(queue, message) == forgets.arrive(queue, message)
+
+
+ASKS = [b"\x08\x00\x06down/a", b"\x08\x00\x06down/b\x09\x00\x01c", b"\x08\x00\x04$SYS", b"\x08\x00\x06down/b"]
+ANSWERS = st.tuples(
+    st.integers(0, 5), st.sampled_from([b"MQSTR   ", b"        ", b"MQDEAD  "]), st.sampled_from([b"go", b"", b"\xff"]),
+    st.sampled_from([-1, -1, 50]), st.sampled_from([0, 1]), st.sampled_from([8, 2, 1]), st.sampled_from([1208, 850]),
+    st.sampled_from(["u", "v"]), st.sampled_from([0, 0, 1]),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(ASKS), min_size=1, max_size=6), st.lists(ANSWERS, max_size=8))
+def test_so_it_is_with_answers_to_requests(asked, answers):
+    sides = [Side(remembers=True), Side(remembers=False)]
+    for side in sides:
+        side.devices[0].send(b"".join(writer.encode_publish(5, b"ask", b"?", 0, properties=block) for block in asked))
+        side.bench.engine.flush()
+    tokens = [row[2][mqmd.MSG_ID] for row in sides[0].bench.queues.rows["ASKED"].values()]
+    for number, kind, body, expiry, persistence, what, ccsid, user, report in answers:
+        token = tokens[number % len(tokens)]  # perhaps for the second time
+        md = mqmd.build(
+            correl_id=token, expiry=expiry, persistence=persistence, msg_type=what, user_identifier=user,
+            msg_id=body.ljust(24), report=report, reply_to_q="REPORTS.Q",
+        )  # fmt: skip
+        message = mqmd.with_described(md, 546, ccsid, kind), body
+        queue = "R.Q" if number > 1 else "P.Q"
+        assert sides[0].arrive(queue, message) == sides[1].arrive(queue, message)
+
+
+def test_an_answer_like_the_last_is_not_taken_apart():
+    side = Side(remembers=True)
+    side.devices[0].send(b"".join(writer.encode_publish(5, b"ask", b"?", 0, properties=block) for block in ASKS[:2]))
+    side.bench.engine.flush()
+    first, second = [row[2][mqmd.MSG_ID] for row in side.bench.queues.rows["ASKED"].values()]
+    side.arrive("P.Q", (mqmd.build(correl_id=first, persistence=1), b"one"))
+    with mock.patch.object(outbound, "read_message", side_effect=AssertionError("taken apart")):
+        told = side.arrive("P.Q", (mqmd.build(correl_id=second, persistence=1), b"two"))[0]
+    assert [packet[1:5:3] for packet in told[2]] == [(b"down/b", b"two")]
+    assert b"\x09\x00\x01c" in told[2][0][3]
 
 
 def test_a_message_like_the_last_is_not_taken_apart():

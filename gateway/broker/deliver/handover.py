@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.bridge import deadletter, outbound, trace
-from gateway.bridge.repeated import Known, Repeated
+from gateway.bridge.repeated import Known, Repeated, header_length
 from gateway.bridge.request import Request
 from gateway.broker import books
 from gateway.broker.context import Context
@@ -193,6 +193,7 @@ class Handover:
         """Copies what very many get; set by the engine."""
         self._routes: dict[str, Route] = {}
         self.repeated = Repeated()
+        self.answers = Repeated()
         self._requests: dict[bytes, list[Stored]] = {}
         """Requests of devices that are known already, by the token they went out with."""
 
@@ -332,13 +333,25 @@ class Handover:
         if not found:
             return None
         request = Request.decode(found[0].data)
-        topic = Template(request.response_topic, (request.response_topic,))
-        made = outbound.publication(replace(rule, topic=topic), stored.md, stored.data)
-        made.properties.pop(prop.RESPONSE_TOPIC, None)
+        made = self._made_answer(rule, stored, request.response_topic)
+        properties = {**made.properties}
+        properties.pop(prop.RESPONSE_TOPIC, None)
         if request.correlation_data:
-            made.properties[prop.CORRELATION_DATA] = request.correlation_data
+            properties[prop.CORRELATION_DATA] = request.correlation_data
         self.context.batch.replace(REQUESTS, token, None)
-        return rule, made
+        return rule, made._replace(properties=properties)
+
+    def _made_answer(self, rule: OutboundRule, stored: Stored, topic: str) -> outbound.Outgoing:
+        """What the rule makes of an answer, published on this topic: the same of all that have no header and the same
+        descriptor but for their identifiers."""
+        md = mqmd.with_correl_id(stored.md, bytes(mqmd.CORREL_ID.stop - mqmd.CORREL_ID.start))
+        known = self.answers.find([rule], md, stored.data)
+        if known is not None:
+            return known.made._replace(topic=outbound.valid_topic(topic), payload=stored.data)
+        made = outbound.publication(replace(rule, topic=Template(topic, (topic,))), stored.md, stored.data)
+        if header_length(md, stored.data) == 0:
+            self.answers.keep([rule], md, stored.data, made)
+        return made
 
     def _asked(self, token: bytes) -> list[Stored]:
         """The request that went out with this token, if it waits for an answer."""
