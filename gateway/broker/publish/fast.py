@@ -85,8 +85,7 @@ class FastLane(Keeping):
     def take(self, arrived: Arrived | Rest) -> Rest:
         """Take the ordinary packets at the beginning of what has arrived; returns what is left."""
         context = self.context
-        batch = context.batch
-        self.begin(arrived)
+        batch, self._arrived, self._keeps = context.batch, arrived, None
         generation = self.router.generation if context.storage_full is None else NOBODYS
         self.fan_out.rooms.clear()  # as it is now
         try:

@@ -32,12 +32,9 @@ class Keeping:
         self.context = context
         self.publications = publications
         self._arrived: Arrived | Rest = []
+        """In this turn."""
         self._keeps: bool | None = None
-        """Whether all that has arrived could be retained; None: nobody has asked."""
-
-    def begin(self, arrived: Arrived | Rest) -> None:
-        """A turn begins with what has arrived."""
-        self._arrived, self._keeps = arrived, None
+        """Whether all of it could be retained; None: nobody has asked."""
 
     def _defect(self, connection: Connection, error: Exception) -> None:
         """A connection ends, and perhaps its session."""
