@@ -178,8 +178,10 @@ def is_moment(text: str) -> bool:
     return True
 
 
-def text_kind(values: Iterable[str]) -> str:
+def text_kind(values: Sequence[str]) -> str:
     """The type of a property, whose values are texts."""
+    if all(map(is_moment, values)):
+        return "timestamp"
     for kind, pattern in (("bigint", r"[+-]?\d{1,18}"), ("double", r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")):
         if all(re.fullmatch(pattern, value) for value in values):
             return kind

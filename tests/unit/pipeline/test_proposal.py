@@ -19,7 +19,7 @@ from gateway.pipeline.commands import pipeline
 from gateway.pipeline.drain.journal_server import serve
 from gateway.pipeline.errors import LeaseHeld
 from gateway.pipeline.jobs.job import Job, parse_job
-from gateway.pipeline.jobs.proposal import job_text, propose
+from gateway.pipeline.jobs.proposal import job_text, propose, text_kind
 from gateway.pipeline.journal.owner import Owner
 from gateway.pipeline.journal.service import PipelineService
 from gateway.pipeline.sentences import first_cause, sentence
@@ -59,6 +59,21 @@ def test_a_job_for_a_fleet(tmp_path: Path) -> None:
     assert columns_of(job)["temperature"] == "double iso"
     assert [gold.kind for gold in job.gold] == ["last", "window", "gaps"]
     assert "is there already" in asked("init", "TELEMETRY.*", "--path", tmp_path / "journal", "-o", file, code=1)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["2026-11-23T12:00:00.123Z", "2026-11-23T12:00:01.000+01:00"], "timestamp"),
+        (["2026-11-23T12:00:00.123Z", "now"], "string"),
+        (["12", "-7"], "bigint"),
+        (["12", "1.5e3"], "double"),
+        (["lima"], "string"),
+    ],
+)
+def test_what_a_property_is(values: list[str], kind: str) -> None:
+    """The time of receipt (`{received_at}`) was proposed as text."""
+    assert text_kind(values) == kind
 
 
 def test_a_gateway_that_runs_on_the_folder_keeps_the_cursors(tmp_path: Path) -> None:
