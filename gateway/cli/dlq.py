@@ -246,7 +246,12 @@ def purge(
     if not yes and not dry_run:
         click.confirm("Remove these dead letters for good?", abort=True)
     with reach(config, data) as there:
-        answer = there.post("/dlq/purge", {**chosen, "dry_run": dry_run, "limit": 1 << 30})
+        try:
+            answer = there.post("/dlq/purge", {**chosen, "dry_run": dry_run, "limit": 1 << 30})
+        except KeyboardInterrupt:
+            if there.running and not dry_run:
+                click.echo("the gateway goes on removing: `mqgate dlq list` says what is left", err=True)
+            raise
     if as_json:
         show_json(answer)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ from click.testing import CliRunner
 from embedded_rig import MqiRig, md
 from small_disks import tmpfs
 
+from gateway.cli import dlq
 from gateway.cli.dlq import _behind
 from gateway.cli.main import main
+from gateway.cli.reach import Reach
 from gateway.mq.headers import dlh
 
 FULL, COUNT = 230, 120
@@ -127,3 +130,16 @@ def test_all_of_them_are_no_selection(data: str) -> None:
     done = CliRunner().invoke(main, given)
     assert done.exit_code == 2
     assert "give one of them" in done.output
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_an_interrupted_purge_says_that_the_gateway_goes_on(monkeypatch: pytest.MonkeyPatch, running: bool) -> None:
+    """It is one request, which a gateway carries out to its end."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dlq, "reach", lambda *_: nullcontext(Reach(interrupted, running=running)))
+    done = CliRunner().invoke(main, ["dlq", "purge", "--all", "--yes"])
+    assert done.exit_code == 1
+    assert ("the gateway goes on removing" in done.output) == running
