@@ -102,8 +102,8 @@ class QueueRows:
             return
         body = Body(publication.payload)
         chosen = plan.settle(body)
-        if plan.prepared and TRACEPARENT.encode() in publication.properties:
-            self._note_span(message, (chosen or plan.prepared)[0])
+        if chosen and TRACEPARENT.encode() in publication.properties:
+            self._note_span(message, chosen[0])
         if not chosen:  # the payload agrees with no rule
             self._unmatched(batch, message, now)
         built = self._build(message, chosen, body, now, users, expiry)
