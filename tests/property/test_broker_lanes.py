@@ -352,7 +352,8 @@ class Side:
             "rows": {
                 name: by_client((without_number(name, row[2] + row[3]), row[0], row[1]) for row in in_order(name, rows))
                 for name, rows in self.bench.queues.rows.items()
-                if name != OUT  # the subscriber's packet identifiers are in the order of all
+                # the subscriber's packet identifiers are in the order of all; what is cleared again may be put nowhere
+                if name != OUT and rows
             },
             "inbound": [{k: what_is_kept(v) for k, v in one.session.inbound.items()} for one in connections],
             "staged": [sorted(one.session.staged_tokens) for one in connections],
