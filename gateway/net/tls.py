@@ -99,8 +99,8 @@ def user_of_der(certificate: bytes, naming: str) -> str | None:
 
     try:
         return user_of(x509.load_der_x509_certificate(certificate), naming)
-    except ValueError:  # OpenSSL is content with more than X.509 allows
-        return ""
+    except (ValueError, x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
+        return ""  # OpenSSL is content with more than X.509 allows, and with kinds of names that are not read here
 
 
 def end_of_der(certificate: bytes) -> float:
@@ -111,7 +111,7 @@ def end_of_der(certificate: bytes) -> float:
 
     try:
         return x509.load_der_x509_certificate(certificate).not_valid_after_utc.timestamp()
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         return 0.0
 
 

@@ -13,8 +13,9 @@ import pytest
 from broker_harness import Harness
 from certificates import NOW, Authority
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtensionOID
 
 from gateway.mqtt import client
 from gateway.net import tls_session
@@ -23,7 +24,7 @@ from gateway.net.hub import Hub
 from gateway.net.hub_socket import HubSocket
 from gateway.net.proxy import ProxyReader
 from gateway.net.reactor import HubReactor
-from gateway.net.tls import CIPHERS, user_of, user_of_der
+from gateway.net.tls import CIPHERS, end_of_der, user_of, user_of_der
 from gateway.net.websocket import WebSocketServer
 from gateway.net.wrapping import ProxyWrapping, TlsWrapping, WebSocketWrapping
 
@@ -209,3 +210,24 @@ def test_alternative_names_of_which_none_or_several_are_of_the_kind_name_nobody(
     assert user_of(named(x509.RFC822Name("pump-7@plant.example")), "email") == "pump-7@plant.example"
     assert user_of(named(uri, other), "uri") == ""
     assert user_of(named(uri), "dns") == user_of(named(), "uri") == user_of(named(uri), "common_name") == ""
+
+
+NAMES = ExtensionOID.SUBJECT_ALTERNATIVE_NAME
+UNREAD = {
+    "a name of a kind that is not read": x509.UnrecognizedExtension(NAMES, b"\x30\x04\xa3\x02\x30\x00"),
+    "no names": x509.UnrecognizedExtension(NAMES, b"\x04\x00"),
+    "version 2": x509.SubjectAlternativeName([x509.DNSName("pump-7")]),
+}
+
+
+@pytest.mark.parametrize("what", UNREAD)
+def test_a_certificate_that_openssl_takes_and_that_cannot_be_read_names_nobody(what: str) -> None:
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(NOW).not_valid_after(NOW)
+    made = builder.add_extension(UNREAD[what], critical=False).sign(key, hashes.SHA256())
+    der = made.public_bytes(serialization.Encoding.DER)
+    if what == "version 2":
+        der = der.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x01", 1)
+    assert user_of_der(der, "dns") == ""
+    assert end_of_der(der) == (0.0 if what == "version 2" else int(NOW.timestamp()))
