@@ -230,13 +230,12 @@ def _operation(document: dict[str, Any], path: str, method: str, item: dict[str,
             else reference
         )
         lines.append(f"- `{each['name']}` ({each['in']}): {each.get('description') or each['schema']['type']}")
-    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {}).get("$ref")
-    if body:
-        lines.append("\nRequest:\n\n" + _fields(document, body))
-    for status, answer in operation["responses"].items():
-        given = answer.get("content", {}).get("application/json", {}).get("schema", {}).get("$ref")
-        if given:
-            lines.append(f"\nAnswer {status}:\n\n" + _fields(document, given))
+    described = [("Request", operation.get("requestBody", {}))]
+    described += [(f"Answer {status}", answer) for status, answer in operation["responses"].items()]
+    for what, body in described:
+        fields = _fields(document, body.get("content", {}).get("application/json", {}).get("schema", {}))
+        if fields:
+            lines.append(f"\n{what}:\n\n{fields}")
     return "\n".join(lines) + "\n"
 
 
@@ -249,13 +248,12 @@ def _resolved(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-def _fields(document: dict[str, Any], reference: str) -> str:
-    model = document["components"]["schemas"][reference.rsplit("/", 1)[1]]
-    parts = [
-        document["components"]["schemas"][each["$ref"].rsplit("/", 1)[1]] if "$ref" in each else each
-        for each in model.get("allOf", [model])
-    ]
-    return "\n".join(f"- `{name}`: {_kind(each)}" for part in parts for name, each in part["properties"].items())
+def _fields(document: dict[str, Any], schema: dict[str, Any]) -> str:
+    model = _resolved(document, schema)
+    parts = [_resolved(document, each) for each in model.get("allOf", [model])]
+    return "\n".join(
+        f"- `{name}`: {_kind(each)}" for part in parts for name, each in part.get("properties", {}).items()
+    )
 
 
 def _kind(each: dict[str, Any]) -> str:
