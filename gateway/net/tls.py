@@ -127,10 +127,10 @@ def user_of(certificate: x509.Certificate, naming: str) -> str:
 
     if naming == "subject":
         names = [certificate.subject.rfc4514_string()]
-    elif naming == "common_name":
-        names = [str(one.value) for one in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    else:
+    elif naming in {"dns", "email", "uri"}:
         names = _alternative_names(certificate, naming)
+    else:  # `none` too: the name is not asked for then, but may be after a reload
+        names = [str(one.value) for one in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     name = names[0] if len(names) == 1 else ""
     return "" if any(unicodedata.category(letter) == "Cc" for letter in name) else name
 

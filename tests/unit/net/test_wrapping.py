@@ -186,7 +186,14 @@ def test_a_certificate_that_names_nobody_or_is_none() -> None:
 
 @pytest.mark.parametrize(
     ("naming", "user"),
-    [("common_name", "device 7"), ("subject", "CN=device 7"), ("dns", "localhost"), ("email", ""), ("uri", "")],
+    [
+        ("common_name", "device 7"),
+        ("subject", "CN=device 7"),
+        ("dns", "localhost"),
+        ("email", ""),
+        ("uri", ""),
+        ("none", "device 7"),
+    ],
 )
 def test_what_of_a_certificate_is_its_user(tmp_path: Path, naming: str, user: str) -> None:
     certificate, _ = Authority(tmp_path).issue("device 7")
@@ -199,10 +206,13 @@ def test_alternative_names_of_which_none_or_several_are_of_the_kind_name_nobody(
     name = x509.Name([])
 
     def named(*names: x509.GeneralName) -> x509.Certificate:
+        return made(x509.SubjectAlternativeName(names)) if names else made()
+
+    def made(*extensions: x509.ExtensionType) -> x509.Certificate:
         builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
         builder = builder.serial_number(1).not_valid_before(NOW).not_valid_after(NOW)
-        if names:
-            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=True)
+        for each in extensions:
+            builder = builder.add_extension(each, critical=True)
         return builder.sign(key, hashes.SHA256())
 
     uri, other = x509.UniformResourceIdentifier("spiffe://plant/pump-7"), x509.UniformResourceIdentifier("urn:x")
