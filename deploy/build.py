@@ -65,7 +65,7 @@ RULES: dict[str, dict[str, Any]] = {
     "persistence.emptyDirSize": SIZE,
     "persistence.retention.whenDeleted": {"enum": ["Retain", "Delete"]},
     "persistence.retention.whenScaled": {"enum": ["Retain", "Delete"]},
-    "podDisruptionBudget.maxUnavailable": {"type": ["integer", "string"], "pattern": "^[0-9]+%$", "minimum": 0},
+    "podDisruptionBudget.maxUnavailable": {"type": ["integer", "string"], "pattern": "^[0-9]+%?$", "minimum": 0},
     "drain.preStopSeconds": {"type": "integer", "minimum": 0},
     "drain.timeoutSeconds": {"type": "integer", "minimum": 1},
     "drain.rate": {"type": "integer", "minimum": 0},

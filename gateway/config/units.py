@@ -22,7 +22,7 @@ LONGEST = 100 * 366 * 86400.0
 """Of durations: times of the clock are made of them."""
 
 DURATION_PATTERN = r"^(\d+(\.\d+)?\s*(ms|s|m|h|d|w)\s*)+$"
-SIZE_PATTERN = r"^\d+(\.\d+)?\s*(B|[KMGT]i?B|[KMG])?$"
+SIZE_PATTERN = r"^\d+(\.\d+)?\s*([Bb]|[KMGTkmgt][Ii]?[Bb]|[KMGkmg])?$"
 
 
 class Wrong(ValueError):

@@ -262,6 +262,8 @@ def test_disruption_budget_and_spread_with_more_than_one_pod() -> None:
     assert of_kind(rendered("default"), "PodDisruptionBudget") == []
     (budget,) = of_kind(rendered("ibm"), "PodDisruptionBudget")
     assert budget["spec"]["maxUnavailable"] == 1
+    command = [helm(4), "template", "gate", str(CHART), "-f", str(SCENARIOS["ibm"])]
+    assert "maxUnavailable: 2\n" in run(*command, "--set-string", "podDisruptionBudget.maxUnavailable=2").stdout
     assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow", "nodes are drained while IBM MQ is away"
     spread = workload(rendered("ibm"))["spec"]["template"]["spec"]["topologySpreadConstraints"]
     assert {each["topologyKey"] for each in spread} == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.units import Wrong, parse_duration, parse_size, show_duration, show_size
+from gateway.config.units import SIZE_PATTERN, Wrong, parse_duration, parse_size, show_duration, show_size
 
 
 @pytest.mark.parametrize(
@@ -25,10 +27,12 @@ def test_what_is_no_duration_says_how_to_write_one(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("1MiB", 2**20), ("64 KiB", 65536), ("1.5GiB", 3 * 2**29), ("10kB", 10000), ("7", 7), (0, 0)]
+    ("text", "size"),
+    [("1MiB", 2**20), ("64 KiB", 65536), ("1.5GiB", 3 * 2**29), ("10kB", 10000), ("8gib", 2**33), ("7", 7), (0, 0)],
 )
 def test_sizes(text, size):
     assert parse_size(text) == size
+    assert text == 0 or re.search(SIZE_PATTERN, text)  # of the schemas of settings and chart
 
 
 @pytest.mark.parametrize("text", ["", "MiB", "1XB", -1, 1.5, None, True])
