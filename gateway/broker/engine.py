@@ -126,7 +126,7 @@ class Engine:
         self.ownership = self._ownership()
         """Set where other gateways keep their sessions on the same state queues."""
         self.connect = ConnectHandler(
-            context, router, self.in_flight, self.wills, self.connacks, self.endings, self.ownership
+            context, router, self.in_flight, self.wills, self.connacks, self.endings, self.ownership, self.put_off
         )
         self.early = Early(context, self.connect)
         self.connect.on_online = self._online
@@ -227,11 +227,14 @@ class Engine:
         if not rest:  # as nearly always
             return
         strangers = [one for one in rest if one[0].state != ONLINE]
+        if not strangers:
+            self._take_rest(rest)
+            return
+        self._take_rest([one for one in rest if one[0].state == ONLINE])
         if len(strangers) > MANY_STRANGERS:
-            self._take_rest([one for one in rest if one[0].state == ONLINE])
             self.flush()  # what clients have sent is committed while those who come are looked at
-            rest = strangers
-        self._take_rest(rest)
+        for one in strangers:  # one by one: a CONNECT may end a connection whose client had sent all before it
+            self._take_rest([one])
 
     def _received_late(self, connection: Connection, data: bytes) -> None:
         """Bytes that were put off."""

@@ -10,6 +10,7 @@ from typing import Any
 from gateway.broker.context import Context
 from gateway.broker.deliver.in_flight import InFlight
 from gateway.broker.publish.router import Router
+from gateway.broker.put_off import PutOff
 from gateway.broker.sessions.connack import (
     ANOTHERS,
     LEAST_SECONDS,
@@ -61,6 +62,7 @@ class ConnectHandler:
         connacks: Connacks,
         endings: Endings,
         ownership: Ownership | None,
+        put_off: PutOff,
     ) -> None:
         self.context = context
         self.router = router
@@ -69,6 +71,7 @@ class ConnectHandler:
         self.connacks = connacks
         self.endings = endings
         self.ownership = ownership
+        self.put_off = put_off
         self.on_online: Callable[[Connection], None] = lambda _connection: None
         """Told of a client that was let in after it had to wait; set by the engine."""
         self.keep_alive = KeepAlive(context)
@@ -168,6 +171,9 @@ class ConnectHandler:
         waiter = Waiter(connection, lambda: self._go_on(connection, connect, verdict))
         ownership = None if asked or made_up else self.ownership
         if ownership is not None and ownership.holds_up(client_id, waiter):
+            return
+        older = session.connection if session is not None else None
+        if older is not None and self.put_off.then(older, waiter.call):  # what came before this CONNECT comes first
             return
         if self.endings.must_end_first(client_id, connect.clean_start, waiter):
             return

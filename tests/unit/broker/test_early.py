@@ -1,0 +1,78 @@
+"""Clients that do not wait with what they send: for CONNACK, or with their next connection."""
+
+from __future__ import annotations
+
+import pytest
+from broker_harness import Harness
+
+from gateway.mqtt import client, writer
+from gateway.mqtt import packets as p
+from gateway.session.connection import CLOSED
+
+MAPPING = """
+version: 1
+to_mq:
+  - {name: all, topic: "plant/#", queue: PLANT}
+"""
+
+
+@pytest.fixture
+def bench() -> Harness:
+    return Harness(MAPPING)
+
+
+def connect(version: int, client_id: str = "script") -> bytes:
+    return client.encode_connect(client.connect(version, client_id, clean_start=True))
+
+
+def publications(version: int, count: int, qos: int = 0) -> bytes:
+    return b"".join(
+        writer.encode_publish(version, b"plant/1", b"%d" % at, qos, packet_id=qos and at + 1) for at in range(count)
+    )
+
+
+def disconnect(version: int) -> bytes:
+    return writer.encode_disconnect(version, p.Disconnect())
+
+
+def landed(bench: Harness) -> list[bytes]:
+    return [data[-1:] for _, stored in bench.queues.load("PLANT") for data in [stored.data]]
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_all_that_a_client_had_sent_is_taken_before_another_takes_its_session_over(
+    bench: Harness, version: int
+) -> None:
+    """Two runs of a script that waits for nothing: the reactor finds both at once."""
+    first, second = bench.device(version, "script"), bench.device(version, "script")
+    scripts = [connect(version) + publications(version, count) + disconnect(version) for count in (5, 3)]
+    bench.engine.received_each([(first.connection, scripts[0]), (second.connection, scripts[1])])
+    bench.engine.flush()
+    assert landed(bench) == [b"0", b"1", b"2", b"3", b"4", b"0", b"1", b"2"]
+
+
+def test_so_is_what_was_put_off(bench: Harness) -> None:
+    first, second = bench.device(4, "script").connect(), bench.device(4, "script")
+    bench.engine.put_off.add_data(first.connection, publications(4, 4), slow=True)
+    second.send(connect(4) + publications(4, 2))
+    assert landed(bench) == []
+    bench.clock.advance(0.0)
+    assert landed(bench) == [b"0", b"1", b"2", b"3", b"0", b"1"]
+    assert (first.connection.state, [one[0] >> 4 for one in second.take()]) == (CLOSED, [p.CONNACK])
+
+
+def test_a_session_is_taken_over_at_once_from_a_packet_that_takes_many_turns(bench: Harness) -> None:
+    first, second = bench.device(4, "script").connect(), bench.device(4, "script")
+    bench.engine.put_off.hold(first.connection)
+    second.connect()
+    assert (first.connection.state, [one[0] >> 4 for one in second.take()]) == (CLOSED, [p.CONNACK])
+
+
+def test_who_waits_for_packets_does_not_wait_for_one_that_takes_many_turns(bench: Harness) -> None:
+    first, second = bench.device(4, "script").connect(), bench.device(4, "script")
+    bench.engine.put_off.add_data(first.connection, publications(4, 1), slow=True)
+    second.connect()
+    bench.engine.put_off.hold(first.connection)
+    assert second.take() == []
+    bench.clock.advance(0.0)
+    assert (first.connection.state, [one[0] >> 4 for one in second.take()]) == (CLOSED, [p.CONNACK])
