@@ -58,6 +58,8 @@ class Hub:
         self._epoll = select.epoll()
         self._sockets: dict[int, HubSocket] = {}
         self._acceptors: dict[int, Acceptor] = {}
+        self._apart: set[int] = set()
+        """Descriptors of peers that are gone, and of which nothing is read for the moment."""
         self._waker: Waker | None = None
         self._lost: list[HubSocket] = []
         self._over: list[HubSocket] = []
@@ -230,7 +232,19 @@ class Hub:
             if chunk:
                 self._hand_in(link, chunk)
         elif event & GONE and not link.closed:
+            self._gone(link)
+
+    def _gone(self, link: HubSocket) -> None:
+        """The peer is gone while nothing is read from it: what it had sent before comes as soon as it is read again."""
+        if link.watching & READ or not self._has_sent(link):
             self.lost(link)
+        else:
+            self._apart.add(link.fd)
+            self._epoll.unregister(link.fd)  # it would say so again and again
+
+    def _has_sent(self, link: HubSocket) -> bool:
+        """Whether something that the peer has sent was not taken yet: the last may be that it leaves in order."""
+        return link.connection is not None and (link.unread() or link.connection in self.engine.put_off)
 
     def write_each(self, links: list[Link], datas: list[bytes]) -> list[int]:
         """Write to many links. Returned are the positions of those that have not taken all."""
@@ -380,12 +394,17 @@ class Hub:
 
     def modify(self, fd: int, events: int) -> None:
         """Change what a socket is watched for."""
-        if fd in self._sockets:
+        if fd in self._apart:
+            if events & READ:
+                self._apart.discard(fd)
+                self._epoll.register(fd, events)
+        elif fd in self._sockets:
             self._epoll.modify(fd, events)
 
     def forget(self, link: HubSocket) -> None:
         """The socket is closed."""
         if self._sockets.pop(link.fd, None) is not None:
+            self._apart.discard(link.fd)
             with contextlib.suppress(OSError):
                 self._epoll.unregister(link.fd)
 
@@ -404,9 +423,11 @@ class Hub:
             self.turns.took(monotonic() - begun, "the end of a connection", who_of(connection, link.peer))
 
     def lost_later(self, link: HubSocket) -> None:
-        """A write found the peer gone: end the connection when the broker is not in the middle of a batch."""
-        self._lost.append(link)
-        self._lose_later()
+        """A write found the peer gone: end the connection when the broker is not in the middle of a batch, and not
+        before what the peer had sent is taken."""
+        if link.heard or not self._has_sent(link):
+            self._lost.append(link)
+            self._lose_later()
 
     def _end_lost(self, until: float) -> None:
         """End the connections whose peers are gone or have said so, as far as there is time."""

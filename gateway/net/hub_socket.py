@@ -27,6 +27,8 @@ FIRST_CHUNK = 4096
 BUSY_SECONDS = 0.02
 """For how long nobody is accepted, instead of trying again and again."""
 AGAIN = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
+GONE = frozenset({errno.EPIPE, errno.ECONNRESET})
+"""The peer has closed the connection, perhaps with something in it that it had not read."""
 
 
 class SocketHub(Protocol):
@@ -65,7 +67,7 @@ class HubSocket:
 
     __slots__ = ("_backlog", "_backlog_bytes", "_closing", "_stops", "buckets", "certificate_ends",
                  "certificate_fingerprint", "certificate_user", "chunk",
-                 "closed", "connection", "direct", "fd", "hub", "inward", "listener", "on_close", "outward",
+                 "closed", "connection", "direct", "fd", "heard", "hub", "inward", "listener", "on_close", "outward",
                  "over", "peer", "rests", "sock", "watching", "wrapping")  # fmt: skip
 
     def __init__(self, hub: SocketHub, sock: socket.socket, peer: str, listener: str) -> None:
@@ -90,6 +92,8 @@ class HubSocket:
         """Why the wrapping has ended, empty if the peer ended it in order; None: it has not."""
         self.on_close: Callable[[], None] | None = None
         self.closed = False
+        self.heard = True
+        """False: the peer is gone, and nothing is sent any more; what it had sent before is read to its end."""
         self.buckets: Buckets | None = None
         """What it may send in a second; None: nobody has asked."""
         self.watching = READ
@@ -109,14 +113,14 @@ class HubSocket:
 
     def send(self, data: bytes) -> None:
         """Send bytes as they are."""
-        if self.closed or not data:
+        if self.closed or not self.heard or not data:
             return
         if not self._backlog:
             try:
                 sent = self.sock.send(data)
             except OSError as error:
                 if error.errno not in AGAIN:
-                    self.hub.lost_later(self)
+                    self._unheard(error)
                     return
                 sent = 0
             if sent == len(data):
@@ -154,7 +158,7 @@ class HubSocket:
                 sent = self.sock.send(data)
             except OSError as error:
                 if error.errno not in AGAIN:
-                    self.hub.lost(self)
+                    self._unheard(error)
                 return
             self._backlog_bytes -= sent
             if sent < len(data):
@@ -167,6 +171,14 @@ class HubSocket:
             self._shut()
         else:
             self._watch(self.watching & ~WRITE)
+
+    def _unheard(self, error: OSError) -> None:
+        """A write found the peer gone."""
+        self.direct = -1
+        self._backlog, self._backlog_bytes = None, 0
+        self.heard = error.errno not in GONE
+        self._watch(self.watching & ~WRITE)
+        self.hub.lost_later(self)
 
     def close(self) -> None:
         """Close when everything is sent; a peer that does not read is given a few seconds."""

@@ -1,0 +1,128 @@
+"""gateway.net.hub: what a client had sent before it was gone is taken before its connection ends. A client that closes
+its socket with something in it that it has not read resets the connection: writes fail from then on, reads do not."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from broker_harness import Harness
+
+from gateway.mqtt import client, writer
+from gateway.mqtt.packets import Disconnect, Subscribe, Subscription, Will
+from gateway.net.hub import Hub
+from gateway.net.hub_socket import READ, HubSocket
+from gateway.net.rates import ClientRates, SendRates
+from gateway.net.reactor import HubReactor
+
+MAPPING = """
+version: 1
+to_mq:
+  - {name: all, topic: t, queue: Q}
+  - {name: wills, topic: will, queue: WILLS}
+"""
+COUNT = 400
+PACKET = writer.encode_publish(4, b"t", b"x" * 100, 0)
+BYE = writer.encode_disconnect(4, Disconnect())
+
+
+class Rig:
+    """A hub with a client that hears what it publishes, and leaves without reading it."""
+
+    def __init__(self) -> None:
+        self.harness = Harness(MAPPING)
+        self.hub = Hub(HubReactor(), self.harness.engine)
+        self.later: list[Callable[[], None]] = []
+        self.hub.later = lambda _seconds, call: self.later.append(call)  # type: ignore[method-assign]
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            self.theirs = socket.create_connection(listening.getsockname())
+            ours, _ = listening.accept()
+        ours.settimeout(0)
+        self.link = HubSocket(self.hub, ours, "10.0.0.9:1", "plain")
+        self.link.connection = self.harness.engine.connected(self.link)
+        self.hub.add(self.link)
+        connect = client.connect(4, "c", will=Will("will", b"gone", 0, retain=False))
+        wanted = client.encode_subscribe(4, Subscribe(1, [Subscription("t", 0)]))
+        self.theirs.sendall(client.encode_connect(connect) + wanted + PACKET)
+        self.until(lambda: self.put("Q") == 1)
+
+    def until(self, met: Callable[[], Any]) -> None:
+        limit = time.monotonic() + 60
+        while not met():
+            assert time.monotonic() < limit
+            self.hub.wait(0.01)
+            self.harness.clock.advance(0.001)
+
+    def put(self, queue: str) -> int:
+        return len(self.harness.queues.rows.get(queue, {}))
+
+    def leave(self) -> None:
+        """Sent, and closed unread."""
+        self.theirs.sendall(PACKET * COUNT + BYE)
+        self.theirs.close()
+
+    def assert_left_in_order(self) -> None:
+        self.until(lambda: self.link.closed)
+        assert self.put("Q") == 1 + COUNT
+        assert self.harness.engine.counters.mqtt_disconnects["plain", "normal"] == 1
+        assert self.put("WILLS") == 0
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    made = Rig()
+    yield made
+    made.theirs.close()
+    made.link.abort()
+
+
+def test_a_client_that_leaves_unread_what_it_gets_has_left_in_order(rig: Rig) -> None:
+    rig.leave()
+    rig.assert_left_in_order()
+
+
+def test_also_where_much_is_kept_for_it(rig: Rig) -> None:
+    rig.link.send(b"\x30\xff\xff\x7f" + bytes(8 << 20))
+    assert rig.link.buffered()
+    rig.leave()
+    rig.assert_left_in_order()
+
+
+def test_one_that_is_not_read_for_its_rates_loses_nothing_by_it(rig: Rig) -> None:
+    rig.hub.rates = SendRates({"plain": ClientRates(0, 10)}, rig.harness.clock.monotonic)
+    rig.leave()
+    while not rig.link.closed:
+        rig.until(lambda: rig.later or rig.link.closed)
+        if rig.later:
+            before = rig.put("Q")
+            rig.hub.wait(0)
+            assert rig.hub._epoll.poll(0) == [], "nobody is asked again and again"
+            assert rig.put("Q") == before
+            rig.later.pop()()
+    rig.assert_left_in_order()
+
+
+def test_nor_one_whose_packets_are_put_off(rig: Rig) -> None:
+    put_off = rig.harness.engine.put_off
+    put_off.hold(rig.link.connection)
+    assert not rig.link.watching & READ
+    rig.leave()
+    rig.hub.wait(0)
+    rig.link.write(b"\xd0\x00")
+    rig.link.write(b"\xd0\x00")
+    rig.hub.wait(0)
+    assert not rig.link.closed
+    put_off.let_go(rig.link.connection)
+    rig.assert_left_in_order()
+
+
+def test_who_is_gone_and_has_sent_nothing_is_gone_at_once(rig: Rig) -> None:
+    rig.hub.pause(paused=True)
+    rig.theirs.close()
+    rig.hub.wait(0)
+    assert rig.link.closed
+    rig.harness.engine.flush()
+    assert rig.put("WILLS") == 1
