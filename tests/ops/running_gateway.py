@@ -137,6 +137,7 @@ def publish(
     sent = [client.publish(topic, payload, qos=qos) for _ in range(times)]
     for each in sent:
         each.wait_for_publish(60)
+        assert each.is_published(), f"no acknowledgement in a minute:\n{_logged(gateway.folder)}"
     client.disconnect()
     client.loop_stop()
 
