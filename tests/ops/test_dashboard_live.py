@@ -73,29 +73,26 @@ def prometheus(
                f"--web.listen-address={address}", "--log.level=error"]  # fmt: skip
     with subprocess.Popen(command) as process:
         try:
-            _scraped(address, gateway, 2)
+            _scraped(address, 2)
             publish(gateway, "plant/lima/line/7/temperature", "21.5", 50)
             publish(gateway, "plant/lima/line/7/temperature", "21.5", 5, qos=0)
             publish(gateway, "lost/x", "1", 2)
-            _scraped(address, gateway, 3)
+            _scraped(address, 2)
             yield address
         finally:
             process.terminate()
 
 
-def _scraped(address: str, gateway: Running, more: int) -> None:
-    """Wait for some scrapes more."""
-    before, samples = None, 0
+def _scraped(address: str, times: int) -> None:
+    """Wait until everything was scraped so often from now on. What of one is looked at is what it was scraped with:
+    `timestamp()` of more than a selector is the time of the question."""
+    begun = time.time()
     for _ in range(400):
-        found = query(address, "timestamp(up{job='mqgate'} == 1)")
-        now = found[0]["value"][1] if found else None
-        if now is not None and now != before:
-            samples += before is not None
-            before = now
-        if samples >= more:
+        found = [[at for at, up in each["values"] if up == "1" and at > begun] for each in query(address, "up[5m]")]
+        if len(found) == CONFIGURATION.count("job_name") and all(len(scrapes) >= times for scrapes in found):
             return
         time.sleep(0.2)
-    raise AssertionError(f"Prometheus does not scrape {gateway.admin}")
+    raise AssertionError(f"Prometheus does not scrape: {query(address, 'up[5m]')}")
 
 
 def query(address: str, expr: str) -> list[dict[str, Any]]:
