@@ -67,6 +67,7 @@ class Hub:
         self._losing = self._paused = False
         self._buffers = Buffers(engine.context, self._sockets.values)
         engine.put_off.on_busy = self._busy
+        engine.early.on_let_in = self._let_in
         engine.context.on_slow = self._slow
         self._late: dict[int, None] = {}
         """Descriptors whose events the last turn had no time for: in the next they come before others of their kind."""
@@ -244,7 +245,11 @@ class Hub:
 
     def _has_sent(self, link: HubSocket) -> bool:
         """Whether something that the peer has sent was not taken yet: the last may be that it leaves in order."""
-        return link.connection is not None and (link.unread() or link.connection in self.engine.put_off)
+        return link.connection is not None and (link.unread() or self._waits(link.connection))
+
+    def _waits(self, connection: Connection | None) -> bool:
+        """Whether something that was read of a client is to be taken later."""
+        return connection is not None and (bool(connection.early) or connection in self.engine.put_off)
 
     def write_each(self, links: list[Link], datas: list[bytes]) -> list[int]:
         """Write to many links. Returned are the positions of those that have not taken all."""
@@ -260,11 +265,19 @@ class Hub:
             chunk = link.sock.recv(link.chunk)
         except OSError as error:
             if error.errno not in AGAIN:
-                self.lost(link)
+                self._ended(link)
             return b""
         if not chunk:
-            self.lost(link)
+            self._ended(link)
         return chunk
+
+    def _ended(self, link: HubSocket) -> None:
+        """The peer sends nothing more. Clients need not wait for CONNACK: what one has sent behind its CONNECT is taken
+        when it is let in, and its connection ends then."""
+        if link.connection is not None and link.connection.early:
+            link.stop(Stop.UNDECIDED, stopped=True)
+        else:
+            self.lost(link)
 
     def _unwrapped(self, link: HubSocket, chunk: bytes) -> bytes:
         """What is in it for the broker."""
@@ -346,6 +359,14 @@ class Hub:
             self._over.append(link)
             self._lose_later()
 
+    def _let_in(self, connection: Connection) -> None:
+        """It was decided: what it has sent meanwhile is being taken."""
+        link = cast("HubSocket", connection.link)
+        link.stop(Stop.UNDECIDED, stopped=False)
+        if link.over is not None:
+            self._over.append(link)
+            self._lose_later()
+
     def defect(self, link: HubSocket, error: Exception) -> None:
         """Log a defect and end the connection that met it. Nothing of it was acknowledged without a commit."""
         self.on_defect(error, link.peer)
@@ -358,8 +379,8 @@ class Hub:
     def _end(self, link: HubSocket) -> None:
         """A wrapping has ended: what has to be said is sent, then the connection is closed."""
         connection = link.connection
-        if connection is not None and connection in self.engine.put_off:
-            return  # what came before the end first: `_busy` is told when it is done
+        if self._waits(connection):
+            return  # what came before the end first: `_busy` or `_let_in` is told when it is done
         try:
             if link.over and connection is not None:
                 self.engine.context.close(connection, "protocol_error", link.over)

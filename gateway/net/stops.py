@@ -16,3 +16,5 @@ class Stop(IntFlag):
     """It has sent more than its rates allow."""
     WRAPPING = 8
     """Its wrapping works on what it has."""
+    UNDECIDED = 16
+    """It has closed its side, and it is not decided yet whether it is let in."""

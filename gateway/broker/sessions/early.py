@@ -8,6 +8,7 @@ decided, where nothing is in front of them [MQTT-3.1.2-30].
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.errors import ProtocolError
@@ -33,6 +34,8 @@ class Early:
     def __init__(self, context: Context, connect: ConnectHandler) -> None:
         self.context = context
         self.connect = connect
+        self.on_let_in: Callable[[Connection], None] = lambda _connection: None
+        """Told of a client that had to wait and is online now; set by the hub."""
 
     def take(self, connection: Connection, data: bytes) -> bytes:
         """Take what has come. Returned is what is left for the session, if the client has one by now."""
@@ -63,6 +66,7 @@ class Early:
         connection.early.clear()
         self.context.keep_of_stranger(connection, 0)
         connection.sent_early |= bool(data)
+        self.on_let_in(connection)
         return data
 
     def _take_exchange(self, connection: Connection) -> None:

@@ -4,6 +4,7 @@ its socket with something in it that it has not read resets the connection: writ
 from __future__ import annotations
 
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +18,7 @@ from gateway.net.hub import Hub
 from gateway.net.hub_socket import READ, HubSocket
 from gateway.net.rates import ClientRates, SendRates
 from gateway.net.reactor import HubReactor
+from gateway.ports.access import Verdict
 
 MAPPING = """
 version: 1
@@ -37,17 +39,21 @@ class Rig:
         self.hub = Hub(HubReactor(), self.harness.engine)
         self.later: list[Callable[[], None]] = []
         self.hub.later = lambda _seconds, call: self.later.append(call)  # type: ignore[method-assign]
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            self.theirs = socket.create_connection(listening.getsockname())
-            ours, _ = listening.accept()
-        ours.settimeout(0)
-        self.link = HubSocket(self.hub, ours, "10.0.0.9:1", "plain")
-        self.link.connection = self.harness.engine.connected(self.link)
-        self.hub.add(self.link)
+        self.link, self.theirs = self.connection()
         connect = client.connect(4, "c", will=Will("will", b"gone", 0, retain=False))
         wanted = client.encode_subscribe(4, Subscribe(1, [Subscription("t", 0)]))
         self.theirs.sendall(client.encode_connect(connect) + wanted + PACKET)
         self.until(lambda: self.put("Q") == 1)
+
+    def connection(self) -> tuple[HubSocket, socket.socket]:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            theirs = socket.create_connection(listening.getsockname())
+            ours, _ = listening.accept()
+        ours.settimeout(0)
+        link = HubSocket(self.hub, ours, "10.0.0.9:1", "plain")
+        link.connection = self.harness.engine.connected(link)
+        self.hub.add(link)
+        return link, theirs
 
     def until(self, met: Callable[[], Any]) -> None:
         limit = time.monotonic() + 60
@@ -70,13 +76,16 @@ class Rig:
         assert self.harness.engine.counters.mqtt_disconnects["plain", "normal"] == 1
         assert self.put("WILLS") == 0
 
+    def close(self) -> None:
+        self.theirs.close()
+        self.link.abort()
+
 
 @pytest.fixture
 def rig() -> Iterator[Rig]:
     made = Rig()
     yield made
-    made.theirs.close()
-    made.link.abort()
+    made.close()
 
 
 def test_a_client_that_leaves_unread_what_it_gets_has_left_in_order(rig: Rig) -> None:
@@ -126,3 +135,52 @@ def test_who_is_gone_and_has_sent_nothing_is_gone_at_once(rig: Rig) -> None:
     assert rig.link.closed
     rig.harness.engine.flush()
     assert rig.put("WILLS") == 1
+
+
+class Undecided:
+    """A client that waits for no CONNACK, while it is asked who it is."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.asked: list[Callable[[Verdict], None]] = []
+        self.rig = rig
+        rig.harness.engine.context.access.authenticate = lambda _connect, _link, done: self.asked.append(done)  # type: ignore[method-assign]
+        self.link, self.theirs = rig.connection()
+        self.theirs.sendall(client.encode_connect(client.connect(4, "d")) + PACKET * 3 + BYE)
+        rig.until(lambda: self.asked)
+
+    def leave(self) -> None:
+        self.theirs.close()
+        for _ in range(2):
+            self.rig.hub.wait(0.1)
+        assert not self.link.closed
+        assert self.rig.hub._epoll.poll(0) == [], "nobody is asked again and again"
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_who_leaves_before_it_is_let_in_is_heard_when_it_is(rig: Rig, reset: bool) -> None:
+    one = Undecided(rig)
+    if reset:
+        one.theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    one.leave()
+    one.asked.pop()(Verdict(0, None))
+    rig.until(lambda: one.link.closed)
+    assert rig.put("Q") == 1 + 3
+    assert rig.harness.engine.counters.mqtt_disconnects["plain", "normal"] == 1
+
+
+def test_who_leaves_before_it_is_refused_is_heard_no_more(rig: Rig) -> None:
+    one = Undecided(rig)
+    one.leave()
+    one.asked.pop()(Verdict(0x87))
+    rig.until(lambda: one.link.closed)
+    assert rig.put("Q") == 1
+
+
+def test_nor_is_one_of_whom_nothing_is_decided_in_time(rig: Rig) -> None:
+    one = Undecided(rig)
+    one.leave()
+    for _ in range(60):
+        rig.harness.clock.advance(1)
+        rig.harness.engine.tick()
+    rig.until(lambda: one.link.closed)
+    assert rig.put("Q") == 1
