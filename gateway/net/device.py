@@ -139,12 +139,16 @@ class Device:
 
     def _next(self, kind: int, timeout: float | None = None) -> Packet:
         until = time.monotonic() + (self._timeout if timeout is None else timeout)
+        late = False
         while True:
             while self._packets:
                 packet = self._packets.popleft()
                 if packet[0] >> 4 == kind:
                     return packet
                 self._aside(packet)
+            if late:
+                raise TimeoutError
+            late = time.monotonic() >= until  # perhaps this process has stood still: what came meanwhile counts
             self._read(until)
 
     def _aside(self, packet: Any) -> None:
@@ -163,23 +167,26 @@ class Device:
         """Wait for bytes, and let the gateway know meanwhile that somebody is there."""
         now = time.monotonic()
         if now >= self._ping_at:
-            if not self._heard:
+            if not self._heard and not self._come(0.0):
                 raise ConnectionError("it does not answer PINGREQ")
             self._send(client.encode_pingreq())
             self._heard, self._ping_at = False, now + self._ping_every
-        if now >= until:
-            raise TimeoutError
-        self._socket.settimeout(min(until, self._ping_at) - now)
+        self._come(max(0.0, min(until, self._ping_at) - now))
+
+    def _come(self, seconds: float) -> bool:
+        """Take what comes within so long. False: nothing has."""
+        self._socket.settimeout(seconds)
         try:
             data = self._socket.recv(65_536)
-        except TimeoutError:
-            return
+        except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
+            return False
         if not data:
             raise ProtocolError("the gateway closed the connection")
         self._heard = True
         self._packets.extend(self._reader.feed(data))
         if self._reader.error is not None:
             raise self._reader.error
+        return True
 
     def _send(self, data: bytes) -> None:
         self._socket.settimeout(self._timeout)

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from gateway.errors import ProtocolError
+from gateway.net import device
 from gateway.net.device import Device
 
 CONNACK = b"\x20\x02\x00\x00"
@@ -122,3 +126,56 @@ def test_why_the_server_ends_it_is_said() -> None:
         device.connect()
         with pytest.raises(ProtocolError, match="Administrative action"):
             device.receive()
+
+
+class Stopped(Device):
+    """Stands still for a minute in the middle of waiting, until more is there."""
+
+    def __init__(self, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.busy = 0.0, threading.Event()
+        monkeypatch.setattr(device, "time", SimpleNamespace(monotonic=lambda: self.now, perf_counter=lambda: self.now))
+        super().__init__("127.0.0.1", port, "stopped", timeout=2)
+
+    def _aside(self, packet: Any) -> None:
+        super()._aside(packet)
+        self.busy.set()
+        select.select([self._socket], [], [], 60)
+        self.now += 61
+
+
+def test_an_answer_that_came_while_this_process_stood_still_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answers(one: Peer) -> None:
+        one.packet()
+        one.send(CONNACK)
+        one.packet()
+        one.send(b"\x30\x04\x00\x01ax")
+        assert stopped.busy.wait(60)
+        one.send(b"\x40\x02\x00\x01")
+        one.packet()
+
+    with peer(answers) as port, Stopped(port, monkeypatch) as stopped:
+        assert stopped.connect(keep_alive=0) == 0
+        assert stopped.publish("t", b"x", 1) == 61
+
+
+def test_an_answer_to_pingreq_that_came_meanwhile_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = threading.Event()
+
+    def answers(one: Peer) -> None:
+        one.packet()
+        one.send(CONNACK)
+        assert one.packet() == PINGREQ
+        assert asked.wait(60)
+        one.send(b"\xd0\x00")
+        assert one.packet() == PINGREQ
+
+    with peer(answers) as port, Stopped(port, monkeypatch) as one:
+        assert one.connect(keep_alive=60) == 0
+        one.now += 61
+        with pytest.raises(TimeoutError):
+            one.receive(0)
+        asked.set()
+        select.select([one._socket], [], [], 60)
+        one.now += 61
+        with pytest.raises(TimeoutError):
+            one.receive(0)
