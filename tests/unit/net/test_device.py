@@ -168,6 +168,7 @@ def test_an_answer_to_pingreq_that_came_meanwhile_too(monkeypatch: pytest.Monkey
         assert asked.wait(60)
         one.send(b"\xd0\x00")
         assert one.packet() == PINGREQ
+        one.packet()
 
     with peer(answers) as port, Stopped(port, monkeypatch) as one:
         assert one.connect(keep_alive=60) == 0
