@@ -45,8 +45,10 @@ class Embedded(Part):
     )
     users: dict[str, Password] = Field(default={}, description="Users of programs that come through the MQI library.")
     administrators: list[str] = Field(default=[], description="Users that need no authority records (`SET AUTHREC`).")
-    check_client: Literal["none", "optional", "required"] = Field(
-        default="optional", description="Whether those programs must give user and password."
+    check_client: Literal["none", "optional", "required"] | None = Field(
+        default=None,
+        description="Whether those programs must give user and password. Without it what MQSC has said (CHCKCLNT), "
+        "`optional` in a new queue manager.",
     )
     segment_bytes: Size | None = Field(
         default=None,
@@ -59,7 +61,11 @@ class Embedded(Part):
         description="Limit of the journal, at least six segments; beyond it nothing persistent is taken. Without it "
         "the disk is the limit.",
     )
-    max_uncommitted: Positive = Field(default=10000, description="Messages in one unit of work (MAXUMSGS).")
+    max_uncommitted: Positive | None = Field(
+        default=None,
+        description="Messages in one unit of work (MAXUMSGS). Without it what MQSC has said, 10000 in a new queue "
+        "manager.",
+    )
 
     @model_validator(mode="after")
     def _room(self) -> Embedded:
