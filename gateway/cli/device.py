@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from gateway.cli.numbers import PORT, SECONDS
+from gateway.cli.versions import LEVELS, version_option
 from gateway.errors import ProtocolError, printable
 from gateway.mqtt import reasons
 from gateway.net.device import Device
@@ -20,7 +21,6 @@ from gateway.net.device import Device
 FILE = click.Path(exists=True, dir_okay=False)
 ANSWER = 10.0
 """Seconds in which a gateway has to answer."""
-VERSIONS = {"3.1": 3, "3.1.1": 4, "5.0": 5}
 
 
 def connecting(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,7 +29,7 @@ def connecting(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--host", default="127.0.0.1", show_default=True, help="Address of the gateway."),
         click.option("-p", "--port", type=PORT, default=1883, show_default=True, help="MQTT port."),
         click.option("-i", "--client-id", help="Client identifier; made up unless given."),
-        click.option("--version", "level", type=click.Choice(list(VERSIONS)), default="3.1.1", show_default=True),
+        version_option,
         click.option("-u", "--user", help="User name."),
         click.option("--password-file", type=FILE, help="File whose first line is the password."),
         click.option("--ca-file", type=FILE, help="Use TLS; the authority of the gateway's certificate."),
@@ -47,7 +47,7 @@ def _context(ca_file: str) -> ssl.SSLContext:
 
 @contextmanager
 def device(
-    host: str, port: int, client_id: str | None, level: str, user: str | None, password_file: str | None,
+    host: str, port: int, client_id: str | None, version: str, user: str | None, password_file: str | None,
     ca_file: str | None, timeout: float,
 ) -> Iterator[Device]:  # fmt: skip
     """A connected device; what goes wrong ends the command with a sentence."""
@@ -55,10 +55,10 @@ def device(
     context = _context(ca_file) if ca_file else None
     name = client_id or f"mqgate-{secrets.token_hex(4)}"
     try:
-        with Device(host, port, name, version=VERSIONS[level], timeout=timeout, tls=context) as made:
+        with Device(host, port, name, version=LEVELS[version], timeout=timeout, tls=context) as made:
             refused = made.connect(user, password)
             if refused:
-                shown = reasons.name(refused) if VERSIONS[level] == 5 else f"return code {refused}"
+                shown = reasons.name(refused) if version == "5.0" else f"return code {refused}"
                 click.echo(f"the gateway refused the connection: {shown}", err=True)
                 sys.exit(1)
             yield made

@@ -11,11 +11,10 @@ from pathlib import Path
 import click
 
 from gateway.cli.numbers import PORT, SECONDS
+from gateway.cli.versions import LEVELS, version_option
 from gateway.errors import ProtocolError
 from gateway.mqtt import reasons
 from gateway.net.device import Device
-
-VERSIONS = {"3.1": 3, "3.1.1": 4, "5.0": 5}
 
 
 @click.command()
@@ -23,7 +22,7 @@ VERSIONS = {"3.1": 3, "3.1.1": 4, "5.0": 5}
 @click.option("--port", type=PORT, default=1883, show_default=True, help="MQTT port.")
 @click.option("--topic", default="mqgate/probe", show_default=True, help="Topic to publish to.")
 @click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Quality of service.")
-@click.option("--version", "level", type=click.Choice(list(VERSIONS)), default="3.1.1", show_default=True)
+@version_option
 @click.option("--user", help="User name.")
 @click.option(
     "--password-file", type=click.Path(exists=True, dir_okay=False), help="File with the password in its first line."
@@ -36,7 +35,7 @@ VERSIONS = {"3.1": 3, "3.1.1": 4, "5.0": 5}
 @click.option("--timeout", type=SECONDS, default=10.0, show_default=True, help="Seconds to wait for each answer.")
 @click.option("--json", "as_json", is_flag=True, help="Output as JSON.")
 def probe(
-    host: str, port: int, topic: str, qos: int, level: str, user: str | None, password_file: str | None,
+    host: str, port: int, topic: str, qos: int, version: str, user: str | None, password_file: str | None,
     tls: bool, ca_file: str | None, server_name: str | None, certificate: str | None, key: str | None,
     timeout: float, as_json: bool,
 ) -> None:  # fmt: skip
@@ -46,11 +45,11 @@ def probe(
         context = _context(ca_file, certificate, key) if tls or ca_file or certificate else None
         name = f"probe-{secrets.token_hex(4)}"
         with Device(
-            host, port, name, version=VERSIONS[level], timeout=timeout, tls=context, server_name=server_name
+            host, port, name, version=LEVELS[version], timeout=timeout, tls=context, server_name=server_name
         ) as device:
             reason = _connected(device, user, password, timeout)
             if reason:
-                shown = reasons.name(reason) if VERSIONS[level] == 5 else f"return code {reason}"
+                shown = reasons.name(reason) if version == "5.0" else f"return code {reason}"
                 click.echo(f"the gateway refused the connection: {shown}", err=True)
                 sys.exit(1)
             seconds = _published(device, topic, qos, timeout)

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli.main import main
+from gateway.cli.versions import LEVELS, Version
 
 
 @pytest.mark.parametrize(
@@ -49,3 +50,29 @@ def test_numbers_that_are_none_are_wrong_use(words: str) -> None:
     done = CliRunner().invoke(main, words.split())
     assert done.exit_code == 2
     assert "Invalid value for" in done.output
+
+
+@pytest.mark.parametrize(
+    ("written", "level"),
+    [
+        ("5", 5),
+        ("5.0", 5),
+        ("v5", 5),
+        ("mqttv5", 5),
+        ("MQTTv311", 4),
+        ("4", 4),
+        ("311", 4),
+        ("3.1.1", 4),
+        ("31", 3),
+        ("3", 3),
+    ],
+)
+def test_the_version_of_mqtt_is_taken_as_people_write_it(written: str, level: int) -> None:
+    assert LEVELS[Version().convert(written, None, None)] == level
+
+
+@pytest.mark.parametrize("command", ["pub a b", "sub a", "probe"])
+def test_another_version_is_refused_with_those_that_there_are(command: str) -> None:
+    done = CliRunner().invoke(main, [*command.split(), "--version", "6"])
+    assert done.exit_code == 2
+    assert "is not one of '3.1', '3.1.1', '5.0'" in done.output
