@@ -112,6 +112,15 @@ def test_a_queue_whose_name_is_made_for_each_message_is_listed_once_it_was_put_t
         time.sleep(0.2)
 
 
+def test_the_try_out_says_which_queue_is_not_there(pair: Pair) -> None:
+    def missing(topic: str) -> list[str]:
+        found: list[str] = pair.gateway.api("POST", "/explain", {"topic": topic})["missing_queues"]
+        return found
+
+    assert missing("site/lima") == missing("up/a") == []
+    assert missing("site/quito") == ["SITE.QUITO"]
+
+
 def test_a_message_on_a_queue_reaches_its_subscriber(pair: Pair) -> None:
     with Device("127.0.0.1", pair.gateway.port, "listener") as device:
         device.connect()
@@ -201,6 +210,8 @@ def test_while_the_queue_manager_is_away_it_is_said_and_not_waited_for(pair: Pai
             pair.gateway.get("/readyz")
         assert refused.value.code == 503
         assert "no connection to MQGATE" in refused.value.read().decode()
+        tried = pair.gateway.api("POST", "/explain", {"topic": "site/quito"})
+        assert (tried["puts"][0]["queue"], tried["missing_queues"]) == ("SITE.QUITO", [])
         assert pair.gateway.stop() == 0
         assert device._socket.recv(100) == b"", "no acknowledgement"
     assert "1 message is left: the queue manager is away" in pair.gateway.log

@@ -265,6 +265,9 @@ def test_an_explanation_names_the_rule_the_queue_and_the_message(gateway: Runnin
     assert [(each["rule"], each["queue"]) for each in explained["puts"]] == [("readings", "MQGATE.DEFAULT")]
     assert explained["puts"][0]["properties"]["usr.site"] == "lima"
     assert [each["rule"] for each in explained["others"]] == ["lost"]
+    assert explained["missing_queues"] == []
+    lost = {"topic": "lost/x", "listener": "plain"}
+    assert call(gateway, "POST /explain", lost).body["missing_queues"] == ["NO.SUCH.PLAIN"]
     wrong = call(gateway, "POST /explain", {"topic": "a", "mapping": "version: 1\nto_mq: [{quue: X}]"})
     assert wrong.status == 400 or wrong.body["findings"]
 

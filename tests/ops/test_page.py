@@ -502,6 +502,7 @@ def test_try_out_shows_the_queue_the_message_and_why_not_the_others(opened: Any,
     opened.click("button:text-is('Try')")
     opened.wait_for_selector("h2:has-text('line temperature → TELEMETRY.LIMA')")
     assert "it goes from a queue to devices" in opened.inner_text("main")
+    assert "There is no queue TELEMETRY.LIMA (2085)" in opened.inner_text("main")
     assert well[1][-1][2] == {"topic": "plant/lima/line/7/temperature", "text": "21.5", "qos": 1}
 
 

@@ -13,13 +13,16 @@ from gateway.app.mapping_changes import table_with
 from gateway.app.parts import Parts
 from gateway.bridge.explain import Would, explain
 from gateway.bridge.inbound import Origin
-from gateway.errors import ConfigurationError
+from gateway.errors import ConfigurationError, MQError
+from gateway.mq import constants as mq
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
 from gateway.mqtt.topics import name_error
-from gateway.net.calls import VIEWER, Call, Endpoint, Problem, endpoint
+from gateway.net.calls import VIEWER, Answered, Call, Endpoint, Later, Problem, endpoint
 from gateway.ports.counters import NO_ROUTE, Counters
+from gateway.ports.inspection import Inspects
 from gateway.ports.spread import in_words
+from gateway.ports.state_queues import DEFAULT
 from gateway.routing.table import Table, compile_mappings
 from gateway.rules.mappings import InboundRule, OutboundRule
 from gateway.rules.parse import parse_mappings
@@ -46,7 +49,7 @@ def rule_endpoints(parts: Parts) -> list[Endpoint]:
         }
 
     def tried(call: Call) -> tuple[int, object]:
-        return 200, try_out(parts, call.body)
+        return _with_missing_queues(parts, try_out(parts, call.body))
 
     return [endpoint("GET", "/rules", VIEWER, rules), endpoint("POST", "/explain", VIEWER, tried, most=1 << 20)]
 
@@ -142,7 +145,8 @@ def try_out(parts: Parts, given: dict[str, Any]) -> dict[str, object]:
             table = _given_table(parts, str(given.get("file", "")), str(given["mapping"]))
         except ConfigurationError as error:
             findings = [_finding(one) for one in error.findings]
-            return {"allowed": True, "access": "", "puts": [], "others": [], "subscribers": 0, "findings": findings}
+            nothing = {"allowed": True, "access": "", "puts": [], "others": [], "subscribers": 0}
+            return nothing | {"findings": findings}
     client, user = str(given.get("client_id", "try-out")), str(given.get("user", ""))
     listener = str(given.get("listener", ""))
     properties: Properties = {}
@@ -165,6 +169,38 @@ def try_out(parts: Parts, given: dict[str, Any]) -> dict[str, object]:
         "findings": [],
         "unmatched": answer.unmatched,
     }
+
+
+def _with_missing_queues(parts: Parts, answer: dict[str, Any]) -> tuple[int, object]:
+    """The answer, with the queues that it names and that are not there; of a queue manager that does not say, none."""
+    named = [one["queue"] for one in answer["puts"] if not one["error"] and not one["queue_manager"]]
+    names = [name for name in dict.fromkeys(named) if not name.startswith("topic://") and name != DEFAULT]
+    inspection = parts.inspection
+
+    def looked() -> tuple[int, object]:
+        return 200, answer | {
+            "missing_queues": [name for name in names if inspection and _is_missing(inspection, name)]
+        }
+
+    inquiries = parts.inquiries
+    if inquiries is None or not names:
+        return looked()
+
+    def begin(answered: Answered) -> None:
+        inquiries.ask(looked, lambda found: answered(found if isinstance(found, tuple) else (200, unknown)))
+
+    unknown = answer | {"missing_queues": []}
+    return 200, Later(begin)
+
+
+def _is_missing(inspection: Inspects, name: str) -> bool:
+    try:
+        inspection.queue(name)
+    except MQError as error:
+        if error.reason != mq.MQRC_UNKNOWN_OBJECT_NAME:
+            raise
+        return True
+    return False
 
 
 def _given_table(parts: Parts, file: str, text: str) -> Table:

@@ -35,11 +35,15 @@ function explained(answer) {
   return [
     answer.findings.length ? findings(answer.findings, "The mapping has errors:") : null,
     panel("Access", h("p", {}, badge(answer.allowed ? "allowed" : "denied", answer.allowed ? "good" : "bad"), " ", answer.access)),
-    answer.puts.length ? answer.puts.map((each) => panel(`${each.rule} → ${each.queue || each.mq_topic}`, h("p", { class: "soft" }, `${each.file}:${each.line}${each.queue_manager ? `, queue manager ${each.queue_manager}` : ""}`), putting(each), messageView(each)))
+    answer.puts.length ? answer.puts.map((each) => panel(`${each.rule} → ${each.queue || each.mq_topic}`, h("p", { class: "soft" }, `${each.file}:${each.line}${each.queue_manager ? `, queue manager ${each.queue_manager}` : ""}`), answer.missing_queues.includes(each.queue) ? noQueue(each.queue) : null, putting(each), messageView(each)))
       : panel("No queue", h("p", {}, "No rule takes it: it is not put on any queue.")),
     panel("Local subscribers", h("p", {}, `${answer.subscribers === 1 ? "1 subscription matches" : `${answer.subscribers} subscriptions match`}.`)),
     panel("Other rules", others.element),
   ];
+}
+
+function noQueue(name) {
+  return h("p", {}, badge("no queue", "bad"), ` There is no queue ${name} (2085): `, h("code", {}, `DEFINE QLOCAL('${name}')`), " makes one.");
 }
 
 function putting(put) {
