@@ -249,18 +249,29 @@ def cut_off(size: int, header: SegmentHeader) -> str:
 
 
 def refuse_frames_beyond(data: memoryview, segment: Segment, header: SegmentHeader) -> None:
-    """A frame is only written when the one before it is durable: a whole one beyond the end means that one was damaged
-    later.
-    """
-    for offset in range(segment.end, len(data), BLOCK):
+    """StoreCorrupt, if a frame before the last one was damaged."""
+    frame = frame_beyond(data, segment.end, header, segment.last_sequence)
+    if frame is not None:
+        raise StoreCorrupt(f"{segment.path}: {hole(segment.end, segment.last_sequence, frame)}")
+
+
+def hole(end: int, sequence: int, beyond: FrameHeader) -> str:
+    """What is wrong where frames end and go on later."""
+    return (
+        f"damaged at byte {end}: frame {sequence + 1} is not whole but frame {beyond.sequence} after it is; "
+        "`mqgate journal salvage` reads what is left"
+    )
+
+
+def frame_beyond(data: memoryview, end: int, header: SegmentHeader, sequence: int) -> FrameHeader | None:
+    """A whole frame behind the last one that can be reached. A frame is only written when the one before it is durable:
+    one that is there means that another was damaged later."""
+    for offset in range(end, len(data), BLOCK):
         if data[offset + 8 : offset + 12] == FRAME_MAGIC and header_at(data, offset) is not None:
             frame = frame_at(data, offset, header.salt)
-            if frame is not None and frame.sequence > segment.last_sequence:
-                raise StoreCorrupt(
-                    f"{segment.path}: damaged at byte {segment.end}: frame {segment.last_sequence + 1} "
-                    "is not whole but frame "
-                    f"{frame.sequence} after it is; `mqgate journal salvage` reads what is left"
-                )
+            if frame is not None and frame.sequence > sequence:
+                return frame
+    return None
 
 
 def changes_of(place: int, frame: FrameHeader, sections: Sections, lanes: list[LaneName]) -> Changes:

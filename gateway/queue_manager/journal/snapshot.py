@@ -26,11 +26,19 @@ from xxhash import xxh3_128
 
 from gateway.errors import StoreCorrupt, StoreUnavailable
 from gateway.queue_manager.journal import failpoint
+from gateway.queue_manager.journal.decode import frame_at
 from gateway.queue_manager.journal.files import DIRECTORY_MODE, FILE_MODE, sync_directory
 from gateway.queue_manager.journal.layout import BLOCK, FrameFlag, header_area, padded
 from gateway.queue_manager.journal.lock import DirectoryLock
 from gateway.queue_manager.journal.mapped_segments import MappedSegment, slots_in
-from gateway.queue_manager.journal.recovery import Progress, frames_in
+from gateway.queue_manager.journal.recovery import (
+    Progress,
+    cut_off,
+    frame_beyond,
+    frames_in,
+    hole,
+    refuse_strangers,
+)
 from gateway.queue_manager.journal.segment import NAMES, Listed, SegmentHeader, read_header, segment_path
 from gateway.version import VERSION
 
@@ -140,39 +148,68 @@ def _claimed(partial: Path) -> int:
 
 def _pinned(directory: Path) -> list[_Part]:
     """The segments in use, oldest first, locked. While they are being locked one may be used again: then once more."""
+    wrong = ""
     for _ in range(_ATTEMPTS):
         found: list[tuple[MappedSegment, SegmentHeader]] = []
+        wrong = ""
         for slot in slots_in(directory):
             with suppress(OSError, ValueError):  # it has just gone, or is just being made
                 segment = MappedSegment(directory, slot, pinned=True)
-                header = segment.header()
+                header, damaged = read_header(segment.data, segment.size)
                 if header is not None:
                     found.append((segment, header))
-        if not found:
+                elif damaged:
+                    wrong = f"both copies of the header of {segment_path(directory, slot).name} are damaged"
+        if not found and not wrong:
             raise StoreUnavailable(f"{directory}: no journal here that was ever written; there is nothing to save")
-        newest = max(found, key=lambda each: each[1].serial)
-        chosen = {header.serial: (segment, header) for segment, header in found if header.store == newest[1].store}
-        if all(listed.serial in chosen for listed in newest[1].listed):
-            parts = [_whole(directory, *chosen[listed.serial], listed) for listed in newest[1].listed]
-            return [*parts, _whole(directory, *newest, None)]
+        if not wrong:
+            refuse_strangers((segment_path(directory, header.slot), header) for _, header in found)
+            newest = max(found, key=lambda each: each[1].serial)
+            chosen = {header.serial: (segment, header) for segment, header in found}
+            if all(listed.serial in chosen for listed in newest[1].listed):
+                parts = [_listed(directory, *chosen[listed.serial], listed) for listed in newest[1].listed]
+                return [*parts, _youngest(directory, *newest)]
+            wrong = "segments that the youngest one lists are missing"
         time.sleep(_PAUSE)
     raise StoreCorrupt(
-        f"{directory}: segments that the youngest one lists are missing; `mqgate journal check` says which, "
-        "`mqgate journal salvage` reads the rest"
+        f"{directory}: {wrong}; `mqgate journal check` says which, `mqgate journal salvage` reads the rest"
     )
 
 
-def _whole(directory: Path, segment: MappedSegment, header: SegmentHeader, listed: Listed | None) -> _Part:
-    """The part of a segment that counts, each frame of it checked: a damaged journal makes no backup."""
-    end, sequence = 2 * header_area(segment.size), header.first_sequence - 1
-    for offset, frame in frames_in(segment.data, end, header, listed):
-        end, sequence = offset + padded(frame.length), frame.sequence
-    if listed is not None and (end, sequence) != (listed.blocks * BLOCK, listed.last_sequence):
+def _listed(directory: Path, segment: MappedSegment, header: SegmentHeader, listed: Listed) -> _Part:
+    """An older segment, each frame of it checked: a damaged journal makes no backup."""
+    end, sequence = _end(segment, header, listed)
+    if (end, sequence) != (listed.blocks * BLOCK, listed.last_sequence):
         raise StoreCorrupt(
             f"{segment_path(directory, header.slot)}: damaged at byte {end}: it is not copied into a backup; "
             "`mqgate journal salvage` reads what is left"
         )
     return _Part(segment, header, end, sequence)
+
+
+def _youngest(directory: Path, segment: MappedSegment, header: SegmentHeader) -> _Part:
+    """The youngest segment up to its last whole frame. Where one behind that is whole too, the gateway has gone on
+    writing meanwhile; or one between was damaged, and never becomes whole."""
+    path = segment_path(directory, header.slot)
+    if cut := cut_off(segment.size, header):
+        raise StoreCorrupt(f"{path}: {cut}; `mqgate journal salvage` reads what is left")
+    for attempt in count(1):
+        end, sequence = _end(segment, header, None)
+        beyond = frame_beyond(segment.data, end, header, sequence)
+        if beyond is None or frame_at(segment.data, end, header.salt, sequence + 1) is not None:
+            break
+        if attempt == _ATTEMPTS:
+            raise StoreCorrupt(f"{path}: {hole(end, sequence, beyond)}")
+        time.sleep(_PAUSE)
+    return _Part(segment, header, end, sequence)
+
+
+def _end(segment: MappedSegment, header: SegmentHeader, listed: Listed | None) -> tuple[int, int]:
+    """Where the whole frames end, and the number of the last."""
+    end, sequence = 2 * header_area(segment.size), header.first_sequence - 1
+    for offset, frame in frames_in(segment.data, end, header, listed):
+        end, sequence = offset + padded(frame.length), frame.sequence
+    return end, sequence
 
 
 def _copied(parts: list[_Part], partial: Path, progress: Progress | None) -> Manifest:

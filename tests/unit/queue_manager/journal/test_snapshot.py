@@ -8,8 +8,10 @@ from time import struct_time
 
 import pytest
 
-from gateway.errors import StoreUnavailable
+from gateway.errors import StoreCorrupt, StoreUnavailable
 from gateway.queue_manager.journal import Store, StoreOptions
+from gateway.queue_manager.journal.layout import BLOCK, header_area
+from gateway.queue_manager.journal.segment import segment_path
 from gateway.queue_manager.journal.snapshot import restore, take
 from gateway.queue_manager.store.unit import LanePuts, StoreUnit
 
@@ -115,3 +117,45 @@ def test_what_is_moved_aside_in_one_second_stays_apart(tmp_path: Path, monkeypat
         kept = opened(aside)
         assert body in bodies(kept)
         kept.close()
+
+
+def a_frame_in_the_middle(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(2 * header_area(path.stat().st_size) + BLOCK + 100)
+        file.write(b"damaged!")
+
+
+def both_copies_of_its_header(path: Path) -> None:
+    with path.open("r+b") as file:
+        for copy in (0, header_area(path.stat().st_size)):
+            file.seek(copy + 16)
+            file.write(b"damaged!")
+
+
+def its_length(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (a_frame_in_the_middle, "frame 2 is not whole but frame 3 after it is"),
+        (both_copies_of_its_header, "header of .* are damaged"),
+        (its_length, "cut off"),
+    ],
+)
+def test_a_journal_with_a_damaged_youngest_segment_makes_no_backup(
+    tmp_path: Path, damage: Callable[[Path], None], told: str
+) -> None:
+    """What is behind the damage would be missing, and nobody would be told."""
+    store = opened(tmp_path / "data")
+    for number in range(4):
+        put(store, b"%d" % number)
+    assert store.ring.current is not None
+    youngest = store.ring.current.slot
+    store.close()
+    damage(segment_path(tmp_path / "data", youngest))
+    with pytest.raises(StoreCorrupt, match=told):
+        take(tmp_path / "data", tmp_path / "backup")
+    assert not (tmp_path / "backup").exists()
