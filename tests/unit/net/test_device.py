@@ -128,13 +128,17 @@ def test_why_the_server_ends_it_is_said() -> None:
             device.receive()
 
 
-class Stopped(Device):
-    """Stands still for a minute in the middle of waiting, until more is there."""
+class Timed(Device):
+    """Time passes when the test says so."""
 
     def __init__(self, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.busy = 0.0, threading.Event()
         monkeypatch.setattr(device, "time", SimpleNamespace(monotonic=lambda: self.now, perf_counter=lambda: self.now))
         super().__init__("127.0.0.1", port, "stopped", timeout=2)
+
+
+class Stopped(Timed):
+    """Stands still for a minute in the middle of waiting, until more is there."""
 
     def _aside(self, packet: Any) -> None:
         super()._aside(packet)
@@ -170,7 +174,7 @@ def test_an_answer_to_pingreq_that_came_meanwhile_too(monkeypatch: pytest.Monkey
         assert one.packet() == PINGREQ
         one.packet()
 
-    with peer(answers) as port, Stopped(port, monkeypatch) as one:
+    with peer(answers) as port, Timed(port, monkeypatch) as one:
         assert one.connect(keep_alive=60) == 0
         one.now += 61
         with pytest.raises(TimeoutError):
