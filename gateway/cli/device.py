@@ -58,8 +58,7 @@ def device(
         with Device(host, port, name, version=LEVELS[version], timeout=timeout, tls=context) as made:
             refused = made.connect(user, password)
             if refused:
-                shown = reasons.name(refused) if version == "5.0" else f"return code {refused}"
-                click.echo(f"the gateway refused the connection: {shown}", err=True)
+                click.echo(f"the gateway refused the connection: {made.named(refused)}", err=True)
                 sys.exit(1)
             yield made
     except ProtocolError as error:
@@ -145,7 +144,7 @@ def _received(
         for one in topics:
             granted = connected.subscribe(one, qos)
             if granted >= 0x80:
-                click.echo(f"the gateway refuses the subscription to {one} (reason code 0x{granted:02X})", err=True)
+                click.echo(f"the gateway refuses the subscription to {one}: {reasons.name(granted)}", err=True)
                 sys.exit(1)
         taken = 0
         while not number or taken < number:

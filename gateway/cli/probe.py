@@ -13,7 +13,6 @@ import click
 from gateway.cli.numbers import PORT, SECONDS
 from gateway.cli.versions import LEVELS, version_option
 from gateway.errors import ProtocolError
-from gateway.mqtt import reasons
 from gateway.net.device import Device
 
 
@@ -49,8 +48,7 @@ def probe(
         ) as device:
             reason = _connected(device, user, password, timeout)
             if reason:
-                shown = reasons.name(reason) if version == "5.0" else f"return code {reason}"
-                click.echo(f"the gateway refused the connection: {shown}", err=True)
+                click.echo(f"the gateway refused the connection: {device.named(reason)}", err=True)
                 sys.exit(1)
             seconds = _published(device, topic, qos, timeout)
     except ProtocolError as error:

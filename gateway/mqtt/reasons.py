@@ -164,6 +164,20 @@ def connack_return_code(reason: int) -> int | None:
     return _RETURN_CODES.get(reason)
 
 
+_IN_WORDS: dict[int, str] = {
+    1: NAMES[UNSUPPORTED_PROTOCOL_VERSION],
+    2: NAMES[CLIENT_IDENTIFIER_NOT_VALID],
+    3: NAMES[SERVER_UNAVAILABLE],
+    4: NAMES[BAD_USER_NAME_OR_PASSWORD],
+    5: NAMES[NOT_AUTHORIZED],
+}
+
+
+def return_code_name(code: int) -> str:
+    """What the return code of a 3.x CONNACK means. (MQTT 3.1.1, 3.2.2.3)"""
+    return f"{_IN_WORDS[code]}, return code {code}" if code in _IN_WORDS else f"return code {code}"
+
+
 _FROM_MQRC: dict[int, int] = {
     2030: PACKET_TOO_LARGE,  # MQRC_MSG_TOO_BIG_FOR_Q
     2031: PACKET_TOO_LARGE,  # MQRC_MSG_TOO_BIG_FOR_Q_MGR

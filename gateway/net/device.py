@@ -22,6 +22,7 @@ from gateway.mqtt.packets import (
     PUBREC,
     PUBREL,
     SUBACK,
+    V5,
     Packet,
     Subscribe,
     Subscription,
@@ -77,6 +78,10 @@ class Device:
         finally:
             self._socket.close()
 
+    def named(self, reason: int) -> str:
+        """What the reason code of a CONNACK means."""
+        return reasons.name(reason) if self.version == V5 else reasons.return_code_name(reason)
+
     def connect(self, username: str | None = None, password: bytes | None = None, keep_alive: int = 60) -> int:
         """Send CONNECT. Returned is the reason code of the CONNACK."""
         connect = client.connect(self.version, self.client_id, keep_alive=keep_alive)
@@ -130,8 +135,11 @@ class Device:
 
     def _accepted(self, kind: int) -> None:
         answer: Any = self._next(kind)
-        if answer[2] >= 0x80:
-            raise ProtocolError("the gateway refused the publication", answer[2])
+        _, _, reason, block = answer
+        if reason >= reasons.UNSPECIFIED_ERROR:
+            text: Any = prop.decode(block, kind, from_server=True).get(prop.REASON_STRING)
+            said = f" ({text})" if text else ""
+            raise ProtocolError(f"the gateway refused the publication: {reasons.name(reason)}{said}", reason)
 
     def _id(self) -> int:
         self._ids = self._ids % 0xFFFF + 1

@@ -184,3 +184,25 @@ def test_an_answer_to_pingreq_that_came_meanwhile_too(monkeypatch: pytest.Monkey
         one.now += 61
         with pytest.raises(TimeoutError):
             one.receive(0)
+
+
+def test_a_refusal_says_why() -> None:
+    def answers(one: Peer) -> None:
+        one.packet()
+        one.send(b"\x20\x03\x00\x00\x00")
+        one.packet()
+        one.send(b"\x40\x0b\x00\x01\x97\x07\x1f\x00\x04full")
+
+    with peer(answers) as port, Device("127.0.0.1", port, "d", version=5) as device:
+        device.connect()
+        with pytest.raises(ProtocolError, match=r"refused the publication: Quota exceeded \(full\)"):
+            device.publish("a", b"x")
+
+
+@pytest.mark.parametrize(
+    ("version", "code", "named"),
+    [(4, 5, "Not authorized, return code 5"), (4, 9, "return code 9"), (5, 0x87, "Not authorized")],
+)
+def test_what_the_answer_to_connect_means(version: int, code: int, named: str) -> None:
+    with peer(lambda one: None) as port, Device("127.0.0.1", port, "d", version=version) as device:
+        assert device.named(code) == named
