@@ -20,6 +20,8 @@ from gateway.config.counting import counted
 from gateway.errors import printable
 
 TAKEN_AT_ONCE = 100
+MOST_IN_BASE64 = 4 * -(-(4 << 20) // 3)
+"""Of a body: with it a request is no longer than the API takes."""
 COLUMNS = ("queue", "type", "depth", "limit", "oldest", "in/s", "out/s", "put", "get")
 
 
@@ -141,7 +143,7 @@ def _fields(name: str, fields: dict[str, Any]) -> None:
     "--file",
     "path",
     type=click.File("rb"),
-    help="The body from a file; - is standard input. Through a running gateway about 3 MB.",
+    help="The body from a file; - is standard input. Through a running gateway at most 4 MiB.",
 )
 @click.option("--format", "form", help="Format of the body (MQSTR for text).")
 @click.option("--property", "properties", multiple=True, help="NAME=VALUE, as often as needed.")
@@ -170,6 +172,11 @@ def put(
     if properties:
         body["properties"] = dict(_pair(one) for one in properties)
     with reach(config, data) as there:
+        if there.running and len(body.get("base64", "")) > MOST_IN_BASE64:
+            raise Refused(
+                "through a running gateway a message has at most 4 MiB: put it while the gateway is stopped, or with a "
+                "program (mqgate mqi build)"
+            )
         answer = there.post(f"/queues/{segment(name)}/messages", body)
     if as_json:
         show_json(answer)

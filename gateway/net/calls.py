@@ -15,8 +15,8 @@ __all__ = [
     "Stream", "endpoint",
 ]  # fmt: skip
 
-MAX_BODY = 4 << 20
-"""The longest body of any route."""
+MAX_BODY = 6 << 20
+"""The longest body of any route: a message of 4 MiB, MAXMSGL of a queue unless somebody raises it, in Base64."""
 LONGEST_NUMBER = 100
 """Digits: Python converts some thousands."""
 KEPT = 64 << 10

@@ -14,11 +14,13 @@ from twisted.internet.threads import deferToThread
 from twisted.web.server import NOT_DONE_YET, Request
 from zope.interface import implementer
 
-from gateway.net.calls import MAX_BODY, Problem
+from gateway.net.calls import Problem
 from gateway.net.guard import Guard, check_host
 from gateway.net.http import Bounded
 from gateway.ports.people import OPERATOR, VIEWER
 
+MAX_BATCH = 4 << 20
+"""The longest batch of the pipeline's sink."""
 Handle = Callable[[str, str, Mapping[str, str], bytes], tuple[int, str, Iterator[bytes]]]
 
 
@@ -39,7 +41,7 @@ class StreamedAnswers(Bounded):
             self._check(request, method)
         except Problem:
             return None
-        return MAX_BODY
+        return MAX_BATCH
 
     def render(self, request: Request) -> Any:
         """Call `handle`, then send piece by piece."""
@@ -65,9 +67,9 @@ class StreamedAnswers(Bounded):
         method = request.method.decode("latin-1")
         self._check(request, method)
         content: Any = request.content
-        data = content.read(MAX_BODY + 1)
-        if len(data) > MAX_BODY:
-            raise Problem(413, "Too long", f"a request has at most {MAX_BODY} bytes")
+        data = content.read(MAX_BATCH + 1)
+        if len(data) > MAX_BATCH:
+            raise Problem(413, "Too long", f"a request has at most {MAX_BATCH} bytes")
         path = "/".join(segment.decode("utf-8", "replace") for segment in request.postpath or ())
         query = {
             name.decode("utf-8", "replace"): values[-1].decode("utf-8", "replace")

@@ -11,7 +11,7 @@ from stall_attacks import LONG, Attacked, drain
 
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data; boundary=b"
-BODY = 4 << 20
+BODY = 6 << 20
 
 
 def raw(attacked: Attacked) -> socket.socket:

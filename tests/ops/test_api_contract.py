@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -139,6 +142,24 @@ def test_a_queue_is_browsed_put_to_and_cleared(gateway: Running) -> None:
     assert call(gateway, "DELETE /queues/{queue}/messages", query="?confirm=OTHER", queue=queue).status == 400
     cleared = call(gateway, "DELETE /queues/{queue}/messages", query=f"?confirm={queue}", queue=queue)
     assert cleared.body == {"removed": 2}
+
+
+def test_a_message_as_long_as_a_queue_takes_is_put_by_command(gateway: Running, tmp_path: Path) -> None:
+    """MAXMSGL is 4 MiB unless somebody says otherwise."""
+
+    def put(length: int) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "body").write_bytes(bytes(length))
+        words = ["queue", "put", "MQGATE.DEFAULT", "--file", str(tmp_path / "body"), "--data", str(data)]
+        command = [sys.executable, "-m", "gateway", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+
+    data = gateway.folder / "data"
+    longest = put(4 << 20)
+    assert longest.returncode == 0, longest.stderr
+    too_long = put(5 << 20)
+    assert (too_long.returncode, "has at most 4 MiB" in too_long.stderr) == (1, True), too_long.stderr
+    cleared = call(gateway, "DELETE /queues/{queue}/messages", query="?confirm=MQGATE.DEFAULT", queue="MQGATE.DEFAULT")
+    assert cleared.body["removed"] >= 1
 
 
 def test_the_mapping_is_checked_changed_and_taken_back(gateway: Running) -> None:
