@@ -324,6 +324,8 @@ def test_a_gateway_of_another_name_is_missed_too() -> None:
         ("default", ("listeners.mqtt.enabled=false",), "No listener is enabled"),
         ("default", ("tls.clientCertificates=required",), "needs tls.clientCaSecret"),
         ("default", ("listeners.proxyProtocol=v2",), "needs listeners.proxyFrom"),
+        ("default", ("service.externalTrafficPolicy=Local",), "no traffic from outside comes to a ClusterIP"),
+        ("default", ("service.loadBalancerSourceRanges[0]=10.0.0.0/8",), "is for service.type: LoadBalancer"),
     ],
 )
 @each_helm

@@ -71,6 +71,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and $v.listeners.proxyProtocol (not $v.listeners.proxyFrom) }}
 {{- fail "listeners.proxyProtocol needs listeners.proxyFrom, the addresses of the load balancers whose headers are believed." }}
 {{- end }}
+{{- if and $v.service.externalTrafficPolicy (eq $v.service.type "ClusterIP") }}
+{{- fail "service.externalTrafficPolicy is for service.type: LoadBalancer or NodePort; no traffic from outside comes to a ClusterIP." }}
+{{- end }}
+{{- if and $v.service.loadBalancerSourceRanges (ne $v.service.type "LoadBalancer") }}
+{{- fail "service.loadBalancerSourceRanges is for service.type: LoadBalancer; networkPolicy.clients says who may come otherwise." }}
+{{- end }}
 {{- if and (ne $v.tls.clientCertificates "none") (not $v.tls.clientCaSecret) }}
 {{- fail "tls.clientCertificates needs tls.clientCaSecret, a Secret with the key `ca.crt`." }}
 {{- end }}
