@@ -290,13 +290,24 @@ def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> J
     stop = Stop()
     stop.install()
     try:
-        watch(JobProgress(job.name))
-        spark = make_session(job.name, job.spark)
-        stop.install()  # a session takes SIGINT for itself
-        try:
-            return JobRun(spark, job, watch).run(once=once, stop=stop)
-        finally:
-            if not has_ended(spark):
-                spark.stop()
+        with stop.unheard():
+            return _in_session(job, stop, watch, once=once)
     finally:
         stop.restore()
+
+
+def _in_session(job: Job, stop: Stop, watch: Watch, *, once: bool) -> JobProgress:
+    watch(JobProgress(job.name))
+    try:
+        spark = make_session(job.name, job.spark)
+    except Exception:
+        if not stop.is_asked():
+            raise
+        watch(stopped := JobProgress(job.name, "stopped"))  # its JVM was ended while it started
+        return stopped
+    stop.install()  # a session takes SIGINT for itself
+    try:
+        return JobRun(spark, job, watch).run(once=once, stop=stop)
+    finally:
+        if not has_ended(spark):
+            spark.stop()

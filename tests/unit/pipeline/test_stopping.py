@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import threading
@@ -99,3 +100,31 @@ def test_signals_are_given_back() -> None:
         process.send_signal(2)
         assert process.stdout.read() == "asked\nas before\n"
     assert process.returncode == 0
+
+
+def test_what_a_jvm_does_not_answer_is_told_until_the_end_was_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    stop = Stop()
+    root, told = logging.getLogger(), "Exception while sending command."
+    with stop.unheard():
+        root.error(told)
+        stop.ask()
+        root.error(told)
+        root.error("something else")
+    root.error(told)
+    assert [record.message for record in caplog.records] == [told, "something else", told]
+
+
+class EndedQuery(StreamingQuery):
+    """One whose JVM was ended at the same moment."""
+
+    def stop(self) -> None:
+        self.ended.set()
+        raise ConnectionResetError("no JVM answers")
+
+
+def test_a_query_whose_jvm_has_ended_costs_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    stop, query = Stop(), EndedQuery()
+    with stop.ends(query):
+        stop.ask()
+        assert query.ended.wait(30)
+    assert capfd.readouterr().err == ""

@@ -9,11 +9,12 @@ start.
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Protocol
 
@@ -23,6 +24,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 60.0
 """Seconds that a batch has to be finished."""
 LOOK_SECONDS = 0.1
+UNANSWERED = "Exception while sending command"
+"""How py4j begins what it writes to the root logger, with a traceback, when the JVM does not answer any more."""
 
 
 class Query(Protocol):
@@ -80,11 +83,27 @@ class Stop:
         while not self._asked.wait(LOOK_SECONDS):
             if over.is_set():
                 return
-        until = time.monotonic() + PATIENCE
-        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
-            over.wait(LOOK_SECONDS)
-        if query.isActive:
-            query.stop()
+        with suppress(Exception):  # its JVM was ended too, and so is the query: who waits for it is told
+            until = time.monotonic() + PATIENCE
+            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
+                over.wait(LOOK_SECONDS)
+            if query.isActive:
+                query.stop()
+
+    @contextmanager
+    def unheard(self) -> Iterator[None]:
+        """Say nothing of a JVM that does not answer once the end was asked for: a supervisor that signals all
+        processes of a job has ended it at the same moment."""
+
+        def worth_telling(record: logging.LogRecord) -> bool:
+            return not (self.is_asked() and str(record.msg).startswith(UNANSWERED))
+
+        root = logging.getLogger()
+        root.addFilter(worth_telling)
+        try:
+            yield
+        finally:
+            root.removeFilter(worth_telling)
 
     def install(self) -> None:
         """Take the signals from now on, also from libraries that have taken them. Only the main thread can. One that
