@@ -93,20 +93,7 @@ def policy_of(
         one.model_copy(update={"bind": reached[one.name], "unix": None}) if one.name in reached else one
         for one in settings.listeners
     ]
-    plain = {
-        name: _first_line(settings.resolve(one.password_file, f"security.users.{name}.password_file"))
-        for name, one in security.users.items()
-        if one.password_file is not None
-    }
-    plain |= {
-        name: one.password.get_secret_value().encode()
-        for name, one in security.users.items()
-        if one.password is not None
-    }
-    empty = [name for name, password in plain.items() if not password]
-    if empty:
-        what = f"the password of user `{empty[0]}` is empty"
-        raise ConfigurationError([settings.finding(f"security.users.{empty[0]}", what, "write one into its file")])
+    plain = plain_users(settings)
     hashed = PasswordFile("", {}, empty=False)
     if security.password_file is not None:
         hashed = read_password_file(Path(settings.resolve(security.password_file, "security.password_file")))
@@ -168,6 +155,25 @@ def _secret(file: str) -> str:
     if not secret:
         raise ConfigurationError([Finding(file, 1, 1, "the password is empty", "write one into the file")])
     return secret
+
+
+def plain_users(settings: Settings) -> dict[str, bytes]:
+    """User and password of the settings and the files they name (ConfigurationError)."""
+    found = {
+        name: _first_line(settings.resolve(one.password_file, f"security.users.{name}.password_file"))
+        for name, one in settings.security.users.items()
+        if one.password_file is not None
+    }
+    found |= {
+        name: one.password.get_secret_value().encode()
+        for name, one in settings.security.users.items()
+        if one.password is not None
+    }
+    if empty := [name for name, password in found.items() if not password]:
+        fix = "write one into its file"
+        wrong = [(f"security.users.{name}", f"the password of user `{name}` is empty", fix) for name in empty]
+        raise ConfigurationError([settings.finding(*one) for one in wrong])
+    return found
 
 
 def _first_line(name: str) -> bytes:

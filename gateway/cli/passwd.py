@@ -37,6 +37,8 @@ def passwd(file: str, user: str, delete: bool, password: str | None, pbkdf2: boo
                 password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
             else:
                 password = sys.stdin.readline().rstrip("\r\n")
+        if not password:
+            raise click.UsageError("the password is empty: nothing was changed")
         users[user] = hash_password(str(password).encode(), pbkdf2=pbkdf2)
     write_password_file(path, users)
     click.echo(f"{user} is {'removed from' if delete else 'in'} {file}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gateway.access.passwords import read_password_file
-from gateway.access.policy import acl_of, authenticator_of
+from gateway.access.policy import acl_of, authenticator_of, plain_users
 from gateway.app.listener_settings import listeners_of, resolved_admin_tls
 from gateway.config.load import display
 from gateway.config.model import Settings
@@ -87,8 +87,12 @@ def _unfit_certificates(settings: Settings) -> Iterator[Finding]:
 
 
 def _unfit_access(settings: Settings) -> Iterator[Finding]:
-    """Password file, access list and authenticator, read as the start reads them."""
+    """Passwords, access list and authenticator, read as the start reads them."""
     security = settings.security
+    keys = {f"security.users.{name}.password_file": one.password_file for name, one in security.users.items()}
+    files = [Path(settings.resolve(file, key)) for key, file in keys.items() if file is not None]
+    if not any(map(_why_unreadable, files)):
+        yield from _findings(lambda: plain_users(settings))
     name = security.password_file
     if name is not None:
         path = Path(settings.resolve(name, "security.password_file"))

@@ -1,4 +1,4 @@
-"""`mqgate init`, `mqgate import` and `mqgate passwd` where there is no room for what they write."""
+"""`mqgate init`, `mqgate import` and `mqgate passwd`: where there is no room for what they write, and no password."""
 
 from __future__ import annotations
 
@@ -52,3 +52,14 @@ def test_a_password_that_found_no_room_leaves_the_file_as_it_was(tmp_path: Path)
     assert f"{users}: File too large" in failed.stderr
     assert users.read_text() == before
     assert sorted(tmp_path.iterdir()) == [users]
+
+
+def test_an_empty_password_is_refused(tmp_path: Path) -> None:
+    """As from a command that was to fetch it and failed: whoever gives none would be let in."""
+    users = tmp_path / "users"
+    for words in (["passwd", str(users), "ana"], ["passwd", str(users), "ana", "-b", ""]):
+        done = subprocess.run(
+            [sys.executable, "-m", "gateway", *words], check=False, capture_output=True, text=True, input=""
+        )
+        assert (done.returncode, "the password is empty" in done.stderr) == (2, True)
+    assert not users.exists()

@@ -181,3 +181,11 @@ def test_everything_wrong_in_a_file_of_an_access_list_is_said_where_it_stands(
     assert [one.startswith(f"{tmp_path / 'acl.yaml'}:{begin}") for one, begin in zip(found, findings, strict=True)] == (
         [True] * len(findings)
     ), found
+
+
+def test_a_user_whose_password_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "ana.pw").write_text("\n")
+    (tmp_path / "bob.pw").write_text("secret\n")
+    users = "users: {ana: {password_file: ana.pw}, bob: {password_file: bob.pw}}"
+    (found,) = said(tmp_path, f"admin: {{port: 0}}\nsecurity: {{anonymous: false, {users}}}\n")
+    assert found.endswith("the password of user `ana` is empty: write one into its file")
