@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from importlib import import_module
 from keyword import iskeyword
@@ -15,7 +16,7 @@ import click
 from gateway.cli.denied import failed
 from gateway.cli.extensions import unusable
 from gateway.cli.output import whole
-from gateway.cli.words import meant
+from gateway.cli.words import how_settings_are_named, meant
 from gateway.errors import HeaderError
 from gateway.version import VERSION
 
@@ -54,6 +55,10 @@ COMMANDS = {
 """Name: module that holds a click command of the same name (`import_` where Python has the word), and its help."""
 
 
+MOST_MEANT = 3
+"""Groups whose command of this name is told; `list` is one of nearly all."""
+
+
 class Lazy(click.Group):
     """A group whose commands are imported on demand."""
 
@@ -62,6 +67,8 @@ class Lazy(click.Group):
         that is somebody else's or a disk that is full, words that are no text."""
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            raise how_settings_are_named(error) from error
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # the reader of the output has seen enough
@@ -97,7 +104,10 @@ class Lazy(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command of the first word; of one that there is not, the names that are nearest."""
         name = args[0]
-        near = [] if name in COMMANDS or name.startswith("-") else meant(name, COMMANDS)
+        if name == "help":
+            click.echo(ctx.get_help())
+            ctx.exit()
+        near = [] if name in COMMANDS or name.startswith("-") else _meant(name)
         if near and not ctx.resilient_parsing:
             raise click.UsageError(f"No such command {name!r}. Did you mean {' or '.join(map(repr, near))}?", ctx)
         return super().resolve_command(ctx, args)
@@ -107,6 +117,16 @@ class Lazy(click.Group):
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+def _meant(name: str) -> list[str]:
+    """The commands that may be meant, those of groups too where their table names one."""
+    within = [f"{group} {name}" for group, (_, text) in COMMANDS.items() if name in _words(text)]
+    return within if 0 < len(within) <= MOST_MEANT else meant(name, COMMANDS)
+
+
+def _words(text: str) -> list[str]:
+    return re.split(r"[,.:]? ", text.partition(": ")[2].rstrip("."))
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})

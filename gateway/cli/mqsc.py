@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 
@@ -22,8 +23,24 @@ class Outcome(NamedTuple):
     ok: bool
 
 
+VERBS = {"ALTER", "CLEAR", "DEFINE", "DELETE", "DISPLAY", "DIS", "DEF", "SET", "START", "STOP"}
+"""How MQSC commands begin."""
+
+
+class CommandFile(TextFile):
+    """A file of commands. Who gives a command instead is told where those come from."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The text of the file."""
+        if str(value).partition(" ")[0].upper() in VERBS and not Path(value).exists():
+            self.fail(
+                "commands are read from a file or the standard input: echo 'DISPLAY QMGR' | mqgate mqsc", param, ctx
+            )
+        return super().convert(value, param, ctx)
+
+
 @click.command()
-@click.argument("text", metavar="[FILE]", type=TextFile(), default="-")
+@click.argument("text", metavar="[FILE]", type=CommandFile(), default="-")
 @click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings.")
 @click.option("--data", type=DATA_DIRECTORY, help="Directory of the embedded queue manager.")
 @authority_option

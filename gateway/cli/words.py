@@ -9,6 +9,12 @@ import click
 
 SAME = (
     {"clear", "purge", "empty", "truncate"},
+    {"purge", "delete", "remove", "rm"},
+    {"pub", "publish", "send"},
+    {"sub", "subscribe"},
+    {"run", "start", "serve"},
+    {"check", "validate", "lint", "test"},
+    {"import", "migrate", "convert"},
     {"delete", "remove", "rm", "del", "drop"},
     {"kick", "disconnect", "drop"},
     {"list", "ls", "all", "status"},
@@ -18,6 +24,7 @@ SAME = (
     {"put", "send", "write"},
     {"replay", "retry", "resend", "redeliver"},
     {"rotate", "password", "passwd", "reset"},
+    {"mqsc", "runmqsc", "define", "alter", "display"},
 )
 """Words for the same thing: other tools have other ones."""
 MQSC = {"create", "define", "delete", "alter", "new", "add", "remove"}
@@ -28,6 +35,14 @@ def meant(word: str, commands: Collection[str]) -> list[str]:
     """Which commands may be meant."""
     same = [name for name in commands if any({word, name} <= one for one in SAME)]
     return same or get_close_matches(word, commands)
+
+
+def how_settings_are_named(error: click.UsageError) -> click.UsageError:
+    """The error, with what to do for who gives settings as a word: other programs take them so."""
+    named = error.ctx is not None and any(one.name == "config" for one in error.ctx.command.params)
+    if named and error.message.startswith("Got unexpected extra argument"):
+        return click.UsageError(f"{error.message}. A file of settings is named with -c FILE.", error.ctx)
+    return error
 
 
 class Words(click.Group):

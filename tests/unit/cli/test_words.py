@@ -23,6 +23,17 @@ from gateway.cli.versions import LEVELS, Version
         ("pub -t a b c", "'c' is one word too many"),
         ("pub a b c", "'c' is one word too many"),
         ("sub -n 1", "name a topic filter"),
+        ("publish a b", "Did you mean 'pub'?"),
+        ("subscribe a", "Did you mean 'sub'?"),
+        ("start", "Did you mean 'run'?"),
+        ("validate x.yaml", "Did you mean 'check'?"),
+        ("replay", "Did you mean 'dlq replay' or 'pipeline replay'?"),
+        ("kick x", "Did you mean 'client kick'?"),
+        ("dlq delete", "Did you mean 'purge'?"),
+        ("run mqgate.yaml", "A file of settings is named with -c FILE."),
+        ("status mqgate.yaml", "A file of settings is named with -c FILE."),
+        ("mqsc DISPLAY QMGR", "echo 'DISPLAY QMGR' | mqgate mqsc"),
+        ("define QLOCAL(X)", "Did you mean 'mqsc'?"),
     ],
 )
 def test_what_is_no_command_leads_to_one(words: str, told: str) -> None:
@@ -76,3 +87,8 @@ def test_another_version_is_refused_with_those_that_there_are(command: str) -> N
     done = CliRunner().invoke(main, [*command.split(), "--version", "6"])
     assert done.exit_code == 2
     assert "is not one of '3.1', '3.1.1', '5.0'" in done.output
+
+
+def test_help_is_a_word_too() -> None:
+    done = CliRunner().invoke(main, ["help"])
+    assert (done.exit_code, "Commands:" in done.output) == (0, True)
