@@ -16,6 +16,7 @@ from gateway.cli.numbers import PORT, SECONDS
 from gateway.cli.versions import LEVELS, version_option
 from gateway.errors import ProtocolError, printable
 from gateway.mqtt import reasons
+from gateway.mqtt.topics import filter_error, name_error
 from gateway.net.device import Device
 
 FILE = click.Path(exists=True, dir_okay=False)
@@ -85,6 +86,8 @@ def pub(
 ) -> None:
     """Publish PAYLOAD, or what standard input has, to TOPIC and wait for the acknowledgement."""
     topic, payload = _named(words, topic, message)
+    if wrong := name_error(topic):
+        raise click.UsageError(wrong)
     body = payload.encode() if payload is not None else sys.stdin.buffer.read()
     with device(timeout=timeout, **where) as connected:
         seconds = connected.publish(topic, body, qos, retain=retain)
@@ -128,6 +131,8 @@ def sub(
     topics = (*words, *more)
     if not topics:
         raise click.UsageError("name a topic filter, as in: mqgate sub 'plant/#'")
+    if wrong := next(filter(None, map(filter_error, topics)), None):
+        raise click.UsageError(wrong)
     escaped = sys.stdout.isatty() and not raw
     for topic, payload in _received(topics, qos, number, timeout, where):
         if escaped:

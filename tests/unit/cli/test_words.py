@@ -23,6 +23,8 @@ from gateway.cli.versions import LEVELS, Version
         ("pub -t a b c", "'c' is one word too many"),
         ("pub a b c", "'c' is one word too many"),
         ("sub -n 1", "name a topic filter"),
+        ("pub a/# b", "a topic name may not contain the wildcards"),
+        ("sub a a/#b", "# stands alone in the last level"),
         ("publish a b", "Did you mean 'pub'?"),
         ("subscribe a", "Did you mean 'sub'?"),
         ("start", "Did you mean 'run'?"),
