@@ -177,6 +177,8 @@ def replay(
         show_json(result)
     else:
         click.echo(f"{done} of {matched} replayed")
+        if set_aside and done and not to:
+            click.echo("what was state of the gateway, as sessions are, is read by its next start", err=True)
         for one in failed:
             click.echo(f"  {one['token']}: {one['text']}", err=True)
     if failed:
