@@ -10,7 +10,7 @@ import pytest
 from embedded_rig import md, refused
 
 from gateway.mq import pcf
-from gateway.ports.mqi import ObjectDescriptor, SubscriptionDescriptor
+from gateway.ports.mqi import GetOptions, ObjectDescriptor, SubscriptionDescriptor
 from gateway.queue_manager.descriptor import Descriptor
 
 GROUP, SEQUENCE, OFFSET = 4, 8, 16
@@ -192,6 +192,27 @@ def test_a_permanent_queue_is_not_deleted_in_the_middle_of_a_unit_of_work(mqi):
         mqi.connection.close(made, 2)
     mqi.connection.back()
     mqi.connection.close(made, 2)
+    with refused(2085):
+        mqi.open("MADE")
+
+
+def test_a_permanent_queue_is_deleted_whoever_has_it_open(mqi):
+    made = dynamic(mqi, "PERMDYN")
+    other = mqi.open("MADE", 2 | 16)
+    answers = []
+    mqi.connection.wait(other, md(), GetOptions(1 | 4), 100, None, answers.append)
+    mqi.connection.close(made, 1)
+    assert [answer.reason for answer in answers] == [2052]
+    with refused(2052):
+        mqi.put(other, b"x")
+    mqi.connection.close(other)
+    with refused(2085):
+        mqi.open("MADE")
+
+
+def test_a_permanent_queue_is_deleted_through_a_handle_for_its_attributes(mqi):
+    dynamic(mqi, "PERMDYN")
+    mqi.connection.close(mqi.open("MADE", 32), 1)
     with refused(2085):
         mqi.open("MADE")
 

@@ -66,6 +66,30 @@ def test_remote_queues_go_through_a_transmission_queue(mqi):
     assert (embedded.msg_id, embedded.correl_id, embedded.format) == (original.msg_id, b"c" * 24, b"MQSTR   ")
 
 
+def test_a_put_names_the_destination_or_the_queue_that_leads_to_it(mqi):
+    mqi.mqsc(DEFINITIONS)
+    handle = mqi.connection.open(ObjectDescriptor("REMOTE"), 16).handle
+    for options, names in ((0, ("THERE", "QM2")), (0x40000, ("QM2", "QM1"))):
+        put = mqi.put(handle, b"", options)
+        once = mqi.put("REMOTE", b"", options)
+        assert (put.resolved_name, put.resolved_queue_manager) == names
+        assert (once.resolved_name, once.resolved_queue_manager) == names
+
+
+def test_the_queue_that_leads_to_a_destination_is_named_by_mqopen_too(mqi):
+    mqi.mqsc(DEFINITIONS)
+    descriptor = ObjectDescriptor("REMOTE")
+    mqi.connection.open(descriptor, 16 | 0x40000)
+    assert (descriptor.resolved_name, descriptor.resolved_queue_manager) == ("QM2", "QM1")
+
+
+def test_a_queue_that_is_opened_for_its_attributes_is_not_resolved(mqi):
+    mqi.mqsc(DEFINITIONS)
+    descriptor = ObjectDescriptor("ALIAS.A")
+    mqi.connection.open(descriptor, 32)
+    assert (descriptor.resolved_name, descriptor.resolved_queue_manager) == ("", "")
+
+
 def test_the_separate_descriptor_is_the_senders_but_for_what_the_queue_manager_says(mqi):
     mqi.mqsc(DEFINITIONS)
     confirm, exception_with_data = 0x100 | 0x800, 0x3000000

@@ -498,14 +498,59 @@ def test_inquire(mqi):
     found = mqi.connection.inquire(handle, [3, 2016, 15, 2013, 20])
     assert found.integers == [0, 5000, 1]
     assert found.characters == [b"A".ljust(48), b" " * 64]
-    assert mqi.connection.inquire(handle, [31]).reason == 2068
-    with refused(2067):
-        mqi.connection.inquire(handle, [1999])
     manager = mqi.connection.open(ObjectDescriptor(object_type=5), 32).handle
     assert mqi.connection.inquire(manager, [2015, 2006]).characters[0] == b"QM1".ljust(48)
     other = mqi.open("A", 16)
     with refused(2038):
         mqi.connection.inquire(other, [3])
+
+
+BASE_QUEUE, REMOTE_QUEUE, VERSION, COMMAND_LEVEL, MAX_HANDLES = 2002, 2018, 2120, 31, 11
+Q_NAME, DEPTH, NAME_COUNT, NO_ATTRIBUTE = 2016, 3, 19, 1999
+
+
+def test_an_attribute_of_another_type_of_queue_is_a_warning(mqi):
+    handle = mqi.open("A")
+    found = mqi.connection.inquire(handle, [BASE_QUEUE, DEPTH, REMOTE_QUEUE])
+    assert (found.comp_code, found.reason, found.integers) == (1, 2068, [0])
+    assert found.characters == [b"*" * 48, b"*" * 48]
+
+
+@pytest.mark.parametrize("selector", [VERSION, COMMAND_LEVEL, MAX_HANDLES, NAME_COUNT, NO_ATTRIBUTE])
+def test_an_attribute_of_another_type_of_object_is_an_error(mqi, selector):
+    handle = mqi.open("A")
+    with refused(2067):
+        mqi.connection.inquire(handle, [DEPTH, selector])
+
+
+@pytest.mark.parametrize("selector", [Q_NAME, DEPTH, BASE_QUEUE])
+def test_attributes_of_queues_are_none_of_the_queue_manager(mqi, selector):
+    manager = mqi.connection.open(ObjectDescriptor(object_type=5), 32).handle
+    with refused(2067):
+        mqi.connection.inquire(manager, [selector])
+
+
+@pytest.mark.parametrize(("kind", "options"), [(1, 16), (1, 32), (8, 16)])
+def test_a_selection_string_is_for_what_is_got_or_browsed(mqi, kind, options):
+    wanted = ObjectDescriptor("A" if kind == 1 else "", object_type=kind, object_string="t", selection="a = 1")
+    with refused(2516):
+        mqi.connection.open(wanted, options)
+
+
+def test_mqput1_takes_no_selection_string(mqi):
+    with refused(2516):
+        mqi.connection.put1(ObjectDescriptor("A", selection="a = 1"), md(), PutOptions(4), b"")
+
+
+@pytest.mark.parametrize("options", [16 | 32, 16 | 64, 32])
+def test_topics_have_no_attributes_to_inquire(mqi, options):
+    with refused(2045):
+        mqi.connection.open(ObjectDescriptor(object_type=8, object_string="t"), options)
+
+
+def test_another_queue_manager_is_not_opened(mqi):
+    with refused(2086):
+        mqi.connection.open(ObjectDescriptor(object_type=5, queue_manager="QM9"), 32)
 
 
 def test_async_puts_report_through_status(mqi):

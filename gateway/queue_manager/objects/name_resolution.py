@@ -37,6 +37,13 @@ class Target:
         """Whether messages are put on a transmission queue with an MQXQH."""
         return bool(self.remote_queue_manager)
 
+    def resolved(self, here: str, *, local: bool) -> tuple[str, str]:
+        """ResolvedQName and ResolvedQMgrName: those of the destination, or (`local`: MQOO_RESOLVE_LOCAL_Q,
+        MQPMO_RESOLVE_LOCAL_Q) of the queue of this queue manager that leads to it."""
+        if self.remote and not local:
+            return self.remote_queue, self.remote_queue_manager
+        return "" if self.queue is None else self.queue.name, here
+
     def check_put(self) -> None:
         """2051 when a definition of the chain has PUT(DISABLED)."""
         for definition in self.chain:

@@ -62,7 +62,8 @@ class Handle:
     """Whether the last browse asked for logical order."""
     subscription: str = ""
     """The name of the subscription this is a handle of."""
-    delete_on_close: bool = False
+    made_queue: bool = False
+    """Whether the MQOPEN of this handle made the dynamic queue."""
 
     def needs(self, options: int, reason: int, what: str) -> None:
         """Refuse a verb the object was not opened for."""

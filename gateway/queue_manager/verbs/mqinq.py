@@ -15,21 +15,21 @@ DATE, TIME = (2004, 2027), (2005, 2028)
 """MQCA_CREATION_DATE and MQCA_ALTERATION_DATE, and the times."""
 MQCA_TOPIC_NAME = 2092
 MQCA_PROCESS_NAME = 2012
-KNOWN = frozenset(selector for table in BY_SELECTOR.values() for selector in table)
+OF_QUEUES = frozenset(selector for kind in QUEUE_KINDS for selector in BY_SELECTOR[kind]) | {
+    mq.MQIA_Q_TYPE, mq.MQIA_CURRENT_Q_DEPTH, mq.MQIA_OPEN_INPUT_COUNT, mq.MQIA_OPEN_OUTPUT_COUNT,
+    mq.MQIA_DEFINITION_TYPE,
+}  # fmt: skip
+"""Attributes of queues: one that a type of queue does not have is a warning (2068), any other an error (2067)."""
 _WRONG_VALUES = {
     "GET": mq.MQRC_INHIBIT_VALUE_ERROR, "PUT": mq.MQRC_INHIBIT_VALUE_ERROR, "TRIGGER": mq.MQRC_TRIGGER_CONTROL_ERROR,
     "TRIGDPTH": mq.MQRC_TRIGGER_DEPTH_ERROR, "TRIGMPRI": mq.MQRC_TRIGGER_MSG_PRIORITY_ERR,
     "TRIGTYPE": mq.MQRC_TRIGGER_TYPE_ERROR,
 }  # fmt: skip
 SETTABLE = frozenset({"GET", "PUT", "TRIGGER", "TRIGDPTH", "TRIGMPRI", "TRIGTYPE", "TRIGDATA", "DISTL"})
-_EXTRA_INTEGERS = frozenset({
-    mq.MQIA_Q_TYPE, mq.MQIA_CURRENT_Q_DEPTH, mq.MQIA_OPEN_INPUT_COUNT, mq.MQIA_OPEN_OUTPUT_COUNT,
-    mq.MQIA_DEFINITION_TYPE, mq.MQIA_NAME_COUNT, mq.MQIA_COMMAND_LEVEL, mq.MQIA_PLATFORM, mq.MQIA_MAX_PRIORITY,
-    mq.MQIA_SYNCPOINT, mq.MQIA_DIST_LISTS, })  # fmt: skip
 
 
 def inquire(connection: ConnectionState, handle: Handle, selectors: Sequence[int]) -> Inquired:
-    """MQINQ: attributes in the order of their selectors; warning 2068 for one that the type of object does not have."""
+    """MQINQ: attributes in the order of their selectors; warning 2068 for one that the type of queue does not have."""
     handle.needs(mq.MQOO_INQUIRE, mq.MQRC_NOT_OPEN_FOR_INQUIRE, "MQOO_INQUIRE")
     definition = _current(connection, handle)
     integers: list[int] = []
@@ -51,8 +51,14 @@ def inquire(connection: ConnectionState, handle: Handle, selectors: Sequence[int
     return Inquired(integers, characters)
 
 
-def _unknown(selector: int) -> MQError:
-    return MQError(mq.MQRC_SELECTOR_ERROR, f"selector {selector} is no attribute of any object")
+def _unknown(selector: int, kind: str = "") -> MQError:
+    return MQError(mq.MQRC_SELECTOR_ERROR, f"selector {selector} is no attribute of {kind or 'any object'}")
+
+
+def _check_of_queues(definition: Definition, selector: int) -> None:
+    """2067 unless the object is a queue, and the selector one of another type of queue."""
+    if definition.kind not in QUEUE_KINDS or selector not in OF_QUEUES:
+        raise _unknown(selector, f"a {definition.kind}")
 
 
 def _current(connection: ConnectionState, handle: Handle) -> Definition:
@@ -69,13 +75,13 @@ def _current(connection: ConnectionState, handle: Handle) -> Definition:
 
 
 def integer_attribute(connection: ConnectionState, definition: Definition, selector: int) -> int | None:
-    """An integer attribute; None if this type of object does not have it, 2067 if no type has."""
+    """An integer attribute; None if this type of queue does not have it, 2067 if no type has."""
     attribute = BY_SELECTOR[definition.kind].get(selector)
     if attribute is not None:
         return definition.number(attribute.keyword)
     value = _unset_integers(connection, definition).get(selector)
-    if value is None and selector not in KNOWN and selector not in _EXTRA_INTEGERS:
-        raise _unknown(selector)
+    if value is None:
+        _check_of_queues(definition, selector)
     return value
 
 
@@ -117,8 +123,7 @@ def character_attribute(connection: ConnectionState, definition: Definition, sel
         when = definition.created if selector in {DATE[0], TIME[0]} else definition.altered
         day, _, time = when.partition(" ")
         return day.encode().ljust(12) if selector in DATE else time.encode().ljust(8)
-    if selector not in KNOWN and selector not in {2015, 2016, 2032, 2120, 2003, 2045, MQCA_TOPIC_NAME}:
-        raise _unknown(selector)
+    _check_of_queues(definition, selector)
     return None
 
 

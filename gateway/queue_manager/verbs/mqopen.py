@@ -29,6 +29,10 @@ _KINDS = {mq.MQOT_NAMELIST: "NAMELIST", mq.MQOT_PROCESS: "PROCESS"}
 def open_object(connection: ConnectionState, wanted: ObjectDescriptor, options: int) -> Handle:
     """MQOPEN: a handle of the object. The descriptor is filled in."""
     check_options(options)
+    if wanted.selection and (wanted.object_type != mq.MQOT_Q or not options & (INPUT | mq.MQOO_BROWSE)):
+        raise MQError(
+            mq.MQRC_SELECTOR_INVALID_FOR_TYPE, "a selection string is for queues that are got from, or browsed"
+        )
     selector = compile_selector(wanted.selection) if wanted.selection else None
     if wanted.records:
         return _distribution_list(connection, wanted, options)
@@ -39,6 +43,8 @@ def open_object(connection: ConnectionState, wanted: ObjectDescriptor, options: 
         handle = _topic(connection, wanted, options)
     elif wanted.object_type == mq.MQOT_Q_MGR:
         _check_inquires(wanted, options)
+        if wanted.queue_manager not in {"", connection.core.name}:
+            raise MQError(mq.MQRC_UNKNOWN_OBJECT_Q_MGR, f"this is {connection.core.name}, not {wanted.queue_manager}")
         handle = Handle(0, options, mq.MQOT_Q_MGR, connection.core.catalogue.queue_manager)
     elif wanted.object_type in _KINDS:
         _check_inquires(wanted, options)
@@ -102,13 +108,11 @@ def _distribution_list(connection: ConnectionState, wanted: ObjectDescriptor, op
 
 
 def _topic(connection: ConnectionState, wanted: ObjectDescriptor, options: int) -> Handle:
-    if options & (INPUT | mq.MQOO_BROWSE):
-        raise MQError(
-            mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a topic is opened for output, inquire or set; MQSUB subscribes"
-        )
+    if options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_INQUIRE | mq.MQOO_SET) or not options & mq.MQOO_OUTPUT:
+        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a topic is opened for output only; MQSUB subscribes")
     topic = connection.topics.full(wanted.name, wanted.object_string)
     definition = connection.core.catalogue.get("TOPIC", wanted.name or "SYSTEM.BASE.TOPIC")
-    connection.authorise_topic(topic, "PUB" if options & mq.MQOO_OUTPUT else "INQ")
+    connection.authorise_topic(topic, "PUB")
     wanted.resolved_string, wanted.resolved_type = topic, mq.MQOT_TOPIC
     wanted.resolved_queue_manager = connection.core.name
     return Handle(0, options, mq.MQOT_TOPIC, definition, topic=topic)
@@ -137,7 +141,6 @@ def _attributes_only(connection: ConnectionState, wanted: ObjectDescriptor, opti
     definition = connection.core.catalogue.get("QUEUE", wanted.name)
     if definition is None:
         raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {wanted.name!r}")
-    wanted.resolved_name, wanted.resolved_queue_manager = wanted.name, connection.core.name
     wanted.resolved_type = mq.MQOT_Q
     return Handle(0, options, mq.MQOT_Q, definition)
 
@@ -167,10 +170,10 @@ def _opened(
             connection.core.inputs_changed(queue, opened=True)
     if options & mq.MQOO_OUTPUT:
         queue.outputs += 1
-    if created:
-        handle.delete_on_close = queue.definition.dynamic == mq.MQQDT_TEMPORARY_DYNAMIC
-    wanted.resolved_name = target.remote_queue if target.remote else queue.name
-    wanted.resolved_queue_manager = target.remote_queue_manager or connection.core.name
+    handle.made_queue = created
+    if gets or options & mq.MQOO_OUTPUT:  # MQOD.ResolvedQName: nothing for MQINQ and MQSET alone
+        names = target.resolved(connection.core.name, local=bool(options & mq.MQOO_RESOLVE_LOCAL_Q))
+        wanted.resolved_name, wanted.resolved_queue_manager = names
     wanted.resolved_type = mq.MQOT_Q
     return handle
 
@@ -217,30 +220,36 @@ def _close_queue(connection: ConnectionState, handle: Handle, options: int) -> N
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQCLOSE options {options} are unknown or clash")
     if options in {mq.MQCO_KEEP_SUB, mq.MQCO_REMOVE_SUB}:
         raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "MQCO_KEEP_SUB and MQCO_REMOVE_SUB are for subscriptions")
-    queue = handle.queue
+    local = _local_queue(connection, handle)
     deletes = options in {mq.MQCO_DELETE, mq.MQCO_DELETE_PURGE}
-    output = handle.target.queue if handle.target is not None and handle.options & mq.MQOO_OUTPUT else None
-    made = handle.target.queue if handle.target is not None and handle.delete_on_close else None
-    local = queue or output or made  # one that is for its attributes alone may have made it
-    if deletes and not handle.delete_on_close:
-        own = (queue is not None) + (output is not None)
-        _may_delete(connection, handle, local, own, purge=options == mq.MQCO_DELETE_PURGE)
-    if queue is not None:
-        _release_input(connection, handle, queue)
-    if output is not None:
-        output.outputs -= 1
-    due = local is not None and (deletes or handle.delete_on_close or (local.ending and not local.open_count))
-    if local is not None and due and not local.deleted:
+    goes_with_handle = handle.made_queue and local is not None and local.temporary
+    if deletes and not goes_with_handle and (local is None or not local.deleted):
+        _may_delete(connection, handle, local, purge=options == mq.MQCO_DELETE_PURGE)
+    if handle.queue is not None:
+        _release_input(connection, handle, handle.queue)
+    if handle.target is not None and handle.target.queue is not None and handle.options & mq.MQOO_OUTPUT:
+        handle.target.queue.outputs -= 1
+    if local is None or local.deleted:
+        return
+    if deletes or goes_with_handle or (local.ending and not local.open_count):
         delete_dynamic(connection.core, local)
+        connection.authority.forget("QUEUE", local.name)
 
 
-def _may_delete(
-    connection: ConnectionState, handle: Handle, queue: LocalQueue | None, own: int, *, purge: bool
-) -> None:
-    if queue is None or queue.definition.dynamic < mq.MQQDT_PERMANENT_DYNAMIC:
+def _local_queue(connection: ConnectionState, handle: Handle) -> LocalQueue | None:
+    """The local queue of a handle, whatever it was opened for."""
+    if handle.target is not None:
+        return handle.target.queue
+    definition = handle.definition
+    return None if definition is None else connection.core.queues.get(definition.name)
+
+
+def _may_delete(connection: ConnectionState, handle: Handle, queue: LocalQueue | None, *, purge: bool) -> None:
+    """Refuse MQCO_DELETE and MQCO_DELETE_PURGE. Other handles of the queue are no hindrance: they find it deleted."""
+    if queue is None or queue.definition.dynamic != mq.MQQDT_PERMANENT_DYNAMIC:
         raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "MQCO_DELETE is for dynamic queues")
-    if queue.open_count > own:
-        raise MQError(mq.MQRC_OBJECT_IN_USE, f"{queue.name} is open elsewhere")
+    if not handle.made_queue:
+        connection.authorise("QUEUE", queue.name, "DLT")
     if queue.uncommitted_puts or any(owner is not handle for owner in queue.locked.values()):
         raise MQError(mq.MQRC_Q_NOT_EMPTY, f"{queue.name} has messages in units of work: commit, or back out, first")
     if connection.core.depth(queue) and not purge:

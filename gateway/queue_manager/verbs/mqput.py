@@ -158,9 +158,8 @@ def _put_to(
         _move_on(connection, handle, before, message, options, len(data))
     elif handle.number and not handle.records and not warning[0]:  # MQPUT1 has a handle for one message
         handle.repeated = repeated_put(core, connection.user, target, given, options, message, md)
-    queue = target.queue
-    name = queue.name if queue is not None else target.topic
-    return PutResult(md, name, target.remote_queue_manager or core.name, *warning)
+    local = bool(options.options & mq.MQPMO_RESOLVE_LOCAL_Q)
+    return PutResult(md, *target.resolved(core.name, local=local), *warning)
 
 
 def _move_on(

@@ -173,3 +173,31 @@ def test_subscribing_needs_rights_on_the_topic_and_none_on_the_managed_queue(rig
     with refused(2035):
         bob.subscribe(SubscriptionDescriptor(resume, name="S"), 0)
     eva.subscribe(SubscriptionDescriptor(resume, name="S"), 0)
+
+
+@pytest.fixture
+def made(rig):
+    """The handle with which eva has made a permanent dynamic queue."""
+    rig.mqsc("DEFINE QMODEL(M) DEFTYPE(PERMDYN)")
+    for user in ("eva", "bob"):
+        rig.mqsc(f"SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('{user}') AUTHADD(CONNECT)")
+        rig.mqsc(f"SET AUTHREC PROFILE(M) OBJTYPE(QUEUE) PRINCIPAL('{user}') AUTHADD(GET,DSP)")
+        rig.mqsc(f"SET AUTHREC PROFILE(MADE) OBJTYPE(QUEUE) PRINCIPAL('{user}') AUTHADD(GET,PUT)")
+    eva = connect(rig, "eva")
+    return eva, eva.open(ObjectDescriptor("M", dynamic_name="MADE"), GET).handle
+
+
+def test_deleting_a_queue_that_another_program_made_needs_the_right_to(rig, made):
+    bob = connect(rig, "bob")
+    handle = bob.open(ObjectDescriptor("MADE"), GET).handle
+    with refused(2035):
+        bob.close(handle, 1)
+    rig.mqsc("SET AUTHREC PROFILE(MADE) OBJTYPE(QUEUE) PRINCIPAL('bob') AUTHADD(DLT)")
+    bob.close(handle, 1)
+    assert "MADE" not in rig.queue_manager.local_queues()
+
+
+def test_the_maker_of_a_queue_deletes_it_and_the_records_of_its_name_go_with_it(rig, made):
+    eva, handle = made
+    eva.close(handle, 2)
+    assert {profile for kind, profile, _ in rig.queue_manager.authority.records if kind == "QUEUE"} == {"M"}
