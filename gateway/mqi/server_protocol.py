@@ -419,11 +419,19 @@ class ServerProtocol:
         descriptor.topic_object, descriptor.alternate_user = reader.text(), reader.text()
         descriptor.object_string, descriptor.name = reader.text(), reader.text()
         descriptor.user_data, descriptor.selection = reader.text(), reader.text()
+        with_identity = not reader.at_end()
+        if with_identity:
+            descriptor.accounting_token, descriptor.application_identity = reader.fixed(32), reader.text()
         reader.end()
         made = connection.subscribe(descriptor, max(handle, 0))
         reply = FieldWriter(Verb.SUBSCRIBE, tag, made.comp_code, made.reason)
         reply.numbers(made.queue_handle, made.subscription_handle).fixed(descriptor.correl_id)
-        return reply.text(descriptor.resolved_string).numbers(descriptor.options).frame()
+        reply.text(descriptor.resolved_string).numbers(descriptor.options)
+        if with_identity:
+            reply.numbers(descriptor.expiry, descriptor.level, descriptor.publication_priority)
+            reply.text(descriptor.user_data, descriptor.selection)
+            reply.fixed(descriptor.accounting_token).text(descriptor.application_identity)
+        return reply.frame()
 
     def _subscription_request(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> bytes:
         handle, action = reader.numbers(OPEN_PAIR)

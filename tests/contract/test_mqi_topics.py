@@ -299,3 +299,52 @@ def test_a_durable_managed_subscription_that_cannot_be_saved_leaves_nothing(mqi,
     mqi.connection.close(made.queue_handle)
     mqi.connection.close(made.subscription_handle, 8)
     assert set(core.queues) == before
+
+
+GROUPED, IDENTITY, SET_CORREL_ID = 0x10, 0x40, 0x400000
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        CREATE | MANAGED | GROUPED | SET_CORREL_ID,
+        CREATE | GROUPED,
+        CREATE | MANAGED | NEW_ONLY | ON_REQUEST,
+        RESUME | MANAGED | NEW_ONLY,
+        ALTER | MANAGED | NEW_ONLY,
+    ],
+)
+def test_options_of_mqsub_that_exclude_each_other(mqi, options):
+    with refused(2046):
+        subscribe(mqi, "a/b", options, mqi.open("A"), name="S", correl_id=b"x" * 24)
+
+
+@pytest.mark.parametrize("options", [1, 2])
+def test_a_subscription_is_no_dynamic_queue(mqi, options):
+    made, _ = subscribe(mqi, "a/b")
+    with refused(2045):
+        mqi.connection.close(made.subscription_handle, options)
+
+
+def test_a_request_for_publications_with_unknown_options(mqi):
+    made, _ = subscribe(mqi, "a/b")
+    publish(mqi, "a/b", b"1", 4 | 0x200000)
+    with refused(2046):
+        mqi.connection.subscription_request(made.subscription_handle, 1, 1)
+    assert mqi.connection.subscription_request(made.subscription_handle, 1, 0x2000) == 1
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(-3, 8), (-1, 6), (2, 2)])
+def test_the_priority_of_publications_is_theirs_the_queues_or_the_subscriptions(mqi, asked, expected):
+    mqi.mqsc("ALTER QLOCAL(A) DEFPRTY(6)")
+    queue = mqi.open("A")
+    subscribe(mqi, "a/b", CREATE, queue, publication_priority=asked)
+    publish(mqi, "a/b", b"", descriptor=md(priority=8))
+    assert Descriptor(mqi.get(queue).md).priority == expected
+
+
+@pytest.mark.parametrize(("options", "expected"), [(0, b""), (IDENTITY, b"billing")])
+def test_identity_is_of_the_subscription_if_it_says_so(mqi, options, expected):
+    made, _ = subscribe(mqi, "a/b", CREATE | MANAGED | options, application_identity="billing")
+    publish(mqi, "a/b", b"")
+    assert Descriptor(mqi.get(made.queue_handle).md).application_identity == expected.ljust(32)

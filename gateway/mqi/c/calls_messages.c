@@ -28,6 +28,7 @@ static outcome put_in(const MQMD *md, const MQPMO *pmo, MQLONG length, const voi
     if (length && !data) return failed(RC_BUFFER_ERROR);
     if ((pmo->Options & MQPMO_LOGICAL_ORDER) && md->Version < MQMD_VERSION_2) return failed(RC_WRONG_MD_VERSION);
     if ((pmo->Options & MQPMO_SYNCPOINT) && (pmo->Options & MQPMO_NO_SYNCPOINT)) return failed(RC_OPTIONS);
+    if ((pmo->Options & MQPMO_SYNC_RESPONSE) && (pmo->Options & MQPMO_ASYNC_RESPONSE)) return failed(RC_OPTIONS);
     call->options = pmo->Options;
     call->context = pmo->Context;
     call->data = (view){data, (size_t)length};

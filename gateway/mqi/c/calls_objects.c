@@ -112,11 +112,28 @@ static outcome subscribe_in(const MQSD *sd, MQHOBJ hobj, subscribe_call *call) {
     field_copy(call->name, sd->ObjectName, sizeof call->name);
     field_copy(call->alternate, sd->AlternateUserId, sizeof call->alternate);
     memcpy(call->correl_id, sd->SubCorrelId, sizeof call->correl_id);
+    memcpy(call->accounting_token, sd->PubAccountingToken, sizeof call->accounting_token);
+    field_copy(call->identity, sd->PubApplIdentityData, sizeof call->identity);
     o = charv_in(&sd->ObjectString, sd, RC_OBJECT_STRING, &call->object_string);
     if (!is_failed(o)) o = charv_in(&sd->SubName, sd, RC_SUB_NAME, &call->sub_name);
     if (!is_failed(o)) o = charv_in(&sd->SubUserData, sd, 2431, &call->user_data);
     if (!is_failed(o)) o = charv_in(&sd->SelectionString, sd, 2519, &call->selection);
     return o;
+}
+
+static void subscribe_out(const subscribe_call *call, MQSD *sd) {
+    bool resumed = call->options & MQSO_RESUME;
+    sd->Options = call->options;
+    memcpy(sd->SubCorrelId, call->correl_id, sizeof sd->SubCorrelId);
+    (void)charv_out(&sd->ResObjectString, sd, buffer_view(&call->resolved_string), RC_SD, 0);
+    if (!resumed) return;
+    sd->SubExpiry = call->expiry;
+    sd->SubLevel = call->level;
+    sd->PubPriority = call->priority;
+    memcpy(sd->PubAccountingToken, call->accounting_token, sizeof sd->PubAccountingToken);
+    memcpy(sd->PubApplIdentityData, call->identity, sizeof sd->PubApplIdentityData);
+    (void)charv_out(&sd->SubUserData, sd, call->user_data, RC_SD, 0);
+    (void)charv_out(&sd->SelectionString, sd, call->selection, RC_SD, 0);
 }
 
 EXPORT void MQSUB(MQHCONN hconn, PMQVOID descriptor, PMQHOBJ hobj, PMQHOBJ hsub, PMQLONG cc, PMQLONG rc) {
@@ -133,11 +150,10 @@ EXPORT void MQSUB(MQHCONN hconn, PMQVOID descriptor, PMQHOBJ hobj, PMQHOBJ hsub,
     if (!is_failed(o)) {
         *hobj = call.hobj;
         *hsub = call.hsub;
-        sd->Options = call.options;
-        memcpy(sd->SubCorrelId, call.correl_id, sizeof sd->SubCorrelId);
-        (void)charv_out(&sd->ResObjectString, sd, buffer_view(&call.resolved_string), RC_SD, 0);
+        subscribe_out(&call, sd);
     }
     buffer_free(&call.resolved_string);
+    buffer_free(&call.returned);
     report(o, cc, rc);
 }
 
@@ -148,6 +164,7 @@ EXPORT void MQSUBRQ(MQHCONN hconn, MQHOBJ hsub, MQLONG action, PMQVOID options, 
     outcome o = enter(hconn, &c);
     if (is_failed(o)) return report(o, cc, rc);
     o = sro ? check_structure(sro, "SRO ", MQSRO_CURRENT_VERSION, RC_SRO) : done;
+    if (!is_failed(o) && sro && (sro->Options & ~MQSRO_FAIL_IF_QUIESCING)) o = failed(RC_OPTIONS);
     if (!is_failed(o)) o = qm_subscription_request(c, hsub, action, &publications);
     leave(c);
     if (!is_failed(o) && sro) sro->NumPubs = publications;

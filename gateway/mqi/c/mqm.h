@@ -169,10 +169,11 @@ typedef struct inquire_call {
 typedef struct subscribe_call {
     MQLONG options, expiry, level, priority;           /* options in and out: MQSO_RESUME returns those of the subscription */
     char name[48], alternate[12];
-    view object_string, sub_name, user_data, selection;
-    MQBYTE correl_id[24];
+    view object_string, sub_name, user_data, selection; /* user_data and selection out: in `returned` */
+    MQBYTE correl_id[24], accounting_token[32];
+    char identity[32];
     MQHOBJ hobj, hsub;                                 /* hobj in and out */
-    buffer resolved_string;
+    buffer resolved_string, returned;
 } subscribe_call;
 
 typedef struct status_call {

@@ -208,6 +208,27 @@ static void write_selectors(wire *w, const inquire_call *call) {
     frame_bytes(w, call->selectors, (size_t)call->selector_count * sizeof(MQLONG));
 }
 
+/* As many whole character attributes as there is room for. How long each is shows when they are asked for one by one. */
+static outcome inquire_what_fits(connection *c, const inquire_call *call) {
+    size_t used = 0;
+    for (MQLONG i = 0; i < call->selector_count; i++) {
+        if (call->selectors[i] < MQCA_FIRST || call->selectors[i] > MQCA_LAST) continue;
+        inquire_call one = {call->hobj, &call->selectors[i], 1, 0, 0, NULL, NULL};
+        answer a;
+        frame_begin(c->session, VERB_INQUIRE, 0);
+        write_selectors(c->session, &one);
+        outcome o = frame_exchange(c, c->session, &a);
+        if (is_failed(o)) return o;
+        (void)answer_blob(&a);
+        view text = answer_blob(&a);
+        if (a.bad) return answer_end(c, &a, o);
+        if (text.length > (size_t)call->char_length - used) break;
+        if (text.length) memcpy(call->chars + used, text.data, text.length);
+        used += text.length;
+    }
+    return warning(RC_CHAR_ATTRS_TOO_SHORT);
+}
+
 outcome qm_inquire(connection *c, inquire_call *call) {
     wire *w = c->session;
     answer a;
@@ -217,11 +238,12 @@ outcome qm_inquire(connection *c, inquire_call *call) {
     if (is_failed(o)) return o;
     view ints = answer_blob(&a), chars = answer_blob(&a);
     if (a.bad) return answer_end(c, &a, o);
-    if (ints.length > (size_t)call->int_count * sizeof(MQLONG)) return warning(RC_INT_ATTRS_TOO_SMALL);
-    if (chars.length > (size_t)call->char_length) return warning(RC_CHAR_ATTRS_TOO_SHORT);
-    if (ints.length) memcpy(call->ints, ints.data, ints.length);
+    size_t room = (size_t)call->int_count * sizeof(MQLONG);
+    bool few = ints.length > room, shortened = chars.length > (size_t)call->char_length;
+    if (ints.length) memcpy(call->ints, ints.data, few ? room : ints.length);
+    if (shortened) return inquire_what_fits(c, call);
     if (chars.length) memcpy(call->chars, chars.data, chars.length);
-    return o;
+    return few ? warning(RC_INT_ATTRS_TOO_SMALL) : o;
 }
 
 outcome qm_set(connection *c, inquire_call *call) {
@@ -256,6 +278,20 @@ outcome qm_status(connection *c, status_call *call) {
 
 /* ---- subscriptions ------------------------------------------------------------------------------------------------------------- */
 
+/* What the subscription is: for MQSO_RESUME. */
+static void read_subscription(answer *a, subscribe_call *call) {
+    call->expiry = answer_i4(a);
+    call->level = answer_i4(a);
+    call->priority = answer_i4(a);
+    view user_data = answer_blob(a), selection = answer_blob(a), token = answer_bytes(a, sizeof call->accounting_token);
+    answer_field(a, call->identity, sizeof call->identity);
+    if (token.data) memcpy(call->accounting_token, token.data, token.length);
+    (void)(buffer_add(&call->returned, user_data.data, user_data.length) &&
+           buffer_add(&call->returned, selection.data, selection.length));
+    call->user_data = (view){call->returned.data, user_data.length};
+    call->selection = (view){call->returned.data + user_data.length, selection.length};
+}
+
 outcome qm_subscribe(connection *c, subscribe_call *call) {
     wire *w = c->session;
     answer a;
@@ -272,6 +308,8 @@ outcome qm_subscribe(connection *c, subscribe_call *call) {
     frame_blob(w, call->sub_name);
     frame_blob(w, call->user_data);
     frame_blob(w, call->selection);
+    frame_bytes(w, call->accounting_token, sizeof call->accounting_token);
+    frame_field(w, call->identity, sizeof call->identity);
     outcome o = frame_exchange(c, w, &a);
     if (is_failed(o)) return o;
     call->hobj = answer_i4(&a);
@@ -280,7 +318,8 @@ outcome qm_subscribe(connection *c, subscribe_call *call) {
     if (id.data) memcpy(call->correl_id, id.data, id.length);
     call->options = answer_i4(&a);
     if (!buffer_add(&call->resolved_string, string.data, string.length)) return failed(RC_STORAGE);
-    return answer_end(c, &a, o);
+    read_subscription(&a, call);
+    return call->returned.length == call->user_data.length + call->selection.length ? answer_end(c, &a, o) : failed(RC_STORAGE);
 }
 
 outcome qm_subscription_request(connection *c, MQHOBJ hsub, MQLONG action, MQLONG *publications) {

@@ -390,6 +390,8 @@ class Topics:
             target.check_put()
             if target.queue is not None and target.queue.temporary:  # the queue does not outlive a restart either
                 copy = descriptor.with_integer(copy, "persistence", mq.MQPER_NOT_PERSISTENT)
+            if subscription.priority == mq.MQPRI_PRIORITY_AS_Q_DEF and target.chain:
+                copy = descriptor.with_integer(copy, "priority", target.chain[0].number("DEFPRTY"))
             self._placer.place(target, copy, content, unit)
         except MQError as error:
             use_dead_letter = self.governing(topic, "USEDLQ", 0) != 1

@@ -56,6 +56,7 @@ def _clash(value: int) -> bool:
         or (value & BROWSE).bit_count() > 1
         or (value & BROWSE and (under or value & (mq.MQGMO_SYNCPOINT | mq.MQGMO_SYNCPOINT_IF_PERSISTENT)))
         or (value & mq.MQGMO_LOCK and not value & BROWSE)
+        or (value & mq.MQGMO_SYNCPOINT_IF_PERSISTENT and value & mq.MQGMO_COMPLETE_MSG)
         or (value & mq.MQGMO_MARK_SKIP_BACKOUT and not value & mq.MQGMO_SYNCPOINT)
         or (value & mq.MQGMO_UNLOCK and value & ~_WITH_UNLOCK)
         or (value & MARKS and (ordered or not value & BROWSE))

@@ -25,18 +25,25 @@ KNOWN_OPTIONS = (
     mq.MQSO_FAIL_IF_QUIESCING | mq.MQSO_ALTERNATE_USER_AUTHORITY | mq.MQSO_WILDCARD_CHAR | mq.MQSO_WILDCARD_TOPIC |
     mq.MQSO_SET_CORREL_ID | mq.MQSO_SCOPE_QMGR | 0x10000 | 0x8000000 | 0x10000000
 )  # fmt: skip
+_CLASHES = (
+    mq.MQSO_WILDCARD_CHAR | mq.MQSO_WILDCARD_TOPIC, mq.MQSO_ANY_USERID | mq.MQSO_FIXED_USERID,
+    mq.MQSO_GROUP_SUB | mq.MQSO_MANAGED, mq.MQSO_NEW_PUBLICATIONS_ONLY | mq.MQSO_PUBLICATIONS_ON_REQUEST,
+)  # fmt: skip
+"""Options that exclude each other ("Rules for validating MQI options")."""
 
 
 def check_options(wanted: SubscriptionDescriptor) -> None:
     """2046 for options that clash, 2440 for a durable subscription without a name."""
     options = wanted.options
-    wildcards = mq.MQSO_WILDCARD_CHAR | mq.MQSO_WILDCARD_TOPIC
-    users = mq.MQSO_ANY_USERID | mq.MQSO_FIXED_USERID
-    if options & ~KNOWN_OPTIONS or not options & HOW or options & wildcards == wildcards or options & users == users:
+    if options & ~KNOWN_OPTIONS or not options & HOW or any(options & both == both for both in _CLASHES):
         raise MQError(
             mq.MQRC_OPTIONS_ERROR,
             f"MQSD.Options 0x{options:X} clash, are unknown, or say none of CREATE, RESUME, ALTER",
         )
+    if options & mq.MQSO_NEW_PUBLICATIONS_ONLY and not options & mq.MQSO_CREATE:
+        raise MQError(mq.MQRC_OPTIONS_ERROR, "MQSO_NEW_PUBLICATIONS_ONLY is for new subscriptions: MQSO_CREATE")
+    if options & mq.MQSO_GROUP_SUB and not options & mq.MQSO_SET_CORREL_ID:
+        raise MQError(mq.MQRC_OPTIONS_ERROR, "MQSO_GROUP_SUB needs MQSO_SET_CORREL_ID")
     if options & mq.MQSO_DURABLE and not wanted.name:
         raise MQError(mq.MQRC_SUB_NAME_ERROR, "a durable subscription needs SubName")
     if wanted.expiry < 1 and wanted.expiry != mq.MQEI_UNLIMITED:
@@ -134,10 +141,12 @@ def _definition(
     core = connection.core
     identifier = core.new_identifier()
     now = core.timestamp()
+    identity = wanted.options & mq.MQSO_SET_IDENTITY_CONTEXT
     given: dict[str, Value] = {
         "TOPICSTR": topic, "DEST": queue, "DESTCLAS": 1 if managed else 2, "DESTCORL": wanted.correl_id.hex(),
         "DURABLE": 1 if wanted.options & mq.MQSO_DURABLE else 2, "EXPIRY": wanted.expiry,
-        "PUBAPPID": wanted.application_identity, "PUBACCT": wanted.accounting_token.hex(),
+        "PUBAPPID": wanted.application_identity if identity else "",
+        "PUBACCT": wanted.accounting_token.hex() if identity else "",
         "PUBPRTY": wanted.publication_priority, "REQONLY": 1 if wanted.options & mq.MQSO_PUBLICATIONS_ON_REQUEST else 2,
         "SELECTOR": wanted.selection, "SUBLEVEL": wanted.level, "SUBUSER": connection.user[:12], "USERDATA":
         wanted.user_data, "VARUSER": 1 if wanted.options & mq.MQSO_FIXED_USERID else 2,
@@ -189,6 +198,8 @@ def _fill_in(wanted: SubscriptionDescriptor, existing: Definition, topic: str) -
     wanted.user_data, wanted.selection = existing.text("USERDATA"), existing.text("SELECTOR")
     wanted.publication_priority, wanted.level = existing.number("PUBPRTY"), existing.number("SUBLEVEL")
     wanted.expiry = existing.number("EXPIRY")
+    wanted.application_identity = existing.text("PUBAPPID")
+    wanted.accounting_token = bytes.fromhex(existing.text("PUBACCT"))[:32].ljust(32, b"\0")
 
 
 def _altered(
@@ -223,8 +234,12 @@ def request(connection: ConnectionState, handle: Handle, action: int, options: i
     """MQSUBRQ: send what is retained once more; how many messages."""
     if not handle.subscription:
         raise MQError(mq.MQRC_HOBJ_ERROR, "the handle is not one of a subscription")
-    if action != mq.MQSR_ACTION_PUBLICATION or options & ~mq.MQSO_FAIL_IF_QUIESCING:
-        raise MQError(MQRC_ACTION_ERROR, f"action {action} with options 0x{options:X} is no request for publications")
+    if action != mq.MQSR_ACTION_PUBLICATION:
+        raise MQError(MQRC_ACTION_ERROR, f"action {action} is no request for publications")
+    if options & ~mq.MQSO_FAIL_IF_QUIESCING:
+        raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQSRO.Options 0x{options:X} holds unknown options")
+    if options:
+        connection.check_quiescing()
     sent = _send_retained(connection, handle.subscription)
     if not sent:
         raise MQError(mq.MQRC_NO_RETAINED_MSG, "nothing is retained on the topics of the subscription")
@@ -250,8 +265,10 @@ def _found(connection: ConnectionState, name: str) -> Subscription:
 
 def close_subscription(connection: ConnectionState, handle: Handle, options: int) -> None:
     """MQCLOSE: delete the subscription if it is not durable or MQCO_REMOVE_SUB is given."""
+    if options in {mq.MQCO_DELETE, mq.MQCO_DELETE_PURGE}:
+        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "MQCO_DELETE is for dynamic queues")
     if options not in {mq.MQCO_NONE, mq.MQCO_KEEP_SUB, mq.MQCO_REMOVE_SUB}:
-        raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQCLOSE options {options} are not for subscriptions")
+        raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQCLOSE options {options} are unknown or clash")
     definition = connection.core.catalogue.get("SUB", handle.subscription)
     if definition is None:
         return

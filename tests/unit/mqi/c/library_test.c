@@ -891,6 +891,9 @@ static void publish_subscribe(void) {
     put(hconn, topic, "one", MQPMO_RETAIN), EXPECT(0);
     CHECK(get(hconn, queue, room, 8, 0) == 3 && !memcmp(room, "one", 3));
     MQSRO sro = {MQSRO_DEFAULT};
+    sro.Options = 1;
+    MQSUBRQ(hconn, sub, MQSR_ACTION_PUBLICATION, &sro, &cc, &rc), EXPECT(2046);
+    sro.Options = MQSRO_NONE;
     MQSUBRQ(hconn, sub, MQSR_ACTION_PUBLICATION, &sro, &cc, &rc), EXPECT(0);
     CHECK(sro.NumPubs == 1);
     MQCLOSE(hconn, &queue, MQCO_NONE, &cc, &rc), EXPECT(0);
@@ -908,15 +911,55 @@ static void a_resumed_subscription_says_what_it_is(void) {
     sd.Options = MQSO_CREATE | MQSO_MANAGED | MQSO_DURABLE;
     sd.ObjectString = name_of("plant/#");
     sd.SubName = again.SubName = name_of("KEPT");
+    sd.SubUserData = name_of("told");
+    sd.SelectionString = name_of("line > 7");
+    sd.SubExpiry = 9000;
+    sd.PubPriority = 4;
+    sd.Options |= MQSO_SET_IDENTITY_CONTEXT;
+    memset(sd.PubAccountingToken, 7, sizeof sd.PubAccountingToken);
+    memcpy(sd.PubApplIdentityData, "identity", 8);
     MQSUB(hconn, &sd, &queue, &sub, &cc, &rc), EXPECT(0);
-    CHECK(sd.Options == (MQSO_CREATE | MQSO_MANAGED | MQSO_DURABLE));
+    CHECK(sd.Options == (MQSO_CREATE | MQSO_MANAGED | MQSO_DURABLE | MQSO_SET_IDENTITY_CONTEXT));
     MQCLOSE(hconn, &sub, MQCO_KEEP_SUB, &cc, &rc), EXPECT(0);
     MQCLOSE(hconn, &queue, MQCO_NONE, &cc, &rc), EXPECT(0);
     queue = MQHO_NONE;
+    char user_data[8], few[2];
     again.Options = MQSO_RESUME;
+    again.SubUserData.VSPtr = user_data;
+    again.SubUserData.VSBufSize = sizeof user_data;
+    again.SelectionString.VSPtr = few;
+    again.SelectionString.VSBufSize = sizeof few;
     MQSUB(hconn, &again, &queue, &sub, &cc, &rc), EXPECT(0);
     CHECK(again.Options == (MQSO_RESUME | MQSO_MANAGED | MQSO_DURABLE));
+    CHECK(again.SubExpiry == 9000 && again.PubPriority == 4 && again.SubLevel == 1);
+    CHECK(again.SubUserData.VSLength == 4 && !memcmp(user_data, "told", 5));
+    CHECK(again.SelectionString.VSLength == 8 && !memcmp(few, "li", 2));
+    CHECK(again.PubAccountingToken[31] == 7 && !memcmp(again.PubApplIdentityData, "identity ", 9));
     MQCLOSE(hconn, &sub, MQCO_REMOVE_SUB, &cc, &rc), EXPECT(0);
+    MQDISC(&hconn, &cc, &rc);
+}
+
+static void attributes_as_many_as_there_is_room_for(void) {
+    MQHCONN hconn = connected();
+    MQHOBJ queue = opened(hconn, "ATTRIBUTES", MQOO_INQUIRE);
+    MQLONG selectors[] = {MQIA_Q_TYPE, MQCA_Q_NAME, MQCA_Q_DESC, MQCA_BACKOUT_REQ_Q_NAME, MQIA_MAX_Q_DEPTH}, ints[2] = {-7, -7};
+    char chars[MQ_Q_NAME_LENGTH + MQ_Q_DESC_LENGTH + 9], room[256];
+    memset(chars, '.', sizeof chars);
+    MQINQ(hconn, queue, 5, selectors, 2, ints, sizeof chars, chars, &cc, &rc), EXPECT(2008);
+    CHECK(cc == MQCC_WARNING && ints[0] == MQQT_LOCAL && ints[1] == 5000);
+    CHECK(!memcmp(chars, "ATTRIBUTES  ", 12) && chars[MQ_Q_NAME_LENGTH + MQ_Q_DESC_LENGTH - 1] == ' ');
+    CHECK(chars[MQ_Q_NAME_LENGTH + MQ_Q_DESC_LENGTH] == '.');
+    MQINQ(hconn, queue, 5, selectors, 2, ints, 0, NULL, &cc, &rc), EXPECT(2008);
+    ints[0] = ints[1] = -7;
+    MQINQ(hconn, queue, 5, selectors, 1, ints, sizeof room, room, &cc, &rc), EXPECT(2022);
+    CHECK(cc == MQCC_WARNING && ints[0] == MQQT_LOCAL && ints[1] == -7);
+    MQDISC(&hconn, &cc, &rc);
+}
+
+static void a_put_is_answered_at_once_or_later(void) {
+    MQHCONN hconn = connected();
+    MQHOBJ queue = opened(hconn, "ATTRIBUTES", MQOO_OUTPUT);
+    put(hconn, queue, "both", MQPMO_SYNC_RESPONSE | MQPMO_ASYNC_RESPONSE), EXPECT(2046);
     MQDISC(&hconn, &cc, &rc);
 }
 
@@ -967,7 +1010,8 @@ static const struct {
     TEST(a_broken_connection_is_told_and_then_quiet),
     TEST(a_connection_is_suspended_and_resumed), TEST(a_consumer_needs_what_it_consumes_from),
     TEST(a_message_that_is_too_long_suspends_its_consumer), TEST(publish_subscribe),
-    TEST(a_resumed_subscription_says_what_it_is), TEST(refusals),
+    TEST(a_resumed_subscription_says_what_it_is), TEST(attributes_as_many_as_there_is_room_for),
+    TEST(a_put_is_answered_at_once_or_later), TEST(refusals),
 };
 
 int main(int argc, char **argv) {
