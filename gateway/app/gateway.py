@@ -136,8 +136,8 @@ class Gateway:
         path = mqi_socket(parts.settings, embedded, parts.directory)
         rounds = Rounds(queue_manager, time.monotonic, lambda: parts.scheduler.soon(rounds.run))
 
-        def make(write: Callable[[bytes], None], close: Callable[[], None], user: str) -> ServerProtocol:
-            return ServerProtocol(queue_manager, write, close, monotonic=time.monotonic, user=user)
+        def make(write: Callable[[bytes], None], close: Callable[[], None], user: str, process: int) -> ServerProtocol:
+            return ServerProtocol(queue_manager, write, close, monotonic=time.monotonic, user=user, process=process)
 
         try:
             self.mqi_port = mqi.listen(parts.reactor, path, make, rounds, self.descriptors.exhausted_by_programs)

@@ -202,12 +202,13 @@ def _clear_stale(path: Path) -> None:
     raise MqgateError(f"{path} is served by another process: stop it, or choose another `socket:`")
 
 
-def _peer_user(peer: socket.socket) -> str:
-    _pid, uid, _gid = _PEER.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+def _peer(peer: socket.socket) -> tuple[str, int]:
+    """User and process at the other end."""
+    pid, uid, _gid = _PEER.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     try:
-        return pwd.getpwuid(uid).pw_name
+        return pwd.getpwuid(uid).pw_name, pid
     except KeyError:
-        return str(uid)
+        return str(uid), pid
 
 
 class _Program:
@@ -231,10 +232,10 @@ class _Program:
         self._programs, self._protocols = programs, protocols
         self._closing = False
         self._watching = select.EPOLLIN
+        user, process = _peer(peer)
         self.protocol = ServerProtocol(
-            queue_manager, self._write, self._close, monotonic=time.monotonic,
-            user=_peer_user(peer),
-        )  # fmt: skip
+            queue_manager, self._write, self._close, monotonic=time.monotonic, user=user, process=process
+        )
         poll.register(self.fd, select.EPOLLIN)
 
     def _write(self, answer: bytes) -> None:

@@ -75,13 +75,15 @@ class ServerProtocol:
         *,
         monotonic: Callable[[], float],
         user: str = "",
+        process: int = 0,
     ) -> None:
-        """`user` is who runs the program."""
+        """`user` is who runs the program, `process` the number of its process."""
         self._queue_manager = queue_manager
         self._write = write
         self._close = close
         self._monotonic = monotonic
         self._user = user
+        self._process = process
         self._frames = Frames()
         self._run = PutRun()
         self._connection: QueueManagerConnection | None = None
@@ -280,6 +282,7 @@ class ServerProtocol:
             password=password if given else None,
             channel=channel,
             connection_name=address,
+            process=self._process,
             options=options,
         )
         reply = FieldWriter(Verb.CONNECT, tag).numbers(PROTOCOL_VERSION).text(self._connection.queue_manager)

@@ -39,8 +39,8 @@ class Rounds(Protocol):
         """The program has disconnected."""
 
 
-MakeHandler = Callable[[Callable[[bytes], None], Callable[[], None], str], FrameHandler]
-"""(write, close, user) to the handler of one program's frames."""
+MakeHandler = Callable[[Callable[[bytes], None], Callable[[], None], str, int], FrameHandler]
+"""(write, close, user, process) to the handler of one program's frames."""
 
 
 class MqiProtocol(TwistedProtocol):
@@ -62,7 +62,7 @@ class MqiProtocol(TwistedProtocol):
             self._exhausted()
             transport.abortConnection()
             return
-        self._handler = self._make(transport.write, transport.loseConnection, peer_user(transport.getHandle()))
+        self._handler = self._make(transport.write, transport.loseConnection, *peer_of(transport.getHandle()))
 
     def dataReceived(self, data: bytes) -> None:
         """Hand in a chunk; it is answered with those of other programs. No more than two wait."""
@@ -92,17 +92,17 @@ class MqiProtocol(TwistedProtocol):
             handler.connection_lost()
 
 
-def peer_user(handle: socket.socket) -> str:
-    """The name of the user at the other end of a Unix socket; without a name the number, so that he cannot claim
-    another's."""
+def peer_of(handle: socket.socket) -> tuple[str, int]:
+    """User and process at the other end of a Unix socket: the user's name; without a name the number, so that he cannot
+    claim another's."""
     try:
-        _, uid, _ = struct.unpack("3i", handle.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        pid, uid, _ = struct.unpack("3i", handle.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     except OSError:
-        return ""
+        return "", 0
     try:
-        return pwd.getpwuid(uid).pw_name
+        return pwd.getpwuid(uid).pw_name, pid
     except KeyError:
-        return str(uid)
+        return str(uid), pid
 
 
 class MqiFactory(Factory):

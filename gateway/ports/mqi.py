@@ -295,10 +295,11 @@ class QueueManager(Protocol):
         password: str | None = None,
         channel: str = "",
         connection_name: str = "",
+        process: int = 0,
         options: int = 0,
     ) -> QueueManagerConnection:
-        """MQCONNX. 2035 when the user or the password is not accepted, 2059 or 2161 when the queue manager is not
-        up."""
+        """MQCONNX. `process` is the number of the program's process. 2035 when the user or the password is not
+        accepted, 2059 or 2161 when the queue manager is not up."""
 
     def quiesce(self) -> None:
         """Answer 2161 to new connections, and to calls and waits with a FAIL_IF_QUIESCING option, from now on."""

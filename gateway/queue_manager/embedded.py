@@ -191,6 +191,7 @@ class EmbeddedQueueManager:
         password: str | None = None,
         channel: str = "",
         connection_name: str = "",
+        process: int = 0,
         options: int = 0,
     ) -> MqiConnection:
         """MQCONNX. The connection name is a label; the options concern only the MQI library."""
@@ -207,6 +208,7 @@ class EmbeddedQueueManager:
                 admitted = self.authority.admit(user, password)
             self.authority.check(admitted, "QMGR", self.name, "CONNECT")
             connection = self._connection(application, admitted, channel, connection_name)
+            connection.state.process = process
             self.connections.add(connection.state)
             return connection
 

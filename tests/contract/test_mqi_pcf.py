@@ -105,10 +105,11 @@ def test_managed_subscriptions_of_administrators(mqi, ask):
 
 
 def test_connections(mqi, ask):
-    mqi.queue_manager.connect(application="app", user="u", channel="DEV.APP", connection_name="10.0.0.1")
+    mqi.queue_manager.connect(application="app", user="u", channel="DEV.APP", connection_name="10.0.0.1", process=42)
     found = ask(85, pcf.byte_string(7007, b""), pcf.integer_filter(1, 2, 25))
     assert {"app", "tests"} == {one[3058] for one in found}
     assert {one[3501] for one in found} == {"DEV.APP", ""}
+    assert {one[1024] for one in found} == {42, 0}
 
 
 def test_wrong_commands(mqi, ask):

@@ -252,6 +252,7 @@ def _connection(one: ConnectionState) -> Reply:
     return [
         pcf.byte_string(mq.MQBACF_CONNECTION_ID, one.connection_id),
         pcf.integer(mq.MQIACF_CONN_INFO_TYPE, mq.MQIACF_CONN_INFO_CONN),
+        pcf.integer(mq.MQIACF_PROCESS_ID, one.process),
         pcf.integer(mq.MQIA_APPL_TYPE, MQAT_USER),
         pcf.string(3058, one.application, size=28),
         pcf.string(3025, one.user, size=12),

@@ -48,7 +48,8 @@ def queue_handle(connection: ConnectionState, handle: Handle) -> Row:
         "APPLTYPE": "USER", "BROWSE": _yes(handle, mq.MQOO_BROWSE), "CHANNEL": connection.channel,
         "CONNAME": connection.connection_name, "HSTATE": state_of(connection, handle),
         "INPUT": shared if gets else "NO", "INQUIRE": _yes(handle, mq.MQOO_INQUIRE),
-        "OUTPUT": _yes(handle, mq.MQOO_OUTPUT), "SET": _yes(handle, mq.MQOO_SET), "USERID": connection.user,
+        "OUTPUT": _yes(handle, mq.MQOO_OUTPUT), "PID": str(connection.process),
+        "SET": _yes(handle, mq.MQOO_SET), "USERID": connection.user,
     }  # fmt: skip
 
 
@@ -56,7 +57,8 @@ def connection_row(connection: ConnectionState) -> Row:
     """A row of DISPLAY CONN TYPE(CONN)."""
     since = datetime.fromtimestamp(connection.since, UTC)
     return {
-        **_title(connection, "CONN"), "APPLTAG": connection.application, "APPLTYPE": "USER", "USERID": connection.user,
+        **_title(connection, "CONN"), "PID": str(connection.process), "APPLTAG": connection.application,
+        "APPLTYPE": "USER", "USERID": connection.user,
         "CHANNEL": connection.channel, "CONNAME": connection.connection_name, "URTYPE": "QMGR",
         "UOWSTATE": "ACTIVE" if connection.work.open else "NONE", "UOWMSGS": str(connection.work.messages),
         "CONNDATE": f"{since:%Y-%m-%d}", "CONNTIME": f"{since:%H.%M.%S}",

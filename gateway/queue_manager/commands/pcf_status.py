@@ -50,6 +50,7 @@ def queue_handles(connection: ConnectionState, pattern: str) -> Iterable[Reply]:
             yield [
                 pcf.string(mq.MQCA_Q_NAME, definition.name, size=NAME), pcf.integer(1103, 1104),
                 pcf.string(3058, row["APPLTAG"], size=28), pcf.integer(mq.MQIA_APPL_TYPE, MQAT_USER),
+                pcf.integer(mq.MQIACF_PROCESS_ID, int(row["PID"])),
                 pcf.string(3025, row["USERID"], size=12), pcf.string(mq.MQCACH_CHANNEL_NAME, row["CHANNEL"], size=20),
                 pcf.string(mq.MQCACH_CONNECTION_NAME, row["CONNAME"], size=264),
                 pcf.integer(1098, _INPUT[row["INPUT"]]), pcf.integer(1099, _YES[row["OUTPUT"]]),

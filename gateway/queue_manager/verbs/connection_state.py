@@ -134,6 +134,7 @@ class ConnectionState:
     user: str
     channel: str
     connection_name: str
+    process: int = 0
     connection_id: bytes = b""
     since: float = 0.0
     ended: bool = False
