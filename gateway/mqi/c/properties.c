@@ -32,7 +32,14 @@ static bool is_of_jms(view name) {
     return name.length >= 3 && !memcmp(name.data, "JMS", 3);
 }
 
-/* Each part between dots is an identifier; a name of a folder of the product has one dot. */
+/* `Root.` and `Body.` are the message's own; of these only fields of the descriptor are properties. */
+static bool is_reserved(view name) {
+    static const char descriptor[] = "Root.MQMD.";
+    if (name.length >= sizeof descriptor && !memcmp(name.data, descriptor, sizeof descriptor - 1)) return false;
+    return name.length >= 5 && (!memcmp(name.data, "Root.", 5) || !memcmp(name.data, "Body.", 5));
+}
+
+/* Each part between dots is an identifier; a name of a folder of the product has one dot, and so has one of usr. */
 static bool is_valid_name(view name) {
     size_t start = 0, dots = 0;
     for (size_t i = 0; i <= name.length; i++) {
@@ -45,6 +52,7 @@ static bool is_valid_name(view name) {
         start = i + 1;
     }
     view bare = property_name(name);
+    if (is_reserved(name) || (dots > 1 && bare.data != name.data)) return false;
     if (is_of_jms(bare) || (dots > 1 && begins_with(name, "mq") && !begins_with(name, "mq_usr"))) return false;
     return !is_sql_word((const char *)bare.data, bare.length);
 }
@@ -57,8 +65,20 @@ static outcome name_in(const MQCHARV *charv, buffer *room, view *name) {
     if (is_failed(o)) return o;
     *name = buffer_view(room);
     while (name->length && name->data[name->length - 1] == ' ') name->length--;
-    if (!name->length) return failed(RC_PROPERTY_NAME);
-    return name->length > MQ_MAX_PROPERTY_NAME_LENGTH ? failed(RC_PROPERTY_NAME_LENGTH) : done;
+    return !name->length || name->length > MQ_MAX_PROPERTY_NAME_LENGTH ? failed(RC_PROPERTY_NAME_LENGTH) : done;
+}
+
+/* Whether an element of a folder would have a value and elements of its own: `a.b` beside `a.b.c`. */
+static bool would_be_mixed(const property_list *list, view name) {
+    view wanted = property_name(name);
+    if (!memchr(wanted.data, '.', wanted.length)) return false;
+    for (size_t i = 0; i < list->count; i++) {
+        const char *there = list->items[i].name, *given = (const char *)wanted.data;
+        size_t length = strlen(there), shorter = length < wanted.length ? length : wanted.length;
+        if (length == wanted.length || memcmp(there, given, shorter)) continue;
+        if ((length < wanted.length ? given : there)[shorter] == '.' && memchr(given, '.', shorter)) return true;
+    }
+    return false;
 }
 
 /* ---- MQSETMP --------------------------------------------------------------------------------------------------------------- */
@@ -133,7 +153,9 @@ EXPORT void MQSETMP(MQHCONN hconn, MQHMSG handle, PMQVOID options, PMQVOID name,
     if (!is_failed(o)) {
         property like = {.type = type, .support = pd->Support, .context = pd->Context, .copy = pd->CopyOptions};
         bool valid = !handle_validates(handle) || is_valid_name(text);
-        o = valid ? set(list, smpo->Options, &like, text, buffer_view(&value_room)) : failed(RC_PROPERTY_NAME);
+        if (!valid) o = failed(RC_PROPERTY_NAME);
+        else if (would_be_mixed(list, text)) o = failed(RC_MIXED_CONTENT);
+        else o = set(list, smpo->Options, &like, text, buffer_view(&value_room));
         handle_leave();
     }
     buffer_free(&name_room);

@@ -322,6 +322,22 @@ static void property_names_and_conversions(void) {
     inquire(gone, "count", 0, &type, room, 4), EXPECT(2460);
 }
 
+static void property_names_that_are_not_free(void) {
+    MQHMSG h = handle();
+    set(h, "usr.a.b", MQTYPE_STRING, 1, "x"), EXPECT(2442);
+    set(h, "Root.x", MQTYPE_STRING, 1, "x"), EXPECT(2442);
+    set(h, "Root.MQMD.", MQTYPE_STRING, 1, "x"), EXPECT(2442);
+    set(h, "Body.x", MQTYPE_STRING, 1, "x"), EXPECT(2442);
+    set(h, "Bodywork", MQTYPE_STRING, 1, "x"), EXPECT(0);
+    set(h, "", MQTYPE_STRING, 1, "x"), EXPECT(2513);
+    set(h, "car", MQTYPE_STRING, 1, "x"), EXPECT(0);
+    set(h, "car.door", MQTYPE_STRING, 1, "x"), EXPECT(0);
+    set(h, "car.doors", MQTYPE_STRING, 1, "x"), EXPECT(0);
+    set(h, "car.door.left", MQTYPE_STRING, 1, "x"), EXPECT(2498);
+    set(h, "car.roof.light", MQTYPE_STRING, 1, "x"), EXPECT(0);
+    set(h, "car.roof", MQTYPE_STRING, 1, "x"), EXPECT(2498);
+}
+
 static void properties_in_other_character_sets_and_encodings(void) {
     MQHMSG h = handle();
     MQSMPO smpo = {MQSMPO_DEFAULT};
@@ -1004,6 +1020,7 @@ static const struct {
 #define TEST(name) {#name, name}
     TEST(wrong_structures), TEST(low_versions_stay_within_their_length), TEST(security_by_offset), TEST(truncation),
     TEST(priorities_and_backout), TEST(browse_survives_what_is_taken), TEST(expiry), TEST(property_names_and_conversions),
+    TEST(property_names_that_are_not_free),
     TEST(property_names_come_back), TEST(properties_by_the_thousand), TEST(properties_in_other_character_sets_and_encodings), TEST(buffers_and_handles),
     TEST(folders_that_hold_no_properties_stay), TEST(broken_headers), TEST(who_may_use_a_connection),
     TEST(logical_order_needs_version_2), TEST(a_forked_child_starts_anew), TEST(many_threads), TEST(callbacks),
