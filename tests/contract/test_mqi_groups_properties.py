@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import struct
+
+import pytest
 from embedded_rig import md, refused
 
 from gateway.ports.mqi import GetOptions, Property, PutOptions
@@ -117,3 +120,30 @@ def test_property_lengths_do_not_count(mqi):
     mqi.connection.put(handle, md(), given, b"text")
     with refused(2030):
         mqi.connection.put(handle, md(), given, b"text.")
+
+
+@pytest.mark.parametrize(("order", "encoding"), [("<", 546), (">", 273)])
+@pytest.mark.parametrize("said", [40, -1, 0, 0x7FFFFFFF])
+def test_a_message_is_no_shorter_for_what_its_header_says_of_itself(mqi, order, encoding, said):
+    """MAXMSGL does not count properties, in either byte order, and counts what only pretends to be their header."""
+    mqi.mqsc("ALTER QLOCAL(A) MAXMSGL(1000)")
+    header = struct.pack(order + "4siiii8siii", b"RFH ", 2, said, 546, 1208, b"MQSTR   ", 0, 1208, 0)
+    given = md(format=b"MQHRF2  ", encoding=encoding)
+    mqi.put("A", header + b"x" * 960, descriptor=given)
+    with refused(2030):
+        mqi.put("A", header + b"x" * 1001, descriptor=given)
+    with refused(2031):
+        mqi.put("A", header + b"x" * 5_000_000, descriptor=given)
+
+
+@pytest.mark.parametrize(("order", "encoding"), [("<", 546), (">", 273)])
+def test_properties_do_not_count_in_the_length_of_a_message(mqi, order, encoding):
+    mqi.mqsc("ALTER QLOCAL(A) MAXMSGL(1000)")
+    folder = b"<usr><a>" + b"y" * 2000 + b"</a></usr>  "
+    header = struct.pack(
+        order + "4siiii8siii", b"RFH ", 2, 40 + len(folder), 546, 1208, b"MQSTR   ", 0, 1208, len(folder)
+    )
+    given = md(format=b"MQHRF2  ", encoding=encoding)
+    mqi.put("A", header + folder + b"x" * 1000, descriptor=given)
+    with refused(2030):
+        mqi.put("A", header + folder + b"x" * 1001, descriptor=given)

@@ -7,6 +7,7 @@ Messages are added to a unit of the store, which the caller commits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
@@ -25,6 +26,9 @@ from gateway.queue_manager.store.unit import LanePuts, StoreUnit
 Publish = Callable[[str, str, bytes, bytes, int, StoreUnit], int]
 """(topic object, topic string, descriptor, data, options, unit) to the number of subscriptions reached."""
 
+RFH2_LENGTH = 36
+"""Of an MQRFH2 without folders."""
+_VERSION_BIG_ENDIAN = (2).to_bytes(4, "big")
 DATA_IN_REPORT = 100
 """Of the application's data: the headers in front of them are in the report whole."""
 
@@ -196,13 +200,20 @@ def check_length(core: Core, queue: LocalQueue, start: bytes, rest: bytes, forma
     """The same for one message, whose data are `start` and `rest`."""
     length = len(start) + len(rest)
     if format_name == mq.MQFMT_RF_HEADER_2:
-        header = (start + rest[: max(0, 36 - len(start))])[8:12]
-        length -= min(int.from_bytes(header, "little"), length)
+        header = (start + rest[: max(0, RFH2_LENGTH - len(start))])[:RFH2_LENGTH]
+        length -= _length_of_properties(header, length)
     if length > core.attribute("MAXMSGL"):
         raise MQError(mq.MQRC_MSG_TOO_BIG_FOR_Q_MGR, f"{length} bytes; ALTER QMGR MAXMSGL raises the limit")
     if length > queue.max_length:
         text = f"{length} bytes for MAXMSGL({queue.max_length}) of {queue.name}"
         raise MQError(mq.MQRC_MSG_TOO_BIG_FOR_Q, text)
+
+
+def _length_of_properties(header: bytes, length: int) -> int:
+    """StrucLength of the MQRFH2 that begins so; 0 if it cannot be, and what is called a header is data."""
+    order: Literal["big", "little"] = "big" if header[4:8] == _VERSION_BIG_ENDIAN else "little"
+    said = int.from_bytes(header[8:12], order)
+    return said if RFH2_LENGTH <= said <= length else 0
 
 
 def _data_options(feedback: int) -> tuple[int, int]:
