@@ -348,3 +348,29 @@ def test_identity_is_of_the_subscription_if_it_says_so(mqi, options, expected):
     made, _ = subscribe(mqi, "a/b", CREATE | MANAGED | options, application_identity="billing")
     publish(mqi, "a/b", b"")
     assert Descriptor(mqi.get(made.queue_handle).md).application_identity == expected.ljust(32)
+
+
+@pytest.mark.parametrize(
+    ("topic", "options", "expected"),
+    [
+        ("#", 0, [b"/a", b"/a/bc"]),
+        ("a/#", 0, [b"/a", b"/a/bc"]),
+        ("a/+", 0, [b"/a/bc"]),
+        ("+/b/#", 0, []),
+        ("a/b/#", 0, [b"/a/b", b"/a/b/c"]),
+        ("a/b/+", 0, [b"/a/b/c"]),
+        ("a/b", 0, [b"/a/b"]),
+        ("a*", 0x100000, [b"/a", b"/a/bc"]),
+        ("a/b/*", 0x100000, [b"/a/b/c"]),
+    ],
+)
+def test_a_topic_object_blocks_wildcards_of_subscriptions_above_it(mqi, topic, options, expected):
+    mqi.mqsc("DEFINE TOPIC(B) TOPICSTR('a/b') WILDCARD(BLOCK)")
+    queue = mqi.open("A")
+    for published in ("a", "a/b", "a/b/c", "a/bc"):
+        publish(mqi, published, b"/" + published.encode(), 4 | RETAIN)
+    subscribe(mqi, topic, CREATE | options, queue)
+    assert mqi.drain(queue) == expected, "retained"
+    for published in ("a", "a/b", "a/b/c", "a/bc"):
+        publish(mqi, published, b"/" + published.encode())
+    assert mqi.drain(queue) == expected

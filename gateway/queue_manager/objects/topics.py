@@ -32,7 +32,8 @@ _EXPIRES = b"UNTL"
 BASE = "SYSTEM.BASE.TOPIC"
 REMEMBERED = 10_000
 """Topics whose attributes and counts are cached."""
-CHARACTER_WILDCARDS = 1
+CHARACTER_WILDCARDS, BLOCK = 1, 1
+"""Values of WSCHEMA and WILDCARD."""
 NO_PROPERTIES = 0
 """PSPROP(NONE): a publication says nothing of its topic and of the subscription."""
 MANAGED_PREFIX = {True: "SYSTEM.MANAGED.DURABLE.*", False: "SYSTEM.MANAGED.NDURABLE.*"}
@@ -66,10 +67,15 @@ class Subscription:
     """Seconds since the epoch; 0: never."""
     grouped: bool
     """MQSO_GROUP_SUB: of several such subscriptions with one destination and CorrelId one gets a publication."""
+    blocked: tuple[str, ...] = ()
+    """Topic strings at and below which its wildcards match nothing: WILDCARD(BLOCK) of a topic object, as it was when
+    the subscription was made."""
 
     def matches(self, topic: str) -> bool:
         """Whether the subscription covers this topic."""
-        return self.topic == topic if self.pattern is None else self.pattern.match(topic) is not None
+        if self.pattern is None:
+            return self.topic == topic
+        return self.pattern.match(topic) is not None and not any(_is_inside(topic, over) for over in self.blocked)
 
 
 def compile_topic(topic: str, schema: int) -> re.Pattern[str] | None:
@@ -84,6 +90,20 @@ def compile_topic(topic: str, schema: int) -> re.Pattern[str] | None:
     if "+" not in levels and "#" not in levels:
         return None
     return re.compile(_levels(levels) + r"\Z")
+
+
+def before_wildcards(topic: str, schema: int) -> str:
+    """The part of a topic with wildcards that is the same in whatever it matches: whole levels."""
+    if schema == CHARACTER_WILDCARDS:
+        start = min(topic.find(one) for one in "*?" if one in topic)
+        return topic[:start].rpartition("/")[0]
+    levels = topic.split("/")
+    return "/".join(levels[: min(levels.index(one) for one in "+#" if one in levels)])
+
+
+def _is_inside(topic: str, over: str) -> bool:
+    """Whether a topic string is this one or below it."""
+    return topic == over or topic.startswith(over + "/")
 
 
 def _levels(levels: list[str]) -> str:
@@ -194,10 +214,11 @@ class Topics:
         topic = self.full(definition.text("TOPICOBJ"), definition.text("TOPICSTR"))
         selector = definition.text("SELECTOR")
         correlation = definition.text("DESTCORL")
+        pattern = compile_topic(topic, definition.number("WSCHEMA"))
         return Subscription(
             definition,
             topic,
-            compile_topic(topic, definition.number("WSCHEMA")),
+            pattern,
             definition.text("DEST"),
             definition.text("DESTQMGR"),
             bytes.fromhex(correlation)[:24].ljust(24, b"\0") if correlation else bytes(24),
@@ -210,7 +231,14 @@ class Topics:
             definition.text("SUBUSER"),
             int(definition.extra.get("EXPIRES", 0)),
             bool(definition.extra.get("GROUPED", 0)),
+            () if pattern is None else self._blocked(before_wildcards(topic, definition.number("WSCHEMA"))),
         )
+
+    def _blocked(self, known: str) -> tuple[str, ...]:
+        """Topic strings of objects with WILDCARD(BLOCK) that a subscription does not name as far as they go."""
+        objects = self._core.catalogue.matching(("TOPIC",))
+        blocking = (one.text("TOPICSTR") for one in objects if one.number("WILDCARD") == BLOCK)
+        return tuple(over for over in blocking if over and not _is_inside(known, over))
 
     def topic_of(self, subscription: Definition) -> str:
         """The topic string of a subscription, which may be given by a topic object."""
@@ -274,13 +302,13 @@ class Topics:
         found = [
             (one.text("TOPICSTR"), one.name) for one in self._core.catalogue.matching(("TOPIC",)) if one.name != BASE
         ]
-        inside = [(len(over), name) for over, name in found if over and (topic == over or topic.startswith(over + "/"))]
+        inside = [(len(over), name) for over, name in found if over and _is_inside(topic, over)]
         return [name for _, name in sorted(inside, reverse=True)] + [BASE]
 
     def _closest(self, topic: str, keyword: str, as_parent: Value) -> Value:
         best, value = -1, as_parent
         for over, definition in self._objects:
-            inside = definition.name == BASE or (over and (topic == over or topic.startswith(over + "/")))
+            inside = definition.name == BASE or (over and _is_inside(topic, over))
             found = definition.attributes[keyword]
             if inside and found != as_parent and len(over) > best:
                 best, value = len(over), found
