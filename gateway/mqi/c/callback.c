@@ -334,7 +334,7 @@ static outcome check_descriptor(const MQCBD *cbd) {
                                 MQCBDO_FAIL_IF_QUIESCING | MQCBDO_EVENT_CALL | MQCBDO_MC_EVENT_CALL;
     if (cbd->Options & ~known) return failed(RC_OPTIONS);
     if (!cbd->CallbackFunction) return failed(RC_CALLBACK_ROUTINE);  /* CallbackName: loading a module is not offered */
-    return cbd->MaxMsgLength < MQCBD_FULL_MSG_LENGTH ? failed(RC_CBD) : done;
+    return cbd->MaxMsgLength < MQCBD_FULL_MSG_LENGTH ? failed(RC_MAX_MSG_LENGTH) : done;
 }
 
 static const consumer fresh = {.md = {MQMD_DEFAULT}, .gmo = {MQGMO_DEFAULT}};

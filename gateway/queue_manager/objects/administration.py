@@ -218,7 +218,7 @@ class Administration:
         """CLEAR QLOCAL; how many messages were removed."""
         self.find("QLOCAL", name)
         queue = self._core.queues[name]
-        if queue.inputs or queue.outputs or queue.browsers:
+        if queue.open_count:
             raise in_use(name)
         if queue.consumers:
             raise consumed(name)

@@ -58,9 +58,10 @@ def test_the_socket_is_its_owners_alone_and_goes_with_the_server(server: MqiServ
 
 
 def test_the_process_of_a_program_is_shown(queue_manager: EmbeddedQueueManager, server: MqiServer) -> None:
-    Program(server.path).greeted()
+    program = Program(server.path).greeted()
     for command in (f"DISPLAY CONN(*) WHERE(PID EQ {os.getpid()})", "DISPLAY QSTATUS(A) TYPE(HANDLE) PID"):
         assert f"PID({os.getpid()})" in "".join(queue_manager.mqsc(command).lines)
+    program.socket.close()
 
 
 def test_a_stale_socket_is_replaced_and_a_served_one_refused(

@@ -877,6 +877,9 @@ static void a_consumer_needs_what_it_consumes_from(void) {
     cbd.Options = 8;
     MQCB(hconn, MQOP_REGISTER, &cbd, input, &md, &gmo, &cc, &rc), EXPECT(2046);
     cbd.Options = MQCBDO_NONE;
+    cbd.MaxMsgLength = -2;
+    MQCB(hconn, MQOP_REGISTER, &cbd, input, &md, &gmo, &cc, &rc), EXPECT(2485);
+    cbd.MaxMsgLength = MQCBD_FULL_MSG_LENGTH;
     gmo.Options = MQGMO_BROWSE_NEXT;
     MQCB(hconn, MQOP_REGISTER, &cbd, input, &md, &gmo, &cc, &rc), EXPECT(2036);
     gmo.Options = MQGMO_WAIT;
