@@ -92,9 +92,8 @@ class MqiConnection:
             self.state.check()
             if descriptor.object_type not in {mq.MQOT_Q, mq.MQOT_TOPIC}:
                 raise MQError(mq.MQRC_OBJECT_TYPE_ERROR, "MQPUT1 puts to queues and topics")
-            # The context options of MQPMO and of MQOPEN have the same values.
             handle = mqopen.open_object(
-                self.state, descriptor, mq.MQOO_OUTPUT | options.options & mqput.HANDLE_CONTEXTS
+                self.state, descriptor, mq.MQOO_OUTPUT | options.options & mqput.SAME_AS_OF_MQOPEN
             )
             try:
                 return mqput.put(self.state, handle, md, options, data)

@@ -208,14 +208,22 @@ class ConnectionState:
         """Whether the user may do this with the object."""
         return right in self.authority.rights(self.user, kind, name)
 
-    def authorise_topic(self, topic: str, right: str) -> None:
-        """2035 unless a topic object above the topic string grants the right."""
-        self.authority.check_topic(self.user, self.topics.over(topic), right)
+    def user_for(self, alternate: str, *, asked: bool) -> str:
+        """Whose authority counts: that of another user if a call asks for it (ALTERNATE_USER_AUTHORITY), for which the
+        right to is needed on the queue manager (2035)."""
+        if not asked:
+            return self.user
+        self.authorise("QMGR", self.core.name, "ALTUSR")
+        return alternate
 
-    def authorise_open(self, name: str, queue_manager: str, options: int) -> None:
+    def authorise_topic(self, topic: str, right: str, user: str | None = None) -> None:
+        """2035 unless a topic object above the topic string grants the right. None: to this connection's user."""
+        self.authority.check_topic(self.user if user is None else user, self.topics.over(topic), right)
+
+    def authorise_open(self, name: str, queue_manager: str, options: int, user: str) -> None:
         """2035 unless the user has the rights that the options of MQOPEN ask for."""
         remote = queue_manager not in {"", self.core.name}
-        self.authority.check_open(self.user, queue_manager if remote else name, options)
+        self.authority.check_open(user, queue_manager if remote else name, options)
 
     # The unit of work
 

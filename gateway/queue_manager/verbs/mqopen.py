@@ -34,13 +34,14 @@ def open_object(connection: ConnectionState, wanted: ObjectDescriptor, options: 
             mq.MQRC_SELECTOR_INVALID_FOR_TYPE, "a selection string is for queues that are got from, or browsed"
         )
     selector = compile_selector(wanted.selection) if wanted.selection else None
+    user = connection.user_for(wanted.alternate_user, asked=bool(options & mq.MQOO_ALTERNATE_USER_AUTHORITY))
     if wanted.records:
-        return _distribution_list(connection, wanted, options)
+        return _distribution_list(connection, wanted, options, user)
     if wanted.object_type == mq.MQOT_Q:
-        connection.authorise_open(wanted.name, wanted.queue_manager, options)
+        connection.authorise_open(wanted.name, wanted.queue_manager, options, user)
         handle = open_queue(connection, wanted, options)
     elif wanted.object_type == mq.MQOT_TOPIC:
-        handle = _topic(connection, wanted, options)
+        handle = _topic(connection, wanted, options, user)
     elif wanted.object_type == mq.MQOT_Q_MGR:
         _check_inquires(wanted, options)
         if wanted.queue_manager not in {"", connection.core.name}:
@@ -84,14 +85,14 @@ def check_options(options: int) -> None:
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQOPEN options 0x{options:X} clash, are unknown or name no verb")
 
 
-def _distribution_list(connection: ConnectionState, wanted: ObjectDescriptor, options: int) -> Handle:
+def _distribution_list(connection: ConnectionState, wanted: ObjectDescriptor, options: int, user: str) -> Handle:
     if options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_INQUIRE | mq.MQOO_SET) or wanted.object_type != mq.MQOT_Q:
         raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a distribution list is opened for output only")
     handle = Handle(0, options, mq.MQOT_Q, records=list(wanted.records))
     wanted.responses, wanted.known, wanted.unknown, wanted.invalid = [], 0, 0, 0
     for record in wanted.records:
         try:
-            connection.authorise_open(record.name, record.queue_manager, mq.MQOO_OUTPUT)
+            connection.authorise_open(record.name, record.queue_manager, mq.MQOO_OUTPUT, user)
             target = resolve(connection.core, record.name, record.queue_manager)
             wanted.known, wanted.unknown = wanted.known + (not target.remote), wanted.unknown + target.remote
             handle.targets.append(target)
@@ -107,12 +108,12 @@ def _distribution_list(connection: ConnectionState, wanted: ObjectDescriptor, op
     return handle
 
 
-def _topic(connection: ConnectionState, wanted: ObjectDescriptor, options: int) -> Handle:
+def _topic(connection: ConnectionState, wanted: ObjectDescriptor, options: int, user: str) -> Handle:
     if options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_INQUIRE | mq.MQOO_SET) or not options & mq.MQOO_OUTPUT:
         raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a topic is opened for output only; MQSUB subscribes")
     topic = connection.topics.full(wanted.name, wanted.object_string)
     definition = connection.core.catalogue.get("TOPIC", wanted.name or "SYSTEM.BASE.TOPIC")
-    connection.authorise_topic(topic, "PUB")
+    connection.authorise_topic(topic, "PUB", user)
     wanted.resolved_string, wanted.resolved_type = topic, mq.MQOT_TOPIC
     wanted.resolved_queue_manager = connection.core.name
     return Handle(0, options, mq.MQOT_TOPIC, definition, topic=topic)

@@ -50,13 +50,11 @@ _PASSES = (mq.MQPMO_PASS_ALL_CONTEXT, mq.MQPMO_PASS_IDENTITY_CONTEXT)
 MQFB_MAX = 999_999_999
 MAX_PLACE = 999_999_999
 """The highest MsgSeqNumber and Offset."""
-HANDLE_CONTEXTS = (
-    mq.MQPMO_PASS_IDENTITY_CONTEXT
-    | mq.MQPMO_PASS_ALL_CONTEXT
-    | mq.MQPMO_SET_IDENTITY_CONTEXT
-    | mq.MQPMO_SET_ALL_CONTEXT
-)
-"""Context options that the object must have been opened for."""
+SAME_AS_OF_MQOPEN = (
+    mq.MQPMO_PASS_IDENTITY_CONTEXT | mq.MQPMO_PASS_ALL_CONTEXT | mq.MQPMO_SET_IDENTITY_CONTEXT
+    | mq.MQPMO_SET_ALL_CONTEXT | mq.MQPMO_ALTERNATE_USER_AUTHORITY
+)  # fmt: skip
+"""What MQPUT asks to be opened for, and MQPUT1 opens for itself: the values are those of MQOPEN's options."""
 
 
 def check_options(options: PutOptions, *, mqput1: bool = False) -> None:

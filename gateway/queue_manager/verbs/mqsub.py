@@ -79,7 +79,7 @@ def _create(
     core = connection.core
     durable = bool(wanted.options & mq.MQSO_DURABLE)
     topic = connection.topics.full(wanted.topic_object, wanted.object_string)
-    connection.authorise_topic(topic, "SUB")
+    connection.authorise_topic(topic, "SUB", _user(connection, wanted))
     connection.topics.check_subscribe(topic, durable=durable)
     if wanted.selection:
         compile_selector(wanted.selection)
@@ -103,6 +103,12 @@ def _create(
         _undo(connection, definition, managed)
         raise
     return managed, Handle(0, wanted.options, mq.MQOT_TOPIC, definition, subscription=definition.name)
+
+
+def _user(connection: ConnectionState, wanted: SubscriptionDescriptor) -> str:
+    """Whose authority counts."""
+    asked = bool(wanted.options & mq.MQSO_ALTERNATE_USER_AUTHORITY)
+    return connection.user_for(wanted.alternate_user, asked=asked)
 
 
 def _undo(connection: ConnectionState, definition: Definition, managed: Handle | None) -> None:
@@ -171,7 +177,7 @@ def _resume(
         asked = connection.topics.full(wanted.topic_object, wanted.object_string)
         if asked != topic:
             raise MQError(mq.MQRC_TOPIC_NOT_ALTERABLE, f"subscription {existing.name!r} is to {topic!r}")
-    connection.authorise_topic(topic, "RESUME")
+    connection.authorise_topic(topic, "RESUME", _user(connection, wanted))
     connection.check_handles(2 if existing.number("DESTCLAS") == mq.MQDC_MANAGED else 1)
     existing = _altered(connection, wanted, existing, queue_handle)
     _fill_in(wanted, existing, topic)

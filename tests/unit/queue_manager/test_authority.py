@@ -201,3 +201,49 @@ def test_the_maker_of_a_queue_deletes_it_and_the_records_of_its_name_go_with_it(
     eva, handle = made
     eva.close(handle, 2)
     assert {profile for kind, profile, _ in rig.queue_manager.authority.records if kind == "QUEUE"} == {"M"}
+
+
+ALTERNATE_USER, ALTERNATE_SUBSCRIBER = 0x1000, 0x40000
+
+
+@pytest.fixture
+def substitute(rig):
+    """A program of bob, who may do nothing but act for eva."""
+    rig.mqsc(
+        "DEFINE TOPIC(NEWS) TOPICSTR('news')\n"
+        "SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bob') AUTHADD(CONNECT,ALTUSR)\n"
+        "SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('eva') AUTHADD(CONNECT)\n"
+        "SET AUTHREC PROFILE('APP.*') OBJTYPE(QUEUE) PRINCIPAL('eva') AUTHADD(PUT)\n"
+        "SET AUTHREC PROFILE(NEWS) OBJTYPE(TOPIC) PRINCIPAL('eva') AUTHADD(PUB,SUB)\n"
+    )
+    return connect(rig, "bob")
+
+
+@pytest.mark.parametrize("kind", [1, 8])
+def test_a_program_acts_with_the_authority_of_another_user(substitute, kind):
+    def wanted(user):
+        name = {1: "APP.ONE", 8: "NEWS"}[kind]
+        return ObjectDescriptor(name, object_type=kind, alternate_user=user)
+
+    substitute.open(wanted("eva"), PUT | ALTERNATE_USER)
+    substitute.put1(wanted("eva"), md(), PutOptions(4 | ALTERNATE_USER), b"x")
+    for user, options in (("eva", 0), ("bob", ALTERNATE_USER), ("", ALTERNATE_USER), ("zoe", ALTERNATE_USER)):
+        with refused(2035):
+            substitute.open(wanted(user), PUT | options)
+        with refused(2035):
+            substitute.put1(wanted(user), md(), PutOptions(4 | options), b"x")
+
+
+def test_a_program_subscribes_with_the_authority_of_another_user(substitute):
+    create_managed = 2 | 32
+    wanted = SubscriptionDescriptor(create_managed | ALTERNATE_SUBSCRIBER, topic_object="NEWS", alternate_user="eva")
+    substitute.subscribe(wanted, 0)
+    with refused(2035):
+        substitute.subscribe(SubscriptionDescriptor(create_managed, topic_object="NEWS", alternate_user="eva"), 0)
+
+
+def test_to_act_for_another_user_is_a_right_on_the_queue_manager(rig, substitute):
+    rig.mqsc("SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bob') AUTHRMV(ALTUSR)")
+    rig.mqsc("SET AUTHREC PROFILE('APP.*') OBJTYPE(QUEUE) PRINCIPAL('bob') AUTHADD(ALTUSR)")
+    with refused(2035):
+        substitute.open(ObjectDescriptor("APP.ONE", alternate_user="eva"), PUT | ALTERNATE_USER)
