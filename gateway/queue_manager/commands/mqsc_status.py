@@ -125,11 +125,9 @@ class StatusCommands:
         raise AdministrationError(CHANNEL_STATUS_NOT_FOUND, "AMQ8420I: Channel Status not found.")
 
     def _publish_subscribe(self, command: Command) -> list[str]:
-        subscriptions = sum(1 for _ in self._core.catalogue.matching(("SUB",)))
-        topics = {*self._topics.retained, *self._topics.published, *self._topics.subscribed()}
         row = {
-            "QMNAME": self._core.name, "TYPE": "LOCAL", "STATUS": "ACTIVE", "SUBCOUNT": str(subscriptions),
-            "TPCOUNT": str(len(topics)),
+            "QMNAME": self._core.name, "TYPE": "LOCAL", "STATUS": "ACTIVE",
+            "SUBCOUNT": str(self._topics.subscriptions), "TPCOUNT": str(len(self._topics.known())),
         }  # fmt: skip
         return self._shown(command, "PUBSUB", [row])
 
@@ -146,14 +144,12 @@ class StatusCommands:
         topics = self._topics
         if _value(command, "TYPE").upper() == "SUB":
             return self._shown(command, "TPSTATUS", self._subscriptions_of(command.name))
-        known = {*topics.retained, *topics.published, *topics.subscribed()}
         rows: list[Row] = [
             {
                 "TOPICSTR": topic, "RETAINED": "YES" if topic in topics.retained else "NO",
                 "SUBCOUNT": str(sum(1 for _ in topics.matching(topic))), "PUBMSGS": str(topics.published.get(topic, 0)),
             }
-            for topic in sorted(known)
-            if matches(command.name or "*", topic) or command.name == "#"
+            for topic in topics.known(command.name or "#")
         ]  # fmt: skip
         return self._shown(command, "TPSTATUS", rows)
 

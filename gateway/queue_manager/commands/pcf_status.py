@@ -100,15 +100,14 @@ def topic_status(connection: ConnectionState, message: pcf.Message) -> Iterable[
         subscriptions = topics.matching(pattern) if may_display_topic(connection, pattern) else ()
         found = [_subscription(one.definition, pattern) for one in subscriptions]
     else:
-        known = sorted({*topics.retained, *topics.published, *topics.subscribed()})
         found = [
             [
                 pcf.string(2094, topic), pcf.integer(1302, TOPIC_STATUS),
                 pcf.integer(1300, int(topic in topics.retained)),
                 pcf.integer(204, sum(1 for _ in topics.matching(topic))),
             ]
-            for topic in known
-            if (pattern == "#" or matches(pattern, topic)) and may_display_topic(connection, topic)
+            for topic in topics.known(pattern)
+            if may_display_topic(connection, topic)
         ]  # fmt: skip
     found = filtered(message, found)
     if not found:
@@ -158,10 +157,9 @@ def clear_topic(connection: ConnectionState, message: pcf.Message) -> Iterable[R
 def publish_subscribe_status(connection: ConnectionState, _message: pcf.Message) -> Iterable[Reply]:
     """INQUIRE_PUBSUB_STATUS."""
     topics = connection.topics
-    known = {*topics.retained, *topics.published, *topics.subscribed()}
     return [[
         pcf.string(mq.MQCA_Q_MGR_NAME, connection.core.name, size=NAME), pcf.integer(1314, 1), pcf.integer(1311, 3),
-        pcf.integer(204, sum(1 for _ in connection.core.catalogue.matching(("SUB",)))), pcf.integer(253, len(known)),
+        pcf.integer(204, topics.subscriptions), pcf.integer(253, len(topics.known())),
     ]]  # fmt: skip
 
 

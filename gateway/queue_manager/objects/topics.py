@@ -18,7 +18,7 @@ from gateway.queue_manager.core import Core
 from gateway.queue_manager.descriptor import LENGTH, Descriptor, padded
 from gateway.queue_manager.objects import topic_names
 from gateway.queue_manager.objects.attributes import Value
-from gateway.queue_manager.objects.catalogue import Definition
+from gateway.queue_manager.objects.catalogue import Definition, matches
 from gateway.queue_manager.objects.dynamic_queues import delete_dynamic, make_dynamic
 from gateway.queue_manager.objects.name_resolution import resolve
 from gateway.queue_manager.objects.placement import Placer
@@ -32,7 +32,7 @@ _EXPIRES = b"UNTL"
 BASE = "SYSTEM.BASE.TOPIC"
 REMEMBERED = 10_000
 """Topics whose attributes and counts are cached."""
-CHARACTER_WILDCARDS, BLOCK = 1, 1
+CHARACTER_WILDCARDS, TOPIC_WILDCARDS, BLOCK = 1, 2, 1
 """Values of WSCHEMA and WILDCARD."""
 NO_PROPERTIES = 0
 """PSPROP(NONE): a publication says nothing of its topic and of the subscription."""
@@ -257,9 +257,17 @@ class Topics:
         every = [*self._wild.values(), *(one for by_name in self._exact.values() for one in by_name.values())]
         return [one.definition for one in every if 0 < one.expires <= now]
 
-    def subscribed(self) -> set[str]:
-        """Topics that have subscriptions without wildcards."""
-        return set(self._exact)
+    def known(self, pattern: str = "#") -> list[str]:
+        """Topics that are published on, have something retained or a subscription without wildcards, as far as they
+        match: `+` and `#` as in subscriptions, or a `*` at the end."""
+        every = sorted({*self.retained, *self.published, *self._exact})
+        wild = compile_topic(pattern, TOPIC_WILDCARDS)
+        return [topic for topic in every if (wild.match(topic) if wild is not None else matches(pattern, topic))]
+
+    @property
+    def subscriptions(self) -> int:
+        """How many subscriptions there are."""
+        return len(self._wild) + len(self._topics_of)
 
     def find(self, name: str) -> Subscription | None:
         """A subscription by its name."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from embedded_rig import MqiRig, md, refused
 
@@ -150,6 +152,30 @@ def test_subscriptions_of_a_topic_and_of_a_type(rig):
     assert not rig.queue_manager.mqsc("DISPLAY SUB(*) SUBTYPE(API)").ok
     assert not rig.queue_manager.mqsc("DISPLAY SUB(S1) DURABLE(NO)").ok
     assert shown(rig, "DISPLAY PUBSUB")["STATUS"] == "ACTIVE"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("#", ["n", "n/1", "n/1/x", "n/2"]),
+        ("n/#", ["n", "n/1", "n/1/x", "n/2"]),
+        ("n/+", ["n/1", "n/2"]),
+        ("n/1", ["n/1"]),
+        ("+/+/x", ["n/1/x"]),
+        ("n/1*", ["n/1", "n/1/x"]),
+    ],
+)
+def test_the_status_of_topics_by_wildcards(rig, pattern, expected):
+    for topic in ("n", "n/1", "n/1/x", "n/2"):
+        rig.put(rig.connection.open(ObjectDescriptor(object_type=8, object_string=topic), 16).handle, b"")
+    lines = "".join(rig.mqsc(f"DISPLAY TPSTATUS('{pattern}') TYPE(TOPIC)"))
+    assert [topic for topic in re.findall(r"TOPICSTR\(([^)]*)\)", lines) if topic.startswith("n")] == expected
+
+
+def test_the_pattern_of_subscriptions_is_not_counted_as_one(rig):
+    before = int(shown(rig, "DISPLAY PUBSUB")["SUBCOUNT"])
+    rig.connection.subscribe(SubscriptionDescriptor(2 | 32, object_string="n/#"))
+    assert (before, int(shown(rig, "DISPLAY PUBSUB")["SUBCOUNT"])) == (1, 2)
 
 
 def test_a_subscription_is_named_by_its_identifier(rig):
