@@ -374,3 +374,37 @@ def test_a_topic_object_blocks_wildcards_of_subscriptions_above_it(mqi, topic, o
     for published in ("a", "a/b", "a/b/c", "a/bc"):
         publish(mqi, published, b"/" + published.encode())
     assert mqi.drain(queue) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "others", "reason"),
+    [
+        (0, {}, 2509),
+        (DURABLE, {"level": 2}, 2512),
+        (DURABLE, {"selection": "n = 2"}, 2524),
+        (DURABLE | GROUPED | SET_CORREL_ID, {"correl_id": b"x" * 24}, 2515),
+    ],
+)
+def test_what_of_a_subscription_cannot_be_altered(mqi, options, others, reason):
+    queue = mqi.open("A")
+    made, _ = subscribe(mqi, "a/b", CREATE | DURABLE, queue, name="S", selection="n = 1", user_data="before")
+    mqi.connection.close(made.subscription_handle)
+    with refused(reason):
+        subscribe(mqi, "a/b", ALTER | options, queue, name="S", user_data="after", **others)
+    made, found = subscribe(mqi, "a/b", RESUME, queue, name="S")
+    assert (found.user_data, found.selection, found.level) == ("before", "n = 1", 1)
+    mqi.connection.close(made.subscription_handle)
+    _, found = subscribe(mqi, "a/b", ALTER | DURABLE, queue, name="S", user_data="after", selection="n = 1")
+    assert found.user_data == "after"
+
+
+def test_the_group_of_a_subscription_cannot_be_altered(mqi):
+    queue = mqi.open("A")
+    grouped = DURABLE | GROUPED | SET_CORREL_ID
+    made, _ = subscribe(mqi, "a/b", CREATE | grouped, queue, name="S", correl_id=b"x" * 24)
+    mqi.connection.close(made.subscription_handle)
+    with refused(2515):
+        subscribe(mqi, "a/b", ALTER | grouped, queue, name="S", correl_id=b"y" * 24)
+    with refused(2515):
+        subscribe(mqi, "a/b", ALTER | DURABLE, queue, name="S")
+    subscribe(mqi, "a/b", ALTER | grouped, queue, name="S", correl_id=b"x" * 24)

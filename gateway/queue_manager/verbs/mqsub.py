@@ -16,7 +16,7 @@ from gateway.queue_manager.store.unit import StoreUnit
 from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle
 from gateway.queue_manager.verbs.mqopen import close_object, open_queue
 
-MQRC_ACTION_ERROR = 2535
+MQRC_SELECTOR_NOT_ALTERABLE, MQRC_ACTION_ERROR = 2524, 2535
 MQPRI_PRIORITY_AS_PUBLISHED = -3
 HOW = mq.MQSO_CREATE | mq.MQSO_RESUME | mq.MQSO_ALTER
 KNOWN_OPTIONS = (
@@ -208,12 +208,31 @@ def _fill_in(wanted: SubscriptionDescriptor, existing: Definition, topic: str) -
     wanted.accounting_token = bytes.fromhex(existing.text("PUBACCT"))[:32].ljust(32, b"\0")
 
 
+def _check_alterable(wanted: SubscriptionDescriptor, existing: Definition) -> None:
+    """Refuse an alteration of what a subscription keeps as long as there is it."""
+    options, grouped = wanted.options, bool(existing.extra.get("GROUPED", 0))
+    correl_id = bytes.fromhex(existing.text("DESTCORL"))[:24].ljust(24, b"\0")
+    other_group = grouped and bool(options & mq.MQSO_SET_CORREL_ID) and wanted.correl_id != correl_id
+    reasons = (
+        (bool(options & mq.MQSO_DURABLE) != (existing.number("DURABLE") == 1), mq.MQRC_DURABILITY_NOT_ALTERABLE),
+        (wanted.level != existing.number("SUBLEVEL"), mq.MQRC_SUBLEVEL_NOT_ALTERABLE),
+        (bool(options & mq.MQSO_GROUP_SUB) != grouped or other_group, mq.MQRC_GROUPING_NOT_ALTERABLE),
+        (wanted.selection not in {"", existing.text("SELECTOR")}, MQRC_SELECTOR_NOT_ALTERABLE),
+    )
+    for differs, reason in reasons:
+        if differs:
+            raise MQError(
+                reason, f"of subscription {existing.name!r} this cannot be altered: remove it, and make it anew"
+            )
+
+
 def _altered(
     connection: ConnectionState, wanted: SubscriptionDescriptor, existing: Definition, queue_handle: Handle | None
 ) -> Definition:
     """MQSO_ALTER: change the attributes that may change."""
     if not wanted.options & mq.MQSO_ALTER:
         return existing
+    _check_alterable(wanted, existing)
     core = connection.core
     changed = dict(existing.attributes)
     changed |= {"USERDATA": wanted.user_data, "PUBPRTY": wanted.publication_priority, "EXPIRY": wanted.expiry}
