@@ -408,3 +408,45 @@ def test_the_group_of_a_subscription_cannot_be_altered(mqi):
     with refused(2515):
         subscribe(mqi, "a/b", ALTER | DURABLE, queue, name="S")
     subscribe(mqi, "a/b", ALTER | grouped, queue, name="S", correl_id=b"x" * 24)
+
+
+@pytest.mark.parametrize("how", [RESUME, ALTER, CREATE | RESUME, RESUME | MANAGED])
+def test_a_subscription_of_an_administrator_is_taken_up_with_its_queue(mqi, how):
+    mqi.mqsc("DEFINE SUB(S) TOPICSTR('a/b') DEST(A)")
+    publish(mqi, "a/b", b"1")
+    made, _ = subscribe(mqi, "a/b", how | DURABLE, name="S")
+    assert mqi.get(made.queue_handle).data == b"1"
+    assert mqi.connection.state.handles[made.queue_handle].options == 1 | 8
+
+
+def test_the_queue_of_a_subscription_that_cannot_be_opened_is_an_invalid_destination(mqi):
+    mqi.mqsc("DEFINE SUB(S) TOPICSTR('a/b') DEST(GONE)")
+    before = dict(mqi.connection.state.handles)
+    with refused(2522):
+        subscribe(mqi, "a/b", RESUME | DURABLE, name="S")
+    other = mqi.queue_manager.connect(application="other", user="ana")
+    other.open(ObjectDescriptor("A"), 4)
+    mqi.mqsc("ALTER SUB(S) DEST(A)")
+    with refused(2522):
+        subscribe(mqi, "a/b", ALTER | DURABLE, name="S", user_data="after")
+    assert mqi.connection.state.handles == before
+    _, found = subscribe(mqi, "a/b", RESUME | DURABLE, mqi.open("A", 8), name="S")
+    assert found.user_data == ""
+
+
+def test_a_subscription_is_taken_up_with_a_handle_of_its_queue_only(mqi):
+    made, _ = subscribe(mqi, "a/b", CREATE | DURABLE, mqi.open("A"), name="S")
+    mqi.connection.close(made.subscription_handle)
+    with refused(2019):
+        subscribe(mqi, "a/b", RESUME | DURABLE, mqi.open("B"), name="S")
+    again, queue = mqi.open("A"), mqi.open("A")
+    assert subscribe(mqi, "a/b", RESUME | DURABLE, again, name="S")[0].queue_handle == again
+    publish(mqi, "a/b", b"1")
+    assert mqi.get(queue).data == b"1"
+
+
+def test_a_destination_stays_managed_or_not(mqi):
+    made, _ = subscribe(mqi, "a/b", CREATE | DURABLE, mqi.open("A"), name="S")
+    mqi.connection.close(made.subscription_handle)
+    with refused(2533):
+        subscribe(mqi, "a/b", ALTER | DURABLE | MANAGED, name="S")

@@ -16,7 +16,8 @@ from gateway.queue_manager.store.unit import StoreUnit
 from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle
 from gateway.queue_manager.verbs.mqopen import close_object, open_queue
 
-MQRC_SELECTOR_NOT_ALTERABLE, MQRC_ACTION_ERROR = 2524, 2535
+MQRC_INVALID_DESTINATION, MQRC_SELECTOR_NOT_ALTERABLE = 2522, 2524
+MQRC_DEST_CLASS_NOT_ALTERABLE, MQRC_ACTION_ERROR = 2533, 2535
 MQPRI_PRIORITY_AS_PUBLISHED = -3
 HOW = mq.MQSO_CREATE | mq.MQSO_RESUME | mq.MQSO_ALTER
 KNOWN_OPTIONS = (
@@ -178,15 +179,42 @@ def _resume(
         if asked != topic:
             raise MQError(mq.MQRC_TOPIC_NOT_ALTERABLE, f"subscription {existing.name!r} is to {topic!r}")
     connection.authorise_topic(topic, "RESUME", _user(connection, wanted))
-    connection.check_handles(2 if existing.number("DESTCLAS") == mq.MQDC_MANAGED else 1)
-    existing = _altered(connection, wanted, existing, queue_handle)
+    managed = existing.number("DESTCLAS") == mq.MQDC_MANAGED
+    connection.check_handles(2 if managed or queue_handle is None else 1)
+    if queue_handle is not None and not managed and not wanted.options & mq.MQSO_ALTER:
+        _check_same_queue(existing, queue_handle)
+    queue = None
+    if managed:
+        queue = _open_managed(connection, existing.text("DEST"))
+    elif queue_handle is None:
+        queue = _open_destination(connection, existing)
+    try:
+        existing = _altered(connection, wanted, existing, queue_handle)
+    except MQError:
+        if queue is not None:
+            close_object(connection, queue)
+        raise
     _fill_in(wanted, existing, topic)
-    managed = None
-    if existing.number("DESTCLAS") == mq.MQDC_MANAGED:
-        managed = _open_managed(connection, existing.text("DEST"))
-    elif queue_handle is None and wanted.options & mq.MQSO_MANAGED:
-        raise MQError(mq.MQRC_OPTIONS_ERROR, f"subscription {existing.name!r} is not managed")
-    return managed, Handle(0, wanted.options, mq.MQOT_TOPIC, existing, subscription=existing.name)
+    return queue, Handle(0, wanted.options, mq.MQOT_TOPIC, existing, subscription=existing.name)
+
+
+def _check_same_queue(existing: Definition, handle: Handle) -> None:
+    """2019 unless the handle is one of the queue that the subscription puts to."""
+    if _own_queue(handle) != existing.text("DEST"):
+        text = f"subscription {existing.name!r} puts to {existing.text('DEST')!r}: MQSO_ALTER changes that"
+        raise MQError(mq.MQRC_HOBJ_ERROR, text)
+
+
+def _open_destination(connection: ConnectionState, existing: Definition) -> Handle:
+    """The queue that a program or an administrator has given the subscription, for a program that resumes it without a
+    handle; 2522 if it cannot be opened."""
+    name, queue_manager = existing.text("DEST"), existing.text("DESTQMGR")
+    options = mq.MQOO_INPUT_AS_Q_DEF | mq.MQOO_BROWSE
+    try:
+        connection.authorise_open(name, queue_manager, options, connection.user)
+        return open_queue(connection, ObjectDescriptor(name, queue_manager=queue_manager), options)
+    except MQError as error:
+        raise MQError(MQRC_INVALID_DESTINATION, f"of subscription {existing.name!r}: {error}") from error
 
 
 def _fill_in(wanted: SubscriptionDescriptor, existing: Definition, topic: str) -> None:
@@ -211,11 +239,13 @@ def _fill_in(wanted: SubscriptionDescriptor, existing: Definition, topic: str) -
 def _check_alterable(wanted: SubscriptionDescriptor, existing: Definition) -> None:
     """Refuse an alteration of what a subscription keeps as long as there is it."""
     options, grouped = wanted.options, bool(existing.extra.get("GROUPED", 0))
+    managed = bool(options & mq.MQSO_MANAGED)
     correl_id = bytes.fromhex(existing.text("DESTCORL"))[:24].ljust(24, b"\0")
     other_group = grouped and bool(options & mq.MQSO_SET_CORREL_ID) and wanted.correl_id != correl_id
     reasons = (
         (bool(options & mq.MQSO_DURABLE) != (existing.number("DURABLE") == 1), mq.MQRC_DURABILITY_NOT_ALTERABLE),
         (wanted.level != existing.number("SUBLEVEL"), mq.MQRC_SUBLEVEL_NOT_ALTERABLE),
+        (managed != (existing.number("DESTCLAS") == mq.MQDC_MANAGED), MQRC_DEST_CLASS_NOT_ALTERABLE),
         (bool(options & mq.MQSO_GROUP_SUB) != grouped or other_group, mq.MQRC_GROUPING_NOT_ALTERABLE),
         (wanted.selection not in {"", existing.text("SELECTOR")}, MQRC_SELECTOR_NOT_ALTERABLE),
     )

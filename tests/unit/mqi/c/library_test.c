@@ -958,6 +958,27 @@ static void a_resumed_subscription_says_what_it_is(void) {
     MQDISC(&hconn, &cc, &rc);
 }
 
+static void a_subscription_is_resumed_with_its_queue(void) {
+    MQHCONN hconn = connected();
+    MQHOBJ queue = opened(hconn, "PROVIDED", MQOO_INPUT_SHARED), resumed = MQHO_NONE, sub;
+    MQSD sd = {MQSD_DEFAULT};
+    MQCBD cbd = {MQCBD_DEFAULT};
+    MQMD md = {MQMD_DEFAULT};
+    MQGMO gmo = {MQGMO_DEFAULT};
+    sd.Options = MQSO_CREATE | MQSO_DURABLE;
+    sd.ObjectString = name_of("provided");
+    sd.SubName = name_of("PROVIDED");
+    MQSUB(hconn, &sd, &queue, &sub, &cc, &rc), EXPECT(0);
+    MQCLOSE(hconn, &sub, MQCO_KEEP_SUB, &cc, &rc), EXPECT(0);
+    sd.Options = MQSO_RESUME | MQSO_DURABLE;
+    MQSUB(hconn, &sd, &resumed, &sub, &cc, &rc), EXPECT(0);
+    CHECK(resumed > 0 && resumed != queue);
+    cbd.CallbackFunction = (MQPTR)count;
+    MQCB(hconn, MQOP_REGISTER, &cbd, resumed, &md, &gmo, &cc, &rc), EXPECT(0);
+    MQCLOSE(hconn, &sub, MQCO_REMOVE_SUB, &cc, &rc), EXPECT(0);
+    MQDISC(&hconn, &cc, &rc);
+}
+
 static void attributes_as_many_as_there_is_room_for(void) {
     MQHCONN hconn = connected();
     MQHOBJ queue = opened(hconn, "ATTRIBUTES", MQOO_INQUIRE);
@@ -1030,7 +1051,7 @@ static const struct {
     TEST(a_broken_connection_is_told_and_then_quiet),
     TEST(a_connection_is_suspended_and_resumed), TEST(a_consumer_needs_what_it_consumes_from),
     TEST(a_message_that_is_too_long_suspends_its_consumer), TEST(publish_subscribe),
-    TEST(a_resumed_subscription_says_what_it_is), TEST(attributes_as_many_as_there_is_room_for),
+    TEST(a_resumed_subscription_says_what_it_is), TEST(a_subscription_is_resumed_with_its_queue), TEST(attributes_as_many_as_there_is_room_for),
     TEST(a_put_is_answered_at_once_or_later), TEST(refusals),
 };
 
