@@ -450,3 +450,12 @@ def test_a_destination_stays_managed_or_not(mqi):
     mqi.connection.close(made.subscription_handle)
     with refused(2533):
         subscribe(mqi, "a/b", ALTER | DURABLE | MANAGED, name="S")
+
+
+@pytest.mark.parametrize("options", [1, 2])
+def test_a_managed_queue_is_deleted_with_its_subscription_only(mqi, options):
+    made, _ = subscribe(mqi, "a/b", CREATE | DURABLE | MANAGED, name="S")
+    with refused(2045):
+        mqi.connection.close(made.queue_handle, options)
+    publish(mqi, "a/b", b"1")
+    assert mqi.get(made.queue_handle).data == b"1"

@@ -264,6 +264,11 @@ class Topics:
         wild = compile_topic(pattern, TOPIC_WILDCARDS)
         return [topic for topic in every if (wild.match(topic) if wild is not None else matches(pattern, topic))]
 
+    def manages(self, queue: str) -> bool:
+        """Whether it is the managed queue of a subscription, and goes with that."""
+        definitions = self._core.catalogue.matching(("SUB",))
+        return any(one.text("DEST") == queue and one.number("DESTCLAS") == mq.MQDC_MANAGED for one in definitions)
+
     @property
     def subscriptions(self) -> int:
         """How many subscriptions there are."""

@@ -247,8 +247,9 @@ def _local_queue(connection: ConnectionState, handle: Handle) -> LocalQueue | No
 
 def _may_delete(connection: ConnectionState, handle: Handle, queue: LocalQueue | None, *, purge: bool) -> None:
     """Refuse MQCO_DELETE and MQCO_DELETE_PURGE. Other handles of the queue are no hindrance: they find it deleted."""
-    if queue is None or queue.definition.dynamic != mq.MQQDT_PERMANENT_DYNAMIC:
-        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "MQCO_DELETE is for dynamic queues")
+    dynamic = queue is not None and queue.definition.dynamic == mq.MQQDT_PERMANENT_DYNAMIC
+    if queue is None or not dynamic or connection.topics.manages(queue.name):
+        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "MQCO_DELETE is for dynamic queues, if no subscription's")
     if not handle.made_queue:
         connection.authorise("QUEUE", queue.name, "DLT")
     if queue.uncommitted_puts or any(owner is not handle for owner in queue.locked.values()):
