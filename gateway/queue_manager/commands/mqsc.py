@@ -29,7 +29,7 @@ from gateway.queue_manager.objects.administration import (
     no_status,
     not_found,
 )
-from gateway.queue_manager.objects.attributes import BY_KEYWORD, FLAGS, QUEUE_KINDS, SYNONYMS, Value
+from gateway.queue_manager.objects.attributes import BY_KEYWORD, FLAGS, PASSED_OVER, QUEUE_KINDS, SYNONYMS, Value
 
 VERBS = {"DEF": "DEFINE", "ALT": "ALTER", "DIS": "DISPLAY", "DISP": "DISPLAY", "DEL": "DELETE"}
 OBJECTS = {
@@ -410,6 +410,8 @@ def _attributes(command: Command, kind: str) -> tuple[dict[str, Value], dict[str
             given[keyword] = _value(command, kind, keyword, parameter)
         elif keyword in _OPTIONS:
             words[keyword] = parameter.values[0] if parameter.values else ""
+        elif keyword in PASSED_OVER.get(kind, ()) and parameter.values is not None:
+            continue
         else:
             raise syntax(command, f"{keyword} is no attribute of {kind}")
     _check_options(command, words)

@@ -181,6 +181,8 @@ class StatusCommands:
     def _record_key(self, command: Command) -> tuple[str, str, str]:
         words = {one.keyword: (one.values or [""])[0] for one in command.parameters}
         kind = OBJECT_TYPES.get(words.get("OBJTYPE", ""))
+        if kind is None and words.get("OBJTYPE"):
+            raise syntax(command, f"OBJTYPE is one of {', '.join(OBJECT_TYPES)}")
         entity = words.get("PRINCIPAL") or words.get("GROUP", "")
         profile = words.get("PROFILE") or command.name or (self._core.name if kind == "QMGR" else "")
         if kind is None or not entity or not profile:
