@@ -1,8 +1,9 @@
 """The public keys of an issuer: from a file, read once, or from a URL, fetched on a thread before they are needed.
 
 Keys that were fetched are good for a time; they are fetched again before it is over, and when a token names a key that
-is not among them, at most once a minute. While their provider cannot be reached, or answers what is no key set, the
-last ones stay in force for as long as the settings say.
+is not among them: at most every five seconds, for which the token waits, and once a minute for the same key. While
+their provider cannot be reached, or answers what is no key set, the last ones stay in force for as long as the settings
+say.
 """
 
 from __future__ import annotations
@@ -20,9 +21,14 @@ ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 MAX_KEYS = 100
 MAX_KEY_BITS, MIN_KEY_BITS = 8192, 2048
 """Of RSA keys: a signature of a larger one takes long to verify, one of a smaller one can be forged."""
-UNKNOWN_SECONDS = 60.0
+AGAIN_SECONDS = 5.0
 """Between two fetches for keys that are not known; those that were due anyway do not count, as an issuer may change its
-keys right after one."""
+keys right after one. Who names such a key meanwhile waits for the next: strangers who name made-up keys must not have
+a new one taken for a wrong one."""
+UNKNOWN_SECONDS = 60.0
+"""For so long a key that was not there is not asked for again."""
+MAX_UNKNOWN = 1024
+"""Keys of which that is remembered."""
 LEAST_SECONDS = 60.0
 EARLY = 0.8
 """Keys are fetched again when so much of their time is over."""
@@ -127,6 +133,10 @@ class FetchedKeys:
         self._fetching = self._closed = False
         self._failures = 0
         self._waiting: list[Callable[[], None]] = []
+        self._planned = False
+        """Whether they are fetched soon, for a key that is not known."""
+        self._unknown: dict[str, float] = {}
+        """Keys that were not there, and when."""
         self._cancel: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -154,16 +164,47 @@ class FetchedKeys:
                 return "found", keys.all
             if isinstance(key_id, str) and key_id in keys.by_id:
                 return "found", [keys.by_id[key_id]]
-            now = self._scheduler.monotonic()
-            if not self._fetching and now - self._asked_at >= UNKNOWN_SECONDS and not self._closed:
-                self._asked_at = now
-                self._fetch()
-        if then is None or not self._fetching:
+            if then is None:
+                self._note_unknown(str(key_id))
+            elif self._is_unknown(str(key_id)) and not self._failures:
+                return "none", []
+            else:
+                self._fetch_soon()
+        if then is None or not (self._fetching or self._planned):
             return "unavailable" if keys is None or self._failures else "none", []
         if len(self._waiting) >= MAX_WAITING:
             return "busy", []
         self._waiting.append(then)
         return "wait", []
+
+    def _is_unknown(self, key_id: str) -> bool:
+        """Whether it was not there a moment ago."""
+        return self._scheduler.monotonic() - self._unknown.get(key_id, float("-inf")) < UNKNOWN_SECONDS
+
+    def _note_unknown(self, key_id: str) -> None:
+        """It is not among those that were just fetched."""
+        if not (self._failures or self._closed):
+            self._unknown.pop(key_id, None)
+            if len(self._unknown) >= MAX_UNKNOWN:
+                del self._unknown[next(iter(self._unknown))]
+            self._unknown[key_id] = self._scheduler.monotonic()
+
+    def _fetch_soon(self) -> None:
+        """For a key that is not known. Where fetches fail they are tried again anyway."""
+        if self._fetching or self._planned or self._closed:
+            return
+        wait = self._asked_at + (UNKNOWN_SECONDS if self._failures else AGAIN_SECONDS) - self._scheduler.monotonic()
+        if wait <= 0:
+            self._fetch_for_unknown()
+        elif not self._failures:
+            self._planned = True
+            self._scheduler.later(wait, self._fetch_for_unknown)
+
+    def _fetch_for_unknown(self) -> None:
+        self._planned = False
+        if not (self._fetching or self._closed):
+            self._asked_at = self._scheduler.monotonic()
+            self._fetch()
 
     def _believed(self) -> Keys | None:
         if self._scheduler.monotonic() - self._got_at > self._fresh + self._settings.keep:
@@ -191,7 +232,10 @@ class FetchedKeys:
         if self._closed:
             return
         if fetched.keys is not None:
-            self._keys, self._failures, self._got_at = fetched.keys, 0, self._scheduler.monotonic()
+            before, self._keys, self._failures = self._keys, fetched.keys, 0
+            self._got_at = self._scheduler.monotonic()
+            for gone in set() if before is None else before.by_id.keys() - fetched.keys.by_id.keys():
+                self._note_unknown(gone)
             said = self._settings.refresh if fetched.max_age is None else fetched.max_age
             self._fresh = max(LEAST_SECONDS, min(self._settings.refresh, said))
             again = self._fresh * EARLY

@@ -79,7 +79,7 @@ class Jwt(Web):
         default=900.0, ge=60,
         description="How long keys from a URL are good before they are fetched again; less if the answer says so "
         "(`Cache-Control: max-age`), but a minute. They are fetched when four fifths of it are over, and when a token "
-        "names a key that is not known, at most once a minute.",
+        "names a key that is not known: at most every five seconds, once a minute for the same key.",
     )  # fmt: skip
     keep: Duration = Field(
         default=86400.0,

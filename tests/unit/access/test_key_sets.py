@@ -87,17 +87,51 @@ def test_keys_that_rotate_are_fetched_for_the_token_that_names_them(fetching: Fe
     assert not fetching.believes(signed(A, "a")), "it was taken away"
 
 
-def test_unknown_keys_are_asked_for_at_most_once_a_minute(fetching: Fetching) -> None:
+def test_a_key_that_is_not_there_is_asked_for_once_a_minute(fetching: Fetching) -> None:
     assert not fetching.believes(signed(B, "made-up"), fetches=2)
-    for number in range(300):
-        said = fetching.said(signed(B, f"made-up-{number}"))
+    for _ in range(3):
+        said = fetching.said(signed(B, "made-up"))
         assert isinstance(said, NotBelieved)
         assert said.found == "none"
-    assert len(fetching.server.asked) == 2
     fetching.clock.time += 61
     assert not fetching.believes(signed(B, "made-up"), fetches=3)
     assert not fetching.believes(signed(B, "made-up"))
     assert len(fetching.server.asked) == 3
+
+
+def test_a_new_key_is_found_however_many_name_made_up_ones(fetching: Fetching) -> None:
+    """Devices take a refusal as wrong for a reason to stop; and their issuer is not asked for each token."""
+    answers: list[Claimed | NotBelieved] = []
+    for number in range(300):
+        fetching.issuer.check(signed(B, f"made-up-{number}"), answers.append)
+    fetching.settle(2)
+    fetching.server.publishes(("a", A), ("b", B))
+    for number in range(300, 600):
+        fetching.issuer.check(signed(B, f"made-up-{number}"), answers.append)
+    devices: list[Claimed | NotBelieved] = []
+    fetching.issuer.check(signed(B, "b"), devices.append)
+    fetching.clock.advance(4.9)
+    assert (len(answers), devices) == (300, [])
+    fetching.advance_past_one(0.2)
+    fetching.settle(3)
+    assert isinstance(devices[0], Claimed)
+    assert [said.found for said in answers if isinstance(said, NotBelieved)] == ["none"] * 600
+    assert len(fetching.server.asked) == 3
+
+
+def test_keys_that_are_not_there_are_remembered_within_bounds(
+    fetching: Fetching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.access.key_sets.MAX_UNKNOWN", 2)
+    answers: list[Claimed | NotBelieved] = []
+    for name in "cde":
+        fetching.issuer.check(signed(B, name), answers.append)
+    fetching.settle(2)
+    for name in "ed":
+        fetching.issuer.check(signed(B, name), answers.append)
+    assert len(answers) == 5
+    fetching.issuer.check(signed(B, "c"), answers.append)
+    assert len(answers) == 5, "it was forgotten, and is asked for"
 
 
 def test_a_token_of_a_new_key_that_cannot_be_fetched_is_not_a_wrong_one(fetching: Fetching) -> None:
