@@ -113,6 +113,8 @@ class Context:
         self.counters = counters
         self.sessions = Registry(b"" if isinstance(queue_manager, Owners) else TOGETHER)
         self.connections: set[Connection] = set()
+        self.departing: dict[Connection, float] = {}
+        """Those that have ended and whose sockets close with a commit: since when they wait for it."""
         self.strangers = 0
         """Bytes that are kept of those that are not online."""
         self.behind_connacks = 0
@@ -251,9 +253,18 @@ class Context:
         self.behind_connack(connection)
         connection.close_reason, connection.leaving = str(error), True
         self.ended(connection, why)
-        self.batch.after.append(partial(self._end_behind_connack, connection, told))
+        self.close_when_committed(connection, told)
 
-    def _end_behind_connack(self, connection: Connection, told: bytes) -> None:
+    def close_when_committed(self, connection: Connection, told: bytes = b"") -> None:
+        """Close the socket of a connection that has ended when the open batch is committed, and say this behind its
+        CONNACK. It is no connection any more that would be counted: should the commit not come back, it waits no longer
+        than a CONNECT would."""
+        self.departing[connection] = self.scheduler.monotonic()
+        self.batch.after.append(partial(self._close_now, connection, told))
+
+    def _close_now(self, connection: Connection, told: bytes) -> None:
+        if self.departing.pop(connection, None) is None:
+            return
         if told and connection.connack_sent:
             self.counters.packets_out[told[0] >> 4] += 1
             connection.link.write(told)

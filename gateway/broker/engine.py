@@ -204,6 +204,7 @@ class Engine:
     def closed(self, connection: Connection, why: DisconnectReason = "io_error") -> None:
         """The socket is closed."""
         connection.leaving = False
+        self.context.departing.pop(connection, None)
         self.context.behind_connack(connection)
         self.context.now = self.context.clock.now()
         self._ended(connection, why)

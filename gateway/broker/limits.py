@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 
 from gateway.session.session import Session
 
+LEAST_SECONDS = 5.0
+"""What a commit may take in any case: a short `connect_timeout` is meant for clients that are slow, not for disks."""
+
 
 @dataclass(slots=True)
 class Limits:
@@ -60,6 +63,11 @@ class Limits:
     """Where Response Information tells a client to have its answers sent."""
     listeners: dict[str, Limits] = field(default_factory=dict)
     """Those of listeners that have some of their own."""
+
+    @property
+    def patience(self) -> float:
+        """Seconds in which a client that comes or goes has its commit."""
+        return max(self.connect_timeout, LEAST_SECONDS)
 
     @property
     def any_refuses(self) -> bool:

@@ -19,7 +19,7 @@ from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, V31, V311, Connack, Connect, Properties, Will
-from gateway.mqtt.topics import name_error
+from gateway.mqtt.topics import NOBODYS, name_error
 from gateway.ports.access import Verdict
 from gateway.ports.counters import ConnectResult, DisconnectReason, Protocol
 from gateway.session.connection import Connection
@@ -44,8 +44,6 @@ _END: dict[ConnectResult, DisconnectReason] = {
 }  # fmt: skip
 """What the end of its connection is counted as; `refused`, where it is no question of who somebody is."""
 PROTOCOLS: dict[int, Protocol] = {3: "3.1", 4: "3.1.1", 5: "5.0"}
-LEAST_SECONDS = 5.0
-"""What a commit may take in any case: a short `connect_timeout` is meant for clients that are slow, not for disks."""
 ANOTHERS = reasons.CLIENT_IDENTIFIER_NOT_VALID, "the session of this client identifier belongs to another user"
 _NOT_STORED = "its session cannot be stored now: the queue manager does not answer; connect again later"
 
@@ -128,7 +126,7 @@ class Connacks:
         if connection.connack_sent:
             return False
         limits = self.context.limits
-        too_long = now - connection.accepted_at > max(limits.connect_timeout, LEAST_SECONDS)
+        too_long = now - connection.accepted_at > limits.patience
         return too_long or connection.behind_bytes > limits.max_outgoing_bytes
 
     def withdraw(self, connection: Connection) -> None:
@@ -188,6 +186,11 @@ def _will(connect: Connect, limits: Limits) -> Refusal | None:
         problem = f"topics have at most {limits.max_topic_length} bytes here"
     if problem is not None:
         return reasons.TOPIC_NAME_INVALID, f"will topic: {problem}"
+    if will.topic.startswith(NOBODYS):  # it would be taken, and never published
+        return (
+            reasons.NOT_AUTHORIZED,
+            f"will topic: nobody publishes below {will.topic.partition('/')[0]}/: {will.topic[:100]}",
+        )
     if will.qos > limits.max_qos:  # [MQTT-3.2.2-12]
         return reasons.QOS_NOT_SUPPORTED, f"a will of QoS {will.qos} is not offered here"
     if will.retain and not limits.retain:  # [MQTT-3.2.2-13]

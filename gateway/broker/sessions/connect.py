@@ -13,7 +13,6 @@ from gateway.broker.publish.router import Router
 from gateway.broker.put_off import PutOff
 from gateway.broker.sessions.connack import (
     ANOTHERS,
-    LEAST_SECONDS,
     PROTOCOLS,
     TOO_MANY,
     Connacks,
@@ -46,6 +45,7 @@ _FAILURES: dict[int, AuthReason] = {
 }
 """What a refusal is counted as."""
 _NO_ROOM_FOR_AUTH = "its Maximum Packet Size leaves no room for AUTH"
+_NO_ROOM_FOR_CONNACK = "its Maximum Packet Size leaves no room for CONNACK"
 _SHOWN = 256
 """Characters of a name that a refusal shows in the log."""
 
@@ -200,7 +200,16 @@ class ConnectHandler:
         self, connection: Connection, connect: Connect, verdict: Verdict, client_id: str, *, assigned: bool
     ) -> None:
         context = self.context
-        session, present = self._claim(connection, connect, client_id)
+        expiry = session_expiry(
+            connect.version, connect.clean_start, connect.properties, context.limits.session_expiry_max
+        )
+        properties = connack_properties(connect, connection.limits, client_id if assigned else "", expiry, verdict)
+        largest = prop.number(connect.properties, prop.MAXIMUM_PACKET_SIZE)
+        granted = Connack(session_present=True, reason=0, properties=properties)
+        if 0 < largest < len(writer.encode_connack(connect.version, granted)):
+            self.connacks.refuse(connection, reasons.PACKET_TOO_LARGE, _NO_ROOM_FOR_CONNACK)  # [MQTT5-3.1.2-24]
+            return
+        session, present = self._claim(connection, connect, client_id, expiry)
         connection.session, connection.state = session, ONLINE
         connection.traced = context.traces(client_id)
         connection.reader.max_packet = connection.limits.max_packet  # known now: no longer the bound of strangers
@@ -212,17 +221,10 @@ class ConnectHandler:
         context.sessions.move(session, listener)
         self._apply_limits(connection, session, connect)
         self.wills.keep(session, connect.will)
-        properties = connack_properties(
-            connect, connection.limits, client_id if assigned else "", session.expiry, verdict
-        )
         present = present and connect.version != V31
         connack = writer.encode_connack(connect.version, Connack(present, 0, properties))
         if session.durable:
             context.persist(session)
-        if len(connack) > session.outflow.max_packet:  # [MQTT5-3.1.2-24]: nothing can be said to such a client
-            self.wills.drop(session)
-            context.close(connection, "packet_too_large", "its Maximum Packet Size leaves no room for CONNACK")
-            return
         self.connacks.promise(connection, connack)
 
     def connected(self, connection: Connection) -> None:
@@ -241,7 +243,9 @@ class ConnectHandler:
         publisher = connection.publisher
         return self.context.access.may_publish(publisher.listener, publisher.client_id, publisher.user, will.topic)
 
-    def _claim(self, connection: Connection, connect: Connect, client_id: str) -> tuple[Session, bool]:
+    def _claim(
+        self, connection: Connection, connect: Connect, client_id: str, expiry: int
+    ) -> tuple[Session, bool]:  # fmt: skip
         """The session, taken over, resumed or new, and session present. [MQTT3-3.1.2-4] [MQTT5-3.1.2-5] [MQTT5-3.1.2-6]
         [MQTT3-3.2.2-1] [MQTT3-3.2.2-2] [MQTT3-3.2.2-3] [MQTT5-3.2.2-2] [MQTT5-3.2.2-3]"""
         context = self.context
@@ -267,9 +271,7 @@ class ConnectHandler:
         session.version = connect.version
         self.wills.drop(session)  # [MQTT5-3.1.3-9]
         session.will_at, session.ends_at = 0.0, 0.0
-        session.expiry = session_expiry(
-            connect.version, connect.clean_start, connect.properties, context.limits.session_expiry_max
-        )
+        session.expiry = expiry
         session.durable |= session.expiry > 0  # one that is stored stays so until it ends
         return session, present
 
@@ -354,9 +356,9 @@ class ConnectHandler:
     # -- time --
 
     def tick(self, now: float) -> Iterator[None]:
-        """Silence, slow CONNECTs, expired tokens and certificates: a step for each connection that is ended. Behind a
-        stop of the gateway itself only those are too slow who were so before: what the others have sent meanwhile is
-        read first."""
+        """Silence, slow CONNECTs, expired tokens and certificates, sockets that wait for a commit after their client's
+        end: a step for each connection that is ended. Behind a stop of the gateway itself only those are too slow who
+        were so before: what the others have sent meanwhile is read first."""
         context, before, self._ticked = self.context, self._ticked, now
         due = before if now - before > LATE else now
         for connection in list(context.connections):
@@ -375,13 +377,20 @@ class ConnectHandler:
             elif due > self._deadline(connection):
                 self._too_late(connection)
                 yield
+        for connection, since in list(context.departing.items()):
+            if due - since <= context.limits.patience:
+                break
+            del context.departing[connection]
+            connection.leaving = False
+            connection.link.close()
+            yield
 
     def _deadline(self, connection: Connection) -> float:
         """Until when a client is waited for; or until when it waits, while it is for the gateway to decide."""
-        timeout = self.context.limits.connect_timeout
+        limits = self.context.limits
         if connection.state == AUTHENTICATING and connection.exchange is None:
-            return connection.asked_at + max(timeout, LEAST_SECONDS)
-        return connection.connected_at + timeout
+            return connection.asked_at + limits.patience
+        return connection.connected_at + limits.connect_timeout
 
     def _too_late(self, connection: Connection) -> None:
         """No CONNECT came, or what it asks for could not be decided, within the connect timeout. Whoever has sent a

@@ -106,7 +106,7 @@ class Endings:
         self.context.write(connection)
         connection.leaving = not self.parking.withholds(connection)
         self.ended(connection, "normal")
-        self.context.batch.after.append(connection.link.close)
+        self.context.close_when_committed(connection)
 
     def leave(self, connection: Connection) -> None:
         """The gateway stops."""

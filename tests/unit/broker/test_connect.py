@@ -293,3 +293,50 @@ def test_a_connection_ends_with_its_certificate(bench: Harness, version: int) ->
     assert [one[1].reason for one in device.take()] == [0x87] * (version == 5)
     assert device.wire.closed
     assert device.connection.close_reason == "its certificate has ended"
+
+
+@pytest.mark.parametrize(("largest", "told"), [(4, []), (5, [0x95]), (9, [0x95])])
+def test_a_connect_without_room_for_its_connack_is_refused_and_changes_nothing(
+    bench: Harness, largest: int, told: list[int]
+) -> None:
+    older = bench.device(5, "d").connect(clean=False, will=p.Will("w", b"x", 1, retain=False))
+    older.take()
+    device = bench.device(5, "d").connect(clean=False, properties={LARGEST: largest})
+    assert [packet.reason for _, packet in device.take()] == told
+    assert device.wire.closed
+    assert device.connection.rejected, "it is a line of the log"
+    assert "no room for CONNACK" in device.connection.close_reason
+    assert not older.wire.closed
+    assert bench.engine.context.sessions.get("d").connection is older.connection
+
+
+@pytest.mark.parametrize("connack_sent", [True, False])
+@pytest.mark.parametrize("behind", [b"\xe0\x00", b"\xf0\x00"], ids=["DISCONNECT", "a wrong packet"])
+def test_the_socket_of_who_has_gone_waits_for_a_commit_no_longer_than_a_connect(
+    bench: Harness, connack_sent: bool, behind: bytes
+) -> None:
+    """It counts as no connection any more: as many as one likes could be opened so while a queue manager is away."""
+    bench.queues.automatic = connack_sent
+    device = bench.device(4, "d").connect(clean=False)
+    bench.queues.automatic = False
+    device.publish("a", b"", 1, 1)
+    device.send(behind)
+    assert bench.engine.context.departing or device.wire.closed
+    bench.advance(4.0)
+    assert not device.wire.closed or (connack_sent and behind[0] == 0xF0)
+    bench.advance(2.0)
+    assert device.wire.closed
+    assert not bench.engine.context.departing
+    bench.queues.automatic = True
+    while bench.queues.commit():
+        pass
+    assert not bench.engine.context.connections
+
+
+def test_a_socket_that_its_client_closes_first_is_kept_nowhere(bench: Harness) -> None:
+    device = bench.device(4, "d").connect(clean=False)
+    bench.queues.automatic = False
+    device.publish("a", b"", 1, 1)
+    device.disconnect()
+    device.drop()
+    assert not bench.engine.context.departing

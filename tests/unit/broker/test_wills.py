@@ -115,5 +115,17 @@ def test_a_client_that_is_subscribed_to_its_own_will_is_not_full(clean: bool, qo
 def test_the_topic_of_a_will_that_is_refused_is_said() -> None:
     bench = Harness()
     bench.engine.context.access.may_publish = lambda *_: False
-    device = bench.device(5, "d").connect(will=p.Will("$SYS/broker/connection/b/state", b"0", 1, retain=True))
-    assert "this client: $SYS/broker/connection/b/state" in str(device.wire.packets)
+    device = bench.device(5, "d").connect(will=p.Will("bridges/b/state", b"0", 1, retain=True))
+    assert "this client: bridges/b/state" in str(device.wire.packets)
+
+
+@pytest.mark.parametrize(("version", "reason"), [(3, 5), (4, 5), (5, 0x87)])
+@pytest.mark.parametrize("topic", ["$SYS/broker/connection/b/state", "$share/g/a"])
+def test_a_will_where_nobody_publishes_is_refused_with_its_connect(version: int, reason: int, topic: str) -> None:
+    bench = Harness()
+    device = bench.device(version, "d").connect(will=p.Will(topic, b"0", 1, retain=True))
+    ((_, connack),) = device.take()
+    assert connack.reason == reason
+    assert device.wire.closed
+    assert topic in device.connection.close_reason
+    assert not bench.engine.context.sessions.get("d")
