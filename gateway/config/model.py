@@ -211,7 +211,9 @@ class Mqtt(Part):
     session_expiry_max: Duration = Field(default=604800.0, description="Longest session expiry granted.")
     keep_alive_max: Duration = Field(default=600.0, le=65535, description="Longest keep alive granted.")
     max_subscriptions: Positive = Field(
-        default=1000, description="Subscriptions of one session. Beyond it: 0x97 in SUBACK."
+        default=1000,
+        description="Subscriptions of one session. Beyond it: 0x97 in SUBACK. One of 50 may have `+` in several of "
+        "more than 13 levels.",
     )
     max_total_queued: Count = Field(
         default=10_000_000, description="Messages waiting for all sessions together; 0: no limit."

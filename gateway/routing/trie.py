@@ -6,7 +6,7 @@ Values are kept per filter in a dict, so that adding and removing cost one walk 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import inf
+from math import comb, inf
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
@@ -26,6 +26,20 @@ class Node(Generic[V]):
     @property
     def empty(self) -> bool:
         return not self.children and self.any is None and self.here is None and self.rest is None
+
+
+def has_few_places(levels: Sequence[str], most: int) -> bool:
+    """Whether no more than so many nodes have to be looked at for a topic, however many filters there are that have no
+    more of `+`, or no more other levels, than this one: filters with the topic's own levels and `+`, in all orders."""
+    alike = min(levels.count("+"), len(levels) - levels.count("+"))
+    if 1 << min(len(levels), 64) <= most:
+        return True
+    places = 0
+    for many in range(alike + 1):
+        places += comb(len(levels) + 1, many + 1)
+        if places > most:
+            return False
+    return True
 
 
 class FilterTrie(Generic[V]):

@@ -15,9 +15,10 @@ from gateway.errors import MalformedPacket, PacketTooLarge
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, V31, Suback, Subscription
-from gateway.mqtt.topics import filter_error, is_shared
+from gateway.mqtt.topics import filter_error, is_shared, split_shared
 from gateway.ports.counters import SubscribeReason
 from gateway.routing.filters import Interest
+from gateway.routing.trie import has_few_places
 from gateway.session.connection import Connection
 from gateway.session.outflow import Item
 from gateway.session.session import Session, Subscribed
@@ -37,6 +38,11 @@ REFUSED: dict[int, SubscribeReason] = {
 }
 DEEP, LONG = 10, 256
 """Filters up to so many levels and characters are not counted."""
+PLACES = 8192
+"""Filters that have no more places in the tree of filters, together with all that are like them, are not counted: up to
+13 levels, or three of `+` among 20, two among 35, one among 126."""
+ENTANGLED = 50
+"""One of so many subscriptions that a session may have may be a filter that has more."""
 _ACK_HEAD = 1 + 4 + 2 + 1
 """Bytes of a SUBACK before its reasons, at most: type, length, packet identifier, no properties."""
 
@@ -44,16 +50,17 @@ _ACK_HEAD = 1 + 4 + 2 + 1
 class _Room:
     """What the filters of a session have together, counted when somebody asks."""
 
-    __slots__ = ("_filters", "_length", "_levels")
+    __slots__ = ("_entangled", "_filters", "_length", "_levels")
 
     def __init__(self, filters: dict[str, Subscribed]) -> None:
         self._filters = filters
-        self._levels = self._length = -1
+        self._levels = self._length = self._entangled = -1
 
     def _count(self) -> None:
         if self._levels < 0:
             self._levels = sum(one.count("/") + 1 for one in self._filters)
             self._length = sum(map(len, self._filters))
+            self._entangled = sum(map(is_entangled, self._filters))
 
     @property
     def levels(self) -> int:
@@ -65,11 +72,25 @@ class _Room:
         self._count()
         return self._length
 
+    @property
+    def entangled(self) -> int:
+        self._count()
+        return self._entangled
+
     def take(self, filter_: str) -> None:
         """It is about to be one of them."""
         if self._levels >= 0 and filter_ not in self._filters:
             self._levels += filter_.count("/") + 1
             self._length += len(filter_)
+            self._entangled += is_entangled(filter_)
+
+
+def is_entangled(filter_: str) -> bool:
+    """Whether filters like it, and a topic that is like them up to where it is not, take long together."""
+    if filter_.count("/") < DEEP or "+" not in filter_:
+        return False
+    levels = split_shared(filter_)[1].split("/")
+    return not has_few_places(levels[:-1] if levels[-1] == "#" else levels, PLACES)
 
 
 class SubscribeHandler:
@@ -179,7 +200,8 @@ class SubscribeHandler:
     def _too_many(self, connection: Connection, filter_: str, room: _Room) -> bool:
         """Whether the session, or all together, have what they may. Every level of a filter may have to be visited for
         a publication: deep ones are let in only while all of the session's together have no more than DEEP for each
-        subscription it may have; long ones in the same way."""
+        subscription it may have; long ones in the same way. Of those that are entangled it has few: what many of them
+        take is looked at in one turn where a publication cannot be sliced, and by all gateways."""
         known, most = connection.session.subscriptions, int(connection.limits.max_subscriptions)
         levels = filter_.count("/") + 1
         if filter_ in known:
@@ -188,6 +210,8 @@ class SubscribeHandler:
         if len(known) >= most or (total and len(self.router.subscriptions) >= total):
             return True
         if levels > DEEP and room.levels + levels > DEEP * most:
+            return True
+        if is_entangled(filter_) and room.entangled >= max(1, most // ENTANGLED):
             return True
         return len(filter_) > LONG and room.length + len(filter_) > LONG * most
 

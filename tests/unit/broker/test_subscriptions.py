@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import combinations, islice
 from typing import Any
 
 import pytest
 from broker_harness import Device, Harness
 
+from gateway.broker.sessions.subscriptions import PLACES, is_entangled
 from gateway.mqtt import client
 from gateway.mqtt import packets as p
 from gateway.mqtt.packets import Subscribe, Subscription
+from gateway.routing.filters import Interest
 
 REFUSED = {3: 1, 4: 0x80, 5: 0x83}
 
@@ -139,3 +142,50 @@ def test_an_unsubscribe_that_meets_a_defect_is_told_of_it_filter_by_filter(
     assert [one.what for one in bench.defects] == ["subscription"]
     sender.publish("still", b"served", 1, 1)
     assert sender.take()[-1][0] >> 4 == p.PUBACK
+
+
+def alike(levels: int, wildcards: int) -> str:
+    return "/".join(["+"] * wildcards + ["x"] * (levels - wildcards))
+
+
+@pytest.mark.parametrize("filter_", [
+    alike(13, 6), alike(20, 3), alike(20, 18), alike(35, 2), alike(126, 1), alike(200, 200), alike(200, 0),
+    "+/" * 13 + "#", "$share/g/" + alike(13, 7),
+])  # fmt: skip
+def test_ordinary_filters_are_not_entangled(filter_: str) -> None:
+    assert not is_entangled(filter_)
+
+
+@pytest.mark.parametrize("filter_", [alike(14, 7), alike(20, 4) + "/#", "$share/g/" + alike(21, 3), alike(200, 100)])
+def test_those_that_are_like_many_others_are(filter_: str) -> None:
+    assert is_entangled(filter_)
+
+
+@pytest.mark.parametrize(("version", "refused"), [(4, 0x80), (5, 0x97)])
+def test_a_session_has_few_entangled_filters(version: int, refused: int) -> None:
+    """A publication on a new topic was looked up in all of them in one turn, at each of several gateways."""
+    bench = Harness(max_subscriptions=150)
+    device = bench.device(version, "d").connect()
+    device.take()
+    marked = [set(one) for one in islice(combinations(range(20), 8), 5)]
+    filters = ["/".join("+" if at in one else "x" for at in range(20)) for one in marked]
+    send(device, *filters[:2])
+    send(device, *filters[2:], filters[0], "a/+")
+    assert granted(device) == [[1, 1], [1, refused, refused, 1, 1]]
+    device.unsubscribe(filters[0])
+    send(device, filters[4])
+    assert granted(device) == [[1]]
+    assert bench.engine.counters.mqtt_subscriptions_refused["bench", "quota"] == 2
+
+
+@pytest.mark.parametrize("levels", [13, 18, 24])
+def test_all_that_are_not_are_looked_at_in_time(levels: int) -> None:
+    bench, topic = Harness(max_subscriptions=1_000_000), ["x"] * levels
+    subscriptions = bench.engine.router.subscriptions
+    for count in range(levels):
+        if is_entangled(alike(levels, count)):
+            continue
+        for one in combinations(range(levels - 1), count):
+            filter_ = ["+" if at in one else "x" for at in range(levels)]
+            subscriptions.add("who", "/".join([*filter_[:-1], "other"]), Interest(1))
+    assert subscriptions.entries_among("/".join(topic), 2 * PLACES) == []
