@@ -154,4 +154,5 @@ class UsualRecords:
 
 def groups_of(route: Route, forwarded: Forwarded) -> list[Shared]:
     """The shared subscriptions that are to be served here. One whose last member has gone meanwhile has nobody."""
-    return [group for group in route.shared if group.name in forwarded.groups]
+    names = set(forwarded.groups)
+    return [group for group in route.shared if group.name in names]

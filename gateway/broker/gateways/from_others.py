@@ -29,6 +29,8 @@ from gateway.session.record import Front, decode_json, key_of
 from gateway.session.session import Session
 
 _BATCH = 200
+SLICE_SECONDS = 0.01
+"""In one turn, for those that are looked at alone: each may be for thousands of shared subscriptions."""
 _PAUSE = 0.05
 _PATIENCE, _LOOK_AGAIN = 10.0, 1.0
 """Seconds for which a session is waited for before it is looked up whether it is on its way."""
@@ -75,6 +77,8 @@ class FromOthers:
         self.incoming = Incoming(context, fan_out, self._route)
         self._records = UsualRecords()
         self._running = self._more = False
+        self._left: list[Stored] = []
+        """What has been read and comes in the next turn."""
 
     def start(self) -> None:
         """Begin to read what is put for this gateway."""
@@ -97,9 +101,9 @@ class FromOthers:
             return
         handed = self._hand_over_late()
         if self._number_waiting < _MOST_ROWS:
-            found = self.forwards.claim(FORWARD, self.key, _BATCH)
+            found = self._left or self.forwards.claim(FORWARD, self.key, _BATCH)
             handed += len(found)
-            self._sort_all([stored for stored in found if stored.token not in self._handed_over])
+            self._left = self._sort_all([stored for stored in found if stored.token not in self._handed_over])
         if handed:
             context.batch.after.append(lambda: context.scheduler.soon(self._pump))
             context.flush()
@@ -111,9 +115,10 @@ class FromOthers:
         elif self._waiting:
             context.scheduler.later(_PAUSE, self.arrived)
 
-    def _sort_all(self, found: list[Stored]) -> None:
-        """Those that are usual, together."""
-        usual: list[Usual] = []
+    def _sort_all(self, found: list[Stored]) -> list[Stored]:
+        """Those that are usual, together. What is left when time is up."""
+        monotonic = self.context.scheduler.monotonic
+        usual, until = list[Usual](), monotonic() + SLICE_SECONDS
         for at, stored in enumerate(found):
             one = self._usual(stored)
             if one is not None:
@@ -122,7 +127,10 @@ class FromOthers:
             self._hand_over_all(found[at - len(usual) : at], usual)
             usual = []
             self._sort(stored)
+            if monotonic() > until:
+                return found[at + 1 :]
         self._hand_over_all(found[len(found) - len(usual) :], usual)
+        return []
 
     def _usual(self, stored: Stored) -> Usual | None:
         """None: it is looked at alone."""

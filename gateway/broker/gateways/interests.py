@@ -16,7 +16,7 @@ from gateway.ports.ownership import Message
 from gateway.routing.filters import Interest
 
 _PAGE_BYTES = 16 * 1024
-"""Filters in one message, which has to be short."""
+"""Filters in one message, which has to be short: clients choose how many there are, and how long."""
 _ANY = Interest(2)
 
 
@@ -86,7 +86,7 @@ class Interests:
             return
         changes, self._changes = self._changes, {}
         for what, wanted in (("add", True), ("drop", False)):
-            for page in _pages([filter_ for filter_, now in changes.items() if now is wanted]):
+            for page in pages([filter_ for filter_, now in changes.items() if now is wanted]):
                 for peer in sorted(self.told):
                     self.write(peer, {"kind": "interest", what: page})
 
@@ -97,7 +97,7 @@ class Interests:
             return
         self.write_changes()
         self.told.add(peer)
-        for page in _pages(self._own):
+        for page in pages(self._own):
             self.write(peer, {"kind": "interest", "add": page})
 
     def when_known(self, filters: Collection[str], call: Callable[[], None]) -> bool:
@@ -180,7 +180,8 @@ class Interests:
             self._heard(number, ended)
 
 
-def _pages(filters: Collection[str]) -> Iterator[list[str]]:
+def pages(filters: Collection[str]) -> Iterator[list[str]]:
+    """As many together as one message has."""
     page: list[str] = []
     size = 0
     for filter_ in filters:

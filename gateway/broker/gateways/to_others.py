@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.context import Context
 from gateway.broker.gateways.forwarded import Forwarded, around_number, encode_forwarded
+from gateway.broker.gateways.interests import pages
 from gateway.broker.publish.route import Route
 from gateway.broker.publish.router import Router
 from gateway.ports.batch import MQMD_LENGTH
@@ -90,8 +91,8 @@ class ToOthers:
         for peer, (direct, groups) in wanted.items():
             if direct and not groups:
                 same.append(peer)
-            else:
-                self.put([peer], forwarded._replace(direct=direct, groups=groups))
+            for number, page in enumerate(pages(groups)):
+                self.put([peer], forwarded._replace(direct=direct and not number, groups=page))
         if same:
             self.put(same, forwarded)
         self.put(unread, forwarded._replace(unread=True))

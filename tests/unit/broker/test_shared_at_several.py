@@ -9,6 +9,14 @@ import pytest
 from broker_harness import Device
 from several_brokers import Estate, Node
 
+from gateway.broker.gateways import from_others, interests
+from gateway.broker.gateways.forwarded import Forwarded, groups_of
+from gateway.broker.publish.route import Route, Shared
+from gateway.mqtt import writer
+from gateway.mqtt.packets import PUBREL
+from gateway.ports.state_queues import FORWARD
+from gateway.session.publication import Publication
+
 GROUP = "$share/g/a"
 
 
@@ -106,3 +114,55 @@ def test_what_was_passed_on_goes_back_when_the_other_member_leaves_meanwhile() -
     members.estate.settle(0.5)
     assert len(members.estate.rows["MQGATE.OUT"]) == 4
     assert not members.estate.rows["MQGATE.FORWARD"]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_many_at_another_gateway_are_named_in_short_messages_and_served_in_slices(
+    qos: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients choose how many there are and how long their names: a message that named all of them was longer than a
+    queue takes, and other gateways stood still over it."""
+    monkeypatch.setattr(interests, "_PAGE_BYTES", 200)
+    monkeypatch.setattr(from_others, "SLICE_SECONDS", -1.0)
+    members = Members()
+    away, here, other = members.nodes
+    member = members.arrives("member", away, shares=False)
+    for number in range(30):
+        member.subscribe(f"$share/a-group-with-a-long-name-{number}/#", 2)
+    member.subscribe("a", 2)
+    members.arrives("elsewhere", other)
+    members.estate.settle(0.5)
+    member.take()
+    publisher = here.bench.device(5, "p").connect()
+    members.estate.settle(0.2)
+    for number in (1, 2):
+        publisher.publish("a", b"%d" % number, qos, number if qos else 0)
+    if qos == 2:
+        members.estate.settle(0.2)
+        publisher.send(writer.encode_acks(PUBREL, [1, 2]))
+    while here.commit():
+        pass
+    longest = max(len(row[3]) for row in members.estate.rows[FORWARD].values())
+    members.estate.settle(1.0)
+    assert longest < 1000
+    assert sorted(members.payloads(member)) == [b"1"] * 31 + [b"2"] * 31
+    assert not members.estate.rows[FORWARD]
+
+
+def test_those_that_are_served_are_found_in_time() -> None:
+    class Name(str):
+        compared = 0
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            Name.compared += 1
+            return str.__eq__(self, other) is True
+
+        __hash__ = str.__hash__
+
+    names = [f"$share/{number}/a" for number in range(500)]
+    route = Route("a", b"a", 0)
+    route.shared = tuple(Shared(Name(name), {}, lambda _session: None) for name in names)
+    forwarded = Forwarded(Publication(b"a", b"", 0, retain=False), groups=[*map(Name, names)])
+    assert [group.name for group in groups_of(route, forwarded)] == names
+    assert Name.compared < 20 * len(names)
