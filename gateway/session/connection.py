@@ -106,8 +106,8 @@ class Connection:
         self.unreleased = 0xFFFF
         """How many QoS 2 publications it may leave unreleased before their size is checked."""
         self.aliases: dict[int, bytes] = {}  # [MQTT-3.3.2-7]
-        self.caches: tuple[dict[bytes, Any], ...] = tuple({} for _ in range(8))
-        """Routes by topic, one table for each value of the QoS and RETAIN bits."""
+        self.caches: tuple[dict[bytes, Any], ...] = ()
+        """Routes by topic, one table for each value of the QoS and RETAIN bits; none before it publishes."""
         self.decisions: Any = {}
         """What is known of the topics it may publish to; void with its routes."""
         self.generation = VOID

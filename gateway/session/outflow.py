@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from itertools import repeat
+from typing import NoReturn
 
 from gateway.mqtt.packets import V5, V31
 from gateway.ports.batch import Stored, Token
@@ -84,6 +85,18 @@ if copy_columns.compiled is not None:
     copy_columns.compiled.configure(Copies, Item, Publication)
 
 
+class _NothingWaits(deque["Item | Copies"]):
+    """What all have together of whom nothing waits, as one of its own takes 760 bytes: nothing can be put there."""
+
+    def _none(self, *_: object) -> NoReturn:
+        raise TypeError("nothing is put where nothing waits: see Outflow.line")
+
+    append = appendleft = extend = extendleft = insert = __iadd__ = _none
+
+
+_NOTHING_WAITS = _NothingWaits()
+
+
 class Outflow:
     """The sending side of one session."""
 
@@ -113,7 +126,7 @@ class Outflow:
         self.max_packet = NO_LIMIT
         self.inflight: dict[int, Item | Copies] = {}
         """What each packet identifier on the wire names; ask `item` for one message, `items` for all."""
-        self.pending: deque[Item | Copies] = deque()
+        self.pending: deque[Item | Copies] = _NOTHING_WAITS
         self.queued = 0
         """How many messages that is."""
         self.unfetched = False
@@ -180,15 +193,21 @@ class Outflow:
         inflight = self.inflight
         return first not in inflight if count == 1 else inflight.keys().isdisjoint(range(first, first + count))
 
+    def line(self) -> deque[Item | Copies]:
+        """Where something is put that waits."""
+        if self.pending is _NOTHING_WAITS:
+            self.pending = deque()
+        return self.pending
+
     def offer(self, items: list[Item] | Copies) -> None:
         """Append items at QoS 1 or 2; `fill` sends them when the window has room."""
         self.queued += len(items)
         if isinstance(items, Copies):
-            self.pending.append(items)
+            self.line().append(items)
             if items.tokens:
                 self.last_token = items.tokens[-1]
             return
-        self.pending.extend(items)
+        self.line().extend(items)
         token = items[-1].token
         if token is not None:
             self.last_token = token
@@ -215,7 +234,7 @@ class Outflow:
 
     def wait(self, items: Iterable[Item]) -> None:
         """Have these wait for the window, and nothing else."""
-        self.pending = deque(items)
+        self.pending = deque(items) or _NOTHING_WAITS
         self.queued = len(self.pending)
 
     # -- sending --
@@ -410,7 +429,7 @@ class Outflow:
         for item in again + over:
             del self.inflight[item.packet_id]
         if again:
-            self.pending.extendleft(reversed(again))
+            self.line().extendleft(reversed(again))
             self.queued += len(again)
             self.sent_token = sent[-1].token  # a window has room for one at least
         return over

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.mqtt import properties as prop
@@ -15,6 +16,8 @@ from gateway.session.staged_run import StagedRun
 if TYPE_CHECKING:
     from gateway.session.connection import Connection
 
+_NO_IDS: frozenset[int] = frozenset()
+"""As most sessions have none, they have this one together: an empty set of its own takes 216 bytes for each."""
 NEVER = 0xFFFFFFFF
 """Session Expiry Interval that means: does not expire [MQTT-3.1.2.11.2]."""
 
@@ -91,9 +94,9 @@ class Session:
         """QoS 2 publications received and not released, by packet id."""
         self.staged_tokens: dict[int, Token] = {}
         """Tokens of those that are staged as records and committed."""
-        self.releasing: set[int] = set()
+        self.releasing: AbstractSet[int] = _NO_IDS
         """QoS 2 publications that the client has released and whose destination is parked."""
-        self.read_back: frozenset[int] = frozenset()
+        self.read_back = _NO_IDS
         """Those whose release was undone, and which are not in `inbound` yet: they are read from the staged ones."""
         self.outflow = Outflow()
         self.unconfirmed = False
@@ -120,6 +123,17 @@ class Session:
         self.will: Will | None = None
         self.will_at = 0.0
         """When a delayed will is due (0: none waits)."""
+
+    def begin_release(self, packet_id: int) -> None:
+        """The destination of what is released is parked."""
+        if not isinstance(self.releasing, set):
+            self.releasing = set[int]()
+        self.releasing.add(packet_id)
+
+    def end_release(self, packet_id: int) -> None:
+        """It is not parked any more."""
+        if isinstance(self.releasing, set):
+            self.releasing.discard(packet_id)
 
     @property
     def can_take(self) -> bool:

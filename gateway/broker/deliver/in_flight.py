@@ -288,7 +288,7 @@ class InFlight:
                 return 0
         except Exception:  # noqa: BLE001 -- the one that meets the defect is set aside when each is looked at
             return 0
-        outflow.pending.append(copies)
+        outflow.line().append(copies)
         outflow.queued += len(copies)
         return len(copies)
 
@@ -309,7 +309,7 @@ class InFlight:
             out.append(outflow.pubrel(item.packet_id, again=True))
             context.counters.packets_out[6] += 1
         else:
-            outflow.pending.append(item)
+            outflow.line().append(item)
             outflow.queued += 1
 
     def _take_in_each(self, session: Session, stored: Stored, decoding: Decoding, out: list[bytes]) -> None:

@@ -66,6 +66,7 @@ class Publications:
         """Drop the routes of a connection: rules or access lists have changed."""
         for cache in connection.caches:
             cache.clear()
+        connection.caches = connection.caches or tuple({} for _ in range(8))
         listener, client_id, user, _ = connection.publisher
         connection.decisions = self.router.access.decisions(listener, client_id, user)
         connection.generation = self.router.generation

@@ -171,8 +171,9 @@ class Staging:
         released = (session, packet_id, token)
         plain = staged if isinstance(staged, tuple) and len(staged) == 3 else None
         topic, first = (staged[0], staged[2]) if isinstance(staged, tuple) else (staged.topic, staged.first)
-        route = connection.caches[first & 7].get(topic)
-        if route is None or route.version != route.changes[0] or connection.generation != self.router.generation:
+        known = connection.generation == self.router.generation
+        route = connection.caches[first & 7].get(topic) if known else None
+        if route is None or route.version != route.changes[0]:
             route = self.publications.route(connection, first, topic)
         missed = 0
         is_put_alone = route.fast_path is FastPath.STAGED and route.head and not route.elsewhere and not first & 1

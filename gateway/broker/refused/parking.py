@@ -198,7 +198,7 @@ class Parking:
         self._count(parked, len(going), unanswered)
         for released in dict.fromkeys(mark.released for mark in marks if mark.released is not None):
             parked.released.append(released)
-            released[0].releasing.add(released[1])
+            released[0].begin_release(released[1])
             restaging.wait_for_queue(self.router, batch, released, parked)
         for connection in contributors | linked:
             self._withhold(batch, parked, connection)
@@ -336,7 +336,7 @@ class Parking:
         self._count(parked, -parked.count, -parked.unanswered)
         parked.done = True
         for session, packet_id, _ in parked.released:
-            session.releasing.discard(packet_id)
+            session.end_release(packet_id)
             connection = session.connection
             if connection is not None and connection not in parked.connections:  # it came back meanwhile
                 self.context.send(connection, pubcomp(packet_id))
