@@ -16,7 +16,7 @@ from rich.progress import Progress, track
 from gateway.app.files.whole_file import written_whole
 from gateway.cli.numbers import Finite
 from gateway.cli.queue import show_message
-from gateway.cli.reach import Refused, common, reach, segment, show_json
+from gateway.cli.reach import Reach, Refused, common, reach, segment, show_json
 from gateway.cli.reason import Reason
 from gateway.cli.tables import PAGE, show_table
 from gateway.cli.words import Words
@@ -142,8 +142,6 @@ def replay(
     data: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Put dead letters back on their destination, with their original descriptor. Can be interrupted and repeated."""
-    import time
-
     chosen = _selection(reason, destination, tokens, set_aside)
     if everything and (reason is not None or destination is not None or tokens):
         raise click.UsageError("--all and a selection (--reason, --destination, --token) are given: give one of them")
@@ -163,15 +161,7 @@ def replay(
             else:
                 click.echo(f"{matched} would be replayed")
             return
-        done, at_once = 0, min(BATCH, max(1, int(rate))) if rate else BATCH
-        failed: list[dict[str, Any]] = []
-        console, hidden = Console(stderr=True), not sys.stderr.isatty()
-        for start in track(range(0, matched, at_once), "replaying", console=console, transient=True, disable=hidden):
-            if rate and start:
-                time.sleep(at_once / rate)
-            answer = there.post("/dlq/replay", {**_behind(chosen, failed), "limit": min(at_once, matched - start)})
-            done += answer["done"]
-            failed += answer["failed"]
+        done, failed = _replayed(there, chosen, matched, rate)
     result = {"matched": matched, "done": done, "failed": failed}
     if as_json:
         show_json(result)
@@ -183,6 +173,22 @@ def replay(
             click.echo(f"  {one['token']}: {one['text']}", err=True)
     if failed:
         raise SystemExit(1)
+
+
+def _replayed(there: Reach, chosen: dict[str, Any], matched: int, rate: float) -> tuple[int, list[dict[str, Any]]]:
+    """How many of them were replayed, and those that could not be."""
+    import time
+
+    done, at_once = 0, min(BATCH, max(1, int(rate))) if rate else BATCH
+    failed: list[dict[str, Any]] = []
+    console, hidden = Console(stderr=True), not sys.stderr.isatty()
+    for start in track(range(0, matched, at_once), "replaying", console=console, transient=True, disable=hidden):
+        if rate and start:
+            time.sleep(at_once / rate)
+        answer = there.post("/dlq/replay", {**_behind(chosen, failed), "limit": min(at_once, matched - start)})
+        done += answer["done"]
+        failed += answer["failed"]
+    return done, failed
 
 
 @dlq.command()
