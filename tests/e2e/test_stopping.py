@@ -78,7 +78,7 @@ def test_what_a_queue_refuses_does_not_delay_the_end(tmp_path: Path) -> None:
         other.next(packets.PUBACK)
         begun = time.monotonic()
         assert gateway.stop() == 0
-        assert time.monotonic() - begun < 30, "and not ten minutes"
+        assert time.monotonic() - begun < 100, "and not ten minutes"
         assert new.rest() == [packets.DISCONNECT]
         assert packets.PUBACK not in old.rest()
         assert other.rest() == [packets.DISCONNECT]

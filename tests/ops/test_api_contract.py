@@ -317,7 +317,7 @@ def test_what_a_queue_refuses_is_seen_at_its_rule_its_queue_and_its_client(gatew
 def test_a_client_is_shown_disconnected_and_purged(gateway: Running) -> None:
     from paho.mqtt.client import CallbackAPIVersion, Client
 
-    device = Client(CallbackAPIVersion.VERSION2, client_id="a/b c", clean_session=False)
+    device = Client(CallbackAPIVersion.VERSION2, client_id="a/b c", clean_session=False, reconnect_on_failure=False)
     device.connect("127.0.0.1", gateway.port)
     device.loop_start()
     device.subscribe("plant/#", 1)

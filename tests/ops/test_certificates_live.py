@@ -51,7 +51,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running,
 
 def probe(port: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gateway", "probe", "--port", str(port), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
 
 
 def test_the_probe_speaks_tls_and_checks_the_certificate(secured: tuple[Running, int, float]) -> None:

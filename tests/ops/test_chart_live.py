@@ -82,7 +82,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running,
         yield running, manifests, places
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def test_a_release_starts_and_answers_its_probes(release: tuple[Running, list[Manifest], dict[str, str]]) -> None:
@@ -113,7 +113,7 @@ def test_a_changed_config_map_is_taken_over_by_the_running_pod(
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)

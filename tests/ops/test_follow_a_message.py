@@ -37,7 +37,7 @@ def test_the_log_leads_from_the_packet_to_the_message_and_the_api_back(gateway: 
     (put,) = until(lambda: lines(gateway, "message.put", "line-007"))
     (received,) = [each for each in lines(gateway, "message.received", "line-007") if each["msg"] == "PUBLISH"]
     assert (put["packet_id"], put["route"], put["queue"]) == (received["packet_id"], "readings", "MQGATE.DEFAULT")
-    (answer,) = [each for each in lines(gateway, "message.sent", "line-007") if each["msg"] == "PUBACK"]
+    (answer,) = until(lambda: [each for each in lines(gateway, "message.sent", "line-007") if each["msg"] == "PUBACK"])
     assert answer["packet_id"] == put["packet_id"]
     assert "21.5" not in json.dumps(lines(gateway, "message.received", "line-007")), "payloads are never logged"
     assert lines(gateway, "message.put", "other") == [], "nobody asked for this one"

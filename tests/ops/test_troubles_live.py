@@ -42,7 +42,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def mqgate(gateway: Running, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gateway", *words]
     return subprocess.run(
-        command, input=text, capture_output=True, text=True, check=False, timeout=60, cwd=gateway.folder
+        command, input=text, capture_output=True, text=True, check=False, timeout=100, cwd=gateway.folder
     )
 
 
@@ -56,8 +56,8 @@ def attention(gateway: Running) -> list[dict[str, str]]:
     return found
 
 
-def probe(gateway: Running, topic: str) -> subprocess.CompletedProcess[str]:
-    return mqgate(gateway, "probe", "--port", str(gateway.port), "--topic", topic, "--timeout", "2")
+def probe(gateway: Running, topic: str, timeout: int) -> subprocess.CompletedProcess[str]:
+    return mqgate(gateway, "probe", "--port", str(gateway.port), "--topic", topic, "--timeout", str(timeout))
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ def probe(gateway: Running, topic: str) -> subprocess.CompletedProcess[str]:
 def test_a_queue_that_refuses_is_named_until_it_is_cured(
     gateway: Running, topic: str, queue: str, breaks: str, says: str, cure: str
 ) -> None:
-    assert probe(gateway, topic).returncode == 0
+    assert probe(gateway, topic, 50).returncode == 0
     broken = mqgate(gateway, "mqsc", "-c", "settings.yaml", text=breaks)
     assert broken.returncode == 0, broken.stdout + broken.stderr
-    done = probe(gateway, topic)
+    done = probe(gateway, topic, 5)
     assert done.returncode == 1
     assert "connected, but no acknowledgement" in done.stderr
     (problem,) = until(lambda: [each for each in problems(gateway) if queue in each])

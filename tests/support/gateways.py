@@ -98,7 +98,7 @@ class RunningGateway:
             return 0
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.process.wait(60)
 
     close = stop
 
