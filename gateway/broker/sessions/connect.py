@@ -5,6 +5,7 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from gateway.broker.context import Context
@@ -38,6 +39,9 @@ SHORT, FINE, COARSE = 10, 0.25, 1.0
 """Keep-alives up to SHORT seconds are checked every FINE seconds, the others every COARSE (the engine's tick)."""
 LATE = COARSE + FINE
 """A tick that comes so long after the one before it is that of a gateway that has stood still."""
+LOOKS, LOOK_SECONDS = 100, 0.005
+"""How often it is looked whether the older connection of a client has been read to its end, and when again. What is not
+read by then is of a client that sends on."""
 _FAILURES: dict[int, AuthReason] = {
     reasons.BAD_USER_NAME_OR_PASSWORD: "credentials",
     reasons.NOT_AUTHORIZED: "credentials",
@@ -151,9 +155,11 @@ class ConnectHandler:
         if connection.state == ONLINE:
             self.on_online(connection)
 
-    def _accept(self, connection: Connection, connect: Connect, verdict: Verdict, *, asked: bool = False) -> None:
+    def _accept(
+        self, connection: Connection, connect: Connect, verdict: Verdict, *, asked: bool = False, looks: int = 0
+    ) -> None:
         """The client is who it says: give it its session. [MQTT3-3.1.4-4] [MQTT5-3.1.4-5] [MQTT-3.2.0-2] `asked`: no
-        other gateway has it."""
+        other gateway has it; `looks`: how often it was waited for what is unread of it."""
         client_id = verdict.client_id or connect.client_id
         made_up = not client_id
         if made_up:  # [MQTT-3.1.3-6]
@@ -168,6 +174,11 @@ class ConnectHandler:
         if self.context.is_anothers(session, verdict.user, connection.link.listener):
             self.connacks.refuse(connection, *ANOTHERS)
             return
+        older = session.connection if session is not None else None
+        if older is not None and looks < LOOKS and older.link.unread():  # it sent that before, perhaps that it leaves
+            again = partial(self._accept_later, connection, connect, verdict, asked=asked, looks=looks + 1)
+            self.context.scheduler.later(LOOK_SECONDS, again)
+            return
         waiter = Waiter(connection, lambda: self._go_on(connection, connect, verdict))
         ownership = None if asked or made_up else self.ownership
         if ownership is not None and ownership.holds_up(client_id, waiter):
@@ -181,6 +192,15 @@ class ConnectHandler:
             self.connacks.refuse(connection, *TOO_MANY)
             return
         self._give_session(connection, connect, verdict, client_id, assigned=not connect.client_id)
+
+    def _accept_later(
+        self, connection: Connection, connect: Connect, verdict: Verdict, *, asked: bool, looks: int
+    ) -> None:
+        """The same, a moment later."""
+        if connection.state == AUTHENTICATING:
+            self._accept(connection, connect, verdict, asked=asked, looks=looks)
+            self._take_early(connection)
+            self.context.flush()
 
     def _all_are_full(self) -> bool:
         """Whether the gateways together hold as many sessions as may be; only now is it known that this one is new."""

@@ -18,6 +18,7 @@ from gateway.net.hub import Hub
 from gateway.net.hub_socket import READ, HubSocket
 from gateway.net.rates import ClientRates, SendRates
 from gateway.net.reactor import HubReactor
+from gateway.net.stops import Stop
 from gateway.ports.access import Verdict
 
 MAPPING = """
@@ -184,3 +185,26 @@ def test_nor_is_one_of_whom_nothing_is_decided_in_time(rig: Rig) -> None:
         rig.harness.engine.tick()
     rig.until(lambda: one.link.closed)
     assert rig.put("Q") == 1
+
+
+def test_what_a_client_had_sent_is_read_before_it_comes_again(rig: Rig) -> None:
+    rig.link.chunk = len(PACKET)
+    rig.leave()
+    again, theirs = rig.connection()
+    theirs.sendall(client.encode_connect(client.connect(4, "c")))
+    rig.until(lambda: again.connection is not None and again.connection.connack_sent)
+    rig.assert_left_in_order()
+    theirs.close()
+    again.abort()
+
+
+def test_but_one_that_sends_on_does_not_keep_it_from_coming(rig: Rig) -> None:
+    rig.hub.pause(paused=True)
+    rig.theirs.sendall(PACKET)
+    again, theirs = rig.connection()
+    again.stop(Stop.ALL, stopped=False)
+    theirs.sendall(client.encode_connect(client.connect(4, "c")))
+    rig.until(lambda: again.connection is not None and again.connection.connack_sent)
+    assert rig.link.closed
+    theirs.close()
+    again.abort()
