@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import islice
 
 from gateway.app.parts import Parts
 from gateway.config.counting import counted
@@ -20,6 +21,8 @@ from gateway.session.connection import Connection
 
 log = logs.get("mqgate")
 LOOK_SECONDS = 0.02
+LOOKS = 25
+"""How often it is looked whether clients have been read to the end of what they had sent."""
 _PACED_PART = 0.8
 """The part of the drain within which all connections are handed back, whatever the rate."""
 PATIENCE = 1.0
@@ -40,6 +43,7 @@ class Drain:
         self._handed_back: set[Connection] = set()
         self._held_since = 0.0
         self._left = False
+        self._looks = 0
 
     def begin(self) -> None:
         """Accept no more connections, tell clients, let what is under way be committed."""
@@ -57,17 +61,24 @@ class Drain:
     def _hand_back(self, now: float) -> None:
         """So many connections as the rate allows by now; without one all of them."""
         engine = self._parts.engine
-        waiting = list(engine.connections.difference(self._handed_back))
+        waiting = engine.connections.difference(self._handed_back)
+        due = len(waiting)
         if self._rate:
-            due = 1 + int((now - self._began) * self._rate) - len(self._handed_back)
-            waiting = waiting[: max(0, due)]
-        for connection in waiting:
+            due = max(0, 1 + int((now - self._began) * self._rate) - len(self._handed_back))
+        for connection in list(islice(filter(self._is_heard, waiting), due)):
             self._handed_back.add(connection)
             engine.endings.leave(connection)
         engine.flush()
 
+    def _is_heard(self, connection: Connection) -> bool:
+        """Whether all that a client has sent so far is taken: what it sent at QoS 0 it does not send again. Who sends
+        on all the time is not waited for."""
+        put_off = self._parts.engine.put_off
+        return self._looks > LOOKS or not (connection.link.unread() or connection in put_off)
+
     def _look(self) -> None:
         parts, now = self._parts, time.monotonic()
+        self._looks += 1
         if now <= self._until:
             self._hand_back(now)
         if now <= self._until and not parts.engine.connections <= self._handed_back:

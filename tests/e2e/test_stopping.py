@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import signal
 import socket
 import time
 from pathlib import Path
@@ -124,3 +125,21 @@ def test_a_program_that_asks_to_be_told_is_told_that_the_gateway_stops(tmp_path:
         assert told.answer()[0] == 2161
         with pytest.raises((EOFError, OSError)):
             other.answer()
+
+
+def test_what_devices_had_sent_is_taken_before_they_are_handed_back(tmp_path: Path) -> None:
+    """At QoS 0 nobody sends it again. The gateway stands still while it comes, as on a machine with too much to do."""
+    (tmp_path / "map.yaml").write_text(MAPPING.replace("GOOD.Q}", "GOOD.Q, descriptor: {persistence: persistent}}"))
+    (tmp_path / "objects.mqsc").write_text(OBJECTS)
+    packets_of = {version: writer.encode_publish(version, b"good/x", bytes(500), 0) * 100 for version in (4, 5)}
+    with RunningGateway(tmp_path, settings=SETTINGS) as gateway:
+        devices = [Raw(gateway, 4 + number % 2, f"device-{number}") for number in range(6)]
+        gateway.process.send_signal(signal.SIGSTOP)
+        for device in devices:
+            device.sock.sendall(packets_of[device.version])
+        gateway.process.send_signal(signal.SIGTERM)
+        gateway.process.send_signal(signal.SIGCONT)
+        assert gateway.process.wait(60) == 0
+        assert [device.rest() for device in devices] == [[], [packets.DISCONNECT]] * 3
+        gateway.start()
+        assert gateway.api("GET", "/queues/GOOD.Q")["depth"] == 600
