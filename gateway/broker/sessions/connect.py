@@ -174,8 +174,7 @@ class ConnectHandler:
         if self.context.is_anothers(session, verdict.user, connection.link.listener):
             self.connacks.refuse(connection, *ANOTHERS)
             return
-        older = session.connection if session is not None else None
-        if older is not None and looks < LOOKS and older.link.unread():  # it sent that before, perhaps that it leaves
+        if looks < LOOKS and self.endings.is_unread(session):
             again = partial(self._accept_later, connection, connect, verdict, asked=asked, looks=looks + 1)
             self.context.scheduler.later(LOOK_SECONDS, again)
             return

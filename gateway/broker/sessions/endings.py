@@ -131,6 +131,10 @@ class Endings:
             self.take_over(session.connection)
         return True
 
+    def is_unread(self, session: Session | None) -> bool:
+        """Whether its client has sent what nobody has read yet: that comes first, and may be that it leaves."""
+        return session is not None and session.connection is not None and session.connection.link.unread()
+
     def take_over(self, older: Connection) -> None:
         """[MQTT5-3.1.4-3]: the same client connects again, the older connection is closed."""
         self.context.refuse(older, reasons.SESSION_TAKEN_OVER, "taken_over", "the same client connected again")

@@ -47,7 +47,7 @@ from gateway.session.session import Session, will_from_record, will_record
 
 _SLICE = 50
 """So many sessions are taken over before others get their turn."""
-_AGAIN_SECONDS, _RETRY_SECONDS = 0.05, 1.0
+_AGAIN_SECONDS, _RETRY_SECONDS, _LOOKS = 0.05, 1.0, 10
 
 
 class Ownership:
@@ -281,7 +281,9 @@ class Ownership:
         session = self.context.sessions.get(client_id)
         anothers = self._is_anothers(session, message)
         earlier = any(one["client"] == client_id for one in self._deferred)  # who asked first is given it first
-        if session is not None and not self._busy and not anothers and not earlier:
+        looks = message["looks"] = message.get("looks", 0) + 1
+        unread = not anothers and looks <= _LOOKS and self.endings.is_unread(session)
+        if session is not None and not (self._busy or anothers or earlier or unread):
             if session.unconfirmed:
                 session.expiry = 0  # its client has not been told of it
             if session.connection is not None and not session.expiry:
@@ -289,7 +291,7 @@ class Ownership:
                 message["closed"] = True
         reading = client_id in self._receiving or session in self.context.sessions.ending
         reading = reading or (session is not None and self.moves.is_unsettled(session))
-        late = session is not None and (earlier or self.endings.must_release_first(session))
+        late = session is not None and (earlier or unread or self.endings.must_release_first(session))
         if (self._is_left(client_id) if session is None else self._busy) or reading or late:
             self._defer(message)
             return

@@ -54,3 +54,40 @@ def test_who_came_early_waits_for_the_session_alone_and_not_for_all_that_its_gat
     estate.settle()
     got = [packet[4] for packet in found[1:] + device.take() if packet[0] >> 4 == p.PUBLISH]
     assert got == [b"%d" % number for number in range(1, 21)]
+
+
+def test_what_a_client_had_sent_to_another_gateway_is_read_there_first() -> None:
+    estate = Estate()
+    first, second = estate.start(), estate.start()
+    older = first.bench.device(5, "moves")
+    older.connect(clean=False, will=p.Will("wills", b"gone", 1, retain=False))
+    mourner = first.bench.device(5, "mourner").connect()
+    mourner.subscribe("#", 1)
+    estate.settle(0.5)
+    mourner.take()
+    older.wire.waits = True
+    newer = second.bench.device(5, "moves")
+    newer.connect(clean=False)
+    estate.settle(0.2)
+    assert not older.wire.closed
+    older.wire.waits = False
+    older.publish("news", b"the last")
+    older.disconnect()
+    estate.settle(0.5)
+    assert newer.take()[0][1].session_present
+    estate.settle()
+    assert [packet[4] for packet in mourner.take() if packet[0] >> 4 == p.PUBLISH] == [b"the last"], "and no will"
+
+
+def test_one_that_sends_on_there_does_not_keep_it_from_coming() -> None:
+    estate = Estate()
+    first, second = estate.start(), estate.start()
+    older = first.bench.device(5, "moves")
+    older.connect(clean=False)
+    estate.settle(0.5)
+    older.wire.waits = True
+    newer = second.bench.device(5, "moves")
+    newer.connect(clean=False)
+    estate.settle(1.5)
+    assert older.wire.closed
+    assert newer.take()[0][1].session_present
