@@ -84,11 +84,15 @@ def test_a_device_that_is_held_back_is_told_of_with_queue_and_reason(gateway: Ru
     held = eventually(lambda: gateway.api("GET", "/clients/held")["held_back"])
     assert "for queue FULL.Q (the first has topic up/lima): " in held
     assert "it is full" in held or "MQRC_Q_FULL" in held
-    waits = [one for one in gateway.api("GET", "/clients/held")["in_doubt"] if one["state"] == "held back"]
+
+    def waiting() -> list[dict[str, Any]]:
+        return [one for one in gateway.api("GET", "/clients/held")["in_doubt"] if one["state"] == "held back"]
+
+    eventually(lambda: len(waiting()) >= 4)
+    waits = waiting()
     assert {one["queue"] for one in waits} == {"FULL.Q"}
     assert {one["topic"] for one in waits} == {"up/lima"}
     assert {one["packet_id"] for one in waits} <= {1, 2, 3, 4, 5}
-    assert len(waits) >= 4
     said = shown(gateway, "held", "--history")
     assert "connected" in said.splitlines()[0]
     assert "held back: " in said.splitlines()[-1]

@@ -75,6 +75,8 @@ class Rebalance:
         self._rate = 0.0
         self._began = 0.0
         self._candidates: deque[Connection] = deque()
+        self._looked_at: set[Connection] = set()
+        """Those of which something was unread when it was their turn; one that sends on is not looked at twice."""
         self._running = False
 
     def ask(self, plan: Plan, rate: float) -> None:
@@ -104,6 +106,7 @@ class Rebalance:
         self.keep, self._rate = keep, rate
         self._began, self.handed_back = self.context.scheduler.monotonic(), 0
         self._candidates = deque(self.context.connections)
+        self._looked_at.clear()
         self.told(f"connections are handed back, {rate:g} a second, until {keep} are left: {_TEXT}")
         if not self._running:
             self._running = True
@@ -131,17 +134,23 @@ class Rebalance:
         context.now = context.scheduler.now()
         online = sum(one.state == ONLINE for one in context.connections)
         due = 1 + int((context.scheduler.monotonic() - self._began) * self._rate) - self.handed_back
-        due, going = min(due, online - self.keep), self._candidates
+        due, going, unread = min(due, online - self.keep), self._candidates, list[Connection]()
         while due > 0 and going:
             connection = going.popleft()
             if self.can_move(connection):
+                if connection not in self._looked_at and self.endings.is_unread(connection.session):
+                    unread.append(connection)  # it may have sent something at QoS 0, which it would not send again
+                    continue
                 self.endings.hand_back(connection, "administrative", _TEXT)
                 self.handed_back += 1
                 due, online = due - 1, online - 1
+        self._looked_at.update(unread)
+        going.extend(unread)
         context.flush()
         if going and online > self.keep and not context.draining:  # one that stops hands all of them back anyway
             context.scheduler.later(_STEP, self._step)
             return
         self._running = False
         going.clear()
+        self._looked_at.clear()
         self.told(f"{self.handed_back} connections were handed back, {online} are left: {_TEXT}")

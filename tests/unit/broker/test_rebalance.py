@@ -154,3 +154,13 @@ def test_gateways_that_meet_tell_each_other_at_once_what_they_have() -> None:
     estate.settle(0.2)
     for node in (first, second):
         assert plan_for(node.bench.engine.census.gateways(node.bench.clock.now())).unheard == []
+
+
+def test_what_a_device_had_sent_is_read_before_it_is_handed_back() -> None:
+    fleet = Fleet()
+    for number in range(2):
+        fleet.connect(f"c{number}", fleet.nodes[0]).wire.waits = True
+    fleet.ask(1000)
+    assert fleet.gone() == []
+    fleet.estate.settle(0.5)
+    assert len(fleet.gone()) == 1, "one that sends on is not waited for"
