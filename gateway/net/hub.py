@@ -30,7 +30,7 @@ from gateway.net.stops import Stop
 from gateway.net.turns import Turns
 from gateway.net.wire import poll_sockets, read_sockets, write_sockets
 from gateway.ports.link import Link
-from gateway.session.connection import Connection
+from gateway.session.connection import CLOSED, Connection
 
 if TYPE_CHECKING:
     from gateway.net.wire import Ready
@@ -245,7 +245,9 @@ class Hub:
 
     def _has_sent(self, link: HubSocket) -> bool:
         """Whether something that the peer has sent was not taken yet: the last may be that it leaves in order."""
-        return link.connection is not None and (link.unread() or self._waits(link.connection))
+        if link.connection is None or link.connection.state == CLOSED:  # nothing of it is taken any more
+            return False
+        return link.unread() or self._waits(link.connection)
 
     def _waits(self, connection: Connection | None) -> bool:
         """Whether something that was read of a client is to be taken later."""

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from broker_harness import Harness
 
+from gateway.broker.sessions.connect import LOOK_SECONDS, LOOKS
 from gateway.mqtt import client, writer
 from gateway.mqtt.packets import Disconnect, Subscribe, Subscription, Will
 from gateway.net.hub import Hub
@@ -138,6 +139,17 @@ def test_who_is_gone_and_has_sent_nothing_is_gone_at_once(rig: Rig) -> None:
     assert rig.put("WILLS") == 1
 
 
+def test_nothing_is_awaited_of_a_peer_whose_connection_has_ended_here(rig: Rig) -> None:
+    rig.link.send(b"\x30\xff\xff\x7f" + bytes(8 << 20))
+    rig.harness.engine.context.close(rig.link.connection, "other", "it is ended")
+    rig.harness.engine.flush()
+    assert not rig.link.closed
+    rig.leave()
+    rig.hub.wait(5)
+    rig.hub.wait(0)
+    assert rig.link.closed
+
+
 class Undecided:
     """A client that waits for no CONNACK, while it is asked who it is."""
 
@@ -204,6 +216,9 @@ def test_but_one_that_sends_on_does_not_keep_it_from_coming(rig: Rig) -> None:
     again, theirs = rig.connection()
     again.stop(Stop.ALL, stopped=False)
     theirs.sendall(client.encode_connect(client.connect(4, "c")))
+    rig.hub.wait(5)
+    assert not rig.link.closed
+    rig.harness.clock.advance(LOOKS * LOOK_SECONDS)
     rig.until(lambda: again.connection is not None and again.connection.connack_sent)
     assert rig.link.closed
     theirs.close()
