@@ -213,7 +213,8 @@ CATALOGUE: tuple[Metric, ...] = (
     _counter("mqtt_packets", (DIRECTION, Label("type", PACKET_TYPES)), "MQTT control packets."),
     _counter("mqtt_bytes", (DIRECTION,), "Bytes of MQTT on the wire, after TLS and WebSocket framing."),
     _counter("mqtt_publish_received", (ROUTE, QOS),
-             "Publications from devices, by each rule that took them: put + dead-lettered + dropped + held."),
+             "Publications from devices, by each rule that took them: put + dead-lettered + dropped + held. Where a "
+             "rule sets the persistence, `qos` goes by that: 1 is persistent, 0 is not."),
     _counter("mqtt_publish_sent", (ROUTE, QOS),
              "Publications to devices, one for each session that gets it; from local publishers as route `_none`."),
     _gauge("mqtt_inflight_messages", (), "QoS 1 and 2 messages on the wire and not acknowledged yet, both directions."),
