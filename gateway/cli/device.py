@@ -57,7 +57,7 @@ def device(
     name = client_id or f"mqgate-{secrets.token_hex(4)}"
     try:
         with Device(host, port, name, version=LEVELS[version], timeout=timeout, tls=context) as made:
-            refused = made.connect(user, password)
+            refused = _answered(made, user, password, plain=context is None)
             if refused:
                 click.echo(f"the gateway refused the connection: {made.named(refused)}", err=True)
                 sys.exit(1)
@@ -65,12 +65,25 @@ def device(
     except ProtocolError as error:
         click.echo(f"refused: {error}", err=True)
         sys.exit(1)
+    except ssl.SSLError as error:
+        click.echo(f"{host}:{port} and this side do not trust each other: {error}", err=True)
+        sys.exit(1)
     except TimeoutError:
         click.echo(f"no answer within {timeout:g} s: nothing was acknowledged (mqgate status says why)", err=True)
         sys.exit(1)
     except (OSError, UnicodeError) as error:
         click.echo(f"{host}:{port} is not reached: {error}. Is the gateway running (mqgate run)?", err=True)
         sys.exit(3)
+
+
+def _answered(made: Device, user: str | None, password: bytes | None, *, plain: bool) -> int:
+    """The reason code of the answer to CONNECT."""
+    try:
+        return made.connect(user, password)
+    except (ProtocolError, ConnectionError) as error:
+        if not plain:
+            raise
+        raise ProtocolError(f"{error} instead of an answer; a listener with TLS wants --ca-file") from error
 
 
 @click.command()

@@ -16,7 +16,7 @@ from rich.progress import Progress, track
 from gateway.app.files.whole_file import written_whole
 from gateway.cli.numbers import Finite
 from gateway.cli.queue import show_message
-from gateway.cli.reach import Reach, Refused, common, reach, segment, show_json
+from gateway.cli.reach import Refused, common, reach, segment, show_json
 from gateway.cli.reason import Reason
 from gateway.cli.tables import PAGE, show_table
 from gateway.cli.words import Words
@@ -142,6 +142,8 @@ def replay(
     data: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Put dead letters back on their destination, with their original descriptor. Can be interrupted and repeated."""
+    import time
+
     chosen = _selection(reason, destination, tokens, set_aside)
     if everything and (reason is not None or destination is not None or tokens):
         raise click.UsageError("--all and a selection (--reason, --destination, --token) are given: give one of them")
@@ -161,34 +163,31 @@ def replay(
             else:
                 click.echo(f"{matched} would be replayed")
             return
-        done, failed = _replayed(there, chosen, matched, rate)
+        done, at_once = 0, min(BATCH, max(1, int(rate))) if rate else BATCH
+        failed: list[dict[str, Any]] = []
+        console, hidden = Console(stderr=True), not sys.stderr.isatty()
+        for start in track(range(0, matched, at_once), "replaying", console=console, transient=True, disable=hidden):
+            if rate and start:
+                time.sleep(at_once / rate)
+            answer = there.post("/dlq/replay", {**_behind(chosen, failed), "limit": min(at_once, matched - start)})
+            done += answer["done"]
+            failed += answer["failed"]
     result = {"matched": matched, "done": done, "failed": failed}
     if as_json:
         show_json(result)
     else:
-        click.echo(f"{done} of {matched} replayed")
-        if set_aside and done and not to:
-            click.echo("what was state of the gateway, as sessions are, is read by its next start", err=True)
-        for one in failed:
-            click.echo(f"  {one['token']}: {one['text']}", err=True)
+        _show_replayed(result, state=set_aside and not to)
     if failed:
         raise SystemExit(1)
 
 
-def _replayed(there: Reach, chosen: dict[str, Any], matched: int, rate: float) -> tuple[int, list[dict[str, Any]]]:
-    """How many of them were replayed, and those that could not be."""
-    import time
-
-    done, at_once = 0, min(BATCH, max(1, int(rate))) if rate else BATCH
-    failed: list[dict[str, Any]] = []
-    console, hidden = Console(stderr=True), not sys.stderr.isatty()
-    for start in track(range(0, matched, at_once), "replaying", console=console, transient=True, disable=hidden):
-        if rate and start:
-            time.sleep(at_once / rate)
-        answer = there.post("/dlq/replay", {**_behind(chosen, failed), "limit": min(at_once, matched - start)})
-        done += answer["done"]
-        failed += answer["failed"]
-    return done, failed
+def _show_replayed(result: dict[str, Any], *, state: bool) -> None:
+    """`state`: some of it may be of the gateway itself."""
+    click.echo(f"{result['done']} of {result['matched']} replayed")
+    if state and result["done"]:
+        click.echo("what was state of the gateway, as sessions are, is read by its next start", err=True)
+    for one in result["failed"]:
+        click.echo(f"  {one['token']}: {one['text']}", err=True)
 
 
 @dlq.command()

@@ -1,0 +1,57 @@
+"""gateway.cli.device: what `mqgate pub` says of a port that does not speak as it does."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from socket import create_server, socket
+
+from certificates import Authority
+from click.testing import CliRunner
+
+from gateway.cli.main import main
+
+
+@contextmanager
+def served(answer: Callable[[socket], None]) -> Iterator[str]:
+    """A port where one connection is answered so."""
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            answer(connection)
+
+    with create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield str(listener.getsockname()[1])
+        thread.join(60)
+
+
+def published(port: str, *words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(main, ["pub", "-p", port, *words, "a", "b"])
+    assert isinstance(done.exception, SystemExit), repr(done.exception)
+    return done.exit_code, done.output
+
+
+def test_who_speaks_plainly_to_tls_is_told_of_it(tmp_path: Path) -> None:
+    certificate, key = Authority(tmp_path).issue("one")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with served(lambda connection: context.wrap_socket(connection, server_side=True).close()) as port:
+        code, said = published(port)
+    assert (code, "a listener with TLS wants --ca-file" in said) == (1, True), said
+
+
+def test_a_certificate_of_somebody_else_is_no_gateway_that_is_away(tmp_path: Path) -> None:
+    for name in ("ours", "theirs"):
+        (tmp_path / name).mkdir()
+    certificate, key = Authority(tmp_path / "theirs").issue("one")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with served(lambda connection: context.wrap_socket(connection, server_side=True).close()) as port:
+        code, said = published(port, "--ca-file", str(Authority(tmp_path / "ours").path))
+    assert (code, "do not trust each other" in said, "Is the gateway running" in said) == (1, True, False), said
