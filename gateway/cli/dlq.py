@@ -221,11 +221,7 @@ def export(
             for one in page["items"]:
                 if tokens and one["token"] not in tokens:
                     continue
-                message = one
-                if "body" not in one:  # a gateway of an earlier release, which has not been started anew yet
-                    letter = f"/queues/{segment(one['queue'])}/messages/{one['token']}"
-                    message = {**one, **there.get(letter, whole="true")}
-                out.write(json.dumps(message, ensure_ascii=False, default=str) + "\n")
+                out.write(json.dumps(one, ensure_ascii=False, default=str) + "\n")
                 count += 1
                 bars.advance(task)
             after = page["next"]

@@ -44,6 +44,8 @@ Apart = Callable[[Callable[[], tuple[int, Any]], bool], Any]
 """Asks a question, which may change something, and waits for its answer."""
 
 _MISSING = 404
+_OF_ANOTHER_RELEASE = ("there is no parameter", "there is nothing at")
+"""How a gateway begins to refuse what only another release asks."""
 
 
 class Refused(click.ClickException):
@@ -399,7 +401,10 @@ def _detail(error: urllib.error.HTTPError) -> str:
     try:
         answer = json.loads(error.read())
         found = [str(Finding(**one)) for one in answer.get("findings") or ()]
-        return "\n".join([str(answer["detail"]), *found])
+        detail = str(answer["detail"])
+        if detail.startswith(_OF_ANOTHER_RELEASE):
+            detail = f"the gateway that runs is of another release than this command: start it again ({detail})"
+        return "\n".join([detail, *found])
     except (ValueError, KeyError, TypeError, AttributeError, OSError, HTTPException, RecursionError):
         return f"HTTP {error.code}"
 

@@ -62,3 +62,18 @@ def test_the_health_check_of_the_container_asks_without_a_proxy() -> None:
         program = text.replace(":9160", f":{server.port}")
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("status", "detail"),
+    [(400, "there is no parameter 'whole'; there are: limit"), (404, "there is nothing at /api/v1/queues")],
+)
+def test_a_gateway_that_was_not_started_again_after_an_upgrade_is_told_of(
+    tmp_path: Path, status: int, detail: str
+) -> None:
+    (tmp_path / "admin.token").write_text("a-token\n")
+    with KeyServer() as server:
+        server.paths["/api/v1/queues"] = lambda request: request.give({"detail": detail}, status)
+        (tmp_path / "gateway.json").write_text(json.dumps({"admin": server.url}))
+        with pytest.raises(Refused, match=r"of another release than this command: start it again \(there is no"):
+            remote(tmp_path, BUSY).get("/queues")
