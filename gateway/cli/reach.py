@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import ssl
 
     from gateway.app.queue_managers.inquiries import Inquiries
+    from gateway.backends.ibm.inspection import IbmInspection
     from gateway.ports.inspection import Inspects
     from gateway.queue_manager.embedded import EmbeddedQueueManager
     from gateway.queue_manager.thread_scheduler import ThreadScheduler
@@ -157,13 +158,19 @@ def _ibm(settings: Settings, directory: Path) -> Iterator[Reach]:
         inquiries = inquiries_of(settings, scheduler, inspection)
         patient = _patient(scheduler, inquiries)
         try:
-            dead = patient(lambda: (200, inspection.dead_letter_queue()), False)
+            dead = patient(lambda: (200, _dead_letters_of(inspection)), False)
             shown += [dead, *_named_by_rules(settings), *state_queues.ALL]
             yield Reach(_asking(inspection, dead, patient), running=False)
         except (MQError, Problem) as error:
             raise Refused(str(error), 3) from error
         finally:
             inquiries.close()
+
+
+def _dead_letters_of(inspection: IbmInspection) -> str:
+    """MQError: it is not reached, and nothing can be said of its queues."""
+    inspection.connect()
+    return inspection.dead_letter_queue()
 
 
 def _named_by_rules(settings: Settings) -> list[str]:

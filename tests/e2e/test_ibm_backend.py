@@ -6,6 +6,8 @@ Two processes: a queue manager (the embedded one, behind its MQI socket), and a 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -59,7 +61,16 @@ class Pair:
         edge.mkdir()
         (edge / "map.yaml").write_text(MAPPING)
         environ = mqi_clients.program_environment(str(socket), *mqi_clients.BINDINGS)
+        self.environ = environ
         self.gateway = RunningGateway(edge, settings=SETTINGS.format(driver=driver), environ=environ)
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command beside the gateway, with its settings."""
+        command = [sys.executable, "-m", "gateway", *words, "-c", str(self.gateway.directory / "settings.yaml")]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=False, cwd=self.gateway.directory,
+            env=self.environ,
+        )  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=["ibmmq", "pymqi"])
@@ -212,9 +223,15 @@ def test_while_the_queue_manager_is_away_it_is_said_and_not_waited_for(pair: Pai
         assert "no connection to MQGATE" in refused.value.read().decode()
         tried = pair.gateway.api("POST", "/explain", {"topic": "site/quito"})
         assert (tried["puts"][0]["queue"], tried["missing_queues"]) == ("SITE.QUITO", [])
+        with pytest.raises(urllib.error.HTTPError) as unknown:  # an empty list would say that there are no queues
+            pair.gateway.api("GET", "/queues")
+        assert unknown.value.code == 503
+        assert "2059" in unknown.value.read().decode()
         assert pair.gateway.stop() == 0
         assert device._socket.recv(100) == b"", "no acknowledgement"
     assert "1 message is left: the queue manager is away" in pair.gateway.log
+    listed = pair.command("queue", "list")
+    assert (listed.returncode, "MQRC 2059" in listed.stderr) == (3, True), listed.stderr
 
 
 def publish_on(port: int, number: int, qos: int, acked: list[str], stop: threading.Event) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from gateway.app.api.queues import Work, answered
+from gateway.app.api.queues import Work, answered, problem_of
 from gateway.app.api.rules import rule_of
 from gateway.app.api.trace import Tracer
 from gateway.app.parts import Parts
 from gateway.bridge.message import read_message
-from gateway.errors import Refused
+from gateway.errors import MQError, Refused
 from gateway.mq import mqmd
 from gateway.net.calls import VIEWER, Call, Endpoint, Later, endpoint
 from gateway.ports.inspection import Inspects, Seen
@@ -46,10 +46,13 @@ def _asked(parts: Parts, inspection: Inspects, msg_id: str) -> tuple[int, object
 def _on_queues(parts: Parts, inspection: Inspects, msg_id: str) -> Work:
     """Messages with this identifier that are still on a queue: their headers say where they came from."""
     wanted, items = bytes.fromhex(msg_id), list[dict[str, object]]()
-    for row in inspection.queues():
-        yield
-        if row.depth and (not row.name.startswith(_STATE) or row.name in {DEFAULT, _dead_letters(parts)}):
-            items += [_journey(parts, row.name, seen) for seen in inspection.find(row.name, msg_id=wanted)]
+    try:
+        for row in inspection.queues():
+            yield
+            if row.depth and (not row.name.startswith(_STATE) or row.name in {DEFAULT, _dead_letters(parts)}):
+                items += [_journey(parts, row.name, seen) for seen in inspection.find(row.name, msg_id=wanted)]
+    except MQError as error:
+        raise problem_of(error) from error
     return 200, {"items": items[:MOST]}
 
 

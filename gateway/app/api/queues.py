@@ -17,6 +17,7 @@ from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import mqmd
 from gateway.mq.headers import chain, rfh2
 from gateway.mq.headers.rfh2_folder import folder
+from gateway.mq.reason_policy import Action, action_for
 from gateway.net.calls import MAX_BODY, OPERATOR, VIEWER, Answered, Call, Endpoint, Later, Problem, endpoint
 from gateway.ports.batch import Puts, Takes, Unit
 from gateway.ports.inspection import Inspects, QueueRow, Seen, is_last
@@ -34,12 +35,13 @@ WHOLE_BYTES = 4 << 20
 """A page of decoded messages ends with the one that comes to so many bytes: an answer is made in memory."""
 _SYSTEM = "SYSTEM."
 _NOT_FOUND = frozenset({2085, 2033, 2052})
-_STATUS = dict.fromkeys(_NOT_FOUND, 404) | {2192: 503, 2102: 503, 2059: 503, 2162: 503}
+_STATUS = dict.fromkeys(_NOT_FOUND, 404) | {2192: 503, 2102: 503}
 
 
 def problem_of(error: MQError) -> Problem:
     """An MQ reason as an answer of the API."""
-    status = _STATUS.get(error.reason, 409)
+    away = action_for(error.reason) is Action.RECONNECT
+    status = _STATUS.get(error.reason, 503 if away else 409)
     return Problem(status, "The queue manager refuses", str(error), reason=error.reason)
 
 
@@ -156,10 +158,13 @@ class QueueViews:
         everything = call.query.get("all", "") in {"true", "1"}
         after, limit = call.query.get("after", ""), call.number("limit", 50, 500)
         rows = list[QueueRow]()
-        for row in self.inspection.queues():
-            if _is_like(row.name.lower(), wanted) and (everything or role_of(row) not in {"state", "system"}):
-                rows.append(row)
-            yield
+        try:
+            for row in self.inspection.queues():
+                if _is_like(row.name.lower(), wanted) and (everything or role_of(row) not in {"state", "system"}):
+                    rows.append(row)
+                yield
+        except MQError as error:
+            raise problem_of(error) from error
         page = [row for row in rows if row.name > after][:limit]
         following = page[-1].name if page and page[-1] is not rows[-1] else None
         rules_of = self._rules()

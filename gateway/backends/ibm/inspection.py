@@ -64,6 +64,10 @@ class IbmInspection:
     def _note(self) -> None:
         self.heard()
 
+    def connect(self) -> None:
+        """Connect, unless it is. MQError: why it cannot be."""
+        self._reader.connect()
+
     def close(self) -> None:
         """Disconnect."""
         self._reader.close()
@@ -80,11 +84,15 @@ class IbmInspection:
     # Queues
 
     def queues(self, pattern: str = "*") -> list[QueueRow]:
-        """Those of the names that are queues there."""
+        """Those of the names that are queues there. MQError: nobody can say, because it is not reached."""
+        self.connect()
         found = []
         for name in sorted({one for one in self._names() if one and fnmatch.fnmatchcase(one, pattern)}):
-            with suppress(MQError):
+            try:
                 found.append(self.queue(name))
+            except MQError as error:
+                if action_for(error.reason) is Action.RECONNECT:
+                    raise
         return found
 
     def queue(self, name: str) -> QueueRow:

@@ -94,6 +94,11 @@ class Reader:
             options = _COUNT_NEXT
             count += 1
 
+    def connect(self) -> None:
+        """Connect, unless it is. MQError: why it cannot be."""
+        with self._lock:
+            self._ready()
+
     def inquire(self, queue: str, selector: int) -> int | str:
         """One attribute of a queue, or of the queue manager."""
         return self._again(lambda connection: connection.session.inquire(queue, selector))
