@@ -132,6 +132,7 @@ def test_the_longest_messages(mqi):
         0x2000000 | 0x4000000,  # two ways to return properties
         0x10000000 | 0x4000000,
         8,  # MQGMO_SET_SIGNAL is of z/OS alone
+        0x1000 | 0x10000,  # MQGMO_SYNCPOINT_IF_PERSISTENT with COMPLETE_MSG
     ],
 )
 def test_get_options_that_clash(mqi, options):

@@ -258,3 +258,23 @@ def test_a_message_of_a_group_that_is_got_in_another_unit_of_work_is_a_warning_w
 def test_one_message_by_itself_is_in_no_order(mqi):
     with refused(2046):
         mqi.put("A", b"1", NO_SYNCPOINT | LOGICAL)
+
+
+@pytest.mark.parametrize("browse", [0, BROWSE_NEXT])
+@pytest.mark.parametrize(
+    ("match", "asked"),
+    [(1, {"msg_id": b"m" * 24}), (2, {"correl_id": b"c" * 24}), (4, {"group_id": b"O" * 24}), (8, {"sequence": 3})],
+)
+def test_what_is_next_in_a_group_cannot_be_another_message(mqi, browse, match, asked):
+    put_in_order(mqi, (b"1", IN_GROUP), (b"2", IN_GROUP), (b"3", LAST_IN_GROUP))
+    other = md(msg_id=b"m" * 24, correl_id=b"c" * 24, group_id=b"O" * 24, flags=IN_GROUP | LAST_IN_GROUP)
+    mqi.put("A", b"other", NO_SYNCPOINT, other)
+    reader = mqi.open("A")
+    assert mqi.get(reader, LOGICAL | (BROWSE_FIRST if browse else NO_SYNCPOINT)).data == b"1"
+    options = LOGICAL | (browse or NO_SYNCPOINT)
+    with refused(2247):
+        mqi.get(reader, options, match=match, descriptor=md(**asked))
+    second = Descriptor(mqi.get(reader, options).md)
+    assert second.sequence == 2
+    third = mqi.get(reader, options, match=4 | 8, descriptor=md(group_id=second.group_id, sequence=3))
+    assert third.data == b"3"

@@ -4,7 +4,7 @@ store."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from gateway.errors import MQError
 from gateway.mq import constants as mq
@@ -51,6 +51,17 @@ class Wanted:
     sequence: int | None = None
     offset: int | None = None
     token: int | None = None
+
+    def holds_of(self, md: bytes) -> bool:
+        """Whether a message has these values. (Of its token nothing is known.)"""
+        has = (
+            (self.msg_id, md[descriptor.MSG_ID]),
+            (self.correl_id, md[descriptor.CORREL_ID]),
+            (self.group_id, md[descriptor.GROUP_ID]),
+            (self.sequence, descriptor.integer(md, "sequence")),
+            (self.offset, descriptor.integer(md, "offset")),
+        )
+        return all(wanted is None or wanted == value for wanted, value in has)
 
     @property
     def any_message(self) -> bool:
@@ -118,13 +129,21 @@ class Search:
         if criteria.token is not None:
             return self.at(criteria.token)
         if options.options & mq.MQGMO_LOGICAL_ORDER and self.order.open:
-            after = None  # the next of a group may lie before the last
-            if criteria.group_id is None:
-                criteria = replace(criteria, group_id=self.order.group_id)
+            return self._next_in_order(criteria, options)
         for one in self._candidates(criteria, after, options):
             if self._fits(one, criteria, options):
                 return one
         return None
+
+    def _next_in_order(self, criteria: Wanted, options: GetOptions) -> Candidate | None:
+        """The next of the group that the handle is in, wherever it lies; 2247 if it is not what is asked for."""
+        group = Wanted(group_id=self.order.group_id)
+        found = (one for one in self._candidates(group, None, options) if self._fits(one, group, options))
+        following = next(found, None)
+        if following is not None and not criteria.holds_of(following.md):
+            text = "the next message in logical order is not the one that MatchOptions and descriptor ask for"
+            raise MQError(mq.MQRC_MATCH_OPTIONS_ERROR, text)
+        return following
 
     def group(self, group_id: bytes) -> list[Candidate]:
         """The messages of a group that are on the queue, in logical order."""
