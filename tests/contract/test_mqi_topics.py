@@ -459,3 +459,11 @@ def test_a_managed_queue_is_deleted_with_its_subscription_only(mqi, options):
         mqi.connection.close(made.queue_handle, options)
     publish(mqi, "a/b", b"1")
     assert mqi.get(made.queue_handle).data == b"1"
+
+
+@pytest.mark.parametrize("destination", ["A", "ALIAS"])
+@pytest.mark.parametrize("opened", ["A", "ALIAS"])
+def test_a_queue_is_the_same_by_each_of_its_names(mqi, destination, opened):
+    mqi.mqsc(f"DEFINE QALIAS(ALIAS) TARGET(A)\nDEFINE SUB(S) TOPICSTR('a/b') DEST({destination})")
+    queue = mqi.open(opened)
+    assert subscribe(mqi, "a/b", RESUME | DURABLE, queue, name="S")[0].queue_handle == queue

@@ -10,6 +10,7 @@ from gateway.ports.mqi import ObjectDescriptor, SubscriptionDescriptor
 from gateway.queue_manager.objects.attributes import Value
 from gateway.queue_manager.objects.catalogue import Definition, defaults
 from gateway.queue_manager.objects.dynamic_queues import delete_dynamic
+from gateway.queue_manager.objects.name_resolution import resolve
 from gateway.queue_manager.objects.selectors import compile_selector
 from gateway.queue_manager.objects.topics import Subscription
 from gateway.queue_manager.store.unit import StoreUnit
@@ -182,7 +183,7 @@ def _resume(
     managed = existing.number("DESTCLAS") == mq.MQDC_MANAGED
     connection.check_handles(2 if managed or queue_handle is None else 1)
     if queue_handle is not None and not managed and not wanted.options & mq.MQSO_ALTER:
-        _check_same_queue(existing, queue_handle)
+        _check_same_queue(connection, existing, queue_handle)
     queue = None
     if managed:
         queue = _open_managed(connection, existing.text("DEST"))
@@ -198,9 +199,12 @@ def _resume(
     return queue, Handle(0, wanted.options, mq.MQOT_TOPIC, existing, subscription=existing.name)
 
 
-def _check_same_queue(existing: Definition, handle: Handle) -> None:
-    """2019 unless the handle is one of the queue that the subscription puts to."""
-    if _own_queue(handle) != existing.text("DEST"):
+def _check_same_queue(connection: ConnectionState, existing: Definition, handle: Handle) -> None:
+    """2019 unless the handle is one of the queue that the subscription puts to, by whatever name."""
+    own, destination = _own_queue(handle), None
+    with suppress(MQError):  # there is no such queue any more
+        destination = resolve(connection.core, existing.text("DEST"), existing.text("DESTQMGR")).queue
+    if destination is None or destination.name != own:
         text = f"subscription {existing.name!r} puts to {existing.text('DEST')!r}: MQSO_ALTER changes that"
         raise MQError(mq.MQRC_HOBJ_ERROR, text)
 
