@@ -516,6 +516,13 @@ def test_an_attribute_of_another_type_of_queue_is_a_warning(mqi):
     assert found.characters == [b"*" * 48, b"*" * 48]
 
 
+def test_an_attribute_that_a_queue_does_not_have_is_as_long_as_where_there_is_it(mqi):
+    mqi.mqsc("DEFINE QALIAS(ALIAS) TARGET(A)")
+    trigger_data, description = 2023, 2013
+    found = mqi.connection.inquire(mqi.open("ALIAS", 32), [trigger_data, description, BASE_QUEUE])
+    assert (found.reason, found.characters) == (2068, [b"*" * 64, b" " * 64, b"A".ljust(48)])
+
+
 @pytest.mark.parametrize("selector", [VERSION, COMMAND_LEVEL, MAX_HANDLES, NAME_COUNT, NO_ATTRIBUTE])
 def test_an_attribute_of_another_type_of_object_is_an_error(mqi, selector):
     handle = mqi.open("A")

@@ -20,6 +20,8 @@ OF_QUEUES = frozenset(selector for kind in QUEUE_KINDS for selector in BY_SELECT
     mq.MQIA_DEFINITION_TYPE,
 }  # fmt: skip
 """Attributes of queues: one that a type of queue does not have is a warning (2068), any other an error (2067)."""
+_LENGTHS = {one.selector: one.length for kind in QUEUE_KINDS for one in BY_SELECTOR[kind].values() if one.is_text}
+"""Of the character attributes of queues."""
 _WRONG_VALUES = {
     "GET": mq.MQRC_INHIBIT_VALUE_ERROR, "PUT": mq.MQRC_INHIBIT_VALUE_ERROR, "TRIGGER": mq.MQRC_TRIGGER_CONTROL_ERROR,
     "TRIGDPTH": mq.MQRC_TRIGGER_DEPTH_ERROR, "TRIGMPRI": mq.MQRC_TRIGGER_MSG_PRIORITY_ERR,
@@ -43,7 +45,7 @@ def inquire(connection: ConnectionState, handle: Handle, selectors: Sequence[int
         elif mq.MQCA_FIRST <= selector <= mq.MQCA_LAST:
             field = character_attribute(connection, definition, selector)
             misplaced = misplaced or field is None
-            characters.append(b"*" * 48 if field is None else field)
+            characters.append(b"*" * _LENGTHS[selector] if field is None else field)
         else:
             raise _unknown(selector)
     if misplaced:
