@@ -64,6 +64,18 @@ def test_the_process_of_a_program_is_shown(queue_manager: EmbeddedQueueManager, 
     program.socket.close()
 
 
+def test_a_subscription_is_answered_as_the_library_asks_for_it(server: MqiServer) -> None:
+    """Earlier libraries send no identity, and take nothing behind the options."""
+    create_managed, unlimited, as_published = 2 | 32, -1, -3
+    program = Program(server.path).greeted()
+    body = struct.pack("<5i", create_managed, unlimited, 1, as_published, 0) + bytes(24)
+    body += b"".join(map(blob, [b"", b"", b"a/b", b"", b"told", b""]))
+    answers = [program.call(Verb.SUBSCRIBE, asked) for asked in (body, body + bytes(32) + blob(b"identity"))]
+    assert [reason for reason, _ in answers] == [0, 0]
+    assert [len(answer) for _, answer in answers] == [8 + 24 + 7 + 4, 8 + 24 + 7 + 4 + 12 + 8 + 4 + 32 + 12]
+    program.socket.close()
+
+
 def test_a_stale_socket_is_replaced_and_a_served_one_refused(
     queue_manager: EmbeddedQueueManager, server: MqiServer, tmp_path: Path
 ) -> None:
