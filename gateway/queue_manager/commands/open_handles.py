@@ -29,7 +29,7 @@ def handles_of(connections: Connections, queue: str) -> Iterator[tuple[Connectio
     for connection in connections:
         for handle in connection.handles.values():
             local = local_queue(handle)
-            if local is not None and local.name == queue:
+            if local is not None and local.name == queue and not local.deleted:
                 yield connection, handle
 
 

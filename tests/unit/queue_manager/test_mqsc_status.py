@@ -99,6 +99,16 @@ def test_status_is_selected_by_how_a_queue_is_open_and_by_subscription(rig):
     assert shown(rig, "DISPLAY SBSTATUS(S1) SUBTYPE(ADMIN)")["SUBTYPE"] == "ADMIN"
 
 
+def test_a_handle_of_a_queue_that_has_gone_is_none_of_the_next_of_its_name(rig):
+    rig.mqsc("DEFINE QMODEL(M) DEFTYPE(PERMDYN)")
+    made = rig.connection.open(ObjectDescriptor("M", dynamic_name="MADE"), 2).handle
+    rig.open("MADE", 16)
+    rig.connection.close(made, 1)
+    rig.connection.open(ObjectDescriptor("M", dynamic_name="MADE"), 2)
+    lines = "".join(rig.mqsc("DISPLAY QSTATUS(MADE) TYPE(HANDLE) OUTPUT"))
+    assert re.findall(r"OUTPUT\((\w+)\)", lines) == ["NO"]
+
+
 def test_open_objects_of_a_connection(rig):
     rig.open("A", 2 | 8192)
     found = shown(rig, "DISPLAY CONN(*) TYPE(HANDLE)")
