@@ -8,6 +8,7 @@ what anybody publishes after it is forwarded.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from itertools import takewhile
 from typing import NamedTuple
 
 from gateway.broker.context import Context
@@ -48,6 +49,8 @@ class Interests:
         """Filters that some gateway may not know yet: the number of the question whose answers say that all do."""
         self._number = 0
         self._waiting: dict[int, _Waiting] = {}
+        self._calls: list[Callable[[], None]] = []
+        """Those of this turn that wait until all others know some filters."""
         router.on_interest = self._changed
 
     # -- this gateway's --
@@ -64,6 +67,7 @@ class Interests:
         if before <= 0 < after:
             self._note(filter_, wanted=True)
             if self.told:
+                self._unconfirmed.pop(filter_, None)  # they are in the order of their numbers
                 self._unconfirmed[filter_] = self._number + 1
         elif after <= 0 < before:
             self._note(filter_, wanted=False)
@@ -101,11 +105,24 @@ class Interests:
             self.write(peer, {"kind": "interest", "add": page})
 
     def when_known(self, filters: Collection[str], call: Callable[[], None]) -> bool:
-        """Call it when all others know these filters. False: they do already, and nothing is called."""
+        """Call it when all others know these filters. False: they do already, and nothing is called. One question is
+        for all that want to know in a turn: many clients may come together, and each may send many SUBSCRIBEs."""
         if not any(filter_ in self._unconfirmed for filter_ in filters):
             return False
-        self.ask_all(call)
+        self._calls.append(call)
+        if len(self._calls) == 1:
+            self.context.scheduler.soon(self._ask_for_calls)
         return True
+
+    def _ask_for_calls(self) -> None:
+        calls, self._calls = self._calls, []
+
+        def known() -> None:
+            for call in calls:
+                self.context.set_aside.run("call", "a SUBSCRIBE that other gateways know of", call)
+
+        self.ask_all(known)
+        self.context.flush()
 
     def ask_all(self, call: Callable[[], None], *, oneself: bool = False, key: bytes = b"") -> None:
         """Call it when all others have read what has been written to them so far; at once if there are none. `oneself`:
@@ -155,7 +172,7 @@ class Interests:
         waiting.unheard.discard(peer)
         if not waiting.unheard:
             del self._waiting[number]
-            for filter_ in [one for one, needed in self._unconfirmed.items() if needed <= number]:
+            for filter_ in list(takewhile(lambda one: self._unconfirmed[one] <= number, self._unconfirmed)):
                 del self._unconfirmed[filter_]
             self.context.set_aside.run("call", "what waits for other gateways", waiting.call)
 
