@@ -12,6 +12,7 @@ goes on, also where the former one is no more either.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from gateway.broker.context import Context
@@ -298,11 +299,9 @@ class Moves:
         read, own = dict(self.last), self.to_others.number
         session.came_after = own
         found = self._came[session.client_id] = Came(self._number, session.epoch, own, read, stays, now)
-        for client, came in list(self._came.items()):
-            if now - came.at <= _REMEMBERED:
-                break
-            if came.settled and client not in self._moved:
-                del self._came[client]
+        old = takewhile(lambda one: now - self._came[one].at > _REMEMBERED, self._came)
+        for client in [one for one in old if self._came[one].settled and one not in self._moved]:
+            del self._came[client]
         return found
 
     def is_unsettled(self, session: Session) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from gateway.broker.context import Context
@@ -97,7 +97,7 @@ class Ownership:
         self._left_over = LeftOver()
         self._wills_due: set[str] = set()
         """Clients of gateways that are no more: their wills are published before they connect again."""
-        self._deferred: list[Message] = []
+        self._deferred: dict[str, list[Message]] = {}
         """Questions that cannot be answered yet."""
         self._receiving: set[str] = set()
         """Clients whose sessions are this gateway's and are being read."""
@@ -236,8 +236,8 @@ class Ownership:
             self.claims.given(message)
             self._receive(message)
         elif kind == "withdraw":
-            asked = client_id, message["from"]
-            self._deferred = [one for one in self._deferred if (one["client"], one["from"]) != asked]
+            left = [one for one in self._deferred.pop(client_id, ()) if one["from"] != message["from"]]
+            self._deferred |= {client_id: left} if left else {}
         elif kind in {"none", "wait", "anothers"}:
             if self.claims.answered(message):
                 self._go_on(client_id)
@@ -280,7 +280,7 @@ class Ownership:
         client_id, sender = message["client"], message["from"]
         session = self.context.sessions.get(client_id)
         anothers = self._is_anothers(session, message)
-        earlier = any(one["client"] == client_id for one in self._deferred)  # who asked first is given it first
+        earlier = client_id in self._deferred  # who asked first is given it first
         looks = message["looks"] = message.get("looks", 0) + 1
         unread = not anothers and looks <= _LOOKS and self.endings.is_unread(session)
         if session is not None and not (self._busy or anothers or earlier or unread):
@@ -324,15 +324,18 @@ class Ownership:
     def _defer(self, message: Message) -> None:
         if not self._deferred and not self._busy:
             self.context.scheduler.later(_AGAIN_SECONDS, self._ask_again)
-        self._deferred.append(message)
+        self._deferred.setdefault(message["client"], []).append(message)
 
     def _answer_no_more(self, ended: Collection[str]) -> None:
         """What these have asked is not answered: a session that they are given now would be nobody's."""
-        self._deferred = [one for one in self._deferred if one["from"] not in ended]
+        for client_id, asked in list(self._deferred.items()):
+            asked[:] = [one for one in asked if one["from"] not in ended]
+            if not asked:
+                del self._deferred[client_id]
 
     def _ask_again(self) -> None:
-        messages, self._deferred = self._deferred, []
-        for message in messages:
+        deferred, self._deferred = self._deferred, {}
+        for message in chain.from_iterable(deferred.values()):
             self.on_message(message)
 
     def _write(self, to: str, message: Message) -> None:
