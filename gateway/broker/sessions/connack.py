@@ -19,7 +19,7 @@ from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, V31, V311, Connack, Connect, Properties, Will
-from gateway.mqtt.topics import NOBODYS, name_error
+from gateway.mqtt.topics import name_error
 from gateway.ports.access import Verdict
 from gateway.ports.counters import ConnectResult, DisconnectReason, Protocol
 from gateway.session.connection import Connection
@@ -186,11 +186,6 @@ def _will(connect: Connect, limits: Limits) -> Refusal | None:
         problem = f"topics have at most {limits.max_topic_length} bytes here"
     if problem is not None:
         return reasons.TOPIC_NAME_INVALID, f"will topic: {problem}"
-    if will.topic.startswith(NOBODYS):  # it would be taken, and never published
-        return (
-            reasons.NOT_AUTHORIZED,
-            f"will topic: nobody publishes below {will.topic.partition('/')[0]}/: {will.topic[:100]}",
-        )
     if will.qos > limits.max_qos:  # [MQTT-3.2.2-12]
         return reasons.QOS_NOT_SUPPORTED, f"a will of QoS {will.qos} is not offered here"
     if will.retain and not limits.retain:  # [MQTT-3.2.2-13]

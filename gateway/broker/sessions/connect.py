@@ -29,6 +29,7 @@ from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import AUTH, DISCONNECT, V5, V31, Auth, Connack, Connect, Will
+from gateway.mqtt.topics import NOBODYS
 from gateway.ports.access import Verdict
 from gateway.ports.counters import AuthReason
 from gateway.session.connection import AUTHENTICATING, NEW, ONLINE, Connection, Publisher
@@ -166,7 +167,10 @@ class ConnectHandler:
             client_id = self.router.new_client_id()
         connection.user, connection.auth = verdict.user, verdict
         connection.publisher = Publisher(connection.link.listener, client_id, verdict.user, connect.version)
-        if connect.will is not None and not self._will_allowed(connection, connect.will):
+        if connect.will is not None and connect.will.topic.startswith(NOBODYS):  # that of a bridge
+            self.context.denied(connection, "publish", connect.will.topic)
+            connect.will = None
+        elif connect.will is not None and not self._will_allowed(connection, connect.will):
             why = f"the will's topic is not allowed to this client: {connect.will.topic[:100]}"
             self.connacks.refuse(connection, reasons.NOT_AUTHORIZED, why)
             return

@@ -119,13 +119,17 @@ def test_the_topic_of_a_will_that_is_refused_is_said() -> None:
     assert "this client: bridges/b/state" in str(device.wire.packets)
 
 
-@pytest.mark.parametrize(("version", "reason"), [(3, 5), (4, 5), (5, 0x87)])
+@pytest.mark.parametrize("allowed", [True, False])
 @pytest.mark.parametrize("topic", ["$SYS/broker/connection/b/state", "$share/g/a"])
-def test_a_will_where_nobody_publishes_is_refused_with_its_connect(version: int, reason: int, topic: str) -> None:
+def test_a_client_whose_will_nobody_could_publish_comes_in_without_it(topic: str, *, allowed: bool) -> None:
+    """As a bridge of mosquitto with its notifications: all it publishes there is denied, and it needs none of it."""
     bench = Harness()
-    device = bench.device(version, "d").connect(will=p.Will(topic, b"0", 1, retain=True))
+    bench.engine.context.access.may_publish = lambda *_: allowed
+    told: list[tuple[str, str]] = []
+    bench.engine.context.on_denied = lambda _connection, direction, denied: told.append((direction, denied))
+    device = bench.device(4, "d").connect(will=p.Will(topic, b"0", 1, retain=True))
     ((_, connack),) = device.take()
-    assert connack.reason == reason
-    assert device.wire.closed
-    assert topic in device.connection.close_reason
-    assert not bench.engine.context.sessions.get("d")
+    assert (connack.reason, told) == (0, [("publish", topic)])
+    device.drop()
+    assert told == [("publish", topic)]
+    assert not bench.engine.retained.count
