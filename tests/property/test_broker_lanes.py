@@ -298,10 +298,12 @@ def copies_of(watcher):
 class Side:
     """A bench whose clients' packets are taken by one form of the lanes."""
 
+    harness = Harness
+
     def __init__(self, form: str, elsewhere: tuple[str, ...] = (), **limits) -> None:
         self.form = form
         self.noted = []
-        self.bench = Harness(MAPPING, **({"receive_maximum": 8, "max_payload": 140, "max_packet": 200} | limits))
+        self.bench = self.harness(MAPPING, **({"receive_maximum": 8, "max_payload": 140, "max_packet": 200} | limits))
         self.devices = [self.bench.device(version, f"c{n}").connect() for n, version in enumerate(VERSIONS)]
         self.listener = self.bench.device(4, "listener").connect(clean=False)
         self.listener.subscribe("s/#", 1)
