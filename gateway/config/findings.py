@@ -165,8 +165,11 @@ def _quoted(value: Any) -> str:
 
 def _choices(item: Any, context: dict[str, Any]) -> str:
     allowed = [one.strip("' ") for one in re.split(r", | or ", str(context.get("expected", "")))]
-    if item.get("input") in allowed:
-        return f"write {item['input']} without quotes"
+    given = item.get("input")
+    if given in allowed:
+        return f"write {given} without quotes"
+    if isinstance(given, int | float) and str(float(given)) in allowed:
+        return f'quote it: "{float(given)}"'  # YAML takes 5.0 for a number
     near = difflib.get_close_matches(str(item.get("input")), allowed, n=1)
     return f"did you mean `{near[0]}`?" if near else f"write {', '.join(allowed)}"
 

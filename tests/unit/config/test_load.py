@@ -280,3 +280,9 @@ def test_what_a_finding_quotes_moves_no_cursor_and_begins_no_line(file):
         load_settings(file('listeners: [{name: "a\\e[2J\\nall is well", port: 1}, {name: "' + "x" * 9000 + '"}]'), {})
     assert all(line.isprintable() and len(line) < 2500 for line in str(caught.value).splitlines())
     assert len(str(caught.value).splitlines()) == len(caught.value.findings)
+
+
+@pytest.mark.parametrize("text", ["mqtt: {versions: [3.1.1, 5.0]}", "mqtt: {versions: [5]}"])
+def test_a_version_that_yaml_takes_for_a_number_wants_quotes(file, text):
+    (found,) = findings(file(text))
+    assert found.fix == 'quote it: "5.0"'
