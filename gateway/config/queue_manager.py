@@ -28,6 +28,17 @@ SOCKET = "unix:"
 """How a connection begins that is the MQI socket of an embedded queue manager."""
 
 
+def _connection_names(value: str) -> str:
+    for one in [] if value.startswith(SOCKET) else value.split(","):
+        if colon := re.fullmatch(r"\s*([^:()\s]+):(\d{1,5})\s*", one):
+            raise Wrong(f"`{one.strip()}` is a host of this name to IBM MQ", f"write {colon[1]}({colon[2]})")
+    return value
+
+
+Connection = Annotated[str, AfterValidator(_connection_names)]
+"""CONNAME of a channel."""
+
+
 class Embedded(Part):
     """The queue manager inside the gateway."""
 
@@ -108,7 +119,7 @@ class Ibm(Part):
     """A queue manager of IBM MQ, over a client channel."""
 
     name: str = Field(default="", max_length=48, description="Queue manager name; empty takes the one that answers.")
-    connection: str | None = Field(
+    connection: Connection | None = Field(
         default=None,
         max_length=264,
         description="`host(port)`, several separated by commas; `unix:PATH` is the MQI socket of an embedded queue "
@@ -159,7 +170,7 @@ class Ibm(Part):
 class Target(Part):
     """A queue manager of IBM MQ besides that of the state, to which rules put directly."""
 
-    connection: str = Field(
+    connection: Connection = Field(
         max_length=264,
         description="`host(port)`, several separated by commas; `unix:PATH` is the MQI socket of an embedded queue "
         "manager on this machine.",

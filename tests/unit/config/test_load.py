@@ -286,3 +286,18 @@ def test_what_a_finding_quotes_moves_no_cursor_and_begins_no_line(file):
 def test_a_version_that_yaml_takes_for_a_number_wants_quotes(file, text):
     (found,) = findings(file(text))
     assert found.fix == 'quote it: "5.0"'
+
+
+@pytest.mark.parametrize("written", ["mq1.example:1414", "mq1.example(1414), mq2.example:1415"])
+def test_a_port_behind_a_colon_is_no_connection_name_of_ibm_mq(file, written):
+    for text in (
+        f'queue_manager: {{ibm: {{connection: "{written}", channel: C}}}}',
+        f'targets: {{B: {{connection: "{written}", channel: C}}}}',
+    ):
+        (found,) = findings(file(text))
+        assert found.fix in {"write mq1.example(1414)", "write mq2.example(1415)"}
+
+
+@pytest.mark.parametrize("written", ["mq1.example(1414),mq2.example", "unix:/run/mqi.sock", "::1(1414)", "fe80::1"])
+def test_other_connection_names_are_taken(file, written):
+    load_settings(file(f'queue_manager: {{ibm: {{connection: "{written}", channel: C}}}}'), {}, {})
