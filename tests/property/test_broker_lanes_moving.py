@@ -1,6 +1,6 @@
-"""Windows of QoS 2 where the queue manager can move what was staged: the fast lane, in Python and compiled, stages them in
-runs. What is on the queues, retained and told in the end is as by the plain lane, which stages records; until then both
-forms do the same."""
+"""Windows of QoS 2 where the queue manager can move what was staged: the fast lane, in Python and compiled, stages them
+in runs. What is on the queues, retained and told in the end is as by the plain lane, which stages records; until then
+both forms do the same."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ class MovingSide(Side):
         return kept
 
 
+TOPICS = [b"q/1"] * 6 + [b"q/2", b"q/dear", b"q/other", b"f/alone", b"f/field", b"k/1", b"w/1", b"q/short"]
 WINDOWS = st.lists(
     st.tuples(
-        st.sampled_from([b"q/1"] * 6 + [b"q/2", b"q/dear", b"q/other", b"f/alone", b"f/field", b"k/1", b"w/1", b"q/short"]),
+        st.sampled_from(TOPICS),
         st.sampled_from(PAYLOADS[:6]),
         st.sampled_from([b""] * 8 + [USERS, ASKS]),
         st.sampled_from([False] * 5 + [True]),
