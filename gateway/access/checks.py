@@ -15,6 +15,8 @@ from gateway.ports.batch import Scheduler
 THREADS, WAITING_THREADS, BATCH_THREADS = 2, 8, 100
 """Checks at a time: a processor has no more to give; where others are asked, who take long and no processor, more;
 where questions that come together go together, as many as go in the requests that may be under way (`webhook`)."""
+AT_ONCE = 16
+"""Those that need no check any more are told so a few in each turn: their clients come in all together."""
 MAX_WAITING = 1024
 MAX_WAITING_OF_ADDRESS = 256
 """A check takes tens of milliseconds: beyond this, a client would give up before its turn came."""
@@ -74,7 +76,11 @@ class Checks:
 
     def _go_on(self) -> None:
         """Begin as many as may run, one of each address in turn."""
+        unwanted = 0
         while self._waiting and self._running < self.most:
+            if unwanted >= AT_ONCE:
+                self._scheduler.later(0.0, self._go_on)
+                return
             address, queue = self._waiting.popitem(last=False)
             check = queue.popleft()
             self._count -= 1
@@ -83,6 +89,8 @@ class Checks:
             if check.wanted():
                 self._running += 1
                 self._threads.submit(self._compute, check)
+            else:
+                unwanted += 1
 
     def _compute(self, check: Check) -> None:
         """On a thread. What a check raises has accepted nobody."""

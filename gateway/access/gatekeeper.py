@@ -211,9 +211,9 @@ class Gatekeeper:
         attempt = _Attempt(user, address_of(link.peer), digest, now, wrong, not token, done)
         if self._held_up(attempt):
             return
-        until, login = self._right.get(digest, _NEVER)
+        login = self._known(digest, now)
         at_once = policy.methods[0].ask(who) if policy.methods and isinstance(policy.methods[0], PlainUsers) else None
-        if until > now and login is not None and not self._is_over(login):
+        if login is not None:
             self._accept(attempt, login)
         elif isinstance(at_once, Login):
             self._accept(attempt, at_once)
@@ -221,6 +221,11 @@ class Gatekeeper:
             self._refuse(attempt)
         else:
             self._check_slowly(policy, who, link, attempt, lambda: self._check_password(connect, link, done, token))
+
+    def _known(self, digest: bytes, now: float) -> Login | None:
+        """Who has proved himself with this lately."""
+        until, login = self._right.get(digest, _NEVER)
+        return login if until > now and login is not None and not self._is_over(login) else None
 
     def _is_wrong(self, policy: Policy, digest: bytes, now: float) -> bool:
         """Whether nobody has to be asked to know it."""
@@ -267,8 +272,14 @@ class Gatekeeper:
         """The methods of the settings, on a thread; `again`, if the user has been changed or removed meanwhile."""
         version = self.managed.version(attempt.user)
 
-        def wanted() -> bool:  # others of this user or address may have been wrong meanwhile
-            return not getattr(link, "closed", False) and not self._held_up(attempt)
+        def wanted() -> bool:  # others of this user or address may have been wrong meanwhile, or right
+            if getattr(link, "closed", False) or self._held_up(attempt):
+                return False
+            login = self._known(attempt.digest, self._scheduler.monotonic())
+            if login is None or self.managed.version(attempt.user) != version:
+                return True
+            self._accept(attempt, login)
+            return False
 
         def computed(answer: Answer) -> None:
             if isinstance(answer, NotNow):

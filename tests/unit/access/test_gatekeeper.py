@@ -16,6 +16,7 @@ import pytest
 from key_server import KeyServer, Request
 from schedulers import ManualScheduler
 
+from gateway.access import checks
 from gateway.access.gatekeeper import Gatekeeper
 from gateway.access.managed import User
 from gateway.access.passwords import hash_password, write_password_file
@@ -518,3 +519,35 @@ def test_a_managed_user_is_let_in_as_it_is_when_its_password_has_been_checked(
         access.managed.put([user._replace(changed=2.0, **after)])
     clock.run()
     assert [verdict.reason for verdict in verdicts] == [reason]
+
+
+def test_devices_with_one_password_that_come_together_wait_for_one_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access, clock, threads = guarded(tmp_path, monkeypatch)
+    verdicts: list[Verdict] = []
+    for number in range(100):
+        connect = client.connect(5, f"c{number}")
+        connect.username, connect.password = "dev-1", b"pw-1"
+        access.authenticate(connect, Link(), verdicts.append)  # type: ignore[arg-type]
+    clock.run()
+    assert len(verdicts) < 50, "they come in a few in each turn"
+    clock.advance(0.0)
+    assert [verdict.reason for verdict in verdicts] == [0] * 100
+    assert threads.computed == checks.THREADS
+
+
+def test_one_whose_user_has_been_changed_while_it_waited_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access, clock, _ = guarded(tmp_path, monkeypatch, ", managed: true")
+    user = User("dev", hash_password(b"old", pbkdf2=True, iterations=1), changed=1.0)
+    access.managed.put([user])
+    verdicts: list[Verdict] = []
+    for number in range(5):
+        connect = client.connect(5, f"c{number}")
+        connect.username, connect.password = "dev", b"old"
+        access.authenticate(connect, Link(), verdicts.append)  # type: ignore[arg-type]
+    access.managed.put([user._replace(changed=2.0, password=hash_password(b"new", pbkdf2=True, iterations=1))])
+    clock.advance(0.0)
+    assert [verdict.reason for verdict in verdicts] == [0x86] * 5
