@@ -380,10 +380,15 @@ class Settings(Part):
         for listener in self.listeners:
             shown = listener.tls is not None and listener.tls.client_certificate != "none"
             known = self.security.checks or (shown and self.security.certificate_user != "none")
-            if not listener.local and not known and not self.anonymous_on(listener):
+            if not known and not self.anonymous_on(listener):
+                why = "clients without credentials are not let in there, and nothing says who the others are"
+                if not listener.local:
+                    why = (
+                        f"other hosts reach {listener.bind}, and clients without credentials are let in there only when "
+                        "the settings say so"
+                    )
                 raise Wrong(
-                    f"nobody could connect to listener `{listener.name}`: other hosts reach {listener.bind}, and "
-                    "clients without credentials are let in there only when the settings say so",
+                    f"nobody could connect to listener `{listener.name}`: {why}",
                     "give `security.password_file`, `users` or `jwt`, or write `anonymous: true` to the listener",
                 )
         return self

@@ -55,10 +55,13 @@ class Inspection:
     def queue(self, name: str) -> QueueRow:
         """One queue; MQError 2085 if there is none."""
         with self._core.entered():
+            meant = ""
             for definition in self._definitions():
                 if definition.name == name:
                     return self._row(definition)
-        raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"there is no queue {name!r}")
+                if definition.name.upper() == name.upper():
+                    meant = f"; {definition.name!r} is one: capitals and small letters are different names"
+        raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"there is no queue {name!r}{meant}")
 
     def oldest(self, name: str) -> float | None:
         """When the oldest message of a local queue was put; None if there is no message or no such queue."""

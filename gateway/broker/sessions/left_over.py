@@ -6,6 +6,7 @@ are not to wait for the sessions of all others, and those that have no session t
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,7 +35,8 @@ class LeftOver:
     def __init__(self) -> None:
         self._owners: frozenset[str] = frozenset()
         self._all_found = False
-        self._orphans: dict[str, Orphan] = {}
+        self._orphans: OrderedDict[str, Orphan] = OrderedDict()
+        """The first of so many is found at once, however many have gone before it."""
         self._awaited: list[str] = []
         """Those of clients that wait, as far as is known."""
         self._until_looked = 0

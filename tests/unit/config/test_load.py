@@ -207,6 +207,7 @@ def test_errors_in_the_environment_name_the_variable():
         ("queue_manager: {ibm: {name: QM1}}", "`connection` and `channel`"),
         ("queue_manager: {buffer: {}}", "never away"),
         ("security: {anonymous: false, certificate_user: none}", "nobody could connect"),
+        ("security: {anonymous: false}", "nothing says who the others are"),
         ("- a\n- b\n", "settings are a mapping"),
     ],
 )
