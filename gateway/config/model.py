@@ -384,8 +384,8 @@ class Settings(Part):
                 why = "clients without credentials are not let in there, and nothing says who the others are"
                 if not listener.local:
                     why = (
-                        f"other hosts reach {listener.bind}, and clients without credentials are let in there only when "
-                        "the settings say so"
+                        f"other hosts reach {listener.bind}, and clients without credentials are let in there only "
+                        "when the settings say so"
                     )
                 raise Wrong(
                     f"nobody could connect to listener `{listener.name}`: {why}",
