@@ -130,11 +130,6 @@ class Session:
             self.releasing = set[int]()
         self.releasing.add(packet_id)
 
-    def end_release(self, packet_id: int) -> None:
-        """It is not parked any more."""
-        if isinstance(self.releasing, set):
-            self.releasing.discard(packet_id)
-
     @property
     def can_take(self) -> bool:
         """Whether a message would go out to the client at once."""

@@ -73,8 +73,8 @@ class RunningGateway:
     def ports(self) -> dict[str, int]:
         """Port by listener name."""
         found = {}
-        for line in self.log.splitlines():
-            if line.startswith("{"):
+        for line in self.log.splitlines(keepends=True):
+            if line.startswith("{") and line.endswith("\n"):  # not one that is just being written
                 record = json.loads(line)
                 match = re.search(r" on .*:(\d+)$", record.get("msg", ""))
                 if record.get("event") == "listening" and match:

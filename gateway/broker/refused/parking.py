@@ -336,7 +336,7 @@ class Parking:
         self._count(parked, -parked.count, -parked.unanswered)
         parked.done = True
         for session, packet_id, _ in parked.released:
-            session.end_release(packet_id)
+            session.releasing -= {packet_id}
             connection = session.connection
             if connection is not None and connection not in parked.connections:  # it came back meanwhile
                 self.context.send(connection, pubcomp(packet_id))

@@ -130,6 +130,16 @@ def test_nor_one_whose_packets_are_put_off(rig: Rig) -> None:
     rig.assert_left_in_order()
 
 
+def test_nor_one_whose_packets_are_put_off_in_the_turn_that_finds_its_end(rig: Rig) -> None:
+    """That it can be read was known before."""
+    put_off = rig.harness.engine.put_off
+    put_off.add_data(rig.link.connection, PACKET * COUNT + BYE, slow=False)
+    rig.theirs.shutdown(socket.SHUT_WR)
+    rig.hub._event(rig.link.fd, READ)
+    assert not rig.link.closed
+    rig.assert_left_in_order()
+
+
 def test_who_is_gone_and_has_sent_nothing_is_gone_at_once(rig: Rig) -> None:
     rig.hub.pause(paused=True)
     rig.theirs.close()
