@@ -274,8 +274,8 @@ class Hub:
         return chunk
 
     def _ended(self, link: HubSocket) -> None:
-        """The peer sends nothing more. What it has sent that is put off comes first; then that it has ended is read once
-        more. Clients need not wait for CONNACK: what one has sent behind its CONNECT is taken when it is let in."""
+        """The peer sends nothing more. What it has sent that is put off comes first; then its end is read once more.
+        Clients need not wait for CONNACK: what one has sent behind its CONNECT is taken when it is let in."""
         if link.connection is not None and link.connection.early:
             link.stop(Stop.UNDECIDED, stopped=True)
         elif not self._waits(link.connection):
