@@ -118,8 +118,9 @@ class Engine:
         self.wills = Wills(context, self.publications)
         self.connacks = Connacks(context, self.wills)
         self.endings = Endings(
-            context, router, self.fan_out, self.reports, self.staged_runs, self.parking, self.wills, self.connacks
-        )
+            context, router, self.fan_out, self.reports, self.staged_runs, self.parking, self.wills, self.connacks,
+            self.put_off,
+        )  # fmt: skip
         self.subscribe = SubscribeHandler(context, router, self.retained, self.fan_out)
         self.one_by_one.refuse_subscribe = self.subscribe.refuse
         self.recovery = Recovery(context, self.retained, self.expiry, self.subscribe, self.wills, wide)

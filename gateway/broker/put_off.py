@@ -87,10 +87,14 @@ class PutOff:
             self._first.append(connection)
             self._plan()
 
+    def is_behind(self, connection: Connection) -> bool:
+        """Whether something of a connection is put off that comes soon: no packet of it takes many turns."""
+        return connection in self._waiting and connection not in self._held
+
     def then(self, connection: Connection, call: Callable[[], None]) -> bool:
         """Have something done once nothing of a connection is put off. False: nothing is, or a packet of it takes many
         turns."""
-        if connection not in self._waiting or connection in self._held:
+        if not self.is_behind(connection):
             return False
         self._behind.setdefault(connection, []).append(call)
         return True

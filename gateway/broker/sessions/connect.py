@@ -179,15 +179,16 @@ class ConnectHandler:
             self.connacks.refuse(connection, *ANOTHERS)
             return
         if looks < LOOKS and self.endings.is_unread(session):
-            again = partial(self._accept_later, connection, connect, verdict, asked=asked, looks=looks + 1)
+            again = partial(self._accept_later, connection, connect, verdict, looks + 1)
             self.context.scheduler.later(LOOK_SECONDS, again)
             return
-        waiter = Waiter(connection, lambda: self._go_on(connection, connect, verdict))
+        waiter = Waiter(connection, partial(self._accept_now, connection, connect, verdict, asked=True, looks=looks))
         ownership = None if asked or made_up else self.ownership
         if ownership is not None and ownership.holds_up(client_id, waiter):
             return
         older = session.connection if session is not None else None
-        if older is not None and self.put_off.then(older, waiter.call):  # what came before this CONNECT comes first
+        later = partial(self._accept_later, connection, connect, verdict, looks)
+        if older is not None and self.put_off.then(older, later):  # what came before this CONNECT comes first
             return
         if self.endings.must_end_first(client_id, connect.clean_start, waiter):
             return
@@ -196,14 +197,11 @@ class ConnectHandler:
             return
         self._give_session(connection, connect, verdict, client_id, assigned=not connect.client_id)
 
-    def _accept_later(
-        self, connection: Connection, connect: Connect, verdict: Verdict, *, asked: bool, looks: int
-    ) -> None:
-        """The same, a moment later."""
-        if connection.state == AUTHENTICATING:
-            self._accept(connection, connect, verdict, asked=asked, looks=looks)
-            self._take_early(connection)
-            self.context.flush()
+    def _accept_later(self, connection: Connection, connect: Connect, verdict: Verdict, looks: int) -> None:
+        """The same, a moment later: by now another gateway may have the session."""
+        self.context.now = self.context.scheduler.now()
+        self._accept_now(connection, connect, verdict, asked=False, looks=looks)
+        self.context.flush()
 
     def _all_are_full(self) -> bool:
         """Whether the gateways together hold as many sessions as may be; only now is it known that this one is new."""
@@ -213,10 +211,12 @@ class ConnectHandler:
         elsewhere = self.ownership.census.others("clients/total", context.scheduler.monotonic())
         return len(context.sessions) + elsewhere >= context.limits.max_sessions
 
-    def _go_on(self, connection: Connection, connect: Connect, verdict: Verdict) -> None:
-        """What a CONNECT had to wait for has happened."""
+    def _accept_now(
+        self, connection: Connection, connect: Connect, verdict: Verdict, *, asked: bool, looks: int
+    ) -> None:
+        """What a CONNECT had to wait for has happened; perhaps its client does not wait any more."""
         if connection.state == AUTHENTICATING:
-            self._accept(connection, connect, verdict, asked=True)
+            self._accept(connection, connect, verdict, asked=asked, looks=looks)
             self._take_early(connection)
 
     def _give_session(

@@ -21,6 +21,7 @@ from gateway.broker.deliver.reports import Reports
 from gateway.broker.publish.qos2 import StagedRuns
 from gateway.broker.publish.route import Shared
 from gateway.broker.publish.router import Router
+from gateway.broker.put_off import PutOff
 from gateway.broker.refused.parking import Parking
 from gateway.broker.sessions.connack import Connacks
 from gateway.broker.sessions.wills import Wills
@@ -60,6 +61,7 @@ class Endings:
         parking: Parking,
         wills: Wills,
         connacks: Connacks,
+        put_off: PutOff,
     ) -> None:
         self.context = context
         self.router = router
@@ -69,6 +71,7 @@ class Endings:
         self.parking = parking
         self.wills = wills
         self.connacks = connacks
+        self.put_off = put_off
         self.give_elsewhere: Callable[[str, Publication], None] = lambda _name, _publication: None
         """Gives what was for a member of a shared subscription to one at another gateway."""
         self.expired_clients = 0
@@ -134,6 +137,12 @@ class Endings:
     def is_unread(self, session: Session | None) -> bool:
         """Whether its client has sent what nobody has read yet: that comes first, and may be that it leaves."""
         return session is not None and session.connection is not None and session.connection.link.unread()
+
+    def is_heard(self, session: Session | None) -> bool:
+        """Whether all that its client has sent so far is taken, as far as that does not take many turns."""
+        if session is None or session.connection is None:
+            return True
+        return not (self.is_unread(session) or self.put_off.is_behind(session.connection))
 
     def take_over(self, older: Connection) -> None:
         """[MQTT5-3.1.4-3]: the same client connects again, the older connection is closed."""

@@ -7,6 +7,7 @@ from several_brokers import Estate
 
 from gateway.broker.gateways import from_others
 from gateway.mqtt import packets as p
+from gateway.mqtt import writer
 from gateway.ports.state_queues import FORWARD
 
 
@@ -91,3 +92,38 @@ def test_one_that_sends_on_there_does_not_keep_it_from_coming() -> None:
     estate.settle(1.5)
     assert older.wire.closed
     assert newer.take()[0][1].session_present
+
+
+def test_what_a_gateway_has_put_off_of_a_client_is_taken_before_another_gets_its_session() -> None:
+    estate = Estate()
+    first, second = estate.start(), estate.start()
+    older = first.bench.device(5, "moves")
+    older.connect(clean=False, will=p.Will("wills", b"gone", 1, retain=False))
+    mourner = first.bench.device(5, "mourner").connect()
+    mourner.subscribe("#", 1)
+    estate.settle(0.5)
+    mourner.take()
+    said = writer.encode_publish(5, b"news", b"the last", 0) + writer.encode_disconnect(5, p.Disconnect())
+    first.bench.engine.put_off.add_data(older.connection, said, slow=True)
+    first.queues.on_message({"kind": "ask", "from": second.instance, "client": "moves", "number": 0})
+    estate.settle()
+    assert [packet[4] for packet in mourner.take() if packet[0] >> 4 == p.PUBLISH] == [b"the last"], "and no will"
+
+
+def test_who_has_waited_for_what_was_put_off_does_not_get_a_session_that_has_moved_meanwhile() -> None:
+    estate = Estate()
+    first, second = estate.start(), estate.start()
+    older = first.bench.device(5, "moves").connect(clean=False)
+    estate.settle(0.5)
+    put_off = first.bench.engine.put_off
+    put_off.add_data(older.connection, b"\xc0\x00", slow=True)
+    again = first.bench.device(5, "moves").connect(clean=False)
+    elsewhere = second.bench.device(5, "moves").connect(clean=False)
+    while second.commit():
+        pass
+    while first.hear():
+        pass
+    estate.settle()
+    owners = [node for node in (first, second) if node.bench.engine.sessions.get("moves") is not None]
+    assert len(owners) == 1
+    assert [device.wire.closed for device in (again, elsewhere)].count(False) == 1

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from broker_harness import Harness
 
+from gateway.broker.context import MOST_REPLACED
+from gateway.broker.put_off import FULL_SECONDS
+from gateway.broker.sessions.connect import LOOK_SECONDS, LOOKS
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
 from gateway.session.connection import CLOSED
@@ -75,4 +78,23 @@ def test_who_waits_for_packets_does_not_wait_for_one_that_takes_many_turns(bench
     bench.engine.put_off.hold(first.connection)
     assert second.take() == []
     bench.clock.advance(0.0)
+    assert (first.connection.state, [one[0] >> 4 for one in second.take()]) == (CLOSED, [p.CONNACK])
+
+
+def test_one_that_sends_on_and_on_does_not_keep_another_from_its_session(bench: Harness) -> None:
+    """Whenever it is looked, some of it is unread; then some is put off, as commits are slow."""
+    first, second = bench.device(4, "script").connect(), bench.device(4, "script")
+    first.wire.waits = True
+    second.connect()
+    bench.queues.automatic = False
+    for number in range(MOST_REPLACED + 1):
+        bench.device(4, f"d{number}").connect(clean=False)
+    bench.engine.put_off.add_data(first.connection, publications(4, 1), slow=True)
+    bench.clock.advance(LOOKS * LOOK_SECONDS + FULL_SECONDS)
+    assert second.take() == []
+    bench.queues.automatic = True
+    while bench.queues.commit():
+        pass
+    bench.clock.advance(2 * FULL_SECONDS)
+    assert landed(bench) == [b"0"]
     assert (first.connection.state, [one[0] >> 4 for one in second.take()]) == (CLOSED, [p.CONNACK])

@@ -164,3 +164,17 @@ def test_what_a_device_had_sent_is_read_before_it_is_handed_back() -> None:
     assert fleet.gone() == []
     fleet.estate.settle(0.5)
     assert len(fleet.gone()) == 1, "one that sends on is not waited for"
+
+
+def test_so_is_what_was_put_off_of_it() -> None:
+    fleet = Fleet()
+    devices = [fleet.connect(f"c{number}", fleet.nodes[0]) for number in range(2)]
+    for one in fleet.nodes:
+        one.bench.advance(INTERVAL + 1)
+    fleet.estate.settle(0.2)
+    engine = fleet.nodes[0].bench.engine
+    for device in devices:
+        engine.put_off.add_data(device.connection, b"\xe0\x00", slow=True)
+    engine.ownership.rebalance.begin(1, 1000)
+    fleet.estate.settle(0.5)
+    assert [device.connection.close_reason for device in devices] == ["normal"] * 2
