@@ -226,18 +226,20 @@ class Hub:
             return
         if event & WRITE:
             link.drain()
-        if event & READ and not link.closed:
+        if link.closed:
+            return
+        if link.watching & READ and event & (READ | GONE):  # as it is watched now: this turn may have changed that
             chunk = self._read(link)
             if chunk and link.wrapping is not None:
                 chunk = self._unwrapped(link, chunk)
             if chunk:
                 self._hand_in(link, chunk)
-        elif event & GONE and not link.closed:
+        elif event & GONE:
             self._gone(link)
 
     def _gone(self, link: HubSocket) -> None:
         """The peer is gone while nothing is read from it: what it had sent before comes as soon as it is read again."""
-        if link.watching & READ or not self._has_sent(link):
+        if not self._has_sent(link):
             self.lost(link)
         else:
             self._apart.add(link.fd)

@@ -20,6 +20,7 @@ from gateway.net.hub_socket import READ, HubSocket
 from gateway.net.rates import ClientRates, SendRates
 from gateway.net.reactor import HubReactor
 from gateway.net.stops import Stop
+from gateway.net.wire import poll_sockets
 from gateway.ports.access import Verdict
 
 MAPPING = """
@@ -140,6 +141,16 @@ def test_nor_one_whose_packets_are_put_off_in_the_turn_that_finds_its_end(rig: R
     rig.assert_left_in_order()
 
 
+def test_nor_one_that_is_read_again_in_the_turn_in_which_it_is_gone(rig: Rig) -> None:
+    """As where a commit returns in that turn: what is read of it is said by the next poll."""
+    rig.hub.pause(paused=True)
+    rig.leave()
+    events = poll_sockets(rig.hub._epoll, 1.0)
+    rig.hub.pause(paused=False)
+    rig.hub._round(events)
+    rig.assert_left_in_order()
+
+
 def test_who_is_gone_and_has_sent_nothing_is_gone_at_once(rig: Rig) -> None:
     rig.hub.pause(paused=True)
     rig.theirs.close()
@@ -186,6 +197,19 @@ def test_who_leaves_before_it_is_let_in_is_heard_when_it_is(rig: Rig, reset: boo
         one.theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     one.leave()
     one.asked.pop()(Verdict(0, None))
+    rig.until(lambda: one.link.closed)
+    assert rig.put("Q") == 1 + 3
+    assert rig.harness.engine.counters.mqtt_disconnects["plain", "normal"] == 1
+
+
+def test_also_where_that_is_decided_in_the_turn_in_which_it_leaves_and_is_put_off(rig: Rig) -> None:
+    one = Undecided(rig)
+    one.theirs.close()
+    events = poll_sockets(rig.hub._epoll, 1.0)
+    rig.harness.engine.context.until = -1.0
+    one.asked.pop()(Verdict(0, None))
+    assert one.link.connection in rig.harness.engine.put_off
+    rig.hub._round(events)
     rig.until(lambda: one.link.closed)
     assert rig.put("Q") == 1 + 3
     assert rig.harness.engine.counters.mqtt_disconnects["plain", "normal"] == 1
