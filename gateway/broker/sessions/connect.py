@@ -405,6 +405,7 @@ class ConnectHandler:
                 break
             del context.departing[connection]
             connection.leaving = False
+            context.behind_connack(connection)
             connection.link.close()
             yield
 

@@ -340,3 +340,20 @@ def test_a_socket_that_its_client_closes_first_is_kept_nowhere(bench: Harness) -
     device.disconnect()
     device.drop()
     assert not bench.engine.context.departing
+
+
+def test_nothing_that_was_to_go_with_its_connack_is_kept_of_one_whose_commit_has_not_come_back(bench: Harness) -> None:
+    context, other = bench.engine.context, bench.device(4, "other").connect()
+    bench.queues.automatic = False
+    device = bench.device(4, "d").connect(clean=False)
+    device.subscribe("a", 0)
+    other.publish("a", b"x" * 100)
+    assert context.behind_connacks
+    device.disconnect()
+    bench.advance(6.0)
+    assert device.wire.closed
+    assert context.behind_connacks == 0
+    bench.queues.automatic = True
+    while bench.queues.commit():
+        pass
+    assert context.behind_connacks == 0
