@@ -3,13 +3,12 @@ once, its will is published unless it said DISCONNECT, and the hub is not told o
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
-from collections.abc import Iterator
 
-import pytest
 from hub_rig import Rig
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.mqtt import client, writer
@@ -83,53 +82,37 @@ class Life(Rig):
         return [int(body[-6:]) for body in rows[1:]]
 
 
-@pytest.fixture
-def lives() -> Iterator[list[Life]]:
-    made: list[Life] = []
-    yield made
-    for one in made:
-        one.close()
-
-
-@settings(
-    max_examples=3000,
-    phases=[Phase.generate],
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=150, deadline=None)
 @given(
     before=st.lists(STEPS, max_size=8), bye=st.booleans(), end=ENDS, after=st.lists(STEPS, max_size=8),
     again=st.booleans(),
 )  # fmt: skip
 def test_whatever_ends_a_connection_what_was_sent_is_taken(
-    lives: list[Life], before: list[str], bye: bool, end: str, after: list[str], again: bool
+    before: list[str], bye: bool, end: str, after: list[str], again: bool
 ) -> None:
-    life = Life()
-    lives.append(life)
-    for name in before:
-        if name.startswith("send"):
-            life.say(1 if name == "send" else 500)
-        else:
+    with contextlib.closing(Life()) as life:
+        for name in before:
+            if name.startswith("send"):
+                life.say(1 if name == "send" else 500)
+            else:
+                life.step(name)
+        if bye:
+            life.theirs.sendall(BYE)
+        life.end(end)
+        for name in [*after, *["turn"] * LEAST_ROUNDS]:
             life.step(name)
-    if bye:
-        life.theirs.sendall(BYE)
-    life.end(end)
-    for name in after:
-        life.step(name)
-    for _ in range(LEAST_ROUNDS):
-        life.step("turn")
-    if not life.link.closed and not life.held and not life.hub.paused:
+        if not (life.link.closed or life.held or life.hub.paused):
+            life.until(life.is_over)
+        assert life.link.closed or life.link.fd not in dict(life.hub._epoll.poll(0))
+        life.step("let go")
+        life.step("go on")
+        if again:
+            link, theirs = life.come_again()
+            theirs.close()
+            life.until(lambda: link.closed)
         life.until(life.is_over)
-    assert [one for one in life.hub._epoll.poll(0) if one[0] == life.link.fd and not life.link.closed] == []
-    life.step("let go")
-    life.step("go on")
-    if again:
-        link, theirs = life.come_again()
-        theirs.close()
-        life.until(lambda: link.closed)
-    life.until(life.is_over)
-    life.until(lambda: life.harness.engine.context.idle)
-    assert life.landed() == list(range(1, life.sent + 1))
-    assert life.put("WILLS") == (not bye)
-    assert not life.harness.engine.connections
-    assert (life.hub.count, life.hub._apart, life.harness.engine.context.departing) == (0, set(), {})
+        life.until(lambda: life.harness.engine.context.idle)
+        assert life.landed() == list(range(1, life.sent + 1))
+        assert life.put("WILLS") == (not bye)
+        assert not life.harness.engine.connections
+        assert (life.hub.count, life.hub._apart, life.harness.engine.context.departing) == (0, set(), {})
