@@ -407,7 +407,21 @@ def test_the_group_of_a_subscription_cannot_be_altered(mqi):
         subscribe(mqi, "a/b", ALTER | grouped, queue, name="S", correl_id=b"y" * 24)
     with refused(2515):
         subscribe(mqi, "a/b", ALTER | DURABLE, queue, name="S")
-    subscribe(mqi, "a/b", ALTER | grouped, queue, name="S", correl_id=b"x" * 24)
+    made, _ = subscribe(mqi, "a/b", ALTER | grouped, queue, name="S", correl_id=b"x" * 24)
+    mqi.connection.close(made.subscription_handle)
+
+
+def test_what_a_grouped_subscription_is_resumed_with_alters_it(mqi):
+    """MQSUB usage notes: the descriptor that MQSO_RESUME has filled in is one for MQSO_ALTER."""
+    queue = mqi.open("A")
+    grouped = DURABLE | GROUPED | SET_CORREL_ID
+    made, _ = subscribe(mqi, "a/b", CREATE | grouped, queue, name="S", correl_id=b"x" * 24)
+    mqi.connection.close(made.subscription_handle)
+    made, found = subscribe(mqi, "a/b", RESUME, queue, name="S")
+    mqi.connection.close(made.subscription_handle)
+    found.options |= ALTER
+    found.user_data = "after"
+    mqi.connection.subscribe(found, queue)
 
 
 @pytest.mark.parametrize("how", [RESUME, ALTER, CREATE | RESUME, RESUME | MANAGED])

@@ -18,15 +18,19 @@ PREFIX_LENGTH = 33
 DISCARDED_AT_ONCE = 1000
 
 
-def make_dynamic(core: Core, model: Definition, pattern: str) -> Definition:
-    """Make a queue from a model. Its name is the pattern, with a unique ending in place of a `*`."""
+MADE_BY = "MADE_BY"
+"""Of a dynamic queue: the user whose MQOPEN made it, and who may delete it."""
+
+
+def make_dynamic(core: Core, model: Definition, pattern: str, user: str = "") -> Definition:
+    """Make a queue of this user's from a model. Its name is the pattern, with a unique ending in place of a `*`."""
     name = _dynamic_name(core, pattern)
     dynamic = 3 if model.number("DEFTYPE") == mq.MQQDT_TEMPORARY_DYNAMIC else 2
     known = {attribute.keyword for attribute in LOCAL}
     given = {word: value for word, value in model.attributes.items() if word in known}
     base = {attribute.keyword: attribute.default for attribute in LOCAL}
     now = core.timestamp()
-    definition = Definition("QLOCAL", name, base | given, now, now, dynamic)
+    definition = Definition("QLOCAL", name, base | given, now, now, dynamic, {MADE_BY: user})
     if dynamic == mq.MQQDT_PERMANENT_DYNAMIC:
         core.save((definition,))
     core.install(definition)

@@ -26,6 +26,11 @@ from gateway.queue_manager.settlement import Settlement
 from gateway.queue_manager.store.unit import LanePuts, StoreUnit
 from gateway.queue_manager.verbs.repeated_puts import RepeatedPut
 
+CONTEXTS = (
+    mq.MQOO_PASS_IDENTITY_CONTEXT | mq.MQOO_PASS_ALL_CONTEXT | mq.MQOO_SET_IDENTITY_CONTEXT | mq.MQOO_SET_ALL_CONTEXT
+)  # fmt: skip
+"""Options of MQOPEN for the context of messages."""
+
 
 @dataclass(slots=True, eq=False)
 class Handle:
@@ -221,9 +226,11 @@ class ConnectionState:
         self.authority.check_topic(self.user if user is None else user, self.topics.over(topic), right)
 
     def authorise_open(self, name: str, queue_manager: str, options: int, user: str) -> None:
-        """2035 unless the user has the rights that the options of MQOPEN ask for."""
-        remote = queue_manager not in {"", self.core.name}
-        self.authority.check_open(user, queue_manager if remote else name, options)
+        """2035 unless the user has the rights that the options of MQOPEN ask for; to the context it is those of this
+        connection's user whoever it acts for (MQOD.AlternateUserId)."""
+        checked = name if queue_manager in {"", self.core.name} else queue_manager
+        self.authority.check_open(user, checked, options & ~CONTEXTS)
+        self.authority.check_open(self.user, checked, options & CONTEXTS)
 
     # The unit of work
 

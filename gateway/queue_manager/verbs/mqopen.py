@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.mqi import ObjectDescriptor, Response
-from gateway.queue_manager.objects.dynamic_queues import delete_dynamic, make_dynamic
+from gateway.queue_manager.objects.dynamic_queues import MADE_BY, delete_dynamic, make_dynamic
 from gateway.queue_manager.objects.local_queue import INPUT, LocalQueue
 from gateway.queue_manager.objects.name_resolution import Target, resolve
 from gateway.queue_manager.objects.selectors import compile_selector
@@ -128,7 +128,7 @@ def open_queue(connection: ConnectionState, wanted: ObjectDescriptor, options: i
     model = core.catalogue.get("QUEUE", wanted.name) if wanted.queue_manager in {"", core.name} else None
     created = model is not None and model.kind == "QMODEL"
     if created and model is not None:
-        definition = make_dynamic(connection.core, model, wanted.dynamic_name)
+        definition = make_dynamic(core, model, wanted.dynamic_name, connection.user)
         wanted.name, wanted.queue_manager = definition.name, core.name
     uses = options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_OUTPUT)
     if options & (mq.MQOO_INQUIRE | mq.MQOO_SET) and not (uses or created):
@@ -250,7 +250,7 @@ def _may_delete(connection: ConnectionState, handle: Handle, queue: LocalQueue |
     dynamic = queue is not None and queue.definition.dynamic == mq.MQQDT_PERMANENT_DYNAMIC
     if queue is None or not dynamic or connection.topics.manages(queue.name):
         raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "MQCO_DELETE is for dynamic queues, if no subscription's")
-    if not handle.made_queue:
+    if not handle.made_queue and queue.definition.extra.get(MADE_BY) != connection.user:
         connection.authorise("QUEUE", queue.name, "DLT")
     if queue.uncommitted_puts or any(owner is not handle for owner in queue.locked.values()):
         raise MQError(mq.MQRC_Q_NOT_EMPTY, f"{queue.name} has messages in units of work: commit, or back out, first")

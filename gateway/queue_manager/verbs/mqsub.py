@@ -150,13 +150,14 @@ def _definition(
     identifier = core.new_identifier()
     now = core.timestamp()
     identity = wanted.options & mq.MQSO_SET_IDENTITY_CONTEXT
+    owner = wanted.alternate_user if wanted.options & mq.MQSO_ALTERNATE_USER_AUTHORITY else connection.user
     given: dict[str, Value] = {
         "TOPICSTR": topic, "DEST": queue, "DESTCLAS": 1 if managed else 2, "DESTCORL": wanted.correl_id.hex(),
         "DURABLE": 1 if wanted.options & mq.MQSO_DURABLE else 2, "EXPIRY": wanted.expiry,
         "PUBAPPID": wanted.application_identity if identity else "",
         "PUBACCT": wanted.accounting_token.hex() if identity else "",
         "PUBPRTY": wanted.publication_priority, "REQONLY": 1 if wanted.options & mq.MQSO_PUBLICATIONS_ON_REQUEST else 2,
-        "SELECTOR": wanted.selection, "SUBLEVEL": wanted.level, "SUBUSER": connection.user[:12], "USERDATA":
+        "SELECTOR": wanted.selection, "SUBLEVEL": wanted.level, "SUBUSER": owner[:12], "USERDATA":
         wanted.user_data, "VARUSER": 1 if wanted.options & mq.MQSO_FIXED_USERID else 2,
         "WSCHEMA": 1 if wanted.options & mq.MQSO_WILDCARD_CHAR else 2, "SUBTYPE": 1,
     }  # fmt: skip
@@ -228,6 +229,7 @@ def _fill_in(wanted: SubscriptionDescriptor, existing: Definition, topic: str) -
         (existing.number("DESTCLAS") == mq.MQDC_MANAGED, mq.MQSO_MANAGED),
         (existing.number("REQONLY") == 1, mq.MQSO_PUBLICATIONS_ON_REQUEST),
         (existing.number("WSCHEMA") == 1, mq.MQSO_WILDCARD_CHAR),
+        (bool(existing.extra.get("GROUPED", 0)), mq.MQSO_GROUP_SUB | mq.MQSO_SET_CORREL_ID),
     )
     for holds, flag in flags:
         wanted.options |= flag if holds else 0

@@ -197,13 +197,23 @@ def test_deleting_a_queue_that_another_program_made_needs_the_right_to(rig, made
     assert "MADE" not in rig.queue_manager.local_queues()
 
 
+def test_who_made_a_queue_deletes_it_through_another_handle_too(rig, made):
+    eva, handle = made
+    eva.close(handle)
+    rig.mqsc("SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ana') AUTHADD(CONNECT)")
+    rig.restart()
+    again = connect(rig, "eva")
+    again.close(again.open(ObjectDescriptor("MADE"), GET).handle, 1)
+    assert "MADE" not in rig.queue_manager.local_queues()
+
+
 def test_the_maker_of_a_queue_deletes_it_and_the_records_of_its_name_go_with_it(rig, made):
     eva, handle = made
     eva.close(handle, 2)
     assert {profile for kind, profile, _ in rig.queue_manager.authority.records if kind == "QUEUE"} == {"M"}
 
 
-ALTERNATE_USER, ALTERNATE_SUBSCRIBER = 0x1000, 0x40000
+ALTERNATE_USER, ALTERNATE_SUBSCRIBER, SET_ALL_CONTEXT = 0x1000, 0x40000, 0x800
 
 
 @pytest.fixture
@@ -234,12 +244,22 @@ def test_a_program_acts_with_the_authority_of_another_user(substitute, kind):
             substitute.put1(wanted(user), md(), PutOptions(4 | options), b"x")
 
 
-def test_a_program_subscribes_with_the_authority_of_another_user(substitute):
+def test_a_program_subscribes_with_the_authority_of_another_user(rig, substitute):
     create_managed = 2 | 32
     wanted = SubscriptionDescriptor(create_managed | ALTERNATE_SUBSCRIBER, topic_object="NEWS", alternate_user="eva")
     substitute.subscribe(wanted, 0)
+    assert " SUBUSER(eva)" in "".join(rig.mqsc("DISPLAY SUB(*) SUBUSER"))
     with refused(2035):
         substitute.subscribe(SubscriptionDescriptor(create_managed, topic_object="NEWS", alternate_user="eva"), 0)
+
+
+def test_whoever_a_program_acts_for_its_own_rights_to_the_context_count(rig, substitute):
+    """As of a server that answers a user with the context of what it was asked."""
+    answers = ObjectDescriptor("APP.ONE", alternate_user="eva")
+    with refused(2035):
+        substitute.open(answers, PUT | ALTERNATE_USER | SET_ALL_CONTEXT)
+    rig.mqsc("SET AUTHREC PROFILE('APP.*') OBJTYPE(QUEUE) PRINCIPAL('bob') AUTHADD(SETALL)")
+    substitute.open(answers, PUT | ALTERNATE_USER | SET_ALL_CONTEXT)
 
 
 def test_to_act_for_another_user_is_a_right_on_the_queue_manager(rig, substitute):
