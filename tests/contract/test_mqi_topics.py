@@ -376,6 +376,22 @@ def test_a_topic_object_blocks_wildcards_of_subscriptions_above_it(mqi, topic, o
     assert mqi.drain(queue) == expected
 
 
+def test_what_becomes_of_a_topic_object_changes_no_subscription_that_is_there(mqi):
+    """WILDCARD counts when a subscription is defined; so it does for those of stores that knew nothing of it."""
+    block, late = "DEFINE TOPIC(B) TOPICSTR('a/b') WILDCARD(BLOCK)", "DEFINE SUB(LATE) TOPICSTR('a/#') DEST(B)"
+    subscribe(mqi, "a/#", CREATE | DURABLE, mqi.open("A"), name="MADE")
+    mqi.mqsc("DEFINE SUB(DEFINED) TOPICSTR('a/#') DEST(A)\n" + block + "\n" + late)
+    subscribe(mqi, "a/#", CREATE | DURABLE, mqi.open("B"), name="LATER")
+    mqi.mqsc("ALTER SUB(DEFINED) USERDATA(x)\nDEFINE SUB(DEFINED) TOPICSTR('a/#') DEST(A) REPLACE\nDELETE TOPIC(B)")
+    mqi.mqsc(block.replace("a/b", "a/c"))
+    for restarted in (False, True):
+        for topic in ("a/b", "a/c"):
+            publish(mqi, topic, topic.encode(), descriptor=md(persistence=1))
+        got = [mqi.drain(mqi.open(queue)) for queue in "AB"]
+        assert got == [[b"a/b"] * 2 + [b"a/c"] * 2, [b"a/c"] * 2], restarted
+        mqi.restart()
+
+
 @pytest.mark.parametrize(
     ("options", "others", "reason"),
     [

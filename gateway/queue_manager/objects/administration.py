@@ -13,6 +13,7 @@ from gateway.queue_manager.objects.attributes import BY_KEYWORD, QUEUE_KINDS, Va
 from gateway.queue_manager.objects.authority import Authority
 from gateway.queue_manager.objects.catalogue import Definition, checked, defaults, valid_name
 from gateway.queue_manager.objects.selectors import compile_selector
+from gateway.queue_manager.objects.topic_names import block
 from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
 
 DEFAULT_OBJECTS = {
@@ -143,6 +144,8 @@ class Administration:
         elif kind == "SUB":
             self._complete_subscription(definition)
             definition.extra = {"SUBID": self._core.new_identifier().hex().upper()}
+        if kind == "SUB" and (old is None or any(old.text(one) != definition.text(one) for one in FIXED["SUB"])):
+            block(self._core.catalogue, definition)
         if kind == "SUB":
             definition.begin_expiry(self._core.now())
         self._save(definition)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.queue_manager.objects.catalogue import Catalogue, Definition
 
 MAX_TOPIC = 10_240
+CHARACTER_WILDCARDS, BLOCK = 1, 1
+"""Values of WSCHEMA and WILDCARD."""
+_BLOCKED = "BLOCKED"
 
 
 def full(catalogue: Catalogue, topic_object: str, topic_string: str) -> str:
@@ -29,3 +34,33 @@ def topic_of(catalogue: Catalogue, subscription: Definition) -> str:
         return full(catalogue, subscription.text("TOPICOBJ"), subscription.text("TOPICSTR"))
     except MQError:  # SYSTEM.DEFAULT.SUB has none
         return subscription.text("TOPICSTR")
+
+
+def is_inside(topic: str, over: str) -> bool:
+    """Whether a topic string is this one or below it."""
+    return topic == over or topic.startswith(over + "/")
+
+
+def blocked(subscription: Definition) -> tuple[str, ...]:
+    """Topic strings at and below which the wildcards of a subscription match nothing."""
+    return tuple(json.loads(str(subscription.extra.get(_BLOCKED, "[]"))))
+
+
+def block(catalogue: Catalogue, subscription: Definition) -> None:
+    """Keep with a subscription that is being made where it is blocked: at topic objects with WILDCARD(BLOCK), unless it
+    names them as far as they go. What becomes of those later does not change it."""
+    known = _before_wildcards(topic_of(catalogue, subscription), subscription.number("WSCHEMA"))
+    strings = (one.text("TOPICSTR") for one in catalogue.matching(("TOPIC",)) if one.number("WILDCARD") == BLOCK)
+    found = [over for over in strings if over and not is_inside(known, over)]
+    subscription.extra = {word: value for word, value in subscription.extra.items() if word != _BLOCKED}
+    if found:
+        subscription.extra[_BLOCKED] = json.dumps(found)
+
+
+def _before_wildcards(topic: str, schema: int) -> str:
+    """The part of a topic that is the same in whatever it matches: whole levels."""
+    if schema == CHARACTER_WILDCARDS:
+        starts = [topic.find(one) for one in "*?" if one in topic]
+        return topic[: min(starts)].rpartition("/")[0] if starts else topic
+    levels = topic.split("/")
+    return "/".join(levels[: min((levels.index(one) for one in "+#" if one in levels), default=len(levels))])

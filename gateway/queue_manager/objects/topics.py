@@ -23,6 +23,7 @@ from gateway.queue_manager.objects.dynamic_queues import delete_dynamic, make_dy
 from gateway.queue_manager.objects.name_resolution import resolve
 from gateway.queue_manager.objects.placement import Placer
 from gateway.queue_manager.objects.selectors import Selector, compile_selector
+from gateway.queue_manager.objects.topic_names import CHARACTER_WILDCARDS, is_inside
 from gateway.queue_manager.store.unit import StoreUnit
 
 RETAINED_STATE = b"retained/"
@@ -32,8 +33,8 @@ _EXPIRES = b"UNTL"
 BASE = "SYSTEM.BASE.TOPIC"
 REMEMBERED = 10_000
 """Topics whose attributes and counts are cached."""
-CHARACTER_WILDCARDS, TOPIC_WILDCARDS, BLOCK = 1, 2, 1
-"""Values of WSCHEMA and WILDCARD."""
+TOPIC_WILDCARDS = 2
+"""A value of WSCHEMA."""
 NO_PROPERTIES = 0
 """PSPROP(NONE): a publication says nothing of its topic and of the subscription."""
 MANAGED_PREFIX = {True: "SYSTEM.MANAGED.DURABLE.*", False: "SYSTEM.MANAGED.NDURABLE.*"}
@@ -75,7 +76,7 @@ class Subscription:
         """Whether the subscription covers this topic."""
         if self.pattern is None:
             return self.topic == topic
-        return self.pattern.match(topic) is not None and not any(_is_inside(topic, over) for over in self.blocked)
+        return self.pattern.match(topic) is not None and not any(is_inside(topic, over) for over in self.blocked)
 
 
 def compile_topic(topic: str, schema: int) -> re.Pattern[str] | None:
@@ -90,20 +91,6 @@ def compile_topic(topic: str, schema: int) -> re.Pattern[str] | None:
     if "+" not in levels and "#" not in levels:
         return None
     return re.compile(_levels(levels) + r"\Z")
-
-
-def before_wildcards(topic: str, schema: int) -> str:
-    """The part of a topic with wildcards that is the same in whatever it matches: whole levels."""
-    if schema == CHARACTER_WILDCARDS:
-        start = min(topic.find(one) for one in "*?" if one in topic)
-        return topic[:start].rpartition("/")[0]
-    levels = topic.split("/")
-    return "/".join(levels[: min(levels.index(one) for one in "+#" if one in levels)])
-
-
-def _is_inside(topic: str, over: str) -> bool:
-    """Whether a topic string is this one or below it."""
-    return topic == over or topic.startswith(over + "/")
 
 
 def _levels(levels: list[str]) -> str:
@@ -231,14 +218,8 @@ class Topics:
             definition.text("SUBUSER"),
             int(definition.extra.get("EXPIRES", 0)),
             bool(definition.extra.get("GROUPED", 0)),
-            () if pattern is None else self._blocked(before_wildcards(topic, definition.number("WSCHEMA"))),
+            topic_names.blocked(definition),
         )
-
-    def _blocked(self, known: str) -> tuple[str, ...]:
-        """Topic strings of objects with WILDCARD(BLOCK) that a subscription does not name as far as they go."""
-        objects = self._core.catalogue.matching(("TOPIC",))
-        blocking = (one.text("TOPICSTR") for one in objects if one.number("WILDCARD") == BLOCK)
-        return tuple(over for over in blocking if over and not _is_inside(known, over))
 
     def topic_of(self, subscription: Definition) -> str:
         """The topic string of a subscription, which may be given by a topic object."""
@@ -315,13 +296,13 @@ class Topics:
         found = [
             (one.text("TOPICSTR"), one.name) for one in self._core.catalogue.matching(("TOPIC",)) if one.name != BASE
         ]
-        inside = [(len(over), name) for over, name in found if over and _is_inside(topic, over)]
+        inside = [(len(over), name) for over, name in found if over and is_inside(topic, over)]
         return [name for _, name in sorted(inside, reverse=True)] + [BASE]
 
     def _closest(self, topic: str, keyword: str, as_parent: Value) -> Value:
         best, value = -1, as_parent
         for over, definition in self._objects:
-            inside = definition.name == BASE or (over and _is_inside(topic, over))
+            inside = definition.name == BASE or (over and is_inside(topic, over))
             found = definition.attributes[keyword]
             if inside and found != as_parent and len(over) > best:
                 best, value = len(over), found

@@ -12,6 +12,7 @@ from gateway.queue_manager.objects.catalogue import Definition, defaults
 from gateway.queue_manager.objects.dynamic_queues import delete_dynamic
 from gateway.queue_manager.objects.name_resolution import resolve
 from gateway.queue_manager.objects.selectors import compile_selector
+from gateway.queue_manager.objects.topic_names import block
 from gateway.queue_manager.objects.topics import Subscription
 from gateway.queue_manager.store.unit import StoreUnit
 from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle
@@ -167,6 +168,7 @@ def _definition(
         extra["GROUPED"] = 1
     definition = Definition("SUB", name, defaults("SUB") | given, now, now, 0, extra)
     definition.begin_expiry(core.now())
+    block(core.catalogue, definition)
     return definition
 
 
