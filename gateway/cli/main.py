@@ -103,10 +103,12 @@ class Lazy(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command of the first word; of one that there is not, the names that are nearest."""
+        if args[0] == "help" and not ctx.resilient_parsing:
+            if not args[1:]:
+                click.echo(ctx.get_help())
+                ctx.exit()
+            args = [*args[1:], "--help"]
         name = args[0]
-        if name == "help":
-            click.echo(ctx.get_help())
-            ctx.exit()
         near = [] if name in COMMANDS or name.startswith("-") else _meant(name)
         if near and not ctx.resilient_parsing:
             raise click.UsageError(f"No such command {name!r}. Did you mean {' or '.join(map(repr, near))}?", ctx)

@@ -91,6 +91,16 @@ def test_another_version_is_refused_with_those_that_there_are(command: str) -> N
     assert "is not one of '3.1', '3.1.1', '5.0'" in done.output
 
 
-def test_help_is_a_word_too() -> None:
-    done = CliRunner().invoke(main, ["help"])
-    assert (done.exit_code, "Commands:" in done.output) == (0, True)
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [("help", "Commands:"), ("help pub", "mqgate pub [OPTIONS]"), ("help dlq list", "mqgate dlq list [OPTIONS]")],
+)
+def test_help_is_a_word_too(words: str, told: str) -> None:
+    done = CliRunner().invoke(main, words.split(), prog_name="mqgate")
+    assert (done.exit_code, told in done.output) == (0, True), done.output
+
+
+def test_nothing_is_told_to_a_shell_that_completes() -> None:
+    completing = {"_MQGATE_COMPLETE": "bash_complete", "COMP_WORDS": "mqgate help d", "COMP_CWORD": "2"}
+    done = CliRunner().invoke(main, [], prog_name="mqgate", env=completing)
+    assert "Usage" not in done.output
