@@ -145,7 +145,7 @@ EXPORT void MQSUB(MQHCONN hconn, PMQVOID descriptor, PMQHOBJ hobj, PMQHOBJ hsub,
     if (is_failed(o)) return report(o, cc, rc);
     o = hobj && hsub ? subscribe_in(sd, *hobj, &call) : failed(RC_HOBJ);
     if (!is_failed(o)) o = qm_subscribe(c, &call);
-    if (!is_failed(o) && call.hobj != *hobj) open_handles_add(c, call.hobj, MQOO_INPUT_AS_Q_DEF | MQOO_BROWSE);
+    if (!is_failed(o)) open_handles_add(c, call.hobj, MQOO_INPUT_AS_Q_DEF | MQOO_BROWSE);
     leave(c);
     if (!is_failed(o)) {
         *hobj = call.hobj;

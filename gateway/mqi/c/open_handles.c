@@ -15,6 +15,7 @@ static open_handle *find(const connection *c, MQHOBJ hobj) {
 
 void open_handles_add(connection *c, MQHOBJ hobj, MQLONG options) {
     open_handle one = {hobj, options};
+    if (find(c, hobj)) return;  /* MQSUB returns the handle that the program has given */
     (void)buffer_add(&c->open_handles, &one, sizeof one);  /* without storage MQCB says that it does not know the handle */
 }
 

@@ -979,6 +979,23 @@ static void a_subscription_is_resumed_with_its_queue(void) {
     MQDISC(&hconn, &cc, &rc);
 }
 
+static void the_handle_of_an_earlier_connection_is_no_handle_of_this_one(void) {
+    MQHOBJ queue = MQHO_NONE, sub;
+    for (int i = 0; i < 2; i++) {  /* a program that connects again with the variables it has */
+        MQHCONN hconn = connected();
+        MQSD sd = {MQSD_DEFAULT};
+        MQCBD cbd = {MQCBD_DEFAULT};
+        MQMD md = {MQMD_DEFAULT};
+        MQGMO gmo = {MQGMO_DEFAULT};
+        sd.Options = MQSO_CREATE | MQSO_MANAGED;
+        sd.ObjectString = name_of("again");
+        MQSUB(hconn, &sd, &queue, &sub, &cc, &rc), EXPECT(0);
+        cbd.CallbackFunction = (MQPTR)count;
+        MQCB(hconn, MQOP_REGISTER, &cbd, queue, &md, &gmo, &cc, &rc), EXPECT(0);
+        MQDISC(&hconn, &cc, &rc);
+    }
+}
+
 static void attributes_as_many_as_there_is_room_for(void) {
     MQHCONN hconn = connected();
     MQHOBJ queue = opened(hconn, "ATTRIBUTES", MQOO_INQUIRE);
@@ -1051,7 +1068,8 @@ static const struct {
     TEST(a_broken_connection_is_told_and_then_quiet),
     TEST(a_connection_is_suspended_and_resumed), TEST(a_consumer_needs_what_it_consumes_from),
     TEST(a_message_that_is_too_long_suspends_its_consumer), TEST(publish_subscribe),
-    TEST(a_resumed_subscription_says_what_it_is), TEST(a_subscription_is_resumed_with_its_queue), TEST(attributes_as_many_as_there_is_room_for),
+    TEST(a_resumed_subscription_says_what_it_is), TEST(a_subscription_is_resumed_with_its_queue),
+    TEST(the_handle_of_an_earlier_connection_is_no_handle_of_this_one), TEST(attributes_as_many_as_there_is_room_for),
     TEST(a_put_is_answered_at_once_or_later), TEST(refusals),
 };
 
