@@ -216,9 +216,9 @@ class Batch:
     """One batch on its way to a commit."""
 
     __slots__ = (
-        "_links", "_moved", "after", "answered", "consumed", "deliveries", "destinations", "fanned", "mixed", "moves",
-        "opened", "parked", "pending", "replaces", "replies", "rows", "staged", "staged_rows", "started", "state",
-        "takes", "uncompleted", "undo",
+        "_links", "_moved", "after", "answered", "changed", "consumed", "deliveries", "destinations", "fanned", "mixed",
+        "moves", "opened", "parked", "pending", "replaces", "replies", "rows", "staged", "staged_rows", "started",
+        "state", "subscriptions", "takes", "uncompleted", "undo",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -231,6 +231,11 @@ class Batch:
         self.consumed: dict[object, Consumed] = {}
         """By queue of a target."""
         self.replaces: dict[tuple[str, bytes], Replace] = {}
+        self.changed: dict[tuple[str, bytes], Session] = {}
+        """Sessions by the name of their records, which are made when the batch is closed: once, however often they have
+        changed until then."""
+        self.subscriptions = 0
+        """How many the records of sessions in this batch have together: they are as long as that."""
         self.replies: dict[Connection, list[bytes]] = {}
         """What is sent when the commit has returned, by connection, in order."""
         self.answered = [0] * 16
@@ -275,6 +280,7 @@ class Batch:
             or self.takes
             or self.consumed
             or self.replaces
+            or self.changed
             or self.moves
         )
 
@@ -514,8 +520,19 @@ class Batch:
     def replace(self, queue: str, key: bytes, body: bytes | None) -> None:
         """Replace one state message; the last replacement in a batch counts."""
         name = queue, key
+        if name in self.changed:
+            self.noting(self.changed, name)
+            del self.changed[name]
         self.noting(self.replaces, name)
         self.replaces[name] = Replace(queue, key, body)
+
+    def change(self, queue: str, session: Session) -> None:
+        """Replace the record of a session by what it is when the batch is closed."""
+        name = queue, session.key
+        if self.changed.get(name) is not session:
+            self.noting(self.changed, name)
+            self.changed[name] = session
+            self.subscriptions += len(session.subscriptions)
 
     def reply(self, connection: Connection, data: bytes) -> None:
         """Add a packet that may exist only when the commit has returned (design decision 1)."""

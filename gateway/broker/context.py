@@ -41,6 +41,8 @@ _T = TypeVar("_T")
 MOST_REPLACED = 500
 """State messages (sessions, retained messages) that one commit replaces, as long as commits succeed: each takes a
 lookup of its own, and all of them are made ready in one turn of the reactor."""
+MOST_SUBSCRIPTIONS = 20_000
+"""Subscriptions in the records of sessions among them, whose length nothing else bounds: a few megabytes."""
 
 
 class Context:
@@ -320,6 +322,19 @@ class Context:
         """The session's record, as it is now, with the open batch."""
         record = session.to_record(self.now) | self.owner_of(session)
         self.batch.replace(SESSIONS, session.key, encode_json(record))
+        self.batch.subscriptions += len(session.subscriptions)
+
+    def persist_changed(self) -> None:
+        """The records of sessions that are made when the open batch is closed. One that cannot be made costs its
+        client the connection, with the answers it waits for."""
+        for session in list(self.batch.changed.values()):
+            try:
+                self.persist(session)
+            except Exception as error:  # noqa: BLE001 -- the others' are made
+                del self.batch.changed[SESSIONS, session.key]
+                self.set_aside.keep("session", session.client_id, error)
+                if session.connection is not None:
+                    self.defect(session.connection, error)
 
     def denied(self, connection: Connection, direction: Literal["publish", "subscribe"], topic: str) -> None:
         """Access control has refused a publication or a subscription."""
@@ -341,7 +356,9 @@ class Context:
     def is_full(self) -> bool:
         """Whether the open batch replaces as much of the state as is replaced in time by one commit. While nothing can
         be committed it takes more: pings and acknowledgements go on."""
-        return len(self.batch.replaces) >= MOST_REPLACED and not self.held_since
+        batch = self.batch
+        full = len(batch.replaces) + len(batch.changed) >= MOST_REPLACED or batch.subscriptions >= MOST_SUBSCRIPTIONS
+        return full and not self.held_since
 
     def is_time_up(self) -> bool:
         """Whether what is left of the packets that are being taken in is put off."""

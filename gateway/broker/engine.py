@@ -377,6 +377,8 @@ class Engine:
     def _next_batch(self) -> Batch:
         """The open batch; another one is open from now on."""
         context = self.context
+        if context.batch.changed:
+            context.persist_changed()
         batch, context.batch = context.batch, Batch()
         batch.close()
         if batch.mixed and (self.parking.waiting or context.trace_commit is not None):

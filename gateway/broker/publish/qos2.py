@@ -290,9 +290,15 @@ class StagedRuns:
 
     def ended(self, session: Session) -> None:
         """Take the staged messages of a session that has ended."""
+        places: dict[StagedRun, dict[int, Token]] = {}
+        tokens = []
         for number, one in session.inbound.items():
             if isinstance(one, StagedRun) and one.tokens:
-                self.context.batch.take(STAGED, session.staged_key, one.tokens[one.ids.index(number)])
+                if one not in places:
+                    places[one] = dict(zip(one.ids, one.tokens, strict=True))
+                tokens.append(places[one][number])
+        if tokens:
+            self.context.batch.taken(STAGED, session.staged_key).extend(tokens)
 
 
 def put_record(

@@ -17,6 +17,7 @@ from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, V31, Suback, Subscription
 from gateway.mqtt.topics import filter_error, is_shared, split_shared
 from gateway.ports.counters import SubscribeReason
+from gateway.ports.state_queues import SESSIONS
 from gateway.routing.filters import Interest
 from gateway.routing.trie import has_few_places
 from gateway.session.connection import Connection
@@ -122,6 +123,7 @@ class SubscribeHandler:
         if self._unanswerable(connection, len(record.subscriptions)):
             return
         room = _Room(session.subscriptions)
+        before = {wanted.filter: session.subscriptions.get(wanted.filter) for wanted in record.subscriptions}
         for wanted in record.subscriptions:
             problem, new = self._granted(connection, wanted, identifier, room)
             if problem:
@@ -132,8 +134,8 @@ class SubscribeHandler:
             # [MQTT5-3.3.1-9] [MQTT5-3.3.1-10] [MQTT5-3.3.1-11]
             if wanted.retain_handling == 0 or (wanted.retain_handling == 1 and new):
                 retained.append((wanted, identifier))
-        if session.durable:
-            context.persist(session)
+        if session.durable and any(session.subscriptions.get(name) != one for name, one in before.items()):
+            context.batch.change(SESSIONS, session)
         suback = writer.encode_suback(connection.version, Suback(record.packet_id, answers))
         until = self.retained.number
 
@@ -360,8 +362,8 @@ class SubscribeHandler:
             failed = reasons.IMPLEMENTATION_SPECIFIC_ERROR
             found = reasons.SUCCESS if subscribed else reasons.NO_SUBSCRIPTION_EXISTED
             answers.append(found if ended else failed)
-        if session.durable:
-            context.persist(session)
+        if session.durable and reasons.SUCCESS in answers:
+            context.batch.change(SESSIONS, session)
         context.batch.reply(connection, writer.encode_unsuback(connection.version, Suback(record.packet_id, answers)))
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from itertools import combinations, islice
 from typing import Any
 
 import pytest
 from broker_harness import Device, Harness
 
+from gateway.broker import context
 from gateway.broker.sessions.subscriptions import PLACES, is_entangled
 from gateway.mqtt import client
 from gateway.mqtt import packets as p
 from gateway.mqtt.packets import Subscribe, Subscription
 from gateway.routing.filters import Interest
+from gateway.session.session import Session
 
 REFUSED = {3: 1, 4: 0x80, 5: 0x83}
 
@@ -64,7 +67,7 @@ def test_the_filter_that_meets_it_is_refused_alone(
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_all_of_it_is_refused_where_none_of_it_can_be_stored(
+def test_nothing_is_granted_where_none_of_it_can_be_stored(
     bench: Harness, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = bench.device(version, "d").connect(clean=False)
@@ -77,12 +80,12 @@ def test_all_of_it_is_refused_where_none_of_it_can_be_stored(
     with monkeypatch.context() as broken:
         broken.setattr(bench.engine.context, "persist", raising)
         send(device, "a", "before")
-        send(device, "a", "before")
-        assert granted(device) == [[REFUSED[version]] * 2] * 2
-    assert not device.wire.closed
-    assert set(bench.engine.sessions.get("d").subscriptions) == {"before"}
-    assert len(bench.engine.router.subscriptions) == 1
-    assert bench.engine.counters.mqtt_subscriptions_refused["bench", "defect"] == 4
+        assert granted(device) == []
+    assert device.wire.closed
+    device = bench.device(version, "d").connect(clean=False)
+    device.take()
+    send(device, "a", "before")
+    assert granted(device) == [[1, 1]]
     sender = bench.device(5, "s").connect()
     sender.publish("before", b"x", 0)
     assert [packet[4] for packet in device.take() if packet[0] >> 4 == p.PUBLISH] == [b"x"]
@@ -189,3 +192,85 @@ def test_all_that_are_not_are_looked_at_in_time(levels: int) -> None:
             filter_ = ["+" if at in one else "x" for at in range(levels)]
             subscriptions.add("who", "/".join([*filter_[:-1], "other"]), Interest(1))
     assert subscriptions.entries_among("/".join(topic), 2 * PLACES) == []
+
+
+def records(bench: Harness, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Whose records are made from now on."""
+    made: list[str] = []
+    whole = Session.to_record
+
+    def counted(session: Session, now: float) -> dict[str, Any]:
+        made.append(session.client_id)
+        return whole(session, now)
+
+    monkeypatch.setattr(Session, "to_record", counted)
+    return made
+
+
+def stored_filters(bench: Harness) -> list[list[str]]:
+    """The filters of each record of a session that is committed."""
+    rows = [json.loads(data) for *_, data in bench.queues.rows["MQGATE.SESSIONS"].values()]
+    return [[name for name, *_ in row["subscriptions"]] for row in rows]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_session_that_changes_often_in_a_batch_is_written_once(
+    bench: Harness, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = bench.device(version, "d").connect(clean=False)
+    made = records(bench, monkeypatch)
+    bench.queues.automatic = False
+    send(device, "begins/a/commit")
+    made.clear()
+    for number in range(20):
+        send(device, f"f/{number}")
+    device.unsubscribe("f/3")
+    assert made == []
+    bench.queues.commit()
+    assert made == ["d"]
+    assert len(granted(device)) == 1, "SUBACK before the commit"
+    bench.queues.commit()
+    assert len(granted(device)) == 20
+    assert stored_filters(bench) == [["begins/a/commit", *(f"f/{number}" for number in range(20) if number != 3)]]
+
+
+def test_a_session_that_ends_in_the_batch_that_changed_it_is_not_written(bench: Harness) -> None:
+    device = bench.device(5, "d").connect(clean=False)
+    bench.queues.automatic = False
+    send(device, "begins/a/commit")
+    send(device, "a")
+    device.drop()
+    bench.device(5, "d").connect()  # Clean Start, no expiry
+    while bench.queues.commit():
+        pass
+    assert stored_filters(bench) == []
+
+
+def test_what_a_session_has_already_is_subscribed_to_without_writing_it(
+    bench: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = bench.device(5, "d").connect(clean=False)
+    send(device, "a", "b")
+    made = records(bench, monkeypatch)
+    send(device, "b", "a")
+    device.unsubscribe("none")
+    assert made == []
+    device.subscribe("a", 2)
+    assert made == ["d"]
+    assert granted(device) == [[1, 1], [1, 1], [2]]
+
+
+def test_one_commit_has_a_few_megabytes_of_subscriptions(bench: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "MOST_SUBSCRIPTIONS", 40)
+    engine = bench.engine
+    devices = [bench.device(5, f"d{number}").connect(clean=False) for number in range(8)]
+    for device in devices:
+        send(device, *(f"f/{number}" for number in range(20)))
+    bench.queues.automatic = False
+    send(devices[-1], "begins/a/commit")
+    assert not engine.context.is_full
+    for device in devices[:2]:
+        send(device, "more")
+    assert engine.context.is_full
+    bench.queues.commit()
+    assert not engine.context.is_full
