@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator
+from itertools import islice
 
 from gateway.errors import MQError
 from gateway.mq import constants as mq
@@ -99,8 +100,8 @@ class Inspection:
         return local
 
     def browse(self, name: str, limit: int = 50, after: int | None = None) -> list[Seen]:
-        """The next messages in the order of delivery, without removing or locking them. Of state queues those of every
-        key."""
+        """The next messages in the order of delivery, without removing or locking them. Of state queues those of one
+        key after another: there may be a million."""
         with self._core.entered():
             local = self._local(name)
             found, room, some = list[Seen](), PAGE_BYTES, 1
@@ -113,14 +114,20 @@ class Inspection:
                 room -= sum(len(seen.data) for seen in found[-len(messages) :])
                 some = max(1, min(4 * some, room * len(found) // (PAGE_BYTES - room or 1)))
             if not found and after is None:
-                found = [
-                    self._seen(local, message) for _, message in zip(range(limit), self._keyed(local), strict=False)
-                ]
+                found = [self._seen(local, message) for message in islice(self._keyed(local), limit)]
             return found
 
     def _keyed(self, local: LocalQueue) -> Iterator[Message]:
-        for _, message in self._core.store.load(local.name):
-            yield message
+        """The messages of one key after another, until there are enough bytes of them."""
+        room, store = PAGE_BYTES, self._core.store
+        for key in store.keys(local.name):
+            after = None
+            while messages := store.fetch(local.name, key, 1, after, locked=True):
+                yield messages[0]
+                after = messages[0].token
+                room -= len(messages[0].head) + len(messages[0].body)
+                if room <= 0:
+                    return
 
     def _seen(self, local: LocalQueue, message: Message) -> Seen:
         expires = message.expiry / 1e6

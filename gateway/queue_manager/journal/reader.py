@@ -138,12 +138,11 @@ class Reader:
 
     def oldest(self, queue: str) -> int:
         """When the oldest message of the queue was put, in microseconds; 0 if the queue is empty."""
+        firsts = [first for lane in self.index.lanes_of(queue) if (first := lane.first()) is not None]
         messages: list[Message] = []
-        for lane in self.index.lanes_of(queue):
-            first = lane.first()
-            if first is not None:
-                self._read_run(0, first, messages)
-        return min([message.put_time for message in messages], default=0)
+        if firsts:  # only one is read: numbers are given in the order of arrival
+            self._read_run(0, min(firsts), messages)
+        return messages[0].put_time if messages else 0
 
     def _read_run(self, rank: int, run: Run, messages: list[Message]) -> None:
         number, count, place = run

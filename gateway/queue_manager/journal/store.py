@@ -122,7 +122,7 @@ class Store:
         self.first, self.tokens = reader.first, reader.tokens
         self.find = self.finder.find
         self.depth, self.depths, self.replaceable = index.depth, index.depths, index.replaceable
-        self.forget = index.forget
+        self.forget, self.keys = index.forget, index.keys
         self.path = path
         self.options = options
         self.generation = 0

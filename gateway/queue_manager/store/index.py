@@ -350,6 +350,11 @@ class Index:
                     return runs
         return runs
 
+    def keys(self, queue: str) -> Iterable[bytes]:
+        """The keys that messages of a queue have, as long as it does not change."""
+        entry = self.queues.get(queue)
+        return entry.lanes if entry else ()
+
     def lanes_of(self, queue: str) -> list[Lane]:
         """The lanes of every key of a queue."""
         entry = self.queues.get(queue)

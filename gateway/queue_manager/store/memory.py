@@ -148,6 +148,10 @@ class MemoryStore:
         ]
         return sorted(found, key=lambda one: one[1].token & ((1 << 60) - 1))
 
+    def keys(self, queue: str) -> Iterable[bytes]:
+        """The keys that messages of a queue have."""
+        return self._shelves.get(queue, {})
+
     def fetch(
         self, queue: str, key: bytes, limit: int, after: int | None = None, *, locked: bool = False
     ) -> list[Message]:

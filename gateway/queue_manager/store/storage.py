@@ -56,6 +56,9 @@ class MessageStore(Protocol):
     def load(self, queue: str) -> Iterable[tuple[bytes, Message]]:
         """Every message of a queue with its key, in order of arrival."""
 
+    def keys(self, queue: str) -> Iterable[bytes]:
+        """The keys that messages of a queue have, as long as it does not change."""
+
     def fetch(
         self, queue: str, key: bytes, limit: int, after: int | None = None, *, locked: bool = False
     ) -> list[Message]:

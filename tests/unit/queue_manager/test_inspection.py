@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from embedded_rig import MqiRig
 
 from gateway.errors import MQError
+from gateway.ports.batch import Replace, Unit
+from gateway.ports.inspection import PAGE_BYTES
 from gateway.queue_manager.inspection import Inspection
+from gateway.queue_manager.store.unit import Message
 
 
 @pytest.mark.parametrize(
@@ -20,4 +26,50 @@ def test_who_writes_a_name_in_small_letters_is_told_the_queue_that_is_meant(name
     assert raised.value.reason == 2085
     assert said in str(raised.value)
     assert (" is one" in str(raised.value)) == (" is one" in said)
+    rig.queue_manager.close()
+
+
+def fetched(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[Message]:
+    """What is fetched of a store from now on; nothing is loaded whole."""
+    found: list[Message] = []
+    whole = store.fetch
+
+    def counted(*given: Any, **named: Any) -> list[Message]:
+        messages: list[Message] = whole(*given, **named)
+        found.extend(messages)
+        return messages
+
+    monkeypatch.setattr(store, "fetch", counted)
+    monkeypatch.setattr(store, "load", lambda queue: pytest.fail(f"all of {queue} is loaded"))
+    return found
+
+
+@pytest.mark.parametrize("journal", [True, False])
+def test_a_page_of_a_queue_with_many_keys_reads_a_page(
+    journal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = MqiRig(tmp_path if journal else None, "DEFINE QLOCAL(STATE)")
+    inspection = Inspection(rig.queue_manager)
+    keys = [number.to_bytes(24, "big") for number in range(500)]
+    inspection.commit(Unit(replaces=[Replace("STATE", key, b"of %d" % at) for at, key in enumerate(keys)]))
+    found = fetched(rig.queue_manager.core.store, monkeypatch)
+    page = inspection.browse("STATE", 10)
+    assert [seen.data for seen in page] == [b"of %d" % number for number in range(10)]
+    assert len(found) <= 10
+    long = [Replace("STATE", key, bytes(PAGE_BYTES // 4)) for key in keys[:20]]
+    inspection.commit(Unit(replaces=long))
+    assert len(inspection.browse("STATE", 20)) <= 5, "no more bytes than a page has"
+    rig.queue_manager.close()
+
+
+def test_the_age_of_a_queue_with_many_keys_is_that_of_its_oldest_message(tmp_path: Path) -> None:
+    rig = MqiRig(tmp_path, "DEFINE QLOCAL(STATE)")
+    inspection, store = Inspection(rig.queue_manager), rig.queue_manager.core.store
+    begun = rig.queue_manager.core.now()
+    for number in range(5):
+        inspection.commit(Unit(replaces=[Replace("STATE", bytes(23) + bytes((number,)), b"x")]))
+        rig.scheduler.advance(10)
+    assert store.oldest("STATE") == pytest.approx(begun * 1e6)
+    inspection.commit(Unit(replaces=[Replace("STATE", bytes(24), b"anew")]))
+    assert store.oldest("STATE") == pytest.approx((begun + 10) * 1e6)
     rig.queue_manager.close()
