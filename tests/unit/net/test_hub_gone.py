@@ -66,16 +66,6 @@ def test_nor_one_whose_packets_are_put_off(rig: Rig) -> None:
     rig.assert_left_in_order()
 
 
-def test_nor_one_whose_packets_are_put_off_in_the_turn_that_finds_its_end(rig: Rig) -> None:
-    """That it can be read was known before."""
-    put_off = rig.harness.engine.put_off
-    put_off.add_data(rig.link.connection, PACKET * COUNT + BYE, slow=False)
-    rig.theirs.shutdown(socket.SHUT_WR)
-    rig.hub._event(rig.link.fd, READ)
-    assert not rig.link.closed
-    rig.assert_left_in_order()
-
-
 def test_nor_one_that_is_read_again_in_the_turn_in_which_it_is_gone(rig: Rig) -> None:
     """As where a commit returns in that turn: what is read of it is said by the next poll."""
     rig.hub.pause(paused=True)
