@@ -127,7 +127,7 @@ class Engine:
         self.ownership = self._ownership()
         """Set where other gateways keep their sessions on the same state queues."""
         self.connect = ConnectHandler(
-            context, router, self.in_flight, self.wills, self.connacks, self.endings, self.ownership, self.put_off
+            context, router, self.in_flight, self.wills, self.connacks, self.endings, self.ownership
         )
         self.early = Early(context, self.connect)
         self.connect.on_online = self._online

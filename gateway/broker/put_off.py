@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gateway.session.connection import CLOSED, PUT_OFF, Connection
@@ -57,8 +56,6 @@ class PutOff:
         self._others: deque[Connection] = deque()
         self._held: set[Connection] = set()
         """Those of which nothing is taken in for the moment."""
-        self._behind: dict[Connection, list[Callable[[], None]]] = {}
-        """What is to be done once nothing of a connection waits any more."""
         self._now: Connection | None = None
         """Whose packets are being taken in again."""
         self._planned = False
@@ -77,8 +74,6 @@ class PutOff:
         for queue in (self._first, self._others):
             if connection in queue:
                 queue.remove(connection)
-        if connection in self._behind:  # who waits does not wait for that
-            self.context.scheduler.later(0.0, partial(self._go_on, connection))
 
     def let_go(self, connection: Connection) -> None:
         """What was put off meanwhile comes in its turn."""
@@ -90,14 +85,6 @@ class PutOff:
     def is_behind(self, connection: Connection) -> bool:
         """Whether something of a connection is put off that comes soon: no packet of it takes many turns."""
         return connection in self._waiting and connection not in self._held
-
-    def then(self, connection: Connection, call: Callable[[], None]) -> bool:
-        """Have something done once nothing of a connection is put off. False: nothing is, or a packet of it takes many
-        turns."""
-        if not self.is_behind(connection):
-            return False
-        self._behind.setdefault(connection, []).append(call)
-        return True
 
     def add_first(self, connection: Connection, data: bytes) -> None:
         """The same with bytes that came before all else of this connection that waits."""
@@ -142,7 +129,6 @@ class PutOff:
             if connection.generation == PUT_OFF:  # else its routes have become void meanwhile
                 connection.generation = late.generation
             if connection.state == CLOSED:
-                self._go_on(connection)
                 continue
             self._now = connection
             context.until = context.until_strangers = monotonic() + SLICE_SECONDS
@@ -155,8 +141,6 @@ class PutOff:
                 context.defect(connection, error)
             finally:
                 self._now, context.owed = None, False
-            if connection not in self._waiting:
-                self._go_on(connection)
             over = monotonic() > until
         context.flush()
         if self._first or self._others:
@@ -171,14 +155,6 @@ class PutOff:
             self._waiting[connection].data = late.data
         else:
             self.received(connection, bytes(late.data))
-
-    def _go_on(self, connection: Connection) -> None:
-        """Do what was to be done behind the packets of a connection."""
-        calls = self._behind.pop(connection, None)
-        if calls is not None:
-            for call in calls:
-                self.context.set_aside.call(call)
-            self.context.flush()
 
     def _over(self, connection: Connection) -> None:
         """All packets of a connection are taken in: what was wrong behind them is told now."""

@@ -11,7 +11,6 @@ from typing import Any
 from gateway.broker.context import Context
 from gateway.broker.deliver.in_flight import InFlight
 from gateway.broker.publish.router import Router
-from gateway.broker.put_off import PutOff
 from gateway.broker.sessions.connack import (
     ANOTHERS,
     PROTOCOLS,
@@ -23,6 +22,7 @@ from gateway.broker.sessions.connack import (
     refusal,
 )
 from gateway.broker.sessions.endings import Endings
+from gateway.broker.sessions.older_connections import OlderConnections
 from gateway.broker.sessions.ownership import Ownership
 from gateway.broker.sessions.wills import Wills
 from gateway.errors import ProtocolError
@@ -40,9 +40,6 @@ SHORT, FINE, COARSE = 10, 0.25, 1.0
 """Keep-alives up to SHORT seconds are checked every FINE seconds, the others every COARSE (the engine's tick)."""
 LATE = COARSE + FINE
 """A tick that comes so long after the one before it is that of a gateway that has stood still."""
-LOOKS, LOOK_SECONDS = 100, 0.005
-"""How often it is looked whether the older connection of a client has been read to its end, and when again. What is not
-read by then is of a client that sends on."""
 _FAILURES: dict[int, AuthReason] = {
     reasons.BAD_USER_NAME_OR_PASSWORD: "credentials",
     reasons.NOT_AUTHORIZED: "credentials",
@@ -67,7 +64,6 @@ class ConnectHandler:
         connacks: Connacks,
         endings: Endings,
         ownership: Ownership | None,
-        put_off: PutOff,
     ) -> None:
         self.context = context
         self.router = router
@@ -76,7 +72,7 @@ class ConnectHandler:
         self.connacks = connacks
         self.endings = endings
         self.ownership = ownership
-        self.put_off = put_off
+        self.older = OlderConnections(context, endings)
         self.on_online: Callable[[Connection], None] = lambda _connection: None
         """Told of a client that was let in after it had to wait; set by the engine."""
         self.keep_alive = KeepAlive(context)
@@ -157,10 +153,10 @@ class ConnectHandler:
             self.on_online(connection)
 
     def _accept(
-        self, connection: Connection, connect: Connect, verdict: Verdict, *, asked: bool = False, looks: int = 0
+        self, connection: Connection, connect: Connect, verdict: Verdict, *, heard: bool = False, asked: bool = False
     ) -> None:
-        """The client is who it says: give it its session. [MQTT3-3.1.4-4] [MQTT5-3.1.4-5] [MQTT-3.2.0-2] `asked`: no
-        other gateway has it; `looks`: how often it was waited for what is unread of it."""
+        """The client is who it says: give it its session. [MQTT3-3.1.4-4] [MQTT5-3.1.4-5] [MQTT-3.2.0-2] `heard`:
+        its older connection is, to its end; `asked`: no other gateway has its session."""
         client_id = verdict.client_id or connect.client_id
         made_up = not client_id
         if made_up:  # [MQTT-3.1.3-6]
@@ -178,17 +174,12 @@ class ConnectHandler:
         if self.context.is_anothers(session, verdict.user, connection.link.listener):
             self.connacks.refuse(connection, *ANOTHERS)
             return
-        if looks < LOOKS and self.endings.is_unread(session):
-            again = partial(self._accept_later, connection, connect, verdict, looks + 1)
-            self.context.scheduler.later(LOOK_SECONDS, again)
+        go_on = partial(self._go_on, connection, connect, verdict)  # by then another gateway may have the session
+        if not (heard or made_up) and self.older.holds_up(client_id, connection, go_on):
             return
-        waiter = Waiter(connection, partial(self._accept_now, connection, connect, verdict, asked=True, looks=looks))
+        waiter = Waiter(connection, partial(go_on, asked=True))
         ownership = None if asked or made_up else self.ownership
         if ownership is not None and ownership.holds_up(client_id, waiter):
-            return
-        older = session.connection if session is not None else None
-        later = partial(self._accept_later, connection, connect, verdict, looks)
-        if older is not None and self.put_off.then(older, later):  # what came before this CONNECT comes first
             return
         if self.endings.must_end_first(client_id, connect.clean_start, waiter):
             return
@@ -196,12 +187,6 @@ class ConnectHandler:
             self.connacks.refuse(connection, *TOO_MANY)
             return
         self._give_session(connection, connect, verdict, client_id, assigned=not connect.client_id)
-
-    def _accept_later(self, connection: Connection, connect: Connect, verdict: Verdict, looks: int) -> None:
-        """The same, a moment later: by now another gateway may have the session."""
-        self.context.now = self.context.scheduler.now()
-        self._accept_now(connection, connect, verdict, asked=False, looks=looks)
-        self.context.flush()
 
     def _all_are_full(self) -> bool:
         """Whether the gateways together hold as many sessions as may be; only now is it known that this one is new."""
@@ -211,12 +196,10 @@ class ConnectHandler:
         elsewhere = self.ownership.census.others("clients/total", context.scheduler.monotonic())
         return len(context.sessions) + elsewhere >= context.limits.max_sessions
 
-    def _accept_now(
-        self, connection: Connection, connect: Connect, verdict: Verdict, *, asked: bool, looks: int
-    ) -> None:
+    def _go_on(self, connection: Connection, connect: Connect, verdict: Verdict, *, asked: bool = False) -> None:
         """What a CONNECT had to wait for has happened; perhaps its client does not wait any more."""
         if connection.state == AUTHENTICATING:
-            self._accept(connection, connect, verdict, asked=asked, looks=looks)
+            self._accept(connection, connect, verdict, heard=True, asked=asked)
             self._take_early(connection)
 
     def _give_session(

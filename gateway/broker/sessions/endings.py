@@ -134,15 +134,10 @@ class Endings:
             self.take_over(session.connection)
         return True
 
-    def is_unread(self, session: Session | None) -> bool:
-        """Whether its client has sent what nobody has read yet: that comes first, and may be that it leaves."""
-        return session is not None and session.connection is not None and session.connection.link.unread()
-
     def is_heard(self, session: Session | None) -> bool:
         """Whether all that its client has sent so far is taken, as far as that does not take many turns."""
-        if session is None or session.connection is None:
-            return True
-        return not (self.is_unread(session) or self.put_off.is_behind(session.connection))
+        connection = None if session is None else session.connection
+        return connection is None or not (connection.link.unread() or self.put_off.is_behind(connection))
 
     def take_over(self, older: Connection) -> None:
         """[MQTT5-3.1.4-3]: the same client connects again, the older connection is closed."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from broker_harness import Harness
+from broker_harness import Harness, Wire
 
 from gateway.broker.context import MOST_REPLACED
-from gateway.broker.put_off import FULL_SECONDS
-from gateway.broker.sessions.connect import LOOK_SECONDS, LOOKS
+from gateway.broker.sessions.older_connections import LOOK_SECONDS, LOOKS
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
 from gateway.session.connection import CLOSED
@@ -59,7 +58,7 @@ def test_so_is_what_was_put_off(bench: Harness) -> None:
     bench.engine.put_off.add_data(first.connection, publications(4, 4), slow=True)
     second.send(connect(4) + publications(4, 2))
     assert landed(bench) == []
-    bench.clock.advance(0.0)
+    bench.clock.advance(LOOK_SECONDS)
     assert landed(bench) == [b"0", b"1", b"2", b"3", b"0", b"1"]
     assert (first.connection.state, [one[0] >> 4 for one in second.take()]) == (CLOSED, [p.CONNACK])
 
@@ -77,12 +76,12 @@ def test_who_waits_for_packets_does_not_wait_for_one_that_takes_many_turns(bench
     second.connect()
     bench.engine.put_off.hold(first.connection)
     assert second.take() == []
-    bench.clock.advance(0.0)
+    bench.clock.advance(LOOK_SECONDS)
     assert (first.connection.state, [one[0] >> 4 for one in second.take()]) == (CLOSED, [p.CONNACK])
 
 
 def test_one_that_sends_on_and_on_does_not_keep_another_from_its_session(bench: Harness) -> None:
-    """Whenever it is looked, some of it is unread; then some is put off, as commits are slow."""
+    """Whenever it is looked, some of it is unread, and some is put off; that is not taken while a commit is slow."""
     first, second = bench.device(4, "script").connect(), bench.device(4, "script")
     first.wire.waits = True
     second.connect()
@@ -90,11 +89,46 @@ def test_one_that_sends_on_and_on_does_not_keep_another_from_its_session(bench: 
     for number in range(MOST_REPLACED + 1):
         bench.device(4, f"d{number}").connect(clean=False)
     bench.engine.put_off.add_data(first.connection, publications(4, 1), slow=True)
-    bench.clock.advance(LOOKS * LOOK_SECONDS + FULL_SECONDS)
+    bench.clock.advance(2 * LOOKS * LOOK_SECONDS)
     assert second.take() == []
     bench.queues.automatic = True
     while bench.queues.commit():
         pass
-    bench.clock.advance(2 * FULL_SECONDS)
+    for _ in range(LOOKS + 1):
+        if first.connection not in bench.engine.put_off:
+            bench.engine.put_off.add_data(first.connection, b"\xc0\x00", slow=True)
+        bench.clock.advance(LOOK_SECONDS)
     assert landed(bench) == [b"0"]
     assert (first.connection.state, [one[0] >> 4 for one in second.take()]) == (CLOSED, [p.CONNACK])
+
+
+class Asked(Wire):
+    """A link that counts how often it is asked."""
+
+    asked = 0
+
+    def unread(self) -> bool:
+        self.asked += 1
+        return self.waits
+
+
+def test_however_many_wait_for_an_older_connection_it_is_asked_once_and_they_come_in_order(bench: Harness) -> None:
+    first = bench.device(4, "script").connect()
+    wire = first.connection.link = Asked(4)
+    wire.waits = True
+    several = [bench.device(4, "script") for _ in range(300)]
+    for number, device in enumerate(several):
+        said = writer.encode_publish(4, b"plant/1", b"%d" % number, 0) + disconnect(4)
+        device.send(connect(4) + said * (number in {5, 7}))
+    wire.asked = 0
+    several[6].drop()
+    bench.clock.advance(LOOK_SECONDS)
+    assert wire.asked == 1
+    wire.waits = False
+    bench.clock.advance(2 * LOOK_SECONDS)
+    assert landed(bench) == [b"5", b"7"]
+    assert [number for number, device in enumerate(several) if device.take()] == [5, 7, 299], (
+        "the others are taken over"
+    )
+    assert [device.wire.closed for device in several] == [True] * 299 + [False]
+    assert not bench.engine.connect.older._lines

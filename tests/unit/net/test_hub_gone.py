@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hub_rig import BYE, PACKET, Rig
 
-from gateway.broker.sessions.connect import LOOK_SECONDS, LOOKS
+from gateway.broker.sessions.older_connections import LOOK_SECONDS, LOOKS
 from gateway.mqtt import client
 from gateway.net.hub_socket import READ
 from gateway.net.rates import ClientRates, SendRates

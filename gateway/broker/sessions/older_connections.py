@@ -1,0 +1,88 @@
+"""CONNECTs of clients whose older connection is not heard to its end: what it has sent comes first, and may be that its
+client leaves. Pure.
+
+Those of one client go on in the order in which they came. All of them are looked at together, for a moment in each
+turn: somebody may have very many, and an older connection that sends on and on.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gateway.broker.context import Context
+from gateway.broker.sessions.endings import Endings
+from gateway.session.connection import AUTHENTICATING, Connection
+
+LOOKS, LOOK_SECONDS = 100, 0.005
+"""How often it is looked whether the older connection of a client is heard to its end, and when again. What is not
+taken by then is of a client that sends on."""
+SLICE_SECONDS = 0.002
+"""In one turn, for all who wait."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """The CONNECTs of one client."""
+
+    waiting: deque[tuple[Connection, Callable[[], None]]] = field(default_factory=deque)
+    looks: int = 0
+    """How often it was looked for the first of them."""
+
+
+class OlderConnections:
+    """Those who wait for them, by client."""
+
+    def __init__(self, context: Context, endings: Endings) -> None:
+        self.context = context
+        self.endings = endings
+        self._lines: OrderedDict[str, _Line] = OrderedDict()
+        self._planned = False
+
+    def holds_up(self, client_id: str, connection: Connection, call: Callable[[], None]) -> bool:
+        """Whether a CONNECT has to wait; then the call is made when it need not any more."""
+        line = self._lines.get(client_id)
+        if line is None:
+            if self.endings.is_heard(self.context.sessions.get(client_id)):
+                return False
+            line = self._lines[client_id] = _Line()
+        line.waiting.append((connection, call))
+        self._plan()
+        return True
+
+    def _plan(self) -> None:
+        if not self._planned:
+            self._planned = True
+            self.context.scheduler.later(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """At as many as there is time for; the others come first in the next turn."""
+        context, monotonic = self.context, self.context.scheduler.monotonic
+        self._planned = False
+        context.now, until = context.scheduler.now(), monotonic() + SLICE_SECONDS
+        for _ in range(len(self._lines)):
+            client_id = next(iter(self._lines))
+            line = self._lines[client_id]
+            self._lines.move_to_end(client_id)
+            while line.waiting and self._goes_on(client_id, line) and monotonic() <= until:
+                pass
+            if not line.waiting:
+                del self._lines[client_id]
+            if monotonic() > until:
+                break
+        context.flush()
+        if self._lines:
+            self._plan()
+
+    def _goes_on(self, client_id: str, line: _Line) -> bool:
+        """Whether the first need not wait any more: it is called, if its client has not left meanwhile."""
+        connection, call = line.waiting[0]
+        if connection.state == AUTHENTICATING:
+            if line.looks < LOOKS and not self.endings.is_heard(self.context.sessions.get(client_id)):
+                line.looks += not self.context.is_full  # nothing that is put off is taken before that is committed
+                return False
+            line.looks = 0
+            self.context.set_aside.call(call)
+        line.waiting.popleft()
+        return True
