@@ -281,7 +281,7 @@ class Ownership:
         session = self.context.sessions.get(client_id)
         anothers = self._is_anothers(session, message)
         earlier = client_id in self._deferred  # who asked first is given it first
-        looks = message["looks"] = message.get("looks", 0) + 1
+        looks = message["looks"] = message.get("looks", 0) + (not self.context.is_full)
         unread = not anothers and looks <= _LOOKS and not self.endings.is_heard(session)
         if session is not None and not (self._busy or anothers or earlier or unread):
             if session.unconfirmed:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from several_brokers import Estate
 
+from gateway.broker.context import MOST_REPLACED
 from gateway.broker.gateways import from_others
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
-from gateway.ports.state_queues import FORWARD
+from gateway.ports.state_queues import FORWARD, SESSIONS
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -94,7 +95,9 @@ def test_one_that_sends_on_there_does_not_keep_it_from_coming() -> None:
     assert newer.take()[0][1].session_present
 
 
-def test_what_a_gateway_has_put_off_of_a_client_is_taken_before_another_gets_its_session() -> None:
+@pytest.mark.parametrize("slow", [False, True])
+def test_what_a_gateway_has_put_off_of_a_client_is_taken_before_another_gets_its_session(*, slow: bool) -> None:
+    """`slow`: nothing of it is taken before a commit returns."""
     estate = Estate()
     first, second = estate.start(), estate.start()
     older = first.bench.device(5, "moves")
@@ -104,8 +107,15 @@ def test_what_a_gateway_has_put_off_of_a_client_is_taken_before_another_gets_its
     estate.settle(0.5)
     mourner.take()
     said = writer.encode_publish(5, b"news", b"the last", 0) + writer.encode_disconnect(5, p.Disconnect())
+    for number in range(slow * 2 * MOST_REPLACED):
+        first.bench.engine.context.batch.replace(SESSIONS, b"%024d" % number, None)
+        if number == MOST_REPLACED - 1:
+            first.bench.engine.flush()
     first.bench.engine.put_off.add_data(older.connection, said, slow=True)
     first.queues.on_message({"kind": "ask", "from": second.instance, "client": "moves", "number": 0})
+    for _ in range(slow * 20):
+        first.bench.clock.advance(0.05)
+        assert not older.wire.closed
     estate.settle()
     assert [packet[4] for packet in mourner.take() if packet[0] >> 4 == p.PUBLISH] == [b"the last"], "and no will"
 
