@@ -598,8 +598,10 @@ static void who_may_use_a_connection(void) {
     shared_object = opened(shared, "NO.BLOCK", ALL);
     pthread_t thread;
     pthread_create(&thread, NULL, wait_shared, NULL);
-    do MQCMIT(shared, &cc, &rc);
-    while (rc == 0);
+    do {
+        usleep(1000);  /* on one processor the thread would never find the connection free */
+        MQCMIT(shared, &cc, &rc);
+    } while (rc == 0);
     EXPECT(2219);
     pthread_join(thread, NULL);
     MQCMIT(shared, &cc, &rc), EXPECT(0);
