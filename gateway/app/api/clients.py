@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from gateway.app.api.held_back import explained, waiting_for
+from gateway.app.api.sliced import sliced
 from gateway.broker.engine import Engine
 from gateway.mqtt import reasons
 from gateway.mqtt.topics import split_shared
@@ -16,6 +17,8 @@ from gateway.session.publication import Publication
 from gateway.session.session import NEVER, Plain, Session
 from gateway.session.staged_run import StagedRun
 
+LOOKED_AT = 500
+"""Sessions in each step of a list."""
 PROTOCOLS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 
 
@@ -40,24 +43,35 @@ class ClientViews:
         self._history = history
 
     def listing(self, call: Call) -> tuple[int, object]:
-        """GET /clients."""
+        """GET /clients. Nobody waits while a hundred thousand are looked at."""
         wanted, state = call.query.get("search", "").lower(), call.query.get("state")
         user, listener = call.query.get("user"), call.query.get("listener")
         after, limit = call.query.get("after", ""), call.number("limit", 50, 500)
-        found = sorted(
-            (
-                one
-                for one in self._engine.sessions
-                if wanted in one.client_id.lower()
+        total, page = 0, list[str]()
+
+        def is_wanted(one: Session) -> bool:
+            return (
+                wanted in one.client_id.lower()
                 and self._in_state(one, state)
                 and user in {None, one.user}
                 and (listener is None or (one.connection is not None and one.connection.link.listener == listener))
-            ),
-            key=lambda one: one.client_id,
-        )
-        page = [one for one in found if one.client_id > after][:limit]
-        following = page[-1].client_id if page and page[-1] is not found[-1] else None
-        return 200, {"items": [self._row(one) for one in page], "total": len(found), "next": following}
+            )
+
+        def steps() -> Iterator[None]:
+            nonlocal total, page
+            sessions = list(self._engine.sessions)
+            for begin in range(0, len(sessions), LOOKED_AT):
+                names = [one.client_id for one in sessions[begin : begin + LOOKED_AT] if is_wanted(one)]
+                total += len(names)
+                page = sorted([*page, *(name for name in names if name > after)])[: limit + 1]
+                yield
+
+        def answer() -> object:
+            found = map(self._engine.sessions.get, page[:limit])  # one may have ended meanwhile
+            following = page[limit - 1] if len(page) > limit else None
+            return {"items": [self._row(one) for one in found if one], "total": total, "next": following}
+
+        return 200, sliced(self._engine, steps(), answer)
 
     def _in_state(self, session: Session, state: str | None) -> bool:
         if state == "held_back":

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import count
 
+from gateway.app.api.sliced import sliced
 from gateway.broker.engine import Engine
 from gateway.broker.publish.topic_tree import Branch, branches, with_text
 from gateway.net.calls import OPERATOR, VIEWER, Answered, Call, Endpoint, Later, Problem, endpoint
@@ -32,7 +31,6 @@ class RetainedViews:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._numbers = count(1)
 
     def tree(self, call: Call) -> tuple[int, object]:
         """GET /topics: one level. `under` ends with a slash, as a level may be empty."""
@@ -54,7 +52,7 @@ class RetainedViews:
             ]  # fmt: skip
             return {"items": items, "next": page[-1].name if len(found) > limit else None}
 
-        return 200, self._later(steps, answer)
+        return 200, sliced(self._engine, steps, answer)
 
     def search(self, call: Call) -> tuple[int, object]:
         """GET /retained."""
@@ -68,17 +66,7 @@ class RetainedViews:
                 "total": self._engine.retained.count,
             }
 
-        return 200, self._later(steps, answer)
-
-    def _later(self, steps: Iterator[None], answer: Callable[[], object]) -> Later:
-        def begin(answered: Answered) -> None:
-            def work() -> Iterator[None]:
-                yield from steps
-                answered((200, answer()))
-
-            self._engine.context.slices.run(f"retained {next(self._numbers)}", work)
-
-        return Later(begin)
+        return 200, sliced(self._engine, steps, answer)
 
     def _found(self, call: Call) -> Publication:
         found = self._engine.retained.find(call.path["topic"])

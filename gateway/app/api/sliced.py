@@ -1,0 +1,27 @@
+"""Answers that look at as much as there may be a million of: in slices, beside what clients send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import TYPE_CHECKING
+
+from gateway.net.calls import Answered, Later
+
+if TYPE_CHECKING:
+    from gateway.broker.engine import Engine
+
+_numbers = count(1)
+
+
+def sliced(engine: Engine, steps: Iterator[None], answer: Callable[[], object]) -> Later:
+    """The answer that there is behind the last step."""
+
+    def begin(answered: Answered) -> None:
+        def work() -> Iterator[None]:
+            yield from steps
+            answered((200, answer()))
+
+        engine.context.slices.run(f"answer {next(_numbers)}", work)
+
+    return Later(begin)
