@@ -73,7 +73,9 @@ _DESCRIPTOR: dict[str, Callable[[bytes], Scalar]] = {
 }
 _NUMBERS = {"JMSDeliveryMode", "JMSExpiration", "JMSTimestamp", "JMSXGroupSeq"}
 """What clients write without a type, and mean as a number."""
-NAMES = frozenset(_FOLDERS) | frozenset(_DESCRIPTOR)
+IN_FOLDERS = frozenset(_FOLDERS)
+"""Those that a property may say."""
+NAMES = IN_FOLDERS | frozenset(_DESCRIPTOR)
 """Every name that is known here."""
 
 

@@ -50,22 +50,31 @@ class Selector:
         self._evaluate = evaluate
 
     def accepts(self, md: bytes, data: bytes) -> bool:
-        """Whether the message is selected."""
-        known: dict[str, PropertyValue] = {}
-        try:
-            known = {one.name: one.value for one in properties.properties_of(md, data)}
-        except (MQError, HeaderError):
-            known = {}
+        """Whether the message is selected. Its properties are read when it depends on them."""
+        known: dict[str, PropertyValue] | None = None
+
+        def said() -> dict[str, PropertyValue]:
+            nonlocal known
+            if known is None:
+                known = _properties_of(md, data)
+            return known
 
         def lookup(name: str) -> PropertyValue:
             if name in jms_names.NAMES:
-                return jms_names.value(name, md, known)
+                return jms_names.value(name, md, said() if name in jms_names.IN_FOLDERS else {})
             full = property_names.SYNONYMS.get(name) or name.removeprefix("usr.")
             if full.startswith(property_names.DESCRIPTOR):
                 return _of_descriptor(md, full)
-            return known.get(full)
+            return said().get(full)
 
         return self._evaluate(lookup) is True
+
+
+def _properties_of(md: bytes, data: bytes) -> dict[str, PropertyValue]:
+    try:
+        return {one.name: one.value for one in properties.properties_of(md, data)}
+    except (MQError, HeaderError):
+        return {}
 
 
 def _of_descriptor(md: bytes, name: str) -> PropertyValue:
@@ -341,18 +350,28 @@ def _not(value: Truth) -> Truth:
     return None if value is None else not value
 
 
+def _decided(parts: list[Evaluate], lookup: Lookup, *, by: bool) -> Truth:
+    """By the first part that is this; what follows is not asked for. Else it is the opposite, or unknown."""
+    found: Truth = not by
+    for part in parts:
+        truth = _truth(part(lookup))
+        if truth is by:
+            return by
+        if truth is None:
+            found = None
+    return found
+
+
 def _any_of(parts: list[Evaluate]) -> Evaluate:
     def evaluate(lookup: Lookup) -> Truth:
-        values = [_truth(part(lookup)) for part in parts]
-        return True if True in values else None if None in values else False
+        return _decided(parts, lookup, by=True)
 
     return evaluate
 
 
 def _all_of(parts: list[Evaluate]) -> Evaluate:
     def evaluate(lookup: Lookup) -> Truth:
-        values = [_truth(part(lookup)) for part in parts]
-        return False if False in values else None if None in values else True
+        return _decided(parts, lookup, by=False)
 
     return evaluate
 

@@ -180,3 +180,28 @@ def test_a_number_of_a_client_that_is_none_selects_nothing():
     said = rfh2.build(["<jms><Gid>g</Gid><Seq>--5</Seq></jms>"], format_name=b"MQSTR   ", coded_char_set_id=1208)
     md = mqmd.with_described(mqmd.build(), 546, 1208, b"MQHRF2  ")
     assert not compile_selector("JMSXGroupSeq = 5").accepts(md, said + b"text")
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("Root.MQMD.Priority = 5", 0),
+        ("JMSPriority = 5 AND JMSMessageID IS NULL", 0),
+        ("Root.MQMD.Priority = 4 AND site = 'lima'", 0),
+        ("site = 'lima' AND line = 7", 1),
+        ("JMSCorrelationID IS NULL AND site = 'lima'", 1),
+    ],
+)
+def test_properties_are_read_once_and_only_where_it_depends_on_them(
+    text: str, read: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, whole = 0, properties.properties_of
+
+    def counted(head: bytes, data: bytes) -> object:
+        nonlocal count
+        count += 1
+        return whole(head, data)
+
+    monkeypatch.setattr(properties, "properties_of", counted)
+    assert compile_selector(text).accepts(MD, DATA) == ("4" not in text)
+    assert count == read
