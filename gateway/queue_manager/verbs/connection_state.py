@@ -24,6 +24,7 @@ from gateway.queue_manager.objects.selectors import Selector
 from gateway.queue_manager.objects.topics import Topics
 from gateway.queue_manager.settlement import Settlement
 from gateway.queue_manager.store.unit import LanePuts, StoreUnit
+from gateway.queue_manager.verbs.refused_messages import RefusedMessages
 from gateway.queue_manager.verbs.repeated_puts import RepeatedPut
 
 CONTEXTS = (
@@ -50,6 +51,8 @@ class Handle:
     targets: list[Target | MQError] = field(default_factory=list)
     """What each record resolved to."""
     selector: Selector | None = None
+    refused: RefusedMessages | None = None
+    """By the selector, as far as it has looked."""
     got_at: int = -1
     """The version of the catalogue when nothing was found that refuses a get."""
     cursor: int | None = None

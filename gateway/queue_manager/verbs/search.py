@@ -16,9 +16,11 @@ from gateway.queue_manager.core import Core
 from gateway.queue_manager.descriptor import NO_ID
 from gateway.queue_manager.groups import LogicalOrder, is_complete_group, is_complete_message, physical_key
 from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.objects.selectors import Selector
 from gateway.queue_manager.store.unit import Message
 from gateway.queue_manager.verbs.browse_marks import marks_of
 from gateway.queue_manager.verbs.connection_state import Handle
+from gateway.queue_manager.verbs.refused_messages import RefusedMessages
 
 CHUNK = 64
 NO_TOKEN = bytes(16)
@@ -159,9 +161,10 @@ class Search:
 
     def _candidates(self, criteria: Wanted, after: int | None, options: GetOptions) -> Iterator[Candidate]:
         ids = criteria.msg_id, criteria.correl_id, criteria.group_id
-        if ids == _NO_IDS and not self.handle.cursor_locked and not self._looks_at_marks(options):
+        handle = self.handle
+        if ids == _NO_IDS and not (handle.cursor_locked or handle.refused or self._looks_at_marks(options)):
             return self._scan(after)
-        return self._found(ids, after, options)  # with what the handle itself has locked, and without what is marked
+        return self._found(ids, after, options)  # with what the handle itself has locked, without what is known
 
     def _looks_at_marks(self, options: GetOptions) -> bool:
         marks = self.queue.marked or self.queue.handle_marks
@@ -175,7 +178,14 @@ class Search:
 
     def _passed(self, options: GetOptions) -> Callable[[int], bool] | None:
         """Tells of a token whether this get passes its message over, without reading it: a gateway has hundreds
-        marked and hundreds in its unit of work while it browses on, each time from the first message."""
+        marked and hundreds in its unit of work while it browses on, each time from the first message; a selector may
+        have refused a million."""
+        passed, refused = self._passed_by_others(options), self.handle.refused
+        if not refused:
+            return passed
+        return refused.__contains__ if passed is None else lambda token: token in refused or passed(token)
+
+    def _passed_by_others(self, options: GetOptions) -> Callable[[int], bool] | None:
         queue, handle = self.queue, self.handle
         locked = queue.locked
         if not self._looks_at_marks(options):
@@ -216,9 +226,20 @@ class Search:
             return False
         if options.options & mq.MQGMO_UNMARKED_BROWSE_MSG and marks_of(self.core, self.handle, self.queue)(one.token):
             return False
-        if self.handle.selector is not None and not self.handle.selector.accepts(md, one.data):
+        if self.handle.selector is not None and not self._selected(self.handle.selector, one):
             return False
         return self._in_order(one, options)
+
+    def _selected(self, selector: Selector, one: Candidate) -> bool:
+        refused = self.handle.refused
+        if refused is None:
+            refused = self.handle.refused = RefusedMessages(selector.text)
+        if one.token in refused:
+            return False
+        accepted = selector.accepts(one.md, one.data)
+        if not accepted:
+            refused.add(one.token)
+        return accepted
 
     def _in_order(self, one: Candidate, options: GetOptions) -> bool:
         """Whether the options for groups and segments accept the message."""

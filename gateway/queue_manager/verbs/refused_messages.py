@@ -1,0 +1,52 @@
+"""What the selector of a handle has refused: it is not read again with each get, nor each time that something comes.
+
+A message stays as it is under its token; only how often it was backed out changes, and selectors that ask for that
+are not remembered.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gateway.queue_manager.store.place import NUMBER_BITS, NUMBER_MASK
+
+MOST = 1 << 23
+"""Numbers from the first that is remembered, by priority: a megabyte."""
+_CHANGES = re.compile("redeliver|deliverycount|backout", re.IGNORECASE)
+
+
+class RefusedMessages:
+    """Their tokens, a bit for each."""
+
+    __slots__ = ("_bits", "_keeps")
+
+    def __init__(self, selector: str) -> None:
+        self._keeps = _CHANGES.search(selector) is None
+        self._bits: dict[int, tuple[int, bytearray]] = {}
+        """By priority: the number of the first bit, and the bits."""
+
+    def __bool__(self) -> bool:
+        return bool(self._bits)
+
+    def add(self, token: int) -> None:
+        """Remember one, where there is room; what is far behind is forgotten for it."""
+        if not self._keeps:
+            return
+        rank, number = token >> NUMBER_BITS, token & NUMBER_MASK
+        begin, bits = self._bits.get(rank, (number, bytearray()))
+        if number - begin >= MOST:
+            begin, bits = number, bytearray()
+        at = number - begin
+        if at < 0:
+            return
+        self._bits[rank] = begin, bits
+        if at >> 3 >= len(bits):
+            bits.extend(bytes((at >> 3) + 1 - len(bits)))
+        bits[at >> 3] |= 1 << (at & 7)
+
+    def __contains__(self, token: int) -> bool:
+        known = self._bits.get(token >> NUMBER_BITS)
+        if known is None:
+            return False
+        at = (token & NUMBER_MASK) - known[0]
+        return 0 <= at >> 3 < len(known[1]) and bool(known[1][at >> 3] >> (at & 7) & 1)

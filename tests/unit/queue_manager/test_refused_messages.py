@@ -1,0 +1,105 @@
+"""gateway.queue_manager.verbs.refused_messages: a selector looks at each message once, however often it is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from embedded_rig import MqiRig, md
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import MQError
+from gateway.ports.mqi import GetOptions, Got, ObjectDescriptor
+from gateway.queue_manager.objects.selectors import Selector
+from gateway.queue_manager.store.place import NUMBER_BITS
+from gateway.queue_manager.verbs import refused_messages
+from gateway.queue_manager.verbs.refused_messages import RefusedMessages
+
+WAIT, SYNCPOINT, NO_SYNCPOINT, BROWSE_NEXT = 1, 2, 4, 32
+COUNT = 30
+
+
+@pytest.fixture(params=[True, False], ids=["journal", "memory"])
+def rig(request: pytest.FixtureRequest, tmp_path: Path):
+    found = MqiRig(tmp_path if request.param else None, "DEFINE QLOCAL(A)")
+    for number in range(COUNT):
+        found.put("A", b"other %d" % number, descriptor=md(priority=number % 3))
+    yield found
+    found.queue_manager.close()
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    looks: list[bytes] = []
+    whole = Selector.accepts
+
+    def counted(selector: Selector, head: bytes, data: bytes) -> bool:
+        looks.append(data)
+        return whole(selector, head, data)
+
+    monkeypatch.setattr(Selector, "accepts", counted)
+    return looks
+
+
+def opened(rig: MqiRig, selection: str, options: int = 2 | 8) -> int:
+    return rig.connection.open(ObjectDescriptor("A", selection=selection), options).handle
+
+
+def test_a_get_that_waits_looks_at_what_comes(rig: MqiRig, looked_at: list[bytes]) -> None:
+    handle, answers = opened(rig, "Root.MQMD.Priority = 7"), list[Got | MQError]()
+    rig.connection.wait(handle, md(), GetOptions(NO_SYNCPOINT | WAIT), 100, None, answers.append)
+    assert len(looked_at) == COUNT
+    for number in range(20):
+        rig.put("A", b"more", descriptor=md(priority=number % 9 % 7))
+    assert len(looked_at) == COUNT + 20
+    rig.put("A", b"wanted", descriptor=md(priority=7))
+    rig.scheduler.run()
+    assert [one.data for one in answers if isinstance(one, Got)] == [b"wanted"]
+
+
+def test_each_get_looks_at_what_the_one_before_has_not(rig: MqiRig, looked_at: list[bytes]) -> None:
+    handle = opened(rig, "Root.MQMD.Priority = 1")
+    assert len(rig.drain(handle)) == COUNT // 3
+    assert len(looked_at) == COUNT
+    assert rig.drain(handle) == []
+    assert len(looked_at) == COUNT
+    assert len(rig.drain(opened(rig, "Root.MQMD.Priority <> 1"))) == COUNT * 2 // 3
+
+
+def test_what_is_backed_out_is_selected_again(rig: MqiRig, looked_at: list[bytes]) -> None:
+    handle = opened(rig, "Root.MQMD.Priority = 2")
+    other = rig.queue_manager.connect(application="other", user="ana")
+    theirs = other.open(ObjectDescriptor("A"), 2).handle
+    taken = [other.get(theirs, md(), GetOptions(SYNCPOINT), 100).data for _ in range(COUNT // 3)]
+    assert rig.drain(handle) == []
+    other.back()
+    assert rig.drain(handle) == taken
+
+
+def test_a_selector_that_asks_how_often_a_message_came_is_asked_each_time(rig: MqiRig) -> None:
+    handle = opened(rig, "JMSRedelivered = TRUE")
+    assert rig.drain(handle) == []
+    theirs = rig.open("A", 2)
+    taken = rig.get(theirs, SYNCPOINT).data
+    rig.connection.back()
+    assert rig.drain(handle) == [taken]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 400)), max_size=60))
+def test_it_knows_what_was_added(added: list[tuple[int, int]]) -> None:
+    known = RefusedMessages("a = 1")
+    tokens = {rank << NUMBER_BITS | 1000 + number for rank, number in sorted(added)}
+    for token in sorted(tokens):
+        known.add(token)
+    assert bool(known) == bool(tokens)
+    every = {rank << NUMBER_BITS | 1000 + number for rank in range(10) for number in range(-10, 420)}
+    assert {token for token in every if token in known} == tokens
+
+
+def test_it_takes_no_more_room_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refused_messages, "MOST", 100)
+    known = RefusedMessages("a = 1")
+    for token in (500, 10, 599, 700):
+        known.add(token)
+    assert [token in known for token in (500, 10, 599, 700)] == [False, False, False, True]
