@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from moving_queues import MovingBench
 
+from gateway.broker.batch import Batch
 from gateway.broker.publish import qos2
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
@@ -224,6 +225,17 @@ def test_the_end_of_a_session_takes_what_is_staged(landed, count):
     scene.bench.device(4, "c").connect(clean=True)
     while scene.bench.queues.commit():
         pass
+    assert not scene.staged
+
+
+def test_the_end_of_a_session_takes_all_of_its_runs_in_one_step(monkeypatch):
+    scene, calls, whole = Scene(), [], Batch.taken
+    for first in range(1, 5 * COUNT, COUNT):
+        scene.publish(ids=range(first, first + COUNT))
+    scene.release(range(3, 9))
+    monkeypatch.setattr(Batch, "taken", lambda batch, *where: calls.append(where) or whole(batch, *where))
+    scene.bench.device(4, "c").connect(clean=True)
+    assert len([queue for queue, _ in calls if queue == STAGED]) == 1
     assert not scene.staged
 
 
