@@ -7,11 +7,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lanes import FORMS
+from lanes import FORMS, short_runs
 from moving_queues import MovingBench
 from test_broker_lanes import ASKS, PAYLOADS, USERS, Side
 
-from gateway.broker.publish import fast
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 from gateway.ports.state_queues import STAGED
@@ -19,14 +18,8 @@ from gateway.ports.state_queues import STAGED
 
 @pytest.fixture(autouse=True, scope="module")
 def any_run_is_worth_it():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fast, "LEAST", 1)
-        patch.setattr("gateway.broker.publish.chunk.LEAST", 1)
-        if fast.compiled():
-            fast.configure(fast.MANY)
+    with short_runs():
         yield
-    if fast.compiled():
-        fast.configure(fast.MANY)
 
 
 class MovingSide(Side):

@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from lanes import short_runs
 from moving_queues import MovingBench
 
-from gateway.broker.publish import fast
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 
@@ -30,14 +30,8 @@ FULL = 2053
 
 @pytest.fixture(autouse=True, scope="module")
 def any_run_is_worth_it():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fast, "LEAST", 1)
-        patch.setattr("gateway.broker.publish.chunk.LEAST", 1)
-        if fast.compiled():
-            fast.configure(fast.MANY)
+    with short_runs():
         yield
-    if fast.compiled():
-        fast.configure(fast.MANY)
 
 
 class Client:

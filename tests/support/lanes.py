@@ -41,3 +41,16 @@ def lane(form: str) -> Iterator[None]:
         yield
         if fast.compiled():
             fast.configure(fast.MANY)
+
+
+@contextmanager
+def short_runs() -> Iterator[None]:
+    """Until the end of the block, publications of QoS 2 are staged in runs however few they are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fast, "LEAST", 1)
+        patch.setattr("gateway.broker.publish.chunk.LEAST", 1)
+        if fast.compiled():
+            fast.configure(fast.MANY)
+        yield
+    if fast.compiled():
+        fast.configure(fast.MANY)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from several_brokers import Estate
+from broker_harness import Device
+from several_brokers import Estate, Node
 
 from gateway.broker.context import MOST_REPLACED
 from gateway.broker.gateways import from_others
@@ -58,15 +59,21 @@ def test_who_came_early_waits_for_the_session_alone_and_not_for_all_that_its_gat
     assert got == [b"%d" % number for number in range(1, 21)]
 
 
-def test_what_a_client_had_sent_to_another_gateway_is_read_there_first() -> None:
-    estate = Estate()
-    first, second = estate.start(), estate.start()
-    older = first.bench.device(5, "moves")
-    older.connect(clean=False, will=p.Will("wills", b"gone", 1, retain=False))
-    mourner = first.bench.device(5, "mourner").connect()
+def with_a_will(estate: Estate, node: Node) -> tuple[Device, Device]:
+    """A client that would leave a will, and one that would get it."""
+    moves = node.bench.device(5, "moves")
+    moves.connect(clean=False, will=p.Will("wills", b"gone", 1, retain=False))
+    mourner = node.bench.device(5, "mourner").connect()
     mourner.subscribe("#", 1)
     estate.settle(0.5)
     mourner.take()
+    return moves, mourner
+
+
+def test_what_a_client_had_sent_to_another_gateway_is_read_there_first() -> None:
+    estate = Estate()
+    first, second = estate.start(), estate.start()
+    older, mourner = with_a_will(estate, first)
     older.wire.waits = True
     newer = second.bench.device(5, "moves")
     newer.connect(clean=False)
@@ -100,12 +107,7 @@ def test_what_a_gateway_has_put_off_of_a_client_is_taken_before_another_gets_its
     """`slow`: nothing of it is taken before a commit returns."""
     estate = Estate()
     first, second = estate.start(), estate.start()
-    older = first.bench.device(5, "moves")
-    older.connect(clean=False, will=p.Will("wills", b"gone", 1, retain=False))
-    mourner = first.bench.device(5, "mourner").connect()
-    mourner.subscribe("#", 1)
-    estate.settle(0.5)
-    mourner.take()
+    older, mourner = with_a_will(estate, first)
     said = writer.encode_publish(5, b"news", b"the last", 0) + writer.encode_disconnect(5, p.Disconnect())
     for number in range(slow * 2 * MOST_REPLACED):
         first.bench.engine.context.batch.replace(SESSIONS, b"%024d" % number, None)
