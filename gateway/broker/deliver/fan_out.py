@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Sequence
-from itertools import chain, groupby
+from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gateway.broker.context import Context
 from gateway.broker.deliver.expiry import Expiry
+from gateway.broker.deliver.share_turns import Chosen, ShareTurns
 from gateway.broker.publish.columns import length_of
 from gateway.broker.publish.route import Receiver, Route, Shared
 from gateway.broker.publish.router import Router
@@ -26,7 +27,7 @@ from gateway.ports.state_queues import OUT
 from gateway.session import copy_columns
 from gateway.session.connection import ONLINE
 from gateway.session.copies import STORED_ID, Copies
-from gateway.session.outflow import NO_LIMIT, Item, singles
+from gateway.session.outflow import Item, singles
 from gateway.session.publication import Publication
 from gateway.session.record import SHARED, encode_front, encode_prefix, encode_sub_ids
 from gateway.session.session import Session
@@ -34,7 +35,6 @@ from gateway.session.session import Session
 if TYPE_CHECKING:
     from gateway.broker.publish.route import Sent
 
-_MAX_TURNS = 10_000
 Prefixes = dict[tuple[int, bool, tuple[int, ...]], bytes]
 """Heads of stored copies by what differs between them: QoS and flags, RETAIN, subscription identifiers."""
 
@@ -47,16 +47,6 @@ Relayed = tuple[Publication, list[bytes], list[bytes] | None, int, Prefixes, tup
 """Publications of one topic: what they are like, payloads, the properties of each where these differ, bytes, heads of
 those that are stored, and properties and time of expiry of all, if they have any."""
 Note = tuple[Kind, Publication, list[bytes], list[bytes] | None, int, Prefixes]
-
-
-class Chosen(NamedTuple):
-    """The members of a shared subscription that take some publications in turn."""
-
-    group: Shared
-    members: list[Receiver]
-    """Each takes the next one; then it begins again."""
-    turn: int
-    """Whose turn it is afterwards."""
 
 
 class Room:
@@ -84,8 +74,7 @@ class FanOut:
         """What is not handed on yet."""
         self.rooms: dict[Session | None, Room] = {}
         """Until then; under None that of all sessions together."""
-        self._turns: dict[str, int] = {}
-        """Whose turn it is, by shared subscription."""
+        self.turns = ShareTurns(context, self.full)
 
     # -- one publication --
 
@@ -117,41 +106,8 @@ class FanOut:
 
     def copy_to_member(self, group: Shared, publication: Publication, prefixes: Prefixes) -> bool:
         """One copy for one member of a shared subscription; False when it has no room."""
-        member = self.choose(group, publication)
+        member = self.turns.choose(group, publication)
         return member is None or self.copy(member, publication, prefixes, group.name)
-
-    def choose(self, group: Shared, publication: Publication) -> Receiver | None:
-        """The member whose turn it is; those first that can take the message now, then those that have room, and last
-        those for which it is too large."""
-        if len(self._turns) > _MAX_TURNS:
-            self._turns.clear()
-        sessions = group.sessions
-        turn = self._turns.get(group.name, 0) % (len(sessions) or 1)
-        without: Receiver | None = None
-        for at in chain(range(turn, len(sessions)), range(turn)):
-            member = group.member(sessions[at]) if sessions[at].can_take else None
-            if member is not None and self._fits(member, publication):
-                self._turns[group.name] = at + 1
-                return member
-        for at in chain(range(turn, len(sessions)), range(turn)):
-            session = sessions[at]
-            member = group.member(session) if session.connection is not None or session.durable else None
-            if member is not None and not self.full(member, publication) and self._fits(member, publication):
-                self._turns[group.name] = at + 1
-                return member
-            without = without or member
-        self._turns[group.name] = turn + 1
-        return without
-
-    def _fits(self, member: Receiver, publication: Publication) -> bool:
-        """Whether a copy is no larger than the member's client takes: otherwise it is for another member
-        [MQTT-3.1.2-25]."""
-        session, outflow = member.session, member.session.outflow
-        if session.connection is None or outflow.max_packet == NO_LIMIT:
-            return True
-        first = 0x30 | min(publication.qos, member.qos) << 1
-        before, after = publication.wire(outflow.version, first, self.context.now, member.sub_ids)
-        return len(before) + (2 if first & 6 else 0) + len(after) <= outflow.max_packet
 
     def full(self, receiver: Receiver, publication: Publication) -> bool:
         """Whether a session has no room for a copy."""
@@ -194,7 +150,7 @@ class FanOut:
         self.context.stored.no_room(session)
         return False
 
-    def store(self, session: Session, item: Item, prefixes: Prefixes | None = None) -> bool:
+    def store(self, session: Session, item: Item, prefixes: Prefixes) -> bool:
         """A row on the session's stored queue, in the same unit of work as everything else of the batch
         [MQTT3-3.1.2-5]; False when it has no room."""
         context, batch = self.context, self.context.batch
@@ -202,12 +158,7 @@ class FanOut:
         if context.stored.full(limits, session, size) and not (item.publication.promised and limits.refuse_when_full):
             return self._no_room(session)
         flags = SHARED if item.share else 0
-        variant = (item.qos | flags, item.retain, item.sub_ids)
-        prefix = prefixes.get(variant) if prefixes is not None else None
-        if prefix is None:
-            prefix = self.router.state_head(encode_prefix(item.publication, item.qos, item.retain, item.sub_ids, flags))
-            if prefixes is not None:
-                prefixes[variant] = prefix
+        prefix = self._prefix(prefixes, item.publication, item.qos, item.sub_ids, flags, retain=item.retain)
         item.packet_id = session.outflow.allot()
         puts = batch.state_puts(OUT, session.key)
         puts.heads.append(prefix)
@@ -326,12 +277,13 @@ class FanOut:
         return self._prefix(prefixes, like, one.qos, one.sub_ids, SHARED if one.share else 0)
 
     def _prefix(
-        self, prefixes: Prefixes, like: Publication, qos: int, sub_ids: tuple[int, ...], flags: int
+        self, prefixes: Prefixes, like: Publication, qos: int, sub_ids: tuple[int, ...], flags: int, *,
+        retain: bool = False,
     ) -> bytes:  # fmt: skip
-        variant = (qos | flags, False, sub_ids)
+        variant = (qos | flags, retain, sub_ids)
         prefix = prefixes.get(variant)
         if prefix is None:
-            prefix = self.router.state_head(encode_prefix(like, qos, False, sub_ids, flags))  # noqa: FBT003
+            prefix = self.router.state_head(encode_prefix(like, qos, retain, sub_ids, flags))
             prefixes[variant] = prefix
         return prefix
 
@@ -390,10 +342,6 @@ class FanOut:
         room = self.rooms[session] = Room(count, size)
         return room
 
-    def can_take(self, route: Route) -> bool:
-        """Whether somebody of each shared subscription can take a publication now."""
-        return all(self._members_in_turn(group, 1) is not None for group in route.shared)
-
     def choose_several(self, route: Route, count: int, size: int) -> list[Chosen] | None:
         """As `choose`, the members of each shared subscription for so many publications of so many bytes; None where
         somebody can take none of them now, has no room, or has a Maximum Packet Size: then each publication is looked
@@ -404,7 +352,7 @@ class FanOut:
         taken = dict.fromkeys([one.session for one in route.receivers], count)
         """How many of them each session takes; one may take some more than once."""
         for group in route.shared:
-            found = self._members_in_turn(group, count)
+            found = self.turns.in_turn(group, count)
             if found is None:
                 return None
             for place, member in enumerate(found.members):
@@ -418,20 +366,6 @@ class FanOut:
                     return None
             chosen.append(found)
         return chosen
-
-    def _members_in_turn(self, group: Shared, count: int) -> Chosen | None:
-        """Those that can take a publication now, from the one whose turn it is: as many as there are publications, or
-        all of them. None: there are none."""
-        sessions, turns = group.sessions, list[int]()
-        turn = self._turns.get(group.name, 0) % (len(sessions) or 1)
-        members: list[Receiver] = []
-        for at in chain(range(turn, len(sessions)), range(turn)):
-            if sessions[at].can_take and (member := group.member(sessions[at])) is not None:
-                members.append(member)
-                turns.append(at + 1)
-                if len(members) == count:
-                    break
-        return Chosen(group, members, turns[(count - 1) % len(turns)]) if members else None
 
     def relay(
         self, route: Route, client_id: str, payloads: list[bytes], size: int, blocks: list[bytes] | None = None,
@@ -459,7 +393,7 @@ class FanOut:
         what = like, payloads, blocks, size, prefixes, same
         given: list[tuple[Sequence[Receiver], str, Relayed]] = [(receivers, "", what)]
         for group, members, turn in chosen:
-            self._take_turn(group, turn)
+            self.turns.take(group, turn)
             for at, member in enumerate(members):
                 every = slice(at, None, len(members))
                 some, theirs = payloads[every], None if blocks is None else blocks[every]
@@ -523,9 +457,3 @@ class FanOut:
                 heads += [head] * len(some)
         copies = Copies(first, qos, sub_ids, payloads, share=share, likes=likes if differ else None)
         self.copy_all(session, copies, total, {}, heads)
-
-    def _take_turn(self, group: Shared, turn: int) -> None:
-        """From now on it is the turn of that session, or of the first one."""
-        if len(self._turns) > _MAX_TURNS:
-            self._turns.clear()
-        self._turns[group.name] = turn

@@ -255,7 +255,7 @@ class Wide:
         for name in sorted(_groups_of(entries)):
             place = place_of_group(name)
             shared = self._group(name, route.topic) if place > begin else None
-            member = None if shared is None else self.fan_out.choose(shared, publication)
+            member = None if shared is None else self.fan_out.turns.choose(shared, publication)
             if shared is None or member is None:
                 yield 0
                 continue

@@ -369,7 +369,7 @@ class FastLane(Keeping):
     def admits(self, route: Route, size: int) -> bool:
         """Whether every subscriber has room for one more publication of so many bytes."""
         try:
-            return self.fan_out.admits(route, 1, size) and self.fan_out.can_take(route)
+            return self.fan_out.admits(route, 1, size) and self.fan_out.turns.can_take(route)
         except Exception:  # noqa: BLE001 -- as in `route`: the plain lane meets it again
             return False
 

@@ -325,7 +325,7 @@ class SubscribeHandler:
         if item.qos == 0:
             self.fan_out.send_at_once(session, item)
         elif session.durable:
-            self.fan_out.store(session, item)
+            self.fan_out.store(session, item, {})
         else:
             context.batch.deliveries.append((session, [item], None, 0, 1))
 
