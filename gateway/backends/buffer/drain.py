@@ -357,7 +357,7 @@ class Forwarder:
         except MQError as error:
             self._hold(str(error))
             return
-        dead = Puts(queue, persistent=run.persistent)
+        dead = Puts(queue, priority=run.priority, persistent=run.persistent)
         for head, body in zip(run.heads, run.bodies, strict=True):
             made = deadletter.build(
                 head, body, reason=failure.reason, queue=run.queue, now=drain.scheduler.now(), max_length=room,

@@ -10,11 +10,12 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.bridge import deadletter, outbound, trace
+from gateway.bridge import outbound, trace
 from gateway.bridge.repeated import Known, Repeated, header_length
 from gateway.bridge.request import Request
-from gateway.broker import books
+from gateway.broker import books, dead_letters
 from gateway.broker.context import Context
+from gateway.broker.dead_letters import Undelivered
 from gateway.broker.deliver.fan_out import FanOut, Prefixes
 from gateway.broker.deliver.reports import Reports
 from gateway.broker.marks import Cause, Mark, SourceQueue
@@ -475,18 +476,12 @@ class Handover:
             context.counters.messages_dropped[rule, "other"] += 1
             return
         persistent = mqmd.number(stored.md, mqmd.AT_PERSISTENCE) == 1
-        priority = max(0, mqmd.number(stored.md, mqmd.AT_PRIORITY))
-        head, body = stored.md, stored.data
-        if not queue:  # a backout queue gets the message as it is
-            manager = context.queue_manager
-            dead = deadletter.build(
-                stored.md, stored.data, reason=reason, queue=source.queue,
-                queue_manager=source.target or manager.name, now=context.now,
-                max_length=manager.max_length(context.dead_letter_queue),
-            )  # fmt: skip
-            head, body = dead.head, dead.body
         context.counters.examples.note("dlq_messages", (rule, label), queue=source.queue)
-        address = Address(queue or context.dead_letter_queue, "", priority, persistent)
-        destination, row = batch.put(address, DEAD_LETTER_POLICY, head, body)
+        if queue:  # a backout queue gets the message as it is
+            address = Address(queue, "", mqmd.number(stored.md, mqmd.AT_PRIORITY), persistent)
+            destination, row = batch.put(address, DEAD_LETTER_POLICY, stored.md, stored.data)
+        else:
+            dead = Undelivered(stored.md, stored.data, reason, source.queue, source.target, persistent)
+            destination, row = dead_letters.put(context, batch, dead, context.now)
         lies_on = source.passed.lies_on if source.passed is not None else None
         destination.mark(row, Mark(cause=Cause(rule, label, -1), source=(lies_on or source, stored.token)))

@@ -7,17 +7,18 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.bridge import deadletter, inbound, reports
+from gateway.bridge import inbound, reports
 from gateway.bridge.form import Users
 from gateway.bridge.inbound import Built, Prepared
 from gateway.bridge.mqtt5 import user_properties
 from gateway.bridge.payload import Body
 from gateway.bridge.request import Request
 from gateway.bridge.trace import TRACEPARENT, carries, is_traced, passed_on
-from gateway.broker import books
+from gateway.broker import books, dead_letters
 from gateway.broker.batch import Batch, Row
+from gateway.broker.dead_letters import Undelivered
 from gateway.broker.marks import Cause, Mark
-from gateway.broker.publish.route import DEAD_LETTER_POLICY, REPORT_POLICY, Route
+from gateway.broker.publish.route import REPORT_POLICY, Route
 from gateway.broker.publish.router import Router, is_retained, origin_of, policy_of, under_syncpoint
 from gateway.errors import Refused
 from gateway.mq import mqmd, pcf
@@ -60,19 +61,6 @@ class Inbound(NamedTuple):
     """The staged record that this releases (QoS 2)."""
     will: WaitingWill | None = None
     """Set for a will: what is stored of it if its destination is parked."""
-
-
-class _Dead(NamedTuple):
-    """What is dead-lettered of a publication, and why."""
-
-    head: bytes
-    body: bytes
-    persistent: bool
-    reason: int
-    destination: str
-    cause: Cause
-    queue_manager: str = ""
-    """Of the destination; empty: the gateway's own."""
 
 
 class QueueRows:
@@ -296,8 +284,8 @@ class QueueRows:
             return []
         destination, manager = prepared.destination(message.packet_id, Body(publication.payload), now)
         cause = Cause(name, "transform", publication.qos)
-        dead = _Dead(head, body, prepared.persistent, why.feedback, destination, cause, manager)
-        return [self._dead_letter(batch, message, dead, now)]
+        dead = Undelivered(head, body, why.feedback, destination, manager, prepared.persistent)
+        return [self._dead_letter(batch, message, dead, cause, now)]
 
     def _dead_letter_unmatched(self, batch: Batch, message: Inbound, now: float) -> None:
         context = self.context
@@ -309,25 +297,17 @@ class QueueRows:
         made = inbound.unmatched(origin_of(message.route, message.publisher), properties)
         body = made.tails[message.packet_id] + publication.payload
         cause = Cause("_none", "unmatched", publication.qos)
-        dead = _Dead(made.head, body, made.persistent, Feedback.NO_RULE, "", cause)
-        row = self._dead_letter(batch, message, dead, now)
+        dead = Undelivered(made.head, body, Feedback.NO_RULE, "", "", made.persistent)
+        row = self._dead_letter(batch, message, dead, cause, now)
         self._line_up(batch, message, [row])
 
-    def _dead_letter(self, batch: Batch, message: Inbound, made: _Dead, now: float) -> Row:
-        context = self.context
-        queue, manager = context.dead_letter_queue, context.queue_manager
-        room = manager.max_length(queue)
-        dead = deadletter.build(
-            made.head, made.body, reason=made.reason, queue=made.destination, now=now, max_length=room,
-            queue_manager=made.queue_manager or manager.name,
+    def _dead_letter(self, batch: Batch, message: Inbound, dead: Undelivered, cause: Cause, now: float) -> Row:
+        row = dead_letters.put(self.context, batch, dead, now)
+        self.context.counters.examples.note(
+            "dlq_messages", (cause.rule, cause.reason), message.publisher.client_id,
+            topic=message.route.topic, queue=dead.queue or None,
         )  # fmt: skip
-        address = Address(queue, persistent=made.persistent)
-        row = batch.put(address, DEAD_LETTER_POLICY, dead.head, dead.body)
-        context.counters.examples.note(
-            "dlq_messages", (made.cause.rule, made.cause.reason), message.publisher.client_id,
-            topic=message.route.topic, queue=made.destination or None,
-        )  # fmt: skip
-        _mark(row, message, made.cause)
+        _mark(row, message, cause)
         return row
 
 

@@ -11,15 +11,15 @@ from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.bridge import deadletter, reports
+from gateway.bridge import reports
 from gateway.bridge.message import read_message
 from gateway.bridge.segments import segments
-from gateway.broker import books
+from gateway.broker import books, dead_letters
 from gateway.broker.batch import Batch, Row
 from gateway.broker.context import Context
+from gateway.broker.dead_letters import Undelivered
 from gateway.broker.marks import Cause, Mark
 from gateway.broker.publish import qos2
-from gateway.broker.publish.route import DEAD_LETTER_POLICY
 from gateway.broker.refused import restaging
 from gateway.broker.undo import Undo
 from gateway.errors import MQError, Refused
@@ -322,12 +322,10 @@ class Failures:
         """Put messages on the dead-letter queue instead, each behind an MQDLH: all of these rows, or those of them that
         are too long for their queue. False: it is the dead-letter queue that refused."""
         context, puts, why = self.context, destination.puts, policy_for(failure.reason)
-        queue, manager = context.dead_letter_queue, context.queue_manager
-        if not queue or puts.queue == queue:
+        if context.dead_letter_queue in {"", puts.queue}:
             return False
         rows = self._too_long(puts, rows) if failure.reason in TOO_LONG else rows
-        room, now = manager.max_length(queue), context.scheduler.now()
-        address = Address(queue, persistent=puts.persistent)
+        manager, now = failure.queue_manager or puts.queue_manager, context.scheduler.now()
         elsewhere: dict[int, Row] = {}
         for row in sorted(rows):
             body = puts.bodies[row]
@@ -335,22 +333,18 @@ class Failures:
             if reports.discards(head):
                 books.dropped(context.counters, batch, [(destination, row)], why.drop)
                 continue
-            dead = deadletter.build(
-                head, body, reason=failure.reason, queue=puts.queue, now=now, max_length=room,
-                queue_manager=failure.queue_manager or puts.queue_manager or manager.name,
-            )  # fmt: skip
+            dead = Undelivered(head, body, failure.reason, puts.queue, manager, puts.persistent)
             cause = Cause(destination.policy(row).rule, why.dead_letter, books.qos_of((destination, row)))
-            elsewhere[row] = batch.put(address, DEAD_LETTER_POLICY, dead.head, dead.body)
+            elsewhere[row] = dead_letters.put(context, batch, dead, now)
             series = (cause.rule, cause.reason)
             if not context.counters.examples.has("dlq_messages", series):
                 client_id, topic = _origin(head, body)
                 context.counters.examples.note("dlq_messages", series, client_id, topic=topic, queue=puts.queue)
             elsewhere[row][0].mark(elsewhere[row][1], Mark(cause=cause))
         batch.without(destination, rows, elsewhere)
-        if elsewhere:
-            dead_letters = batch.destinations[address]
-            dead_letters.segmented |= destination.segmented
-            dead_letters.contribute_like(destination)
+        for letters in {letters for letters, _ in elsewhere.values()}:
+            letters.segmented |= destination.segmented
+            letters.contribute_like(destination)
         return True
 
     def _too_long(self, puts: Puts, rows: set[int]) -> set[int]:

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 
 import mq_segments
 import pytest
@@ -354,12 +355,14 @@ def test_a_destination_that_does_not_exist_means_dead_letters(rig: Rig) -> None:
     rig.mq.go()
     rig.run()
     rig.queue_manager.units.rule_of = lambda _puts: "rule"
-    rig.commit(Unit([puts("APP.Q", b"1"), puts("NO.SUCH.Q", b"2")]))
+    rig.commit(Unit([puts("APP.Q", b"1"), replace(puts("NO.SUCH.Q", b"2"), priority=7)]))
     rig.commit(Unit([puts("APP.Q", b"3")]))
     rig.mq.come()
     rig.run()
     assert rig.mq.bodies("APP.Q") == [b"1", b"3"]
-    dead = dlh.parse(rig.mq.bodies("MQGATE.DEAD.LETTER")[0])
+    [(_, letter)] = rig.mq.load("MQGATE.DEAD.LETTER")
+    assert 9 - (letter.token >> 60) == 7  # it has the priority of its message
+    dead = dlh.parse(letter.data)
     assert (dead.reason, dead.dest_q_name.strip()) == (2085, "NO.SUCH.Q")
     assert rig.counters.dlq_messages["rule", "unknown_queue"] == 1
     assert rig.counters.spool_drained_messages == 2

@@ -1,0 +1,52 @@
+"""gateway.broker.dead_letters: where dead letters go, and what they keep of their messages."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from broker_harness import Harness
+
+from gateway.bridge import deadletter
+from gateway.mq import mqmd
+from gateway.mqtt import packets as p
+
+_PRIORITY = {"priority": 7}
+_RULES = [
+    {"name": "refused", "topic": "a/#", "queue": "Q", "descriptor": _PRIORITY},
+    {"name": "unbuilt", "topic": "b/#", "queue": "Q", "payload": {"format": "json"}, "descriptor": _PRIORITY},
+    {"name": "default", "topic": "c/#", "queue": "Q", "descriptor": {"priority": "queue_default"}},
+    {"name": "lowest", "topic": "d/#", "queue": "Q"},
+]  # fmt: skip
+_PUT_INHIBITED = 2051
+
+
+@pytest.fixture
+def bench() -> Harness:
+    rules = [{**rule, "on_failure": {"retry": {"times": 0}, "then": "dead_letter"}} for rule in _RULES]
+    made = Harness(json.dumps({"to_mq": rules}))
+    made.queues.refusing["Q"] = _PUT_INHIBITED
+    return made
+
+
+def letters(bench: Harness) -> list[tuple[int, mqmd.Mqmd, bytes]]:
+    """Priority that each was put with, descriptor and data of its message."""
+    rows = bench.queues.rows["DEAD.Q"].values()
+    return [(priority, mqmd.unpack(md), deadletter.strip(md, data)[2]) for priority, _, md, data in rows]
+
+
+@pytest.mark.parametrize(("topic", "priority"), [("a", 7), ("b", 7), ("c", -1), ("d", 0)])
+def test_a_dead_letter_has_the_priority_of_its_message(bench: Harness, topic: str, priority: int) -> None:
+    bench.device(5, "d").connect().publish(f"{topic}/1", b"payload", 1, 1)
+    bench.advance(1)
+    [(put_with, md, data)] = letters(bench)
+    assert (put_with, md.priority, data[-7:]) == (priority, priority, b"payload")
+
+
+def test_dead_letters_of_several_priorities_answer_the_publishers_of_all(bench: Harness) -> None:
+    device = bench.device(5, "d").connect()
+    for number, topic in enumerate(("a/1", "d/1", "c/1", "a/2"), 1):
+        device.publish(topic, str(number).encode(), 1, number)
+    bench.advance(1)
+    assert sorted(priority for priority, _, _ in letters(bench)) == [-1, 0, 7, 7]
+    assert sorted(packet[1] for packet in device.take() if packet[0] >> 4 == p.PUBACK) == [1, 2, 3, 4]
