@@ -22,7 +22,8 @@ class Copies:
     """Consecutive copies for one session: columns of payloads, with packet identifiers that count up."""
 
     __slots__ = (
-        "blocks", "bodies", "first", "like", "likes", "qos", "released", "share", "start", "sub_ids", "tokens", "width",
+        "blocks", "bodies", "first", "like", "likes", "qos", "released", "retain", "share", "start", "sub_ids",
+        "tokens", "width",
     )  # fmt: skip
 
     def __init__(
@@ -37,6 +38,8 @@ class Copies:
         blocks: list[bytes] | None = None,
         share: str = "",
         likes: list[Publication] | None = None,
+        *,
+        retain: bool = False,
     ) -> None:
         self.like = like
         """A publication that has what is the same for all."""
@@ -55,6 +58,8 @@ class Copies:
         """The properties of each, where they differ."""
         self.share = share
         """The shared subscription they came through."""
+        self.retain = retain
+        """Whether they are sent with RETAIN."""
         self.start = 0
         """How many of them have left for the client as a part of their own."""
         self.released = False
@@ -70,7 +75,10 @@ class Copies:
         bodies, tokens = self.bodies[begin:end], self.tokens[begin:end]
         likes = self.likes[begin:end] if self.likes is not None else None
         like = likes[0] if likes else self.like
-        return Copies(like, self.qos, self.sub_ids, bodies, self.width, first, tokens, blocks, self.share, likes)
+        return Copies(
+            like, self.qos, self.sub_ids, bodies, self.width, first, tokens, blocks, self.share, likes,
+            retain=self.retain,
+        )  # fmt: skip
 
     def alike(self) -> list[Copies]:
         """Those that have not left, as copies that are of one topic and publisher each."""

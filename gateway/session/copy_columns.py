@@ -172,6 +172,6 @@ def packets_of(
     if copies.likes is not None:
         named = [like.topic for like in copies.likes[begin:end]]
     return wire(
-        0x30 | copies.qos << 1, named, middle, first_id, copies.bodies, begin,
+        0x30 | copies.qos << 1 | copies.retain, named, middle, first_id, copies.bodies, begin,
         end, copies.width, longest, copies.blocks if version == V5 else None, back,
     )  # fmt: skip

@@ -64,14 +64,14 @@ def restored_several(records: list[bytes], tokens: list[Token], begin: int, deco
     like, sub_ids, width, first, end = decoding.decode_several(records, begin)
     if end - begin < 2:
         return None
-    return Copies(like, like.qos, sub_ids, records[begin:end], width, first, tokens[begin:end])
+    return Copies(like, like.qos, sub_ids, records[begin:end], width, first, tokens[begin:end], retain=like.retain)
 
 
 def single(copies: Copies, at: int) -> Item:
     """One of several copies by itself."""
     token = copies.tokens[at] if copies.tokens else None
     packet_id = copies.first + at if copies.first else 0
-    item = Item(copies.publication(at), copies.qos, False, copies.sub_ids, packet_id, token)  # noqa: FBT003
+    item = Item(copies.publication(at), copies.qos, copies.retain, copies.sub_ids, packet_id, token)
     item.released, item.share = copies.released, copies.share
     return item
 

@@ -25,6 +25,7 @@ from gateway.errors import NewerState
 from gateway.session.publication import Publication
 
 VERSION = 1
+RETAIN = 0x04
 RELEASED = 0x08
 SHARED = 0x10
 REPORTS = 0x20
@@ -90,7 +91,7 @@ def encode_prefix(publication: Publication, qos: int, retain: bool, sub_ids: tup
     block, report = publication.properties, publication.report
     if report:
         flags |= REPORTS
-    front = encode_front(publication, qos, flags | (4 if retain else 0))
+    front = encode_front(publication, qos, flags | (RETAIN if retain else 0))
     properties = _U32.pack(len(block)) + block + encode_sub_ids(sub_ids)
     return front + properties + _U16.pack(len(report)) + report if report else front + properties
 
@@ -149,7 +150,7 @@ class Decoding:
         at = self._packet_id_at(records[begin])
         begins, end = self._begins, begin
         (first,) = _U16.unpack_from(records[begin], at)
-        if not self._flags & ~3:
+        if not self._flags & ~(3 | RETAIN):
             for data in islice(records, begin, None):
                 if not data.startswith(begins) or data[at] | data[at + 1] << 8 != first + end - begin:
                     break
@@ -157,7 +158,7 @@ class Decoding:
         return self._publication(b""), self._sub_ids, at + 2, first, end
 
     def _publication(self, payload: bytes) -> Publication:
-        qos, retain = self._flags & 3, bool(self._flags & 4)
+        qos, retain = self._flags & 3, bool(self._flags & RETAIN)
         return Publication(
             self._topic, payload, qos, retain, self._properties, self._expires, self._client, self._report
         )
@@ -207,11 +208,11 @@ class Front(NamedTuple):
 def decode_front(data: bytes) -> Front:
     """Of a record that is nothing but a publication; ValueError or struct.error."""
     version, flags, expires = _FIXED.unpack_from(data)
-    if version != VERSION or flags & ~7:
+    if version != VERSION or flags & ~(3 | RETAIN):
         raise ValueError("not a publication alone")
     client, at = _take(data, _FIXED.size, _U16)
     topic, at = _take(data, at, _U16)
-    return Front(topic, client.decode(), flags & 3, bool(flags & 4), expires, at)
+    return Front(topic, client.decode(), flags & 3, bool(flags & RETAIN), expires, at)
 
 
 def is_shared_copy(data: bytes) -> bool:

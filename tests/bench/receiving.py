@@ -64,11 +64,13 @@ class Shape:
     payload: bytes = TEXT
     filter: str = ""
     """What one more client has subscribed to."""
+    as_published: bool = False
+    """Whether it wants RETAIN as it was published, as bridges do."""
     answers: str = ""
     """Response topics, by the number of the publication; each has correlation data of its own."""
 
     def __post_init__(self) -> None:
-        if self.properties:
+        if self.properties or self.as_published:
             self.version = 5
 
 
@@ -112,12 +114,18 @@ SHAPES = {
     "nobody, QoS 0": Shape("nobody/{}", qos=0),
     "nobody, RETAIN": Shape("nobody/{}", retain=True),
     "nobody, QoS 2": Shape("nobody/{}", qos=2),
+    "nobody, QoS 2, RETAIN": Shape("nobody/{}", qos=2, retain=True),
+    "two queues, RETAIN": Shape("two/{}", retain=True),
     "queue and subscriber": Shape(filter="dev/#"),
     "queue and subscriber, a JSON field": Shape("json/{}", filter="json/#"),
     "two queues and a subscriber": Shape("two/{}", filter="two/#"),
     "queue and subscriber, QoS 2, a JSON field": Shape("json/{}", filter="json/#", qos=2),
     "subscriber": Shape("only/{}", filter="only/#"),
     "subscriber, RETAIN": Shape("only/{}", filter="only/#", retain=True),
+    "subscriber, RETAIN, Retain As Published": Shape("only/{}", filter="only/#", retain=True, as_published=True),
+    "subscriber, RETAIN, QoS 2": Shape("only/{}", filter="only/#", retain=True, qos=2),
+    "shared subscription": Shape("only/{}", filter="$share/group/only/#"),
+    "shared subscription, RETAIN": Shape("only/{}", filter="$share/group/only/#", retain=True),
     "subscriber, Content Type": Shape(
         "only/{}", filter="only/#", properties={prop.CONTENT_TYPE: "application/json"}
     ),
@@ -139,7 +147,7 @@ class Running:
         self.shape = shape
         self.subscribers = [self._connect("subscriber")] if shape.filter else []
         for one in self.subscribers:
-            wanted = p.Subscribe(1, [p.Subscription(shape.filter, shape.qos)])
+            wanted = p.Subscribe(1, [p.Subscription(shape.filter, shape.qos, retain_as_published=shape.as_published)])
             self.inside.engine.received_each([(one, client.encode_subscribe(shape.version, wanted))])
             self.inside.settle()
             one.link.take()

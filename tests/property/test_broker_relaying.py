@@ -37,6 +37,8 @@ SUBSCRIBERS = (
     (4, True, "$share/h/+/1", 0, {}),
     (5, True, "$share/h/+/1", 1, {}),
 )
+AS_PUBLISHED = {4, 6, 8, 9}
+"""Those of them that want RETAIN as it was published."""
 USER = b"\x26\x00\x01a\x00\x01"
 PROPERTIES = st.sampled_from(
     [b""] * 5
@@ -61,7 +63,7 @@ class Side:
         self.devices = [self.bench.device(version, "publisher").connect()]
         for number, (form, clean, filter_, qos, properties) in enumerate(SUBSCRIBERS):
             device = self.bench.device(form, f"s{number}").connect(clean=clean, properties=dict(properties))
-            device.subscribe(filter_, qos)
+            device.subscribe(filter_, qos, retain_as_published=number in AS_PUBLISHED)
             self.devices.append(device)
         self.devices += [self.bench.device(version, f"p{number}").connect() for number in range(1, publishers)]
         self.told = [device.take() for device in self.devices]
@@ -110,7 +112,7 @@ class Side:
             [one.outflow.unfetched for one in sessions],
             self.devices[0].connection.inbound_pending, self.devices[0].connection.uncompleted,
             sorted(sessions[0].inbound), sorted(sessions[0].staged_tokens),
-            {name: [row[1:] for row in rows.values()] for name, rows in self.bench.queues.rows.items()},
+            {name: [row[1:] for row in rows.values()] for name, rows in self.bench.queues.rows.items() if rows},
             counters.packets_in, counters.packets_out, counters.bytes_in, counters.bytes_out,
             dict(counters.mqtt_publish_sent), dict(counters.messages_dropped), counters.messages_unrouted,
             dict(counters.route_matched),
@@ -125,7 +127,7 @@ def publications(draw, version):
         qos = draw(st.sampled_from([1, 1, 1, 0, 2, 2]))
         made += writer.encode_publish(
             version, draw(TOPICS), draw(st.binary(max_size=3) | st.binary(min_size=38, max_size=42)), qos,
-            retain=draw(st.integers(0, 9)) == 9, packet_id=draw(st.integers(1, 30)) if qos else 0,
+            retain=draw(st.integers(0, 9)) > 6, packet_id=draw(st.integers(1, 30)) if qos else 0,
             properties=draw(PROPERTIES) if version == 5 else b"",
         )  # fmt: skip
         if draw(st.integers(0, 9)) == 9:
@@ -187,11 +189,12 @@ def rounds(draw):
     version = draw(st.sampled_from([4, 5]))
     topics = st.sampled_from([b"a/1", b"b/1", b"b/2", b"a/9"])
     one = st.builds(
-        lambda topic, payload, qos, block: writer.encode_publish(
-            version, topic, payload, qos, packet_id=7 if qos else 0, properties=block if version == 5 else b""
+        lambda topic, payload, qos, block, retain: writer.encode_publish(
+            version, topic, payload, qos, retain=retain, packet_id=7 if qos else 0,
+            properties=block if version == 5 else b"",
         ),
         topics, st.binary(max_size=3), st.sampled_from([1, 1, 1, 0]),
-        st.sampled_from([b"", USER + b"b", USER + b"c"]),
+        st.sampled_from([b"", USER + b"b", USER + b"c"]), st.sampled_from([False, False, True]),
     )  # fmt: skip
     acks = st.integers(1, 9).map(lambda last: writer.encode_acks(p.PUBACK, [*range(1, last + 1)]))
     step = st.one_of(

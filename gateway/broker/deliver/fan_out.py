@@ -29,7 +29,7 @@ from gateway.session.connection import ONLINE
 from gateway.session.copies import STORED_ID, Copies
 from gateway.session.outflow import Item, singles
 from gateway.session.publication import Publication
-from gateway.session.record import SHARED, encode_front, encode_prefix, encode_sub_ids
+from gateway.session.record import RETAIN, SHARED, encode_front, encode_prefix, encode_sub_ids
 from gateway.session.session import Session
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ Prefixes = dict[tuple[int, bool, tuple[int, ...]], bytes]
 
 
 _KIND = itemgetter(0)
-Kind = tuple[int, tuple[int, ...], str, object]
-"""What is equal for copies that are one run: QoS, subscription identifiers, shared subscription, and what else must be.
-"""
+Kind = tuple[int, bool, tuple[int, ...], str, object]
+"""What is equal for copies that are one run: QoS, RETAIN, subscription identifiers, shared subscription, and what else
+must be."""
 Relayed = tuple[Publication, list[bytes], list[bytes] | None, int, Prefixes, tuple[bytes, float] | None]
 """Publications of one topic: what they are like, payloads, the properties of each where these differ, bytes, heads of
 those that are stored, and properties and time of expiry of all, if they have any."""
@@ -232,7 +232,8 @@ class FanOut:
             bodies = copies.bodies = copy_columns.numbered(payloads, first)
             copies.width = STORED_ID
         else:  # in what is stored, too, these are with the payload
-            front = encode_front(copies.like, copies.qos | (SHARED if copies.share else 0))
+            flags = (SHARED if copies.share else 0) | (RETAIN if copies.retain else 0)
+            front = encode_front(copies.like, copies.qos, flags)
             heads = [self.router.state_head(front)] * len(payloads)
             bodies = copy_columns.numbered(payloads, first, blocks, encode_sub_ids(copies.sub_ids))
         away = session.connection is None and session not in self.context.sessions.ending
@@ -272,13 +273,12 @@ class FanOut:
             batch.undo.step(self.context.stored.added, session, -size, -count)
 
     def prefix(self, prefixes: Prefixes, one: Item | Copies) -> bytes:
-        """The head of what a durable session stores of such a copy, remembered; not retained."""
+        """The head of what a durable session stores of such a copy, remembered."""
         like = one.like if isinstance(one, Copies) else one.publication
-        return self._prefix(prefixes, like, one.qos, one.sub_ids, SHARED if one.share else 0)
+        return self._prefix(prefixes, like, one.qos, one.sub_ids, SHARED if one.share else 0, retain=one.retain)
 
     def _prefix(
-        self, prefixes: Prefixes, like: Publication, qos: int, sub_ids: tuple[int, ...], flags: int, *,
-        retain: bool = False,
+        self, prefixes: Prefixes, like: Publication, qos: int, sub_ids: tuple[int, ...], flags: int, *, retain: bool
     ) -> bytes:  # fmt: skip
         variant = (qos | flags, retain, sub_ids)
         prefix = prefixes.get(variant)
@@ -377,8 +377,8 @@ class FanOut:
         `hand_on`."""
         like = route.like
         if like is None or like.client_id != client_id:
-            qos = route.first >> 1 & 3
-            like = route.like = Publication(route.wire_topic, b"", qos, False, client_id=client_id)  # noqa: FBT003
+            qos, retain = route.first >> 1 & 3, bool(route.first & 1)
+            like = route.like = Publication(route.wire_topic, b"", qos, retain, client_id=client_id)
         receivers, prefixes, same = route.receivers, route.stored, None
         if blocks is not None or expires:
             block = b""
@@ -386,7 +386,7 @@ class FanOut:
                 block, blocks = blocks[0], None
             if block or expires:
                 prefixes, same = {}, (block, expires)
-                like = Publication(like.topic, b"", like.qos, False, block, expires, client_id)  # noqa: FBT003
+                like = Publication(like.topic, b"", like.qos, like.retain, block, expires, client_id)
         ways = len(receivers) + len(chosen)
         if ways:
             self.context.counters.mqtt_publish_sent["_none", like.qos] += len(payloads) * ways
@@ -401,7 +401,8 @@ class FanOut:
         for to, share, (_, some, theirs, *_) in given:
             for receiver in to:
                 if not (like.qos and receiver.qos):
-                    copies = Copies(like, 0, receiver.sub_ids, some, blocks=theirs, share=share)
+                    retain = like.retain and receiver.retain_as_published
+                    copies = Copies(like, 0, receiver.sub_ids, some, blocks=theirs, share=share, retain=retain)
                     self.send_all_at_once(receiver.session, copies)
         for one in given if like.qos else ():
             self._note(*one)
@@ -410,7 +411,7 @@ class FanOut:
         """Copies for sessions, with those that these get already; nothing fails here."""
         like, payloads, blocks, size, prefixes, same = what
         relayed, rooms, qos, count = self.relayed, self.rooms, like.qos, len(payloads)
-        for session, highest, _, sub_ids in receivers:
+        for session, highest, as_published, sub_ids in receivers:
             if not highest:
                 continue
             apart: object = same
@@ -421,7 +422,7 @@ class FanOut:
             notes = relayed.get(session)
             if notes is None:
                 notes = relayed[session] = []
-            kind = 1 if qos == 1 else highest, sub_ids, share, apart
+            kind = 1 if qos == 1 else highest, like.retain and as_published, sub_ids, share, apart
             notes.append((kind, like, payloads, blocks, size, prefixes))
             room = rooms[session]
             room.count -= count
@@ -439,13 +440,13 @@ class FanOut:
                 self._hand_to(session, kind, list(alike))
 
     def _hand_to(self, session: Session, kind: Kind, notes: list[Note]) -> None:
-        (qos, sub_ids, share, _), (_, first, payloads, blocks, size, prefixes) = kind, notes[0]
+        (qos, retain, sub_ids, share, _), (_, first, payloads, blocks, size, prefixes) = kind, notes[0]
         if len(notes) == 1:
-            copies = Copies(first, qos, sub_ids, payloads, blocks=blocks, share=share)
+            copies = Copies(first, qos, sub_ids, payloads, blocks=blocks, share=share, retain=retain)
             self.copy_all(session, copies, size, prefixes)
             return
         flags = SHARED if share else 0
-        variant = qos | flags, False, sub_ids
+        variant = qos | flags, retain, sub_ids
         payloads, likes, heads, total, differ = [], list[Publication](), list[bytes](), 0, False
         for _, like, some, _, size, prefixes in notes:
             payloads += some
@@ -453,7 +454,9 @@ class FanOut:
             total += size
             differ = differ or like is not first
             if session.durable:
-                head = prefixes.get(variant) or self._prefix(prefixes, like, qos, sub_ids, flags)
+                head = prefixes.get(variant) or self._prefix(
+                    prefixes, like, qos, sub_ids, flags, retain=retain
+                )  # fmt: skip
                 heads += [head] * len(some)
-        copies = Copies(first, qos, sub_ids, payloads, share=share, likes=likes if differ else None)
+        copies = Copies(first, qos, sub_ids, payloads, share=share, likes=likes if differ else None, retain=retain)
         self.copy_all(session, copies, total, {}, heads)

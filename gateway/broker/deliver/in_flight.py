@@ -387,7 +387,7 @@ class InFlight:
         batch.taken(OUT, session.key).extend(released.tokens)
         released.tokens = ()
         puts = batch.state_puts(OUT, session.key, priority=9)
-        prefix = encode_prefix(released.like, released.qos, False, released.sub_ids, RELEASED)  # noqa: FBT003
+        prefix = encode_prefix(released.like, released.qos, released.retain, released.sub_ids, RELEASED)
         row = len(puts.heads)
         puts.heads += [self.router.state_head(prefix)] * count
         puts.bodies += copy_columns.numbered([b""] * count, first)

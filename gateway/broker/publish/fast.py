@@ -286,8 +286,8 @@ class FastLane(Keeping):
             undo.keep()
 
     def _hand_on_each(self, session: Session, note: Note) -> None:
-        (qos, sub_ids, share, _), like, payloads, blocks, _, _ = note
-        receiver = Receiver(session, qos, retain_as_published=False, sub_ids=sub_ids)
+        (qos, retain, sub_ids, share, _), like, payloads, blocks, _, _ = note
+        receiver = Receiver(session, qos, retain_as_published=retain, sub_ids=sub_ids)
         for payload, block in zip(payloads, blocks or repeat(like.properties), strict=False):
             undo = Undo(self.context.batch)
             try:

@@ -324,8 +324,8 @@ class Router:
         if route.first & 4:
             is_whole = bool(route.head or route.form) or by_itself
             return FastPath.PROMISED if is_whole and not route.first & 1 else FastPath.NONE
-        if route.first & 1 and (not self._may_keep(route) or route.shared or any(one[2] for one in route.receivers)):
-            return FastPath.NONE  # copies of it are retained messages, or may be
+        if route.first & 1 and not self._may_keep(route):
+            return FastPath.NONE
         is_linked = bool(route.linked) and not route.first & 1
         return FastPath.FAN_OUT if route.head or route.form or is_linked or by_itself else FastPath.NONE
 
