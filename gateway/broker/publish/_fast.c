@@ -17,6 +17,7 @@
 #include "_fast_forms.h"
 #include "_fast_shared.h"
 #include "_fast_routes.h"
+#include "_fast_keeping.h"
 #include "_fast_publish.h"
 #include "_fast_relay.h"
 #include "_fast_qos2.h"

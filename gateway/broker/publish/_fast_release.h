@@ -349,14 +349,33 @@ static int release_records(taking *of)
     return more < 0 ? -1 : count > 0;
 }
 
+/*
+ * How many publications the lane has released; where it says the route, payload and properties of the last of them, too, this
+ * is retained. -1: an error is set.
+ */
+static Py_ssize_t retain_released(taking *of, PyObject *said)
+{
+    if (!PyTuple_Check(said)) return PyLong_AsSsize_t(said);
+    publication one = {0};
+    PyObject *route, *payload, *block;
+    Py_ssize_t count;
+    if (!PyArg_ParseTuple(said, "nOSS", &count, &route, &payload, &block)) return -1;
+    one.payload = (const unsigned char *)PyBytes_AS_STRING(payload);
+    one.length = PyBytes_GET_SIZE(payload);
+    one.block = (const unsigned char *)PyBytes_AS_STRING(block);
+    one.block_length = PyBytes_GET_SIZE(block);
+    return keep_released(of, route, &one) < 0 ? -1 : count;
+}
+
 /* PUBRELs of publications that have subscribers. */
 static int release_promised(taking *of, PyObject *chunk)
 {
+    if (of->kept != NULL && PyDict_GET_SIZE(of->kept) + 1 >= MOST_KEPT) return 0;
     if (forward(of->turn) < 0) return -1;
     PyObject *at = PyLong_FromSsize_t(of->at), *said = NULL;
     if (at != NULL) said = PyObject_CallMethodObjArgs(of->turn->lane, s_release, of->connection, chunk, at, NULL);
     Py_XDECREF(at);
-    Py_ssize_t count = said == NULL ? -1 : PyLong_AsSsize_t(said);
+    Py_ssize_t count = said == NULL ? -1 : retain_released(of, said);
     Py_XDECREF(said);
     if (count < 0 || count > (of->end - of->at) / 4) {
         if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "more was released than was asked for");

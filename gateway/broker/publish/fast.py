@@ -421,9 +421,10 @@ class FastLane(Keeping):
         route = connection.caches[run.first & 7][run.topic]
         self.staged_runs.move(connection.session, Move(run, first, rows, route.policies[0], connection))
 
-    def release(self, connection: Connection, data: bytes, at: int) -> int:
+    def release(self, connection: Connection, data: bytes, at: int) -> int | tuple[int, Route, bytes, bytes]:
         """Release publications of one topic, which has subscribers and at most one queue, from the PUBREL at `at` on,
-        as long as these follow one another; returns how many PUBRELs that were."""
+        as long as these follow one another; returns how many PUBRELs that were, and where the last of these
+        publications is to be retained also its route, payload and properties."""
         tokens = connection.session.staged_tokens
         inbound: dict[int, Any] = connection.session.inbound
         if self.context.clock.monotonic() > self.context.until:
@@ -432,7 +433,7 @@ class FastLane(Keeping):
         route: Route | None = connection.caches[first & 7].get(topic)
         if route is None or route.version != route.changes[0]:
             route = self.route(connection, first, topic)
-        if route is None or route.fast_path not in RELEASED:
+        if route is None or route.fast_path not in RELEASED or (first & 1 and not self.can_keep_released(connection)):
             return 0
         most, payloads, blocks = route.most, dict[int, bytes](), list[bytes]()
         for place in range(at, len(data) - 3, 4):
@@ -446,7 +447,12 @@ class FastLane(Keeping):
                 break
             payloads[packet_id] = one[1][STAGED_ID:]
             blocks += one[3:]
-        return len(payloads) if payloads and self._release_all(connection, route, payloads, blocks) else 0
+        if not payloads or not self._release_all(connection, route, payloads, blocks):
+            return 0
+        if not first & 1:
+            return len(payloads)
+        *_, last = payloads.values()
+        return len(payloads), route, last, blocks[-1] if blocks else b""
 
     def _release_all(
         self, connection: Connection, route: Route, payloads: dict[int, bytes], blocks: list[bytes]
@@ -480,7 +486,7 @@ class FastLane(Keeping):
             del session.inbound[packet_id], session.staged_tokens[packet_id]
             if is_put:  # they have had it, should the queue have to be waited for
                 like = Publication(
-                    route.wire_topic, payloads[packet_id], 2, retain=False, properties=block,
+                    route.wire_topic, payloads[packet_id], 2, retain=bool(route.first & 1), properties=block,
                     client_id=session.client_id,
                 )  # fmt: skip
                 batch.fanned[session, packet_id, token] = like

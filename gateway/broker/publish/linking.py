@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from gateway.bridge.payload import Body
 from gateway.broker.publish.given import NOTHING, Given, given_of
 from gateway.broker.publish.route import UNROUTED, Route
-from gateway.broker.publish.rows import Rows
+from gateway.broker.publish.rows import RETAIN, Rows
 
 if TYPE_CHECKING:
     from gateway.broker.batch import Destination
@@ -49,6 +49,8 @@ class Linking(Rows):
             self.unrouted += not chosen
             if route.elsewhere:
                 self._note_sent(route, payload, block, given)
+            if first & RETAIN:
+                self._keep(route, payload, block)
             ids.append(packet_id.to_bytes(2, "big"))
             self.at = stop
         self._count(first, ids)

@@ -302,16 +302,13 @@ class Router:
         route.shared_elsewhere = {name_of(group): tuple(group.members) for group in matched.groups}
 
     def _path_to_queues(self, route: Route) -> FastPath:
-        keeps = bool(route.first & 1)
-        if keeps and not self._may_keep(route):
+        if route.first & 1 and not self._may_keep(route):
             return FastPath.NONE
         if route.head:
             return FastPath.STAGED if route.first & 4 else FastPath.DIRECT
         if route.plan is None and not route.elsewhere:
-            return FastPath.NONE if keeps and route.first & 4 else FastPath.UNROUTED
+            return FastPath.UNROUTED
         leads_nowhere = route.reads and route.plan is not None and not (route.plan.prepared or route.plan.dead_letter)
-        if route.linked and keeps:
-            return FastPath.NONE
         if route.first & 4 and (route.linked or route.form or leads_nowhere):
             return FastPath.STAGED
         if route.linked:
@@ -320,14 +317,12 @@ class Router:
 
     def _path_to_sessions(self, route: Route) -> FastPath:
         """The path to subscribers, and to the queue that the route has, if there is one to both."""
-        by_itself = route.plan is None
-        if route.first & 4:
-            is_whole = bool(route.head or route.form) or by_itself
-            return FastPath.PROMISED if is_whole and not route.first & 1 else FastPath.NONE
         if route.first & 1 and not self._may_keep(route):
             return FastPath.NONE
-        is_linked = bool(route.linked) and not route.first & 1
-        return FastPath.FAN_OUT if route.head or route.form or is_linked or by_itself else FastPath.NONE
+        is_whole = bool(route.head or route.form) or route.plan is None
+        if route.first & 4:
+            return FastPath.PROMISED if is_whole else FastPath.NONE
+        return FastPath.FAN_OUT if is_whole or route.linked else FastPath.NONE
 
     def _may_keep(self, route: Route) -> bool:
         """Whether what is retained of a route is nobody's business but this gateway's: what MQ retains, too, is looked

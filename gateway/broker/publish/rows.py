@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from gateway.broker.publish.route import Sent
 
 
+RETAIN = 0x01
+
+
 class Rows(Chunk):
     """What one connection has sent, on its way to rows of the open batch."""
 
@@ -77,6 +80,11 @@ class Rows(Chunk):
         elif rows:
             self.answers.append(b"\x40\x02" + b"\x40\x02".join(ids))
             self.acknowledged += rows
+
+    def _keep(self, route: Route, payload: bytes, block: bytes) -> None:
+        """Retain this one; the last one counts, also of a topic that has two routes."""
+        self.kept.pop(route, None)
+        self.kept[route] = payload, block
 
     # -- other gateways --
 

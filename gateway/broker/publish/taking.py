@@ -10,6 +10,7 @@ from gateway.broker.publish.chunk import PUBREL
 from gateway.broker.publish.given import NOTHING, Given, carried, given_of, is_text
 from gateway.broker.publish.linking import Chosen, Linking
 from gateway.broker.publish.route import UNROUTED, FastPath, Route
+from gateway.broker.publish.rows import RETAIN
 from gateway.mqtt.reasons import NO_MATCHING_SUBSCRIBERS
 from gateway.session.connection import CLOSED, ONLINE, Connection
 from gateway.session.copy_columns import PUBACK, PUBREC
@@ -32,7 +33,7 @@ Rest = list[tuple[Connection, bytes, int]]
 """What is left of it from an offset on, where there is a packet that is not ordinary, or not whole."""
 PUBLISH = 0x30
 """The first byte of one without flags."""
-RETAIN, DUP = 0x01, 0x08
+DUP = 0x08
 MOST_KEPT = 500
 """Topics of one client for which something is retained at once: what is left comes in later turns."""
 STAGES = frozenset({FastPath.STAGED, FastPath.PROMISED, FastPath.UNROUTED})
@@ -204,8 +205,7 @@ class Taking(Linking):
             elif qos:
                 ids.append(packet_id.to_bytes(2, "big"))
             if first & RETAIN:
-                self.kept.pop(route, None)  # the last one counts, also of a topic that has two routes
-                self.kept[route] = payload, block
+                self._keep(route, payload, block)
             if route.elsewhere:
                 self._note_sent(route, payload, block, given)
             rows += 1
@@ -252,8 +252,7 @@ class Taking(Linking):
         if not payloads or not self.lane.relay(self.connection, route, payloads, bodies, blocks, heads, expiry or 0):
             return False
         if first & RETAIN:
-            self.kept.pop(route, None)
-            self.kept[route] = payloads[-1], last
+            self._keep(route, payloads[-1], last)
         self.at = at
         self._count(first, ids)
         return True
@@ -380,8 +379,13 @@ class Taking(Linking):
 
     def _release_promised(self) -> bool:
         """PUBRELs of publications that have subscribers."""
+        if len(self.kept) >= MOST_KEPT:
+            return False
         self._forward()
         count, begin = self.lane.release(self.connection, self.data, self.at), self.at
+        if isinstance(count, tuple):
+            count, route, payload, block = count
+            self._keep(route, payload, block)
         self.at += 4 * count
         self.answers += [b"\x70\x02" + self.data[at + 2 : at + 4] for at in range(begin, self.at, 4)]
         self.completed += count
@@ -445,8 +449,7 @@ class Taking(Linking):
                 block = staged[3] if len(staged) == 4 else b""
                 self._note_sent(route, body[STAGED_ID:], block, released=(session, packet_id, token))
             if first & RETAIN:
-                self.kept.pop(route, None)
-                self.kept[route] = body[STAGED_ID:], block
+                self._keep(route, body[STAGED_ID:], block)
             self.answers.append(b"\x70\x02" + packet_id.to_bytes(2, "big"))
             self.completed += 1
             self.in_flight += 1 if self.version_5 else 0
