@@ -95,6 +95,7 @@ SHAPES = {
     "a request that is answered, QoS 2": Shape("ask/{}", version=5, qos=2, answers="answers"),
     "a request with a topic of its own": Shape("ask/{}", version=5, answers="answers/{}"),
     "RETAIN": Shape(retain=True),
+    "RETAIN, Topic Alias": Shape(retain=True, properties={prop.TOPIC_ALIAS: 1}),
     "QoS 0": Shape(qos=0),
     "QoS 2": Shape(qos=2),
     "QoS 2, RETAIN": Shape(qos=2, retain=True),

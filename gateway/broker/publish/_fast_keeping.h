@@ -55,6 +55,12 @@ static int keep_released(taking *of, PyObject *route, const publication *one)
     return failed ? -1 : 0;
 }
 
+/* Whether it has a Topic Alias and no other property. */
+static int is_alias(const publication *one)
+{
+    return one->block_length == ALIAS_LENGTH && one->block[0] == TOPIC_ALIAS;
+}
+
 static int keep(taking *of, PyObject *route, const publication *one)
 {
     if (of->kept_route != route) {
@@ -66,7 +72,7 @@ static int keep(taking *of, PyObject *route, const publication *one)
     of->kept_payload = one->payload;
     of->kept_length = one->length;
     of->kept_block = one->block;
-    of->kept_block_length = one->block_length;
+    of->kept_block_length = is_alias(one) ? 0 : one->block_length;
     return 0;
 }
 

@@ -92,7 +92,7 @@ static int read_relayed(taking *of, unsigned first, PyObject *route, const publi
     unsigned alias;
     give_nothing(&said);
     if (one->block_length != 0 && (!read_properties(one->block, one->block_length, &said, &alias) || said.count > of->most_users)) return 0;
-    if ((said.alias != 0 && first & RETAIN) || (said.says_text && !is_utf8(one->payload, one->length))) return 0;
+    if (said.says_text && !is_utf8(one->payload, one->length)) return 0;
     int fits = is_on(of, route, one, &said);
     if (fits != 1) return fits;
     Py_ssize_t length = one->block_length - (said.has_expiry ? EXPIRY_LENGTH : 0) - (said.alias != 0 ? ALIAS_LENGTH : 0);
@@ -182,8 +182,7 @@ static int take_publications(taking *of, unsigned first)
             if (first & RETAIN && of->kept != NULL && PyDict_GET_SIZE(of->kept) + 1 >= MOST_KEPT) break;
             give_nothing(&said);
             if (one->block_length != 0 &&
-                (!read_properties(one->block, one->block_length, &said, &alias) || said.count > of->most_users ||
-                 (alias != 0 && first & RETAIN)))
+                (!read_properties(one->block, one->block_length, &said, &alias) || said.count > of->most_users))
                 break;
             long path = path_of(of, first, &ahead[done], cache, &to, &relayed);
             if (path < 0) more = -1;

@@ -23,6 +23,8 @@ _LENGTHS = {PAYLOAD_FORMAT_INDICATOR: 1, MESSAGE_EXPIRY_INTERVAL: 4, TOPIC_ALIAS
 _APART = frozenset({MESSAGE_EXPIRY_INTERVAL, TOPIC_ALIAS})
 _BEFORE = 3
 """Bytes of correlation data before the data."""
+_ALIAS = 3
+"""Bytes of a Topic Alias."""
 _TOPIC = re.compile(rb"[ !\"$-*,-~]+")
 """A response topic that nobody has to look at: ASCII that prints, without wildcards."""
 
@@ -127,6 +129,11 @@ def carried(block: bytes) -> bytes:
             at = _string(block, at)[1] if kind == USER_PROPERTY else at
             kept += block[begin:at]
     return kept
+
+
+def is_alias(block: bytes) -> bool:
+    """Whether it is a Topic Alias and nothing else."""
+    return len(block) == _ALIAS and block[0] == TOPIC_ALIAS
 
 
 def encode_user(name: bytes, value: bytes) -> bytes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.bridge.payload import Body
 from gateway.broker.columns import Columns
 from gateway.broker.publish.chunk import Chunk
-from gateway.broker.publish.given import LONGEST_REST, NOTHING, Given, carried, encode_user, given_of
+from gateway.broker.publish.given import LONGEST_REST, NOTHING, Given, carried, encode_user, given_of, is_alias
 from gateway.broker.publish.route import UNROUTED, Route
 from gateway.mqtt.packets import V5
 from gateway.session.connection import Connection
@@ -84,7 +84,7 @@ class Rows(Chunk):
     def _keep(self, route: Route, payload: bytes, block: bytes) -> None:
         """Retain this one; the last one counts, also of a topic that has two routes."""
         self.kept.pop(route, None)
-        self.kept[route] = payload, block
+        self.kept[route] = payload, b"" if is_alias(block) else block
 
     # -- other gateways --
 

@@ -162,7 +162,7 @@ class Taking(Linking):
             given: Given | None = None
             if block:
                 given = given_of(block, self.most_users)
-                if given is None or (given.alias and first & RETAIN):
+                if given is None:
                     break
                 if given.alias:
                     known = self.lane.aliased(connection, given.alias, topic)
@@ -234,7 +234,7 @@ class Taking(Linking):
             if block:
                 given = given_of(block, self.most_users)
             payload, number = self.data[body:stop], packet_id if first & 6 else 0
-            if given is None or (given.alias and first & RETAIN) or (given.is_text and not is_text(payload)):
+            if given is None or (given.is_text and not is_text(payload)):
                 break
             if (self.lane.aliased(self.connection, given.alias, topic) if given.alias else topic) != route.wire_topic:
                 break
