@@ -173,7 +173,7 @@ def _difference(rule: InboundRule, topic: str) -> str:
 def _would(prepared: Prepared, payload: bytes, now: float, *, joined: bool) -> Would:
     rule = prepared.rule
     asked = rule.spec.on_failure.then
-    then = "dead_letter" if asked == "hold" else asked  # waiting does not make a message follow its rule
+    then = "drop" if asked == "drop" else "dead_letter"  # no waiting or resending makes a message follow its rule
     try:
         built = prepared.build(1 if prepared.origin.qos else 0, Body(payload), now)
     except Refused as refused:

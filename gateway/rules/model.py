@@ -144,7 +144,8 @@ class OnFailure(Part):
         default="dead_letter",
         description="After that: `dead_letter` (with the reason), `hold` (not acknowledged, repeated without limit), "
         "`drop` (acknowledged, counted), `disconnect` (the device is told with a reason code and sends again later). A "
-        "message that cannot follow its rule is never held: it is dead-lettered.",
+        "message that cannot follow its rule is dead-lettered with `hold` and `disconnect` too: sent again it would be "
+        "the same.",
     )
 
 

@@ -269,12 +269,13 @@ class QueueRows:
     def _refused(
         self, batch: Batch, message: Inbound, prepared: inbound.Prepared, why: Refused, now: float
     ) -> list[Row]:
-        """A rule cannot be followed: dead-letter the message with the reason, or drop it if the rule says so."""
+        """A rule cannot be followed: dead-letter the message with the reason, or drop it if the rule says so. Sent
+        again it would be the same: `hold` and `disconnect` dead-letter it too."""
         context = self.context
         name, publication = prepared.rule.name, message.publication
         client_id, topic = message.publisher.client_id, message.route.topic
         books.not_built(context.counters, name, why, client_id, topic=topic)
-        if prepared.rule.spec.on_failure.then in {"drop", "disconnect"} or not context.dead_letter_queue:
+        if prepared.rule.spec.on_failure.then == "drop" or not context.dead_letter_queue:
             books.refused(context.counters, name, publication.qos, "other", client_id=client_id, topic=topic)
             return []
         body = prepared.tails[message.packet_id] + publication.payload

@@ -98,6 +98,13 @@ def test_refusals_and_publications_without_a_rule_are_explained():
     assert explained("other", rules="unmatched: dead_letter\n").unmatched == "dead-lettered: no rule matches"
 
 
+@pytest.mark.parametrize(("asked", "then"), [("hold", "dead_letter"), ("disconnect", "dead_letter"), ("drop", "drop")])
+def test_a_rule_that_cannot_be_followed_says_what_comes_of_the_message(asked, then):
+    rules = f"to_mq: [{{name: a, topic: 't/{{s}}', queue: 'A.{{s}}', on_failure: {{then: {asked}}}}}]\n"
+    [put] = explained("t/a.b", rules=rules).puts
+    assert put.then == then
+
+
 def test_only_the_nearest_of_many_other_rules_are_explained():
     rules = "to_mq:\n" + "".join(f"  - {{name: r{n}, topic: a/{n}, queue: Q}}\n" for n in range(500))
     found = explained("a/77/x", rules=rules).considered

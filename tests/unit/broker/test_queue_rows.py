@@ -10,6 +10,7 @@ from broker_harness import Harness
 from gateway.bridge import inbound
 from gateway.bridge.message import read_message
 from gateway.mqtt import properties as prop
+from gateway.mqtt.packets import PUBREL
 from gateway.rules.feedback import Feedback
 
 RULES = {
@@ -144,3 +145,17 @@ def test_the_dead_letter_of_what_was_refused_names_the_queue_as_far_as_it_is_kno
     assert header.number("Reason") == why
     assert header.text("DestQName").rstrip() == queue
     assert header.text("DestQMgrName").rstrip() == (manager or bench.queues.name)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("then", ["dead_letter", "hold", "disconnect", "drop"])
+def test_what_cannot_follow_its_rule_is_dead_lettered_unless_the_rule_drops_it(then, qos):
+    """Sent again it would be the same; an acknowledgement without a dead letter is a loss that nobody asked for."""
+    rule = {"name": "r", "topic": "t/+", "queue": "Q", "payload": {"format": "json"}, "on_failure": {"then": then}}
+    bench = Harness(json.dumps({"to_mq": [rule]}))
+    device = bench.device(5, "d").connect()
+    device.publish("t/1", b"not json", qos, 1)
+    if qos == 2:
+        device.ack(PUBREL, 1)
+    assert not device.wire.closed
+    assert len(messages(bench, "DEAD.Q")) == (then != "drop")
