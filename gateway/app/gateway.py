@@ -262,8 +262,12 @@ class Gateway:
         if any(change.key.startswith("log.clients") for change in changed):
             self.tracer.follow(settings.log.clients)
         parts.last_reload = LastReload()
+        waiting = {change.key: change for change in parts.waiting_for_restart()}
         for change in changed:
-            (log.info if change.live else log.warning)("setting", str(change))
+            if change.live:
+                log.info("setting", str(change))
+            elif change.key in waiting:  # else it is again what has been in force since the start
+                log.warning("setting", str(waiting[change.key]))
         self._findable = write_address(parts.directory, settings, self.admin_number)
         rules = f"{counted(len(table.routes), 'rule')} to MQ, {len(table.outbound)} to devices"
         parts.consumers.when_open(lambda: log.info("reloaded", rules))

@@ -41,17 +41,24 @@ def _words(answer: dict[str, Any]) -> list[str]:
     if not answer["last_reload"]["ok"]:
         lines.append("! the last reload was refused; what was in force before still is:")
         lines += [f"  {Finding(**one)}" for one in answer["last_reload"]["findings"]]
-    return lines
+    return lines + _not_in_force(answer["last_reload"])
+
+
+def _not_in_force(answer: dict[str, Any]) -> list[str]:
+    """Settings that were read and wait for a restart."""
+    return [f"not in force yet: {change}" for change in answer["waiting"]]
 
 
 @click.command()
 @common
 def reload(config: str | None, data: str | None, as_json: bool) -> None:
     """Read settings, mappings and the files they name again, as SIGHUP does. What is wrong is said, and then the old
-    ones stay in force: exit code 1."""
+    ones stay in force: exit code 1. So is which settings take effect after a restart."""
     answer = running_gateway(config, data).post("/reload", {})
     if as_json:
         show_json(answer)
     else:
         changed = f"; changed: {', '.join(answer['changed'])}" if answer["changed"] else ", none changed"
         click.echo(f"reloaded: {counted(answer['rules'], 'rule')}{changed}")
+        for line in _not_in_force(answer):
+            click.echo(line)

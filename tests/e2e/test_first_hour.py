@@ -64,6 +64,18 @@ def test_status_rules_and_reload(gateway: RunningGateway) -> None:
     assert mqgate(gateway, "status").exit_code == 0
 
 
+def test_a_setting_that_waits_for_a_restart_is_named_until_it_is_in_force(gateway: RunningGateway) -> None:
+    settings = gateway.directory / "settings.yaml"
+    as_started = settings.read_text()
+    said = "not in force yet: mqtt.max_queued: 1000 -> 7 (after a restart)\n"
+    settings.write_text(as_started + "mqtt: {max_queued: 7}\n")
+    assert mqgate(gateway, "reload").output == f"reloaded: 1 rule, none changed\n{said}"
+    assert mqgate(gateway, "status").output.endswith(said)
+    settings.write_text(as_started)
+    assert mqgate(gateway, "reload").output == "reloaded: 1 rule, none changed\n"
+    assert gateway.log.count("max_queued") == 1  # what is in force again needs no restart
+
+
 def test_what_is_put_on_a_topic_or_a_remote_queue_is_said_to_be_put(gateway: RunningGateway) -> None:
     objects = gateway.directory / "objects.mqsc"
     objects.write_text("DEFINE QLOCAL(XMIT) USAGE(XMITQ)\nDEFINE QREMOTE(THERE) RNAME(Q) RQMNAME(QM9) XMITQ(XMIT)\n")

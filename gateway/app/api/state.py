@@ -127,7 +127,7 @@ class StateViews:
             ],
             "last_reload": {
                 "time": parts.last_reload.time, "ok": parts.last_reload.ok, "findings": parts.last_reload.findings,
-                "waiting": [str(change) for change in parts.waiting_for_restart()],
+                "waiting": _waiting(parts),
             },
         }  # fmt: skip
 
@@ -196,7 +196,7 @@ class StateViews:
         after = _rules(parts.table)
         changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
         rules = len(parts.table.routes) + len(parts.table.outbound)
-        answer = {"ok": True, "rules": rules, "changed": changed, "findings": []}
+        answer = {"ok": True, "rules": rules, "changed": changed, "findings": [], "waiting": _waiting(parts)}
         return 200, when_consumed(parts, answer)
 
     def mqsc(self, call: Call) -> tuple[int, object]:
@@ -264,6 +264,11 @@ def _spool(parts: Parts) -> dict[str, object] | None:
         "messages": parts.messages_kept(), "bytes": room.used, "limit_bytes": room.limit, "oldest_seconds": None,
         "state": None, "detail": "",
     }  # fmt: skip
+
+
+def _waiting(parts: Parts) -> list[str]:
+    """Settings that were read and take effect after a restart."""
+    return [str(change) for change in parts.waiting_for_restart()]
 
 
 def _detail(parts: Parts) -> str:

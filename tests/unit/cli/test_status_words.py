@@ -25,10 +25,10 @@ def test_what_was_wrong_with_the_files_is_said_where_it_is(finding: Finding, sai
     answer = {
         "started": time.time(), "draining": False, "ready": True, "dead_letters": None, "connections": 1, "sessions": 1,
         "subscriptions": 0, "version": "1", "backend": "embedded", "problems": [],
-        "last_reload": {"ok": False, "findings": [asdict(finding)]},
+        "last_reload": {"ok": False, "findings": [asdict(finding)], "waiting": []},
     }  # fmt: skip
     lines = _words(answer)
     assert lines[-2] == "! the last reload was refused; what was in force before still is:"
     assert lines[-1].startswith(said)
-    answer["last_reload"] = {"ok": True, "findings": []}
+    answer["last_reload"] = {"ok": True, "findings": [], "waiting": []}
     assert not any("reload" in line for line in _words(answer))
