@@ -120,7 +120,11 @@ def _settings(
 
     findings = wrong_files(settings)
     doubtful = [] if findings else list(unmet_entries(settings))
-    mappings = mapping_files(settings)
+    mappings = list[str]()
+    try:
+        mappings = mapping_files(settings)
+    except ConfigurationError as error:  # what is wrong with the other files is said too
+        findings += error.findings
     logins = _ask(settings, user, password) if user is not None and not findings else []
     if queues and not findings:
         from gateway.cli.rule_queues import missing_queues

@@ -187,11 +187,12 @@ def _models_at(model: type[BaseModel], loc: Iterable[str | int]) -> list[type[Ba
 def _models_below(model: type[BaseModel], key: str | int) -> Iterator[type[BaseModel]]:
     for name, field in model.model_fields.items():
         if key in (name, field.alias):
-            yield from _models_in(field.annotation)
+            yield from models_in(field.annotation)
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The mappings that a value of this type may be, or have in it."""
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in typing.get_args(annotation):
-        yield from _models_in(argument)
+        yield from models_in(argument)

@@ -6,13 +6,14 @@ file of settings are relative to that file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
-from pydantic import SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 
-from gateway.config.findings import Part, describe, did_you_mean
+from gateway.config.findings import Part, describe, did_you_mean, models_in
 from gateway.config.model import Settings
 from gateway.config.security import AclEntry
 from gateway.config.source import Document, Path, read_scalar, read_yaml, unread
@@ -74,7 +75,8 @@ def _step(text: str) -> str | int:
 
 
 def _environment(environ: Mapping[str, str], findings: list[Finding]) -> list[Placed]:
-    """Only names that begin with a known section: Kubernetes sets MQGATE_SERVICE_HOST and the like by itself."""
+    """Only names that begin with a known section, or seem to mean a setting: Kubernetes sets MQGATE_SERVICE_HOST and
+    the like by itself."""
     placed: list[Placed] = []
     for name in sorted(environ):
         if not name.startswith(PREFIX):
@@ -86,7 +88,30 @@ def _environment(environ: Mapping[str, str], findings: list[Finding]) -> list[Pl
         elif len(steps) > 1:
             fix = did_you_mean(steps[0], Settings.model_fields)
             findings.append(Finding(f"environment {name}", 0, 0, f"`{steps[0]}` is not a section of the settings", fix))
+        elif (meant := _meant(Settings, steps[0])) and not environ[name].startswith(_ADDRESSES):
+            fix = f"write {PREFIX}{meant.upper()}, with two underscores between section and key"
+            findings.append(Finding(f"environment {name}", 0, 0, "no setting has this name", fix))
     return placed
+
+
+_ADDRESSES = ("tcp://", "udp://", "sctp://")
+"""What Kubernetes sets for a service `mqgate-admin` begins so: MQGATE_ADMIN_PORT=tcp://10.0.0.1:9160."""
+
+
+def _meant(model: type[BaseModel], words: str) -> str | None:
+    """The setting that a name with single underscores means: `log_level` is `log__level`."""
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        place = re.fullmatch(rf"{key}_((?:\d+_)?)(.+)", words)
+        if place is None:
+            continue
+        number, rest = place.groups()
+        for inner in models_in(field.annotation):
+            known = {one.alias or other for other, one in inner.model_fields.items()}
+            found = rest if rest in known else _meant(inner, rest)
+            if found:
+                return f"{key}__{number.replace('_', '__')}{found}"
+    return None
 
 
 def _flags(overrides: Mapping[str, object]) -> list[Placed]:

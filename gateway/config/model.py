@@ -337,15 +337,17 @@ class Settings(Part):
 
     @model_validator(mode="after")
     def _distinct_listeners(self) -> Settings:
-        names, places = set(), set()
-        for listener in self.listeners:
-            place = listener.unix or (listener.bind, listener.port)
+        names, places = set[str](), {f"{self.admin.bind}:{self.admin.port}": "the admin port"}
+        for index, listener in enumerate(self.listeners):
+            at = ("listeners", index)
+            place = listener.unix or f"{listener.bind}:{listener.port}"
             if listener.name in names:
-                raise Wrong(f"two listeners are called `{listener.name}`", "give each its own name")
+                raise Wrong(f"two listeners are called `{listener.name}`", "give each its own name", (*at, "name"))
             if place in places and listener.port != 0:
-                raise Wrong(f"two listeners use {place}", "give each its own address")
+                what = f"listener `{listener.name}` and {places[place]} use {place}"
+                raise Wrong(what, "give each its own address", (*at, "unix" if listener.unix else "port"))
             names.add(listener.name)
-            places.add(place)
+            places[place] = f"listener `{listener.name}`"
         return self
 
     @model_validator(mode="after")

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from gateway.config.model import Listener, Settings
+from gateway.config.source import read_scalar
 from gateway.config.units import Duration, Size, show_duration, show_size
 
 HEADER = """\
@@ -102,9 +103,14 @@ def _value(field: FieldInfo) -> str:
         return str(value).lower()
     if isinstance(value, list):
         return f"[{', '.join(repr(one) for one in value)}]"
-    if isinstance(value, str) and set("{:*&") & set(value) and value not in _EXAMPLES:
+    if isinstance(value, str) and value not in _EXAMPLES and (set("{:*&") & set(value) or _is_number(value)):
         return json.dumps(value)
     return {"{}": "{}", "": '""', **_EXAMPLES}.get(str(value), str(value))
+
+
+def _is_number(text: str) -> bool:
+    """Whether YAML takes it for one: `1.2` of TLS is text."""
+    return isinstance(read_scalar(text), int | float)
 
 
 def _comment(text: str) -> Iterator[str]:

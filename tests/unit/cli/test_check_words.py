@@ -107,3 +107,14 @@ def test_listeners_that_there_are_not_are_said(tmp_path: Path) -> None:
         "map.yaml:3:1: rule 'up': no listener of the settings is called `tls`: known here: plain (warn" in done.output
     )
     assert "settings.yaml:3:29: no listener is called `plian`: the entry holds for nobody: did you mean" in done.output
+
+
+def test_a_mapping_that_is_not_there_hides_nothing_that_is_wrong_with_other_files(tmp_path: Path) -> None:
+    (tmp_path / "acl.yaml").write_text('- {user: a, publis: ["x"]}\n')
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("security: {acl: acl.yaml, password_file: none}\nmappings: [rules.yaml]\n")
+    done = CliRunner().invoke(check, [str(settings)])
+    assert done.exit_code == 1
+    assert "did you mean `publish`?" in done.output
+    assert "none does not exist" in done.output
+    assert "there is no mapping file" in done.output

@@ -139,7 +139,27 @@ def test_lists_and_mappings_can_come_from_the_environment():
 
 def test_variables_that_kubernetes_sets_by_itself_are_ignored():
     environ = {"MQGATE_SERVICE_HOST": "10.0.0.1", "MQGATE_PORT": "tcp://10.0.0.1:1883", "MQGATE_MQTT_PORT": "tcp://x"}
+    admin = {"PORT": "tcp://10.0.0.1:9160", "PORT_9160_TCP": "tcp://10.0.0.1:9160", "PORT_9160_TCP_PORT": "9160"}
+    environ |= {f"MQGATE_ADMIN_{name}": value for name, value in admin.items()}
     assert load_settings(environ=environ).model_dump() == load_settings().model_dump()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("MQGATE_LOG_LEVEL", "MQGATE_LOG__LEVEL"),
+        ("MQGATE_SECURITY_ANONYMOUS", "MQGATE_SECURITY__ANONYMOUS"),
+        ("MQGATE_LISTENERS_0_PORT", "MQGATE_LISTENERS__0__PORT"),
+        ("MQGATE_QUEUE_MANAGER_EMBEDDED_PATH", "MQGATE_QUEUE_MANAGER__EMBEDDED__PATH"),
+        ("MQGATE_LISTENERS_1_TLS_CLIENT_CA", "MQGATE_LISTENERS__1__TLS__CLIENT_CA"),
+    ],
+)
+def test_a_setting_with_single_underscores_is_not_passed_over(name, meant):
+    """Who closes a gateway to anonymous clients in that way would have one that is open."""
+    found = findings(environ={name: "false"})
+    assert [str(one) for one in found] == [
+        f"environment {name}: no setting has this name: write {meant}, with two underscores between section and key"
+    ]
 
 
 def test_environment_names_find_keys_whatever_their_case(file):
@@ -200,8 +220,10 @@ def test_errors_in_the_environment_name_the_variable():
     [
         ("listeners: [{name: a}]", "either `port` or `unix`"),
         ("listeners: [{name: a, port: 1, unix: x}]", "either `port` or `unix`"),
-        ("listeners: [{name: a, port: 1}, {name: a, port: 2}]", "two listeners are called"),
-        ("listeners: [{name: a, port: 1}, {name: b, port: 1}]", "two listeners use"),
+        ("listeners: [{name: a, port: 1}, {name: a, port: 2}]", "mqgate.yaml:1:40: two listeners are called `a`"),
+        ("listeners: [{name: a, port: 1}, {name: b, port: 1}]", "1:49: listener `b` and listener `a` use 127.0.0.1:1"),
+        ("listeners: [{name: a, unix: s}, {name: b, unix: s}]", "1:49: listener `b` and listener `a` use s: give"),
+        ("listeners: [{name: a, port: 7}]\nadmin: {port: 7}", "1:29: listener `a` and the admin port use 127.0.0.1:7"),
         ("listeners: [{name: a, port: 1, tls: {certificate: c, key: k, client_certificate: required}}]", "client_ca"),
         ("queue_manager: {embedded: {}, ibm: {ccdt: x}}", "either `embedded` or `ibm`"),
         ("queue_manager: {ibm: {name: QM1}}", "`connection` and `channel`"),
