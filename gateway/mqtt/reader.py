@@ -32,6 +32,14 @@ INCOMPLETE = (0, NEVER)
 _U16 = struct.Struct(">H").unpack_from
 
 
+_OTHER_PROTOCOLS = (
+    (b"\x16\x03", "TLS", "tls"), (b"GET ", "HTTP or WebSocket", "websocket"), (b"PROXY ", "PROXY", "proxy_protocol"),
+    (b"\r\n\r\n\0\r\nQUIT\n", "PROXY", "proxy_protocol"),
+)  # fmt: skip
+"""What comes to the wrong port most often: how it begins, what it is, and the setting of listeners for it."""
+_FIRST = CONNECT << 4
+
+
 class Reader:
     """One connection's bytes to packets.
 
@@ -132,9 +140,8 @@ class Reader:
         """The first packet is CONNECT [MQTT-3.1.0-1]; returns where it ends, 0 if it is not whole."""
         if not data:
             return 0
-        if data[0] >> 4 != CONNECT:
-            name = NAMES.get(data[0] >> 4, "a reserved packet type")
-            raise ProtocolError(f"the first packet is {name}: send CONNECT first")
+        if data[0] != _FIRST:
+            _refuse_beginning(data)
         start, stop = self._bounds(data, 0)
         if stop == NEVER:
             return 0
@@ -310,3 +317,13 @@ def _publish_error(length: int, *, is_short: bool) -> ProtocolError:
         return MalformedPacket(f"a PUBLISH of {length} bytes ends before its topic, packet identifier or properties do")
     # [MQTT-2.3.1-1] [MQTT-2.2.1-3]
     return ProtocolError("packet identifier 0 is not valid: number packets from 1 to 65535")
+
+
+def _refuse_beginning(data: bytes) -> None:
+    """Say what begins as no CONNECT does."""
+    for beginning, spoken, setting in _OTHER_PROTOCOLS:
+        if data.startswith(beginning):
+            raise ProtocolError(f"the client speaks {spoken}, which is for a listener with `{setting}`: this has none")
+    if data[0] >> 4 != CONNECT:
+        name = NAMES.get(data[0] >> 4, "a reserved packet type")
+        raise ProtocolError(f"the first packet is {name}: send CONNECT first")

@@ -25,6 +25,8 @@ from gateway.net.tls import TlsContext, end_of_der, fingerprint_of, user_of_der
 from gateway.net.wrapping import ProxyWrapping, TlsWrapping, WebSocketWrapping, Wrapping
 
 BACKLOG = 4096
+_WITHOUT_TLS = frozenset({"wrong version number", "http request", "https proxy request"})
+"""What OpenSSL says of bytes that are no TLS."""
 
 
 def _names_of_this_machine() -> set[str]:
@@ -182,7 +184,8 @@ class Listeners:
         counters.tls_handshakes[link.listener, "failed"] += 1
         if "certificate" in wrong:
             counters.mqtt_auth_failures[link.listener, "certificate"] += 1
-        self.admission.refused(link.listener, link.peer, f"TLS: {wrong}")
+        why = f"{wrong}; the client speaks without TLS" if wrong in _WITHOUT_TLS else wrong
+        self.admission.refused(link.listener, link.peer, f"TLS: {why}")
 
     def stop_accepting(self) -> None:
         """No new connections; the open ones go on."""

@@ -215,6 +215,19 @@ def test_a_client_that_goes_without_a_word_on_the_certificate_is_said(world: Wor
         time.sleep(0.05)
 
 
+@pytest.mark.parametrize("first", [bytes.fromhex("100D00044D51545404020000000161"), b"GET /mqtt HTTP/1.1\r\n\r\n"])
+def test_who_comes_to_the_port_of_tls_without_it_is_said(world: World, first: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", world.ports["tls"]), 60) as sock:
+        sock.sendall(first)
+        peer = f"127.0.0.1:{sock.getsockname()[1]}"
+        while sock.recv(65_536):
+            pass
+    until = time.monotonic() + 60
+    while not any("speaks without TLS" in line and peer in line for line in world.gateway.log.splitlines()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_a_session_is_resumed(world: World, version: ssl.TLSVersion) -> None:
     context = ssl.create_default_context(cafile=str(world.authority.path))

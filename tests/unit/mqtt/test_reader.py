@@ -48,6 +48,25 @@ def test_an_unknown_level_in_the_layout_of_5_0_is_answered_in_it_mqtt_3_1_2_2(le
     assert (reader.error.reason, reader.version) == (0x84, 5)
 
 
+@pytest.mark.parametrize(
+    ("beginning", "said"),
+    [
+        (bytes.fromhex("16030100f5010000f10303"), "speaks TLS, which is for a listener with `tls`"),
+        (b"GET /mqtt HTTP/1.1\r\n", "speaks HTTP or WebSocket, which is for a listener with `websocket`"),
+        (b"PROXY TCP4 10.0.0.7 10.0.0.1 5 1883\r\n", "speaks PROXY, which is for a listener with `proxy_protocol`"),
+        (b"\r\n\r\n\0\r\nQUIT\n\x21\x11", "speaks PROXY, which is for a listener with `proxy_protocol`"),
+        (b"\x40\x02\0\1", "the first packet is PUBACK: send CONNECT first"),
+        (b"\xf0\0", "the first packet is AUTH: send CONNECT first"),
+    ],
+)
+def test_who_comes_to_the_port_of_another_protocol_is_told_which(beginning, said):
+    for form in ("feed", "first"):
+        reader = Reader(1000)
+        getattr(reader, form)(beginning)
+        assert type(reader.error) is ProtocolError
+        assert said in str(reader.error)
+
+
 def test_the_first_byte_decides_before_the_packet_is_whole():
     reader = Reader(1000, 4)
     reader.feed(b"\x36")
