@@ -16,7 +16,7 @@ import click
 from gateway.cli.denied import failed
 from gateway.cli.extensions import unusable
 from gateway.cli.output import whole
-from gateway.cli.words import how_settings_are_named, meant
+from gateway.cli.words import how_it_is_said, meant
 from gateway.errors import HeaderError
 from gateway.version import VERSION
 
@@ -68,7 +68,7 @@ class Lazy(click.Group):
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            raise how_settings_are_named(error) from error
+            raise how_it_is_said(error) from error
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # the reader of the output has seen enough

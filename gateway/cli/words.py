@@ -37,8 +37,24 @@ def meant(word: str, commands: Collection[str]) -> list[str]:
     return same or get_close_matches(word, commands)
 
 
-def how_settings_are_named(error: click.UsageError) -> click.UsageError:
-    """The error, with what to do for who gives settings as a word: other programs take them so."""
+OPTIONS = {
+    "--host": "--bind", "--address": "--bind", "--listen": "--bind", "--verbose": "--log-level",
+    "--debug": "--log-level",
+    "--settings": "--config", "--config-file": "--config", "--data-dir": "--data", "--username": "--user",
+    "--cafile": "--ca-file", "--cert": "--certificate", "--id": "--client-id", "--payload": "--message",
+}  # fmt: skip
+"""Options of other programs, and what they are called here."""
+
+
+def how_it_is_said(error: click.UsageError) -> click.UsageError:
+    """The error, with what to do for who gives settings as a word, or an option another name: as other programs have
+    it."""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        here = {name for one in error.ctx.command.params for name in one.opts}
+        same = OPTIONS.get(error.option_name, "")
+        if same in here:
+            error.possibilities = [same]
+        return error
     named = error.ctx is not None and any(one.name == "config" for one in error.ctx.command.params)
     if named and error.message.startswith("Got unexpected extra argument"):
         return click.UsageError(f"{error.message}. A file of settings is named with -c FILE.", error.ctx)

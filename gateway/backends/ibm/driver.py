@@ -26,7 +26,8 @@ no IBM MQ client library can be loaded:
 The bindings need IBM's client library libmqm_r.so. Install the IBM MQ redistributable client (or a full MQ client),
 then put its lib64 directory in LD_LIBRARY_PATH before the gateway starts; `pip install ibmmq` brings the
 binding.
-To try without IBM MQ use the embedded queue manager, or `mqgate mqi build`."""
+For a connection `unix:PATH` (`mqgate mqi serve`) the binding is enough: the library is mqgate's own.
+To try without IBM MQ use the embedded queue manager."""
 _NO_TOKENS = """\
 `token_file`: {name} cannot send a token. It takes ibmmq with the client library of IBM MQ 9.3.4 or later
 (MQCSP version 3); pymqi cannot. Install that, write `driver: ibmmq`, or give `user` and `password_file`."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.queue_manager.core import Core
-from gateway.queue_manager.objects.catalogue import Definition
+from gateway.queue_manager.objects.catalogue import Definition, valid_name
 from gateway.queue_manager.objects.local_queue import LocalQueue
 
 
@@ -79,7 +79,8 @@ def resolve(core: Core, name: str, queue_manager: str = "") -> Target:
 def _local(core: Core, name: str) -> Target:
     definition = core.catalogue.get("QUEUE", name)
     if definition is None:
-        raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {name!r}: DEFINE QLOCAL('{name}') makes one")
+        fix = f"DEFINE QLOCAL('{name}') makes one" if valid_name("QLOCAL", name) else "no queue can have this name"
+        raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {name!r}: {fix}")
     if definition.kind == "QALIAS":
         return _alias(core, definition)
     return _end(core, definition, ())
