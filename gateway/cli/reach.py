@@ -44,6 +44,7 @@ _AUTHORITY = "gateway.cli.reach.authority"
 Apart = Callable[[Callable[[], tuple[int, Any]], bool], Any]
 """Asks a question, which may change something, and waits for its answer."""
 
+_UNKNOWN = 401
 _MISSING = 404
 _OF_ANOTHER_RELEASE = ("there is no parameter", "there is nothing at")
 """How a gateway begins to refuse what only another release asks."""
@@ -266,8 +267,10 @@ def running_gateway(config: str | None, data: str | None) -> Reach:
         there = remote(directory, StoreInUse(f"no gateway is found in {directory}"))
         there.get("/me")
     except Refused as refused:
+        if vars(refused)["exit_code"] != 3:  # it runs
+            raise
         hint = "start it with `mqgate run`, or name its settings (-c FILE) or directory (--data)"
-        raise Refused(f"{refused.message}: {hint}", vars(refused).get("exit_code", 3)) from refused
+        raise Refused(f"{refused.message}: {hint}", 3) from refused
     return there
 
 
@@ -353,6 +356,9 @@ def remote(directory: Path, busy: StoreInUse) -> Reach:
                 text = answer.read()
             return _object(text) if text else None
         except urllib.error.HTTPError as error:
+            if error.code == _UNKNOWN:
+                why = "where that was changed, SIGHUP has it read again (systemctl reload mqgate)"
+                raise Refused(f"the gateway at {base} does not take the token of {file}: {why}") from error
             raise Refused(_detail(error), _code(error.code), missing=error.code == _MISSING) from error
         except OSError as error:
             raise Refused(f"the gateway at {base} does not answer: {error}", 3) from error

@@ -13,7 +13,7 @@ from free_ports import free_port
 from gateways import TREE
 from key_server import KeyServer
 
-from gateway.cli.reach import Refused, remote
+from gateway.cli.reach import Refused, remote, running_gateway
 from gateway.errors import StoreInUse
 
 BUSY = StoreInUse("process 7 has this store open")
@@ -77,3 +77,18 @@ def test_a_gateway_that_was_not_started_again_after_an_upgrade_is_told_of(
         (tmp_path / "gateway.json").write_text(json.dumps({"admin": server.url}))
         with pytest.raises(Refused, match=r"of another release than this command: start it again \(there is no"):
             remote(tmp_path, BUSY).get("/queues")
+
+
+def test_a_token_that_was_changed_and_not_read_yet_is_told_of(tmp_path: Path) -> None:
+    """The way to have it read is no command that needs the token."""
+    (tmp_path / "admin.token").write_text("new\n")
+    with KeyServer() as server:
+        server.paths["/api/v1/me"] = lambda request: request.give({"detail": "sign in"}, 401)
+        (tmp_path / "gateway.json").write_text(json.dumps({"admin": server.url}))
+        with pytest.raises(Refused) as caught:
+            running_gateway(None, str(tmp_path))
+    assert caught.value.message == (
+        f"the gateway at {server.url} does not take the token of {tmp_path / 'admin.token'}: where that was changed, "
+        "SIGHUP has it read again (systemctl reload mqgate)"
+    )
+    assert vars(caught.value)["exit_code"] == 1
