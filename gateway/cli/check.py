@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import filterfalse
 from pathlib import Path
 from typing import IO
 
@@ -51,12 +52,12 @@ def check(
     files = files if config is None else (config, *files)
     if not files:
         raise click.UsageError("name a file of settings or of mappings: `mqgate check mqgate.yaml`")
-    findings: list[Finding] = []
+    findings = _jobs(files)
     warnings: list[Finding] = []
     tests = 0
     mappings, given, logins = [], list[Settings](), list[tuple[str, str, bool]]()
     password = _password(user, password_file)
-    for name in files:
+    for name in filterfalse(_is_job, files):
         try:
             if is_mapping(name):
                 mappings.append(name)
@@ -157,8 +158,26 @@ def _ask(settings: Settings, user: str, password: bytes) -> list[tuple[str, str,
 
 def is_mapping(name: str) -> bool:
     """Mapping files say `to_mq`, `to_mqtt`, `tests` or `unmatched` at the top; settings never do."""
+    lines = _lines(name)
+    return lines is None or any(line.startswith(_OF_MAPPINGS) for line in lines)
+
+
+def _jobs(files: tuple[str, ...]) -> list[Finding]:
+    """Jobs of the pipeline, which another command checks."""
+    return [Finding(name, 1, 1, "a job of the pipeline", f"mqgate pipeline check {name}")
+            for name in filter(_is_job, files)]  # fmt: skip
+
+
+def _is_job(name: str) -> bool:
+    return any(line.startswith("warehouse:") for line in _lines(name) or ())
+
+
+_OF_MAPPINGS = ("to_mq", "to_mqtt", "tests:", "unmatched:", "version:")
+
+
+def _lines(name: str) -> list[str] | None:
+    """None: it cannot be read, or is no text."""
     try:
-        lines = Path(name).read_text(encoding="utf-8").splitlines()
+        return Path(name).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
-        return True
-    return any(line.startswith(("to_mq", "to_mqtt", "tests:", "unmatched:", "version:")) for line in lines)
+        return None

@@ -52,9 +52,8 @@ def how_it_is_said(error: click.UsageError) -> click.UsageError:
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         here = {name for one in error.ctx.command.params for name in one.opts}
         same = OPTIONS.get(error.option_name, "")
-        if same in here:
-            error.possibilities = [same]
-        return error
+        text = f"No such option {error.option_name!r}. Did you mean {same!r}?"
+        return click.UsageError(text, error.ctx) if same in here else error
     named = error.ctx is not None and any(one.name == "config" for one in error.ctx.command.params)
     if named and error.message.startswith("Got unexpected extra argument"):
         return click.UsageError(f"{error.message}. A file of settings is named with -c FILE.", error.ctx)

@@ -118,3 +118,10 @@ def test_a_mapping_that_is_not_there_hides_nothing_that_is_wrong_with_other_file
     assert "did you mean `publish`?" in done.output
     assert "none does not exist" in done.output
     assert "there is no mapping file" in done.output
+
+
+def test_a_job_of_the_pipeline_is_not_taken_for_a_mapping(tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("version: 1\nname: plant\nsource: {queue: Q, path: data}\nwarehouse: ./lake\n")
+    done = CliRunner().invoke(check, [str(job)])
+    assert (done.exit_code, done.output) == (1, f"{job}:1:1: a job of the pipeline: mqgate pipeline check {job}\n")
