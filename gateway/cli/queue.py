@@ -150,10 +150,15 @@ def _fields(name: str, fields: dict[str, Any]) -> None:
 @click.option("--not-persistent", is_flag=True, help="Put a non-persistent message.")
 @click.option("--priority", type=click.IntRange(0, 9), default=0)
 @click.option("--expiry", type=Finite(min=0, min_open=True), help="Expiry in seconds.")
+@click.option(
+    "--correl-id", metavar="HEX", help="CorrelId: of an answer the MsgId of the request, as `browse` shows it."
+)
+@click.option("--reply-to", metavar="QUEUE", help="ReplyToQ; the message is a request then.")
 @common
 def put(
     name: str, text: str | None, path: Any, form: str | None, properties: tuple[str, ...], not_persistent: bool,
-    priority: int, expiry: float | None, config: str | None, data: str | None, as_json: bool,
+    priority: int, expiry: float | None, correl_id: str | None, reply_to: str | None, config: str | None,
+    data: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Put one message: TEXT, or a file."""
     body: dict[str, Any] = {"persistent": not not_persistent, "priority": priority}
@@ -165,10 +170,8 @@ def put(
         body["text"] = text
     else:
         raise click.UsageError("give TEXT or --file")
-    if form is not None:
-        body["format"] = form
-    if expiry is not None:
-        body["expiry_seconds"] = expiry
+    more = {"format": form, "expiry_seconds": expiry, "correl_id": correl_id, "reply_to": reply_to}
+    body.update({key: value for key, value in more.items() if value is not None})
     if properties:
         body["properties"] = dict(_pair(one) for one in properties)
     with reach(config, data) as there:

@@ -15,6 +15,7 @@ from typing import Any
 
 from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import mqmd
+from gateway.mq.constants.md import MQMT_DATAGRAM, MQMT_REQUEST
 from gateway.mq.headers import chain, rfh2
 from gateway.mq.headers.rfh2_folder import folder
 from gateway.mq.reason_policy import Action, action_for
@@ -563,11 +564,12 @@ def _new_message(given: dict[str, Any]) -> tuple[bytes, bytes, bool, int]:
             raise Problem(400, "Bad request", f"properties: {error}") from error
         front = rfh2.build([usr], coded_char_set_id=ccsid, format_name=form.encode().ljust(8))
         outer = "MQHRF2"
-    now = datetime.now(UTC)
+    reply_to, now = str(given.get("reply_to", "")), datetime.now(UTC)
     md = mqmd.build(
         format=outer, persistence=1 if persistent else 0, priority=priority, coded_char_set_id=ccsid,
         correl_id=correl_id.ljust(24, b"\0"), expiry=expiry,
-        reply_to_q=str(given.get("reply_to", "")), put_appl_name="mqgate admin", put_appl_type=6,
+        reply_to_q=reply_to, msg_type=MQMT_REQUEST if reply_to else MQMT_DATAGRAM,
+        put_appl_name="mqgate admin", put_appl_type=6,
         put_date=now.strftime("%Y%m%d"), put_time=now.strftime("%H%M%S00"),
     )  # fmt: skip
     return md + front, body, persistent, priority

@@ -56,6 +56,17 @@ def test_the_nearest_name_of_a_mistyped_command_is_said(typed: str, meant: str) 
     assert said.endswith(f"Did you mean {meant}?") == bool(meant), said
 
 
+def test_requests_and_their_answers_are_put_by_hand(data: str) -> None:
+    mqgate("queue", "put", "Q", "now?", "--reply-to", "REPLIES", "--data", data)
+    mqgate("queue", "put", "Q", "noon", "--correl-id", "4D51", "--data", data)
+    shown = mqgate("queue", "browse", "Q", "-n", "9", "--data", data)
+    [asked] = [line for line in shown.splitlines() if "MsgType=MQMT_REQUEST (1)" in line]
+    assert "ReplyToQ=REPLIES" in asked
+    assert f"CorrelId={'4d51':0<48}" in shown
+    code, said = refused("queue", "put", "Q", "noon", "--correl-id", "xyz", "--data", data)
+    assert (code, "correl_id" in said) == (1, True), said
+
+
 @pytest.mark.parametrize("number", [1, 2, 600, 100_000])
 def test_what_is_browsed_is_json_whatever_the_number(data: str, number: int) -> None:
     """It is written as it is read: a queue may hold a million messages."""
