@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
+from gateway.cli.denied import untrusted
 from gateway.cli.numbers import PORT, SECONDS
-from gateway.cli.versions import LEVELS, version_option
+from gateway.cli.versions import LEVELS, done, version_option
 from gateway.errors import ProtocolError, printable
 from gateway.mqtt import reasons
 from gateway.mqtt.topics import filter_error, name_error
@@ -66,7 +67,7 @@ def device(
         click.echo(f"refused: {error}", err=True)
         sys.exit(1)
     except ssl.SSLError as error:
-        click.echo(f"{host}:{port} and this side do not trust each other: {error}", err=True)
+        click.echo(untrusted(f"{host}:{port}", error), err=True)
         sys.exit(1)
     except TimeoutError:
         click.echo(f"no answer within {timeout:g} s: nothing was acknowledged (mqgate status says why)", err=True)
@@ -104,8 +105,7 @@ def pub(
     body = payload.encode() if payload is not None else sys.stdin.buffer.read()
     with device(timeout=timeout, **where) as connected:
         seconds = connected.publish(topic, body, qos, retain=retain)
-    what = "sent" if not qos else "committed and acknowledged"
-    click.echo(f"{what} in {seconds * 1000:.2f} ms (QoS {qos})", err=True)
+    click.echo(done(qos, where["version"], seconds), err=True)
 
 
 def _named(words: tuple[str, ...], topic: str | None, message: str | None) -> tuple[str, str | None]:

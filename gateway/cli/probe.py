@@ -10,8 +10,9 @@ from pathlib import Path
 
 import click
 
+from gateway.cli.denied import untrusted
 from gateway.cli.numbers import PORT, SECONDS
-from gateway.cli.versions import LEVELS, version_option
+from gateway.cli.versions import LEVELS, done, version_option
 from gateway.errors import ProtocolError
 from gateway.net.device import Device
 
@@ -55,7 +56,7 @@ def probe(
         click.echo(f"refused: {error}", err=True)
         sys.exit(1)
     except ssl.SSLError as error:
-        click.echo(f"{host}:{port} and this side do not trust each other: {error}", err=True)
+        click.echo(untrusted(f"{host}:{port}", error), err=True)
         sys.exit(1)
     except (OSError, UnicodeError) as error:
         click.echo(f"{host}:{port} is not reached: {error}. Is the gateway running (mqgate run)?", err=True)
@@ -63,8 +64,7 @@ def probe(
     if as_json:
         click.echo(json.dumps({"ok": True, "qos": qos, "seconds": round(seconds, 6)}))
     else:
-        what = "sent" if not qos else "committed and acknowledged"
-        click.echo(f"{what} in {seconds * 1000:.2f} ms (QoS {qos}, topic {topic})")
+        click.echo(done(qos, version, seconds, f", topic {topic}"))
 
 
 def _connected(device: Device, user: str | None, password: bytes | None, timeout: float) -> int:

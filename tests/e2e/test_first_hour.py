@@ -129,9 +129,26 @@ def test_a_message_published_and_one_received_by_hand(gateway: RunningGateway) -
             time.sleep(0.05)
         assert CliRunner().invoke(main, ["pub", "-t", "down/1", "-m", "hello", "-q", "1", *port]).exit_code == 0
         assert listener.communicate(timeout=60)[0] == "down/1\thello\n"
+    done = CliRunner().invoke(main, ["pub", "up/1", "-V", "3.1.1", *port], input="")
+    assert done.output.startswith("acknowledged in ")
+    assert "3.1.1 acknowledges a refusal too" in done.output
     done = CliRunner().invoke(main, ["pub", "up/1", "--qos", "2", *port], input="from a pipe")
     assert "committed and acknowledged" in done.output
     assert "from a pipe" in mqgate(gateway, "queue", "browse", "MQGATE.DEFAULT").output
+
+
+def test_what_is_not_permitted_is_not_said_to_be_committed(tmp_path: Path) -> None:
+    (tmp_path / "map.yaml").write_text(MAPPING)
+    running = RunningGateway(tmp_path, settings="mappings: [map.yaml]\nsecurity: {acl: [{publish: [down/x]}]}\n")
+    try:
+        port = ["--port", str(running.start().port)]
+        for command in (["pub", "up/1", "hello"], ["probe", "--topic", "up/1"]):
+            done = CliRunner().invoke(main, [*command, *port])
+            assert (done.exit_code, "Not authorized" in done.output) == (1, True), done.output
+        done = CliRunner().invoke(main, ["pub", "up/1", "hello", "-V", "3.1.1", *port])
+        assert "committed" not in done.output
+    finally:
+        running.stop()
 
 
 def listening(

@@ -55,3 +55,9 @@ def test_a_certificate_of_somebody_else_is_no_gateway_that_is_away(tmp_path: Pat
     with served(lambda connection: context.wrap_socket(connection, server_side=True).close()) as port:
         code, said = published(port, "--ca-file", str(Authority(tmp_path / "ours").path))
     assert (code, "do not trust each other" in said, "Is the gateway running" in said) == (1, True, False), said
+
+
+def test_who_speaks_tls_to_a_plain_port_is_told_of_it(tmp_path: Path) -> None:
+    with served(lambda connection: connection.recv(65_536) and None) as port:
+        code, said = published(port, "--ca-file", str(Authority(tmp_path).path))
+    assert (code, "a plain listener wants no --ca-file" in said) == (1, True), said
