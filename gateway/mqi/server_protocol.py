@@ -1,9 +1,10 @@
 """The server side of the MQI socket: chunks of frames in, answers out, one connection to a queue manager.
 
 The owner of the socket feeds `receive` and sends what `write` is given; nothing here touches a socket, a thread or a
-clock. One frame is answered before the next is read. A get that has to wait is left with the queue manager, and a call
-that shares its commit with others (`QueueManager.gathered`) waits for it; the queue manager tells what has become of it
-in the owner's own thread (`QueueManager.serve_through`). A program that breaks the protocol is disconnected.
+clock. One frame is answered before the next is read. A get that has to wait, or to look at very many messages, is left
+with the queue manager, and a call that shares its commit with others (`QueueManager.gathered`) waits for it; the queue
+manager tells what has become of it in the owner's own thread (`QueueManager.serve_through`). A program that breaks the
+protocol is disconnected.
 """
 
 from __future__ import annotations
@@ -367,7 +368,10 @@ class ServerProtocol:
             self._get_asked, self._get_options = asked, GetOptions(flags, wait, match, token, bool(has_handle))
         options = self._get_options
         if not flags & mq.MQGMO_WAIT or not wait:
-            return get_reply(tag, connection.get(handle, md, options, size))
+            got = connection.get_briefly(handle, md, options, size)
+            if got is not None:
+                return get_reply(tag, got)
+            wait = 0
         deadline = None if wait == mq.MQWI_UNLIMITED else self._monotonic() + wait / 1000
         self._waiting = True
         try:

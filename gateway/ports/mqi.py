@@ -242,10 +242,15 @@ class QueueManagerConnection(Protocol):
     def get(self, handle: int, md: bytes, options: GetOptions, buffer_length: int) -> Got:
         """MQGET, but never waits: 2033 at once even with MQGMO_WAIT."""
 
+    def get_briefly(self, handle: int, md: bytes, options: GetOptions, buffer_length: int) -> Got | None:
+        """The same where it looks at messages for a moment only. None: there are more of them; `wait` with a deadline
+        that is over looks at them, a part in each turn, and then answers."""
+
     def wait(
         self, handle: int, md: bytes, options: GetOptions, buffer_length: int, deadline: float | None, arrived: Arrived
     ) -> Cancel:
-        """MQGET that waits until `deadline` (the scheduler's monotonic clock; None for ever). `arrived` is called once:
+        """MQGET that waits until `deadline` (the scheduler's monotonic clock; None for ever), and longer if it has not
+        looked at all messages then. `arrived` is called once:
         through `QueueManager.serve_through`, or else in any thread, maybe before this returns, with the queue manager's
         lock held, so that it only notes the outcome. Waiters of a queue are served in order, one for each message. The
         answer cancels the wait silently."""

@@ -20,6 +20,7 @@ from gateway.queue_manager.entry import Entry
 from gateway.queue_manager.objects.catalogue import Catalogue, Definition, decode_definition
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.round import Gathering, Round
+from gateway.queue_manager.searches import Searches
 from gateway.queue_manager.settlement import Settlement
 from gateway.queue_manager.store.place import NUMBER_BITS
 from gateway.queue_manager.store.storage import MessageStore
@@ -41,6 +42,7 @@ class Core:
         self.lock = threading.RLock()
         self.entry = Entry(self.lock, self._call_afterwards)
         self._gathering = Gathering(self, self.entry)
+        self.searches = Searches(self)
         self.catalogue = Catalogue()
         self.queues: dict[str, LocalQueue] = {}
         self.committer = Committer(store, scheduler, self.entered, self.settled)
@@ -376,14 +378,14 @@ class Core:
             changed[queue] = None if correl_ids is None else before.union(correl_ids)
 
     def _serve_changed(self) -> None:
-        with self.gathered():
+        with self.gathered(), self.searches.sharing():
             changed, self.changed = self.changed, {}
             for queue, correl_ids in changed.items():
                 _try_waiters(queue, correl_ids, to_the_last=self.quiescing)
 
     def _serve(self, queue: LocalQueue, correl_ids: Collection[bytes] | None) -> None:
         """Try waiting gets with one commit for all."""
-        with self.gathered():
+        with self.gathered(), self.searches.sharing():
             _try_waiters(queue, correl_ids, to_the_last=self.quiescing)
 
     def _announce(self, queue: LocalQueue) -> None:

@@ -40,6 +40,13 @@ class ManualScheduler:
         while self._soon:
             self._soon.popleft()()
 
+    def turn(self) -> bool:
+        """Make those that were asked for until now; whether there were any."""
+        calls = len(self._soon)
+        for _ in range(calls):
+            self._soon.popleft()()
+        return calls > 0
+
     def run_until(self, met: Callable[[], bool], seconds: float = 60.0) -> None:
         """Make calls, also those that other threads have yet to ask for, until the condition is met."""
         while not met():

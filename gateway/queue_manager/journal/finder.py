@@ -16,6 +16,9 @@ from gateway.queue_manager.store.lanes import Lane
 from gateway.queue_manager.store.place import MSG_ID_PREFIX, NUMBER_BITS, NUMBER_MASK, ROW_BITS, ROW_MASK
 from gateway.queue_manager.store.unit import ID_LENGTH, NO_ID, Message
 
+FAR = 64
+"""So many numbers that are not wanted are stepped over; at more the place in the lane is looked up."""
+
 
 class Finder:
     """The indexes of identifiers, one set for each queue and key that was searched."""
@@ -34,11 +37,11 @@ class Finder:
         correl_id: bytes | None = None,
         group_id: bytes | None = None,
         after: int | None = None,
-        passed: Callable[[int], bool] | None = None,
+        onward: Callable[[int], int] | None = None,
     ) -> Iterable[Message]:
         """The messages that have all the identifiers given (None: any), by priority and arrival, from behind a token
-        on; locked ones too. They are read one by one: the store must not change meanwhile. Those that are `passed` are
-        not read where there may be many."""
+        on; locked ones too. They are read one by one: the store must not change meanwhile. `onward` tells of a token
+        which is the first from it on that is wanted: others are not read where there may be many."""
         holds = partial(self._holds, queue, key)
         if msg_id is None and group_id is None and correl_id is not None:
             identifiers = self.searched.get((queue, key))
@@ -49,20 +52,20 @@ class Finder:
         wanted = {"msg_id": msg_id, "correl_id": correl_id, "group_id": group_id}
         given = {field: identifier for field, identifier in wanted.items() if identifier is not None}
         if not given:
-            return self._read_after(queue, key, None, given, after, passed)
+            return self._read_after(queue, key, None, given, after, onward)
         field = next(iter(given))
         numbers = self._index_of(queue, key, field).find(given[field], holds)
         made_here = self._number_in(msg_id) if msg_id is not None else None
         if made_here is not None:
             numbers = tuple(sorted({*numbers, made_here}))
-        return self._read_after(queue, key, numbers, given, after, passed) if numbers else ()
+        return self._read_after(queue, key, numbers, given, after, onward) if numbers else ()
 
     def _holds(self, queue: str, key: bytes, number: int) -> bool:
         return any(lane.holds(number) for lane in self._index.chain(queue, key))
 
     def _read_after(
         self, queue: str, key: bytes, numbers: tuple[int, ...] | Numbers | None, given: dict[str, bytes],
-        after: int | None, passed: Callable[[int], bool] | None,
+        after: int | None, onward: Callable[[int], int] | None,
     ) -> Iterator[Message]:  # fmt: skip
         """The messages of these numbers; None: all."""
         rank, last = (-1, -1) if after is None else (after >> NUMBER_BITS, after & NUMBER_MASK)
@@ -70,9 +73,7 @@ class Finder:
             if lane.rank < rank:
                 continue
             begin = last if lane.rank == rank else -1
-            for number in _in_lane(lane, numbers, begin):
-                if number <= begin or (passed is not None and passed(lane.rank << NUMBER_BITS | number)):
-                    continue
+            for number in _in_lane(lane, numbers, begin, onward):
                 message = self._reader.message(lane, number)
                 if message is not None and self._has(message, given):
                     yield message
@@ -146,11 +147,36 @@ class Finder:
             index.sweep(depth, lambda number: _any_holds(lanes, number))
 
 
-def _in_lane(lane: Lane, numbers: tuple[int, ...] | Numbers | None, after: int) -> Iterable[int]:
-    """Those of these numbers (None: of all) that come after one."""
+def _in_lane(
+    lane: Lane, numbers: tuple[int, ...] | Numbers | None, after: int, onward: Callable[[int], int] | None
+) -> Iterable[int]:
+    """Those of these numbers (None: of all) that come after one and are wanted."""
     if numbers is None:
-        return (number for first, count, _place in lane.live(after) for number in range(first, first + count))
-    return numbers.after(after) if isinstance(numbers, Numbers) else numbers
+        return _wanted(lane, after, onward)
+    following = numbers.after(after) if isinstance(numbers, Numbers) else (one for one in numbers if one > after)
+    if onward is None:
+        return following
+    rank = lane.rank << NUMBER_BITS
+    return (number for number in following if onward(rank | number) == rank | number)
+
+
+def _wanted(lane: Lane, after: int, onward: Callable[[int], int] | None) -> Iterator[int]:
+    """The numbers of a lane; where a long piece is not wanted, its runs are not gone through."""
+    rank: int = lane.rank << NUMBER_BITS
+    ahead = True
+    while ahead:
+        ahead = False
+        for first, count, _place in lane.live(after):
+            number, end = first, first + count
+            while number < end:
+                free = number if onward is None else onward(rank | number) - rank
+                if free == number:
+                    yield number
+                    free += 1
+                number = free
+            if number > end + FAR:
+                after, ahead = number - 1, True
+                break
 
 
 def _batch(field: str, first: int, count: int, place: int, rows: Rows) -> Batch:

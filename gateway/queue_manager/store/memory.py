@@ -135,6 +135,11 @@ class MemoryStore:
 
     under_maintenance = False
 
+    @property
+    def next_number(self) -> int:
+        """The number that the next message gets."""
+        return self._number + 1
+
     def maintain(self, _now: float) -> StoreUnit | None:
         """Nothing to do."""
         return None
@@ -187,28 +192,23 @@ class MemoryStore:
 
     def find(
         self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None, group_id: bytes | None = None,
-        after: int | None = None, passed: Callable[[int], bool] | None = None,
-    ) -> list[Message]:  # fmt: skip
+        after: int | None = None, onward: Callable[[int], int] | None = None,
+    ) -> Iterable[Message]:  # fmt: skip
         """The messages with these identifiers."""
         shelf = self._shelves.get(queue, {}).get(key)
         if shelf is None:
             return []
-        tokens: Iterable[int] = shelf.entries
-        if msg_id is not None:
-            tokens = shelf.by_msg_id.get(msg_id, ())
-        elif correl_id is not None:
-            tokens = shelf.by_correl_id.get(correl_id, ())
-        found = (
-            shelf.entries[token][0]
-            for token in sorted(tokens)
-            if (after is None or token > after) and not (passed is not None and passed(token))
-        )
-        return [
+        found = shelf.after(after)
+        if msg_id is not None or correl_id is not None:
+            known = shelf.by_correl_id.get(correl_id or b"", ()) if msg_id is None else shelf.by_msg_id.get(msg_id, ())
+            found = (shelf.entries[token][0] for token in sorted(known) if after is None or token > after)
+        return (
             message
             for message in found
-            if (correl_id is None or message.head[CORREL_ID] == correl_id)
+            if (onward is None or onward(message.token) == message.token)
+            and (correl_id is None or message.head[CORREL_ID] == correl_id)
             and (group_id is None or message.head[GROUP_ID] == group_id)
-        ]
+        )
 
     def replaceable(self, _queue: str, records: Records, _head: bytes) -> tuple[None, Records]:
         """Nobody has looked."""

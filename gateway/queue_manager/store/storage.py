@@ -53,6 +53,10 @@ class MessageStore(Protocol):
     def storage_full(self) -> StorageFull | None:
         """Why no new messages are taken, where the disk is full or cannot be written."""
 
+    @property
+    def next_number(self) -> int:
+        """The number that the next message gets."""
+
     def load(self, queue: str) -> Iterable[tuple[bytes, Message]]:
         """Every message of a queue with its key, in order of arrival."""
 
@@ -81,11 +85,11 @@ class MessageStore(Protocol):
 
     def find(
         self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None, group_id: bytes | None = None,
-        after: int | None = None, passed: Callable[[int], bool] | None = None,
+        after: int | None = None, onward: Callable[[int], int] | None = None,
     ) -> Iterable[Message]:  # fmt: skip
         """The messages with this MsgId, CorrelId and GroupId (None: any), by priority and arrival, from behind a token
-        on; locked ones too. Nothing may be put or taken while they are looked at. Those whose tokens are `passed` are
-        not wanted, and need not be read: hundreds may be marked in front of the first that is not."""
+        on; locked ones too. Nothing may be put or taken while they are looked at. `onward` tells of a token which is
+        the first from it on, in its priority, that is wanted: others need not be read, and may be very many."""
 
     def replaceable(self, queue: str, records: Records, head: bytes, /) -> tuple[Replaced | None, Records]:
         """Those state records that can take the place of the one message of their keys, if nobody has locked it, and

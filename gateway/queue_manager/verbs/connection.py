@@ -29,6 +29,7 @@ from gateway.ports.mqi import (
 from gateway.queue_manager.settlement import Settlement
 from gateway.queue_manager.verbs import async_puts, mqcmit, mqdisc, mqget, mqinq, mqopen, mqput, mqsub
 from gateway.queue_manager.verbs.connection_state import ConnectionState
+from gateway.queue_manager.verbs.long_search import SearchInterruptedError
 
 
 class MqiConnection:
@@ -109,6 +110,17 @@ class MqiConnection:
             if options.options & mq.MQGMO_FAIL_IF_QUIESCING:
                 self.state.check_quiescing()
             return mqget.get(self.state, self.state.handle(handle), md, options, buffer_length)
+
+    def get_briefly(self, handle: int, md: bytes, options: GetOptions, buffer_length: int) -> Got | None:
+        """MQGET without the wait, if that takes no long search."""
+        with self.state.core.entered():
+            self.state.check()
+            if options.options & mq.MQGMO_FAIL_IF_QUIESCING:
+                self.state.check_quiescing()
+            try:
+                return mqget.get(self.state, self.state.handle(handle), md, options, buffer_length, briefly=True)
+            except SearchInterruptedError:
+                return None
 
     def wait(
         self, handle: int, md: bytes, options: GetOptions, buffer_length: int, deadline: float | None, arrived: Arrived

@@ -24,6 +24,7 @@ from gateway.queue_manager.objects.selectors import Selector
 from gateway.queue_manager.objects.topics import Topics
 from gateway.queue_manager.settlement import Settlement
 from gateway.queue_manager.store.unit import LanePuts, StoreUnit
+from gateway.queue_manager.verbs.long_search import LongSearch, SearchInterruptedError
 from gateway.queue_manager.verbs.refused_messages import RefusedMessages
 from gateway.queue_manager.verbs.repeated_puts import RepeatedPut
 
@@ -297,22 +298,23 @@ class Connections:
 
 
 class WaitingGet:
-    """An MQGET that waits on its queue: tried again when something may have arrived, answered once. Implements
-    `local_queue.Waiter`."""
+    """An MQGET that waits on its queue, or has not looked at all of it yet: tried again when something may have
+    arrived, answered once. Implements `local_queue.Waiter` and `searches.Searching`."""
 
     def __init__(
         self,
         connection: ConnectionState,
         handle: Handle,
-        get: Callable[[], Got | MQError | None],
+        get: Callable[[LongSearch | None], Got | MQError | None],
         arrived: Arrived,
         *,
         any_message: bool,
         correl_id: bytes | None,
         accept: Callable[[bytes, bytes], Got | None] | None = None,
     ) -> None:
-        """`get` is what it comes to now; None: it waits on. `accept` is what it comes to with a message that is about
-        to be put, given its head and body; None: that has to be on the queue first."""
+        """`get` is what it comes to now, given the search that it goes on with; None: it waits on. `accept` is what it
+        comes to with a message that is about to be put, given its head and body; None: that has to be on the queue
+        first."""
         self.handle = handle
         self._connection = connection
         self._get = get
@@ -326,9 +328,13 @@ class WaitingGet:
         self._deadline: float | None = None
         self._timer: Cancel | None = None
         self._cancelled = False
+        self._search: LongSearch | None = None
+        """It has not looked at all of the queue yet."""
+        self._late = False
+        """Its time was over while it searched."""
 
-    def start(self, queue: LocalQueue, deadline: float | None) -> None:
-        """Wait on the queue until `deadline` (monotonic seconds; None: for ever)."""
+    def start(self, queue: LocalQueue, deadline: float | None, search: LongSearch | None = None) -> None:
+        """Wait on the queue until `deadline` (monotonic seconds; None: for ever); a `search` goes on."""
         self._queue, self._deadline = queue, deadline
         self._connection.core.committer.came(self._connection)
         queue.waiters.add(self)
@@ -336,10 +342,36 @@ class WaitingGet:
         if deadline is not None:
             scheduler = self._connection.core.scheduler
             self._timer = scheduler.later(max(0.0, deadline - scheduler.monotonic()), self._expire)
+        if search is not None:
+            self._put_off(search)
 
     def attempt(self) -> bool:
         """Try to get a message; True when the get has been answered."""
-        outcome = self._get()
+        if self._search is not None and not self._connection.ended:
+            self._search.disturbed = True
+            return False
+        return self._try()
+
+    def look_on(self) -> None:
+        """Look at some more of the queue."""
+        if self._search is not None:
+            self._search.until = self._connection.core.searches.until()
+            self._try()
+
+    def _put_off(self, search: LongSearch) -> None:
+        self._search, search.last = search, self._late
+        self.any_message = False  # whether others find one is not known
+        self._connection.core.searches.add(self)
+
+    def _try(self) -> bool:
+        search, self._search = self._search, None
+        try:
+            outcome = self._get(search)
+        except SearchInterruptedError as interrupted:
+            self._put_off(interrupted.search)
+            return False
+        if outcome is None and self._late:
+            outcome = MQError(mq.MQRC_NO_MSG_AVAILABLE, "no message came in time", 2)
         if outcome is None:
             return False
         self._finish()
@@ -361,7 +393,7 @@ class WaitingGet:
 
     def offer(self, head: bytes, body: bytes) -> Callable[[bool], None] | None:
         """Take a message that is about to be put; the answer is called when that is made, or has failed."""
-        got = None if self._accept is None else self._accept(head, body)
+        got = None if self._accept is None or self._search is not None else self._accept(head, body)
         if got is None:
             return None
         self._finish()
@@ -383,6 +415,9 @@ class WaitingGet:
         with self._connection.core.entered():
             if not self.ended:
                 self._timer = None
+                if self._search is not None:  # it has to know that there is none
+                    self._late = self._search.last = True
+                    return
                 self.end(MQError(mq.MQRC_NO_MSG_AVAILABLE, "no message came in time"))
 
     def _finish(self) -> None:

@@ -22,6 +22,7 @@ from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
 from gateway.queue_manager.verbs import browse_marks, plain_gets
 from gateway.queue_manager.verbs.browse_marks import UNMARKS
 from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle, Taken, WaitingGet, tell
+from gateway.queue_manager.verbs.long_search import LongSearch, SearchInterruptedError
 from gateway.queue_manager.verbs.search import Candidate, Search, Wanted, message_token, wanted
 
 BROWSE = mq.MQGMO_BROWSE_FIRST | mq.MQGMO_BROWSE_NEXT | mq.MQGMO_BROWSE_MSG_UNDER_CURSOR
@@ -75,8 +76,17 @@ def check_options(options: GetOptions) -> None:
         raise MQError(mq.MQRC_WAIT_INTERVAL_ERROR, f"WaitInterval {options.wait_interval} is below -1")
 
 
-def get(connection: ConnectionState, handle: Handle, md: bytes, options: GetOptions, buffer_length: int) -> Got:
-    """Get one message. Never waits: 2033 when there is none now."""
+def get(
+    connection: ConnectionState,
+    handle: Handle,
+    md: bytes,
+    options: GetOptions,
+    buffer_length: int,
+    *,
+    briefly: bool = False,
+) -> Got:
+    """Get one message. Never waits: 2033 when there is none now. `briefly`: SearchInterruptedError where that is not
+    known soon."""
     correl_id = plain_gets.plain_correl_id(handle, md, options)
     if correl_id is None:
         check_options(options)
@@ -87,15 +97,22 @@ def get(connection: ConnectionState, handle: Handle, md: bytes, options: GetOpti
         if looked:
             raise MQError(mq.MQRC_NO_MSG_AVAILABLE, "the queue has no message that fits", 2)
     asked = Wanted() if options.options & _SELECTS_NOTHING else wanted(md, options)
-    return _attempt(connection, handle, md, options, buffer_length, asked)
+    part = LongSearch(connection.core) if briefly else None
+    return _attempt(connection, handle, md, options, buffer_length, asked, part)
 
 
 def _attempt(
-    connection: ConnectionState, handle: Handle, md: bytes, options: GetOptions, buffer_length: int, asked: Wanted
+    connection: ConnectionState,
+    handle: Handle,
+    md: bytes,
+    options: GetOptions,
+    buffer_length: int,
+    asked: Wanted,
+    part: LongSearch | None,
 ) -> Got:
     """The same with options that were checked."""
     queue = _queue_of(connection, handle, options)
-    search = Search(connection.core, queue, handle, _order(handle, options))
+    search = Search(connection.core, queue, handle, _order(handle, options), part)
     try:
         return _get(connection, handle, queue, search, md, options, buffer_length, asked)
     finally:
@@ -125,7 +142,11 @@ def wait(
         any_message, correl_id = (True, None) if correl_id == NO_ID else (False, correl_id)
         attempt = partial(_plain_outcome, connection, handle, md, options, buffer_length, correl_id or NO_ID)
         accept = partial(plain_gets.accepted, connection, handle, options, buffer_length)
-    outcome = attempt()
+    outcome, search = None, None
+    try:
+        outcome = attempt(None)
+    except SearchInterruptedError as interrupted:
+        search = interrupted.search
     if outcome is not None:
         tell(connection, outcome, arrived)
         return _nothing
@@ -135,34 +156,46 @@ def wait(
     waiting = WaitingGet(
         connection, handle, attempt, arrived, any_message=any_message, correl_id=correl_id, accept=accept
     )
-    waiting.start(queue, deadline)
+    waiting.start(queue, deadline, search)
     return waiting.cancel
 
 
 def _plain_outcome(
-    connection: ConnectionState, handle: Handle, md: bytes, options: GetOptions, buffer_length: int, correl_id: bytes
+    connection: ConnectionState,
+    handle: Handle,
+    md: bytes,
+    options: GetOptions,
+    buffer_length: int,
+    correl_id: bytes,
+    part: LongSearch | None,
 ) -> Got | MQError | None:
     """What a plain get that may wait comes to now; None: it waits on."""
-    if not (connection.ended or connection.core.quiescing):
+    if part is None and not (connection.ended or connection.core.quiescing):
         try:
             got, looked = plain_gets.attempt(connection, handle, options, buffer_length, correl_id)
         except MQError as error:
             return error
         if looked:
             return got
-    return _outcome(connection, handle, md, options, buffer_length, wanted(md, options))
+    return _outcome(connection, handle, md, options, buffer_length, wanted(md, options), part)
 
 
 def _outcome(
-    connection: ConnectionState, handle: Handle, md: bytes, options: GetOptions, buffer_length: int, asked: Wanted
+    connection: ConnectionState,
+    handle: Handle,
+    md: bytes,
+    options: GetOptions,
+    buffer_length: int,
+    asked: Wanted,
+    part: LongSearch | None,
 ) -> Got | MQError | None:
-    """What a get that may wait comes to now; None: it waits on."""
+    """What a get that may wait comes to now; None: it waits on. `part` is its search, if that goes on."""
     if connection.ended:
         return MQError(mq.MQRC_CONNECTION_BROKEN, "the connection has ended")
     if connection.core.quiescing and options.options & mq.MQGMO_FAIL_IF_QUIESCING:
         return MQError(mq.MQRC_Q_MGR_QUIESCING, "the queue manager is being stopped")
     try:
-        return _attempt(connection, handle, md, options, buffer_length, asked)
+        return _attempt(connection, handle, md, options, buffer_length, asked, part or LongSearch(connection.core))
     except MQError as error:
         return None if error.reason == mq.MQRC_NO_MSG_AVAILABLE else error
 

@@ -110,8 +110,8 @@ def _found(store: MessageStore, handle: Handle, queue: LocalQueue, correl_id: by
     if not store.depth(queue.name):  # the reply is still to come, as nearly always
         return None
     locked = queue.locked
-    passed = (lambda token: locked.get(token, handle) is not handle) if locked else None
-    for message in store.find(queue.name, b"", None, correl_id, passed=passed):
+    onward = (lambda token: token + (locked.get(token, handle) is not handle)) if locked else None
+    for message in store.find(queue.name, b"", None, correl_id, onward=onward):
         if locked.get(message.token, handle) is handle:
             return message
     return None

@@ -12,6 +12,8 @@ from gateway.queue_manager.store.place import NUMBER_BITS, NUMBER_MASK
 
 MOST = 1 << 23
 """Numbers from the first that is remembered, by priority: a megabyte."""
+_NOT_ALL = re.compile(rb"[^\xff]")
+"""A byte with a bit that is not set."""
 _CHANGES = re.compile("redeliver|deliverycount|backout", re.IGNORECASE)
 
 
@@ -45,8 +47,20 @@ class RefusedMessages:
         bits[at >> 3] |= 1 << (at & 7)
 
     def __contains__(self, token: int) -> bool:
+        return self.onward(token) != token
+
+    def onward(self, token: int) -> int:
+        """The first token from this one on that has not been refused."""
         known = self._bits.get(token >> NUMBER_BITS)
         if known is None:
-            return False
-        at = (token & NUMBER_MASK) - known[0]
-        return 0 <= at >> 3 < len(known[1]) and bool(known[1][at >> 3] >> (at & 7) & 1)
+            return token
+        begin, bits = known
+        at = (token & NUMBER_MASK) - begin
+        if not 0 <= at >> 3 < len(bits):
+            return token
+        free = ~bits[at >> 3] & 0xFF & -1 << (at & 7)
+        if not free:
+            following = _NOT_ALL.search(bits, (at >> 3) + 1)
+            end = len(bits) if following is None else following.start()
+            return token - at + 8 * end
+        return token - at + (at & ~7) + (free & -free).bit_length() - 1

@@ -20,6 +20,7 @@ from gateway.queue_manager.objects.selectors import Selector
 from gateway.queue_manager.store.unit import Message
 from gateway.queue_manager.verbs.browse_marks import marks_of
 from gateway.queue_manager.verbs.connection_state import Handle
+from gateway.queue_manager.verbs.long_search import LongSearch
 from gateway.queue_manager.verbs.refused_messages import RefusedMessages
 
 CHUNK = 64
@@ -112,6 +113,8 @@ class Search:
     handle: Handle
     order: LogicalOrder = field(default_factory=LogicalOrder)
     """Where the handle is in a group, for a get with logical order."""
+    part: LongSearch | None = None
+    """How far it has got in turns before this one; None: it goes through the whole queue in this."""
     expired: dict[int, Candidate] = field(default_factory=dict)
     """By token: a message may be come across several times, for each other one of its group."""
 
@@ -132,9 +135,21 @@ class Search:
             return self.at(criteria.token)
         if options.options & mq.MQGMO_LOGICAL_ORDER and self.order.open:
             return self._next_in_order(criteria, options)
-        for one in self._candidates(criteria, after, options):
+        part = self.part
+        if part is None:
+            return self._look(criteria, options, after, None)
+        found = self._look(criteria, options, after if part.after is None else part.after, part)
+        part.at_end(found=found is not None)
+        return found
+
+    def _look(
+        self, criteria: Wanted, options: GetOptions, after: int | None, part: LongSearch | None
+    ) -> Candidate | None:
+        for one in self._candidates(criteria, after, options, part):
             if self._fits(one, criteria, options):
                 return one
+            if part is not None:
+                part.looked_at(one.token)
         return None
 
     def _next_in_order(self, criteria: Wanted, options: GetOptions) -> Candidate | None:
@@ -159,31 +174,42 @@ class Search:
             one for one in self.group(first.md[descriptor.GROUP_ID]) if descriptor.integer(one.md, "sequence") == number
         ]
 
-    def _candidates(self, criteria: Wanted, after: int | None, options: GetOptions) -> Iterator[Candidate]:
+    def _candidates(
+        self, criteria: Wanted, after: int | None, options: GetOptions, part: LongSearch | None = None
+    ) -> Iterator[Candidate]:
         ids = criteria.msg_id, criteria.correl_id, criteria.group_id
         handle = self.handle
-        if ids == _NO_IDS and not (handle.cursor_locked or handle.refused or self._looks_at_marks(options)):
+        goes_on = part is not None and part.after is not None
+        if ids == _NO_IDS and not (goes_on or handle.cursor_locked or handle.refused or self._looks_at_marks(options)):
             return self._scan(after)
-        return self._found(ids, after, options)  # with what the handle itself has locked, without what is known
+        return self._found(
+            ids, after, self._onward(options, part)
+        )  # with what the handle itself has locked, without what is known
 
     def _looks_at_marks(self, options: GetOptions) -> bool:
         marks = self.queue.marked or self.queue.handle_marks
         return bool(options.options & mq.MQGMO_UNMARKED_BROWSE_MSG and marks)
 
-    def _found(self, ids: _Ids, after: int | None, options: GetOptions) -> Iterator[Candidate]:
-        for message in self.core.store.find(self.queue.name, b"", *ids, after, self._passed(options)):
+    def _found(self, ids: _Ids, after: int | None, onward: Callable[[int], int] | None) -> Iterator[Candidate]:
+        for message in self.core.store.find(self.queue.name, b"", *ids, after, onward):
             candidate = self._free(message)
             if candidate is not None:
                 yield candidate
 
-    def _passed(self, options: GetOptions) -> Callable[[int], bool] | None:
-        """Tells of a token whether this get passes its message over, without reading it: a gateway has hundreds
-        marked and hundreds in its unit of work while it browses on, each time from the first message; a selector may
-        have refused a million."""
+    def _onward(self, options: GetOptions, part: LongSearch | None) -> Callable[[int], int] | None:
+        """Tells of a token which is the first from it on that this get does not pass over, without reading messages:
+        a gateway has hundreds marked and hundreds in its unit of work while it browses on, each time from the first
+        message; a selector may have refused a million."""
         passed, refused = self._passed_by_others(options), self.handle.refused
-        if not refused:
-            return passed
-        return refused.__contains__ if passed is None else lambda token: token in refused or passed(token)
+        if passed is None and part is None:
+            return refused.onward if refused else None
+
+        def onward(token: int) -> int:
+            if (part is not None and part.passes(token)) or (passed is not None and passed(token)):
+                return token + 1
+            return refused.onward(token) if refused else token
+
+        return onward
 
     def _passed_by_others(self, options: GetOptions) -> Callable[[int], bool] | None:
         queue, handle = self.queue, self.handle

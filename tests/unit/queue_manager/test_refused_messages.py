@@ -95,6 +95,8 @@ def test_it_knows_what_was_added(added: list[tuple[int, int]]) -> None:
     assert bool(known) == bool(tokens)
     every = {rank << NUMBER_BITS | 1000 + number for rank in range(10) for number in range(-10, 420)}
     assert {token for token in every if token in known} == tokens
+    for token in every:
+        assert known.onward(token) == next(one for one in range(token, token + 1000) if one not in tokens)
 
 
 def test_it_takes_no_more_room_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,72 @@
+"""Gets whose search of a deep queue takes several turns: devices and other programs are served in between."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from gateway.queue_manager.core import Core
+
+SECONDS = 0.01
+"""How long is searched in a turn."""
+
+
+class Searching(Protocol):
+    """A get that has not looked at all messages yet."""
+
+    ended: bool
+
+    def look_on(self) -> None:
+        """Look at some more; what is left then it hands to `Searches.add`."""
+
+
+class Searches:
+    """Those of a queue manager. However many there are, all of them together have the time of one in a turn."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._gets: deque[Searching] = deque()
+        self._until: float | None = None
+        self._planned = False
+
+    def until(self) -> float:
+        """When a search that begins or goes on now has to stop (monotonic seconds)."""
+        return self._core.scheduler.monotonic() + SECONDS if self._until is None else self._until
+
+    @contextmanager
+    def sharing(self) -> Iterator[Callable[[], bool]]:
+        """The searches within share their time; says whether some of it is left."""
+        monotonic = self._core.scheduler.monotonic
+        until = self._until = self.until()
+        try:
+            yield lambda: monotonic() < until
+        finally:
+            self._until = None
+
+    def add(self, get: Searching) -> None:
+        """Have it look on in a later turn, behind the others."""
+        self._gets.append(get)
+        self._plan()
+
+    def _plan(self) -> None:
+        if not self._planned:
+            self._planned = True
+            self._core.scheduler.soon(lambda: self._core.tell(self._look_on))
+
+    def _look_on(self) -> None:
+        with self._core.gathered():
+            self._planned = False
+            if self._core.closed:
+                return
+            with self.sharing() as time_left:
+                for _ in range(len(self._gets)):
+                    get = self._gets.popleft()
+                    if not get.ended:
+                        get.look_on()
+                        if not time_left():
+                            break
+            if self._gets:
+                self._plan()
