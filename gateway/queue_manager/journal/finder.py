@@ -20,6 +20,10 @@ FAR = 64
 """So many numbers that are not wanted are stepped over; at more the place in the lane is looked up."""
 
 
+PART = 4096
+"""So many messages are indexed in some milliseconds."""
+
+
 class Finder:
     """The indexes of identifiers, one set for each queue and key that was searched."""
 
@@ -111,16 +115,27 @@ class Finder:
     # ---- indexes
 
     def _index_of(self, queue: str, key: bytes, field: str) -> FieldIndex:
+        while not self.prepare(queue, key, field):
+            pass
+        return self.searched[queue, key].fields[field]
+
+    def prepare(self, queue: str, key: bytes, field: str) -> bool:
+        """Build a part of the index that messages are found in by this field; whether it is complete."""
         identifiers = self.searched.get((queue, key))
         if identifiers is None:
             identifiers = self.searched[queue, key] = QueueIdentifiers()
-        index = identifiers.fields.get(field)
-        return index or identifiers.build(field, self._everything(queue, key, field))
+        return field in identifiers.fields or identifiers.build(field, partial(self._behind, queue, key, field), PART)
 
-    def _everything(self, queue: str, key: bytes, field: str) -> Iterator[Batch]:
+    def _behind(self, queue: str, key: bytes, field: str, token: int) -> Iterator[tuple[int, Batch]]:
         for lane in self._index.chain(queue, key):
-            for first, count, place in lane.live():
-                yield _batch(field, first, count, place, self._reader.rows(place >> ROW_BITS))
+            rank = lane.rank << NUMBER_BITS
+            if token >= rank + NUMBER_MASK:
+                continue
+            for first, count, place in lane.live(max(token - rank, -1)):
+                rows = self._reader.rows(place >> ROW_BITS)
+                for at in range(0, count, PART):
+                    length = min(count - at, PART)
+                    yield rank | first + at + length - 1, _batch(field, first + at, length, place + at, rows)
 
     def note_arrivals(self, changes: Changes, rows: Rows | None) -> None:
         """Add what was just applied to the indexes of the queues that were searched."""

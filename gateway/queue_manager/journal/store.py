@@ -120,7 +120,7 @@ class Store:
         self.under_way = UnderWay()
         self.fetch, self.read, self.load, self.oldest = reader.fetch, reader.read, reader.load, reader.oldest
         self.first, self.tokens = reader.first, reader.tokens
-        self.find = self.finder.find
+        self.find, self.prepare_find = self.finder.find, self.finder.prepare
         self.depth, self.depths, self.replaceable = index.depth, index.depths, index.replaceable
         self.forget, self.keys = index.forget, index.keys
         self.path = path

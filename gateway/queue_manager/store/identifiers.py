@@ -144,13 +144,26 @@ class QueueIdentifiers:
 
     def __init__(self) -> None:
         self.fields: dict[str, FieldIndex] = {}
+        self._begun: dict[str, tuple[FieldIndex, int]] = {}
+        """Those that are not complete, and up to which token they are."""
 
-    def build(self, field: str, batches: Iterable[Batch]) -> FieldIndex:
-        """The index of a field over the messages that are there."""
-        index = self.fields[field] = FieldIndex(field)
-        for first, heads, own in batches:
+    def build(self, field: str, following: Callable[[int], Iterable[tuple[int, Batch]]], most: int) -> bool:
+        """Go on with the index of a field over the messages that are there, about so many of them; whether it is
+        complete. `following` gives those behind a token, each batch with the token of its last."""
+        index, reached = self._begun.get(field) or (FieldIndex(field), -1)
+        added = 0
+        for last, (first, heads, own) in following(reached):
+            if added >= most:
+                self._begun[field] = index, reached
+                return False
             index.add(first, heads, own)
-        return index
+            added, reached = added + len(heads), last
+        self._begun.pop(field, None)
+        self.fields[field] = index
+        return True
 
     def __iter__(self) -> Iterator[FieldIndex]:
-        return iter(self.fields.values())
+        """What comes is added to all of them."""
+        yield from self.fields.values()
+        for index, _ in self._begun.values():
+            yield index

@@ -210,6 +210,10 @@ class MemoryStore:
             and (group_id is None or message.head[GROUP_ID] == group_id)
         )
 
+    def prepare_find(self, _queue: str, _key: bytes, _field: str) -> bool:
+        """There is nothing to do."""
+        return True
+
     def replaceable(self, _queue: str, records: Records, _head: bytes) -> tuple[None, Records]:
         """Nobody has looked."""
         return None, records

@@ -91,6 +91,10 @@ class MessageStore(Protocol):
         on; locked ones too. Nothing may be put or taken while they are looked at. `onward` tells of a token which is
         the first from it on, in its priority, that is wanted: others need not be read, and may be very many."""
 
+    def prepare_find(self, queue: str, key: bytes, field: str) -> bool:
+        """Do a part of what the first `find` by `msg_id`, `correl_id` or `group_id` needs on a queue: some
+        milliseconds. Whether all of it is done."""
+
     def replaceable(self, queue: str, records: Records, head: bytes, /) -> tuple[Replaced | None, Records]:
         """Those state records that can take the place of the one message of their keys, if nobody has locked it, and
         the others; all are others where nobody has looked."""

@@ -54,6 +54,8 @@ class Handle:
     selector: Selector | None = None
     refused: RefusedMessages | None = None
     """By the selector, as far as it has looked."""
+    found_at_once: bool = False
+    """Messages of the queue are found by CorrelId at once."""
     got_at: int = -1
     """The version of the catalogue when nothing was found that refuses a get."""
     cursor: int | None = None

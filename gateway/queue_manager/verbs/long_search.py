@@ -52,6 +52,10 @@ class LongSearch:
         if self.core.scheduler.monotonic() >= self.until:
             self._interrupt(token)
 
+    def interrupt(self) -> None:
+        """It needs something that is not there yet."""
+        self._interrupt(self.after)
+
     def passes(self, token: int) -> bool:
         """Whether a message that is come across is too new for it."""
         self.passed += 1

@@ -28,6 +28,10 @@ _FORMAT = slice(32, 40)
 _PUT_DATE = slice(304, 312)
 
 
+class _NotPreparedError(Exception):
+    """To find messages by CorrelId takes longer than a get may."""
+
+
 @lru_cache(maxsize=256)
 def _may_be_plain(options: int, match: int) -> bool:
     """Whether such a get is plain unless the descriptor asks for more. Its options do not clash."""
@@ -67,7 +71,10 @@ def attempt(
     queue, core = handle.queue, connection.core
     if queue is None or handle.got_at != core.catalogue.version or queue.deleted:
         return None, False
-    message = _found(core.store, handle, queue, correl_id)
+    try:
+        message = _found(core.store, handle, queue, correl_id)
+    except _NotPreparedError:
+        return None, False
     if message is None:
         return None, True
     got = _taken(connection, handle, queue, message, options, buffer_length)
@@ -109,6 +116,10 @@ def _found(store: MessageStore, handle: Handle, queue: LocalQueue, correl_id: by
         return messages[0] if messages else None
     if not store.depth(queue.name):  # the reply is still to come, as nearly always
         return None
+    if not handle.found_at_once:
+        handle.found_at_once = store.prepare_find(queue.name, b"", "correl_id")
+        if not handle.found_at_once:
+            raise _NotPreparedError
     locked = queue.locked
     onward = (lambda token: token + (locked.get(token, handle) is not handle)) if locked else None
     for message in store.find(queue.name, b"", None, correl_id, onward=onward):

@@ -27,6 +27,7 @@ CHUNK = 64
 NO_TOKEN = bytes(16)
 _Ids = tuple[bytes | None, bytes | None, bytes | None]
 _NO_IDS = (None, None, None)
+_FIELDS = ("msg_id", "correl_id", "group_id")
 _WHOLE = mq.MQGMO_ALL_MSGS_AVAILABLE | mq.MQGMO_ALL_SEGMENTS_AVAILABLE | mq.MQGMO_COMPLETE_MSG
 """Each of them keeps back a message of which a segment is missing. In logical order they have no effect once the first
 segment has been got, and MQGMO_ALL_MSGS_AVAILABLE none once the first message of a group has: the rest was there then,
@@ -164,6 +165,7 @@ class Search:
 
     def group(self, group_id: bytes) -> list[Candidate]:
         """The messages of a group that are on the queue, in logical order."""
+        self._prepare("group_id")
         found = map(self._free, self.core.store.find(self.queue.name, b"", None, None, group_id))
         return sorted((one for one in found if one is not None), key=lambda one: physical_key(one.md))
 
@@ -191,10 +193,19 @@ class Search:
         return bool(options.options & mq.MQGMO_UNMARKED_BROWSE_MSG and marks)
 
     def _found(self, ids: _Ids, after: int | None, onward: Callable[[int], int] | None) -> Iterator[Candidate]:
+        field = next((field for field, identifier in zip(_FIELDS, ids, strict=True) if identifier is not None), None)
+        if field is not None:
+            self._prepare(field)
         for message in self.core.store.find(self.queue.name, b"", *ids, after, onward):
             candidate = self._free(message)
             if candidate is not None:
                 yield candidate
+
+    def _prepare(self, field: str) -> None:
+        """Have messages found by this field: the first get on a deep queue takes several turns for it."""
+        while not self.core.store.prepare_find(self.queue.name, b"", field):
+            if self.part is not None:
+                self.part.interrupt()
 
     def _onward(self, options: GetOptions, part: LongSearch | None) -> Callable[[int], int] | None:
         """Tells of a token which is the first from it on that this get does not pass over, without reading messages:

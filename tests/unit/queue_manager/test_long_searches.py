@@ -17,6 +17,8 @@ from gateway.mqi.server_protocol import ServerProtocol
 from gateway.mqi.wire import HEADER, MAGIC, PROTOCOL_VERSION, Verb
 from gateway.ports.mqi import Cancel, GetOptions, Got, ObjectDescriptor
 from gateway.queue_manager import searches
+from gateway.queue_manager.journal import finder
+from gateway.queue_manager.store.memory import MemoryStore
 
 NOW, UNDER_SYNCPOINT = mq.MQGMO_NO_SYNCPOINT, mq.MQGMO_SYNCPOINT
 WAIT = NOW | mq.MQGMO_WAIT
@@ -47,7 +49,7 @@ class Program:
         self.answers: list[Got | MQError] = []
         self.cancel: Cancel | None = None
 
-    def get(self, options: int = NOW, deadline: float | None = 0.0, match: int = 0, **fields: int) -> Program:
+    def get(self, options: int = NOW, deadline: float | None = 0.0, match: int = 0, **fields: int | bytes) -> Program:
         """As the server of the MQI does; `deadline` 0: without a wait."""
         asked, wanted = GetOptions(options, match=match), md(**fields)
         if deadline == 0.0:
@@ -184,6 +186,25 @@ def test_without_a_selector_a_sequence_number_is_looked_for(rig: MqiRig) -> None
     program.get(match=mq.MQMO_MATCH_MSG_SEQ_NUMBER, sequence=2)
     assert finish(rig) >= COUNT - 2
     assert program.told == [mq.MQRC_NO_MSG_AVAILABLE]
+
+
+@pytest.mark.parametrize(
+    ("match", "field"),
+    [(mq.MQMO_MATCH_CORREL_ID, "correl_id"), (mq.MQMO_MATCH_MSG_ID, "msg_id"), (mq.MQMO_MATCH_GROUP_ID, "group_id")],
+)
+@pytest.mark.parametrize("deadline", [0.0, FAR])
+def test_the_first_get_by_an_identifier(
+    rig: MqiRig, monkeypatch: pytest.MonkeyPatch, match: int, field: str, deadline: float
+) -> None:
+    if isinstance(rig.queue_manager.core.store, MemoryStore):
+        return
+    monkeypatch.setattr(finder, "PART", 3)
+    program, wanted = Program(rig, ""), {field: b"w" * 24}
+    program.get(WAIT if deadline else NOW, deadline, match=match, **wanted)
+    assert other_gets(rig) == b"other 1"
+    rig.put("A", b"wanted", descriptor=md(**wanted))
+    assert finish(rig) >= COUNT // 3 - 2
+    assert program.told == [b"wanted"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.queue_manager.descriptor import message_id
-from gateway.queue_manager.journal import Store, StoreOptions
+from gateway.queue_manager.journal import Store, StoreOptions, finder
 from gateway.queue_manager.store.lanes import Lane
 from gateway.queue_manager.store.place import NUMBER_MASK
 from gateway.queue_manager.store.unit import LaneMoves, LanePuts, LaneTakes, Message, StoreUnit
@@ -177,4 +177,30 @@ def test_messages_that_are_passed_are_not_read(tmp_path: Path, monkeypatch: pyte
     read.clear()
     assert next(iter(store.find("Q", onward=onward))).token == puts.tokens[150]
     assert len(read) == 1, read
+    store.close()
+
+
+def test_what_identifiers_are_found_by_is_made_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages come and go, and change places, between two of them."""
+    monkeypatch.setattr(finder, "PART", 7)
+    store = opened(tmp_path)
+    names = [b"%24d" % (number % 10) for number in range(60)]
+    for at in range(0, 60, 20):
+        for priority in (3, 4):
+            chosen = [head(correl_id=one) for one in names[at : at + 20]]
+            commit(store, StoreUnit(puts=[LanePuts("Q", priority=priority, heads=chosen, bodies=[b"x"] * 20)]))
+    parts = 0
+    while not store.prepare_find("Q", b"", "correl_id"):
+        parts += 1
+        first, last = store.tokens("Q", b"")[0], store.tokens("Q", b"")[-1]
+        commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=[first])]))
+        commit(store, StoreUnit(moves=[LaneMoves("Q", b"", [last], to_queue="Q", to_priority=parts % 10)]))
+        come = LanePuts("Q", priority=parts % 10, heads=[head(correl_id=names[0])], bodies=[b""])
+        commit(store, StoreUnit(puts=[come]))
+    assert parts >= 10
+    assert store.prepare_find("Q", b"", "correl_id")
+    everything = list(store.find("Q"))
+    for name in set(names):
+        wanted = [one.token for one in everything if one.head[72:96] == name]
+        assert matching(store, "Q", correl_id=name) == wanted
     store.close()
