@@ -53,6 +53,8 @@ _STATE_ATTRIBUTES: dict[str, Value] = {
     "DEFPSIST": 1,
     "DESCR": "State of the gateway",
 }
+CONNECT_OPTIONS = 0x1F3DFFFF
+"""Those of MQCNO that there are, on any platform."""
 
 
 class EmbeddedQueueManager:
@@ -194,8 +196,9 @@ class EmbeddedQueueManager:
         process: int = 0,
         options: int = 0,
     ) -> MqiConnection:
-        """MQCONNX. The connection name is a label; the options concern only the MQI library."""
-        del options
+        """MQCONNX. The connection name is a label; the options concern only the MQI library, which passes them on."""
+        if options & ~CONNECT_OPTIONS:
+            raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQCNO.Options 0x{options:X} holds unknown options")
         core = self.core
         with core.entered():
             if core.closed:

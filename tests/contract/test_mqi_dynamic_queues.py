@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from embedded_rig import md
+from embedded_rig import md, refused
 
 from gateway.ports.mqi import ObjectDescriptor, PutOptions
 
@@ -91,3 +91,20 @@ def test_nothing_is_kept_of_a_queue_whose_reply_came_late(mqi, server):
         mqi.connection.close(mine)
     mqi.scheduler.run()
     assert "REPLIES" not in (core.store.index.queues if hasattr(core.store, "index") else core.store._shelves)
+
+
+@pytest.mark.parametrize("options", [INQUIRE | SET, OUTPUT | INQUIRE | SET])
+def test_a_handle_of_a_queue_that_has_gone_is_none_of_one_made_again(mqi, server, options):
+    """It deleted the new one, and changed its attributes."""
+    mqi.mqsc("DEFINE QMODEL(M) DEFTYPE(PERMDYN)")
+    wanted = ObjectDescriptor("M", dynamic_name="MADE")
+    mqi.connection.close(mqi.connection.open(wanted, OUTPUT).handle)
+    old = mqi.connection.open(ObjectDescriptor("MADE"), options).handle
+    server.close(server.open(ObjectDescriptor("MADE"), OUTPUT).handle, 1)
+    server.close(server.open(ObjectDescriptor("M", dynamic_name="MADE"), OUTPUT).handle)
+    with refused(2052):
+        mqi.connection.inquire(old, [2016])
+    with refused(2052):
+        mqi.connection.set(old, [9], [1], [])
+    mqi.connection.close(old, 1)
+    assert "MADE" in mqi.queue_manager.core.queues

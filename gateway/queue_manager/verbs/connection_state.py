@@ -46,6 +46,10 @@ class Handle:
     target: Target | None = None
     queue: LocalQueue | None = None
     """The queue to get from."""
+    named: LocalQueue | None = None
+    """Of a handle for attributes alone: the local queue that has them."""
+    user: str = ""
+    """Whose authority it was opened with."""
     topic: str = ""
     records: list[ObjectRecord] = field(default_factory=list)
     """The destinations of a distribution list."""

@@ -64,8 +64,13 @@ def _check_of_queues(definition: Definition, selector: int) -> None:
 
 
 def _current(connection: ConnectionState, handle: Handle) -> Definition:
-    """The current definition of an open object; 2041 when it has been deleted."""
-    definition = handle.definition
+    """The current definition of an open object; 2041 when it has been deleted, 2052 for a dynamic queue, also if there
+    is another of its name."""
+    definition, queue = handle.definition, handle.named
+    if queue is None and handle.target is not None and definition is not None and definition.kind == "QLOCAL":
+        queue = handle.target.queue
+    if queue is not None and queue.deleted and queue.definition.dynamic:
+        raise MQError(mq.MQRC_Q_DELETED, f"{queue.name} has been deleted")
     if handle.queue is not None and definition is None:
         definition = handle.queue.definition
     if definition is None:

@@ -39,7 +39,7 @@ def open_object(connection: ConnectionState, wanted: ObjectDescriptor, options: 
         return _distribution_list(connection, wanted, options, user)
     if wanted.object_type == mq.MQOT_Q:
         connection.authorise_open(wanted.name, wanted.queue_manager, options, user)
-        handle = open_queue(connection, wanted, options)
+        handle = open_queue(connection, wanted, options, user)
     elif wanted.object_type == mq.MQOT_TOPIC:
         handle = _topic(connection, wanted, options, user)
     elif wanted.object_type == mq.MQOT_Q_MGR:
@@ -119,8 +119,9 @@ def _topic(connection: ConnectionState, wanted: ObjectDescriptor, options: int, 
     return Handle(0, options, mq.MQOT_TOPIC, definition, topic=topic)
 
 
-def open_queue(connection: ConnectionState, wanted: ObjectDescriptor, options: int) -> Handle:
-    """A handle of a queue, or of a dynamic queue made from a model. The caller has checked options and authority."""
+def open_queue(connection: ConnectionState, wanted: ObjectDescriptor, options: int, user: str) -> Handle:
+    """A handle of a queue, or of a dynamic queue made from a model. The caller has checked options and the authority of
+    the user."""
     core = connection.core
     gets = options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_SET | mq.MQOO_INQUIRE)
     if gets and wanted.queue_manager not in {"", core.name}:
@@ -128,13 +129,16 @@ def open_queue(connection: ConnectionState, wanted: ObjectDescriptor, options: i
     model = core.catalogue.get("QUEUE", wanted.name) if wanted.queue_manager in {"", core.name} else None
     created = model is not None and model.kind == "QMODEL"
     if created and model is not None:
-        definition = make_dynamic(core, model, wanted.dynamic_name, connection.user)
+        definition = make_dynamic(core, model, wanted.dynamic_name, user)
         wanted.name, wanted.queue_manager = definition.name, core.name
     uses = options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_OUTPUT)
     if options & (mq.MQOO_INQUIRE | mq.MQOO_SET) and not (uses or created):
-        return _attributes_only(connection, wanted, options)
-    target = resolve(core, wanted.name, wanted.queue_manager)
-    return _opened(connection, wanted, options, target, created=created)
+        handle = _attributes_only(connection, wanted, options)
+    else:
+        target = resolve(core, wanted.name, wanted.queue_manager)
+        handle = _opened(connection, wanted, options, target, created=created)
+    handle.user = user
+    return handle
 
 
 def _attributes_only(connection: ConnectionState, wanted: ObjectDescriptor, options: int) -> Handle:
@@ -143,7 +147,8 @@ def _attributes_only(connection: ConnectionState, wanted: ObjectDescriptor, opti
     if definition is None:
         raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {wanted.name!r}")
     wanted.resolved_type = mq.MQOT_Q
-    return Handle(0, options, mq.MQOT_Q, definition)
+    named = connection.core.queues.get(definition.name) if definition.kind == "QLOCAL" else None
+    return Handle(0, options, mq.MQOT_Q, definition, named=named)
 
 
 def _opened(
@@ -221,7 +226,7 @@ def _close_queue(connection: ConnectionState, handle: Handle, options: int) -> N
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQCLOSE options {options} are unknown or clash")
     if options in {mq.MQCO_KEEP_SUB, mq.MQCO_REMOVE_SUB}:
         raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "MQCO_KEEP_SUB and MQCO_REMOVE_SUB are for subscriptions")
-    local = _local_queue(connection, handle)
+    local = handle.named if handle.target is None else handle.target.queue
     deletes = options in {mq.MQCO_DELETE, mq.MQCO_DELETE_PURGE}
     goes_with_handle = handle.made_queue and local is not None and local.temporary
     if deletes and not goes_with_handle and (local is None or not local.deleted):
@@ -237,21 +242,14 @@ def _close_queue(connection: ConnectionState, handle: Handle, options: int) -> N
         connection.authority.forget("QUEUE", local.name)
 
 
-def _local_queue(connection: ConnectionState, handle: Handle) -> LocalQueue | None:
-    """The local queue of a handle, whatever it was opened for."""
-    if handle.target is not None:
-        return handle.target.queue
-    definition = handle.definition
-    return None if definition is None else connection.core.queues.get(definition.name)
-
-
 def _may_delete(connection: ConnectionState, handle: Handle, queue: LocalQueue | None, *, purge: bool) -> None:
-    """Refuse MQCO_DELETE and MQCO_DELETE_PURGE. Other handles of the queue are no hindrance: they find it deleted."""
+    """Refuse MQCO_DELETE and MQCO_DELETE_PURGE. Other handles of the queue are no hindrance: they find it deleted. The
+    user who has to have the right is the one that MQOPEN was authorised for (MQOD.AlternateUserId)."""
     dynamic = queue is not None and queue.definition.dynamic == mq.MQQDT_PERMANENT_DYNAMIC
     if queue is None or not dynamic or connection.topics.manages(queue.name):
         raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "MQCO_DELETE is for dynamic queues, if no subscription's")
-    if not handle.made_queue and queue.definition.extra.get(MADE_BY) != connection.user:
-        connection.authorise("QUEUE", queue.name, "DLT")
+    if not handle.made_queue and queue.definition.extra.get(MADE_BY) != handle.user:
+        connection.authority.check(handle.user, "QUEUE", queue.name, "DLT")
     if queue.uncommitted_puts or any(owner is not handle for owner in queue.locked.values()):
         raise MQError(mq.MQRC_Q_NOT_EMPTY, f"{queue.name} has messages in units of work: commit, or back out, first")
     if connection.core.depth(queue) and not purge:

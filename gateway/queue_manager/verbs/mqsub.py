@@ -141,7 +141,7 @@ def _make_managed_queue(connection: ConnectionState, topic: str, *, durable: boo
 def _open_managed(connection: ConnectionState, name: str) -> Handle:
     """Open a managed queue. No authority is checked: the right to subscribe includes it."""
     options = mq.MQOO_INPUT_AS_Q_DEF | mq.MQOO_BROWSE | mq.MQOO_INQUIRE
-    return open_queue(connection, ObjectDescriptor(name), options)
+    return open_queue(connection, ObjectDescriptor(name), options, connection.user)
 
 
 def _definition(
@@ -219,7 +219,8 @@ def _open_destination(connection: ConnectionState, existing: Definition) -> Hand
     options = mq.MQOO_INPUT_AS_Q_DEF | mq.MQOO_BROWSE
     try:
         connection.authorise_open(name, queue_manager, options, connection.user)
-        return open_queue(connection, ObjectDescriptor(name, queue_manager=queue_manager), options)
+        wanted = ObjectDescriptor(name, queue_manager=queue_manager)
+        return open_queue(connection, wanted, options, connection.user)
     except MQError as error:
         raise MQError(MQRC_INVALID_DESTINATION, f"of subscription {existing.name!r}: {error}") from error
 

@@ -267,3 +267,21 @@ def test_to_act_for_another_user_is_a_right_on_the_queue_manager(rig, substitute
     rig.mqsc("SET AUTHREC PROFILE('APP.*') OBJTYPE(QUEUE) PRINCIPAL('bob') AUTHADD(ALTUSR)")
     with refused(2035):
         substitute.open(ObjectDescriptor("APP.ONE", alternate_user="eva"), PUT | ALTERNATE_USER)
+
+
+def test_the_user_that_mqopen_was_authorised_for_may_delete_the_queue(rig, made):
+    eva, handle = made
+    eva.close(handle)
+    rig.mqsc("SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bob') AUTHADD(ALTUSR)")
+    bob = connect(rig, "bob")
+    with refused(2035):
+        bob.close(bob.open(ObjectDescriptor("MADE", alternate_user="eva"), GET).handle, 1)
+    bob.close(bob.open(ObjectDescriptor("MADE", alternate_user="eva"), GET | ALTERNATE_USER).handle, 1)
+    assert "MADE" not in rig.queue_manager.local_queues()
+
+
+def test_options_of_mqconnx_that_there_are_not_are_refused(rig):
+    for options in (0x20000, 0x400000, 1 << 30):
+        with refused(2046):
+            rig.queue_manager.connect(user="ana", options=options)
+    rig.queue_manager.connect(user="ana", options=64 | 2048 | 0x2000000).disconnect()
