@@ -59,6 +59,15 @@ def test_every_attribute_of_a_queue_and_of_the_queue_manager(mqi, ask):
     assert ask(2, pcf.integers(1001, [2014, 33])) == [{2015: "QM1", 2014: "ours", 33: 500}]
 
 
+def test_what_mqsc_passes_over_pcf_passes_over_too(mqi, ask):
+    """CMDEV, ACTIVREC, SSLCRYP of the queue manager and CAPEXPRY of a queue, beside what is kept."""
+    ask(1, pcf.integer(99, 2), pcf.integer(138, 1), pcf.string(2051, ""), pcf.string(2014, "ours"))
+    ask(CREATE, name("P.ONE"), pcf.integer(Q_TYPE, 1), pcf.integer(276, -1), pcf.string(DESCRIPTION, "kept"))
+    assert ask(2, pcf.integers(1001, [2014]))[0][2014] == "ours"
+    assert ask(INQUIRE, name("P.ONE"), pcf.integers(Q_ATTRS, [DESCRIPTION]))[0][DESCRIPTION] == "kept"
+    ask(1, pcf.integer(CURRENT_DEPTH, 1), fails=3014)
+
+
 def test_queue_status(mqi, ask):
     handle = mqi.open("A")
     mqi.put(handle, b"1", 2)

@@ -57,6 +57,30 @@ static bool is_valid_name(view name) {
     return !is_sql_word((const char *)bare.data, bare.length);
 }
 
+/* By what other name the property may have come: that of its element in an MQRFH2 ("Property name restrictions", IBM MQ). */
+static view synonym(view name) {
+    static const struct {
+        const char *name, *element;
+    } synonyms[] = {
+        {"JMSCorrelationID", "jms.Cid"}, {"JMSDeliveryMode", "jms.Dlv"}, {"JMSDestination", "jms.Dst"},
+        {"JMSExpiration", "jms.Exp"},    {"JMSPriority", "jms.Pri"},     {"JMSReplyTo", "jms.Rto"},
+        {"JMSTimestamp", "jms.Tms"},     {"JMSType", "mcd.Type"},        {"JMSXGroupID", "jms.Gid"},
+        {"JMSXGroupSeq", "jms.Seq"},     {"MQIsRetained", "mqps.Ret"},   {"MQPubLevel", "mqps.Pbl"},
+        {"MQPubOptions", "mqps.Pub"},    {"MQSubUserData", "mqps.Sud"},  {"MQTopicString", "mqps.Top"},
+    };
+    for (size_t i = 0; i < sizeof synonyms / sizeof *synonyms; i++)
+        if (strlen(synonyms[i].name) == name.length && !memcmp(synonyms[i].name, name.data, name.length))
+            return (view){(const unsigned char *)synonyms[i].element, strlen(synonyms[i].element)};
+    return name;
+}
+
+/* The name that a property of the list is kept under. */
+static view kept_under(property_list *list, view name) {
+    view other = synonym(name);
+    bool known = other.data != name.data && properties_find(list, name) == list->count;
+    return known && properties_find(list, other) < list->count ? other : name;
+}
+
 /* The name in UTF-8, in `room`. */
 static outcome name_in(const MQCHARV *charv, buffer *room, view *name) {
     if (!charv) return failed(RC_PROPERTY_NAME);
@@ -155,7 +179,7 @@ EXPORT void MQSETMP(MQHCONN hconn, MQHMSG handle, PMQVOID options, PMQVOID name,
         bool valid = !handle_validates(handle) || is_valid_name(text);
         if (!valid) o = failed(RC_PROPERTY_NAME);
         else if (would_be_mixed(list, text)) o = failed(RC_MIXED_CONTENT);
-        else o = set(list, smpo->Options, &like, text, buffer_view(&value_room));
+        else o = set(list, smpo->Options, &like, kept_under(list, text), buffer_view(&value_room));
         handle_leave();
     }
     buffer_free(&name_room);
@@ -183,6 +207,7 @@ static outcome find(property_list *list, view pattern, MQLONG options, size_t *f
         *found = list->cursor - 1;
         return list->cursor && list->cursor <= list->count ? done : failed(RC_PROPERTY_NOT_AVAILABLE);
     }
+    pattern = kept_under(list, pattern);
     if (!start && pattern.data[pattern.length - 1] != '%') {
         *found = properties_find(list, pattern);
         return *found < list->count ? done : failed(RC_PROPERTY_NOT_AVAILABLE);

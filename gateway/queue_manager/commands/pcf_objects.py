@@ -12,7 +12,14 @@ from gateway.mq import pcf
 from gateway.mq.pcf import Parameter
 from gateway.queue_manager.commands.display_rows import DATED
 from gateway.queue_manager.objects.administration import AdministrationError, not_found
-from gateway.queue_manager.objects.attributes import BY_SELECTOR, KIND_OF_QUEUE, QUEUE_KINDS, TABLES, Value
+from gateway.queue_manager.objects.attributes import (
+    BY_SELECTOR,
+    KIND_OF_QUEUE,
+    PASSED_OVER_IN_PCF,
+    QUEUE_KINDS,
+    TABLES,
+    Value,
+)
 from gateway.queue_manager.objects.catalogue import Definition
 from gateway.queue_manager.objects.topic_names import topic_of
 from gateway.queue_manager.verbs import mqinq
@@ -98,6 +105,8 @@ def given_attributes(message: pcf.Message, of: ObjectType, kind: str) -> dict[st
         if identifier in {of.name, of.from_name, of.to_name, MQBACF_SUB_ID} or identifier in _OPTIONS:
             continue
         attribute = BY_SELECTOR[kind].get(identifier)
+        if attribute is None and identifier in PASSED_OVER_IN_PCF.get(kind, ()):
+            continue
         if attribute is None:
             raise refuse(MQRCCF_CFIN_PARM_ID_ERROR, f"parameter {identifier} is no attribute of a {kind}")
         given[attribute.keyword] = _value(parameter)

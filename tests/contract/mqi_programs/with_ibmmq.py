@@ -241,6 +241,23 @@ def properties_of_a_message_that_is_passed_on(qmgr, queue):
     fails(CMQC.MQRC_HMSG_ERROR, lambda: queue.put(b"", mq.MD(), put_options(Version=3, NewMsgHandle=4711)))
 
 
+def synonyms_of_properties(qmgr, queue):
+    """A property is found by the name it was set by, and by that of its element."""
+    handle, received = mq.MessageHandle(qmgr), mq.MessageHandle(qmgr)
+    handle.properties.set("JMSType", "order")
+    handle.properties.set("MQTopicString", "a/b")
+    queue.put(b"", mq.MD(), put_options(OriginalMsgHandle=handle.msg_handle))
+    queue.get(None, mq.MD(), get_options(CMQC.MQGMO_PROPERTIES_IN_HANDLE, MsgHandle=received.msg_handle))
+    found = [received.properties.get(name) for name in ("JMSType", "mcd.Type", "MQTopicString", "mqps.Top")]
+    assert found == ["order", "order", "a/b", "a/b"], found
+    fails(CMQC.MQRC_PROPERTY_NOT_AVAILABLE, received.properties.get, "JMSXGroupID")
+    received.properties.set("JMSType", "invoice")
+    queue.put(b"", mq.MD(), put_options(OriginalMsgHandle=received.msg_handle))
+    assert properties_got(qmgr, queue) == {"mcd.Type": "invoice", "mqps.Top": "a/b"}
+    received.properties.dlt("MQTopicString")
+    fails(CMQC.MQRC_PROPERTY_NOT_AVAILABLE, received.properties.get, "mqps.Top")
+
+
 def properties_without_a_handle(qmgr, queue):
     handle = mq.MessageHandle(qmgr)
     handle.properties.set("colour", "red")
@@ -402,6 +419,7 @@ PARTS = [
     waiting,
     properties,
     properties_of_a_message_that_is_passed_on,
+    synonyms_of_properties,
     properties_without_a_handle,
     asynchronous_puts,
     a_forked_child,
