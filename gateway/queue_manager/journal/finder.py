@@ -13,7 +13,7 @@ from gateway.queue_manager.store.changes import Changes
 from gateway.queue_manager.store.identifiers import FIELDS, Batch, FieldIndex, Numbers, QueueIdentifiers
 from gateway.queue_manager.store.index import LaneName, spans
 from gateway.queue_manager.store.lanes import Lane
-from gateway.queue_manager.store.place import MSG_ID_PREFIX, NUMBER_BITS, NUMBER_MASK, ROW_BITS, ROW_MASK
+from gateway.queue_manager.store.place import MSG_ID_PREFIX, NUMBER_BITS, NUMBER_MASK, ROW_BITS, ROW_MASK, wanted
 from gateway.queue_manager.store.unit import ID_LENGTH, NO_ID, Message
 
 FAR = 64
@@ -53,8 +53,8 @@ class Finder:
             numbers = (index or self._index_of(queue, key, "correl_id")).find(correl_id, holds)
             if isinstance(numbers, tuple):  # a reply, as nearly always
                 return self._correlated(queue, key, correl_id, numbers, after)
-        wanted = {"msg_id": msg_id, "correl_id": correl_id, "group_id": group_id}
-        given = {field: identifier for field, identifier in wanted.items() if identifier is not None}
+        asked = {"msg_id": msg_id, "correl_id": correl_id, "group_id": group_id}
+        given = {field: identifier for field, identifier in asked.items() if identifier is not None}
         if not given:
             return self._read_after(queue, key, None, given, after, onward)
         field = next(iter(given))
@@ -172,7 +172,7 @@ def _in_lane(
     if onward is None:
         return following
     rank = lane.rank << NUMBER_BITS
-    return (number for number in following if onward(rank | number) == rank | number)
+    return (token - rank for token in wanted((rank | number for number in following), onward))
 
 
 def _wanted(lane: Lane, after: int, onward: Callable[[int], int] | None) -> Iterator[int]:

@@ -12,7 +12,7 @@ from sys import maxsize
 
 from gateway.ports.batch import StorageFull
 from gateway.queue_manager.descriptor import CORREL_ID, GROUP_ID, LENGTH, MSG_ID, NO_ID, message_id, stamp
-from gateway.queue_manager.store.place import priority_of, token_of
+from gateway.queue_manager.store.place import priority_of, token_of, wanted
 from gateway.queue_manager.store.replaced import Records
 from gateway.queue_manager.store.unit import LaneMoves, LanePuts, Message, StoreUnit
 
@@ -62,8 +62,13 @@ class Shelf:
     def after(self, token: int | None) -> Iterable[Message]:
         """Messages in the order of delivery, after this one."""
         entries = self.entries
-        start = self.start if token is None else bisect_right(self.order, token)
-        return (entries[token][0] for token in islice(self.order, start, None) if token in entries)
+        return (entries[token][0] for token in self.tokens_after(token))
+
+    def tokens_after(self, token: int | None) -> Iterable[int]:
+        """Their tokens."""
+        order, entries = self.order, self.entries
+        start = self.start if token is None else bisect_right(order, token)
+        return (order[at] for at in range(start, len(order)) if order[at] in entries)
 
 
 def _forget(index: dict[bytes, list[int]], key: bytes, token: int) -> None:
@@ -198,15 +203,15 @@ class MemoryStore:
         shelf = self._shelves.get(queue, {}).get(key)
         if shelf is None:
             return []
-        found = shelf.after(after)
+        tokens: Iterable[int] = shelf.tokens_after(after)
         if msg_id is not None or correl_id is not None:
             known = shelf.by_correl_id.get(correl_id or b"", ()) if msg_id is None else shelf.by_msg_id.get(msg_id, ())
-            found = (shelf.entries[token][0] for token in sorted(known) if after is None or token > after)
+            tokens = [token for token in sorted(known) if after is None or token > after]
+        found = (shelf.entries[token][0] for token in (tokens if onward is None else wanted(tokens, onward)))
         return (
             message
             for message in found
-            if (onward is None or onward(message.token) == message.token)
-            and (correl_id is None or message.head[CORREL_ID] == correl_id)
+            if (correl_id is None or message.head[CORREL_ID] == correl_id)
             and (group_id is None or message.head[GROUP_ID] == group_id)
         )
 

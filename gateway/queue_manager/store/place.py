@@ -8,6 +8,8 @@ batches. Both fit an unsigned 64-bit column.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+
 PRIORITIES = 10
 NUMBER_BITS = 60
 NUMBER_MASK = (1 << NUMBER_BITS) - 1
@@ -28,6 +30,18 @@ def token_of(priority: int, number: int) -> int:
 def priority_of(token: int) -> int:
     """The priority inside a token."""
     return PRIORITIES - 1 - (token >> NUMBER_BITS)
+
+
+def wanted(numbers: Iterable[int], onward: Callable[[int], int]) -> Iterator[int]:
+    """Those of ascending tokens that are wanted: `onward` tells of one which is the first from it on that is. It is not
+    asked of those that lie before."""
+    free = -1
+    for number in numbers:
+        if number < free:
+            continue
+        free = onward(number)
+        if free == number:
+            yield number
 
 
 def frame_of(slot: int, block: int) -> int:

@@ -58,9 +58,12 @@ class RefusedMessages:
         at = (token & NUMBER_MASK) - begin
         if not 0 <= at >> 3 < len(bits):
             return token
-        free = ~bits[at >> 3] & 0xFF & -1 << (at & 7)
+        byte = at >> 3
+        free = ~bits[byte] & 0xFF & -1 << (at & 7)
         if not free:
-            following = _NOT_ALL.search(bits, (at >> 3) + 1)
-            end = len(bits) if following is None else following.start()
-            return token - at + 8 * end
-        return token - at + (at & ~7) + (free & -free).bit_length() - 1
+            following = _NOT_ALL.search(bits, byte + 1)
+            if following is None:
+                return token - at + 8 * len(bits)
+            byte = following.start()
+            free = ~bits[byte] & 0xFF
+        return token - at + 8 * byte + (free & -free).bit_length() - 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.errors import MQError
 from gateway.ports.mqi import GetOptions, Got, ObjectDescriptor
 from gateway.queue_manager.objects.selectors import Selector
-from gateway.queue_manager.store.place import NUMBER_BITS
+from gateway.queue_manager.store.place import NUMBER_BITS, wanted
 from gateway.queue_manager.verbs import refused_messages
 from gateway.queue_manager.verbs.refused_messages import RefusedMessages
 
@@ -86,8 +86,9 @@ def test_a_selector_that_asks_how_often_a_message_came_is_asked_each_time(rig: M
     assert rig.drain(handle) == [taken]
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 400)), max_size=60))
-def test_it_knows_what_was_added(added: list[tuple[int, int]]) -> None:
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 400), st.integers(1, 40)), max_size=20))
+def test_it_knows_what_was_added(pieces: list[tuple[int, int, int]]) -> None:
+    added = [(rank, number) for rank, first, count in pieces for number in range(first, min(first + count, 401))]
     known = RefusedMessages("a = 1")
     tokens = {rank << NUMBER_BITS | 1000 + number for rank, number in sorted(added)}
     for token in sorted(tokens):
@@ -105,3 +106,20 @@ def test_it_takes_no_more_room_than_it_may(monkeypatch: pytest.MonkeyPatch) -> N
     for token in (500, 10, 599, 700):
         known.add(token)
     assert [token in known for token in (500, 10, 599, 700)] == [False, False, False, True]
+
+
+@given(st.lists(st.integers(0, 300), unique=True), st.sets(st.integers(0, 300)))
+def test_of_those_that_are_looked_for_it_is_asked_no_more_than_needed(numbers: list[int], refused: set[int]) -> None:
+    """It looks for the next one that is not refused: asked of each of a million it would look through all of them."""
+    known, asked = RefusedMessages("a = 1"), list[int]()
+    for number in sorted(refused):
+        known.add(number)
+
+    def onward(token: int) -> int:
+        asked.append(token)
+        return known.onward(token)
+
+    looked_for = sorted(numbers)
+    assert list(wanted(looked_for, onward)) == [number for number in looked_for if number not in refused]
+    runs = sum(number in refused and number - 1 not in refused for number in range(301))
+    assert len(asked) <= len(set(looked_for) - refused) + runs
