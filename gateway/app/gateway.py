@@ -23,7 +23,7 @@ from gateway.app.files.watched_files import Watch, watched_files
 from gateway.app.limits import client_rates, take_over
 from gateway.app.listener_settings import admin_tls, bind_admin, bind_listeners, open_listeners, warning_about_admin
 from gateway.app.mappings import read_table
-from gateway.app.memory import collect_seldom, keep_what_is_freed
+from gateway.app.memory import collect_seldom, freeze_what_exists, keep_what_is_freed
 from gateway.app.parts import LastReload, Parts
 from gateway.app.queue_managers.embedded import mqi_socket
 from gateway.app.reports import log_lines
@@ -60,6 +60,7 @@ class Gateway:
     """A running gateway."""
 
     def __init__(self, settings: Settings, reactor: Any) -> None:
+        collect_seldom()
         self.parts = parts = Parts(settings, reactor)
         self.reread: Callable[[], Settings] = lambda: settings
         """Reads the settings again, for a reload."""
@@ -113,7 +114,7 @@ class Gateway:
         if watchdog is not None:
             LoopingCall(self.service.alive).start(watchdog / 2)
         keep_what_is_freed()
-        collect_seldom()
+        freeze_what_exists()
         parts.hub.turns.watch()
         recovered = {f"recovered_{what}": count for what, count in counts.items() if count}
         log.info("started", f"queue manager {parts.queue_manager.name}", **recovered)

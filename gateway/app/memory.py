@@ -23,12 +23,18 @@ _OPERATORS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLE
 
 
 def collect_seldom() -> None:
-    """Let the garbage collector run seldom, and never over what exists now: a run over the objects of tens of thousands
-    of sessions would stop the gateway for every device. Messages and connections end in no cycle of references, which
-    tests check; what may still be left is young, and collected now and then."""
+    """Let the garbage collector run seldom, before what is stored comes back: with Python's own numbers it would take
+    more time than all else at the start with tens of thousands of sessions."""
     gc.collect()
-    gc.freeze()
     gc.set_threshold(*COLLECTED)
+
+
+def freeze_what_exists() -> None:
+    """Never look at what exists now: a run over the objects of tens of thousands of sessions would stop the gateway for
+    every device. Messages and connections end in no cycle of references, which tests check; what may still be left is
+    young, and collected now and then."""
+    gc.collect(1)
+    gc.freeze()
 
 
 def keep_what_is_freed() -> bool:

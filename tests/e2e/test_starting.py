@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import threading
@@ -100,3 +101,26 @@ def test_who_subscribes_to_sys_at_the_very_start_gets_it_retained_mqtt3_3_3_1_8(
         while b"mqgate version" not in received:
             received += sock.recv(4096)
     assert received.startswith(b"\x20\x02\0\0\x90\x03\0\1\0\x31"), "PUBLISH with RETAIN"
+
+
+def collections(gateway: RunningGateway) -> int:
+    """How often the garbage collector has looked at young objects since the process began."""
+    found = re.search(r'^python_gc_collections_total\{generation="0"\} (\S+)', gateway.get("/metrics"), re.MULTILINE)
+    assert found
+    return int(float(found[1]))
+
+
+def test_what_comes_back_is_not_searched_for_garbage_again_and_again(tmp_path: Path) -> None:
+    topics = 20_000
+    gateway = RunningGateway(tmp_path)
+    gateway.launch = subprocess.Popen  # a copy of a process that has started others has their collections too
+    with gateway, gateway.connect() as sock:
+        empty = collections(gateway)
+        retained = [writer.encode_publish(4, b"topic/%d" % n, b"x", 1, retain=True, packet_id=1) for n in range(topics)]
+        sock.sendall(client.encode_connect(client.connect(4, "d")) + b"".join(retained))
+        answers = 4 + 4 * topics
+        while answers:
+            answers -= len(sock.recv(1 << 16))
+    with gateway:
+        assert f'"recovered_retained":{topics}' in gateway.log
+        assert collections(gateway) - empty < topics / 700, "objects that stay, hundreds at a time"

@@ -19,7 +19,7 @@ from gateway.app.files.data_directory import make_private, patiently
 from gateway.app.files.directories import data_directory
 from gateway.app.listener_settings import bind_admin
 from gateway.app.mappings import gateway_name
-from gateway.app.memory import collect_seldom, keep_what_is_freed
+from gateway.app.memory import collect_seldom, freeze_what_exists, keep_what_is_freed
 from gateway.app.queue_managers.embedded import mqi_socket, open_embedded
 from gateway.app.reports import log_lines
 from gateway.app.reports.resources import room_of
@@ -70,6 +70,7 @@ class QueueManagerProcess:
     def start(self) -> None:
         """Recover, define what gateways need, serve. StoreError, ConfigurationError or OSError say what is wrong;
         nothing is left running then."""
+        collect_seldom()
         try:
             make_private(self.directory)
         except OSError as error:
@@ -101,7 +102,7 @@ class QueueManagerProcess:
         if watchdog is not None:
             LoopingCall(self._feed).start(watchdog / 2)
         keep_what_is_freed()
-        collect_seldom()
+        freeze_what_exists()
         log.info("started", f"queue manager {opened.name} in {self.directory}")
 
     @property
