@@ -33,7 +33,7 @@ def admin_root(parts: Parts, api: list[Endpoint], guard: Guard) -> Resource:
         body, content_type = metrics.render(registry, request.getHeader("accept") or "")
         return 200, body, content_type
 
-    root.putChild(b"metrics", Page(exposition))
+    root.putChild(b"metrics", Page(exposition, parts.engine.sys_topics.session_counts.before))
     for name, question in ((b"livez", health.livez), (b"readyz", health.readyz), (b"startupz", health.startupz)):
         root.putChild(name, Page(_probe(parts, question)))
     versions = Folder()

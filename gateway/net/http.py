@@ -12,9 +12,10 @@ from time import monotonic
 from typing import Any
 
 from twisted.internet.interfaces import IListeningPort
+from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
 from twisted.web.resource import Resource
-from twisted.web.server import Request, Site
+from twisted.web.server import NOT_DONE_YET, Request, Site
 
 from gateway.net.calls import MAX_BODY
 from gateway.net.descriptors import connections_of_operators
@@ -97,21 +98,47 @@ class Page(Resource):
 
     isLeaf = True
 
-    def __init__(self, answer: Callable[[Request], Answer]) -> None:
+    def __init__(
+        self, answer: Callable[[Request], Answer], before: Callable[[Callable[[], None]], None] | None = None
+    ) -> None:
         super().__init__()
         self._answer = answer
+        self._before = before
+        """Makes a call when what is answered is known: it may take many turns."""
 
-    def render(self, request: Request) -> bytes:
+    def render(self, request: Request) -> bytes | int:
         """Call the function of the page and send its answer."""
         refused = only_read(request)
         if refused is not None:
             return refused
         if any(request.postpath or ()):
             return nothing(request)
+        return self._answered(request) if self._before is None else self._later(request, self._before)
+
+    def _answered(self, request: Request) -> bytes:
         status, body, content_type = self._answer(request)
         request.setResponseCode(status)
         request.setHeader("content-type", content_type)
         return body
+
+    def _later(self, request: Request, before: Callable[[Callable[[], None]], None]) -> int:
+        gone: list[object] = []
+        request.notifyFinish().addErrback(gone.append)  # the client has not waited for it
+
+        def known() -> None:
+            if gone:
+                return
+            try:
+                body = self._answered(request)
+            except Exception:  # noqa: BLE001 -- as where it is answered at once
+                request.processingFailed(Failure())
+                return
+            request.setHeader("content-length", str(len(body)))
+            request.write(body)
+            request.finish()
+
+        before(known)
+        return int(NOT_DONE_YET)
 
 
 class Bounded(Resource):

@@ -10,9 +10,10 @@ from itertools import count
 from typing import Any
 
 from gateway.app.api.mapping import when_consumed
+from gateway.app.api.sliced import sliced
 from gateway.app.parts import Parts
 from gateway.app.pipeline import pipeline_of, pipeline_state
-from gateway.app.reports.gauges import inflight, totals_of
+from gateway.app.reports.gauges import totals_of
 from gateway.app.reports.problems import troubles_of
 from gateway.app.reports.resources import certificate_ends
 from gateway.config.changes import is_live
@@ -87,14 +88,19 @@ class StateViews:
     def overview(self, call: Call) -> tuple[int, object]:
         """GET /overview."""
         del call
+        engine = self._parts.engine
+        return 200, sliced(engine, engine.sys_topics.session_counts.steps(), self._overview)
+
+    def _overview(self) -> object:
         parts, engine, context = self._parts, self._parts.engine, self._parts.engine.context
         now = parts.snapshot()
         ready, live = health.readyz(now), health.livez(now)
+        sessions = engine.sys_topics.session_counts
         online = [one for one in engine.connections if one.state == ONLINE]
         backend = "ibm" if parts.settings.queue_manager.ibm else "embedded"
         ends = dict(certificate_ends(parts.settings))
         troubles = troubles_of(parts)
-        return 200, {
+        return {
             "time": time.time(),
             "version": VERSION,
             "backend": backend,
@@ -113,7 +119,7 @@ class StateViews:
             "sessions": len(engine.sessions),
             "subscriptions": len(engine.router.subscriptions),
             "retained": engine.retained.count - engine.sys_topics.own,
-            "inflight": inflight(parts),
+            "inflight": sessions.out + sessions.arriving,
             "paused": parts.hub.count if context.paused else sum(map(engine.parking.withholds, engine.connections)),
             "spool": _spool(parts),
             "dead_letters": _dead_letters(parts),

@@ -26,6 +26,7 @@ Values = dict[tuple[object, ...], float]
 def gauges_of(parts: Parts) -> Gauges:
     """Every gauge, bound to the running parts."""
     engine, manager = parts.engine, parts.queue_manager
+    counts = engine.sys_topics.session_counts
 
     def one(read: Callable[[], float]) -> Callable[[], Values]:
         return lambda: {(): float(read())}
@@ -44,7 +45,7 @@ def gauges_of(parts: Parts) -> Gauges:
         mqtt_sessions=lambda: _sessions(parts),
         mqtt_listener_sessions=lambda: _listener_sessions(parts),
         mqtt_sessions_limit=lambda: _session_limits(parts),
-        mqtt_inflight_messages=one(lambda: inflight(parts)),
+        mqtt_inflight_messages=one(lambda: counts.out + counts.arriving),
         mqtt_subscriptions=one(lambda: len(engine.router.subscriptions)),
         mqtt_retained_messages=one(lambda: engine.retained.count),
         queue_depth=lambda: _depths(parts),
@@ -84,9 +85,8 @@ def _limits(parts: Parts) -> Values:
 
 
 def _sessions(parts: Parts) -> Values:
-    sessions = parts.engine.sessions
-    connected = sum(1 for session in sessions if session.connection is not None)
-    return {("connected",): float(connected), ("disconnected",): float(len(sessions) - connected)}
+    counts = parts.engine.sys_topics.session_counts
+    return {("connected",): float(counts.connected), ("disconnected",): float(counts.sessions - counts.connected)}
 
 
 def _listener_sessions(parts: Parts) -> Values:
@@ -97,13 +97,6 @@ def _listener_sessions(parts: Parts) -> Values:
 def _session_limits(parts: Parts) -> Values:
     total = parts.settings.mqtt.max_sessions
     return {(one.name,): float(one.max_sessions or total) for one in parts.settings.listeners}
-
-
-def inflight(parts: Parts) -> int:
-    """Messages in flight, both directions: received or sent, and not yet acknowledged."""
-    engine = parts.engine
-    stored = sum(len(session.outflow.inflight) + len(session.inbound) for session in engine.sessions)
-    return stored + sum(one.inbound_pending + one.uncompleted for one in engine.connections)
 
 
 def _depths(parts: Parts) -> Values:

@@ -62,12 +62,16 @@ class Census:
         self._told: set[str] = set()
         self._due = 0.0
 
+    def is_due(self, seconds: float) -> bool:
+        """Whether `report` looks at what this gateway counts."""
+        return seconds >= self._due
+
     def report(self, now: float, seconds: float, figures: Callable[[], dict[str, int]]) -> bool:
         """Called once a second: look at what this gateway counts, and tell the others. Whether it was time to. One that
         has just come is told at once. `seconds`: of a clock that never jumps, here and below."""
         peers = set(self._peers())
         strange, self._told = peers - self._told, peers
-        if seconds < self._due:
+        if not self.is_due(seconds):
             self._tell(strange)
             return False
         self._due = seconds + INTERVAL

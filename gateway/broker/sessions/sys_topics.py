@@ -16,6 +16,7 @@ from gateway.broker.publish.retained import Retained
 from gateway.broker.publish.route import Receiver, Route
 from gateway.broker.publish.router import Router
 from gateway.broker.sessions.endings import Endings
+from gateway.broker.sessions.session_counts import SessionCounts
 from gateway.session.publication import Publication
 from gateway.version import VERSION
 
@@ -32,6 +33,7 @@ class SysTopics:
     ) -> None:  # fmt: skip
         self.context = context
         self.census = census
+        self.session_counts = SessionCounts(context)
         self.router = router
         self.retained = retained
         self.fan_out = fan_out
@@ -47,7 +49,12 @@ class SysTopics:
     def tick(self, now: float, seconds: float) -> Iterator[None]:
         """Called once a second; publishes one topic at each step, which many may have subscribed to. `seconds`: of a
         clock that never jumps."""
+        begun = self._started is not None
         self._started = seconds if self._started is None else self._started
+        if self.census.is_due(seconds):
+            for _ in self.session_counts.steps():
+                if begun:  # the first time all is there before anybody can subscribe
+                    yield
         if not self.census.report(now, seconds, self.figures):
             return
         figures = {name: own + self.census.others(name, seconds) for name, own in self.figures().items()}
@@ -79,18 +86,17 @@ class SysTopics:
 
     def figures(self) -> dict[str, int]:
         """What this gateway counts."""
-        sessions = self.context.sessions
-        online = sum(1 for session in sessions if session.connection is not None)
+        sessions, online = self.session_counts.sessions, self.session_counts.connected
         self._most_clients = max(self._most_clients, online)
         return {
             "clients/connected": online,
-            "clients/disconnected": len(sessions) - online,
-            "clients/total": len(sessions),
+            "clients/disconnected": sessions - online,
+            "clients/total": sessions,
             "clients/maximum": self._most_clients,
             "clients/expired": self.endings.expired_clients,
             "subscriptions/count": len(self.router.subscriptions),
-            "messages/stored": sum(session.stored for session in sessions),
-            "messages/inflight": sum(len(session.outflow.inflight) for session in sessions),
+            "messages/stored": self.context.stored.messages,
+            "messages/inflight": self.session_counts.out,
             **self.totals(),
         }
 

@@ -1,0 +1,56 @@
+"""gateway.broker.sessions.session_counts: what is counted over many sessions keeps nobody waiting."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from broker_harness import Harness
+
+from gateway.broker.sessions.session_counts import LOOKED_AT, SessionCounts
+from gateway.broker.slices import SLICE_SECONDS
+from gateway.session.publication import Publication
+from gateway.session.session import Session
+
+
+def test_sessions_are_counted_in_slices_and_before_the_answer() -> None:
+    bench, planned, answers = Harness(), list[Any](), list[tuple[int, int]]()
+    looks = itertools.count()
+    bench.clock.monotonic = lambda: bench.clock.time + next(looks) * SLICE_SECONDS / 4  # type: ignore[method-assign]
+    bench.clock.later = lambda _seconds, call: planned.append(call)  # type: ignore[method-assign, assignment, return-value]
+    for number in range(40 * LOOKED_AT):
+        session = Session(f"s{number}", 5)
+        session.inbound[1] = Publication(b"t", b"x", 2, retain=False)
+        bench.engine.sessions.add(session)
+    counts = SessionCounts(bench.engine.context)
+    for _ in range(2):  # two ask at the same time
+        counts.before(lambda: answers.append((counts.connected, counts.arriving)))
+    turns = 1
+    while planned:
+        assert len(answers) < 2
+        planned.pop(0)()
+        turns += 1
+    assert answers == [(0, 40 * LOOKED_AT)] * 2
+    assert turns > 40 / 5
+
+
+def test_few_are_counted_at_once() -> None:
+    bench = Harness()
+    bench.engine.sessions.add(Session("s", 5))
+    counts, answers = SessionCounts(bench.engine.context), list[int]()
+    counts.before(lambda: answers.append(counts.arriving))
+    assert answers == [0]
+
+
+def test_sys_looks_at_sessions_in_slices_but_before_anybody_can_subscribe() -> None:
+    bench = Harness()
+    for number in range(20 * LOOKED_AT):
+        bench.engine.sessions.add(Session(f"s{number}", 5))
+    tick = bench.engine.sys_topics.tick
+    next(tick(bench.clock.now(), 0.0))
+    assert bench.engine.retained.count == 1, "the first is published in the first step"
+    steps = tick(bench.clock.now(), 1000.0)
+    for _ in range(20):
+        next(steps)
+        assert bench.engine.retained.count == 1
+    assert len(list(steps)) > 10
