@@ -61,6 +61,15 @@ def test_matching(changes, filter_, later):
     assert sorted(one.topic.decode() for one in bench.engine.retained.matching(filter_, now) if one) == sorted(found)
 
 
+def test_topics_on_which_something_is_retained_once_displace_none_that_change(monkeypatch):
+    monkeypatch.setattr(retained, "MOST_RECORDS", 4)
+    bench = Harness()
+    keep = bench.engine.retained.keep
+    for topic in (b"warm", b"warm", *(b"once/%d" % number for number in range(20)), b"hot", b"hot"):
+        keep(Publication(topic, b"x", 1, retain=True))
+    assert bench.engine.retained.begin()[0].keys() == {b"warm", b"hot"}
+
+
 class Sent(NamedTuple):
     """A publication with RETAIN."""
 

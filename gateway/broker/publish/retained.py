@@ -149,7 +149,7 @@ class Retained:
         self.number += 1
         kept.number = self.number
         node = self.restore(kept)
-        if kept.properties or kept.expires:
+        if before is None or kept.properties or kept.expires:  # many topics are retained on once
             front = encode_prefix(kept, kept.qos, kept.retain, ()) + STORED_IDS[0]
             batch.replace(RETAINED, key_of(kept.topic), front + kept.payload)
         else:
