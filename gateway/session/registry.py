@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from gateway.ports.batch import MQMD_LENGTH, Puts, Stored, Token
 from gateway.session.connection import CLOSED, Connection
+from gateway.session.due import Due
 from gateway.session.record import REPORTS, SHARED
 from gateway.session.session import NEVER, Session
 
-_LEAST_DUE = 1000
 _FLAGS = 2
 """Bytes of a stored record up to its flags."""
 
@@ -57,7 +56,7 @@ class Ending:
 class Registry:
     """The sessions of this gateway, by client identifier [MQTT-3.1.3-2]."""
 
-    __slots__ = ("_due", "_most_due", "_sessions", "_staged_key", "by_listener", "ending")
+    __slots__ = ("_due", "_sessions", "_staged_key", "by_listener", "ending")
 
     def __init__(self, staged_key: bytes = b"") -> None:
         self._staged_key = staged_key
@@ -65,9 +64,7 @@ class Registry:
         self._sessions: dict[str, Session] = {}
         self.by_listener: Counter[str] = Counter()
         """The number of sessions whose client connected last through each listener."""
-        self._due: list[tuple[float, str]] = []
-        self._most_due = _LEAST_DUE
-        """With so many of them those are dropped that do not count any more."""
+        self._due = Due(self._is_current)
         self.ending: dict[Session, Ending] = {}
         """Those whose stored messages are being read so that they can end."""
 
@@ -108,25 +105,17 @@ class Registry:
 
     def watch_until(self, session: Session, due: float) -> None:
         """Have `due` name a session at that time too, which is when it ends or its delayed will is due."""
-        if len(self._due) >= self._most_due:
-            self._drop_outdated()
-        heapq.heappush(self._due, (due, session.client_id))
-
-    def _drop_outdated(self) -> None:
-        """A client that comes and goes leaves a time with each of its connections."""
-        self._due = [one for one in self._due if self._is_current(*one)]
-        heapq.heapify(self._due)
-        self._most_due = _LEAST_DUE + 2 * len(self._due)
+        self._due.note(due, session.client_id)
 
     def _is_current(self, due: float, client_id: str) -> bool:
+        """A client that comes and goes leaves a time with each of its connections."""
         session = self._sessions.get(client_id)
         return session is not None and due in (session.ends_at, session.will_at)
 
     def due(self, now: float) -> Iterator[Session]:
         """Sessions without a connection of which something is due, one after the other: what comes of the one may
         concern the next."""
-        while self._due and self._due[0][0] <= now:
-            _, client_id = heapq.heappop(self._due)
+        for client_id in self._due.over(now):
             session = self._sessions.get(client_id)
             if session is not None and session.connection is None:
                 yield session

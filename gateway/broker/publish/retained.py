@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from gateway.ports.batch import Replace
 from gateway.ports.state_queues import RETAINED
+from gateway.session.due import Due
 from gateway.session.publication import Publication
 from gateway.session.record import STORED_IDS, encode_prefix, key_of
 
@@ -110,7 +110,7 @@ class Retained:
     def __init__(self, context: Context) -> None:
         self.context = context
         self._root = Node()
-        self._expiring: list[tuple[float, str]] = []
+        self._expiring = Due(self._expires_at)
         self._latest: dict[bytes, Latest] = {}
         """By topic; each is that of its node."""
         self.count = 0
@@ -221,13 +221,14 @@ class Retained:
         self.bytes += _size(publication) - (_size(before) if before is not None else 0)
         self._latest.pop(publication.topic, None)
         node.publication = publication
-        if publication.expires:
-            if len(self._expiring) > 2 * self.count + 1000:  # most are of messages that have been replaced
-                self._expiring = [(one.expires, one.topic.decode()) for one in self if one.expires]
-                heapq.heapify(self._expiring)
-            else:
-                heapq.heappush(self._expiring, (publication.expires, publication.topic.decode()))
+        if publication.expires and (before is None or before.expires != publication.expires):
+            self._expiring.note(publication.expires, publication.topic.decode())
         return node
+
+    def _expires_at(self, time: float, topic: str) -> bool:
+        """Most of what is noted is of messages that have been replaced."""
+        kept = self.find(topic)
+        return kept is not None and kept.expires == time
 
     def node(self, topic: str | None) -> Node | None:
         """A topic's place in the tree; of None, the root."""
@@ -308,8 +309,7 @@ class Retained:
 
     def sweep(self, now: float) -> Iterator[None]:
         """Forget what has expired, durably [MQTT-3.3.2-5], one at each step."""
-        while self._expiring and self._expiring[0][0] <= now:
-            _, topic = heapq.heappop(self._expiring)
+        for topic in self._expiring.over(now):
             kept = self.find(topic)
             if kept is not None and kept.expired(now):
                 self.forget(topic)
