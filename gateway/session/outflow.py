@@ -8,7 +8,7 @@ acknowledged. At QoS 2 an item is `released` between PUBREC and PUBCOMP. Order i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import NoReturn
 
@@ -408,31 +408,36 @@ class Outflow:
         first = _PUBREL_DUP if again and self.version == V31 else _PUBREL
         return first + packet_id.to_bytes(2, "big")
 
-    def resend(self, now: float, out: list[bytes]) -> list[Item]:
+    def resend(self, now: float, out: list[bytes], over: list[Item]) -> Iterator[None]:
         """What is in flight again, in the original order: PUBLISH with DUP, or PUBREL. [MQTT-4.4.0-1] [MQTT-4.6.0-1]
         [MQTT-3.3.1-1] [MQTT-4.3.3-6] [MQTT-4.8.2-4] What the window of this connection has no room for is the first
-        that waits for it [MQTT-3.3.4-9]. Returns the items that are larger than its Maximum Packet Size: they are
-        dropped [MQTT-3.1.2-25]."""
-        again, over, sent = list[Item](), list[Item](), list[Item]()
-        for item in self.items():
-            if item.released:
-                out.append(self.pubrel(item.packet_id, again=True))
+        that waits for it [MQTT-3.3.4-9]. One item at each step; some may be acknowledged between two steps. Those
+        that are larger than its Maximum Packet Size are `over`: they are dropped [MQTT-3.1.2-25]."""
+        again, sent, last, inflight = list[Item](), 0, self.sent_token, self.inflight
+        for packet_id in list(inflight):
+            item = self.item(packet_id)
+            if item is None:
                 continue
-            item.dup = True
-            if len(sent) == self.window:
+            if item.released:
+                out.append(self.pubrel(packet_id, again=True))
+            elif sent == self.window:
+                item.dup = True
                 again.append(item)
-            elif len(data := self.encode(item, now)) > self.max_packet:
-                over.append(item)
             else:
-                sent.append(item)
-                out.append(data)
-        for item in again + over:
-            del self.inflight[item.packet_id]
+                item.dup = True
+                data = self.encode(item, now)
+                if len(data) > self.max_packet:
+                    over.append(item)
+                else:
+                    sent, last = sent + 1, item.token
+                    out.append(data)
+            yield
+        over[:] = [item for item in over if inflight.pop(item.packet_id, None) is item]
+        again = [item for item in again if inflight.pop(item.packet_id, None) is item]
         if again:
             self.line().extendleft(reversed(again))
             self.queued += len(again)
-            self.sent_token = sent[-1].token  # a window has room for one at least
-        return over
+            self.sent_token = last  # a window has room for one at least
 
     @property
     def sent(self) -> int:

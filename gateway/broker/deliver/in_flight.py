@@ -40,6 +40,10 @@ ACKNOWLEDGEMENTS = frozenset({PUBACK, PUBREC, PUBCOMP})
 """First bytes of what `InFlight.take` looks at."""
 _PAGE = 200
 _AGAIN_SECONDS = 1.0
+AT_ONCE_SECONDS = 0.005
+"""For what one session has in flight or stored, in one turn: a window may have room for 65,535 messages."""
+_SENT_AGAIN = 50
+"""Messages at each step."""
 
 
 class InFlight:
@@ -116,6 +120,7 @@ class InFlight:
     def _fill(self, session: Session, connection: Connection) -> None:
         context, outflow = self.context, session.outflow
         out: list[bytes] = []
+        until = 0.0
         while True:
             sent, over = self._send(session, out)
             context.counters.packets_out[3] += sent
@@ -124,6 +129,10 @@ class InFlight:
                 continue  # the first of those that wait meets a defect
             if not outflow.unfetched or outflow.pending or len(outflow.inflight) >= outflow.window:
                 break
+            now = context.clock.monotonic()
+            until = until or now + AT_ONCE_SECONDS
+            if now > until and not outflow.fetching:
+                self._fetch_later(session, 0.0)
             if not self._fetch(session, out):
                 break
         if out:
@@ -220,8 +229,8 @@ class InFlight:
         self._take_in(session, page, context.being_taken(OUT, session.key), out)
         return outflow.unfetched or bool(outflow.pending)  # a page may hold nothing that can be sent
 
-    def _fetch_later(self, session: Session) -> None:
-        """The queue manager is away: try again, unless the client has disconnected meanwhile."""
+    def _fetch_later(self, session: Session, seconds: float = _AGAIN_SECONDS) -> None:
+        """The queue manager is away, or others have their turn: go on then, unless the client has disconnected."""
         context, outflow, visits = self.context, session.outflow, session.outflow.connects
         outflow.fetching = True  # nobody else has to try
 
@@ -232,7 +241,7 @@ class InFlight:
                 context.refill[session] = None
                 context.flush()
 
-        context.scheduler.later(_AGAIN_SECONDS, again)
+        context.scheduler.later(seconds, again)
 
     def _ask(self, session: Session) -> None:
         """Ask for the next page."""
@@ -499,12 +508,35 @@ class InFlight:
         connection = session.connection
         if connection is None:
             return
-        out: list[bytes] = []
-        self._drop_unsent(session, session.outflow.resend(self.context.now, out))
+        if session.outflow.inflight:
+            work = partial(self._resumed, session, connection)
+            self.context.slices.run(f"in flight {id(connection)}", work, AT_ONCE_SECONDS)
+            return
         session.outflow.resumed = True
-        if out:
-            self.context.send_all(connection, out)
         self.fill(session)
+
+    def _resumed(self, session: Session, connection: Connection) -> Iterator[None]:
+        try:
+            yield from self._send_again(session, connection)
+            if session.connection is connection:
+                session.outflow.resumed = True
+                self.fill(session)
+        except Exception as error:  # noqa: BLE001 -- as in `fill`
+            self.context.defect(connection, error)
+
+    def _send_again(self, session: Session, connection: Connection) -> Iterator[None]:
+        """What is in flight, some of it at each step, as long as the client is there."""
+        context, out, over = self.context, list[bytes](), list[Item]()
+        for count, _ in enumerate(session.outflow.resend(context.now, out, over), 1):
+            if count % _SENT_AGAIN == 0:
+                context.send_all(connection, out)
+                out.clear()
+                yield
+                if session.connection is not connection or connection.state != ONLINE:
+                    return
+        self._drop_unsent(session, over)
+        if out:
+            context.send_all(connection, out)
 
     def tick(self, now: float) -> Iterator[None]:
         """MQIsdp, and 3.1.1 where the settings say so: what is not acknowledged after the retry interval is sent again
@@ -514,14 +546,13 @@ class InFlight:
         if not interval:
             return
         for connection in list(context.connections):
-            if connection.version not in versions or not connection.session.outflow.inflight:
+            outflow = connection.session.outflow
+            if connection.version not in versions or not outflow.inflight or not outflow.resumed:
                 continue
             if now - max(connection.last_retry, connection.connected_at) < interval:
                 continue
             connection.last_retry = now
-            out: list[bytes] = []
-            self._drop_unsent(connection.session, connection.session.outflow.resend(context.now, out))
-            context.send_all(connection, out)
+            yield from self._send_again(connection.session, connection)
             yield
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from broker_harness import Device, Harness
 
+from gateway.broker.slices import SLICE_SECONDS
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
+from gateway.mqtt import properties as prop
 from gateway.session.copies import Copies
 from gateway.session.publication import Publication
 
@@ -225,3 +229,68 @@ def test_a_topic_that_would_take_much_to_remember_is_given_no_alias(one_by_one: 
     for data in packets if one_by_one else [b"".join(packets)]:
         sender.send(data)
     assert [packet[1] for packet in device.take()] == [short, long, b"", long]
+
+
+MANY = 4000
+
+
+class Turns:
+    """Plans are kept, and done a turn at a time; each look at the clock takes a quarter of a slice."""
+
+    def __init__(self, bench: Harness) -> None:
+        self.planned: list = []
+        looks = itertools.count()
+        bench.clock.later = lambda _seconds, call: self.planned.append(call)  # type: ignore[method-assign, assignment, return-value]
+        bench.clock.monotonic = lambda: bench.clock.time + next(looks) * SLICE_SECONDS / 4  # type: ignore[method-assign]
+
+    def pass_by(self) -> bool:
+        planned, self.planned = self.planned, []
+        for call in planned:
+            call()
+        return bool(planned)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_is_in_flight_is_sent_again_in_slices_and_before_what_is_new(killed: bool) -> None:
+    bench = Harness(max_inflight=65_535, max_queued=65_535)
+    payloads = tuple(b"%d" % number for number in range(MANY))
+    device = bench.device(5, "s").connect(clean=False, properties={prop.RECEIVE_MAXIMUM: 65_535})
+    relay(bench, 1, payloads=payloads)
+    assert len(device.take()) == 1 + MANY
+    if killed:
+        bench.kill()
+    else:
+        device.drop()
+    device, turns = bench.device(5, "s"), Turns(bench)
+    device.connect(clean=False, properties={prop.RECEIVE_MAXIMUM: 65_535})
+    found = [device.take()[1:]]
+    relay(bench, 1, payloads=(b"new",))
+    while turns.pass_by():
+        found.append(device.take())
+    assert [packet[4] for some in found for packet in some] == [*payloads, b"new"]
+    assert [packet[0] & 8 for some in found for packet in some] == [8] * MANY + [0]
+    assert max(map(len, found)) <= MANY // 4
+    assert stored(bench) == MANY + 1
+
+
+def test_what_is_acknowledged_or_broken_off_meanwhile_is_not_sent_again() -> None:
+    bench = Harness(max_inflight=65_535, max_queued=65_535)
+    device = bench.device(5, "s").connect(clean=False, properties={prop.RECEIVE_MAXIMUM: 65_535})
+    session = relay(bench, 1, payloads=(b"x",) * MANY)
+    device.drop()
+    device, turns = bench.device(5, "s"), Turns(bench)
+    device.connect(clean=False, properties={prop.RECEIVE_MAXIMUM: 65_535})
+    sent = device.take()[1:]
+    device.send(answers(p.PUBACK, sent))
+    device.send(writer.encode_acks(p.PUBACK, [MANY]))  # it was sent before
+    turns.pass_by()
+    device.drop()
+    again, device = device, bench.device(5, "s")
+    device.connect(clean=False, properties={prop.RECEIVE_MAXIMUM: 10})
+    while turns.pass_by():
+        pass
+    found = device.take()[1:]
+    assert [packet[2] for packet in found] == list(range(len(sent) + 1, len(sent) + 11)), "a window"
+    assert len(session.outflow.inflight) == 10
+    assert session.stored == MANY - len(sent) - 1
+    assert again.wire.closed
