@@ -69,6 +69,8 @@ _T = TypeVar("_T")
 SLOW_SECONDS = 0.02
 MANY_STRANGERS = 16
 """If more than so many who are not connected yet send something at once, the others do not wait for them."""
+TICK_SECONDS = 0.002
+"""For each look at all connections or sessions, in the turn in which a second is over; the rest comes in later ones."""
 MAX_ROWS = 20_000
 """With so many rows, or answers, in the open batch while a commit runs nothing more is read."""
 
@@ -522,14 +524,14 @@ class Engine:
         now, seconds = context.now, context.clock.monotonic()
         slices = context.slices.run
         for call in (
-            partial(slices, "connections", partial(self.connect.tick, seconds)),
-            partial(slices, "sessions", self.endings.tick),
+            partial(slices, "connections", partial(self.connect.tick, seconds), TICK_SECONDS),
+            partial(slices, "sessions", self.endings.tick, TICK_SECONDS),
             partial(context.stored.tick, context.limits),
-            partial(slices, "expiry", partial(self.expiry.tick, now)),
+            partial(slices, "expiry", partial(self.expiry.tick, now), TICK_SECONDS),
             partial(self.requests.tick, now),
-            partial(slices, "retries", partial(self.in_flight.tick, seconds)),
+            partial(slices, "retries", partial(self.in_flight.tick, seconds), TICK_SECONDS),
             self.answers.tick,
-            partial(slices, "retained", partial(self.retained.sweep, now)),
+            partial(slices, "retained", partial(self.retained.sweep, now), TICK_SECONDS),
             partial(slices, "$SYS", partial(self.sys_topics.tick, now, seconds)),
             self.parking.relieve,
             self.full_disk.tick,

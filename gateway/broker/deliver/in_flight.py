@@ -42,6 +42,8 @@ _PAGE = 200
 _AGAIN_SECONDS = 1.0
 AT_ONCE_SECONDS = 0.005
 """For what one session has in flight or stored, in one turn: a window may have room for 65,535 messages."""
+_LOOKED_AT = 500
+"""Connections in each step of a look at all of them."""
 _SENT_AGAIN = 50
 """Messages at each step."""
 
@@ -545,9 +547,13 @@ class InFlight:
         interval, versions = context.limits.retry_interval, context.limits.retry_versions
         if not interval:
             return
-        for connection in list(context.connections):
+        for number, connection in enumerate(list(context.connections), 1):
+            if number % _LOOKED_AT == 0:
+                yield
             outflow = connection.session.outflow
             if connection.version not in versions or not outflow.inflight or not outflow.resumed:
+                continue
+            if connection.state != ONLINE:  # since the last step
                 continue
             if now - max(connection.last_retry, connection.connected_at) < interval:
                 continue

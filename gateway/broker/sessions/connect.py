@@ -40,6 +40,8 @@ SHORT, FINE, COARSE = 10, 0.25, 1.0
 """Keep-alives up to SHORT seconds are checked every FINE seconds, the others every COARSE (the engine's tick)."""
 LATE = COARSE + FINE
 """A tick that comes so long after the one before it is that of a gateway that has stood still."""
+LOOKED_AT = 500
+"""Connections in each step of a look at all of them."""
 _FAILURES: dict[int, AuthReason] = {
     reasons.BAD_USER_NAME_OR_PASSWORD: "credentials",
     reasons.NOT_AUTHORIZED: "credentials",
@@ -363,11 +365,13 @@ class ConnectHandler:
 
     def tick(self, now: float) -> Iterator[None]:
         """Silence, slow CONNECTs, expired tokens and certificates, sockets that wait for a commit after their client's
-        end: a step for each connection that is ended. Behind a stop of the gateway itself only those are too slow who
-        were so before: what the others have sent meanwhile is read first."""
+        end: a step for each connection that is ended, and for some that are not. Behind a stop of the gateway itself
+        only those are too slow who were so before: what the others have sent meanwhile is read first."""
         context, before, self._ticked = self.context, self._ticked, now
         due = before if now - before > LATE else now
-        for connection in list(context.connections):
+        for number, connection in enumerate(list(context.connections), 1):
+            if number % LOOKED_AT == 0:
+                yield
             if connection.state == ONLINE:
                 if self.connacks.overdue(connection, due):
                     self.connacks.withdraw(connection)

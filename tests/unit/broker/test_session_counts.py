@@ -54,3 +54,11 @@ def test_sys_looks_at_sessions_in_slices_but_before_anybody_can_subscribe() -> N
         next(steps)
         assert bench.engine.retained.count == 1
     assert len(list(steps)) > 10
+
+
+def test_all_connections_are_looked_at_in_slices() -> None:
+    bench = Harness()
+    for number in range(LOOKED_AT + 1):
+        bench.device(4, f"d{number}").connect()
+    assert len(list(bench.engine.connect.tick(0.0))) == 1
+    assert len(list(bench.engine.in_flight.tick(0.0))) == 1
