@@ -285,9 +285,7 @@ class EmbeddedQueueManager:
         """Every message of a state queue with its key, in order."""
         with self.core.entered():
             self._target(queue)
-            keyed = list(self.core.store.load(queue))
-            messages = stored_messages.stored((message for _, message in keyed), self.name)
-            return list(zip((key for key, _ in keyed), messages, strict=True))
+            return stored_messages.keyed(list(self.core.store.load(queue)), self.name)
 
     def fetch(self, queue: str, key: bytes, limit: int, after: Token | None = None) -> list[Stored]:
         """The next messages in order. They are locked for the batch port until it takes, moves or releases them."""

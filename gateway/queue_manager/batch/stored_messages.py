@@ -6,7 +6,7 @@ copied field by field.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from gateway.ports.batch import MQMD_LENGTH, Stored
 from gateway.queue_manager import descriptor
@@ -14,6 +14,7 @@ from gateway.queue_manager.descriptor import BLANK_DATE, MSG_ID, NO_ID
 from gateway.queue_manager.store.place import NUMBER_MASK
 from gateway.queue_manager.store.unit import Message
 
+_PAGE = 1000
 _NO_DATE = (BLANK_DATE, bytes(8))
 
 
@@ -50,3 +51,14 @@ def stored(messages: Iterable[Message], queue_manager: str, now: float = 0.0) ->
             md = b"".join((before, prefix, identifier, between, date, after))
         completed.append(Stored(token, md, data + body))
     return completed
+
+
+def keyed(messages: list[tuple[bytes, Message]], queue_manager: str) -> Iterator[tuple[bytes, Stored]]:
+    """All of them with their keys, completed a page at a time, and kept no longer than until they are taken: there may
+    be a million, each with a descriptor of its own."""
+    messages.reverse()
+    while messages:
+        page = messages[: -_PAGE - 1 : -1]
+        del messages[-_PAGE:]
+        completed = stored([message for _, message in page], queue_manager)
+        yield from zip([key for key, _ in page], completed, strict=True)
