@@ -187,7 +187,8 @@ class Interests:
 
     def forget(self, gone: str) -> None:
         """This gateway is no more, and its sessions are another's."""
-        self.router.forget_elsewhere(gone)
+        work = self.router.forget_elsewhere(gone)
+        self.context.slices.run(f"filters of {gone} {id(work)}", lambda: work)
         self.expect_nothing_of(gone)
 
     def expect_nothing_of(self, ended: str) -> None:

@@ -59,6 +59,8 @@ class Router:
         self.access = access
         self.subscriptions: Subscriptions[Session] = Subscriptions()
         self.elsewhere: Subscriptions[str] = Subscriptions()
+        self._gone: set[str] = set()
+        """Other gateways that are no more, while their filters are being forgotten."""
         """What clients of other gateways on the same state queues subscribe to, by gateway."""
         self.sent_on: Callable[[str], bool] = lambda _topic: False
         """Whether a session that has moved to another gateway is to be sent what is published to a topic."""
@@ -298,8 +300,10 @@ class Router:
             route.elsewhere, route.shared_elsewhere = (), {}
             return
         matched = self.elsewhere.match(route.topic)
-        route.elsewhere = tuple(matched.direct)
-        route.shared_elsewhere = {name_of(group): tuple(group.members) for group in matched.groups}
+        gone = self._gone
+        route.elsewhere = tuple(one for one in matched.direct if one not in gone)
+        groups = {name_of(group): tuple(one for one in group.members if one not in gone) for group in matched.groups}
+        route.shared_elsewhere = {name: members for name, members in groups.items() if members}
 
     def _path_to_queues(self, route: Route) -> FastPath:
         if route.first & 1 and not self._may_keep(route):
@@ -397,6 +401,9 @@ class Router:
 
     def subscribe_elsewhere(self, gateway: str, filter_: str, interest: Interest) -> None:
         """A client of another gateway subscribes."""
+        if gateway in self._gone:  # it is there again
+            self._gone.discard(gateway)
+            self.elsewhere.remove_all(gateway)
         self._changed(filter_)
         self.elsewhere.add(gateway, filter_, interest)
 
@@ -410,11 +417,19 @@ class Router:
         for filter_ in filters:
             self._changed(filter_)
 
-    def forget_elsewhere(self, gateway: str) -> None:
-        """This gateway is no more."""
-        for filter_ in self.elsewhere.of(gateway):
-            self._changed(filter_)
-        self.elsewhere.remove_all(gateway)
+    def forget_elsewhere(self, gateway: str) -> Iterator[None]:
+        """This gateway is no more: from the first step on nothing is for it. A filter is forgotten at each, as there
+        may be a hundred thousand."""
+        filters = list(self.elsewhere.of(gateway))
+        if filters:
+            self._gone.add(gateway)
+            self.touch()
+        for filter_ in filters:
+            yield
+            if gateway not in self._gone:
+                return
+            self.elsewhere.remove(gateway, filter_)
+        self._gone.discard(gateway)
 
     def too_long(self, route: Route, payload: bytes) -> int:
         """The longest message that the queue of a rule with `too_long: reject` takes, if this is longer; else -1."""

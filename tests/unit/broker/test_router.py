@@ -6,6 +6,8 @@ from broker_harness import Harness
 
 from gateway.broker.publish import router
 from gateway.mqtt import packets as p
+from gateway.routing.filters import Interest
+from gateway.session.connection import Publisher
 
 
 def test_first_levels_are_forgotten_and_routes_looked_up_again(monkeypatch):
@@ -79,3 +81,39 @@ def test_rules_take_topics_that_begin_with_a_dollar_where_they_name_it():
         ("DEAD.Q", 1),
     ]
     assert bench.engine.context.counters.messages_unrouted == 1
+
+
+def test_the_filters_of_a_gateway_that_is_no_more_are_forgotten_one_by_one_and_count_for_nothing_meanwhile():
+    found = Harness().engine.router
+    publisher = Publisher("bench", "p", None, 5)
+
+    def elsewhere() -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+        route = found.route(publisher, b"t/7", 0)
+        return route.elsewhere, route.shared_elsewhere
+
+    for number in range(100):
+        found.subscribe_elsewhere("gone", f"t/{number}", Interest(2))
+    for gateway in ("gone", "other"):
+        found.subscribe_elsewhere(gateway, "$share/s/t/+", Interest(2))
+        found.subscribe_elsewhere(gateway, "t/#", Interest(2))
+    assert elsewhere() == (("gone", "other"), {"$share/s/t/+": ("gone", "other")})
+    steps = found.forget_elsewhere("gone")
+    for left in range(102, 0, -1):
+        next(steps)
+        assert len(found.elsewhere.of("gone")) == left
+        assert elsewhere() == (("other",), {"$share/s/t/+": ("other",)})
+    assert list(steps) == []
+    assert not found.elsewhere.of("gone")
+    assert elsewhere() == (("other",), {"$share/s/t/+": ("other",)})
+
+
+def test_a_gateway_that_is_there_again_while_it_is_forgotten_wants_what_it_says_now():
+    found = Harness().engine.router
+    publisher = Publisher("bench", "p", None, 5)
+    for name in "abc":
+        found.subscribe_elsewhere("other", name, Interest(2))
+    steps = found.forget_elsewhere("other")
+    next(steps)
+    found.subscribe_elsewhere("other", "b", Interest(1))
+    assert list(steps) == []
+    assert [found.route(publisher, name, 0).elsewhere for name in (b"a", b"b", b"c")] == [(), ("other",), ()]
