@@ -63,7 +63,7 @@ from gateway.ports.ownership import Owners
 from gateway.ports.sources import KeepsOpen
 from gateway.ports.state_queues import STAGED
 from gateway.routing.table import Table
-from gateway.session.connection import CLOSED, ONLINE, Connection
+from gateway.session.connection import CLOSED, NEW, ONLINE, Connection
 
 _T = TypeVar("_T")
 SLOW_SECONDS = 0.02
@@ -298,6 +298,7 @@ class Engine:
         if connection.state == CLOSED:
             return end
         over = context.is_time_up() if connection.state == ONLINE else context.is_time_of_strangers_up()
+        over = over or (connection.state == NEW and self.put_off.goes_before(connection))
         if over or connection in self.put_off:
             self.put_off.add_data(connection, data[at:], slow=at > 0)
             return end

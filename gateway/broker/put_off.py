@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gateway.session.connection import CLOSED, PUT_OFF, Connection
+from gateway.session.connection import CLOSED, NEW, PUT_OFF, Connection
 
 if TYPE_CHECKING:
     from gateway.broker.context import Context
@@ -36,6 +36,8 @@ class _Late:
     packets: list[Any] = field(default_factory=list)
     data: bytearray = field(default_factory=bytearray)
     """What came behind them, from the beginning of a packet on."""
+    is_strangers: bool = False
+    """Whether it begins with CONNECT."""
 
 
 class PutOff:
@@ -56,6 +58,8 @@ class PutOff:
         self._others: deque[Connection] = deque()
         self._held: set[Connection] = set()
         """Those of which nothing is taken in for the moment."""
+        self._strangers = 0
+        """How many of them have sent no CONNECT before."""
         self._now: Connection | None = None
         """Whose packets are being taken in again."""
         self._planned = False
@@ -86,6 +90,11 @@ class PutOff:
         """Whether something of a connection is put off that comes soon: no packet of it takes many turns."""
         return connection in self._waiting and connection not in self._held
 
+    def goes_before(self, connection: Connection) -> bool:
+        """Whether there is a CONNECT that came before all that this connection sends, which is its first. They may be
+        of one client, of whom the last is the one that stays."""
+        return self._strangers > 0 and connection is not self._now
+
     def add_first(self, connection: Connection, data: bytes) -> None:
         """The same with bytes that came before all else of this connection that waits."""
         late = self._late(connection, slow=False)
@@ -101,7 +110,8 @@ class PutOff:
         known = self._waiting.get(connection)
         if known is not None:
             return known
-        late = self._waiting[connection] = _Late(connection.generation)
+        late = self._waiting[connection] = _Late(connection.generation, is_strangers=connection.state == NEW)
+        self._strangers += late.is_strangers
         connection.generation = PUT_OFF  # so that the fast lane takes nothing before them
         (self._others if slow else self._first).append(connection)
         if connection is not self._now:
@@ -126,6 +136,7 @@ class PutOff:
         while (self._first or self._others) and not context.is_full and not over:
             connection = (self._first or self._others).popleft()
             late = self._waiting.pop(connection)
+            self._strangers -= late.is_strangers
             if connection.generation == PUT_OFF:  # else its routes have become void meanwhile
                 connection.generation = late.generation
             if connection.state == CLOSED:

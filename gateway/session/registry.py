@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import NamedTuple
 
 from gateway.ports.batch import MQMD_LENGTH, Puts, Stored, Token
@@ -56,7 +57,7 @@ class Ending:
 class Registry:
     """The sessions of this gateway, by client identifier [MQTT-3.1.3-2]."""
 
-    __slots__ = ("_due", "_sessions", "_staged_key", "by_listener", "ending")
+    __slots__ = ("_asking", "_due", "_sessions", "_staged_key", "by_listener", "ending")
 
     def __init__(self, staged_key: bytes = b"") -> None:
         self._staged_key = staged_key
@@ -67,6 +68,8 @@ class Registry:
         self._due = Due(self._is_current)
         self.ending: dict[Session, Ending] = {}
         """Those whose stored messages are being read so that they can end."""
+        self._asking: dict[str, dict[Connection, None]] = {}
+        """Connections that ask for a session, and of whom it is not known yet whether they may: in order."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -77,6 +80,25 @@ class Registry:
     def get(self, client_id: str) -> Session | None:
         """The session of a client, connected or not."""
         return self._sessions.get(client_id)
+
+    def asks(self, connection: Connection) -> None:
+        """A client has sent CONNECT, and it is to be found out who it is."""
+        self._asking.setdefault(connection.request.client_id, {})[connection] = None
+
+    def asked(self, connection: Connection) -> None:
+        """That is known now, or the connection has ended."""
+        if connection.request is None:
+            return
+        same = self._asking.get(connection.request.client_id, {})
+        same.pop(connection, None)
+        if not same:
+            self._asking.pop(connection.request.client_id, None)
+
+    def earlier(self, connection: Connection) -> list[Connection]:
+        """Those that have asked for the session of the same client before this one, and do so still."""
+        request, asked_at = connection.request, connection.asked_at
+        same = self._asking.get(request.client_id, ()) if request.client_id else ()
+        return list(takewhile(lambda one: one.asked_at < asked_at, same))
 
     def add(self, session: Session) -> None:
         """Add a session."""

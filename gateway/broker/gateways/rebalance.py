@@ -138,7 +138,7 @@ class Rebalance:
         while due > 0 and going:
             connection = going.popleft()
             if self.can_move(connection):
-                if connection not in self._looked_at and not self.endings.is_heard(connection.session):
+                if connection not in self._looked_at and not self.endings.is_heard(connection):
                     unread.append(connection)  # it may have sent something at QoS 0, which it would not send again
                     continue
                 self.endings.hand_back(connection, "administrative", _TEXT)

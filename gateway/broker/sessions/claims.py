@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from gateway.broker.sessions.connack import ANOTHERS, Connacks, Refusal
+from gateway.broker.sessions.connack import AGAIN, ANOTHERS, Connacks, Refusal
 from gateway.mqtt import reasons
 from gateway.ports.ownership import Message
 from gateway.session.connection import AUTHENTICATING
 from gateway.session.registry import Registry, Waiter
 
-_AGAIN = reasons.SERVER_BUSY, "the same client connected again"
 _THERE = reasons.SERVER_BUSY, "the same client is connecting to another gateway"
 _ELSEWHERE = reasons.SERVER_BUSY, "the same client connected to another gateway"
 
@@ -95,7 +94,7 @@ class Claims:
             self._refuse(Claim(waiter, 0), *ANOTHERS)
             return False
         if older is not None and older.waiter.connection is not waiter.connection:
-            self._refuse(older, *_AGAIN)
+            self._refuse(older, *AGAIN)
         self._number += 1
         self._claims[client_id] = Claim(waiter, self._number)
         return True

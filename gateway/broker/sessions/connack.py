@@ -45,6 +45,8 @@ _END: dict[ConnectResult, DisconnectReason] = {
 """What the end of its connection is counted as; `refused`, where it is no question of who somebody is."""
 PROTOCOLS: dict[int, Protocol] = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 ANOTHERS = reasons.CLIENT_IDENTIFIER_NOT_VALID, "the session of this client identifier belongs to another user"
+AGAIN = reasons.SERVER_BUSY, "the same client connected again"
+"""What one is told that has no CONNACK yet, and may not have DISCONNECT before it [MQTT-3.14.0-1]."""
 _NOT_STORED = "its session cannot be stored now: the queue manager does not answer; connect again later"
 
 

@@ -109,6 +109,7 @@ class ConnectHandler:
             self.connacks.refuse(connection, *refused)
             return
         connection.state, connection.asked_at = AUTHENTICATING, context.scheduler.monotonic()
+        context.sessions.asks(connection)
         self._deciding = True
         try:
             context.access.authenticate(connect, connection.link, lambda verdict: self._decided(connection, verdict))
@@ -121,6 +122,8 @@ class ConnectHandler:
             return
         context, connect = self.context, connection.request
         connection.exchange = verdict.exchange
+        if verdict.reason != reasons.CONTINUE_AUTHENTICATION:
+            context.sessions.asked(connection)
         if verdict.reason == reasons.CONTINUE_AUTHENTICATION:  # [MQTT-4.12.0-2]
             self._send_auth(connection, verdict)
         elif verdict.after:

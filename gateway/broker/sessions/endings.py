@@ -33,7 +33,7 @@ from gateway.ports.batch import Listing, Stored
 from gateway.ports.counters import DisconnectReason
 from gateway.ports.state_queues import OUT, PAGE, SESSIONS, STAGED, stored_for
 from gateway.routing.trie import FilterTrie
-from gateway.session.connection import CLOSED, ONLINE, Connection
+from gateway.session.connection import AUTHENTICATING, CLOSED, ONLINE, Connection
 from gateway.session.outflow import restored
 from gateway.session.publication import Publication
 from gateway.session.record import is_shared_copy
@@ -41,6 +41,7 @@ from gateway.session.registry import Ending, Waiter
 from gateway.session.session import Session
 
 _AGAIN_SECONDS = 1.0
+_STOPPING = "the gateway is stopping"
 GIVING_SECONDS = 0.01
 """In one turn, for giving what ended sessions leave to other members of their shared subscriptions."""
 
@@ -113,7 +114,10 @@ class Endings:
 
     def leave(self, connection: Connection) -> None:
         """The gateway stops."""
-        self.hand_back(connection, "draining", "the gateway is stopping")
+        if connection.state == AUTHENTICATING:  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
+            self.connacks.refuse(connection, reasons.SERVER_UNAVAILABLE, _STOPPING)
+        else:
+            self.hand_back(connection, "draining", _STOPPING)
 
     def hand_back(self, connection: Connection, why: DisconnectReason, text: str) -> None:
         """5.0 clients are told to come back elsewhere; what they published is still acknowledged."""
@@ -134,10 +138,11 @@ class Endings:
             self.take_over(session.connection)
         return True
 
-    def is_heard(self, session: Session | None) -> bool:
+    def is_heard(self, connection: Connection | None) -> bool:
         """Whether all that its client has sent so far is taken, as far as that does not take many turns."""
-        connection = None if session is None else session.connection
-        return connection is None or not (connection.link.unread() or self.put_off.is_behind(connection))
+        if connection is None:
+            return True
+        return not (connection.early or connection.link.unread() or self.put_off.is_behind(connection))
 
     def take_over(self, older: Connection) -> None:
         """[MQTT5-3.1.4-3]: the same client connects again, the older connection is closed."""
@@ -151,6 +156,7 @@ class Endings:
             return
         was_online = connection.state == ONLINE
         connection.state = CLOSED
+        context.sessions.asked(connection)
         context.keep_of_stranger(connection, 0)
         connection.early.clear()
         connection.exchange = connection.refusal = None
@@ -182,6 +188,7 @@ class Endings:
         """Its end has met a defect: it is no more all the same. Its session stays as it is stored, and is one of a
         client that has gone away at the next start."""
         connection.state = CLOSED
+        self.context.sessions.asked(connection)
         self.context.keep_of_stranger(connection, 0)
         connection.out.clear()
         self.context.behind_connack(connection)

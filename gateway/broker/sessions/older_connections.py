@@ -1,8 +1,12 @@
 """CONNECTs of clients whose older connection is not heard to its end: what it has sent comes first, and may be that its
 client leaves. Pure.
 
-Those of one client go on in the order in which they came. All of them are looked at together, for a moment in each
-turn: somebody may have very many, and an older connection that sends on and on.
+Those of one client go on in the order in which they came, however long it took to find out who sent each of them. One
+of whom that is not known yet is waited for where it has sent more than its CONNECT, but not for long: then it is
+refused, as the same client has connected again.
+
+All of them are looked at together, for a moment in each turn: somebody may have very many, and an older connection
+that sends on and on.
 """
 
 from __future__ import annotations
@@ -12,12 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gateway.broker.context import Context
+from gateway.broker.sessions.connack import AGAIN
 from gateway.broker.sessions.endings import Endings
 from gateway.session.connection import AUTHENTICATING, Connection
 
 LOOKS, LOOK_SECONDS = 100, 0.005
 """How often it is looked whether the older connection of a client is heard to its end, and when again. What is not
-taken by then is of a client that sends on."""
+taken by then is of a client that sends on, or of one that may be anybody."""
 SLICE_SECONDS = 0.002
 """In one turn, for all who wait."""
 
@@ -29,6 +34,13 @@ class _Line:
     waiting: deque[tuple[Connection, Callable[[], None]]] = field(default_factory=deque)
     looks: int = 0
     """How often it was looked for the first of them."""
+
+    def add(self, connection: Connection, call: Callable[[], None]) -> None:
+        """In the order in which they came."""
+        place = len(self.waiting)
+        while place and self.waiting[place - 1][0].asked_at > connection.asked_at:
+            place -= 1
+        self.waiting.insert(place, (connection, call))
 
 
 class OlderConnections:
@@ -44,12 +56,24 @@ class OlderConnections:
         """Whether a CONNECT has to wait; then the call is made when it need not any more."""
         line = self._lines.get(client_id)
         if line is None:
-            if self.endings.is_heard(self.context.sessions.get(client_id)):
+            if self._is_heard(client_id, connection):
+                self._refuse_earlier(connection)
                 return False
             line = self._lines[client_id] = _Line()
-        line.waiting.append((connection, call))
+        line.add(connection, call)
         self._plan()
         return True
+
+    def _is_heard(self, client_id: str, connection: Connection) -> bool:
+        """Whether all is taken that its client had sent before."""
+        session, is_heard = self.context.sessions.get(client_id), self.endings.is_heard
+        older = None if session is None else session.connection
+        return is_heard(older) and all(is_heard(one) for one in self.context.sessions.earlier(connection))
+
+    def _refuse_earlier(self, connection: Connection) -> None:
+        """Whoever of them turns out to be the client has come before this one: it would be taken over at once."""
+        for one in self.context.sessions.earlier(connection):
+            self.endings.connacks.refuse(one, *AGAIN)
 
     def _plan(self) -> None:
         if not self._planned:
@@ -79,10 +103,11 @@ class OlderConnections:
         """Whether the first need not wait any more: it is called, if its client has not left meanwhile."""
         connection, call = line.waiting[0]
         if connection.state == AUTHENTICATING:
-            if line.looks < LOOKS and not self.endings.is_heard(self.context.sessions.get(client_id)):
+            if line.looks < LOOKS and not self._is_heard(client_id, connection):
                 line.looks += not self.context.is_full  # nothing that is put off is taken before that is committed
                 return False
             line.looks = 0
+            self._refuse_earlier(connection)
             self.context.set_aside.call(call)
         line.waiting.popleft()
         return True

@@ -282,7 +282,7 @@ class Ownership:
         anothers = self._is_anothers(session, message)
         earlier = client_id in self._deferred  # who asked first is given it first
         looks = message["looks"] = message.get("looks", 0) + (not self.context.is_full)
-        unread = not anothers and looks <= _LOOKS and not self.endings.is_heard(session)
+        unread = not anothers and looks <= _LOOKS and not (session is None or self.endings.is_heard(session.connection))
         if session is not None and not (self._busy or anothers or earlier or unread):
             if session.unconfirmed:
                 session.expiry = 0  # its client has not been told of it

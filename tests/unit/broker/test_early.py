@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from broker_harness import Harness, Wire
+from broker_harness import Device, Harness, Wire
 
 from gateway.broker.context import MOST_REPLACED
 from gateway.broker.sessions.older_connections import LOOK_SECONDS, LOOKS
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
+from gateway.ports.access import Verdict
 from gateway.session.connection import CLOSED
 
 MAPPING = """
@@ -132,3 +135,108 @@ def test_however_many_wait_for_an_older_connection_it_is_asked_once_and_they_com
     )
     assert [device.wire.closed for device in several] == [True] * 299 + [False]
     assert not bench.engine.connect.older._lines
+
+
+class Doorman:
+    """Access that says who a client is when the test does."""
+
+    def __init__(self, bench: Harness) -> None:
+        self.bench = bench
+        self.asked: dict[str, Callable[[Verdict], None]] = {}
+        bench.engine.context.access.authenticate = self._ask  # type: ignore[method-assign]
+
+    def _ask(self, connect: p.Connect, link: object, done: Callable[[Verdict], None]) -> None:
+        del link
+        self.asked[connect.username or ""] = done
+
+    def comes(self, version: int, name: str, behind: bytes = b"", will: p.Will | None = None) -> Device:
+        """A connection of the script, which this call of it names."""
+        self.bench.clock.advance(0.001)
+        said = client.connect(version, "script", clean_start=False, will=will)
+        said.username = name
+        device = self.bench.device(version, "script")
+        device.send(client.encode_connect(said) + behind)
+        return device
+
+    def lets_in(self, name: str) -> None:
+        self.asked[name](Verdict(0))
+        self.bench.clock.advance(LOOK_SECONDS)
+
+
+def kinds(device: Device) -> list[tuple[int, int]]:
+    return [(one[0] >> 4, one[1].reason if one[0] >> 4 in {p.CONNACK, p.DISCONNECT} else 0) for one in device.take()]
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_who_comes_last_stays_whoever_is_known_first_and_what_the_others_sent_is_taken_before(
+    bench: Harness, version: int
+) -> None:
+    doorman = Doorman(bench)
+    three = publications(version, 3)
+    first = doorman.comes(version, "first", three, p.Will("plant/will", b"w", 0, retain=False))
+    second = doorman.comes(version, "second", publications(version, 1, qos=2))
+    third = doorman.comes(version, "third")
+    for name in ("third", "second"):
+        doorman.lets_in(name)
+        assert landed(bench) == []
+    assert third.take() == second.take() == []
+    doorman.lets_in("first")
+    bench.clock.advance(LOOK_SECONDS)
+    assert landed(bench) == [b"0", b"1", b"2", b"w"]
+    assert [first.wire.closed, second.wire.closed, third.wire.closed] == [True, True, False]
+    assert kinds(third) == [(p.CONNACK, 0)]
+    third.publish("plant/1", b"0", 2, 1, dup=True)
+    third.ack(p.PUBREL, 1)
+    assert landed(bench) == [b"0", b"1", b"2", b"w", b"0"]
+
+
+@pytest.mark.parametrize(("version", "reason"), [(3, 3), (4, 3), (5, 0x89)])
+def test_one_that_has_sent_nothing_more_is_not_waited_for_and_takes_nothing_over(
+    bench: Harness, version: int, reason: int
+) -> None:
+    """A device that has given its first connection up: it may be known after the second."""
+    doorman = Doorman(bench)
+    first, second = (doorman.comes(version, name) for name in ("first", "second"))
+    doorman.lets_in("second")
+    assert kinds(second) == [(p.CONNACK, 0)]
+    assert kinds(first) == [(p.CONNACK, reason)]
+    doorman.lets_in("first")
+    assert (first.wire.closed, second.wire.closed) == (True, False)
+
+
+def test_nobody_is_kept_from_his_session_by_one_who_may_be_anybody(bench: Harness) -> None:
+    doorman = Doorman(bench)
+    first, second = (doorman.comes(5, name, publications(5, 1)) for name in ("first", "second"))
+    doorman.lets_in("second")
+    bench.clock.advance((LOOKS + 1) * LOOK_SECONDS)
+    assert (landed(bench), kinds(second)) == ([b"0"], [(p.CONNACK, 0)])
+    assert kinds(first) == [(p.CONNACK, 0x89)]
+
+
+def test_nor_by_one_who_is_refused_or_leaves(bench: Harness) -> None:
+    doorman = Doorman(bench)
+    first, second, third = (doorman.comes(5, name, publications(5, 1)) for name in ("first", "second", "third"))
+    doorman.lets_in("third")
+    doorman.asked["first"](Verdict(0x86, after=1.0))
+    second.drop()
+    bench.clock.advance(LOOK_SECONDS)
+    assert kinds(third) == [(p.CONNACK, 0)]
+    assert first.take() == []
+    bench.clock.advance(1.0)
+    assert kinds(first) == [(p.CONNACK, 0x86)]
+    assert not bench.engine.sessions._asking
+    assert not bench.engine.connect.older._lines
+
+
+def test_a_connect_that_is_put_off_is_not_overtaken_by_one_that_comes_in_a_later_turn(bench: Harness) -> None:
+    first, second = bench.device(4, "script"), bench.device(4, "script")
+    context = bench.engine.context
+    context.until_strangers = bench.clock.monotonic() - 1
+    bench.engine.received_each([(first.connection, connect(4) + publications(4, 2) + disconnect(4))])
+    context.until_strangers = bench.clock.monotonic() + 1
+    bench.engine.received_each([(second.connection, connect(4))])
+    bench.engine.flush()
+    assert (landed(bench), second.take()) == ([], [])
+    bench.clock.advance(LOOK_SECONDS)
+    assert landed(bench) == [b"0", b"1"]
+    assert (first.wire.closed, second.wire.closed, kinds(second)) == (True, False, [(p.CONNACK, 0)])
