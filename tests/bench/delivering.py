@@ -85,8 +85,8 @@ SHAPES = {
 class Kept(Sink):
     """A link that keeps what it is given."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, listener: str) -> None:
+        super().__init__(listener)
         self.data: list[bytes] = []
 
     def write(self, data: bytes) -> None:
@@ -127,7 +127,7 @@ class Running:
 
     def _connect(self, client_id: str, *, clean: bool) -> Connection:
         engine = self.inside.engine
-        connection = engine.connected(Kept())
+        connection = engine.connected(Kept(self.inside.listener))
         assert connection is not None
         wanted = client.connect(self.shape.version, client_id, clean_start=clean)
         if self.shape.version == p.V5 and not clean:

@@ -19,12 +19,13 @@ from gateway.app.limits import limits_of
 from gateway.app.mappings import read_table
 from gateway.broker.engine import Engine
 from gateway.broker.publish.router import Router
+from gateway.broker.put_off import FULL_SECONDS
 from gateway.config.load import load_settings
 from gateway.mqtt import client, writer
 from gateway.ports.counters import Counters, Names
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.journal import StoreOptions
-from gateway.session.connection import Connection
+from gateway.session.connection import NEW, ONLINE, Connection
 
 
 class WallClock(ManualScheduler):
@@ -40,9 +41,10 @@ class WallClock(ManualScheduler):
 class Sink:
     """A link that counts what it is given."""
 
-    peer, listener, certificate_user, certificate_ends = "inside", "plain", None, 0.0
+    peer, certificate_user, certificate_ends = "inside", None, 0.0
 
-    def __init__(self) -> None:
+    def __init__(self, listener: str) -> None:
+        self.listener = listener
         self.written = 0
 
     def write(self, data: bytes) -> None:
@@ -79,7 +81,8 @@ class Inside:
             directory / "data", "MQGATE", clock, objects, store_options=StoreOptions("MQGATE")
         )
         rules = [route.rule.name for route in table.routes] + [rule.name for rule in table.outbound]
-        counters.declare(Names(("plain",), tuple(rules), ("MQGATE",)))
+        self.listener = found.listeners[0].name
+        counters.declare(Names((self.listener,), tuple(rules), ("MQGATE",)))
         router = Router(table, access, lambda: "auto", partial(os.urandom, 8))
         self.engine = Engine(self.queue_manager, clock, limits, router, access, counters)
         self.engine.recover()
@@ -100,13 +103,17 @@ class Inside:
         """Devices that come at the same moment."""
         connections = []
         for client_id in client_ids:
-            connection = self.engine.connected(Sink())
+            connection = self.engine.connected(Sink(self.listener))
             assert connection is not None
             self.engine.received_each(
                 [(connection, client.encode_connect(client.connect(4, client_id, clean_start=clean)))]
             )
             connections.append(connection)
         self.settle()
+        while any(one.state == NEW for one in connections):  # one turn takes some strangers
+            self.clock.advance(FULL_SECONDS)
+            self.settle()
+        assert all(one.state == ONLINE for one in connections), "nothing is measured of clients that are refused"
         return connections
 
     def settle(self) -> None:

@@ -160,7 +160,7 @@ class Running:
 
     def _connect(self, client_id: str) -> Connection:
         engine = self.inside.engine
-        connection = engine.connected(Kept())
+        connection = engine.connected(Kept(self.inside.listener))
         assert connection is not None
         engine.received_each([(connection, client.encode_connect(client.connect(self.shape.version, client_id)))])
         self.inside.settle()

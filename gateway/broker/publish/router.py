@@ -59,9 +59,9 @@ class Router:
         self.access = access
         self.subscriptions: Subscriptions[Session] = Subscriptions()
         self.elsewhere: Subscriptions[str] = Subscriptions()
+        """What clients of other gateways on the same state queues subscribe to, by gateway."""
         self._gone: set[str] = set()
         """Other gateways that are no more, while their filters are being forgotten."""
-        """What clients of other gateways on the same state queues subscribe to, by gateway."""
         self.sent_on: Callable[[str], bool] = lambda _topic: False
         """Whether a session that has moved to another gateway is to be sent what is published to a topic."""
         self.on_interest: Callable[[str, int], None] = lambda _filter, _by: None
