@@ -142,9 +142,11 @@ class HubSocket:
         return self._backlog_bytes
 
     def unread(self) -> bool:
-        """Whether bytes of the peer wait to be read."""
+        """Whether bytes of the peer wait to be read, or are with its wrapping."""
         if self.closed:
             return False
+        if self._stops & Stop.WRAPPING:
+            return True
         try:
             return any(fcntl.ioctl(self.fd, termios.FIONREAD, bytes(4)))
         except OSError:

@@ -27,7 +27,7 @@ class Link(Protocol):
         """Bytes written and not yet taken by the operating system: how far the peer is behind."""
 
     def unread(self) -> bool:
-        """Whether the operating system has bytes of the peer that nobody has read yet."""
+        """Whether there are bytes of the peer that the broker has not been handed yet."""
 
     def close(self) -> None:
         """Close after what was written has been sent (or after a short while)."""

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Iterator
 
 import pytest
-from hub_rig import BYE, PACKET, Rig
+from hub_rig import BYE, COUNT, PACKET, Rig
 
 from gateway.broker.sessions.older_connections import LOOK_SECONDS, LOOKS
 from gateway.mqtt import client
@@ -63,6 +63,25 @@ def test_nor_one_whose_packets_are_put_off(rig: Rig) -> None:
     rig.hub.wait(0)
     assert not rig.link.closed
     put_off.let_go(rig.link.connection)
+    rig.assert_left_in_order()
+
+
+def test_nor_one_whose_wrapping_is_at_work_on_what_it_has_sent(rig: Rig) -> None:
+    """As a thread is behind a handshake: the peer sends at once what it has to say, and resets the connection. Then
+    the handshake is answered."""
+    rig.link.stop(Stop.WRAPPING, stopped=True)
+    rig.theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    rig.theirs.close()
+    for _ in range(2):
+        rig.hub.wait(0.1)
+    assert rig.hub._epoll.poll(0) == [], "nobody is asked again and again"
+
+    def stepped() -> bytes:
+        rig.link.send(b"answer")
+        rig.link.stop(Stop.WRAPPING, stopped=False)
+        return PACKET * COUNT + BYE
+
+    rig.hub.take_in(rig.link, stepped)
     rig.assert_left_in_order()
 
 
