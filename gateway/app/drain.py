@@ -17,7 +17,7 @@ from gateway.mqtt import reasons
 from gateway.observe import logs
 from gateway.observe.service import ServiceManager
 from gateway.queue_manager.embedded import EmbeddedQueueManager
-from gateway.session.connection import Connection
+from gateway.session.connection import AUTHENTICATING, Connection
 
 log = logs.get("mqgate")
 LOOK_SECONDS = 0.02
@@ -48,10 +48,10 @@ class Drain:
     def begin(self) -> None:
         """Accept no more connections, tell clients, let what is under way be committed."""
         parts, engine = self._parts, self._parts.engine
-        log.info("draining", f"{counted(len(engine.connections), 'connection is', 'connections are')} handed back")
-        engine.context.draining = True
-        self._service.stopping("connections are handed back")
         parts.listeners.stop_accepting()
+        engine.context.draining = True
+        log.info("draining", f"{counted(len(engine.connections), 'connection is', 'connections are')} handed back")
+        self._service.stopping("connections are handed back")
         if isinstance(parts.queue_manager, EmbeddedQueueManager):
             parts.queue_manager.quiesce()
         if self._rate:
@@ -72,9 +72,11 @@ class Drain:
 
     def _is_heard(self, connection: Connection) -> bool:
         """Whether all that a client has sent so far is taken: what it sent at QoS 0 it does not send again. Who sends
-        on all the time is not waited for."""
-        put_off = self._parts.engine.put_off
-        return self._looks > LOOKS or not (connection.link.unread() or connection in put_off)
+        on all the time is not waited for; one who is being looked at cannot, nor for ever."""
+        engine = self._parts.engine
+        if self._looks > LOOKS and connection.state != AUTHENTICATING:
+            return True
+        return engine.endings.is_heard(connection) and connection not in engine.put_off
 
     def _look(self) -> None:
         parts, now = self._parts, time.monotonic()

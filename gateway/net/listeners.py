@@ -188,9 +188,11 @@ class Listeners:
         self.admission.refused(link.listener, link.peer, f"TLS: {why}")
 
     def stop_accepting(self) -> None:
-        """No new connections; the open ones go on."""
+        """No new connections; the open ones go on, and those that the kernel has opened are taken from it first: what
+        they have sent would be lost."""
         for listening in self.all.values():
             if listening.acceptor is not None:
+                listening.acceptor.accept()
                 self.hub.unlisten(listening.acceptor)
                 listening.acceptor = None
             listening.sock.close()

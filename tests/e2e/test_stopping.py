@@ -12,6 +12,7 @@ import pytest
 from gateways import RunningGateway
 from raw_mqi import Program
 
+from gateway.access.passwords import hash_password, write_password_file
 from gateway.mqtt import client, packets, writer
 
 MAPPING = """
@@ -143,3 +144,30 @@ def test_what_devices_had_sent_is_taken_before_they_are_handed_back(tmp_path: Pa
         assert [device.rest() for device in devices] == [[], [packets.DISCONNECT]] * 3
         gateway.start()
         assert gateway.api("GET", "/queues/GOOD.Q")["depth"] == 600
+
+
+def test_so_is_what_those_had_sent_whose_password_is_being_checked(tmp_path: Path) -> None:
+    """Each has a password of its own, and they are checked one after the other."""
+    names = [f"device-{number}" for number in range(8)]
+    write_password_file(tmp_path / "users", dict.fromkeys(names, hash_password(b"right")))
+    (tmp_path / "map.yaml").write_text(MAPPING.replace("GOOD.Q}", "GOOD.Q, descriptor: {persistence: persistent}}"))
+    (tmp_path / "objects.mqsc").write_text(OBJECTS)
+    slow = "security: {anonymous: false, password_file: users}\nmqtt: {connect_timeout: 60s}\n"
+    with RunningGateway(tmp_path, settings=SETTINGS + slow) as gateway:
+        socks = [gateway.connect() for _ in names]
+        for name, sock in zip(names, socks, strict=True):
+            connect = client.connect(5, name)
+            connect.username, connect.password = name, b"right"
+            sock.sendall(client.encode_connect(connect) + writer.encode_publish(5, b"good/x", name.encode(), 0))
+        connect = client.connect(5, "patient")
+        connect.username, connect.password = names[0], b"wrong"
+        patient = gateway.connect()
+        patient.sendall(client.encode_connect(connect))
+        gateway.process.send_signal(signal.SIGTERM)
+        assert gateway.process.wait(60) == 0
+        reader = client.server_reader(5)
+        assert [(one[0] >> 4, one[1].reason) for one in reader.feed(patient.recv(4096))] == [(packets.CONNACK, 0x88)]
+        for sock in [*socks, patient]:
+            sock.close()
+        gateway.start()
+        assert gateway.api("GET", "/queues/GOOD.Q")["depth"] == len(names)
