@@ -387,7 +387,7 @@ class ConnectHandler:
                 if ended:
                     context.refuse(connection, reasons.NOT_AUTHORIZED, "not_authorized", ended)
                     yield
-            elif due > self._deadline(connection):
+            elif due > self._deadline(connection) and not _is_ours(connection):
                 self._too_late(connection)
                 yield
         for connection, since in list(context.departing.items()):
@@ -471,6 +471,11 @@ class KeepAlive:
             self.context.refuse(connection, reasons.KEEP_ALIVE_TIMEOUT, "keepalive", text)
             return True
         return False
+
+
+def _is_ours(connection: Connection) -> bool:
+    """Whether it is the gateway for whom a connection waits that has sent no CONNECT: it has not read it."""
+    return connection.state == NEW and connection.link.unread()
 
 
 def _ended(connection: Connection, now: float) -> str:

@@ -239,6 +239,19 @@ def test_behind_a_stop_of_the_gateway_a_connect_is_read_before_its_time_is_over(
     assert not later.wire.closed
 
 
+def test_nobody_is_late_with_a_connect_that_is_not_read(bench):
+    """While nothing can be committed nothing is read, however long that takes."""
+    device, silent = bench.device(4, "d"), bench.device(4, "silent")
+    device.wire.waits = True
+    bench.advance(60)
+    assert (device.wire.closed, silent.wire.closed) == (False, True)
+    device.wire.waits = False
+    device.connect()
+    bench.advance(60)
+    assert device.take()
+    assert not device.wire.closed
+
+
 def test_behind_a_stop_of_the_gateway_commits_are_looked_at_before_connack_is_overdue():
     bench = Harness(connect_timeout=1.0)
     bench.queues.automatic = False
