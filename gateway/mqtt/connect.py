@@ -30,11 +30,16 @@ def decode_connect(first: int, body: bytes) -> Connect:
     name, version, offset = protocol_version(body)
     check_version(name, version)
     if version != V31 and first & 0x0F:  # MQIsdp does not use them. [MQTT-2.2.2-2] [MQTT-2.1.3-1]
-        raise MalformedPacket(f"CONNECT begins with 0x{first:02X}: send 0x10")
+        raise flags_error(first)
     flags, offset = decode_u8(body, offset)
     _check_connect_flags(flags, version)
     keep_alive, offset = decode_u16(body, offset)
     return _payload((name, version, flags, keep_alive), body, offset)
+
+
+def flags_error(first: int) -> MalformedPacket:
+    """The flags of a CONNECT are not those that the specification gives it."""
+    return MalformedPacket(f"CONNECT begins with 0x{first:02X}: send 0x10")
 
 
 def layout(body: bytes, offset: int) -> int:

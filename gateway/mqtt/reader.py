@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 
 from gateway.errors import MalformedPacket, PacketTooLarge, ProtocolError
-from gateway.mqtt.connect import check_version, decode_connect, layout, protocol_version
+from gateway.mqtt.connect import check_version, decode_connect, flags_error, layout, protocol_version
 from gateway.mqtt.decoders import (
     ACK,
     FROM_CLIENT,
@@ -29,6 +29,7 @@ MAX_FILTERS = 2000
 NEVER = 1 << 62
 """An offset beyond the end of every chunk."""
 INCOMPLETE = (0, NEVER)
+_MQISDP = b"\x00\x06MQIsdp"
 _U16 = struct.Struct(">H").unpack_from
 
 
@@ -144,6 +145,8 @@ class Reader:
             _refuse_beginning(data)
         start, stop = self._bounds(data, 0)
         if stop == NEVER:
+            if data[0] & 0x0F and not _has_flags_of_mqisdp(data):
+                self._missing = 1  # it is looked at again before it is whole
             return 0
         body = data[start:stop]
         self._learn_version(body)
@@ -303,6 +306,16 @@ def _block(data: bytes, offset: int, stop: int) -> tuple[bytes, int]:
         offset += size - 1
     end = offset + length
     return data[offset:end], end
+
+
+def _has_flags_of_mqisdp(data: bytes) -> bool:
+    """Whether a CONNECT that has flags, and is not whole, is known to be of MQIsdp, which alone does not use them; of
+    another it is refused as soon as that is known. [MQTT-2.2.2-2] [MQTT-2.1.3-1]"""
+    body = next((at for at, byte in enumerate(data[1:5], 2) if byte < 0x80), len(data))
+    name = data[body : body + len(_MQISDP)]
+    if not _MQISDP.startswith(name):
+        raise flags_error(data[0])
+    return name == _MQISDP
 
 
 def _bare(error: ProtocolError) -> ProtocolError:

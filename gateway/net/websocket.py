@@ -22,6 +22,7 @@ MAX_HANDSHAKE = 16_384
 KEY_LENGTH = 16
 _NORMAL = 1000
 _END_OF_HEAD = re.compile(rb"\n\r?\n")
+_OLD_HTTP = re.compile(rb"[^\n]* HTTP/(0\.[0-9]|1\.0)\r?\n")
 _NOWHERE = urlsplit("")
 
 
@@ -76,7 +77,7 @@ class WebSocketServer:
         try:
             connection.receive_data(head)
             for event in connection.events():
-                answer = self._request(event) if isinstance(event, Request) else b""
+                answer = self._request(event, _OLD_HTTP.match(head)) if isinstance(event, Request) else b""
         except RemoteProtocolError as error:
             hint = error.event_hint
             asked = isinstance(hint, RejectConnection) and hint.status_code == 426  # which version would be served
@@ -90,7 +91,9 @@ class WebSocketServer:
         self._handshake = None
         return answer, rest
 
-    def _request(self, request: Request) -> bytes:
+    def _request(self, request: Request, old: re.Match[bytes] | None) -> bytes:
+        if old is not None:  # RFC 6455 4.2.1
+            return self._reject(400, f"HTTP/{old[1].decode()}: a WebSocket is opened with HTTP/1.1")
         headers = {name.lower(): value for name, value in request.extra_headers}
         origin = headers.get(b"origin", b"").decode("latin-1")
         if _split(request.target).path != self._path:

@@ -73,6 +73,27 @@ def test_the_first_byte_decides_before_the_packet_is_whole():
     assert isinstance(reader.error, MalformedPacket)
 
 
+@pytest.mark.parametrize("first", [0x11, 0x18, 0x1F])
+def test_so_do_the_flags_of_connect_as_soon_as_it_cannot_be_one_of_mqisdp_mqtt_2_2_2_2(first):
+    begun = {version: bytes((first,)) + CONNECT[version][1:] for version in CONNECT}
+    for version, until in ((4, 4), (5, 4), (3, len(begun[3]))):
+        reader = Reader(1000)
+        for at in range(until - 1):
+            assert reader.first(begun[version][at : at + 1]) == (None, b"")
+            assert reader.error is None
+        packet, _ = reader.first(begun[version][until - 1 : until])
+        assert (packet is None) is isinstance(reader.error, MalformedPacket) is (version != 3)
+
+
+@pytest.mark.parametrize("length", [b"\x80", b"\x80\x01", b"\xff\xff\x03"])
+def test_where_its_name_begins_is_known_when_its_length_is(length):
+    reader = Reader(1 << 20)
+    reader.first(b"\x11" + length)
+    assert reader.error is None
+    reader.first(b"\x00\x04" if length != b"\x80" else b"\x01\x00\x04")
+    assert isinstance(reader.error, MalformedPacket)
+
+
 @pytest.mark.parametrize(("size", "fits"), [(100, True), (101, False)])
 @pytest.mark.parametrize("version", [4, 5])
 def test_the_maximum_counts_the_whole_packet_mqtt5_3_1_2_24(version, size, fits):

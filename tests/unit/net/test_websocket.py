@@ -55,6 +55,7 @@ def opened() -> tuple[WebSocketServer, WSConnection]:
     (b"POST /mqtt HTTP/1.1\r\nHost: localhost\r\n\r\n", 400), (b"\x10\x0c\x00\x04MQTT\x04\r\n\r\n", 400),
     (b"GET " + b"a" * MAX_HANDSHAKE, 400), (request(key=b"eA=="), 400), (request(key=b""), 400),
     (request(key=b"dGhlIHNhbXBsZSBub25jZQ"), 400), (request(key=b"dGhlIHNhbXBsZSBub25jZQ?=="), 400),
+    (request().replace(b"HTTP/1.1", b"HTTP/1.0"), 400), (request().replace(b"HTTP/1.1", b"HTTP/0.9"), 400),
 ])  # fmt: skip
 def test_a_handshake_that_is_none_is_refused_in_words(data: bytes, code: int) -> None:
     one = server()
