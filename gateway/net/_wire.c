@@ -2,9 +2,10 @@
  * Reading from many sockets at once, and writing to many: one call for each instead of a few for every socket.
  *
  * poll() keeps what the kernel says as it is, since nearly all of it is for receive(): no pair of numbers for each event.
- * receive() reads once each socket that a poll found readable and nothing else; write() sends once to each socket. Both
- * do the usual case only. A socket that has been closed by its peer, has an error, cannot take all, has bytes kept to be
- * sent first, or is not the hub's is left to the caller in Python. `wire.py` has the same functions in Python, with
+ * receive() reads once each socket that a poll found readable and that has nothing to be sent, also where its peer is gone
+ * by now: one that comes again behind that must not be heard before it. write() sends once to each socket. Both do the
+ * usual case only. A socket of which nothing more comes, has an error, cannot take all, has bytes kept to be sent first,
+ * or is not the hub's is left to the caller in Python. `wire.py` has the same functions in Python, with
  * which the tests compare these.
  *
  * The interpreter's lock is released once for all sends of a call, not for each, and where the kernel lets them be one
@@ -141,7 +142,7 @@ static int read_one(PyObject *link, int fd, Py_ssize_t *room, const lists *to)
 /* One event of a poll: 0 if it is dealt with, either way; -1: an error is set. */
 static int take_event(PyObject *links, PyObject *number, int fd, unsigned long ready, PyObject *event, Py_ssize_t *room, const lists *to)
 {
-    PyObject *link = ready == EPOLLIN ? PyDict_GetItemWithError(links, number) : NULL;
+    PyObject *link = (ready & (EPOLLIN | EPOLLOUT)) == EPOLLIN ? PyDict_GetItemWithError(links, number) : NULL;
     if (link == NULL && PyErr_Occurred()) return -1;
     Py_XINCREF(link); /* its call may be anything */
     int done = link == NULL ? 0 : read_one(link, fd, room, to);

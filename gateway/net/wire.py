@@ -43,7 +43,7 @@ def receive(events: Events, links: Mapping[int, HubSocket]) -> Received:
     full: list[HubSocket] = []
     room = ROOM
     for fd, ready in events:
-        link = links.get(fd) if ready == select.EPOLLIN else None
+        link = links.get(fd) if ready & (select.EPOLLIN | select.EPOLLOUT) == select.EPOLLIN else None
         data = b""
         if link is not None and link.connection is not None and link.chunk <= min(LONGEST, room):
             try:

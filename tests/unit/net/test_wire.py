@@ -122,6 +122,18 @@ class TestReceive:
         events = [(gone.fd, IN), (idle.fd, IN)]
         assert receive(events, {gone.fd: gone, idle.fd: idle}) == ([], [], events, [])
 
+    def test_what_one_has_sent_that_is_gone_is_read_in_its_turn(self, receive, write, pairs):
+        del write
+        (gone, other), (comes, again) = pairs(), pairs()
+        other.sendall(b"first")
+        other.close()
+        again.sendall(b"second")
+        links, event = {gone.fd: gone, comes.fd: comes}, (gone.fd, IN | select.EPOLLHUP | select.EPOLLERR)
+        arrived, *rest = receive([event, (comes.fd, IN)], links)
+        assert arrived == [(gone.connection, b"first"), (comes.connection, b"second")]
+        assert rest == [[], [], []]
+        assert receive([event], links) == ([], [], [event], [])
+
     def test_one_call_reads_no_more_than_there_is_room_for(self, receive, write, pairs):
         del write
         made = [pairs(chunk=wire.LONGEST) for _ in range(wire.ROOM // wire.LONGEST + 3)]
