@@ -2,8 +2,9 @@
 Pure.
 
 Whoever sends it is a stranger. So what is behind a CONNECT is kept as it came, and nothing of it is decoded before its
-turn, within a bound for each and one for all together. AUTH and DISCONNECT alone are taken while a CONNECT is being
-decided, where nothing is in front of them [MQTT-3.1.2-30].
+turn, within a bound for each and one for all together. Where the CONNECT names an Authentication Method, AUTH and
+DISCONNECT alone may be there [MQTT-3.1.2-30], and are taken while it is being decided. Another client that leaves at
+once may have come to end the session it had.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.errors import ProtocolError
+from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons
 from gateway.mqtt.packets import AUTH, DISCONNECT
 from gateway.session.connection import AUTHENTICATING, NEW, ONLINE
@@ -73,7 +75,8 @@ class Early:
         """AUTH and DISCONNECT, as long as they are what comes first. Where the client has been asked for AUTH nothing
         else may be there; kept, it would be in the way of the AUTH that is waited for."""
         early, reader = connection.early, connection.reader
-        while early and early[0] >> 4 in {AUTH, DISCONNECT} and connection.state == AUTHENTICATING:
+        at_once = {AUTH, DISCONNECT} if prop.AUTHENTICATION_METHOD in connection.request.properties else {AUTH}
+        while early and early[0] >> 4 in at_once and connection.state == AUTHENTICATING:
             packet, stop = reader.packet(bytes(early), 0)
             reader.held = None
             if packet is None:

@@ -240,3 +240,25 @@ def test_a_connect_that_is_put_off_is_not_overtaken_by_one_that_comes_in_a_later
     bench.clock.advance(LOOK_SECONDS)
     assert landed(bench) == [b"0", b"1"]
     assert (first.wire.closed, second.wire.closed, kinds(second)) == (True, False, [(p.CONNACK, 0)])
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_who_comes_only_to_end_its_session_has_ended_it_however_long_it_is_looked_at(
+    bench: Harness, version: int
+) -> None:
+    bench.device(version, "script").connect(clean=False).drop()
+    asked: list[Callable[[Verdict], None]] = []
+    bench.engine.context.access.authenticate = lambda _connect, _link, done: asked.append(done)  # type: ignore[method-assign]
+    device = bench.device(version, "script")
+    device.send(connect(version) + disconnect(version))
+    assert not device.wire.closed
+    asked.pop()(Verdict(0))
+    assert (kinds(device), device.wire.closed) == ([(p.CONNACK, 0)], True)
+    assert bench.engine.sessions.get("script") is None
+
+
+def test_who_leaves_an_exchange_has_left_at_once(bench: Harness) -> None:
+    bench.engine.context.access.authenticate = lambda _connect, _link, _done: None  # type: ignore[method-assign]
+    device = bench.device(5, "script").connect(properties={0x15: "X"})
+    device.disconnect()
+    assert device.wire.closed
