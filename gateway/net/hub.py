@@ -450,15 +450,16 @@ class Hub:
     def lost_later(self, link: HubSocket) -> None:
         """A write found the peer gone: end the connection when the broker is not in the middle of a batch, and not
         before what the peer had sent is taken."""
-        if link.heard or not self._has_sent(link):
-            self._lost.append(link)
-            self._lose_later()
+        self._lost.append(link)
+        self._lose_later()
 
     def _end_lost(self, until: float) -> None:
         """End the connections whose peers are gone or have said so, as far as there is time."""
         while (self._lost or self._over) and monotonic() <= until:
             if self._lost:
-                self.lost(self._lost.pop())
+                link = self._lost.pop()
+                if link.heard or not self._has_sent(link):  # else its end is read behind that
+                    self.lost(link)
             else:
                 self._end(self._over.pop())
             self.engine.flush()

@@ -9,13 +9,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from hub_rig import BYE, COUNT, PACKET, Rig
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import BytesMessage, CloseConnection, Request
 
 from gateway.broker.sessions.older_connections import LOOK_SECONDS, LOOKS
 from gateway.mqtt import client
 from gateway.net.hub_socket import READ
 from gateway.net.rates import ClientRates, SendRates
 from gateway.net.stops import Stop
+from gateway.net.websocket import WebSocketServer
 from gateway.net.wire import poll_sockets
+from gateway.net.wrapping import WebSocketWrapping
 from gateway.ports.access import Verdict
 
 
@@ -157,6 +161,29 @@ def test_also_where_that_is_decided_in_the_turn_in_which_it_leaves_and_is_put_of
     rig.until(lambda: one.link.closed)
     assert rig.put("Q") == 1 + 3
     assert rig.harness.engine.counters.mqtt_disconnects["plain", "normal"] == 1
+
+
+def test_also_where_the_end_of_its_websocket_is_answered_in_vain(rig: Rig) -> None:
+    asked: list[Callable[[Verdict], None]] = []
+    rig.harness.engine.context.access.authenticate = lambda _connect, _link, done: asked.append(done)  # type: ignore[method-assign]
+    link, theirs = rig.connection()
+    server = WebSocketServer("/mqtt", [])
+    link.wrapping = WebSocketWrapping(link, server)
+    browser = WSConnection(ConnectionType.CLIENT)
+    theirs.sendall(browser.send(Request(host="localhost", target="/mqtt", subprotocols=["mqtt"])))
+    rig.until(lambda: server.established)
+    browser.receive_data(theirs.recv(4096))
+    list(browser.events())
+    said = BytesMessage(client.encode_connect(client.connect(4, "d")) + PACKET * 3 + BYE)
+    theirs.sendall(browser.send(said) + browser.send(CloseConnection(1000)))
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    theirs.close()
+    rig.until(lambda: asked and not link.heard)
+    for _ in range(2):
+        rig.hub.wait(0.1)
+    asked.pop()(Verdict(0, None))
+    rig.until(lambda: link.closed)
+    assert rig.put("Q") == 1 + 3
 
 
 def test_who_leaves_before_it_is_refused_is_heard_no_more(rig: Rig) -> None:
