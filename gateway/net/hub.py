@@ -65,6 +65,10 @@ class Hub:
         self._over: list[HubSocket] = []
         """Links whose wrapping has ended in this round."""
         self._losing = self._paused = False
+        self._in_hand: tuple[list[tuple[Connection, bytes]], list[tuple[HubSocket, bytes]]] = ([], [])
+        """What was read in this round and is not with the broker, while calls of other threads are made: one of them
+        may let in a client that has sent it."""
+        engine.endings.is_in_hand = self._is_in_hand
         self._buffers = Buffers(engine.context, self._sockets.values)
         engine.put_off.on_busy = self._busy
         engine.early.on_let_in = self._let_in
@@ -139,7 +143,9 @@ class Hub:
             others = self._late_first(others)
         group = context.group_commit
         group.gathering = True
+        self._in_hand = arrived, wrapped
         ask, others = self._woken(others)
+        self._in_hand = [], []
         count = self._take(arrived, wrapped, full)
         if others:
             self._serve(others)
@@ -154,6 +160,11 @@ class Hub:
         if self._buffers.look():
             self.engine.flush()
         return ask
+
+    def _is_in_hand(self, connection: Connection) -> bool:
+        arrived, wrapped = self._in_hand
+        read = any(one is connection for one, _ in arrived)
+        return read or any(link.connection is connection for link, _ in wrapped)
 
     def _take(
         self, arrived: list[tuple[Connection, bytes]], wrapped: list[tuple[HubSocket, bytes]], full: list[HubSocket]

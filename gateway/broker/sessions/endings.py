@@ -75,6 +75,8 @@ class Endings:
         self.put_off = put_off
         self.give_elsewhere: Callable[[str, Publication], None] = lambda _name, _publication: None
         """Gives what was for a member of a shared subscription to one at another gateway."""
+        self.is_in_hand: Callable[[Connection], bool] = lambda _connection: False
+        """Whether something of a connection has been read in this very moment; set by the hub."""
         self.expired_clients = 0
         """Sessions that have expired since the process began."""
         self._left: deque[deque[Unacknowledged]] = deque()
@@ -142,7 +144,8 @@ class Endings:
         """Whether all that its client has sent so far is taken, as far as that does not take many turns."""
         if connection is None:
             return True
-        return not (connection.early or connection.link.unread() or self.put_off.is_behind(connection))
+        unread = connection.link.unread() or self.is_in_hand(connection)
+        return not (connection.early or unread or self.put_off.is_behind(connection))
 
     def take_over(self, older: Connection) -> None:
         """[MQTT5-3.1.4-3]: the same client connects again, the older connection is closed."""

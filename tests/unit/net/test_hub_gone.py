@@ -215,6 +215,29 @@ def test_what_a_client_had_sent_is_read_before_it_comes_again(rig: Rig) -> None:
     again.abort()
 
 
+def test_what_is_read_in_the_turn_in_which_it_is_let_in_again_is_taken_before(rig: Rig) -> None:
+    """A thread has looked at its password meanwhile: what threads have done comes first in a turn."""
+    asked: list[Callable[[Verdict], None]] = []
+    rig.harness.engine.context.access.authenticate = lambda _connect, _link, done: asked.append(done)  # type: ignore[method-assign]
+    again, theirs = rig.connection()
+    theirs.sendall(client.encode_connect(client.connect(4, "c")))
+    rig.until(lambda: asked)
+    woken = rig.hub._woken
+
+    def decided(others: list[tuple[int, int]]) -> tuple[bool, list[tuple[int, int]]]:
+        if asked and rig.hub._in_hand[0]:
+            asked.pop()(Verdict(0, None))
+        return woken(others)
+
+    rig.hub._woken = decided  # type: ignore[method-assign]
+    rig.theirs.sendall(PACKET + BYE)
+    rig.until(lambda: again.connection is not None and again.connection.connack_sent)
+    assert rig.put("Q") == 1 + 1
+    assert rig.harness.engine.counters.mqtt_disconnects["plain", "normal"] == 1
+    theirs.close()
+    again.abort()
+
+
 def test_but_one_that_sends_on_does_not_keep_it_from_coming(rig: Rig) -> None:
     rig.hub.pause(paused=True)
     rig.theirs.sendall(PACKET)
