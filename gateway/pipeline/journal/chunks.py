@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from gateway.errors import StoreCorrupt
+from gateway.pipeline.errors import QueueUnreachable
 from gateway.pipeline.journal.lookup import MessageRun
 from gateway.pipeline.journal.segments import Segments, SegmentUse
 from gateway.queue_manager.journal.decode import FrameHeader, Sections, expanded_length
@@ -287,11 +289,41 @@ def _drained(sink: io.BytesIO) -> bytes:
     return data
 
 
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+"""What an Arrow stream ends with."""
+
+
+class _Received:
+    """A stream with its last bytes: Arrow's reader takes one that breaks off between two batches for a whole one."""
+
+    closed = False
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self.last = b""
+
+    def read(self, size: int) -> bytes:
+        """As a file does."""
+        data: bytes = self._source.read(size)
+        self.last = (self.last + data[-len(_END) :])[-len(_END) :]
+        return data
+
+    def close(self) -> None:
+        """Whoever has opened the source closes it."""
+
+
 def read_stream(source: Any) -> Iterator[Chunk]:
-    """Chunks from a stream in a file-like object."""
-    with pa.ipc.open_stream(source) as reader:
-        for batch in reader:
-            yield from_batch(batch)
+    """Chunks from a stream in a file-like object. QueueUnreachable where it breaks off: what is missing would be taken
+    for landed, and purged."""
+    received = _Received(source)
+    try:
+        with pa.ipc.open_stream(received) as reader:
+            for batch in reader:
+                yield from_batch(batch)
+    except (pa.ArrowInvalid, OSError, HTTPException) as error:
+        raise QueueUnreachable(f"the messages broke off while they were read ({error}): they are read again") from error
+    if received.last != _END:
+        raise QueueUnreachable("the messages broke off between two parts of them: they are read again")
 
 
 def to_batch(chunk: Chunk) -> pa.RecordBatch:

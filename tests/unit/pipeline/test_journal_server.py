@@ -9,9 +9,10 @@ import socket
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from gateway.pipeline.drain.journal_server import MAX_BODY, open_journal, serve
 from gateway.pipeline.errors import LeaseHeld, QueueUnreachable
 from gateway.pipeline.journal.groups import ConsumerGroup
 from gateway.pipeline.journal.owner import Owner
-from gateway.pipeline.journal.service import PipelineService
+from gateway.pipeline.journal.service import PipelineService, Reply
 from gateway.pipeline.source.http_access import HttpAccess
 from gateway.pipeline.source.options import Options
 
@@ -91,6 +92,29 @@ def test_https(started: Started, tmp_path: Path) -> None:
         access(url).extent("TELEMETRY.*", 0, None)
     with pytest.raises(QueueUnreachable, match=r"nowhere\.pem .*: give a PEM file"):
         access(url, ca_file="nowhere.pem").extent("TELEMETRY.*", 0, None)
+
+
+def test_messages_of_a_drainer_that_ends_meanwhile(tmp_path: Path) -> None:
+    """Its reply has no length: the end of its connection looks like that of the messages."""
+    write_journal(tmp_path / "j", 40_000, frame=10_000)
+    journal = open_journal(tmp_path / "j")
+    service = PipelineService(Owner(journal), tmp_path / "j")
+
+    def breaks_off(method: str, path: str, query: Mapping[str, str], body: bytes) -> Reply:
+        reply = service.handle(method, path, query, body)
+        return reply if path != "messages" else reply._replace(body=islice(reply.body, 1))
+
+    server = serve("127.0.0.1", 0, breaks_off, "secret", lambda: "")
+    try:
+        there = access(f"http://127.0.0.1:{server.server_port}")
+        end = there.extent("TELEMETRY.*", 0, None).next
+        (piece,) = there.pieces("TELEMETRY.*", 0, end, 1)
+        with pytest.raises(QueueUnreachable, match="broke off"):
+            list(piece.chunks(1000))
+    finally:
+        server.shutdown()
+        server.server_close()
+        journal.store.close()
 
 
 def status_of(url: str, token: str = "secret", **headers: str) -> int:

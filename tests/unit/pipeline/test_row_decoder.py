@@ -23,6 +23,7 @@ from gateway.mq.headers.rfh2_folder import folder
 from gateway.pipeline.decode.columns import COLUMNS, MAY_BE_NULL, RAW_COLUMNS, select_columns
 from gateway.pipeline.decode.heads import decode_head
 from gateway.pipeline.decode.row_decoder import RowDecoder
+from gateway.pipeline.errors import QueueUnreachable
 from gateway.pipeline.journal.chunks import read_stream, stream_bytes
 from gateway.pipeline.journal.puts import encode_part, read_parts, write_part
 from gateway.pipeline.source.queue_access import JournalAccess
@@ -202,6 +203,15 @@ def test_the_stream_carries_everything(tmp_path: Path) -> None:
     decoder = RowDecoder("MQGATE", ALL)
     back = [row for chunk in read_stream(io.BytesIO(sent)) for row in decoder.batch(chunk).to_pylist()]
     assert back == decoded(tmp_path)
+
+
+def test_a_stream_that_breaks_off_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
+    """Between two parts of it, too, where Arrow's reader takes it for its end."""
+    stored(tmp_path, *Fleet(devices=5).batch(50))
+    parts = list(stream_bytes(chunks(tmp_path, 20)))
+    for sent in [*(b"".join(parts[:count]) for count in range(len(parts))), parts[0] + parts[1][:100]]:
+        with pytest.raises(QueueUnreachable, match="broke off"):
+            list(read_stream(io.BytesIO(sent)))
 
 
 def test_rows_to_messages_and_back(tmp_path: Path) -> None:
