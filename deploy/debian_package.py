@@ -19,6 +19,7 @@ HOME = Path("opt/mqgate")
 PYTHON = "/usr/bin/python3"
 DATA = "/var/lib/mqgate/mqgate-data"
 """Where the unit's working directory has it when the settings do not say: there it was before they said so."""
+MAPPINGS = "/usr/share/mqgate/mappings/default.yaml"
 PROGRAMS = ("mqgate", "pip")
 """pip is for the binding to IBM MQ and other extras, which `mqgate doctor` names."""
 _SCRIPTS = {
@@ -197,11 +198,15 @@ def _pages(tree: Path, environment: Path, root: Path, epoch: int) -> None:
     # Not a conffile: it describes every setting, so that dpkg would ask at each upgrade who has edited it what to do,
     # and leave the package unconfigured where nobody answers.
     (root / "etc/mqgate").mkdir(parents=True)
-    settings = root / "usr/share/mqgate/mqgate.yaml"
-    code = "import sys; from gateway.config.starter import starter_settings as s; sys.stdout.write(s(*sys.argv[1:]))"
-    settings.write_text(_run(python, "-c", code, "/usr/share/mqgate/mappings/default.yaml", DATA), encoding="utf-8")
+    (root / "usr/share/mqgate/mqgate.yaml").write_text(first_settings(python), encoding="utf-8")
     for made in environment.rglob("__pycache__"):
         shutil.rmtree(made)
+
+
+def first_settings(python: Path) -> str:
+    """What /etc/mqgate/mqgate.yaml begins as, by the program in the environment of this interpreter."""
+    code = "import sys; from gateway.config.starter import starter_settings as s; sys.stdout.write(s(*sys.argv[1:]))"
+    return _run(python, "-c", code, DATA, MAPPINGS)
 
 
 def _built(root: Path, path: Path, epoch: int) -> Path:

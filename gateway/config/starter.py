@@ -34,12 +34,13 @@ _EXAMPLES = {"./mqgate-data": "/var/lib/mqgate/data", "./mqgate-buffer": "/var/l
 `#` away would move the data: an example stands there instead."""
 
 
-def starter_settings(data: str = "") -> str:
+def starter_settings(data: str = "", mappings: str = "mappings/*.yaml") -> str:
     """The text of a file of settings to begin with. `data`: the directory of the journal, where commands find it
-    wherever they are typed; without it the gateway and they have it in their working directory."""
+    wherever they are typed; without it the gateway and they have it in their working directory. The Debian package
+    names its own `mappings`."""
     lines = [HEADER, "listeners:", "  - name: plain", "    port: 1883", "    bind: 127.0.0.1"]
     lines += [f"    # {line}" for line in _inner(Listener, 0) if not line.startswith(("name:", "port:", "bind:"))]
-    lines += ["", "mappings: [mappings/*.yaml]", ""]
+    lines += ["", f"mappings: [{mappings}]", ""]
     for name, field in Settings.model_fields.items():
         if name not in _SHOWN:
             lines += _section(name, field)

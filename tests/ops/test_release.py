@@ -25,6 +25,7 @@ from ops_machine import DEPLOY, ROOT, program
 from patient_device import Device
 
 from gateway.cli.main import COMMANDS
+from gateway.config.load import load_settings
 
 pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("release"), pytest.mark.timeout(400)]  # it compiles
 LONG = pytest.mark.skipif(not os.environ.get("MQGATE_LONG"), reason="fetches every wheel; with tests/run --long")
@@ -157,6 +158,16 @@ def test_checksums_are_what_sha256sum_reads(tmp_path: Path) -> None:
 def test_the_package_is_for_one_minor_version_of_python() -> None:
     text = tool("debian_package").control_text("0.1.0+py3.11", "3.11", 70_000)
     assert "Depends: python3 (>= 3.11), python3 (<< 3.12)," in text
+
+
+def test_the_first_settings_of_the_package(tmp_path: Path) -> None:
+    text = tool("debian_package").first_settings(Path(sys.executable))
+    settings = tmp_path / "mqgate.yaml"
+    settings.write_text(text.replace("/usr/share/mqgate/mappings", str(ROOT / "mappings")))
+    read = load_settings(settings, {})
+    assert read.mappings == [str(ROOT / "mappings/default.yaml")]
+    assert read.queue_manager.embedded is not None
+    assert str(read.queue_manager.embedded.path) == "/var/lib/mqgate/mqgate-data"
 
 
 def upgraded(tmp_path: Path, running: str, *, accepted: bool) -> tuple[list[str], str]:
