@@ -20,7 +20,6 @@ from prometheus_client.registry import Collector
 
 from gateway.ports.counters import (
     CATALOGUE,
-    MAX_ROUTES,
     OTHER_ROUTE,
     PREFIX,
     ROUTE,
@@ -170,6 +169,6 @@ def _folded(
 def _allowed(label: Label, counters: Counters) -> tuple[frozenset[object] | None, str]:
     """The values of `label` that are shown (None: all), and what the others are shown as."""
     if label is ROUTE:
-        routes = counters.names.values(label)
-        return (None if len(routes) <= MAX_ROUTES else frozenset((*routes[: MAX_ROUTES - 1], routes[-1]))), OTHER_ROUTE
+        shown = counters.names.with_series(label)
+        return (frozenset(shown) if OTHER_ROUTE in shown else None), OTHER_ROUTE
     return (frozenset(label.values) if label.values else None), "other"

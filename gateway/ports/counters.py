@@ -297,6 +297,13 @@ class Names:
         names: tuple[str, ...] = getattr(self, label.configured)
         return (*names, NO_ROUTE) if label is ROUTE else names
 
+    def with_series(self, label: Label) -> tuple[object, ...]:
+        """Those that have a series of their own from the start, and what the other rules share, if there are others."""
+        values = self.values(label)
+        if label is not ROUTE or len(values) <= MAX_ROUTES:
+            return values
+        return *values[: MAX_ROUTES - 1], NO_ROUTE, OTHER_ROUTE
+
 
 class Counters:
     """Everything that only grows, with every series there from the start (a counter that appears late hides its first
@@ -372,7 +379,7 @@ class Counters:
         for metric in CATALOGUE:
             family = getattr(self, metric.name, None)
             if isinstance(family, _Counts | _Histograms):
-                for values in product(*map(names.values, metric.labels)):
+                for values in product(*map(names.with_series, metric.labels)):
                     family.touch(values if len(values) > 1 else values[0])
 
     def series(self, metric: Metric) -> Mapping[Any, Any]:

@@ -103,6 +103,17 @@ def test_routes_beyond_the_limit_share_a_series() -> None:
     assert sum(shown.values()) == len(routes)
 
 
+def test_many_rules_cost_no_more_series_than_are_shown() -> None:
+    """Every few seconds all of them are looked at for what has failed: one turn of the reactor."""
+    counters = Counters(Names(routes=tuple(f"r{n}" for n in range(10_000))))
+    reasons = len({reason for _, reason in counters.dlq_messages})
+    assert len(counters.dlq_messages) == (MAX_ROUTES + 1) * reasons
+    shown = {labels for name, labels in scrape(counters) if name == "mqgate_dlq_messages_total"}
+    assert len(shown) == len(counters.dlq_messages)
+    counters.dlq_messages["r9999", "queue_full"] += 1
+    assert scrape(counters)[of("mqgate_dlq_messages_total", route="_other", reason="queue_full")] == 1
+
+
 def test_openmetrics_is_spoken_when_asked_for() -> None:
     registry = metrics.registry_of(Counters(NAMES), metrics.Gauges())
     body, content_type = metrics.render(registry, "application/openmetrics-text; version=1.0.0")
