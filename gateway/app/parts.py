@@ -262,6 +262,7 @@ class Parts:
             draining=self.engine.context.draining,
             heartbeat_ages={"0": time.monotonic() - self.heartbeat},
             queue_managers={self.queue_manager.name: self.connected},
+            silence=getattr(self.queue_manager, "silence", 0.0),
             refusal=self.engine.failures.last_text if self.inspection is not None else "",
             buffered=self.buffer is not None,
             buffering=self.buffer.why if self.buffer is not None and self.buffer.state == BUFFERING else "",

@@ -34,6 +34,8 @@ class Snapshot:
     """Seconds since each worker's reactor last ticked."""
     queue_managers: Mapping[str, bool] = field(default_factory=dict)
     """Queue managers by name: connected (or, embedded, its journal writable)."""
+    silence: float = 0.0
+    """For how many seconds a connected queue manager has answered nothing, where that is too long; else 0."""
     targets: Mapping[str, str] = field(default_factory=dict)
     """Targets by name, with why each is away; empty: it is not."""
     consumed: Mapping[str, str] = field(default_factory=dict)
@@ -147,5 +149,7 @@ def queue_manager(now: Snapshot) -> Check:
     """One that is away holds nothing up while a buffer takes messages."""
     away = sorted(name for name, connected in now.queue_managers.items() if not connected)
     why = now.refusal or f"no connection to {', '.join(away)} and no buffer is set"
+    if now.silence and not away:
+        return Check("queue manager", now.buffered, f"it has not answered for {now.silence:.0f} s")
     note = f"away, and messages go to the buffer: {now.buffering}" if now.buffering else ""
     return Check("queue manager", not away or now.buffered, why, note)

@@ -18,7 +18,7 @@ from typing import Any
 
 import mqi_clients
 import pytest
-from bridge_estate import Talker
+from bridge_estate import Talker, wait
 from gateways import RunningGateway
 
 from gateway.mqtt import client, writer
@@ -165,6 +165,24 @@ def test_devices_go_on_and_who_asks_is_told(site: Estate) -> None:
         assert site.until_answered("/dlq")["total"] == 0
         assert site.until_answered("/queues/UP.Q")["depth"] == 2  # the sentence had said so
         device.publish("up/2", b"two", 1)
+
+
+def test_it_is_not_ready_meanwhile(tmp_path: Path) -> None:
+    """Its connections are open for as long as nobody notices; devices are better sent to another gateway."""
+    site = Estate(tmp_path, "ibmmq")
+    site.gateway.settings = site.gateway.settings.replace("connections: 2", "connections: 2, lease: 2s")
+    with site.manager, site.gateway:
+        assert "[+] queue manager\n" in site.gateway.get("/readyz")
+        with site.silence():
+            wait(lambda: "[-] queue manager: it has not answered for" in _ready(site))
+        wait(lambda: _ready(site).endswith("\nok\n"))
+
+
+def _ready(site: Estate) -> str:
+    try:
+        return site.gateway.get("/readyz")
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
 
 
 def test_without_a_gateway_the_command_does_not_hang_either(site: Estate) -> None:

@@ -149,6 +149,12 @@ class IbmQueueManager:
         """Whether every worker has its connection."""
         return all(worker.connected for worker in self._workers)
 
+    @property
+    def silence(self) -> float:
+        """For how many seconds nothing has been answered on connections that are open, for longer than the length of a
+        lease; else 0. Another gateway may have taken over by then."""
+        return self._membership.silence() if self._membership is not None else 0.0
+
     def start(self) -> None:
         """Connect everything. MQError with an operator's text when the queue manager or its objects refuse."""
         try:

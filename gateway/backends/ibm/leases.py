@@ -101,6 +101,10 @@ class Roster:
             self._stood_still = True
         self._heard = now
 
+    def silence(self, now: float) -> float:
+        """For how many seconds the queue manager has answered nothing."""
+        return now - self._heard
+
     def known(self, entries: Iterable[Entry], now: float) -> list[Entry]:
         """The entries that count. One that cannot be seen may only be in somebody's open unit of work: it counts until
         it has been away for the length of a lease. A successor leaves the entry there for as long."""

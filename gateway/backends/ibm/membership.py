@@ -41,9 +41,9 @@ _FIRST = get_options(_LOOK | mq.MQGMO_BROWSE_FIRST, mq.MQMO_NONE)
 _NEXT = get_options(_LOOK | mq.MQGMO_BROWSE_NEXT, mq.MQMO_NONE)
 _TAKE_KEYED = get_options(_BROWSE | mq.MQGMO_SYNCPOINT, mq.MQMO_MATCH_CORREL_ID)
 _ENTRY_LENGTH = 4096
+"""More than an entry or a lease takes; of the messages beside them no more is wanted."""
 _ALONE_LEASES = 2
 """So many leases long a lease may be there without an entry."""
-"""More than an entry or a lease takes; of the messages beside them no more is wanted."""
 
 
 class Membership:
@@ -116,6 +116,11 @@ class Membership:
     def leases(self) -> dict[str, float]:
         """For how many seconds each other gateway's lease has lain there as it is."""
         return self._roster.ages(time.monotonic())
+
+    def silence(self) -> float:
+        """For how many seconds the queue manager has answered nothing, where that is longer than a lease; else 0."""
+        seconds = self._roster.silence(time.monotonic())
+        return seconds if seconds > self.seconds else 0.0
 
     def expired_owners(self) -> list[str]:
         """Gateways whose successor this one is and that are still named as owners."""

@@ -56,6 +56,13 @@ def test_a_failed_probe_says_why() -> None:
     assert "[-] queue manager: no connection to QM1 and no buffer is set" in verdict.text()
 
 
+def test_a_connected_queue_manager_that_says_nothing() -> None:
+    verdict = readyz(replace(WELL, silence=12.3))
+    assert verdict.status == 503
+    assert "[-] queue manager: it has not answered for 12 s" in verdict.text()
+    assert readyz(replace(WELL, silence=12.3, buffered=True)).ok
+
+
 def test_a_queue_manager_that_is_away_behind_a_buffer_is_told() -> None:
     verdict = readyz(replace(WELL, queue_managers={"QM1": False}, buffered=True, buffering="QM1: 2059"))
     assert verdict.status == 200
