@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -129,7 +130,8 @@ class EmbeddedQueueManager:
             if made:
                 self._mqsc.run(_default("channel-authentication.mqsc"))
             report = self._mqsc.run(objects_text)
-        wrong = [(line, what) for line, what in report.problems if not _exists_already(what, objects_text)]
+        repeated = _defined_twice(objects_text)
+        wrong = [(line, what) for line, what in report.problems if not _exists_already(what, repeated)]
         if not wrong:
             self._expirer = Expirer(self.core, self._placer, self.topics)
             Triggers(self.core, self._placer, partial(self._administration.alter, "QLOCAL"))
@@ -495,16 +497,22 @@ def _default(name: str) -> str:
     return files("gateway.queue_manager.objects").joinpath(name).read_text()
 
 
-def _exists_already(problem: str, text: str) -> bool:
+def _defined_twice(text: str) -> set[str]:
+    """Names that more than one command of a text defines for the same kind of object. All queues are of one kind; a
+    topic may have the name of a queue."""
+    defined: Counter[tuple[str, str]] = Counter()
+    for kind, quote, name in re.findall(r"(?i)\bDEF(?:INE)?\s+(\w+)\s*\(\s*('?)([^'()\s]+)'?\s*\)", text):
+        defined["Q" if kind[0] in "Qq" else kind.upper(), name if quote else name.upper()] += 1
+    return {name for (_, name), times in defined.items() if times > 1}
+
+
+def _exists_already(problem: str, repeated: Container[str]) -> bool:
     """Whether the problem is only that an object of the text exists: it stays as its administrators have altered it.
     An object that is defined twice in the text is an error. Likewise for records that are there, or are gone."""
     if problem.startswith(("AMQ8882E", "AMQ8884E")):
         return True
     found = re.search(r"AMQ8150E: .* already exists: (\S+?)\.?$", problem)
-    if found is None:
-        return False
-    name = re.escape(found[1])
-    return len(re.findall(rf"(?i)\bDEF(?:INE)?\s+\w+\s*\(\s*'?{name}'?\s*\)", text)) < 2
+    return found is not None and found[1] not in repeated
 
 
 def open_store(path: Path | None, name: str, scheduler: Scheduler, options: StoreOptions | None) -> MessageStore:

@@ -230,6 +230,13 @@ def test_objects_that_are_there_stay_as_they_were_altered(tmp_path):
     again.queue_manager.close()
 
 
+def test_names_in_a_file_of_objects_are_alike_only_for_objects_of_one_kind(tmp_path):
+    """At the next start, too, when both are there."""
+    text = "DEFINE QLOCAL(PLANT)\nDEFINE TOPIC('plant') TOPICSTR('plant')\nDEFINE TOPIC(plant) TOPICSTR('PLANT')"
+    for _ in range(2):
+        MqiRig(tmp_path, text).queue_manager.close()
+
+
 @pytest.mark.parametrize("digits", ["DESTCORL('zz')", "DESTCORL('abc')", "PUBACCT('zz')"])
 def test_what_are_no_hexadecimal_digits_is_refused(rig, digits):
     """A queue manager that had taken them could not be started any more."""
