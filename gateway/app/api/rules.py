@@ -6,7 +6,8 @@ import base64
 import binascii
 import re
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gateway.app.mapping_changes import table_with
@@ -38,8 +39,9 @@ def rule_endpoints(parts: Parts) -> list[Endpoint]:
         held = parts.engine.parking.held()
         hidden = {id(one): first.name for one, first in shadowed([route.rule for route in table.routes])}
         hidden |= {id(one): first.name for one, first in shadowed_sources(table.outbound)}
-        items = [_inbound(parts, route.rule) | {"held": held[route.rule.name]} for route in table.routes]
-        items += [_outbound(parts, rule) | {"held": 0} for rule in table.outbound]
+        of_rules = _OfRules(parts)
+        items = [_inbound(of_rules, route.rule) | {"held": held[route.rule.name]} for route in table.routes]
+        items += [_outbound(of_rules, rule) | {"held": 0} for rule in table.outbound]
         rules = [*(route.rule for route in table.routes), *table.outbound]
         items = [one | {"hidden_by": hidden.get(id(rule))} for one, rule in zip(items, rules, strict=True)]
         return 200, {
@@ -54,21 +56,43 @@ def rule_endpoints(parts: Parts) -> list[Endpoint]:
     return [endpoint("GET", "/rules", VIEWER, rules), endpoint("POST", "/explain", VIEWER, tried, most=1 << 20)]
 
 
-def _counts(parts: Parts, name: str) -> dict[str, object]:
-    counters = parts.counters
-    return {
-        "transform_errors": sum(n for (rule, _), n in counters.transform_errors.items() if rule == name),
-        "dead_lettered": sum(n for (rule, _), n in counters.dlq_messages.items() if rule == name),
-        "dropped": sum(n for (rule, _), n in counters.messages_dropped.items() if rule == name),
-        "backouts": sum(n for (_, rule), n in counters.mq_backouts.items() if rule == name),
-        "last_matched": parts.activity.last_matched.get(name),
-        "last_error": parts.activity.last_error.get(name),
-    }
+class _OfRules:
+    """What has been counted of each rule, added up once for all: there may be thousands, and several series of each."""
+
+    def __init__(self, parts: Parts) -> None:
+        counters = parts.counters
+        self.received = _by_rule(counters.mqtt_publish_received, 0)
+        self.put = _by_rule(counters.mq_put_messages, 1)
+        self.got = _by_rule(counters.mq_get_messages, 1)
+        self.matched = counters.route_matched
+        self._failed = {
+            "transform_errors": _by_rule(counters.transform_errors, 0),
+            "dead_lettered": _by_rule(counters.dlq_messages, 0),
+            "dropped": _by_rule(counters.messages_dropped, 0),
+            "backouts": _by_rule(counters.mq_backouts, 1),
+        }
+        self._activity = parts.activity
+
+    def failures(self, name: str) -> dict[str, object]:
+        """What went wrong with a rule, and when it matched."""
+        return {
+            **{what: numbers[name] for what, numbers in self._failed.items()},
+            "last_matched": self._activity.last_matched.get(name),
+            "last_error": self._activity.last_error.get(name),
+        }
 
 
-def _inbound(parts: Parts, rule: InboundRule) -> dict[str, object]:
-    counters, name = parts.counters, rule.name
-    received = sum(n for (one, _), n in counters.mqtt_publish_received.items() if one == name)
+def _by_rule(series: Mapping[Any, int], at: int) -> Counter[str]:
+    """The sums of the series of each rule, whose name stands there in their keys."""
+    found: Counter[str] = Counter()
+    for key, number in series.items():
+        if number:
+            found[key[at]] += number
+    return found
+
+
+def _inbound(of_rules: _OfRules, rule: InboundRule) -> dict[str, object]:
+    name = rule.name
     return {
         "name": name,
         "direction": "to_mq",
@@ -79,14 +103,14 @@ def _inbound(parts: Parts, rule: InboundRule) -> dict[str, object]:
         "queue_manager": rule.queue_manager.text,
         "continue": rule.spec.goes_on,
         "on_failure": rule.spec.on_failure.then,
-        "matched": received,
-        "done": sum(n for (_, one), n in counters.mq_put_messages.items() if one == name),
-        **_counts(parts, name),
+        "matched": of_rules.received[name],
+        "done": of_rules.put[name],
+        **of_rules.failures(name),
     }
 
 
-def _outbound(parts: Parts, rule: OutboundRule) -> dict[str, object]:
-    counters, name = parts.counters, rule.name
+def _outbound(of_rules: _OfRules, rule: OutboundRule) -> dict[str, object]:
+    name = rule.name
     return {
         "name": name,
         "direction": "to_mqtt",
@@ -97,9 +121,9 @@ def _outbound(parts: Parts, rule: OutboundRule) -> dict[str, object]:
         "queue_manager": ", ".join(rule.targets),
         "continue": False,
         "on_failure": "dead_letter",
-        "matched": counters.route_matched[name],
-        "done": sum(n for (_, one), n in counters.mq_get_messages.items() if one == name),
-        **_counts(parts, name),
+        "matched": of_rules.matched[name],
+        "done": of_rules.got[name],
+        **of_rules.failures(name),
     }
 
 
@@ -107,10 +131,19 @@ def rules_by_queue(table: Table) -> Callable[[str], list[str]]:
     """Which rules name a queue, outright or by a template that could become its name."""
     named = [(route.rule.name, route.rule.spec.queue or "") for route in table.routes]
     named += [(one.name, one.spec.queue or one.spec.transmission_queue or "") for one in table.outbound]
-    patterns = [
-        (name, re.compile(".+".join(map(re.escape, re.split(r"\{[^}]*\}", queue))))) for name, queue in named if queue
-    ]
-    return lambda queue: [name for name, pattern in patterns if pattern.fullmatch(queue)]
+    outright: dict[str, list[int]] = {}
+    templates: list[tuple[int, re.Pattern[str]]] = []
+    for at, (_, queue) in enumerate(named):
+        if "{" in queue:
+            templates.append((at, re.compile(".+".join(map(re.escape, re.split(r"\{[^}]*\}", queue))))))
+        else:
+            outright.setdefault(queue, []).append(at)
+
+    def rules(queue: str) -> list[str]:
+        by_template = [at for at, pattern in templates if pattern.fullmatch(queue)]
+        return [named[at][0] for at in sorted([*outright.get(queue, ()), *by_template])]
+
+    return rules
 
 
 def rule_of(table: Table, destination: str, topic: str | None) -> str | None:
