@@ -111,6 +111,27 @@ def test_long_names_and_large_numbers_have_room(opened: Any, well: Any) -> None:
     opened.unroute_all(behavior="ignoreErrors")
 
 
+def test_of_thousands_of_rules_some_are_drawn_and_all_are_found(opened: Any, well: Any) -> None:
+    def multiplied(route: Any) -> None:
+        body = json.loads(route.fetch().text())
+        body["items"] = [{**body["items"][0], "name": f"line {number}"} for number in range(3000)]
+        route.fulfill(body=json.dumps(body), content_type="application/json")
+
+    visit(opened, well, "rules")
+    opened.wait_for_selector("tbody tr a")
+    assert not opened.locator("main input[type=search]").is_visible()
+    opened.route("**/api/v1/rules", multiplied)
+    opened.reload()
+    opened.wait_for_selector("tbody tr a:has-text('line 499')")
+    assert opened.locator("tbody tr").count() == 500
+    opened.fill("main input[type=search]", "LINE 2999")
+    opened.wait_for_selector("tbody tr a:has-text('line 2999')")
+    assert opened.locator("tbody tr").count() == 1
+    opened.fill("main input[type=search]", "nowhere")
+    opened.wait_for_selector("td:has-text('No rule matches.')")
+    opened.unroute_all(behavior="ignoreErrors")
+
+
 def test_the_head_of_a_narrow_page_is_one_line_beside_problems(opened: Any, well: Any) -> None:
     opened.set_viewport_size({"width": 400, "height": 800})
     visit(opened, well, "dead-letters")

@@ -3,7 +3,9 @@
 import { call, part } from "../api.js";
 import { Chart, charts } from "../chart.js";
 import mapping from "./mapping.js";
-import { badge, breakable, format, h, link, pairs, panel, put, Table } from "../dom.js";
+import { badge, breakable, field, format, h, link, pairs, panel, put, Table } from "../dom.js";
+
+const DRAWN = 500; // rows; a browser takes seconds for thousands
 
 function failed(rule) {
   const parts = [["held", rule.held, "warn"], ["dead-lettered", rule.dead_lettered, "warn"], ["dropped", rule.dropped, "bad"], ["not built", rule.transform_errors, "warn"]].filter(([, count]) => count);
@@ -50,9 +52,17 @@ export default function rules(target, [name], page, every, onLeave) {
     { title: "Done", cell: (rule) => format.count(rule.done), value: (rule) => rule.done, number: true },
     { title: "Failed", cell: failed, value: (rule) => rule.held + rule.dead_lettered + rule.dropped + rule.transform_errors },
     { title: "Last", cell: (rule) => format.ago(rule.last_matched), value: (rule) => rule.last_matched ?? 0, number: true },
-  ], { key: (rule) => `${rule.direction} ${rule.name}`, empty: "No rules: publications reach local subscribers only. `mqgate init` writes an example." });
+  ], { key: (rule) => `${rule.direction} ${rule.name}`, empty: "No rules: publications reach local subscribers only. `mqgate init` writes an example.", most: DRAWN });
   const source = h("p", { class: "soft" });
-  put(target, h("h1", {}, "Rules"), panel("", h("div", { class: "bar" }, source, h("a", { href: "#/rules/edit%20mapping", class: "button quiet right" }, "Edit the mapping")), table.element), h("p", {}, "Which rule takes a topic, and why not another: ", link("try it out", "#/try"), "."));
+  const search = h("input", { type: "search", placeholder: "part of the name, topic or queue", value: page.kept("search"), oninput: () => { page.keep("search", search.value); show(); } });
+  const searching = h("div", { class: "bar", hidden: true }, field("Search", search, "grow"), h("p", { class: "soft" }, `The first ${DRAWN} are shown.`));
+  let items = null;
+  const show = () => {
+    const wanted = search.value.toLowerCase();
+    if (wanted) table.none.firstChild.textContent = "No rule matches.";
+    if (items) table.update(items.filter((rule) => [rule.name, rule.topic, rule.queue].some((text) => text.toLowerCase().includes(wanted))));
+  };
+  put(target, h("h1", {}, "Rules"), panel("", h("div", { class: "bar" }, source, h("a", { href: "#/rules/edit%20mapping", class: "button quiet right" }, "Edit the mapping")), searching, table.element), h("p", {}, "Which rule takes a topic, and why not another: ", link("try it out", "#/try"), "."));
   let before = null;
   every(3, async () => {
     const now = await call("/rules");
@@ -63,7 +73,9 @@ export default function rules(target, [name], page, every, onLeave) {
     }
     before = { at, items: new Map(now.items.map((rule) => [rule.name, rule.matched])) };
     source.textContent = `${format.many(now.items.length, "rule")} from ${now.files.join(", ") || "the built-in mapping"}, in force since ${format.time(now.loaded)}`;
-    table.update(now.items);
+    items = now.items;
+    searching.hidden = items.length <= DRAWN && !search.value;
+    show();
   });
   return undefined;
 }
