@@ -27,8 +27,9 @@ DEPLOY = Path(__file__).resolve().parent
 ROOT = DEPLOY.parent
 CHART = DEPLOY / "chart"
 
+OF_STRINGS = {"annotations", "labels", "podLabels", "podAnnotations", "nodeSelector"}
 OPEN = {"resources", "podSecurityContext", "containerSecurityContext", "networkPolicy.monitoringNamespaceSelector",
-        "metrics.dashboard.labels", "probes.startup", "probes.liveness", "probes.readiness"}  # fmt: skip
+        "probes.startup", "probes.liveness", "probes.readiness"}  # fmt: skip
 """Values that are passed on to Kubernetes as they are."""
 MQ_NAME = {"type": "string", "pattern": "^[A-Za-z0-9./_%]{0,48}$"}
 PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
@@ -133,6 +134,8 @@ def schema(document: str) -> dict[str, Any]:
             return found | {"allOf": [{"$ref": "#/definitions/settings"}]}
         if path in RULES:
             return found | RULES[path]
+        if path.rpartition(".")[2] in OF_STRINGS:  # Kubernetes refuses `true` and numbers
+            return found | {"type": "object", "additionalProperties": {"type": "string"}}
         if isinstance(value, dict):
             inner = {key: of(each, f"{path}.{key}" if path else key) for key, each in value.items()}
             closed = {"properties": inner, "additionalProperties": False} if inner and path not in OPEN else {}

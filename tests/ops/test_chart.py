@@ -342,6 +342,8 @@ def test_mistakes_are_refused_with_what_to_do(major: int, scenario: str, sets: t
         "queueManager.ibm.connection=mq1:1414",
         "listeners.mqtt.port=0",
         "unknown=1",
+        "podLabels.critical=true",
+        "service.annotations.weight=10",
         "queueManager.ibm.chanel=X",
         "queueManager.ibm.lease=100ms",
         "mappings.reload=sometimes",
