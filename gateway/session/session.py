@@ -118,7 +118,7 @@ class Session:
         self.came_after = 0
         """The number of the last publication of this gateway's clients that other gateways wanted, when it came."""
         self.came: dict[str, Any] | None = None
-        """What its record says of the gateways where it was of late: see `broker.gateways.moves`."""
+        """What its record says of the gateways where it was of late: see `broker.gateways.session_moves`."""
         self.connection: Connection | None = None
         self.will: Will | None = None
         self.will_at = 0.0

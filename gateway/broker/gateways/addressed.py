@@ -14,7 +14,7 @@ from gateway.broker.batch import Batch
 from gateway.broker.context import Context
 from gateway.broker.deliver.handover import PAUSE, Handover, Passed, Source
 from gateway.broker.gateways.forwarded import Forwarded
-from gateway.broker.gateways.moves import Moves
+from gateway.broker.gateways.session_moves import SessionMoves
 from gateway.broker.gateways.to_others import ToOthers
 from gateway.ports.batch import Scheduler, Stored, Token
 from gateway.ports.state_queues import FORWARD
@@ -48,7 +48,7 @@ class Addressed:
     """Finds the gateway that has the device."""
 
     def __init__(
-        self, context: Context, to_others: ToOthers, moves: Moves, others: Callable[[], set[str]],
+        self, context: Context, to_others: ToOthers, moves: SessionMoves, others: Callable[[], set[str]],
         may_come: Callable[[str], bool],
     ) -> None:  # fmt: skip
         """`others`: gateways that take such messages; `may_come`: whether a client's session may be on its way here."""

@@ -13,8 +13,8 @@ from gateway.broker.deliver.fan_out import FanOut
 from gateway.broker.gateways.addressed import Addressed
 from gateway.broker.gateways.forwarded import Forwarded, Usual, UsualRecords, decode_forwarded, groups_of
 from gateway.broker.gateways.incoming import Incoming, Part, parts
-from gateway.broker.gateways.moves import Moves
 from gateway.broker.gateways.places import Has
+from gateway.broker.gateways.session_moves import SessionMoves
 from gateway.broker.publish.route import Receiver, Route, Shared
 from gateway.broker.publish.router import Router
 from gateway.broker.steps import Steps
@@ -61,7 +61,7 @@ class FromOthers:
         self.router = router
         self.fan_out = fan_out
         self.forwards = forwards
-        self.moves: Moves
+        self.moves: SessionMoves
         """Set by whoever makes both."""
         self.addressed: Addressed
         """Likewise."""

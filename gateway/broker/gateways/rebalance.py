@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gateway.broker.context import Context
 from gateway.broker.gateways.census import Gateway
-from gateway.broker.gateways.moves import Moves
+from gateway.broker.gateways.session_moves import SessionMoves
 from gateway.broker.sessions.endings import Endings
 from gateway.ports.ownership import Message
 from gateway.session.connection import ONLINE, Connection
@@ -59,7 +59,7 @@ class Rebalance:
     """This gateway's part in it."""
 
     def __init__(
-        self, context: Context, endings: Endings, moves: Moves, peers: Callable[[], Collection[str]],
+        self, context: Context, endings: Endings, moves: SessionMoves, peers: Callable[[], Collection[str]],
         write: Callable[[str, Message], None],
     ) -> None:  # fmt: skip
         self.context = context

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from gateway.broker.gateways.interests import Interests
-from gateway.broker.gateways.moves import Moves
+from gateway.broker.gateways.session_moves import SessionMoves
 from gateway.ports.ownership import LONG_MESSAGES, Message
 
 
@@ -22,7 +22,7 @@ class Unfinished:
     """Tells sessions that have come from gateways that are no more when all that lay for those is handed over."""
 
     def __init__(
-        self, moves: Moves, interests: Interests, expired_owners: Callable[[], Collection[str]],
+        self, moves: SessionMoves, interests: Interests, expired_owners: Callable[[], Collection[str]],
         write: Callable[[str, Message], None],
     ) -> None:  # fmt: skip
         """`expired_owners`: gateways from which this one takes over."""

@@ -19,9 +19,9 @@ from gateway.broker.gateways.addressed import Addressed
 from gateway.broker.gateways.census import Census
 from gateway.broker.gateways.from_others import FromOthers
 from gateway.broker.gateways.interests import Interests
-from gateway.broker.gateways.moves import Moves
 from gateway.broker.gateways.places import stays_from
 from gateway.broker.gateways.rebalance import Rebalance
+from gateway.broker.gateways.session_moves import SessionMoves
 from gateway.broker.gateways.to_others import ToOthers
 from gateway.broker.gateways.unfinished import Unfinished
 from gateway.broker.publish.router import Router
@@ -80,7 +80,7 @@ class Ownership:
         self.census.write = self._write
         self.to_others = ToOthers(context, router, self.instance, owners.reads)
         self.from_others = FromOthers(context, router, endings.fan_out, owners)
-        self.moves = Moves(context, router, self.to_others, self._write, self.from_others.arrived)
+        self.moves = SessionMoves(context, router, self.to_others, self._write, self.from_others.arrived)
         self.moves.is_gone = lambda gateway: gateway in self._over or gateway not in owners.peers()
         self.from_others.moves = self.moves
         self.unfinished = Unfinished(self.moves, self.interests, owners.expired_owners, self._write)

@@ -122,7 +122,7 @@ def test_retain_expiry_and_alias_cross(bench: Harness) -> None:
 def test_what_is_wanted_at_a_gateway_whose_sessions_are_unread_is_put_for_it_once(bench: Harness) -> None:
     """It may have told what its clients want before it ended, while this gateway began."""
     bench.others.unread = {NEAR, "dd"}  # type: ignore[attr-defined]
-    bench.engine.router.sent_on = lambda _topic: True  # as `Moves` has it then
+    bench.engine.router.sent_on = lambda _topic: True  # as `SessionMoves` has it then
     device = bench.device(5, "c1").connect()
     publish(device, b"news", b"x", qos=2)
     release(device, 1)

@@ -50,7 +50,7 @@ class _Departure(NamedTuple):
     at: float
 
 
-class Moves:
+class SessionMoves:
     """Knows which sessions have come and gone, and what they get from where."""
 
     def __init__(
