@@ -60,8 +60,8 @@ class Router:
         self.subscriptions: Subscriptions[Session] = Subscriptions()
         self.elsewhere: Subscriptions[str] = Subscriptions()
         """What clients of other gateways on the same state queues subscribe to, by gateway."""
-        self._gone: set[str] = set()
-        """Other gateways that are no more, while their filters are being forgotten."""
+        self._gone: dict[str, object] = {}
+        """Other gateways that are no more, while their filters are being forgotten, and the last who does that."""
         self.sent_on: Callable[[str], bool] = lambda _topic: False
         """Whether a session that has moved to another gateway is to be sent what is published to a topic."""
         self.on_interest: Callable[[str, int], None] = lambda _filter, _by: None
@@ -402,7 +402,7 @@ class Router:
     def subscribe_elsewhere(self, gateway: str, filter_: str, interest: Interest) -> None:
         """A client of another gateway subscribes."""
         if gateway in self._gone:  # it is there again
-            self._gone.discard(gateway)
+            del self._gone[gateway]
             self.elsewhere.remove_all(gateway)
         self._changed(filter_)
         self.elsewhere.add(gateway, filter_, interest)
@@ -420,16 +420,16 @@ class Router:
     def forget_elsewhere(self, gateway: str) -> Iterator[None]:
         """This gateway is no more: from the first step on nothing is for it. A filter is forgotten at each, as there
         may be a hundred thousand."""
-        filters = list(self.elsewhere.of(gateway))
+        filters, this = list(self.elsewhere.of(gateway)), object()
         if filters:
-            self._gone.add(gateway)
+            self._gone[gateway] = this
             self.touch()
         for filter_ in filters:
             yield
-            if gateway not in self._gone:
+            if self._gone.get(gateway) is not this:  # it has come back, and may have ended again
                 return
             self.elsewhere.remove(gateway, filter_)
-        self._gone.discard(gateway)
+        self._gone.pop(gateway, None)
 
     def too_long(self, route: Route, payload: bytes) -> int:
         """The longest message that the queue of a rule with `too_long: reject` takes, if this is longer; else -1."""

@@ -117,3 +117,20 @@ def test_a_gateway_that_is_there_again_while_it_is_forgotten_wants_what_it_says_
     found.subscribe_elsewhere("other", "b", Interest(1))
     assert list(steps) == []
     assert [found.route(publisher, name, 0).elsewhere for name in (b"a", b"b", b"c")] == [(), ("other",), ()]
+
+
+def test_a_gateway_that_is_there_again_and_ends_again_while_it_is_forgotten_is_forgotten():
+    found = Harness().engine.router
+    for name in "abc":
+        found.subscribe_elsewhere("other", name, Interest(2))
+    before = found.forget_elsewhere("other")
+    next(before)
+    for name in "abcdef":
+        found.subscribe_elsewhere("other", name, Interest(2))
+    after = found.forget_elsewhere("other")
+    next(after)
+    assert list(before) == []
+    assert len(found.elsewhere.of("other")) == 6
+    assert found.route(Publisher("bench", "p", None, 5), b"a", 0).elsewhere == ()
+    assert len(list(after)) == 5
+    assert not found.elsewhere.of("other")
