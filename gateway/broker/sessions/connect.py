@@ -387,7 +387,7 @@ class ConnectHandler:
                 if ended:
                     context.refuse(connection, reasons.NOT_AUTHORIZED, "not_authorized", ended)
                     yield
-            elif due > self._deadline(connection) and not _is_ours(connection):
+            elif due > self._deadline(connection) and not self._is_ours(connection):
                 self._too_late(connection)
                 yield
         for connection, since in list(context.departing.items()):
@@ -405,6 +405,11 @@ class ConnectHandler:
         if connection.state == AUTHENTICATING and connection.exchange is None:
             return connection.asked_at + limits.patience
         return connection.connected_at + limits.connect_timeout
+
+    def _is_ours(self, connection: Connection) -> bool:
+        """Whether it is the gateway for whom a connection waits that has sent no CONNECT: it has not read it, or has
+        put it off."""
+        return connection.state == NEW and not self.endings.is_heard(connection)
 
     def _too_late(self, connection: Connection) -> None:
         """No CONNECT came, or what it asks for could not be decided, within the connect timeout. Whoever has sent a
@@ -471,11 +476,6 @@ class KeepAlive:
             self.context.refuse(connection, reasons.KEEP_ALIVE_TIMEOUT, "keepalive", text)
             return True
         return False
-
-
-def _is_ours(connection: Connection) -> bool:
-    """Whether it is the gateway for whom a connection waits that has sent no CONNECT: it has not read it."""
-    return connection.state == NEW and connection.link.unread()
 
 
 def _ended(connection: Connection, now: float) -> str:

@@ -242,6 +242,22 @@ def test_a_connect_that_is_put_off_is_not_overtaken_by_one_that_comes_in_a_later
     assert (first.wire.closed, second.wire.closed, kinds(second)) == (True, False, [(p.CONNACK, 0)])
 
 
+def test_nobody_is_late_with_a_connect_that_is_put_off(bench: Harness) -> None:
+    bench.queues.automatic = False
+    for number in range(MOST_REPLACED + 1):
+        bench.device(4, f"d{number}").connect(clean=False)
+    device = bench.device(4, "script")
+    device.send(connect(4))
+    assert device.connection in bench.engine.put_off
+    bench.advance(2 * bench.engine.limits.connect_timeout)
+    assert not device.wire.closed
+    bench.queues.automatic = True
+    while bench.queues.commit():
+        pass
+    bench.advance(1)
+    assert kinds(device) == [(p.CONNACK, 0)]
+
+
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_who_comes_only_to_end_its_session_has_ended_it_however_long_it_is_looked_at(
     bench: Harness, version: int
