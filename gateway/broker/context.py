@@ -208,8 +208,8 @@ class Context:
         self.unwritten.add(connection)
 
     def send_all(self, connection: Connection, packets: list[bytes]) -> None:
-        """Several packets."""
-        if len(packets) == 1 or not connection.connack_sent:
+        """Several packets, or none."""
+        if len(packets) < 2 or not connection.connack_sent:
             for data in packets:
                 self.send(connection, data)
             return

@@ -408,18 +408,21 @@ class Outflow:
         first = _PUBREL_DUP if again and self.version == V31 else _PUBREL
         return first + packet_id.to_bytes(2, "big")
 
-    def resend(self, now: float, out: list[bytes], over: list[Item]) -> Iterator[None]:
+    def resend(self, now: float, out: list[bytes], over: list[Item], *, stored: bool = False) -> Iterator[None]:
         """What is in flight again, in the original order: PUBLISH with DUP, or PUBREL. [MQTT-4.4.0-1] [MQTT-4.6.0-1]
         [MQTT-3.3.1-1] [MQTT-4.3.3-6] [MQTT-4.8.2-4] What the window of this connection has no room for is the first
-        that waits for it [MQTT-3.3.4-9]. One item at each step; some may be acknowledged between two steps. Those
-        that are larger than its Maximum Packet Size are `over`: they are dropped [MQTT-3.1.2-25]."""
+        that waits for it [MQTT-3.3.4-9]. One item at each step; some may be acknowledged between two steps: the
+        PUBREL of one that is released then follows the commit of that. `stored`: so does that of one whose release
+        is not stored yet. Those that are larger than its Maximum Packet Size are `over`: they are dropped
+        [MQTT-3.1.2-25]."""
         again, sent, last, inflight = list[Item](), 0, self.sent_token, self.inflight
-        for packet_id in list(inflight):
+        for packet_id, released in [(packet_id, one.released) for packet_id, one in inflight.items()]:
             item = self.item(packet_id)
             if item is None:
                 continue
             if item.released:
-                out.append(self.pubrel(packet_id, again=True))
+                if released and (item.token is not None or not stored):
+                    out.append(self.pubrel(packet_id, again=True))
             elif sent == self.window:
                 item.dup = True
                 again.append(item)

@@ -526,10 +526,11 @@ class InFlight:
         except Exception as error:  # noqa: BLE001 -- as in `fill`
             self.context.defect(connection, error)
 
-    def _send_again(self, session: Session, connection: Connection) -> Iterator[None]:
-        """What is in flight, some of it at each step, as long as the client is there."""
+    def _send_again(self, session: Session, connection: Connection, *, stored: bool = False) -> Iterator[None]:
+        """What is in flight, some of it at each step, as long as the client is there; `stored`: of what is released
+        that of which this is stored."""
         context, out, over = self.context, list[bytes](), list[Item]()
-        for count, _ in enumerate(session.outflow.resend(context.now, out, over), 1):
+        for count, _ in enumerate(session.outflow.resend(context.now, out, over, stored=stored), 1):
             if count % _SENT_AGAIN == 0:
                 context.send_all(connection, out)
                 out.clear()
@@ -537,8 +538,7 @@ class InFlight:
                 if session.connection is not connection or connection.state != ONLINE:
                     return
         self._drop_unsent(session, over)
-        if out:
-            context.send_all(connection, out)
+        context.send_all(connection, out)
 
     def tick(self, now: float) -> Iterator[None]:
         """MQIsdp, and 3.1.1 where the settings say so: what is not acknowledged after the retry interval is sent again
@@ -558,7 +558,8 @@ class InFlight:
             if now - max(connection.last_retry, connection.connected_at) < interval:
                 continue
             connection.last_retry = now
-            yield from self._send_again(connection.session, connection)
+            session = connection.session
+            yield from self._send_again(session, connection, stored=session.durable)
             yield
 
 

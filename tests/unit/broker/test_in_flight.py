@@ -294,3 +294,49 @@ def test_what_is_acknowledged_or_broken_off_meanwhile_is_not_sent_again() -> Non
     assert len(session.outflow.inflight) == 10
     assert session.stored == MANY - len(sent) - 1
     assert again.wire.closed
+
+
+def test_pubrel_follows_the_commit_of_its_release_also_while_the_rest_is_sent_again() -> None:
+    bench = Harness(max_inflight=65_535, max_queued=65_535)
+    device = bench.device(5, "s").connect(clean=False, properties={prop.RECEIVE_MAXIMUM: 65_535})
+    relay(bench, 2, payloads=(b"x",) * MANY)
+    device.drop()
+    device, turns = bench.device(5, "s"), Turns(bench)
+    device.connect(clean=False, properties={prop.RECEIVE_MAXIMUM: 65_535})
+    assert len(device.take()) < MANY
+    bench.queues.automatic = False
+    device.send(writer.encode_acks(p.PUBREC, [MANY]))  # it was sent before
+    while turns.pass_by():
+        pass
+    assert {packet[0] >> 4 for packet in device.take()} == {p.PUBLISH}
+    bench.queues.commit()
+    assert [packet[:2] for packet in device.take()] == [(0x62, MANY)]
+
+
+def test_pubrel_follows_the_commit_of_its_release_also_where_it_is_sent_again_after_a_while() -> None:
+    bench = Harness()
+    device = subscriber(bench, 3)
+    relay(bench, 2)
+    sent = device.take()
+    device.send(answers(p.PUBREC, sent[:2]))
+    assert [packet[:2] for packet in device.take()] == [(0x62, 1), (0x62, 2)]
+    bench.queues.automatic = False
+    device.send(answers(p.PUBREC, sent[2:]))
+    bench.advance(30)
+    assert [packet[:2] for packet in device.take()] == [(0x6A, 1), (0x6A, 2)]
+    bench.queues.commit()
+    assert [packet[:2] for packet in device.take()] == [(0x62, 3), (0x62, 4)]
+
+
+def test_nothing_is_written_for_what_a_smaller_window_holds_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Harness(max_inflight=65_535, max_queued=65_535)
+    device = bench.device(5, "s").connect(clean=False, properties={prop.RECEIVE_MAXIMUM: 65_535})
+    relay(bench, 1, payloads=(b"x",) * MANY)
+    device.drop()
+    device, turns, written = bench.device(5, "s"), Turns(bench), list[bytes]()
+    monkeypatch.setattr(device.wire, "write", written.append)
+    device.connect(clean=False, properties={prop.RECEIVE_MAXIMUM: 10})
+    while turns.pass_by():
+        pass
+    assert written
+    assert all(written)
