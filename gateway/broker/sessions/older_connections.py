@@ -12,8 +12,9 @@ that sends on and on.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from gateway.broker.context import Context
 from gateway.broker.sessions.connack import AGAIN
@@ -34,6 +35,9 @@ class _Line:
     waiting: deque[tuple[Connection, Callable[[], None]]] = field(default_factory=deque)
     looks: int = 0
     """How often it was looked for the first of them."""
+    unheard: Connection | None = None
+    """One of whom nothing is known, and that was not heard to its end when it was looked last: it is looked at first,
+    as there may be very many."""
 
     def add(self, connection: Connection, call: Callable[[], None]) -> None:
         """In the order in which they came."""
@@ -51,29 +55,57 @@ class OlderConnections:
         self.endings = endings
         self._lines: OrderedDict[str, _Line] = OrderedDict()
         self._planned = False
+        self._overtaken: set[Connection] = set()
+        """Those that are to be refused, whatever is found out about them."""
 
     def holds_up(self, client_id: str, connection: Connection, call: Callable[[], None]) -> bool:
-        """Whether a CONNECT has to wait; then the call is made when it need not any more."""
+        """Whether a CONNECT has to wait; then the call is made when it need not any more. Not of one that is
+        refused."""
+        if connection in self._overtaken:
+            self._refuse(connection)
+            return True
         line = self._lines.get(client_id)
         if line is None:
-            if self._is_heard(client_id, connection):
+            line = _Line()
+            if self._is_heard(client_id, line, connection):
                 self._refuse_earlier(connection)
                 return False
-            line = self._lines[client_id] = _Line()
+            self._lines[client_id] = line
         line.add(connection, call)
         self._plan()
         return True
 
-    def _is_heard(self, client_id: str, connection: Connection) -> bool:
+    def _is_heard(self, client_id: str, line: _Line, connection: Connection) -> bool:
         """Whether all is taken that its client had sent before."""
-        session, is_heard = self.context.sessions.get(client_id), self.endings.is_heard
-        older = None if session is None else session.connection
-        return is_heard(older) and all(is_heard(one) for one in self.context.sessions.earlier(connection))
+        sessions, is_heard, one = self.context.sessions, self.endings.is_heard, line.unheard
+        session = sessions.get(client_id)
+        if session is not None and not is_heard(session.connection):
+            return False
+        if one is not None and one.state == AUTHENTICATING and one.asked_at < connection.asked_at and not is_heard(one):
+            return False
+        line.unheard = next((one for one in sessions.earlier(connection) if not is_heard(one)), None)
+        return line.unheard is None
 
     def _refuse_earlier(self, connection: Connection) -> None:
         """Whoever of them turns out to be the client has come before this one: it would be taken over at once."""
-        for one in self.context.sessions.earlier(connection):
-            self.endings.connacks.refuse(one, *AGAIN)
+        context = self.context
+        earlier = context.sessions.earlier(connection)
+        if not earlier:
+            return
+        for one in earlier:
+            context.sessions.asked(one)
+        self._overtaken.update(earlier)
+        context.slices.run(f"overtaken {id(connection)}", partial(self._refuse_each, earlier), SLICE_SECONDS)
+
+    def _refuse_each(self, overtaken: list[Connection]) -> Iterator[None]:
+        for one in overtaken:
+            self._refuse(one)
+            yield
+
+    def _refuse(self, overtaken: Connection) -> None:
+        self._overtaken.discard(overtaken)
+        if overtaken.state == AUTHENTICATING:
+            self.endings.connacks.refuse(overtaken, *AGAIN)
 
     def _plan(self) -> None:
         if not self._planned:
@@ -103,10 +135,10 @@ class OlderConnections:
         """Whether the first need not wait any more: it is called, if its client has not left meanwhile."""
         connection, call = line.waiting[0]
         if connection.state == AUTHENTICATING:
-            if line.looks < LOOKS and not self._is_heard(client_id, connection):
+            if line.looks < LOOKS and not self._is_heard(client_id, line, connection):
                 line.looks += not self.context.is_full  # nothing that is put off is taken before that is committed
                 return False
-            line.looks = 0
+            line.looks, line.unheard = 0, None
             self._refuse_earlier(connection)
             self.context.set_aside.call(call)
         line.waiting.popleft()

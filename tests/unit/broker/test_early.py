@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
 from broker_harness import Device, Harness, Wire
 
 from gateway.broker.context import MOST_REPLACED
-from gateway.broker.sessions.older_connections import LOOK_SECONDS, LOOKS
+from gateway.broker.sessions.older_connections import LOOK_SECONDS, LOOKS, SLICE_SECONDS
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
 from gateway.ports.access import Verdict
@@ -226,6 +227,41 @@ def test_nor_by_one_who_is_refused_or_leaves(bench: Harness) -> None:
     assert kinds(first) == [(p.CONNACK, 0x86)]
     assert not bench.engine.sessions._asking
     assert not bench.engine.connect.older._lines
+
+
+def test_however_many_may_have_been_the_client_nobody_waits_for_long(
+    bench: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Strangers who use its identifier: they are not all asked at each look, and refused in slices."""
+    doorman = Doorman(bench)
+    strangers = [doorman.comes(5, f"{number}") for number in range(300)]
+    wires = [Asked(5) for _ in strangers]
+    for device, wire in zip(strangers, wires, strict=True):
+        device.wire = device.connection.link = wire
+    wires[-1].waits = True
+    client_of_it = doorman.comes(5, "itself")
+    doorman.lets_in("itself")
+    before = sum(wire.asked for wire in wires)
+    bench.clock.advance(10 * LOOK_SECONDS)
+    assert sum(wire.asked for wire in wires) == before + 10
+    wires[-1].waits = False
+    looks = itertools.count()
+    monkeypatch.setattr(bench.clock, "monotonic", lambda: bench.clock.time + next(looks) * SLICE_SECONDS / 4)
+    planned: list[Callable[[], None]] = []
+    monkeypatch.setattr(bench.clock, "later", lambda _seconds, call: planned.append(call))
+    bench.clock.advance(LOOK_SECONDS)
+    assert kinds(client_of_it) == [(p.CONNACK, 0)]
+    left = [device for device in strangers if not device.wire.closed]
+    assert len(left) > 200
+    doorman.asked["299"](Verdict(0))
+    doorman.asked["298"](Verdict(0x86))
+    assert [kinds(device) for device in left[-2:]] == [[(p.CONNACK, 0x86)], [(p.CONNACK, 0x89)]]
+    while planned:
+        planned.pop(0)()
+    assert all(device.wire.closed for device in strangers)
+    assert not client_of_it.wire.closed
+    assert not bench.engine.connect.older._overtaken
+    assert not bench.engine.sessions._asking
 
 
 def test_a_connect_that_is_put_off_is_not_overtaken_by_one_that_comes_in_a_later_turn(bench: Harness) -> None:
