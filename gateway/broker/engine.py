@@ -50,7 +50,7 @@ from gateway.broker.sessions.recovery import Recovery
 from gateway.broker.sessions.subscriptions import SubscribeHandler
 from gateway.broker.sessions.sys_topics import SysTopics
 from gateway.broker.sessions.wills import Wills
-from gateway.broker.slices import Slices
+from gateway.broker.slices import TICK_SECONDS, Slices
 from gateway.errors import ProtocolError
 from gateway.mqtt import reasons
 from gateway.mqtt.reader import MAX_FILTERS, Reader
@@ -69,8 +69,6 @@ _T = TypeVar("_T")
 SLOW_SECONDS = 0.02
 MANY_STRANGERS = 16
 """If more than so many who are not connected yet send something at once, the others do not wait for them."""
-TICK_SECONDS = 0.002
-"""For each look at all connections or sessions, in the turn in which a second is over; the rest comes in later ones."""
 MAX_ROWS = 20_000
 """With so many rows, or answers, in the open batch while a commit runs nothing more is read."""
 

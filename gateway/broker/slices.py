@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 SLICE_SECONDS = 0.01
 """In one turn, for all such work together."""
+TICK_SECONDS = 0.002
+"""For each look at all connections or sessions, in the turn in which it is due; the rest comes in later ones."""
 MOST_IN_A_TURN = 10
 """So many share a turn: what is done soon does not wait for turns that others take whole."""
 

@@ -25,6 +25,7 @@ from gateway.broker.sessions.endings import Endings
 from gateway.broker.sessions.older_connections import OlderConnections
 from gateway.broker.sessions.ownership import Ownership
 from gateway.broker.sessions.wills import Wills
+from gateway.broker.slices import TICK_SECONDS
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
@@ -456,13 +457,15 @@ class KeepAlive:
         """Every quarter of a second while a client has a short keep-alive."""
         context, now = self.context, self.context.scheduler.monotonic()
         context.now = context.scheduler.now()
-        context.slices.run("short keep-alives", lambda: self._checked(now))
+        context.slices.run("short keep-alives", lambda: self._checked(now), TICK_SECONDS)
         if self._short:
             context.scheduler.later(FINE, self._look)
         context.flush()
 
     def _checked(self, now: float) -> Iterator[None]:
-        for connection in list(self._short):
+        for number, connection in enumerate(list(self._short), 1):
+            if number % LOOKED_AT == 0:
+                yield
             if connection.state != ONLINE or self.check(connection, now):
                 self._short.discard(connection)
                 yield

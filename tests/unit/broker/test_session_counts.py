@@ -7,6 +7,7 @@ from typing import Any
 
 from broker_harness import Harness
 
+from gateway.broker.sessions.connect import SHORT
 from gateway.broker.sessions.session_counts import LOOKED_AT, SessionCounts
 from gateway.broker.slices import SLICE_SECONDS
 from gateway.session.publication import Publication
@@ -59,6 +60,7 @@ def test_sys_looks_at_sessions_in_slices_but_before_anybody_can_subscribe() -> N
 def test_all_connections_are_looked_at_in_slices() -> None:
     bench = Harness()
     for number in range(LOOKED_AT + 1):
-        bench.device(4, f"d{number}").connect()
+        bench.device(4, f"d{number}").connect(keep_alive=SHORT)
     assert len(list(bench.engine.connect.tick(0.0))) == 1
+    assert len(list(bench.engine.connect.keep_alive._checked(0.0))) == 1
     assert len(list(bench.engine.in_flight.tick(0.0))) == 1
