@@ -19,8 +19,13 @@ def sliced(engine: Engine, steps: Iterator[None], answer: Callable[[], object]) 
 
     def begin(answered: Answered) -> None:
         def work() -> Iterator[None]:
-            yield from steps
-            answered((200, answer()))
+            try:
+                yield from steps
+                found = 200, answer()
+            except Exception as error:  # noqa: BLE001 -- told apart where it is answered
+                answered(error)
+            else:
+                answered(found)
 
         engine.context.slices.run(f"answer {next(_numbers)}", work)
 
