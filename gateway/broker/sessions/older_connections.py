@@ -59,9 +59,11 @@ class OlderConnections:
         """Those that are to be refused, whatever is found out about them."""
 
     def holds_up(self, client_id: str, connection: Connection, call: Callable[[], None]) -> bool:
-        """Whether a CONNECT has to wait; then the call is made when it need not any more. Not of one that is
-        refused."""
-        if connection in self._overtaken:
+        """Whether a CONNECT has to wait; then the call is made when it need not any more. Not of one that is refused,
+        as a later one has been let in."""
+        session = self.context.sessions.get(client_id)
+        now = None if session is None else session.connection
+        if connection in self._overtaken or (now is not None and now.asked_at > connection.asked_at):
             self._refuse(connection)
             return True
         line = self._lines.get(client_id)

@@ -150,10 +150,12 @@ class Doorman:
         del link
         self.asked[connect.username or ""] = done
 
-    def comes(self, version: int, name: str, behind: bytes = b"", will: p.Will | None = None) -> Device:
+    def comes(
+        self, version: int, name: str, behind: bytes = b"", will: p.Will | None = None, client_id: str = "script"
+    ) -> Device:
         """A connection of the script, which this call of it names."""
         self.bench.clock.advance(0.001)
-        said = client.connect(version, "script", clean_start=False, will=will)
+        said = client.connect(version, client_id, clean_start=not client_id, will=will)
         said.username = name
         device = self.bench.device(version, "script")
         device.send(client.encode_connect(said) + behind)
@@ -202,6 +204,19 @@ def test_one_that_has_sent_nothing_more_is_not_waited_for_and_takes_nothing_over
     assert kinds(second) == [(p.CONNACK, 0)]
     assert kinds(first) == [(p.CONNACK, reason)]
     doorman.lets_in("first")
+    assert (first.wire.closed, second.wire.closed) == (True, False)
+
+
+@pytest.mark.parametrize(("version", "reason"), [(4, 3), (5, 0x89)])
+def test_who_comes_last_stays_also_where_its_identifier_is_that_of_its_token(
+    bench: Harness, version: int, reason: int
+) -> None:
+    doorman = Doorman(bench)
+    first, second = (doorman.comes(version, name, client_id="") for name in ("first", "second"))
+    for name in ("second", "first"):
+        doorman.asked[name](Verdict(0, client_id="script"))
+    assert kinds(second) == [(p.CONNACK, 0)]
+    assert kinds(first) == [(p.CONNACK, reason)]
     assert (first.wire.closed, second.wire.closed) == (True, False)
 
 
