@@ -85,7 +85,7 @@ class FastLane(Keeping):
     def take(self, arrived: Arrived | Rest) -> Rest:
         """Take the ordinary packets at the beginning of what has arrived; returns what is left."""
         context = self.context
-        batch, self._arrived, self._keeps = context.batch, arrived, None
+        batch, self._arrived, self._keeps, self._keeps_released = context.batch, arrived, None, None
         generation = self.router.generation if context.storage_full is None else NOBODYS
         self.fan_out.rooms.clear()  # as it is now
         try:

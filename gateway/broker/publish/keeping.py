@@ -35,6 +35,8 @@ class Keeping:
         """In this turn."""
         self._keeps: bool | None = None
         """Whether all of it could be retained; None: nobody has asked."""
+        self._keeps_released: tuple[Connection, bool] | None = None
+        """Whether all that this client has staged could be, as it was when somebody asked in this turn."""
 
     def _defect(self, connection: Connection, error: Exception) -> None:
         """A connection ends, and perhaps its session."""
@@ -61,10 +63,14 @@ class Keeping:
         return *self.publications.retained.begin(), context.batch.replaces, most
 
     def can_keep_released(self, connection: Connection) -> bool:
-        """The same of all that this client has staged: where it is little, so that it may be looked at."""
-        inbound = connection.session.inbound
-        few = len(inbound) <= MOST_LOOKED_AT and not self.context.is_full
-        return few and self.publications.retained.has_room(len(inbound), sum(map(size_of, inbound.values())))
+        """The same of all that this client has staged: where it is little, so that it may be looked at. Once in a turn,
+        as each may be of another topic: what is released of it is retained when all is."""
+        if self._keeps_released is None or self._keeps_released[0] is not connection:
+            inbound, has_room = connection.session.inbound, self.publications.retained.has_room
+            few = len(inbound) <= MOST_LOOKED_AT and not self.context.is_full
+            keeps = few and has_room(len(inbound), sum(map(size_of, inbound.values())))
+            self._keeps_released = connection, keeps
+        return self._keeps_released[1]
 
     def have_kept(self, more: int) -> None:
         """So many bytes more are retained by the compiled lane."""

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import FORMS, lane
 
-from gateway.broker.publish import fast
+from gateway.broker.publish import fast, keeping
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 from gateway.mqtt.reader import Reader
@@ -333,3 +333,21 @@ def test_rules_for_one_queue_keep_their_rows_apart_whichever_applies(form):
         )  # fmt: skip
     (destination,) = bench.engine.context.batch.destinations.values()
     assert [destination.policy(row).rule for row in range(6)] == ["two", "one"] * 3
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("topic", ["q/", "w/", "n/"])
+def test_what_a_client_has_staged_is_added_up_once_for_all_that_it_releases(bench, form, topic, monkeypatch):
+    """Each is retained on a topic of its own: on a queue, for a subscriber, for nobody."""
+    looked_at: list[object] = []
+    size_of = keeping.size_of
+    monkeypatch.setattr(keeping, "size_of", lambda staged: looked_at.append(staged) or size_of(staged))
+    bench.device(5, "s").connect().subscribe("w/#", 0)
+    device, ids = bench.device(5, "p").connect(), range(1, 31)
+    with lane(form):
+        for number in ids:
+            device.publish(f"{topic}{number}", b"x", 2, number, retain=True)
+        device.send(b"".join(b"\x62\x02" + number.to_bytes(2, "big") for number in ids))
+    assert [packet[1] for packet in device.take() if packet[0] >> 4 == p.PUBCOMP] == list(ids)
+    assert len(looked_at) <= len(ids)
+    assert bench.engine.retained.find(f"{topic}30").payload == b"x"
