@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from gateway.broker.batch import Batch
 from gateway.broker.limits import Limits, StoredCount
 from gateway.broker.refused.set_aside import GuardedScheduler, SetAside
+from gateway.broker.sessions.overruns import Overruns
 from gateway.errors import MQError, ProtocolError
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, Disconnect
@@ -113,6 +114,7 @@ class Context:
         self.limits = limits
         self.access = access
         self.counters = counters
+        self.overruns = Overruns()
         self.sessions = Registry(b"" if isinstance(queue_manager, Owners) else TOGETHER)
         self.connections: set[Connection] = set()
         self.departing: dict[Connection, float] = {}

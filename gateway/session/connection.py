@@ -58,6 +58,7 @@ class Connection:
         "published",
         "publisher",
         "reader",
+        "receive_maximum",
         "refusal",
         "rejected",
         "request",
@@ -100,6 +101,8 @@ class Connection:
         self.uncompleted = 0
         """QoS 2 publications of a 5.0 client that are released and whose PUBCOMP is not sent yet: with those that are
         not released they are what Receive Maximum limits here [MQTT-3.3.4-7]."""
+        self.receive_maximum = 0xFFFF
+        """What was announced to it."""
         self.carried: set[int] | None = None
         """QoS 2 publications that its session had not released when it connected. They are no part of what Receive
         Maximum limits, which begins anew with each connection, MQTT 5 4.9. None: there were none."""

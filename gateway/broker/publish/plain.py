@@ -59,9 +59,10 @@ class PlainLane:
         counted: they wait for nothing but a commit, and a client that was disconnected for them before that would send
         again what was put. Nor are those of earlier connections: otherwise a client that was refused once could not
         even send them again, and would be refused for ever."""
-        most = connection.limits.receive_maximum
+        most = connection.receive_maximum
         if connection.uncompleted + len(connection.session.inbound) - len(connection.carried or ()) > most:
             why = f"more of QoS 2 in flight than Receive Maximum ({most}): wait for PUBCOMP, or raise mqtt.max_inflight"
+            self.context.overruns.note(connection, connection.session.client_id)
             self.context.protocol_error(connection, ProtocolError(why, reasons.RECEIVE_MAXIMUM_EXCEEDED))
 
     # -- PUBLISH --

@@ -212,13 +212,16 @@ def no_room(limits: Limits, sessions: Registry, client_id: str, listener: str) -
     return None
 
 
-def connack_properties(connect: Connect, limits: Limits, assigned: str, expiry: int, verdict: Verdict) -> Properties:
+def connack_properties(
+    connect: Connect, connection: Connection, assigned: str, expiry: int, verdict: Verdict
+) -> Properties:
     """Everything a 5.0 client has to know that differs from the default. Nothing has to be known that the
     specification does not tell [MQTT-7.0.0-2]."""
     if connect.version != V5:
         return {}
+    limits = connection.limits
     properties: Properties = {
-        prop.RECEIVE_MAXIMUM: limits.receive_maximum,
+        prop.RECEIVE_MAXIMUM: connection.receive_maximum,
         prop.MAXIMUM_PACKET_SIZE: limits.max_packet,
     }
     if connect.properties.get(prop.SESSION_EXPIRY_INTERVAL, 0) != expiry:

@@ -215,7 +215,8 @@ class ConnectHandler:
         expiry = session_expiry(
             connect.version, connect.clean_start, connect.properties, context.limits.session_expiry_max
         )
-        properties = connack_properties(connect, connection.limits, client_id if assigned else "", expiry, verdict)
+        connection.receive_maximum = context.overruns.receive_maximum(connection, client_id, assigned=assigned)
+        properties = connack_properties(connect, connection, client_id if assigned else "", expiry, verdict)
         largest = prop.number(connect.properties, prop.MAXIMUM_PACKET_SIZE)
         granted = Connack(session_present=True, reason=0, properties=properties)
         if 0 < largest < len(writer.encode_connack(connect.version, granted)):

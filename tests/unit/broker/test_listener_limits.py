@@ -73,6 +73,41 @@ def test_the_window_both_ways():
     assert "(2): wait for PUBCOMP, or raise mqtt.max_inflight" in str(refused)
 
 
+def overrun(device, count, payload=b"x"):
+    """All of it is sent before anything is answered, as libraries do with what they have kept."""
+    packets = [writer.encode_publish(5, b"q/1", payload, 2, packet_id=number) for number in range(1, count + 1)]
+    device.send(b"".join(packets))
+    return device.take()
+
+
+@pytest.mark.parametrize("client_id", ["d", ""], ids=["its own identifier", "one that is assigned"])
+@pytest.mark.parametrize("mapping", ["version: 1\n", QUEUED], ids=["nobody", "a queue"])
+def test_a_client_that_sends_all_it_has_kept_is_through_with_it_when_it_comes_back(mapping, client_id):
+    """paho-mqtt for Python does so whatever is announced, and with a session that ends with the connection it was
+    refused with the same for ever."""
+    bench = bench_with(mapping, max_inflight=4, receive_maximum=4)
+    device = bench.device(5, client_id).connect()
+    assert device.take()[0][1].properties[0x21] == 4
+    assert overrun(device, 500)[-1][1].reason == 0x93
+    device = bench.device(5, client_id).connect()
+    assert device.take()[0][1].properties[0x21] == 65_535
+    assert [answer[0] >> 4 for answer in overrun(device, 500)] == [p.PUBREC] * 500
+    device.send(writer.encode_acks(p.PUBREL, range(1, 501)))
+    assert [answer[0] >> 4 for answer in device.take()] == [p.PUBCOMP] * 500
+    other = bench.device(5, "other").connect()
+    assert other.take()[0][1].properties[0x21] == 4
+
+
+@pytest.mark.parametrize("mapping", ["version: 1\n", QUEUED], ids=["nobody", "a queue"])
+def test_a_client_that_was_refused_for_receive_maximum_has_no_more_memory_than_a_session(mapping):
+    bench = bench_with(mapping, max_inflight=4, receive_maximum=4, max_queued_bytes=100_000)
+    overrun(bench.device(5, "d").connect(), 5)
+    device = bench.device(5, "d").connect()
+    answers = overrun(device, 1000, bytes(1000))
+    assert answers[-1][1].reason == 0x93
+    assert "were not released" in str(answers[-1][1])
+
+
 @pytest.mark.parametrize("at_once", [False, True], ids=["packet by packet", "one write"])
 @pytest.mark.parametrize("mapping", ["version: 1\n", QUEUED], ids=["nobody", "a queue"])
 @pytest.mark.parametrize("sixteen", [True, False], ids=["one too many", "as many as may be"])
