@@ -499,10 +499,13 @@ def _default(name: str) -> str:
 
 def _defined_twice(text: str) -> set[str]:
     """Names that more than one command of a text defines for the same kind of object. All queues are of one kind; a
-    topic may have the name of a queue."""
+    topic may have the name of a queue. A command in a comment, or in a description, defines nothing."""
     defined: Counter[tuple[str, str]] = Counter()
-    for kind, quote, name in re.findall(r"(?i)\bDEF(?:INE)?\s+(\w+)\s*\(\s*('?)([^'()\s]+)'?\s*\)", text):
-        defined["Q" if kind[0] in "Qq" else kind.upper(), name if quote else name.upper()] += 1
+    for _, command in commands(text):
+        found = re.match(r"(?i)DEF(?:INE)?\s+(\w+)\s*\(\s*('?)([^'()\s]+)'?\s*\)", command)
+        if found is not None:
+            kind, quote, name = found.groups()
+            defined["Q" if kind[0] in "Qq" else kind.upper(), name if quote else name.upper()] += 1
     return {name for (_, name), times in defined.items() if times > 1}
 
 

@@ -237,6 +237,13 @@ def test_names_in_a_file_of_objects_are_alike_only_for_objects_of_one_kind(tmp_p
         MqiRig(tmp_path, text).queue_manager.close()
 
 
+def test_what_a_comment_or_a_description_defines_is_not_defined_twice(tmp_path):
+    text = "* DEFINE QLOCAL(PLANT) MAXDEPTH(5000)\nDEFINE QLOCAL(PLANT) +\n* DEFINE QLOCAL(PLANT)\n"
+    text += " DESCR('see DEFINE QLOCAL(PLANT)')\nEND\nDEFINE QLOCAL(PLANT)"
+    for _ in range(2):
+        MqiRig(tmp_path, text).queue_manager.close()
+
+
 @pytest.mark.parametrize("digits", ["DESTCORL('zz')", "DESTCORL('abc')", "PUBACCT('zz')"])
 def test_what_are_no_hexadecimal_digits_is_refused(rig, digits):
     """A queue manager that had taken them could not be started any more."""
