@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gateway.config.load import MASK, display
 from gateway.config.model import Settings
 
-LIVE = ("mappings", "security", "limits", "log.level", "log.clients", "events", "process",
+LIVE = ("mappings", "security", "limits", "log.level", "log.connections", "log.clients", "events", "process",
         "mqtt.max_connections", "mqtt.max_sessions", "mqtt.max_buffered_bytes",
         "admin.token_file", "admin.read_token_file", "admin.hosts", "admin.users_file", "admin.session_idle",
         "admin.session_length", "admin.audit_keep", "admin.page", "admin.oidc", "admin.ldap")  # fmt: skip

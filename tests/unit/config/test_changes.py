@@ -45,6 +45,12 @@ def test_rates_shares_and_numbers_of_connections_and_sessions_need_no_restart():
     assert [one.key for one in changes(before, after) if not one.live] == ["listeners.0.max_packet"]
 
 
+def test_all_of_the_log_but_its_format_needs_no_restart():
+    after = {"log.level": "debug", "log.connections": True, "log.clients": ["a"], "log.format": "json"}
+    found = changes(load_settings(), load_settings(overrides=after))
+    assert [one.key for one in found if not one.live] == ["log.format"]
+
+
 def test_whether_users_are_managed_is_decided_at_the_start():
     on = load_settings(overrides={"security.managed": True})
     assert [one.live for one in changes(load_settings(), on)] == [False]
