@@ -14,7 +14,7 @@ import click
 
 from gateway.cli.denied import untrusted
 from gateway.cli.numbers import PORT, SECONDS
-from gateway.cli.versions import LEVELS, done, version_option
+from gateway.cli.versions import LEVELS, done, refused, version_option
 from gateway.errors import ProtocolError, printable
 from gateway.mqtt import reasons
 from gateway.mqtt.topics import filter_error, name_error
@@ -58,9 +58,9 @@ def device(
     name = client_id or f"mqgate-{secrets.token_hex(4)}"
     try:
         with Device(host, port, name, version=LEVELS[version], timeout=timeout, tls=context) as made:
-            refused = _answered(made, user, password, plain=context is None)
-            if refused:
-                click.echo(f"the gateway refused the connection: {made.named(refused)}", err=True)
+            reason = _answered(made, user, password, plain=context is None)
+            if reason:
+                click.echo(refused(made.named(reason)), err=True)
                 sys.exit(1)
             yield made
     except ProtocolError as error:

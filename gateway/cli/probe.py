@@ -12,7 +12,7 @@ import click
 
 from gateway.cli.denied import untrusted
 from gateway.cli.numbers import PORT, SECONDS
-from gateway.cli.versions import LEVELS, done, version_option
+from gateway.cli.versions import LEVELS, done, refused, version_option
 from gateway.errors import ProtocolError
 from gateway.net.device import Device
 
@@ -49,7 +49,7 @@ def probe(
         ) as device:
             reason = _connected(device, user, password, timeout)
             if reason:
-                click.echo(f"the gateway refused the connection: {device.named(reason)}", err=True)
+                click.echo(refused(device.named(reason)), err=True)
                 sys.exit(1)
             seconds = _published(device, topic, qos, timeout)
     except ProtocolError as error:

@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from gateway.mqtt import reasons
+
 LEVELS = {"3.1": 3, "3.1.1": 4, "5.0": 5}
 """The Protocol Level that says it in CONNECT (MQTT 5, 3.1.2.2)."""
 _WRITTEN = {"31": "3.1", "3": "3.1", "311": "3.1.1", "4": "3.1.1", "5": "5.0", "50": "5.0"}
@@ -27,6 +29,12 @@ version_option = click.option(
     "-V", "--version", "version", type=Version(), default="5.0", show_default=True, help="Version of MQTT."
 )
 """5.0 unless another is asked for: it alone tells what is refused from what is committed."""
+
+
+def refused(words: str) -> str:
+    """Why there is no connection, by what the reason code of CONNACK means."""
+    hint = ", -V asks for another" if words.startswith(reasons.name(reasons.UNSUPPORTED_PROTOCOL_VERSION)) else ""
+    return f"the gateway refused the connection: {words}{hint}"
 
 
 def done(qos: int, version: str, seconds: float, more: str = "") -> str:

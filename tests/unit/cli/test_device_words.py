@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import create_server, socket
 
+import pytest
 from certificates import Authority
 from click.testing import CliRunner
 
@@ -61,3 +62,18 @@ def test_who_speaks_tls_to_a_plain_port_is_told_of_it(tmp_path: Path) -> None:
     with served(lambda connection: connection.recv(65_536) and None) as port:
         code, said = published(port, "--ca-file", str(Authority(tmp_path).path))
     assert (code, "a plain listener wants no --ca-file" in said) == (1, True), said
+
+
+@pytest.mark.parametrize(
+    ("version", "answer"), [("5.0", b"\x20\x03\x00\x84\x00"), ("3.1", b"\x20\x02\x00\x01")], ids=["5.0", "3.1"]
+)
+@pytest.mark.parametrize("command", ["pub", "probe"])
+def test_who_speaks_a_version_that_is_switched_off_is_told_of_others(command: str, version: str, answer: bytes) -> None:
+    def refuse(connection: socket) -> None:
+        connection.recv(1000)
+        connection.sendall(answer)
+
+    with served(refuse) as port:
+        words = ["--port", port, "-V", version, *(["a", "b"] if command == "pub" else [])]
+        done = CliRunner().invoke(main, [command, *words])
+    assert (done.exit_code, "Unsupported Protocol Version" in done.output, "-V" in done.output) == (1, True, True)
