@@ -137,6 +137,12 @@ class Finder:
                     length = min(count - at, PART)
                     yield rank | first + at + length - 1, _batch(field, first + at, length, place + at, rows)
 
+    def forget(self, queue: str) -> None:
+        """The queue has been deleted. Programs make one for each request that they send, and take the reply by
+        CorrelId: nothing is kept of them."""
+        for name in [name for name in self.searched if name[0] == queue]:
+            del self.searched[name]
+
     def note_arrivals(self, changes: Changes, rows: Rows | None) -> None:
         """Add what was just applied to the indexes of the queues that were searched."""
         number, row = changes.first_number, 0

@@ -122,7 +122,7 @@ class Store:
         self.first, self.tokens = reader.first, reader.tokens
         self.find, self.prepare_find = self.finder.find, self.finder.prepare
         self.depth, self.depths, self.replaceable = index.depth, index.depths, index.replaceable
-        self.forget, self.keys = index.forget, index.keys
+        self.keys = index.keys
         self.path = path
         self.options = options
         self.generation = 0
@@ -488,6 +488,11 @@ class Store:
         if self.index.space.by_slot.get(extent.slot) is extent:
             self.index.space.said_again(extent)
             self._collect()
+
+    def forget(self, queue: str) -> None:
+        """The queue has been deleted: nothing is kept of one that is empty."""
+        self.index.forget(queue)
+        self.finder.forget(queue)
 
     @property
     def next_number(self) -> int:

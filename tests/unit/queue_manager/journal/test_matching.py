@@ -204,3 +204,18 @@ def test_what_identifiers_are_found_by_is_made_in_parts(tmp_path: Path, monkeypa
         wanted = [one.token for one in everything if one.head[72:96] == name]
         assert matching(store, "Q", correl_id=name) == wanted
     store.close()
+
+
+def test_nothing_is_kept_of_a_queue_that_was_deleted(tmp_path: Path) -> None:
+    """As of those that programs make for the reply to one request."""
+    store = opened(tmp_path)
+    for number in range(3):
+        queue, correlation = f"REPLY.{number}", bytes([number + 1]) * 24
+        puts = LanePuts(queue, heads=[head(correl_id=correlation)], bodies=[b"reply"])
+        commit(store, StoreUnit(puts=[puts]))
+        assert matching(store, queue, correl_id=correlation) == list(puts.tokens)
+        commit(store, StoreUnit(takes=[LaneTakes(queue, tokens=list(puts.tokens))]))
+        assert store.finder.searched
+        store.forget(queue)
+        assert not store.finder.searched
+    store.close()
