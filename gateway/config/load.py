@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
@@ -106,6 +106,7 @@ def _meant(model: type[BaseModel], words: str) -> str | None:
         if place is None:
             continue
         number, rest = place.groups()
+        number = number or ("0_" if get_origin(field.annotation) is list else "")  # of the first listener
         for inner in models_in(field.annotation):
             known = {one.alias or other for other, one in inner.model_fields.items()}
             found = rest if rest in known else _meant(inner, rest)
