@@ -65,6 +65,10 @@ class Inspects(Protocol):
     def message(self, name: str, token: Any) -> Seen:
         """One message."""
 
+    def prepare_find(self, name: str) -> bool:
+        """Do a part of what the first `find` by MsgId needs on a deep queue: some milliseconds. Whether all of it is
+        done."""
+
     def find(self, name: str, *, msg_id: bytes | None = None, correl_id: bytes | None = None) -> list[Seen]:
         """Messages by identifier."""
 

@@ -145,6 +145,11 @@ class Inspection:
                 raise MQError(mq.MQRC_NO_MSG_AVAILABLE, "the message is no longer on the queue")
             return self._seen(local, message)
 
+    def prepare_find(self, name: str) -> bool:
+        """Do a part of what the first `find` by MsgId needs; whether all of it is done."""
+        with self._core.entered():
+            return self._core.store.prepare_find(self._local(name).name, b"", "msg_id")
+
     def find(self, name: str, *, msg_id: bytes | None = None, correl_id: bytes | None = None) -> list[Seen]:
         """Messages by identifier."""
         with self._core.entered():

@@ -50,6 +50,8 @@ def _on_queues(parts: Parts, inspection: Inspects, msg_id: str) -> Work:
         for row in inspection.queues():
             yield
             if row.depth and (not row.name.startswith(_STATE) or row.name in {DEFAULT, _dead_letters(parts)}):
+                while not inspection.prepare_find(row.name):
+                    yield
                 items += [_journey(parts, row.name, seen) for seen in inspection.find(row.name, msg_id=wanted)]
     except MQError as error:
         raise problem_of(error) from error

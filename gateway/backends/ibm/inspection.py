@@ -140,6 +140,10 @@ class IbmInspection:
             lambda connection: _seen(*_get(connection, connection.browse(name), name, bytes.fromhex(token), _LOOK))
         )
 
+    def prepare_find(self, _name: str) -> bool:
+        """There is nothing to do."""
+        return True
+
     def find(self, name: str, *, msg_id: bytes | None = None, correl_id: bytes | None = None) -> list[Seen]:
         """Messages by identifier."""
         found: list[Seen] = []

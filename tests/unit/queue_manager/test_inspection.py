@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from embedded_rig import MqiRig
+from embedded_rig import MqiRig, md
 
 from gateway.errors import MQError
 from gateway.ports.batch import Replace, Unit
 from gateway.ports.inspection import PAGE_BYTES
 from gateway.queue_manager.inspection import Inspection
+from gateway.queue_manager.journal import finder
 from gateway.queue_manager.store.unit import Message
 
 
@@ -72,4 +73,18 @@ def test_the_age_of_a_queue_with_many_keys_is_that_of_its_oldest_message(tmp_pat
     assert store.oldest("STATE") == pytest.approx(begun * 1e6)
     inspection.commit(Unit(replaces=[Replace("STATE", bytes(24), b"anew")]))
     assert store.oldest("STATE") == pytest.approx((begun + 10) * 1e6)
+    rig.queue_manager.close()
+
+
+def test_what_messages_are_found_by_is_made_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who follows a message over the page searches every queue, and a deep one would keep everybody waiting."""
+    monkeypatch.setattr(finder, "PART", 3)
+    rig = MqiRig(tmp_path, "DEFINE QLOCAL(A)")
+    for number in range(10):
+        rig.put("A", b"%d" % number, descriptor=md(msg_id=b"%024d" % number))
+    inspection, steps = Inspection(rig.queue_manager), 1
+    while not inspection.prepare_find("A"):
+        steps += 1
+    assert steps == 4
+    assert [seen.data for seen in inspection.find("A", msg_id=b"%024d" % 7)] == [b"7"]
     rig.queue_manager.close()
