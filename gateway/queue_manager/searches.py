@@ -61,12 +61,17 @@ class Searches:
             self._planned = False
             if self._core.closed:
                 return
-            with self.sharing() as time_left:
-                for _ in range(len(self._gets)):
-                    get = self._gets.popleft()
-                    if not get.ended:
-                        get.look_on()
-                        if not time_left():
-                            break
-            if self._gets:
-                self._plan()
+            try:
+                self._share_turn()
+            finally:  # a defect in one of them does not keep the others waiting
+                if self._gets:
+                    self._plan()
+
+    def _share_turn(self) -> None:
+        with self.sharing() as time_left:
+            for _ in range(len(self._gets)):
+                get = self._gets.popleft()
+                if not get.ended:
+                    get.look_on()
+                    if not time_left():
+                        break

@@ -9,11 +9,12 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import lru_cache, partial
 
-from gateway.errors import HeaderError, MQError
+from gateway.errors import HeaderError, MQError, StoreError
 from gateway.mq import constants as mq
 from gateway.mq import conversion, propctl
 from gateway.ports.mqi import Arrived, Cancel, GetOptions, Got, Property
 from gateway.queue_manager import descriptor
+from gateway.queue_manager.batch.commit import reason_of
 from gateway.queue_manager.descriptor import NO_ID
 from gateway.queue_manager.groups import LogicalOrder, advance_logical, agreeing, group_status, whole
 from gateway.queue_manager.objects.local_queue import INPUT, LocalQueue
@@ -173,8 +174,8 @@ def _plain_outcome(
     if part is None and not (connection.ended or connection.core.quiescing):
         try:
             got, looked = plain_gets.attempt(connection, handle, options, buffer_length, correl_id)
-        except MQError as error:
-            return error
+        except (MQError, StoreError) as error:
+            return _refused(error)
         if looked:
             return got
     return _outcome(connection, handle, md, options, buffer_length, wanted(md, options), part)
@@ -196,8 +197,14 @@ def _outcome(
         return MQError(mq.MQRC_Q_MGR_QUIESCING, "the queue manager is being stopped")
     try:
         return _attempt(connection, handle, md, options, buffer_length, asked, part or LongSearch(connection.core))
-    except MQError as error:
-        return None if error.reason == mq.MQRC_NO_MSG_AVAILABLE else error
+    except (MQError, StoreError) as error:
+        refused = _refused(error)
+        return None if refused.reason == mq.MQRC_NO_MSG_AVAILABLE else refused
+
+
+def _refused(error: MQError | StoreError) -> MQError:
+    """What a get that may wait is answered: nobody calls it who could be told that a message cannot be read."""
+    return error if isinstance(error, MQError) else MQError(reason_of(error), str(error))
 
 
 def _nothing() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import embedded_rig
 import pytest
 from embedded_rig import MqiRig, md
 from hypothesis import HealthCheck, given, settings
@@ -42,10 +44,10 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 class Program:
     """One that gets with a selector."""
 
-    def __init__(self, rig: MqiRig, selection: str = WANTED) -> None:
+    def __init__(self, rig: MqiRig, selection: str = WANTED, queue: str = "A") -> None:
         self.rig = rig
         self.connection = rig.queue_manager.connect(application="program", user="ana")
-        self.handle = self.connection.open(ObjectDescriptor("A", selection=selection), OPEN).handle
+        self.handle = self.connection.open(ObjectDescriptor(queue, selection=selection), OPEN).handle
         self.answers: list[Got | MQError] = []
         self.cancel: Cancel | None = None
 
@@ -280,6 +282,38 @@ def test_the_search_of_a_program_that_is_gone_ends(rig: MqiRig) -> None:
     protocol.connection_lost()
     assert finish(rig) <= 2
     assert answers == []
+
+
+def put_and_damaged(rig: MqiRig, path: Path) -> None:
+    """A message that cannot be read any more."""
+    data = b"a message with a byte that turns"
+    rig.put("A", data, descriptor=md(persistence=1))
+    segment = next(one for one in path.rglob("*.segment") if data in one.read_bytes())
+    with segment.open("r+b") as file:
+        file.seek(segment.read_bytes().index(data))
+        file.write(b"A")
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_message_that_cannot_be_read_ends_the_search_that_meets_it_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    monkeypatch.setattr(searches, "SECONDS", 0)
+    monkeypatch.setattr(embedded_rig, "SMALL", replace(embedded_rig.SMALL, cache_bytes=1))
+    rig = MqiRig(tmp_path, "DEFINE QLOCAL(A)\nDEFINE QLOCAL(B)")
+    for queue in ("A", "B") * 5:
+        rig.put(queue, b"other", descriptor=md(persistence=1))
+    put_and_damaged(rig, tmp_path)
+    rig.put("A", b"behind it", descriptor=md(persistence=1))
+    options, deadline = (WAIT, None) if waits else (NOW, 0.0)
+    programs = [Program(rig, queue=queue).get(options, deadline) for queue in ("A", "B")]
+    finish(rig)
+    assert programs[0].told == [mq.MQRC_STORAGE_MEDIUM_FULL], "as where it is met at once"
+    assert programs[1].told == ([] if waits else [mq.MQRC_NO_MSG_AVAILABLE])
+    rig.put("B", b"wanted", descriptor=md(priority=5))
+    rig.scheduler.run_until(lambda: bool(programs[1].answers))
+    assert programs[1].told == ([b"wanted"] if waits else [mq.MQRC_NO_MSG_AVAILABLE])
+    rig.queue_manager.close()
 
 
 STEP = st.one_of(
