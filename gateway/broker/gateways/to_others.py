@@ -162,15 +162,14 @@ class ToOthers:
         tried = {*tried, self.instance}
         if self.give_departed(name, publication, tried, redirects) or not 0 < redirects < _MOST_REDIRECTS:
             return
-        group = self.router.elsewhere.group(name)
-        if group is not None:
-            self._give_one(list(group.members), name, publication, tried, redirects + 1)
+        peers = self.router.sharing_elsewhere(name)
+        if peers:
+            self._give_one(peers, name, publication, tried, redirects + 1)
 
     def pass_on(self, name: str, publication: Publication, tried: Collection[str], redirects: int) -> bool:
         """The same while some are here; False: all gateways with members have been tried."""
-        group = self.router.elsewhere.group(name)
         tried = {*tried, self.instance}
-        peers = [] if group is None else [peer for peer in group.members if peer not in tried]
+        peers = [peer for peer in self.router.sharing_elsewhere(name) if peer not in tried]
         if peers:
             self._give_one(peers, name, publication, tried, redirects)
         return bool(peers)

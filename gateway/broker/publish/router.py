@@ -412,6 +412,11 @@ class Router:
         self._changed(filter_)
         self.elsewhere.remove(gateway, filter_)
 
+    def sharing_elsewhere(self, name: str) -> list[str]:
+        """Other gateways with members of a shared subscription."""
+        group = self.elsewhere.group(name)
+        return [] if group is None else [one for one in group.members if one not in self._gone]
+
     def touch_filters(self, filters: Iterable[str]) -> None:
         """Have the routes of topics that may match one of these computed again."""
         for filter_ in filters:
@@ -423,7 +428,7 @@ class Router:
         filters, this = list(self.elsewhere.of(gateway)), object()
         if filters:
             self._gone[gateway] = this
-            self.touch()
+            self._forget_counters()
         for filter_ in filters:
             yield
             if self._gone.get(gateway) is not this:  # it has come back, and may have ended again

@@ -191,7 +191,7 @@ class Endings:
         """Its end has met a defect: it is no more all the same. Its session stays as it is stored, and is one of a
         client that has gone away at the next start."""
         connection.state = CLOSED
-        self.context.sessions.asked(connection)
+        self.context.set_aside.run("call", "who asks", lambda: self.context.sessions.asked(connection))
         self.context.keep_of_stranger(connection, 0)
         connection.out.clear()
         self.context.behind_connack(connection)

@@ -97,9 +97,13 @@ def test_the_filters_of_a_gateway_that_is_no_more_are_forgotten_one_by_one_and_c
         found.subscribe_elsewhere(gateway, "$share/s/t/+", Interest(2))
         found.subscribe_elsewhere(gateway, "t/#", Interest(2))
     assert elsewhere() == (("gone", "other"), {"$share/s/t/+": ("gone", "other")})
+    assert found.sharing_elsewhere("$share/s/t/+") == ["gone", "other"]
+    known = found.route(publisher, b"t/7", 0)
     steps = found.forget_elsewhere("gone")
     for left in range(102, 0, -1):
         next(steps)
+        assert known.version != known.changes[0]  # whoever has kept it, as the queues for devices do, asks again
+        assert found.sharing_elsewhere("$share/s/t/+") == ["other"]
         assert len(found.elsewhere.of("gone")) == left
         assert elsewhere() == (("other",), {"$share/s/t/+": ("other",)})
     assert list(steps) == []
