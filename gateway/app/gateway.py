@@ -52,8 +52,8 @@ from gateway.queue_manager.embedded import EmbeddedQueueManager
 log = logs.get("mqgate")
 TICK_SECONDS = 1.0
 COLLECT_TICKS = 60
-"""Ticks between two runs of the garbage collector over young objects, which take milliseconds. Of a hundred thousand
-new objects it takes notice by itself."""
+"""Ticks between two runs of the garbage collector over young objects, which take milliseconds. Of ten thousand new
+objects it takes notice by itself."""
 
 
 class Gateway:

@@ -1,4 +1,4 @@
-"""What is freed behind one batch serves the next."""
+"""What is freed behind one batch serves the next; what is kept is looked at a little at a time."""
 
 from __future__ import annotations
 
@@ -79,3 +79,25 @@ print(memory_limit())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) <= 3 << 30
+
+
+def test_no_run_of_the_garbage_collector_is_over_many_objects_that_came_at_once() -> None:
+    code = """
+import gc
+from gateway.app.memory import collect_seldom, freeze_what_exists
+collect_seldom()
+freeze_what_exists()
+looked_at = []
+def begun(phase, info):
+    if phase == "start":
+        looked_at.append(sum(len(gc.get_objects(one)) for one in range(info["generation"] + 1)))
+gc.callbacks.append(begun)
+kept = [[] for _ in range(300_000)]
+gc.callbacks.clear()
+print(len(looked_at), max(looked_at), sum(looked_at))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    runs, longest, all_of_them = map(int, done.stdout.split())
+    assert runs >= 10
+    assert longest <= 25_000
+    assert all_of_them <= 2 * 300_000
