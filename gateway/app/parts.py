@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -212,9 +213,9 @@ class Parts:
     def _queues_to_count(self) -> set[str]:
         return {*self.named_queues(), self.engine.context.dead_letter_queue, SET_ASIDE} - {""}
 
-    def messages_kept(self) -> int:
-        """Messages on the queues of rules and for dead letters, as the queues are counted."""
-        return sum(self.queue_status.depth(name) or 0 for name in self._queues_to_count())
+    def depths_kept(self) -> Iterator[int]:
+        """Messages on the queues of rules and for dead letters, as the queues are counted: of one at each step."""
+        return (self.queue_status.depth(name) or 0 for name in self._queues_to_count())
 
     def set_aside(self) -> str:
         """How much is set aside, and what met a defect last, in words; nothing: nothing is."""

@@ -9,6 +9,7 @@ from schedulers import ManualScheduler
 
 from gateway.ports.batch import Listing, Moves, Moving, Outcome, Puts, Replace, Takes, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
+from gateway.queue_manager.batch import translation
 from gateway.queue_manager.batch.commit import Submission
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 
@@ -298,3 +299,15 @@ def test_settings_of_the_queue_manager(rig):
     rig.queue_manager.quiesce()
     with refused(2161):
         rig.queue_manager.connect()
+
+
+def test_counting_many_queues_does_not_displace_what_is_known_of_those_that_are_put_to(rig, monkeypatch):
+    monkeypatch.setattr(translation, "TARGETS_REMEMBERED", 10)
+    manager = rig.queue_manager
+    manager.mqsc("".join(f"DEFINE QLOCAL(MANY.{number})\n" for number in range(50)))
+    rig.commit(Unit(puts=[puts("A", "1"), puts("MANY.7", "1", "2")]))
+    known = dict(manager._translator._names)
+    assert known
+    assert sum(manager.depth(f"MANY.{number}") for number in range(50)) == 2
+    assert list(manager.unknown(f"MANY.{number}" for number in range(51))) == ["MANY.50"]
+    assert manager._translator._names == known
