@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from gateway.cli.reach import common, running_gateway, show_json
-from gateway.cli.tables import show_table
+from gateway.cli.tables import everything, show_table
 from gateway.cli.words import Words
 
 
@@ -18,7 +18,7 @@ def rule() -> None:
 @common
 def list_(config: str | None, data: str | None, as_json: bool) -> None:
     """Rules in order, with what each has done since the gateway has started."""
-    items = running_gateway(config, data).get("/rules")["items"]
+    items = everything(running_gateway(config, data), "/rules")
     if as_json:
         show_json(items)
         return

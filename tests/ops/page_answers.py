@@ -70,6 +70,7 @@ def answers(*, well: bool = True) -> dict[str, tuple[str, Any]]:
     for one in found["GET /gateways"][1]["items"]:
         if one["started"]:
             one |= {"started": STARTED, "heard": time.time() - 3}
+    found |= {f"GET /rules/{rule['name']}": ("Rule", rule) for rule in found["GET /rules"][1]["items"]}
     found["GET /history"] = ("History", history())
     found["GET /history/queues/TELEMETRY.LIMA"] = ("QueueHistory", series("put", "got", "depth"))
     found["GET /history/rules/commands"] = ("RuleHistory", series("matched", "failed"))

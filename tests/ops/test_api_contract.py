@@ -162,6 +162,30 @@ def test_a_message_as_long_as_a_queue_takes_is_put_by_command(gateway: Running, 
     assert cleared.body["removed"] >= 1
 
 
+def test_rules_come_in_pages_are_searched_and_are_shown_one_by_one(gateway: Running) -> None:
+    everything = call(gateway, "GET /rules").body
+    names = [one["name"] for one in everything["items"]]
+    assert everything["total"] == len(names) >= 2
+    assert everything["next"] is None
+    found, after = list[str](), "0"
+    while after is not None:
+        page = call(gateway, "GET /rules", query=f"?limit=1&after={after}").body
+        found += [one["name"] for one in page["items"]]
+        after = page["next"]
+        assert (page["total"], page["files"]) == (len(names), everything["files"])
+    assert found == names
+    for text in (names[1], everything["items"][1]["topic"], everything["items"][1]["queue"]):
+        page = call(gateway, "GET /rules", query=f"?search={urllib.parse.quote(text.upper())}").body
+        assert names[1] in [one["name"] for one in page["items"]]
+        assert page["total"] == len(page["items"])
+    assert call(gateway, "GET /rules", query="?search=nowhere").body["items"] == []
+    assert call(gateway, "GET /rules", query="?after=nowhere").status == 400
+    one = call(gateway, "GET /rules/{rule}", rule=names[1]).body
+    assert one["name"] == names[1]
+    assert one.keys() == everything["items"][1].keys()
+    assert call(gateway, "GET /rules/{rule}", rule="nowhere").status == 404
+
+
 def test_the_mapping_is_checked_changed_and_taken_back(gateway: Running) -> None:
     (file,) = call(gateway, "GET /mapping").body["files"]
     text = file["text"].replace('topic: "lost/#"', 'topic: "missing/#"')

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import jsonschema_rs
 import page_answers
@@ -111,24 +112,51 @@ def test_long_names_and_large_numbers_have_room(opened: Any, well: Any) -> None:
     opened.unroute_all(behavior="ignoreErrors")
 
 
-def test_of_thousands_of_rules_some_are_drawn_and_all_are_found(opened: Any, well: Any) -> None:
-    def multiplied(route: Any) -> None:
-        body = json.loads(route.fetch().text())
-        body["items"] = [{**body["items"][0], "name": f"line {number}"} for number in range(3000)]
-        route.fulfill(body=json.dumps(body), content_type="application/json")
+def a_page_of(name: str, total: int) -> Any:
+    """Answers a listing with one of so many items, as the API does it: a page, and where the next one begins."""
 
+    def paged(route: Any) -> None:
+        query = {key: value for key, (value,) in parse_qs(urlsplit(route.request.url).query).items()}
+        body = json.loads(route.fetch().text())
+        found = [f"{name}{number:04}" for number in range(total)]
+        found = [one for one in found if query.get("search", "").lower() in one.lower()]
+        begin, limit = int(query.get("after", 0)), int(query["limit"])
+        more = str(begin + limit) if begin + limit < len(found) else None
+        items = [{**body["items"][0], "name": one} for one in found[begin : begin + limit]]
+        answer = json.dumps(body | {"items": items, "total": len(found), "next": more})
+        route.fulfill(body=answer, content_type="application/json")
+
+    return paged
+
+
+def test_of_thousands_of_rules_a_page_is_asked_for_and_all_are_found(opened: Any, well: Any) -> None:
     visit(opened, well, "rules")
     opened.wait_for_selector("tbody tr a")
     assert not opened.locator("main input[type=search]").is_visible()
-    opened.route("**/api/v1/rules", multiplied)
+    assert not opened.locator("button:text-is('More')").is_visible()
+    opened.route("**/api/v1/rules?*", a_page_of("line ", 1200))
     opened.reload()
-    opened.wait_for_selector("tbody tr a:has-text('line 499')")
+    opened.wait_for_selector("p:has-text('1,200 rules from mappings/plant.yaml, 500 of them here')")
     assert opened.locator("tbody tr").count() == 500
-    opened.fill("main input[type=search]", "LINE 2999")
-    opened.wait_for_selector("tbody tr a:has-text('line 2999')")
+    opened.click("button:text-is('More')")
+    opened.wait_for_selector("tbody tr a:has-text('line 0999')")
+    assert opened.locator("tbody tr").count() == 1000
+    opened.fill("main input[type=search]", "LINE 1199")
+    opened.wait_for_selector("tbody tr a:has-text('line 1199')")
     assert opened.locator("tbody tr").count() == 1
     opened.fill("main input[type=search]", "nowhere")
     opened.wait_for_selector("td:has-text('No rule matches.')")
+    opened.unroute_all(behavior="ignoreErrors")
+
+
+def test_the_list_of_queues_says_how_many_there_are_and_goes_on(opened: Any, well: Any) -> None:
+    opened.route("**/api/v1/queues?*", a_page_of("Q.", 700))
+    visit(opened, well, "queues")
+    opened.wait_for_selector("p:has-text('700 queues, 500 of them here')")
+    opened.click("button:text-is('More')")
+    opened.wait_for_selector("tbody tr a:has-text('Q.0699')")
+    assert opened.locator("tbody tr").count() == 700
+    assert not opened.locator("button:text-is('More')").is_visible()
     opened.unroute_all(behavior="ignoreErrors")
 
 

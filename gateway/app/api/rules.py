@@ -32,44 +32,96 @@ from gateway.rules.shadow import shadowed, shadowed_sources
 
 def rule_endpoints(parts: Parts) -> list[Endpoint]:
     """The endpoints of this module."""
-
-    def rules(call: Call) -> tuple[int, object]:
-        del call
-        table = parts.table
-        held = parts.engine.parking.held()
-        hidden = {id(one): first.name for one, first in shadowed([route.rule for route in table.routes])}
-        hidden |= {id(one): first.name for one, first in shadowed_sources(table.outbound)}
-        of_rules = _OfRules(parts)
-        items = [_inbound(of_rules, route.rule) | {"held": held[route.rule.name]} for route in table.routes]
-        items += [_outbound(of_rules, rule) | {"held": 0} for rule in table.outbound]
-        rules = [*(route.rule for route in table.routes), *table.outbound]
-        items = [one | {"hidden_by": hidden.get(id(rule))} for one, rule in zip(items, rules, strict=True)]
-        return 200, {
-            "items": items,
-            "files": sorted({str(one["file"]) for one in items}),
-            "loaded": parts.last_reload.time,
-        }
+    views = RuleViews(parts)
 
     def tried(call: Call) -> tuple[int, object]:
         return _with_missing_queues(parts, try_out(parts, call.body))
 
-    return [endpoint("GET", "/rules", VIEWER, rules), endpoint("POST", "/explain", VIEWER, tried, most=1 << 20)]
+    return [
+        endpoint("GET", "/rules", VIEWER, views.listing),
+        endpoint("GET", "/rules/{rule}", VIEWER, views.show),
+        endpoint("POST", "/explain", VIEWER, tried, most=1 << 20),
+    ]
+
+
+class _Listed:
+    """The rules of a table in the order they are tried, and what is the same whenever they are listed."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        inbound = [route.rule for route in table.routes]
+        self.rules: list[InboundRule | OutboundRule] = [*inbound, *table.outbound]
+        self.texts = ["\n".join((rule.name, rule.spec.topic or "", _queue_of(rule))).lower() for rule in self.rules]
+        """What is searched of each."""
+        self.files = sorted({rule.file for rule in self.rules})
+        self.hidden = {id(one): first.name for one, first in shadowed(inbound)}
+        self.hidden |= {id(one): first.name for one, first in shadowed_sources(table.outbound)}
+
+
+class RuleViews:
+    """Rules as the API shows them: a page of them, for there may be thousands."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._known: _Listed | None = None
+
+    def _listed(self) -> _Listed:
+        table = self._parts.table
+        if self._known is None or self._known.table is not table:
+            self._known = _Listed(table)
+        return self._known
+
+    def listing(self, call: Call) -> tuple[int, object]:
+        """GET /rules."""
+        listed, wanted = self._listed(), call.query.get("search", "").lower()
+        begin, limit = call.number("after", 0, len(listed.rules)), call.number("limit", 50, 500)
+        found = [at for at, text in enumerate(listed.texts) if wanted in text]
+        page = [at for at in found if at >= begin][: limit + 1]
+        following = str(page[limit]) if 0 < limit < len(page) else None
+        return 200, {
+            "items": self._shown(listed, [listed.rules[at] for at in page[:limit]]),
+            "total": len(found),
+            "next": following,
+            "files": listed.files,
+            "loaded": self._parts.last_reload.time,
+        }
+
+    def show(self, call: Call) -> tuple[int, object]:
+        """GET /rules/{rule}."""
+        listed, name = self._listed(), call.path["rule"]
+        rule = next((one for one in listed.rules if one.name == name), None)
+        if rule is None:
+            raise Problem(404, "Not found", "no rule of this name is in force")
+        return 200, self._shown(listed, [rule])[0]
+
+    def _shown(self, listed: _Listed, rules: list[InboundRule | OutboundRule]) -> list[dict[str, object]]:
+        of_rules, held = _OfRules(self._parts, {rule.name for rule in rules}), self._parts.engine.parking.held()
+        return [
+            (_inbound(of_rules, rule) | {"held": held[rule.name]} if isinstance(rule, InboundRule)
+             else _outbound(of_rules, rule) | {"held": 0})
+            | {"hidden_by": listed.hidden.get(id(rule))}
+            for rule in rules
+        ]  # fmt: skip
 
 
 class _OfRules:
-    """What has been counted of each rule, added up once for all: there may be thousands, and several series of each."""
+    """What has been counted of some rules, added up once for all of them: there may be several series of each."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, names: set[str]) -> None:
         counters = parts.counters
-        self.received = _by_rule(counters.mqtt_publish_received, 0)
-        self.put = _by_rule(counters.mq_put_messages, 1)
-        self.got = _by_rule(counters.mq_get_messages, 1)
+
+        def by_rule(series: Mapping[Any, int], at: int) -> Counter[str]:
+            return _by_rule(series, at, names)
+
+        self.received = by_rule(counters.mqtt_publish_received, 0)
+        self.put = by_rule(counters.mq_put_messages, 1)
+        self.got = by_rule(counters.mq_get_messages, 1)
         self.matched = counters.route_matched
         self._failed = {
-            "transform_errors": _by_rule(counters.transform_errors, 0),
-            "dead_lettered": _by_rule(counters.dlq_messages, 0),
-            "dropped": _by_rule(counters.messages_dropped, 0),
-            "backouts": _by_rule(counters.mq_backouts, 1),
+            "transform_errors": by_rule(counters.transform_errors, 0),
+            "dead_lettered": by_rule(counters.dlq_messages, 0),
+            "dropped": by_rule(counters.messages_dropped, 0),
+            "backouts": by_rule(counters.mq_backouts, 1),
         }
         self._activity = parts.activity
 
@@ -82,11 +134,11 @@ class _OfRules:
         }
 
 
-def _by_rule(series: Mapping[Any, int], at: int) -> Counter[str]:
-    """The sums of the series of each rule, whose name stands there in their keys."""
+def _by_rule(series: Mapping[Any, int], at: int, names: set[str]) -> Counter[str]:
+    """The sums of the series of each of these rules, whose name stands there in their keys."""
     found: Counter[str] = Counter()
     for key, number in series.items():
-        if number:
+        if number and key[at] in names:
             found[key[at]] += number
     return found
 
@@ -99,7 +151,7 @@ def _inbound(of_rules: _OfRules, rule: InboundRule) -> dict[str, object]:
         "file": rule.file,
         "line": rule.line,
         "topic": rule.spec.topic,
-        "queue": rule.spec.queue or f"topic {rule.spec.mq_topic}",
+        "queue": _queue_of(rule),
         "queue_manager": rule.queue_manager.text,
         "continue": rule.spec.goes_on,
         "on_failure": rule.spec.on_failure.then,
@@ -117,7 +169,7 @@ def _outbound(of_rules: _OfRules, rule: OutboundRule) -> dict[str, object]:
         "file": rule.file,
         "line": rule.line,
         "topic": rule.spec.topic or "",
-        "queue": rule.spec.queue or rule.spec.transmission_queue or f"topic {rule.spec.mq_topic}",
+        "queue": _queue_of(rule),
         "queue_manager": ", ".join(rule.targets),
         "continue": False,
         "on_failure": "dead_letter",
@@ -125,6 +177,12 @@ def _outbound(of_rules: _OfRules, rule: OutboundRule) -> dict[str, object]:
         "done": of_rules.got[name],
         **of_rules.failures(name),
     }
+
+
+def _queue_of(rule: InboundRule | OutboundRule) -> str:
+    """Where a rule puts to or takes from, as it is shown."""
+    taken = rule.spec.transmission_queue if isinstance(rule, OutboundRule) else None
+    return rule.spec.queue or taken or f"topic {rule.spec.mq_topic}"
 
 
 def rules_by_queue(table: Table) -> Callable[[str], list[str]]:

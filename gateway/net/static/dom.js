@@ -64,9 +64,8 @@ export function shown(value) {
 // A table whose rows stay the same elements while their values change, so that focus and position are kept.
 export class Table {
   // columns: {title, value(row), cell(row) -> text | node, number, mono, short, wide}; a node cell is built once for a row
-  // most: so many rows are drawn, the first ones as they are sorted
-  constructor(caption, columns, { key, empty = "Nothing here.", sort = null, descending = false, most = Infinity } = {}) {
-    Object.assign(this, { columns, key, sort, descending, most, rows: new Map(), items: [], known: false });
+  constructor(caption, columns, { key, empty = "Nothing here.", sort = null, descending = false } = {}) {
+    Object.assign(this, { columns, key, sort, descending, rows: new Map(), items: [], known: false });
     this.body = h("tbody");
     this.none = h("tr", {}, h("td", { class: "none", colspan: columns.length }, marked(empty)));
     this.heads = columns.map((column, at) => h("th", { scope: "col", class: column.number ? "number" : "" }, button(column.title, () => this.sortBy(at))));
@@ -92,7 +91,7 @@ export class Table {
     this.items = items;
     this.known = true;
     const sorted = this.sort === null ? items : [...items].sort((a, b) => this.compare(a, b));
-    const wanted = sorted.slice(0, this.most).map((item) => this.row(item));
+    const wanted = sorted.map((item) => this.row(item));
     const keep = new Set(wanted);
     for (const [key, row] of this.rows) {
       if (!keep.has(row)) {

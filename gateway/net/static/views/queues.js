@@ -1,7 +1,7 @@
 // Queues with depth and age, and new ones. One queue is in queue.js.
 
 import { call, part } from "../api.js";
-import { badge, breakable, choice, field, format, h, link, notice, panel, put, ruleLinks, Table } from "../dom.js";
+import { badge, breakable, button, choice, field, format, h, link, notice, panel, put, ruleLinks, Table } from "../dom.js";
 import { definitions } from "./definitions.js";
 import { one } from "./queue.js";
 import { mqsc, quoted } from "../mqsc.js";
@@ -27,6 +27,7 @@ export default function queues(target, [name], page, every) {
   const again = () => {
     page.keep("search", search.value);
     page.keep("all", all.checked);
+    extended = false;
     load().catch(() => {});
   };
   const table = new Table("", [
@@ -40,9 +41,20 @@ export default function queues(target, [name], page, every) {
     { title: "State", cell: inhibited, value: (queue) => inhibited(queue).textContent },
     { title: "Rules", node: (queue) => (queue.rules.length ? h("span", {}, ruleLinks(queue.rules)) : "–"), value: (queue) => queue.rules.join(", ") },
   ], { key: (queue) => queue.name, empty: "No queue matches." });
-  const load = async () => table.update((await call("/queues", { query: { search: search.value, all: all.checked || undefined, limit: 500 } })).items);
-  put(target, h("h1", {}, "Queues"), panel("", h("div", { class: "bar" }, field("Search", search, "grow"), h("label", { class: "check" }, all, "system and state queues too")), table.element), page.administrator() ? panel("", h("details", {}, h("summary", {}, "Define a queue"), defining(load))) : null, definitions(page, load));
-  every(4, load);
+  const total = h("p", { class: "soft" });
+  const more = button("More", () => load(true), "quiet", { hidden: true });
+  let next = null;
+  let extended = false;
+  const load = async (further = false) => {
+    const found = await call("/queues", { query: { search: search.value, all: all.checked || undefined, limit: 500, after: further ? next : undefined } });
+    extended ||= further;
+    table.update(further ? [...table.items, ...found.items] : found.items);
+    next = found.next;
+    more.hidden = !next;
+    total.textContent = `${format.many(found.total, "queue")}${next ? `, ${table.items.length} of them here` : ""}`;
+  };
+  put(target, h("h1", {}, "Queues"), panel("", h("div", { class: "bar" }, field("Search", search, "grow"), h("label", { class: "check" }, all, "system and state queues too")), total, table.element, more), page.administrator() ? panel("", h("details", {}, h("summary", {}, "Define a queue"), defining(() => load()))) : null, definitions(page, () => load()));
+  every(4, () => (extended ? null : load()));
 }
 
 function defining(done) {

@@ -3,9 +3,9 @@
 import { call, part } from "../api.js";
 import { Chart, charts } from "../chart.js";
 import mapping from "./mapping.js";
-import { badge, breakable, field, format, h, link, pairs, panel, put, Table } from "../dom.js";
+import { badge, breakable, button, field, format, h, link, notice, pairs, panel, put, Table } from "../dom.js";
 
-const DRAWN = 500; // rows; a browser takes seconds for thousands
+const PAGE = 500; // rules asked for at once; a browser takes seconds to draw thousands
 
 function failed(rule) {
   const parts = [["held", rule.held, "warn"], ["dead-lettered", rule.dead_lettered, "warn"], ["dropped", rule.dropped, "bad"], ["not built", rule.transform_errors, "warn"]].filter(([, count]) => count);
@@ -26,8 +26,13 @@ function one(target, name, page, every) {
   const flow = new Chart("Messages a second", ["matched", "failed"], format.rate);
   put(target, h("h1", {}, link("Rules", "#/rules"), " / ", name), panel("", head, facts), charts(page, every, (seconds) => call(`/history/rules/${part(name)}`, { query: { seconds } }), [[flow, ["matched", "failed"]]]));
   every(3, async () => {
-    const rule = (await call("/rules")).items.find((each) => each.name === name);
-    if (!rule) return put(facts, h("p", {}, "There is no such rule now."));
+    let rule;
+    try {
+      rule = await call(`/rules/${part(name)}`);
+    } catch (error) {
+      if (error.status !== 404) throw error;
+      return put(facts, h("p", {}, "There is no such rule now."));
+    }
     if (!head.firstChild) {
       put(head, h("p", {}, way(rule)), rule.hidden_by && h("p", { class: "note warn" }, "Never reached: ", link(rule.hidden_by, `#/rules/${part(rule.hidden_by)}`), " comes before it and takes everything it matches."));
     }
@@ -52,30 +57,40 @@ export default function rules(target, [name], page, every, onLeave) {
     { title: "Done", cell: (rule) => format.count(rule.done), value: (rule) => rule.done, number: true },
     { title: "Failed", cell: failed, value: (rule) => rule.held + rule.dead_lettered + rule.dropped + rule.transform_errors },
     { title: "Last", cell: (rule) => format.ago(rule.last_matched), value: (rule) => rule.last_matched ?? 0, number: true },
-  ], { key: (rule) => `${rule.direction} ${rule.name}`, empty: "No rules: publications reach local subscribers only. `mqgate init` writes an example.", most: DRAWN });
+  ], { key: (rule) => `${rule.direction} ${rule.name}`, empty: "No rules: publications reach local subscribers only. `mqgate init` writes an example." });
   const source = h("p", { class: "soft" });
-  const search = h("input", { type: "search", placeholder: "part of the name, topic or queue", value: page.kept("search"), oninput: () => { page.keep("search", search.value); show(); } });
-  const searching = h("div", { class: "bar", hidden: true }, field("Search", search, "grow"), h("p", { class: "soft" }, `The first ${DRAWN} are shown.`));
-  let items = null;
-  const show = () => {
-    const wanted = search.value.toLowerCase();
-    if (wanted) table.none.firstChild.textContent = "No rule matches.";
-    if (items) table.update(items.filter((rule) => [rule.name, rule.topic, rule.queue].some((text) => text.toLowerCase().includes(wanted))));
-  };
-  put(target, h("h1", {}, "Rules"), panel("", h("div", { class: "bar" }, source, h("a", { href: "#/rules/edit%20mapping", class: "button quiet right" }, "Edit the mapping")), searching, table.element), h("p", {}, "Which rule takes a topic, and why not another: ", link("try it out", "#/try"), "."));
+  const search = h("input", { type: "search", placeholder: "part of the name, topic or queue", value: page.kept("search"), oninput: () => again() });
+  const searching = h("div", { class: "bar", hidden: true }, field("Search", search, "grow"));
+  const more = button("More", () => load(true), "quiet", { hidden: true });
+  put(target, h("h1", {}, "Rules"), panel("", h("div", { class: "bar" }, source, h("a", { href: "#/rules/edit%20mapping", class: "button quiet right" }, "Edit the mapping")), searching, table.element, more), h("p", {}, "Which rule takes a topic, and why not another: ", link("try it out", "#/try"), "."));
+  let next = null;
+  let extended = false;
   let before = null;
-  every(3, async () => {
-    const now = await call("/rules");
+  const load = async (further = false) => {
+    const wanted = search.value;
+    const found = await call("/rules", { query: { search: wanted, limit: PAGE, after: further ? next : undefined } });
+    if (wanted !== search.value) return; // what has been typed since is asked for
     const at = Date.now() / 1000;
-    for (const rule of now.items) {
-      const old = before?.items.get(rule.name);
-      if (old !== undefined) rates.set(rule.name, Math.max(0, rule.matched - old) / (at - before.at));
+    for (const rule of found.items) {
+      const old = before?.counts.get(rule.name);
+      if (old !== undefined && at > before.at) rates.set(rule.name, Math.max(0, rule.matched - old) / (at - before.at));
     }
-    before = { at, items: new Map(now.items.map((rule) => [rule.name, rule.matched])) };
-    source.textContent = `${format.many(now.items.length, "rule")} from ${now.files.join(", ") || "the built-in mapping"}, in force since ${format.time(now.loaded)}`;
-    items = now.items;
-    searching.hidden = items.length <= DRAWN && !search.value;
-    show();
-  });
+    before = { at, counts: new Map(found.items.map((rule) => [rule.name, rule.matched])) };
+    extended ||= further;
+    if (wanted) table.none.firstChild.textContent = "No rule matches.";
+    table.update(further ? [...table.items, ...found.items] : found.items);
+    next = found.next;
+    more.hidden = !next;
+    searching.hidden = !next && !extended && !wanted;
+    source.textContent = `${format.many(found.total, "rule")} from ${found.files.join(", ") || "the built-in mapping"}${next ? `, ${table.items.length} of them here` : ""}, in force since ${format.time(found.loaded)}`;
+  };
+  let typing;
+  const again = () => {
+    clearTimeout(typing);
+    extended = false;
+    page.keep("search", search.value);
+    typing = setTimeout(() => load().catch((error) => notice(error.message, true)), 200);
+  };
+  every(3, () => (extended ? null : load()));
   return undefined;
 }
