@@ -4,7 +4,7 @@ gateway (`python -m gateway.mqi.serve :memory:`), for tests, and as the model of
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
@@ -29,8 +29,9 @@ class Shelf:
         """Tokens in the order of delivery; those of removed messages may still be among them."""
         self.start = 0
         """Messages before this index of `order` are removed."""
-        self.by_msg_id: dict[bytes, list[int]] = {}
-        self.by_correl_id: dict[bytes, list[int]] = {}
+        self.by_msg_id: dict[bytes, dict[int, None]] = {}
+        """Tokens by identifier: of all messages of a queue, perhaps, and they leave in any order."""
+        self.by_correl_id: dict[bytes, dict[int, None]] = {}
 
     def add(self, message: Message, *, persistent: bool) -> None:
         """Add a message after the others of its priority."""
@@ -39,11 +40,12 @@ class Shelf:
         if not order or order[-1] < token:
             order.append(token)
         else:
-            insort(order, token)
-            self.start = 0
+            at = bisect_right(order, token)
+            order.insert(at, token)
+            self.start = min(self.start, at)
         self.entries[token] = (message, persistent)
-        self.by_msg_id.setdefault(message.head[MSG_ID], []).append(token)
-        self.by_correl_id.setdefault(message.head[CORREL_ID], []).append(token)
+        self.by_msg_id.setdefault(message.head[MSG_ID], {})[token] = None
+        self.by_correl_id.setdefault(message.head[CORREL_ID], {})[token] = None
 
     def remove(self, token: int) -> tuple[Message, bool] | None:
         """Remove a message; a token that is not there is no error."""
@@ -53,11 +55,18 @@ class Shelf:
         _forget(self.by_msg_id, entry[0].head[MSG_ID], token)
         _forget(self.by_correl_id, entry[0].head[CORREL_ID], token)
         if self.order[self.start] == token:
-            self.start += 1
+            self._advance()
         if len(self.order) > 2 * len(self.entries) + 64:
             self.order = [one for one in self.order if one in self.entries]
             self.start = 0
         return entry
+
+    def _advance(self) -> None:
+        """Begin with the first message that is there: those behind it may have gone before it."""
+        order, entries, start = self.order, self.entries, self.start
+        while start < len(order) and order[start] not in entries:
+            start += 1
+        self.start = start
 
     def after(self, token: int | None) -> Iterable[Message]:
         """Messages in the order of delivery, after this one."""
@@ -71,9 +80,9 @@ class Shelf:
         return (order[at] for at in range(start, len(order)) if order[at] in entries)
 
 
-def _forget(index: dict[bytes, list[int]], key: bytes, token: int) -> None:
+def _forget(index: dict[bytes, dict[int, None]], key: bytes, token: int) -> None:
     tokens = index[key]
-    tokens.remove(token)
+    del tokens[token]
     if not tokens:
         del index[key]
 
