@@ -407,8 +407,9 @@ class Core:
         self.store.unlock(queue.name, b"", tokens)
 
     def depth(self, queue: LocalQueue) -> int:
-        """CURDEPTH: messages on the queue, and those put in units of work that are still open."""
-        return self.store.depth(queue.name) + queue.uncommitted_puts
+        """CURDEPTH: messages on the queue, and those put in units of work that are still open; under whatever
+        keys, as those of state queues are."""
+        return self.store.depth_of_all(queue.name) + queue.uncommitted_puts
 
 
 def _try_waiters(queue: LocalQueue, correl_ids: Collection[bytes] | None, *, to_the_last: bool) -> None:

@@ -122,7 +122,7 @@ class Store:
         self.first, self.tokens = reader.first, reader.tokens
         self.find, self.prepare_find = self.finder.find, self.finder.prepare
         self.depth, self.depths, self.replaceable = index.depth, index.depths, index.replaceable
-        self.keys = index.keys
+        self.keys, self.depth_of_all = index.keys, index.depth_of_all
         self.path = path
         self.options = options
         self.generation = 0

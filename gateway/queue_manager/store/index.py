@@ -360,8 +360,13 @@ class Index:
         entry = self.queues.get(queue)
         return [lane for key in entry.lanes for lane in self.chain(queue, key)] if entry else []
 
+    def depth_of_all(self, queue: str, /) -> int:
+        """How many messages a queue has under whatever keys."""
+        entry = self.queues.get(queue)
+        return entry.depth if entry is not None else 0
+
     def depth(self, queue: str, key: bytes = b"", least: int = 0) -> int:
-        """How many messages a key has of at least this priority, locked ones included, as CURDEPTH counts them."""
+        """How many messages a key has of at least this priority, locked ones included."""
         entry = self.queues.get(queue)
         lane = entry.lanes.get(key) if entry is not None else None
         if lane is not None and lane.lower is None and not least:  # as nearly always

@@ -243,6 +243,10 @@ class MemoryStore:
         """How many there are on each."""
         return [self.depth(queue) for queue in queues]
 
+    def depth_of_all(self, queue: str) -> int:
+        """How many there are under whatever keys."""
+        return sum(len(shelf.entries) for shelf in self._shelves.get(queue, {}).values())
+
     def forget(self, queue: str) -> None:
         """Nothing is kept of an empty queue."""
         if not any(shelf.entries for shelf in self._shelves.get(queue, {}).values()):

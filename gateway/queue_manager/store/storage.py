@@ -105,6 +105,9 @@ class MessageStore(Protocol):
     def depths(self, queues: list[str], /) -> list[int]:
         """How many there are on each of these queues."""
 
+    def depth_of_all(self, queue: str, /) -> int:
+        """How many messages there are of all keys."""
+
     def forget(self, queue: str, /) -> None:
         """The queue has been deleted: nothing is kept of one that is empty."""
 

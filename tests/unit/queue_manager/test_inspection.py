@@ -63,6 +63,19 @@ def test_a_page_of_a_queue_with_many_keys_reads_a_page(
     rig.queue_manager.close()
 
 
+@pytest.mark.parametrize("journal", [False, True])
+def test_the_depth_of_a_queue_counts_messages_under_whatever_keys(journal: bool, tmp_path: Path) -> None:
+    rig = MqiRig(tmp_path if journal else None, "DEFINE QLOCAL(STATE)")
+    inspection = Inspection(rig.queue_manager)
+    keys = [number.to_bytes(24, "big") for number in range(3)]
+    inspection.commit(Unit(replaces=[Replace("STATE", key, b"x") for key in keys]))
+    row = inspection.queue("STATE")
+    assert (row.depth, row.attributes["CURDEPTH"]) == (3, "3")
+    inspection.commit(Unit(replaces=[Replace("STATE", keys[0], None), Replace("STATE", keys[1], b"anew")]))
+    assert inspection.queue("STATE").depth == len(inspection.browse("STATE", 10)) == 2
+    rig.queue_manager.close()
+
+
 def test_the_age_of_a_queue_with_many_keys_is_that_of_its_oldest_message(tmp_path: Path) -> None:
     rig = MqiRig(tmp_path, "DEFINE QLOCAL(STATE)")
     inspection, store = Inspection(rig.queue_manager), rig.queue_manager.core.store
