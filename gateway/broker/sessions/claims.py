@@ -84,7 +84,7 @@ class Claims:
         return client_id in self._claims
 
     def clients(self) -> Collection[str]:
-        """All that wait."""
+        """All that wait, those first that have waited longest."""
         return self._claims.keys()
 
     def add(self, client_id: str, waiter: Waiter) -> bool:

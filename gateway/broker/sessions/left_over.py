@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from gateway.broker.context import Context
 from gateway.broker.sessions.stored_records import Left, Looked
 from gateway.broker.steps import Reads
-from gateway.ports.batch import Stored, Token
+from gateway.ports.batch import Stored
 from gateway.ports.state_queues import OUT, PAGE, STAGED, WILLS
 from gateway.session.record import key_of
 
@@ -64,9 +64,11 @@ class LeftOver:
         return client_id in self._orphans
 
     def next(self, waiting: Collection[str]) -> Orphan | None:
-        """One whose client waits, if there is one."""
+        """One whose client waits, if there is one: of several the first in `waiting`, which waits longest and has the
+        least time left until `connect_timeout`."""
         if self._until_looked <= 0:
             self._awaited = [one for one in waiting if one in self._orphans]
+            self._awaited.reverse()
             self._until_looked = len(waiting) // _MANY
         else:
             self._until_looked -= 1
@@ -82,15 +84,17 @@ class LeftOver:
 
 
 def left_by_pages(context: Context, record: dict[str, Any], stored: Stored) -> Reads[Left]:
-    """A session as it lies on the state queues. Others may read between two pages."""
+    """A session as it lies on the state queues. Others may read between two pages; the first comes with all else,
+    because most sessions have no more, and thousands may be read."""
     manager, key = context.queue_manager, key_of(record["client"])
-    staged = yield partial(manager.fetch, STAGED, key, 0xFFFF)
-    wills = yield partial(manager.fetch, WILLS, key, 1)
+
+    def read() -> tuple[list[Stored], list[Stored], list[Stored]]:
+        return manager.fetch(STAGED, key, 0xFFFF), manager.fetch(WILLS, key, 1), manager.fetch(OUT, key, PAGE)
+
+    staged, wills, page = yield read
     looked = Looked()
-    last: Token | None = None
-    while True:
-        page = yield partial(manager.fetch, OUT, key, PAGE, last)
+    looked.look(page)
+    while len(page) == PAGE:
+        page = yield partial(manager.fetch, OUT, key, PAGE, page[-1].token)
         looked.look(page)
-        if len(page) < PAGE:
-            return Left(record, looked, staged, wills, stored)
-        last = page[-1].token
+    return Left(record, looked, staged, wills, stored)

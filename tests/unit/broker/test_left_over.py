@@ -43,6 +43,21 @@ def test_those_of_clients_that_wait_come_first() -> None:
     assert not left.may_have("1", ["a"])
 
 
+@pytest.mark.parametrize("many", [3, 250])
+def test_of_those_that_wait_who_waits_longest_comes_first(many: int) -> None:
+    left = LeftOver()
+    left.begin(["a"])
+    for client in reversed(range(many)):
+        left.found(orphan(f"{client}"))
+    left.all_found()
+    waiting, order = [f"{client}" for client in range(many)], list[str]()
+    while (one := left.next(waiting)) is not None:
+        left.taken(one)
+        order.append(one.record["client"])
+        waiting.remove(order[-1])
+    assert order == [f"{client}" for client in range(many)]
+
+
 class Takeover:
     """A gateway that has ended with ten sessions, its heir, and another one."""
 

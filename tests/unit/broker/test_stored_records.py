@@ -25,19 +25,24 @@ def read_of(rows: list[Stored]) -> tuple[Left, list[int]]:
     bench = Harness()
     reads = left_by_pages(bench.engine.context, {"client": "c"}, Stored(0, b"", b""))
     pages = [rows[begin : begin + PAGE] for begin in range(0, len(rows), PAGE)]
-    counts: list[int] = []
+    counts = [0]
     next(reads)
-    reads.send([])
-    page = pages.pop(0)
-    reads.send([])
+    found: object = [], [], pages.pop(0)
     while True:
-        assert reads.gi_frame is not None
-        counts.append(reads.gi_frame.f_locals["looked"].count)
         try:
-            reads.send(page)
+            reads.send(found)
         except StopIteration as end:
             return end.value, counts
-        page = pages.pop(0)
+        assert reads.gi_frame is not None
+        counts.append(reads.gi_frame.f_locals["looked"].count)
+        found = pages.pop(0)
+
+
+def test_a_session_with_little_stored_is_read_at_once() -> None:
+    """Each read is a turn of its own, and thousands of sessions are taken over one after the other."""
+    left, counts = read_of([stored_at(number) for number in range(7)])
+    assert counts == [0]
+    assert left.looked.count == 7
 
 
 def test_each_page_is_looked_at_when_it_comes() -> None:
