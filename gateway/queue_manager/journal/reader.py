@@ -123,17 +123,25 @@ class Reader:
 
     def load(self, queue: str) -> list[tuple[bytes, Message]]:
         """Every message of the queue with its key, in the order of arrival. Each frame is read once, in the order of
-        the disk.
+        the disk; what lies there in one piece is one run, under however many keys.
         """
         lanes = self.index.lanes_of(queue)
-        runs = [
-            (place, number, first, count) for number, lane in enumerate(lanes) for first, count, place in lane.live()
-        ]
+        runs = [(run[2], number, run) for number, lane in enumerate(lanes) for run in lane.live_at_once()]
+        runs.sort()
         messages: list[Message] = []
         keys: list[bytes] = []
-        for place, number, first, count in sorted(runs):
-            self._read_run(lanes[number].rank, (first, count, place), messages)
-            keys += [lanes[number].key] * count
+        rank, first, count, place = 0, 0, 0, -1
+        for at, number, run in runs:
+            lane = lanes[number]
+            keys += (lane.key,) * run[1]
+            if at == place + count and run[0] == first + count and lane.rank == rank and at & ROW_MASK:
+                count += run[1]
+                continue
+            if count:
+                self._read_run(rank, (first, count, place), messages)
+            rank, (first, count, place) = lane.rank, run
+        if count:
+            self._read_run(rank, (first, count, place), messages)
         return sorted(zip(keys, messages, strict=True), key=_by_number)
 
     def oldest(self, queue: str) -> int:

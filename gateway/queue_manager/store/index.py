@@ -358,7 +358,13 @@ class Index:
     def lanes_of(self, queue: str) -> list[Lane]:
         """The lanes of every key of a queue."""
         entry = self.queues.get(queue)
-        return [lane for key in entry.lanes for lane in self.chain(queue, key)] if entry else []
+        found: list[Lane] = []
+        for first in entry.lanes.values() if entry else ():
+            lane: Lane | None = first
+            while lane is not None:
+                found.append(lane)
+                lane = lane.lower
+        return found
 
     def depth_of_all(self, queue: str, /) -> int:
         """How many messages a queue has under whatever keys."""
