@@ -58,6 +58,10 @@ class Handle:
     selector: Selector | None = None
     refused: RefusedMessages | None = None
     """By the selector, as far as it has looked."""
+    place: tuple[int | None, int | None] = (None, None)
+    """The sequence number and the offset that the last get has asked for."""
+    elsewhere: RefusedMessages | None = None
+    """Messages that have others than these."""
     found_at_once: bool = False
     """Messages of the queue are found by CorrelId at once."""
     got_at: int = -1

@@ -1,4 +1,5 @@
-"""What the selector of a handle has refused: it is not read again with each get, nor each time that something comes.
+"""What the selector of a handle has refused, or has another sequence number or offset than it asks for: it is not read
+again with each get, nor each time that something comes.
 
 A message stays as it is under its token; only how often it was backed out changes, and selectors that ask for that
 are not remembered.

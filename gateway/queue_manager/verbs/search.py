@@ -67,6 +67,12 @@ class Wanted:
         )
         return all(wanted is None or wanted == value for wanted, value in has)
 
+    def is_at(self, md: bytes) -> bool:
+        """Whether a message has the sequence number and the offset."""
+        return (self.sequence is None or descriptor.integer(md, "sequence") == self.sequence) and (
+            self.offset is None or descriptor.integer(md, "offset") == self.offset
+        )
+
     @property
     def any_message(self) -> bool:
         """Whether any message will do."""
@@ -182,10 +188,11 @@ class Search:
         ids = criteria.msg_id, criteria.correl_id, criteria.group_id
         handle = self.handle
         goes_on = part is not None and part.after is not None
-        if ids == _NO_IDS and not (goes_on or handle.cursor_locked or handle.refused or self._looks_at_marks(options)):
+        refused = self._refused(criteria)
+        if ids == _NO_IDS and not (goes_on or handle.cursor_locked or refused or self._looks_at_marks(options)):
             return self._scan(after)
         return self._found(
-            ids, after, self._onward(options, part)
+            ids, after, self._onward(options, part, refused)
         )  # with what the handle itself has locked, without what is known
 
     def _looks_at_marks(self, options: GetOptions) -> bool:
@@ -207,18 +214,30 @@ class Search:
             if self.part is not None:
                 self.part.interrupt()
 
-    def _onward(self, options: GetOptions, part: LongSearch | None) -> Callable[[int], int] | None:
+    def _refused(self, criteria: Wanted) -> list[RefusedMessages]:
+        """What is known not to be selected: by the handle's selector, and by the sequence number or offset asked for,
+        as long as the same is asked for."""
+        handle = self.handle
+        if (criteria.sequence, criteria.offset) != handle.place:
+            handle.place, handle.elsewhere = (criteria.sequence, criteria.offset), RefusedMessages("")
+        return [one for one in (handle.refused, handle.elsewhere) if one]
+
+    def _onward(
+        self, options: GetOptions, part: LongSearch | None, refused: list[RefusedMessages]
+    ) -> Callable[[int], int] | None:
         """Tells of a token which is the first from it on that this get does not pass over, without reading messages:
         a gateway has hundreds marked and hundreds in its unit of work while it browses on, each time from the first
         message; a selector may have refused a million."""
-        passed, refused = self._passed_by_others(options), self.handle.refused
-        if passed is None and part is None:
-            return refused.onward if refused else None
+        passed = self._passed_by_others(options)
+        if passed is None and part is None and not refused:
+            return None
 
         def onward(token: int) -> int:
             if (part is not None and part.passes(token)) or (passed is not None and passed(token)):
                 return token + 1
-            return refused.onward(token) if refused else token
+            for one in refused:
+                token = one.onward(token)
+            return token
 
         return onward
 
@@ -257,9 +276,9 @@ class Search:
         md = one.md
         if criteria.group_id is not None and md[descriptor.GROUP_ID] != criteria.group_id:
             return False
-        if criteria.sequence is not None and descriptor.integer(md, "sequence") != criteria.sequence:
-            return False
-        if criteria.offset is not None and descriptor.integer(md, "offset") != criteria.offset:
+        if not criteria.is_at(md):
+            if self.handle.elsewhere is not None:
+                self.handle.elsewhere.add(one.token)
             return False
         if options.options & mq.MQGMO_UNMARKED_BROWSE_MSG and marks_of(self.core, self.handle, self.queue)(one.token):
             return False

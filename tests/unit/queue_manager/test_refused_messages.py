@@ -15,8 +15,10 @@ from gateway.queue_manager.objects.selectors import Selector
 from gateway.queue_manager.store.place import NUMBER_BITS, wanted
 from gateway.queue_manager.verbs import refused_messages
 from gateway.queue_manager.verbs.refused_messages import RefusedMessages
+from gateway.queue_manager.verbs.search import Wanted
 
 WAIT, SYNCPOINT, NO_SYNCPOINT, BROWSE_NEXT = 1, 2, 4, 32
+MATCH_SEQUENCE = 8
 COUNT = 30
 
 
@@ -123,3 +125,52 @@ def test_of_those_that_are_looked_for_it_is_asked_no_more_than_needed(numbers: l
     assert list(wanted(looked_for, onward)) == [number for number in looked_for if number not in refused]
     runs = sum(number in refused and number - 1 not in refused for number in range(301))
     assert len(asked) <= len(set(looked_for) - refused) + runs
+
+
+@pytest.fixture
+def placed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Messages whose sequence number is looked at."""
+    looks: list[bytes] = []
+    whole = Wanted.is_at
+
+    def counted(self: Wanted, head: bytes) -> bool:
+        looks.append(head)
+        return whole(self, head)
+
+    monkeypatch.setattr(Wanted, "is_at", counted)
+    return looks
+
+
+def in_group(number: int, priority: int = 0) -> bytes:
+    return md(group_id=b"g" * 24, flags=8, sequence=number, priority=priority)
+
+
+def test_a_get_by_sequence_number_that_waits_looks_at_what_comes(rig: MqiRig, placed: list[bytes]) -> None:
+    handle, answers = opened(rig, ""), list[Got | MQError]()
+    asked = GetOptions(NO_SYNCPOINT | WAIT, match=MATCH_SEQUENCE)
+    rig.connection.wait(handle, md(sequence=7), asked, 100, None, answers.append)
+    begun = len(placed)
+    assert begun == COUNT
+    for number in range(20):
+        rig.put("A", b"more", descriptor=in_group(1 + number % 6, number % 3))
+    assert len(placed) == COUNT + 20
+    rig.put("A", b"wanted", descriptor=in_group(7))
+    rig.scheduler.run()
+    assert [one.data for one in answers if isinstance(one, Got)] == [b"wanted"]
+
+
+def test_who_asks_for_another_sequence_number_looks_at_all_of_them(rig: MqiRig) -> None:
+    handle = opened(rig, "")
+    for number in (3, 1, 2):
+        rig.put("A", b"%d" % number, descriptor=in_group(number))
+
+    def got(number: int) -> bytes:
+        asked = GetOptions(NO_SYNCPOINT, match=MATCH_SEQUENCE)
+        return rig.connection.get(handle, md(sequence=number), asked, 100).data
+
+    with pytest.raises(MQError):
+        got(9)
+    assert [got(number) for number in (2, 3)] == [b"2", b"3"]
+    rig.put("A", b"3 again", descriptor=in_group(3))
+    assert got(3) == b"3 again"
+    assert rig.connection.get(handle, md(), GetOptions(NO_SYNCPOINT), 100).data == b"other 2"
