@@ -22,6 +22,8 @@ from urllib.parse import urlsplit
 
 from gateway.access.directory_socket import Bounded, Yielding
 from gateway.access.logins import Answer, Credentials, Login, NotNow
+from gateway.access.patience import Patience
+from gateway.access.web import shaken
 from gateway.config.extras import how_to_install
 from gateway.config.identity import Ldap
 from gateway.config.security import MethodName
@@ -288,9 +290,8 @@ def _verifying(ca: str | None, timeout: float) -> ldap3.Tls:
         def wrap_socket(self, connection: Any, do_handshake: bool = False) -> None:
             host, plain = connection.server.host, connection.socket
             plain = plain.there if isinstance(plain, Bounded) else plain
-            plain.settimeout(timeout)
-            secure = context.wrap_socket(plain, server_hostname=host, do_handshake_on_connect=do_handshake)
-            connection.socket = Bounded(secure, timeout)
+            secure = context.wrap_socket(plain, server_hostname=host, do_handshake_on_connect=False)
+            connection.socket = Bounded(shaken(secure, Patience(timeout)) if do_handshake else secure, timeout)
 
     return Verifying(validate=ssl.CERT_REQUIRED)
 

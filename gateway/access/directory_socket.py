@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
+
+from gateway.access.patience import Patience
 
 MAX_ANSWER = 4 << 20
 """Bytes that are read of what answers one question. The library copies what it has with each piece that comes."""
@@ -19,7 +20,7 @@ class Bounded:
         self._begin()
 
     def _begin(self) -> None:
-        self._until, self._room = time.monotonic() + self._timeout, MAX_ANSWER
+        self._patience, self._room = Patience(self._timeout), MAX_ANSWER
         self.there.settimeout(self._timeout)
 
     def sendall(self, data: bytes) -> None:
@@ -29,13 +30,18 @@ class Bounded:
 
     def recv(self, size: int) -> bytes:
         """As a socket does."""
-        left = self._until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the answer takes longer than `timeout`")
         if self._room <= 0:
             raise OSError(f"the answer has more than {MAX_ANSWER} bytes")
-        self.there.settimeout(left)
-        received: bytes = self.there.recv(size)
+
+        def receive(seconds: float) -> bytes:
+            self.there.settimeout(seconds)
+            received: bytes = self.there.recv(size)
+            return received
+
+        try:
+            received = self._patience.call(receive)
+        except TimeoutError:
+            raise TimeoutError("the answer takes longer than `timeout`") from None
         self._room -= len(received)
         return received
 

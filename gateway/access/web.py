@@ -13,12 +13,13 @@ import ipaddress
 import json
 import socket
 import ssl
-import time
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPException, HTTPResponse
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urljoin, urlsplit
 
+from gateway.access.patience import LATE, Patience
 from gateway.config.identity import is_loopback
 from gateway.version import VERSION
 
@@ -52,11 +53,11 @@ class Answer(NamedTuple):
 
 
 class _Incoming(io.RawIOBase):
-    """What a socket receives, until a moment and up to a number of bytes."""
+    """What a socket receives, for a time and up to a number of bytes."""
 
-    def __init__(self, connection: socket.socket, until: float, room: int) -> None:
+    def __init__(self, connection: socket.socket, patience: Patience, room: int) -> None:
         super().__init__()
-        self._connection, self._until, self._room = connection, until, room
+        self._connection, self._patience, self._room = connection, patience, room
 
     def readable(self) -> bool:
         return True
@@ -64,8 +65,12 @@ class _Incoming(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         if self._room <= 0:  # also by what is no body: lines before it, marks of chunks
             raise ValueError("it sends more than an answer may have")
-        self._connection.settimeout(_left(self._until))
-        count = self._connection.recv_into(buffer)
+
+        def received(seconds: float) -> int:
+            self._connection.settimeout(seconds)
+            return self._connection.recv_into(buffer)
+
+        count = self._patience.call(received)
         self._room -= count
         return count
 
@@ -73,8 +78,8 @@ class _Incoming(io.RawIOBase):
 class _Readable:
     """A socket as `HTTPResponse` wants it."""
 
-    def __init__(self, connection: socket.socket, until: float, room: int) -> None:
-        self._incoming = _Incoming(connection, until, room)
+    def __init__(self, connection: socket.socket, patience: Patience, room: int) -> None:
+        self._incoming = _Incoming(connection, patience, room)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
         """The bytes that come."""
@@ -86,11 +91,11 @@ def ask(
 ) -> Answer:
     """The JSON document at `url`; with `body` it is sent there. Blocks: for threads only. Unanswered: why not.
     `origin`: the address in the settings that led here; only if it is loopback itself may it lead to loopback."""
-    until = time.monotonic() + manner.timeout
+    patience = Patience(manner.timeout)
     try:
         first = urlsplit(origin or url)
         for _ in range(MAX_REDIRECTS + 1):
-            response, data = _exchange(urlsplit(url), first, manner, until, body, headers or {})
+            response, data = _exchange(urlsplit(url), first, manner, patience, body, headers or {})
             if response.status not in _REDIRECTS or body is not None:
                 return _document(url, response, data)
             url = _redirected(url, response, manner)
@@ -125,13 +130,14 @@ def _max_age(control: str) -> float | None:
 
 
 def _exchange(
-    place: SplitResult, first: SplitResult, manner: Manner, until: float, body: bytes | None, headers: dict[str, str]
-) -> tuple[HTTPResponse, bytes]:
+    place: SplitResult, first: SplitResult, manner: Manner, patience: Patience,
+    body: bytes | None, headers: dict[str, str],
+) -> tuple[HTTPResponse, bytes]:  # fmt: skip
     """One request and its whole answer."""
-    with _connected(place, first, manner, until) as connection:
-        connection.settimeout(_left(until))
+    with _connected(place, first, manner, patience) as connection:
+        connection.settimeout(max(LATE, patience.left))
         connection.sendall(_request(place, body, headers))
-        readable: Any = _Readable(connection, until, manner.max_answer + _HEAD)
+        readable: Any = _Readable(connection, patience, manner.max_answer + _HEAD)
         response = HTTPResponse(readable, method="GET" if body is None else "POST")
         response.begin()
         data = response.read(manner.max_answer + 1)
@@ -155,7 +161,7 @@ def _request(place: SplitResult, body: bytes | None, headers: dict[str, str]) ->
     return f"{method} {target} HTTP/1.1\r\n{text}\r\n".encode("ascii") + (body or b"")
 
 
-def _connected(place: SplitResult, first: SplitResult, manner: Manner, until: float) -> socket.socket:
+def _connected(place: SplitResult, first: SplitResult, manner: Manner, patience: Patience) -> socket.socket:
     """A connection to an address of the place that is allowed; TLS where it says so."""
     host, secure = place.hostname or "", place.scheme == "https"
     loopback = is_loopback(host) and is_loopback(first.hostname or "")
@@ -167,26 +173,40 @@ def _connected(place: SplitResult, first: SplitResult, manner: Manner, until: fl
     if not allowed:
         raise Unanswered(f"{host} is {found[0][4][0]}, an address of a private network: `private_addresses: true`"
                          " allows it")  # fmt: skip
-    connection = _first_that_answers(allowed, until)
+    connection = _first_that_answers(allowed, patience)
     if not secure:
         return connection
     try:
         context = ssl.create_default_context(cafile=manner.ca)
-        connection.settimeout(_left(until))
-        return context.wrap_socket(connection, server_hostname=host)
+        return shaken(context.wrap_socket(connection, server_hostname=host, do_handshake_on_connect=False), patience)
     except BaseException:
         connection.close()
         raise
 
 
-def _first_that_answers(addresses: list[Any], until: float) -> socket.socket:
+def shaken(secure: ssl.SSLSocket, patience: Patience) -> ssl.SSLSocket:
+    """A connection after its handshake."""
+
+    def handshake(seconds: float) -> None:
+        secure.settimeout(seconds)
+        secure.do_handshake()
+
+    patience.call(handshake)
+    return secure
+
+
+def _first_that_answers(addresses: list[Any], patience: Patience) -> socket.socket:
     """Each has its part of the time that is left: a machine often has an IPv6 address that leads nowhere."""
     error: OSError = ConnectionError("no address")
     for tried, address in enumerate(addresses):
+        part = patience.left / (len(addresses) - tried)
+        own = Patience(part)
         try:
-            return socket.create_connection(address[:2], _left(until) / (len(addresses) - tried))
+            return own.call(partial(socket.create_connection, address[:2]), part)
         except OSError as failure:
             error = failure
+        finally:
+            patience.left -= part - own.left
     raise error
 
 
@@ -195,13 +215,6 @@ def _is_allowed(address: str, manner: Manner, *, loopback: bool) -> bool:
     if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
         found = found.ipv4_mapped
     return (loopback and found.is_loopback) or (found.is_global and not found.is_multicast) or manner.private_addresses
-
-
-def _left(until: float) -> float:
-    left = until - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
 
 
 def shown(url: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from gateway.access.granted import NoLists, lists_of
 from gateway.access.logins import Answer, Credentials, Login, NotNow
+from gateway.access.patience import STEP
 from gateway.access.web import Manner, Unanswered, ask, shown
 from gateway.config.identity import Webhook
 from gateway.config.security import MethodName
@@ -38,6 +39,11 @@ class _Batch:
         self.questions: list[Credentials] = []
         self.answers: list[Answer] = []
         self.done = threading.Event()
+
+    def wait(self, seconds: float) -> None:
+        """For the answers. In steps: what this process stands still in one of them is not counted."""
+        while seconds > 0 and not self.done.wait(STEP):
+            seconds -= STEP
 
 
 class Asked:
@@ -75,7 +81,7 @@ class Asked:
         if first:
             self._send(batch)
         else:
-            batch.done.wait(3 * self._settings.timeout)
+            batch.wait(3 * self._settings.timeout)
         return batch.answers[place] if batch.answers else self._unanswered(who)
 
     def _send(self, batch: _Batch) -> None:

@@ -1,0 +1,38 @@
+"""How long somebody is waited for who answers a question. What this process itself stood still in the meantime (it was
+stopped, or its machine gave it no time) is not counted: the answer may have come long ago and was not looked at.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+STEP = 0.25
+"""Seconds after which it is looked whether this process has stood still."""
+LATE = 0.1
+"""A step that takes so much longer than it was to take is one in which it has."""
+
+Result = TypeVar("Result")
+
+
+class Patience:
+    """The seconds that are left for all of an answer, however it comes."""
+
+    def __init__(self, seconds: float) -> None:
+        self.left = seconds
+
+    def call(self, call: Callable[[float], Result], step: float = STEP) -> Result:
+        """What a call returns that is given so many seconds and can be repeated after a TimeoutError. TimeoutError: the
+        time is over."""
+        while self.left > 0:
+            seconds, begun = min(step, self.left), time.monotonic()
+            try:
+                return call(seconds)
+            except TimeoutError:
+                continue
+            finally:
+                spent = time.monotonic() - begun
+                if spent <= seconds + LATE:
+                    self.left -= spent
+        raise TimeoutError
