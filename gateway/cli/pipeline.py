@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -69,6 +70,7 @@ def _drain(
     ibm = settings.queue_manager.ibm
     reached = connect_settings(settings, ibm)
     driver = load(ibm.driver)
+    driver.on_left_open = _end_at_once
     make_private(folder)
     journal = open_journal(folder)
     draining = QueueDrain(
@@ -94,6 +96,13 @@ def _drain(
     for queue, done in draining.done.items():
         messages, units = counted(done.messages, "message"), counted(done.units, "unit")
         click.echo(f"{queue}: {messages} in {units}, {done.repeated:,} had come before")
+
+
+def _end_at_once(text: str) -> NoReturn:
+    """Messages were got that are in no journal, and only the end of the process backs them out: when the interpreter
+    ends in order its bindings disconnect, which commits."""
+    click.echo(f"mqgate: {text}: the drain ends and has to be started again", err=True)
+    os._exit(3)
 
 
 def _served(draining: Any, folder: Path, given: dict[str, Any]) -> Any:

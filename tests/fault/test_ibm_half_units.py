@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import mqi_clients
@@ -25,12 +26,17 @@ from gateway.backends.ibm.membership import Membership
 from gateway.backends.ibm.structures import NO_ID
 from gateway.backends.ibm.worker import Backoff
 from gateway.backends.targets.intake import IbmIntake
+from gateway.errors import StoreUnavailable
 from gateway.mqi.wire import Verb
+from gateway.pipeline.drain.drainer import QueueDrain
+from gateway.pipeline.drain.journal_server import LockedJournal
 from gateway.ports.batch import Puts, Stored, Takes, Unit
 from gateway.ports.sources import Backout
 from gateway.ports.state_queues import GATEWAYS
 from gateway.ports.targets import Origin
 from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.journal.store import Store, StoreOptions
+from gateway.queue_manager.store.unit import LanePuts, StoreUnit
 
 pytestmark = pytest.mark.mqi
 SETTINGS = ConnectSettings("QM1", "localhost(1414)", "GATEWAY.SVRCONN", "app", "pw")
@@ -198,6 +204,31 @@ def test_half_of_what_people_move_ends_the_process_where_it_cannot_be_backed_out
     assert estate.ended.is_set()
     inspection.close()
     assert estate.on("OTHER.Q") == []
+
+
+def full_journal(folder: Path) -> LockedJournal:
+    """A journal that takes no more messages."""
+    options = StoreOptions(segment_bytes=1 << 20, spare_segments=1, max_bytes=8 << 20)
+    journal = LockedJournal(Store.open(folder, clock=time.time, options=options))
+    with suppress(StoreUnavailable):
+        while True:
+            journal.commit(StoreUnit(puts=[LanePuts("Q", heads=[HEAD], bodies=[bytes(100_000)])]))
+    return journal
+
+
+@pytest.mark.parametrize("times", [1, 1_000_000])
+def test_what_a_drain_could_not_keep_stays_on_its_queue(estate: Estate, tmp_path: Path, times: int) -> None:
+    body = bytes(400_000)
+    estate.put(body)
+    journal = full_journal(tmp_path / "journal")
+    estate.refuse(Verb.BACK_OUT, times=times)
+    with pytest.raises(StoreUnavailable):
+        QueueDrain(lambda: estate.driver.connect(SETTINGS), journal, ("APP.Q",)).run(once=True)
+    journal.store.close()
+    assert estate.ended.is_set() == (times > 1)
+    estate.proxy.cut()
+    estate.refuse()
+    until(lambda: estate.taken("APP.Q") == body)
 
 
 def test_a_queue_is_shown_with_its_depth_and_its_limit(estate: Estate) -> None:

@@ -205,7 +205,7 @@ class QueueDrain:
     """Drains queues of one queue manager in turn, over one connection that is made again when it breaks."""
 
     connect: Callable[[], Any]
-    """Returns a `Session`."""
+    """Returns a `Session`. Its driver's `on_left_open` ends the process."""
     journal: LockedJournal
     queues: tuple[str, ...]
     target: str = ""
@@ -254,7 +254,7 @@ class QueueDrain:
             self.connected = True
             self._drain(drainers, once=once)
         finally:
-            session.disconnect()
+            session.leave()
 
     def _drainer(self, session: Any, queue: str) -> Drainer:
         source = IbmQueue(session, queue)

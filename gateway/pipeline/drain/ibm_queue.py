@@ -152,6 +152,7 @@ class IbmQueue:
         self._session.commit()
 
     def back_out(self) -> None:
-        """MQBACK. Over a broken connection the queue manager backs out by itself."""
+        """MQBACK. Over a broken connection the queue manager backs out by itself; where it fails otherwise, who leaves
+        the session tries again."""
         with suppress(MQError):
             self._session.back()
