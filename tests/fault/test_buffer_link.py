@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -12,9 +13,14 @@ from frame_proxy import CUT_AFTER, CUT_BEFORE, FORWARD, REFUSED_AFTER, REFUSED_B
 from ibm_rig import HEAD, OBJECTS, BufferRig, behind_proxy, served
 
 from gateway.backends.buffer import attempt_queue
+from gateway.backends.buffer.ibm_link import IbmLink
+from gateway.backends.ibm.driver import ConnectSettings, load
+from gateway.backends.ibm.identifiers import MessageIds
+from gateway.backends.ibm.worker import Backoff
 from gateway.mqi.wire import Verb
 from gateway.ports.batch import Puts, Replace, Takes, Unit
 from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
 pytestmark = pytest.mark.mqi
 
@@ -150,6 +156,39 @@ def test_a_network_that_is_cut_silently_is_an_outage_like_another(
             open_.set()
             rig.close()
             proxy.close()
+
+
+@dataclass(frozen=True)
+class Noted(Backoff):
+    """Notes which attempts were waited for."""
+
+    attempts: list[int] = field(default_factory=list)
+
+    def delay(self, attempt: int, chance: float) -> float:
+        self.attempts.append(attempt)
+        return super().delay(attempt, chance)
+
+
+def test_each_outage_begins_with_the_shortest_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever there was before: a connection that has worked counts."""
+    mqi_clients.load_bindings()
+    monkeypatch.setenv("MQGATE_MQI", str(tmp_path / "proxy.sock"))
+    settings = ConnectSettings("QM1", "localhost(1414)", "GATEWAY.SVRCONN", "app", "pw")
+    up, backoff = threading.Semaphore(0), Noted(0.01, 10.0)
+    with served(None, tmp_path / "mqi.sock"), ThreadScheduler() as scheduler:
+        proxy = FrameProxy(tmp_path / "proxy.sock", tmp_path / "mqi.sock", lambda _verb: FORWARD)
+        link = IbmLink(load("ibmmq"), settings, scheduler, MessageIds(0.0, b"test"), backoff=backoff)
+        try:
+            link.start(b"k" * 24, lambda _found: up.release(), lambda _why: None)
+            for _ in range(5):
+                assert up.acquire(timeout=60)
+                proxy.cut()
+                link.look()
+            assert up.acquire(timeout=60)
+        finally:
+            link.stop()
+            proxy.close()
+    assert backoff.attempts == [0] * 5
 
 
 def test_what_was_buffered_survives_both_sides_and_is_drained_in_order(tmp_path: Path) -> None:

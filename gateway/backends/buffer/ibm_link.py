@@ -65,6 +65,8 @@ class IbmLink:
         """Work for the thread, and what is called instead when the connection is lost before it is done."""
         self._changed = threading.Condition()
         self._serving = False
+        self._attempts = 0
+        """In vain, since a connection has worked."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mq-buffer", daemon=True)
 
@@ -124,25 +126,26 @@ class IbmLink:
     # The thread
 
     def _run(self) -> None:
-        attempt = 0
         while not self._stopping.is_set():
             try:
                 connection = Connection(self._driver.connect(self._settings), self._new_id)
                 connection.put_to = self.put_to
             except MQError as error:
                 self._say_down(error, connected=False)
-                self._stopping.wait(self._backoff.delay(attempt, random.random()))  # noqa: S311  jitter
-                attempt += 1
+                self._rest()
                 continue
             try:
                 self._serve(connection)
-                attempt = 0
             except MQError as error:
                 self._say_down(error, connected=True)
-                self._stopping.wait(self._backoff.delay(attempt, random.random()))  # noqa: S311  jitter
-                attempt += 1
+                self._rest()
             finally:
                 connection.session.leave()
+
+    def _rest(self) -> None:
+        """Before the next attempt."""
+        self._stopping.wait(self._backoff.delay(self._attempts, random.random()))  # noqa: S311  jitter
+        self._attempts += 1
 
     def _say_down(self, error: MQError, *, connected: bool) -> None:
         text = explain(error.reason, str(error))
@@ -156,6 +159,7 @@ class IbmLink:
             self._serving = True
         try:
             self._look(connection)
+            self._attempts = 0
             self._tell(lambda: self._attempted(0))
             while not self._stopping.is_set():
                 work = self._next()
