@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from gateway.broker.context import Context
 from gateway.broker.limits import Limits
+from gateway.broker.publish.given import is_text
 from gateway.broker.sessions.wills import Wills
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
@@ -194,6 +195,8 @@ def _will(connect: Connect, limits: Limits) -> Refusal | None:
         return reasons.RETAIN_NOT_SUPPORTED, "retained messages are off here"
     if limits.max_payload and len(will.payload) > limits.max_payload:
         return reasons.PACKET_TOO_LARGE, f"the will is longer than {limits.max_payload} bytes"
+    if will.properties.get(prop.PAYLOAD_FORMAT_INDICATOR) == 1 and not is_text(will.payload):  # 3.1.3.2.3
+        return reasons.PAYLOAD_FORMAT_INVALID, "the will is not UTF-8, which its Payload Format Indicator says it is"
     return None
 
 
