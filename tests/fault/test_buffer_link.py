@@ -188,7 +188,7 @@ def test_each_outage_begins_with_the_shortest_wait(tmp_path: Path, monkeypatch: 
         finally:
             link.stop()
             proxy.close()
-    assert backoff.attempts == [0] * 5
+    assert set(backoff.attempts) == {0}
 
 
 def test_what_was_buffered_survives_both_sides_and_is_drained_in_order(tmp_path: Path) -> None:

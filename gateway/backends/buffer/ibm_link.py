@@ -127,25 +127,24 @@ class IbmLink:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            try:
-                connection = Connection(self._driver.connect(self._settings), self._new_id)
-                connection.put_to = self.put_to
-            except MQError as error:
-                self._say_down(error, connected=False)
-                self._rest()
-                continue
-            try:
-                self._serve(connection)
-            except MQError as error:
-                self._say_down(error, connected=True)
-                self._rest()
-            finally:
-                connection.session.leave()
+            self._connect_and_serve()
+            self._stopping.wait(self._backoff.delay(self._attempts, random.random()))  # noqa: S311  jitter
+            self._attempts += 1
 
-    def _rest(self) -> None:
-        """Before the next attempt."""
-        self._stopping.wait(self._backoff.delay(self._attempts, random.random()))  # noqa: S311  jitter
-        self._attempts += 1
+    def _connect_and_serve(self) -> None:
+        """One connection. What it leaves undone is backed out before the wait for the next one."""
+        try:
+            connection = Connection(self._driver.connect(self._settings), self._new_id)
+        except MQError as error:
+            self._say_down(error, connected=False)
+            return
+        connection.put_to = self.put_to
+        try:
+            self._serve(connection)
+        except MQError as error:
+            self._say_down(error, connected=True)
+        finally:
+            connection.session.leave()
 
     def _say_down(self, error: MQError, *, connected: bool) -> None:
         text = explain(error.reason, str(error))
