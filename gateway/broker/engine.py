@@ -130,7 +130,7 @@ class Engine:
             context, router, self.in_flight, self.wills, self.connacks, self.endings, self.ownership
         )
         self.early = Early(context, self.connect)
-        self.connect.on_online = self._online
+        self.connect.on_online, self.connect.on_resumed = self._online, self.subscribe.send_retained_left
         census = Census() if self.ownership is None else self.ownership.census
         self.sys_topics = SysTopics(context, router, self.retained, self.fan_out, wide, self.endings, census)
         context.on_slow = lambda _connection, _spent, _length: None

@@ -114,6 +114,7 @@ class Outflow:
         "queued",
         "redelivered",
         "resumed",
+        "retained",
         "sent_token",
         "unfetched",
         "version",
@@ -143,6 +144,9 @@ class Outflow:
         """The last stored message that left `pending`: when the connection ends, those after it are fetched again."""
         self.resumed = False
         """Whether what was in flight has been sent again on this connection: nothing new goes out before that."""
+        self.retained: deque[Iterator[Item | None]] | None = None
+        """Retained messages that its subscriptions have still to bring, by SUBSCRIBE and in order; of this process
+        alone, as they are not in the session's record."""
         self.redelivered = 0
         """How many of the next stored messages had been sent before a restart: they go out with DUP."""
         self._next = 0

@@ -78,6 +78,8 @@ class ConnectHandler:
         self.older = OlderConnections(context, endings)
         self.on_online: Callable[[Connection], None] = lambda _connection: None
         """Told of a client that was let in after it had to wait; set by the engine."""
+        self.on_resumed: Callable[[Connection], None] = lambda _connection: None
+        """Told of a client whose CONNACK is on its way."""
         self.keep_alive = KeepAlive(context)
         self._ticked = context.scheduler.monotonic()
         """When time was last looked at."""
@@ -250,6 +252,7 @@ class ConnectHandler:
         connection.last_read = self.context.scheduler.monotonic()  # its keep-alive begins
         if connection.session.connection is connection:
             self.in_flight.resume(connection.session)
+            self.on_resumed(connection)
 
     def _will_allowed(self, connection: Connection, will: Will) -> bool:
         """A will is a publication: the access list is asked when it is deposited, and again when it is published."""

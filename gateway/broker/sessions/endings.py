@@ -213,7 +213,7 @@ class Endings:
         for token in session.staged_tokens.values():
             batch.take(STAGED, session.staged_key, token)
         self.staged_runs.ended(session)
-        session.ended = True
+        session.ended, session.outflow.retained = True, None
         if session.durable:
             batch.replace(SESSIONS, session.key, None)
         if session.durable or session.stored:  # what was stored while it was durable is taken too

@@ -1,4 +1,8 @@
-"""SUBSCRIBE and UNSUBSCRIBE, and the retained messages that a new subscription brings. Pure."""
+"""SUBSCRIBE and UNSUBSCRIBE, and the retained messages that a new subscription brings. Pure.
+
+Many retained messages are sent in pages, and belong to the session: what is left of them when the connection breaks
+goes out over its next one, as the client finds its session and does not subscribe again.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +26,16 @@ from gateway.routing.filters import Interest
 from gateway.routing.trie import has_few_places
 from gateway.session.connection import Connection
 from gateway.session.outflow import Item
+from gateway.session.publication import Publication
 from gateway.session.session import Session, Subscribed
 
 PAGE, PAGE_BYTES, PAGE_SECONDS = 1000, 1 << 20, 0.01
 """Retained messages of one subscription that go out without a look at the others."""
 AT_ONCE_SECONDS = 0.001
 """For the retained messages of a subscription when it is made: what is not found by then comes in slices."""
+MOST_LEFT = 256
+"""Sessions without a connection for which it is kept where in the tree of retained messages they are: a list of the
+topics there."""
 MAX_WAITING = 50
 """SUBSCRIBEs of a connection whose retained messages are still to be sent."""
 REFUSED: dict[int, SubscribeReason] = {
@@ -106,8 +114,10 @@ class SubscribeHandler:
         """Calls what is given when all that is retained is known here, with the open batch at the earliest."""
         self.when_known: Callable[[Collection[str], Callable[[], None]], bool] = lambda _filters, _call: False
         """Whether other gateways have to hear of these filters first; then it calls what is given when they have."""
-        self._retained: dict[Connection, deque[Iterator[Item | None]]] = {}
-        """Retained messages that are still to be sent, by subscription and in order."""
+        self._paged: set[Connection] = set()
+        """Clients to which retained messages are being sent."""
+        self._left: dict[Session, None] = {}
+        """Sessions that have lost their connections before they had all of them."""
 
     def subscribe(self, connection: Connection, packet: Any) -> None:
         """Grant or refuse each filter; SUBACK when durable, then the retained messages. [MQTT-3.8.4-1]
@@ -266,33 +276,51 @@ class SubscribeHandler:
     def _send_retained(self, connection: Connection, wanted: list[tuple[Subscription, int]], until: int) -> None:
         """Last known good values, with RETAIN set and the QoS they were published with, up to the granted one.
         [MQTT3-3.3.1-6] [MQTT3-3.3.1-8]"""
-        waiting = self._retained.get(connection)
-        if waiting is None:
-            self._retained[connection] = deque([self._retained_for(connection, wanted, until)])
-            self._send_page(connection)
-        elif len(waiting) < MAX_WAITING:
-            waiting.append(self._retained_for(connection, wanted, until))
-        else:
+        session = connection.session
+        if session.ended:
+            return
+        if session.outflow.retained is None:
+            session.outflow.retained = deque()
+        elif len(session.outflow.retained) >= MAX_WAITING:
             text = "too many subscriptions to retained messages at once: wait for what they bring"
             self.context.refuse(connection, reasons.QUOTA_EXCEEDED, "slow_consumer", text)
+            return
+        session.outflow.retained.append(self._retained_for(session, wanted, until))
+        self.send_retained_left(connection)
+
+    def send_retained_left(self, connection: Connection) -> None:
+        """Go on with the retained messages that the session's subscriptions have not brought yet."""
+        self._left.pop(connection.session, None)
+        if connection.session.outflow.retained is not None and connection not in self._paged:
+            self._paged.add(connection)
+            if self._is_slow(connection):
+                self._go_on_later(connection)
+            else:
+                self._send_page(connection)
 
     def _retained_for(
-        self, connection: Connection, wanted: list[tuple[Subscription, int]], until: int
+        self, session: Session, wanted: list[tuple[Subscription, int]], until: int
     ) -> Iterator[Item | None]:
-        """A place where something may be retained is looked at in each step, however few of them bring something."""
-        context, publisher = self.context, connection.publisher
+        """A place where something may be retained is looked at in each step, however few of them bring something. A
+        subscription that has ended brings no more [MQTT-3.10.4-2]."""
         for subscription, identifier in wanted:
             if is_shared(subscription.filter):  # [MQTT-4.8.2]: no retained messages for shared subscriptions
                 continue
-            for publication in self.retained.matching(subscription.filter, context.now, until):
-                topic = "" if publication is None else publication.topic.decode()
-                if publication is None or not context.access.may_receive(
-                    publisher.listener, publisher.client_id, publisher.user, topic
-                ):
+            for publication in self.retained.matching(subscription.filter, self.context.now, until):
+                if subscription.filter not in session.subscriptions:
+                    break
+                if publication is None or not self._may_receive(session, publication):
                     yield None
                     continue
                 qos = min(publication.qos, subscription.qos)
                 yield Item(publication, qos, True, (identifier,) if identifier else ())  # noqa: FBT003 -- RETAIN
+
+    def _may_receive(self, session: Session, publication: Publication) -> bool:
+        """Whether it is there still, after what may have been a long way to it, and is for this client."""
+        access, topic = self.context.access, publication.topic.decode()
+        if publication.expired(self.context.now):
+            return False
+        return access.may_receive(session.listener, session.client_id, session.user, topic)
 
     def _send_page(self, connection: Connection) -> None:
         """A page of them now, the next when the client has taken it: as many as there are take no more memory."""
@@ -300,25 +328,39 @@ class SubscribeHandler:
 
     def _page(self, connection: Connection) -> Iterator[None]:
         context, session = self.context, connection.session
-        waiting = self._retained[connection]
+        waiting = session.outflow.retained
         size, each = 0, PAGE_BYTES // max(1, min(PAGE, context.limits.max_queued // 2))
         while waiting and _is_there(connection):
             try:
                 for item in waiting[0]:
-                    yield
-                    if not _is_there(connection):
-                        break
-                    if item is None:
-                        continue
-                    self._send_one(session, item)
-                    size += each + len(item.publication.payload)
+                    if item is not None:
+                        self._send_one(session, item)
+                        size += each + len(item.publication.payload)
                     if size > PAGE_BYTES:
                         context.scheduler.later(PAGE_SECONDS, lambda: self._go_on(connection))
                         return
+                    yield
+                    if not _is_there(connection):
+                        break
+                else:
+                    waiting.popleft()
             except Exception as error:  # noqa: BLE001 -- it costs what is left of this SUBSCRIBE's retained messages
+                waiting.popleft()
                 context.set_aside.keep("subscription", connection.publisher.client_id, error)
-            waiting.popleft()
-        del self._retained[connection]
+        self._paused(connection)
+
+    def _paused(self, connection: Connection) -> None:
+        """All that there was is sent, or the connection is gone."""
+        session = connection.session
+        self._paged.discard(connection)
+        if not session.outflow.retained:
+            session.outflow.retained = None
+        elif session.connection is None and not session.ended:
+            self._left[session] = None
+            if len(self._left) > MOST_LEFT:
+                oldest = next(iter(self._left))
+                del self._left[oldest]
+                oldest.outflow.retained = None
 
     def _send_one(self, session: Session, item: Item) -> None:
         context = self.context
@@ -330,15 +372,25 @@ class SubscribeHandler:
             context.batch.deliveries.append((session, [item], None, 0, 1))
 
     def _go_on(self, connection: Connection) -> None:
-        context, session = self.context, connection.session
-        unanswered = max(session.outflow.queued, session.stored)
-        slow = connection.link.buffered() > PAGE_BYTES or unanswered > context.limits.max_queued // 2
-        if slow and session.connection is connection:
-            context.scheduler.later(5 * PAGE_SECONDS, lambda: self._go_on(connection))
+        context = self.context
+        if not _is_there(connection):
+            self._paused(connection)
+            return
+        if self._is_slow(connection):
+            self._go_on_later(connection)
             return
         context.now = context.scheduler.now()
         self._send_page(connection)
         context.flush()
+
+    def _is_slow(self, connection: Connection) -> bool:
+        """Whether so much waits for the client that another page could be more than may wait."""
+        session = connection.session
+        unanswered = max(session.outflow.queued, session.stored)
+        return connection.link.buffered() > PAGE_BYTES or unanswered > self.context.limits.max_queued // 2
+
+    def _go_on_later(self, connection: Connection) -> None:
+        self.context.scheduler.later(5 * PAGE_SECONDS, lambda: self._go_on(connection))
 
     def unsubscribe(self, connection: Connection, packet: Any) -> None:
         """An UNSUBACK in any case; 5.0 says per filter whether there was a subscription. What is in flight goes on.

@@ -10,9 +10,11 @@ import pytest
 from broker_harness import Device, Harness
 
 from gateway.broker import context
+from gateway.broker.sessions import subscriptions
 from gateway.broker.sessions.subscriptions import PLACES, is_entangled
 from gateway.mqtt import client
 from gateway.mqtt import packets as p
+from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Subscribe, Subscription
 from gateway.routing.filters import Interest
 from gateway.session.session import Session
@@ -111,6 +113,83 @@ def test_retained_messages_that_meet_it_do_not_keep_those_of_the_next_subscripti
     send(device, "b", packet_id=2)
     assert [packet[1] for packet in device.take() if packet[0] >> 4 == p.PUBLISH] == [b"b"]
     assert not device.wire.closed
+
+
+def _with_retained(count: int) -> Harness:
+    bench = Harness()
+    sender = bench.device(5, "sender").connect()
+    for number in range(count):
+        sender.publish(f"kept/{number}", b"x", 1, number + 1, retain=True)
+    return bench
+
+
+def _all_of(device: Device, most: int = 100_000) -> list[bytes]:
+    """The topics of what comes while each publication is acknowledged at once; about so many."""
+    topics: list[bytes] = []
+    while len(topics) < most and (found := [one for one in device.take() if one[0] >> 4 == p.PUBLISH]):
+        topics += [one[1] for one in found]
+        for one in found:
+            device.ack(p.PUBACK, one[2])
+        device.bench.advance(0.25)
+    return topics
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_what_is_left_of_retained_messages_comes_over_the_next_connections(version: int, taken_over: bool) -> None:
+    """The client finds its session, and does not subscribe again."""
+    bench = _with_retained(4000)
+    device = bench.device(version, "d").connect(clean=False)
+    device.subscribe("kept/#", 1)
+    topics = _all_of(device, 500)
+    for _ in range(2):
+        if not taken_over:
+            device.drop()
+            bench.advance(5)
+        device = bench.device(version, "d").connect(clean=False)
+        topics += _all_of(device, 500)
+    assert len(topics) < 4000
+    topics += _all_of(device)
+    assert sorted(topics) == sorted(b"kept/%d" % number for number in range(4000))
+
+
+def test_what_has_expired_or_changed_meanwhile_is_not_brought_as_it_was() -> None:
+    bench = _with_retained(3000)
+    sender = bench.device(5, "later").connect()
+    expiry = prop.encode({prop.MESSAGE_EXPIRY_INTERVAL: 10})
+    sender.publish("kept/2998", b"x", 1, 1, retain=True, properties=expiry)
+    device = bench.device(5, "d").connect(clean=False)
+    device.subscribe("kept/#", 1)
+    topics = _all_of(device, 900)
+    device.drop()
+    bench.advance(20)
+    sender.publish("kept/2999", b"y", 1, 1, retain=True)
+    device = bench.device(5, "d").connect(clean=False)
+    topics += _all_of(device)
+    assert sorted(topics) == sorted(b"kept/%d" % number for number in range(3000) if number != 2998)
+
+
+def test_a_subscription_that_has_ended_brings_no_more_retained_messages() -> None:
+    bench = _with_retained(4000)
+    device = bench.device(5, "d").connect(clean=False)
+    device.subscribe("kept/#", 1)
+    topics = _all_of(device, 500)
+    device.unsubscribe("kept/#")
+    topics += _all_of(device)
+    assert len(topics) < 2500, "what was on its way by then"
+
+
+def test_of_few_sessions_without_a_connection_it_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "MOST_LEFT", 2)
+    bench = _with_retained(2500)
+    for number in range(3):
+        device = bench.device(5, f"d{number}").connect(clean=False)
+        device.subscribe("kept/#", 1)
+        device.drop()
+        bench.advance(1)
+    found = [len(_all_of(bench.device(5, f"d{number}").connect(clean=False))) for number in range(3)]
+    assert found[0] < 2500
+    assert found[1:] == [2500, 2500]
 
 
 @pytest.mark.parametrize("version", [4, 5])
