@@ -84,8 +84,10 @@ class Router:
         self.generation += 1
 
     def touch(self) -> None:
-        """Have every cached route computed again."""
+        """Have every cached route computed again, also those of no connection: what comes from other gateways and from
+        targets goes by them."""
         self.generation += 1
+        self._forget_counters()
 
     # -- routes --
 
@@ -428,7 +430,7 @@ class Router:
         filters, this = list(self.elsewhere.of(gateway)), object()
         if filters:
             self._gone[gateway] = this
-            self._forget_counters()
+            self.touch()
         for filter_ in filters:
             yield
             if self._gone.get(gateway) is not this:  # it has come back, and may have ended again

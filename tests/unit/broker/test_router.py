@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker_harness import Harness
 
 from gateway.broker.publish import router
+from gateway.broker.publish.route import Route
 from gateway.mqtt import packets as p
 from gateway.routing.filters import Interest
 from gateway.session.connection import Publisher
@@ -138,3 +139,18 @@ def test_a_gateway_that_is_there_again_and_ends_again_while_it_is_forgotten_is_f
     assert found.route(Publisher("bench", "p", None, 5), b"a", 0).elsewhere == ()
     assert len(list(after)) == 5
     assert not found.elsewhere.of("other")
+
+
+def test_routes_that_are_no_connections_are_void_when_all_are():
+    """As those are by which publications of other gateways and messages of targets find who wants them."""
+    found = Harness().engine.router
+    found.subscribe_elsewhere("gone", "t/7", Interest(2))
+    route = Route("t/7", b"t/7", 2)
+    for void in (found.touch, lambda: next(found.forget_elsewhere("gone"))):
+        found.find_receivers(route, Publisher("bench", "p", None, 5))
+        assert route.elsewhere == ("gone",)
+        assert route.version == route.changes[0]
+        void()
+        assert route.version != route.changes[0]
+    found.find_receivers(route, Publisher("bench", "p", None, 5))
+    assert route.elsewhere == ()
