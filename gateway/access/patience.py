@@ -9,9 +9,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 STEP = 0.25
-"""Seconds after which it is looked whether this process has stood still."""
-LATE = 0.1
-"""A step that takes so much longer than it was to take is one in which it has."""
+"""Seconds that are waited at a time. However long a step takes, no more of it is counted: what is beyond that this
+process has stood still."""
 
 Result = TypeVar("Result")
 
@@ -32,7 +31,5 @@ class Patience:
             except TimeoutError:
                 continue
             finally:
-                spent = time.monotonic() - begun
-                if spent <= seconds + LATE:
-                    self.left -= spent
+                self.left -= min(time.monotonic() - begun, seconds)
         raise TimeoutError

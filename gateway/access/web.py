@@ -19,7 +19,7 @@ from http.client import HTTPException, HTTPResponse
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from gateway.access.patience import LATE, Patience
+from gateway.access.patience import STEP, Patience
 from gateway.config.identity import is_loopback
 from gateway.version import VERSION
 
@@ -135,7 +135,7 @@ def _exchange(
 ) -> tuple[HTTPResponse, bytes]:  # fmt: skip
     """One request and its whole answer."""
     with _connected(place, first, manner, patience) as connection:
-        connection.settimeout(max(LATE, patience.left))
+        connection.settimeout(max(STEP, patience.left))
         connection.sendall(_request(place, body, headers))
         readable: Any = _Readable(connection, patience, manner.max_answer + _HEAD)
         response = HTTPResponse(readable, method="GET" if body is None else "POST")
