@@ -6,6 +6,7 @@ message, no call computes for longer than the budget, the best of three counting
 from __future__ import annotations
 
 import contextlib
+import gc
 import struct
 import tracemalloc
 from collections.abc import Callable
@@ -32,10 +33,14 @@ DESCRIPTOR = mqmd.build(format="MQHRF2", coded_char_set_id=1208)
 def within_budget(call: Callable[[], object]) -> None:
     best = 10.0
     for _ in range(3):
+        gc.disable()  # it would look at all that earlier tests have left, which a gateway has not
         begun = thread_time()
-        with contextlib.suppress(HeaderError, MQError, Refused):
-            call()
-        best = min(best, thread_time() - begun)
+        try:
+            with contextlib.suppress(HeaderError, MQError, Refused):
+                call()
+        finally:
+            best = min(best, thread_time() - begun)
+            gc.enable()
         if best < BUDGET or best < BUDGET * slower():
             return
     raise AssertionError(f"{best * 1000:.0f} ms")
