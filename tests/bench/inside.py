@@ -126,9 +126,7 @@ class Inside:
 
     def feed(self, batch: list[tuple[Connection, bytes]]) -> None:
         """What one round of the hub brings: read, committed, acknowledged."""
-        self.engine.context.until = (
-            inf  # a turn has the time it needs, also behind one that worked off what was put off
-        )
+        self.engine.context.until = inf  # all the time it needs, also behind one that worked off what was put off
         self.engine.received_each(batch)
         self.settle()
 
