@@ -1,6 +1,10 @@
-"""Rules whose queues refuse, and what became of the messages: shared by the tests of parking."""
+"""Rules whose queues refuse, and what became of the messages: shared by the tests of parking and of dead letters."""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
 
 from broker_harness import Harness
 
@@ -17,7 +21,16 @@ to_mq:
   - {name: second, topic: "second", queue: SECOND.Q, on_failure: {retry: {times: 2, from: 1s, to: 4s}, then: THEN}}
 """
 FULL = 2053
+PUT_INHIBITED = 2051
 PUBACK, PUBREC, PUBREL, PUBCOMP = 4, 5, 6, 7
+
+
+def giving_up(rules: Iterable[dict[str, Any]]) -> Harness:
+    """Rules that dead-letter at once what Q does not take; puts to it are inhibited."""
+    at_once = {"on_failure": {"retry": {"times": 0}, "then": "dead_letter"}}
+    made = Harness(json.dumps({"to_mq": [{**rule, **at_once} for rule in rules]}))
+    made.queues.refusing["Q"] = PUT_INHIBITED
+    return made
 
 
 def bodies(bench: Harness, queue: str) -> list[bytes]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from broker_harness import Harness
+from refused_queues import giving_up
 
 from gateway.bridge import deadletter
 from gateway.mq import mqmd
@@ -18,15 +17,11 @@ _RULES = [
     {"name": "default", "topic": "c/#", "queue": "Q", "descriptor": {"priority": "queue_default"}},
     {"name": "lowest", "topic": "d/#", "queue": "Q"},
 ]  # fmt: skip
-_PUT_INHIBITED = 2051
 
 
 @pytest.fixture
 def bench() -> Harness:
-    rules = [{**rule, "on_failure": {"retry": {"times": 0}, "then": "dead_letter"}} for rule in _RULES]
-    made = Harness(json.dumps({"to_mq": rules}))
-    made.queues.refusing["Q"] = _PUT_INHIBITED
-    return made
+    return giving_up(_RULES)
 
 
 def letters(bench: Harness) -> list[tuple[int, mqmd.Mqmd, bytes]]:

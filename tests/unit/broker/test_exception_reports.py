@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from broker_harness import Harness
+from refused_queues import PUT_INHIBITED, giving_up
 
 from gateway.bridge import deadletter
 from gateway.mq import mqmd
@@ -20,16 +19,11 @@ _RULES = [
      "descriptor": {**_ASKS, "report": ["exception"]}},
     {"name": "silent", "topic": "d/#", "queue": "Q"},
 ]  # fmt: skip
-_PUT_INHIBITED = 2051
 
 
 @pytest.fixture
 def bench() -> Harness:
-    # a rule that gives up at once
-    rules = [{**rule, "on_failure": {"retry": {"times": 0}, "then": "dead_letter"}} for rule in _RULES]
-    made = Harness(json.dumps({"to_mq": rules}))
-    made.queues.refusing["Q"] = _PUT_INHIBITED
-    return made
+    return giving_up(_RULES)
 
 
 def published(bench: Harness, topic: str, count: int = 1) -> None:
@@ -47,7 +41,7 @@ def dead(bench: Harness) -> list[mqmd.Mqmd]:
     return [mqmd.unpack(deadletter.strip(stored.md, stored.data)[1]) for _, stored in bench.queues.load("DEAD.Q")]
 
 
-@pytest.mark.parametrize(("topic", "why"), [("a/1", _PUT_INHIBITED), ("c/1", Feedback.SCHEMA)])
+@pytest.mark.parametrize(("topic", "why"), [("a/1", PUT_INHIBITED), ("c/1", Feedback.SCHEMA)])
 def test_the_report_names_the_message_and_its_dead_letter_has_that_name(bench: Harness, topic: str, why: int) -> None:
     published(bench, topic)
     [report], [letter] = reports(bench), dead(bench)
