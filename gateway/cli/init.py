@@ -18,15 +18,15 @@ from gateway.rules.schema import mapping_schema
 
 @click.command()
 @click.argument("directory", type=click.Path(file_okay=False))
-@click.option("--data", type=click.Path(file_okay=False, resolve_path=True), default="", help="Write the directory of "
+@click.option("--data", type=click.Path(file_okay=False, resolve_path=True), help="Write the directory of "
               "the journal into the settings: then commands find it with -c from everywhere.")  # fmt: skip
-def init(directory: str, data: str) -> None:
+def init(directory: str, data: str | None) -> None:
     """A commented starter configuration in DIRECTORY: settings, a mapping, and the schemas editors complete from."""
     root = Path(directory)
     (root / "mappings").mkdir(parents=True, exist_ok=True)
     default = files("gateway.rules").joinpath(DEFAULT).read_text(encoding="utf-8")
     wanted = {
-        "mqgate.yaml": starter_settings(data=data),
+        "mqgate.yaml": starter_settings(data=data or ""),
         "mappings/default.yaml": default,
         "mqgate.schema.json": json.dumps(settings_schema(), indent=2) + "\n",
         "mappings/mapping.schema.json": json.dumps(mapping_schema(), indent=2) + "\n",

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config.load import load_settings
+
 
 def run(limit: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The command, with files that cannot grow beyond `limit` bytes: a write fails as on a full disk."""
@@ -29,6 +31,15 @@ def test_a_configuration_that_found_no_room_is_made_by_the_next_attempt(tmp_path
     assert [path for path in where.rglob("*") if path.is_file()] == []
     assert run(resource.RLIM_INFINITY, "init", str(where)).returncode == 0
     assert (where / "mqgate.yaml").stat().st_size > 0
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_the_directory_of_the_journal_is_written_only_where_it_is_given(tmp_path: Path, given: bool) -> None:
+    where, data = tmp_path / "configuration", str(tmp_path / "here")
+    assert run(resource.RLIM_INFINITY, "init", str(where), *(("--data", data) if given else ())).returncode == 0
+    embedded = load_settings(str(where / "mqgate.yaml"), {}).queue_manager.embedded
+    assert embedded is not None
+    assert embedded.path == (data if given else "./mqgate-data")
 
 
 @pytest.mark.parametrize("limit", [10, 150])
