@@ -19,6 +19,14 @@ DEFAULT = "default.yaml"
 
 def mapping_files(settings: Settings) -> list[str]:
     """The files the settings name, patterns expanded, in order."""
+    found, findings = look_for_mappings(settings)
+    if findings:
+        raise ConfigurationError(findings)
+    return found
+
+
+def look_for_mappings(settings: Settings) -> tuple[list[str], list[Finding]]:
+    """Those that there are, and which are named and are not there."""
     found: list[str] = []
     findings: list[Finding] = []
     for index, name in enumerate(settings.mappings):
@@ -28,9 +36,7 @@ def mapping_files(settings: Settings) -> list[str]:
         if not matches:
             findings.append(settings.finding(key, f"there is no mapping file {path}", "write it, or correct the name"))
         found += matches
-    if findings:
-        raise ConfigurationError(findings)
-    return found
+    return found, findings
 
 
 def read_mappings(settings: Settings) -> Mappings:
@@ -40,6 +46,16 @@ def read_mappings(settings: Settings) -> Mappings:
         return checked_with(settings, load_mappings(names))
     text = files("gateway.rules").joinpath(DEFAULT).read_text(encoding="utf-8")
     return parse_mappings([(DEFAULT, text)])
+
+
+def wrong_mappings(settings: Settings) -> list[Finding]:
+    """What is wrong with the files of rules; the text of each that there is."""
+    names, findings = look_for_mappings(settings)
+    try:
+        findings += unknown_targets(load_mappings(names), settings)
+    except ConfigurationError as error:
+        findings += error.findings
+    return findings
 
 
 def checked_with(settings: Settings, mappings: Mappings) -> Mappings:

@@ -11,9 +11,9 @@ from typing import IO
 import click
 
 from gateway.bridge.rehearsal import run_tests
-from gateway.cli.reach import show_json
+from gateway.cli.reach import LocalClock, show_json
 from gateway.config.counting import counted
-from gateway.config.load import load_settings
+from gateway.config.load import examine_settings
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding
 from gateway.rules.mappings import Mappings
@@ -58,19 +58,21 @@ def check(
     mappings, given, logins = [], list[Settings](), list[tuple[str, str, bool]]()
     password = _password(user, password_file)
     for name in filterfalse(_is_job, files):
-        try:
-            if is_mapping(name):
-                mappings.append(name)
-            else:
-                settings = load_settings(name, os.environ, {})
-                given.append(settings)
-                wrong, doubtful, named, asked = _settings(name, settings, queues, user, password)
-                findings += wrong
-                warnings += doubtful
-                mappings += named
-                logins += asked
-        except ConfigurationError as error:
-            findings += error.findings
+        if is_mapping(name):
+            mappings.append(name)
+            continue
+        settings, found = examine_settings(name, os.environ, {})
+        findings += found
+        if settings is not None:
+            whole = not found
+            given += [settings] if whole else []
+            wrong, doubtful, named, asked = _settings(
+                name, settings, queues and whole, user if whole else None, password
+            )
+            findings += wrong
+            warnings += doubtful if whole else []
+            mappings += named
+            logins += asked
     if mappings:
         try:
             made = load_mappings(dict.fromkeys(mappings))
@@ -117,15 +119,13 @@ def _settings(
     which methods let the user in."""
     from gateway.app.files.named_files import wrong_files
     from gateway.app.listener_names import unmet_entries
-    from gateway.app.mappings import mapping_files
+    from gateway.app.mappings import look_for_mappings
+    from gateway.app.queue_managers.embedded import wrong_objects
 
-    findings = wrong_files(settings)
+    findings = [*wrong_files(settings), *wrong_objects(settings, LocalClock())]
     doubtful = [] if findings else list(unmet_entries(settings))
-    mappings = list[str]()
-    try:
-        mappings = mapping_files(settings)
-    except ConfigurationError as error:  # what is wrong with the other files is said too
-        findings += error.findings
+    mappings, missing = look_for_mappings(settings)
+    findings += missing
     logins = _ask(settings, user, password) if user is not None and not findings else []
     if queues and not findings:
         from gateway.cli.rule_queues import missing_queues

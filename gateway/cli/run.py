@@ -16,9 +16,9 @@ import click
 
 from gateway.cli.denied import DATA_DIRECTORY, denied
 from gateway.cli.numbers import OWN_PORT
-from gateway.config.load import load_settings
+from gateway.config.load import examine_settings, load_settings
 from gateway.config.model import Settings
-from gateway.errors import ConfigurationError, DriverUnavailable, MQError, StoreError
+from gateway.errors import ConfigurationError, DriverUnavailable, Finding, MQError, StoreError
 
 if TYPE_CHECKING:
     from gateway.app.gateway import Gateway
@@ -55,12 +55,25 @@ def run(
     try:
         serve(settings)
     except ConfigurationError as error:
-        for finding in error.findings:
+        everything = _all_that_is_wrong(*examine_settings(config, os.environ, given))
+        for finding in dict.fromkeys([*everything, *error.findings]):
             click.echo(str(finding), err=True)
         sys.exit(1)
     except (StoreError, DriverUnavailable, MQError, OSError) as error:
         click.echo(f"mqgate: {_said(error)}", err=True)
         sys.exit(3)
+
+
+def _all_that_is_wrong(settings: Settings | None, wrong: list[Finding]) -> list[Finding]:
+    """A start ends with the first file that cannot be used: what is wrong with the others is said too."""
+    if settings is None:
+        return wrong
+    from gateway.app.files.named_files import wrong_files
+    from gateway.app.mappings import wrong_mappings
+    from gateway.app.queue_managers.embedded import wrong_objects
+    from gateway.cli.reach import LocalClock
+
+    return [*wrong, *wrong_files(settings), *wrong_objects(settings, LocalClock()), *wrong_mappings(settings)]
 
 
 def serve(read: Callable[[], Settings]) -> None:

@@ -6,11 +6,12 @@ A part of the field list in `gateway.config.model`. Opens no file and knows no e
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
-from gateway.config.findings import Part
+from gateway.config.findings import Part, contradictions
 from gateway.config.limits import Port
 from gateway.config.people import Oidc, PeopleLdap
 from gateway.config.tls import Tls
@@ -76,11 +77,10 @@ class Admin(Part):
         """Of its addresses."""
         return "http" if self.tls is None else "https"
 
-    @model_validator(mode="after")
-    def _protected(self) -> Admin:
+    @contradictions
+    def _unprotected(self) -> Iterator[Wrong]:
         if self.port is not None and not self.local and self.tls is None and not self.insecure:
-            raise Wrong(
+            yield Wrong(
                 f"other hosts reach the admin port on {self.bind}, and its tokens are not encrypted",
                 "give `tls` with certificate and key, bind it to 127.0.0.1, or write `insecure: true`",
             )
-        return self

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
-from gateway.config.findings import Part
+from gateway.config.findings import Part, contradictions
 from gateway.config.units import Duration, Wrong
 from gateway.ports.counters import DeviceEventKind
 
@@ -38,13 +39,12 @@ class Events(Part):
     )
     expiry: Duration = Field(default=0.0, le=99999999, description="How long each stays when nobody takes it. 0: ever.")
 
-    @model_validator(mode="after")
-    def _one_place(self) -> Events:
+    @contradictions
+    def _two_places(self) -> Iterator[Wrong]:
         if self.queue and self.mq_topic:
-            raise Wrong(
+            yield Wrong(
                 "events have a `queue` and an `mq_topic`", "keep one of them; an alias queue can lead to a topic"
             )
-        return self
 
     @property
     def wanted(self) -> bool:

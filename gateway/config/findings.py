@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import inspect
 import re
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
 
 from gateway.config.source import Document, Path
-from gateway.config.units import LARGEST, Wrong
+from gateway.config.units import LARGEST, Contradictions, Wrong
 from gateway.errors import Finding
 
 
@@ -25,6 +26,34 @@ class Part(BaseModel):
     )  # fmt: skip
     other_names: ClassVar[dict[str, str]] = {}
     """What people write instead of a key: the name of an option of the command line, or another program's word."""
+
+
+def contradictions(said: Callable[[Any], Iterator[Wrong]]) -> Any:
+    """A method of a part that says which of its values do not go together: all of them become findings. One for each
+    part, because after one that has found something pydantic calls no other."""
+
+    def check(part: Part, info: ValidationInfo) -> Part:
+        found: list[Wrong] = []
+        try:
+            found.extend(said(part))  # extended one by one: what came before an error stays
+        except Wrong as wrong:
+            found.append(wrong)
+        known: Callable[[Wrong], bool] = info.context or (lambda _: False)
+        found = [wrong for wrong in found if not known(wrong)]
+        if found:
+            raise Contradictions(found)
+        return part
+
+    return model_validator(mode="after")(check)
+
+
+def wrong_of(check: Callable[..., object], *values: object, **options: object) -> list[Wrong]:
+    """What a check that raises has against these values."""
+    try:
+        check(*values, **options)
+    except Wrong as wrong:
+        return [wrong]
+    return []
 
 
 _EXPECTED = {
@@ -55,30 +84,73 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"did you mean `{near[0]}`?" if near else f"known here: {', '.join(names)}"
 
 
+class Placed(typing.NamedTuple):
+    """A finding, and which part of the value it is about."""
+
+    path: Path
+    finding: Finding
+    contradiction: Wrong | None
+    """That the values of this part do not go together."""
+    concluded: tuple[Path, ...]
+    """What else was looked at for that: if it is wrong, this may not be."""
+
+
 def describe(error: ValidationError, document: Document, model: type[BaseModel]) -> list[Finding]:
     """Every error of a validation as a finding, one per place, in the order of the text."""
-    items = [(_place_of(document.value, item), item) for item in error.errors(include_url=False)]
+    found = [one.finding for one in placed(error, document, model)]
+    return sorted(found, key=lambda finding: (finding.line, finding.column))
+
+
+def placed(error: ValidationError, document: Document, model: type[BaseModel]) -> list[Placed]:
+    """The same with their paths."""
+    items = [(_place_of(document.value, item), item) for item in _each(error)]
     above = {path[:length] for path, item in items for length in range(len(path))}
-    above |= {path for path, item in items if item["type"] in _ABOUT_KEYS}
+    above |= {path for path, item in items if _apart(item)}
     places: dict[tuple[Path, str], tuple[str, list[str]]] = {}
     keys: set[Path] = set()
+    contradicting: dict[tuple[Path, str], tuple[Wrong, tuple[Path, ...]]] = {}
     for path, item in items:
-        if path in above and item["type"] not in _ABOUT_KEYS:
+        if path in above and not _apart(item):
             continue  # one of several types, of which another fits but for what is said further in
         what, fix = _text(item, path, model)
         if item["type"] == "extra_forbidden":
             keys.add(path)
+        if item["type"] == _CONTRADICTION:
+            contradicting[path, what] = (item["ctx"]["error"], _concluded(document.value, item))
         # A value may be wrong for each of several types; a mapping may lack several keys.
-        different = what if item["type"] in _ABOUT_KEYS else ""
-        _, fixes = places.setdefault((path, different), (what, []))
+        _, fixes = places.setdefault((path, what if _apart(item) else ""), (what, []))
         if fix and fix not in fixes:
             fixes.append(fix)
-    found = [
-        document.finding(path, what, _joined(fixes), at_key=path in keys) for (path, _), (what, fixes) in places.items()
+    return [
+        Placed(
+            path,
+            document.finding(path, what, _joined(fixes), at_key=path in keys),
+            *contradicting.get((path, what), (None, ())),
+        )
+        for (path, _), (what, fixes) in places.items()
     ]
-    return sorted(found, key=lambda finding: (finding.line, finding.column))
 
 
+def _each(error: ValidationError) -> Iterator[Any]:
+    """The errors, each contradiction one by itself."""
+    for item in error.errors(include_url=False):
+        several = item.get("ctx", {}).get("error")
+        if isinstance(several, Contradictions):
+            yield from ({**item, "type": _CONTRADICTION, "ctx": {"error": wrong}} for wrong in several.found)
+        else:
+            yield item
+
+
+def _apart(item: Any) -> bool:
+    """Whether there may be several of its kind at one place."""
+    return item["type"] in _ABOUT_KEYS or item["type"] == _CONTRADICTION
+
+
+def _concluded(value: Any, item: Any) -> tuple[Path, ...]:
+    return tuple((*_path_in(value, item["loc"]), key) for key in item["ctx"]["error"].reads)
+
+
+_CONTRADICTION = "contradiction"
 _ABOUT_KEYS = {"extra_forbidden", "missing"}
 
 
@@ -100,6 +172,26 @@ def wrong_paths(error: ValidationError, value: Any) -> list[Path]:
 def _place_of(value: Any, item: Any) -> Path:
     wrong = item.get("ctx", {}).get("error")
     return _path_in(value, (*item["loc"], *wrong.at) if isinstance(wrong, Wrong) else item["loc"])
+
+
+def left_out(value: Any, paths: Iterable[Path]) -> Any:
+    """A copy of the value without these parts; of a list an entry by itself cannot be left out, as the others would
+    have other places."""
+    left = copy.deepcopy(value)
+    for path in sorted(paths, key=len, reverse=True):
+        _leave_out(left, path)
+    return left
+
+
+def _leave_out(value: Any, path: Path) -> None:
+    while path and not isinstance(path[-1], str):
+        path = path[:-1]
+    for step in path[:-1]:
+        inside = isinstance(value, dict) and step in value
+        inside = inside or (isinstance(value, list) and isinstance(step, int) and step < len(value))
+        value = value[step] if inside else None
+    if path and isinstance(value, dict):
+        value.pop(path[-1], None)
 
 
 def _path_in(value: Any, loc: Iterable[str | int]) -> Path:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterator
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr
 
 from gateway.config.filters import check_filter
-from gateway.config.findings import Part
+from gateway.config.findings import Part, contradictions, wrong_of
 from gateway.config.units import Duration, Wrong
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -87,26 +88,28 @@ class Jwt(Web):
     )
     redirects: bool = Field(default=False, description="Whether redirects are followed, to https only, three at most.")
 
-    @model_validator(mode="after")
-    def _source(self) -> Jwt:
-        if self.jwks_file is not None and self.jwks_url is not None:
-            raise Wrong("`jwks_file` and `jwks_url` both say where the keys are", "keep one of them")
-        if self.jwks_url is not None:
-            check_url(self.jwks_url)
-        elif self.jwks_file is None:
-            if self.issuer is None:
-                raise Wrong("nothing says where the keys are", "give `jwks_url`, `jwks_file`, or `issuer`")
-            check_url(self.issuer)
-            if urlsplit(self.issuer).query or urlsplit(self.issuer).fragment:
-                raise Wrong("an issuer has neither query nor fragment", "write the issuer as it is in its tokens")
+    @contradictions
+    def _unfit(self) -> Iterator[Wrong]:
+        yield from self._unfit_keys()
         for template in filter(None, (self.user_claim, self.client_id_claim)):
-            _check_template(template)
+            yield from wrong_of(_check_template, template)
         if self.topics is not None and self.topics_claim is not None:
-            raise Wrong("`topics` and `topics_claim` both say what a bearer may do", "keep one of them")
+            yield Wrong("`topics` and `topics_claim` both say what a bearer may do", "keep one of them")
         for filter_ in (*self.topics.publish, *self.topics.subscribe) if self.topics is not None else ():
-            _check_template(filter_)
-            check_filter(_PLACEHOLDER.sub("x", filter_))
-        return self
+            yield from wrong_of(_check_template, filter_) or wrong_of(check_filter, _PLACEHOLDER.sub("x", filter_))
+
+    def _unfit_keys(self) -> Iterator[Wrong]:
+        if self.jwks_file is not None and self.jwks_url is not None:
+            yield Wrong("`jwks_file` and `jwks_url` both say where the keys are", "keep one of them")
+        if self.jwks_url is not None:
+            yield from wrong_of(check_url, self.jwks_url)
+        elif self.jwks_file is None and self.issuer is None:
+            yield Wrong("nothing says where the keys are", "give `jwks_url`, `jwks_file`, or `issuer`")
+        elif self.jwks_file is None and self.issuer is not None:
+            unfit = wrong_of(check_url, self.issuer)
+            yield from unfit
+            if not unfit and (urlsplit(self.issuer).query or urlsplit(self.issuer).fragment):
+                yield Wrong("an issuer has neither query nor fragment", "write the issuer as it is in its tokens")
 
 
 def _check_template(template: str) -> None:
@@ -132,10 +135,9 @@ class Webhook(Web):
         "`open`: who gives a user name is let in by that name, without proof, and may do what `acl` lets him.",
     )
 
-    @model_validator(mode="after")
-    def _address(self) -> Webhook:
-        check_url(self.url)
-        return self
+    @contradictions
+    def _unfit(self) -> Iterator[Wrong]:
+        yield from wrong_of(check_url, self.url)
 
 
 def check_url(url: str) -> None:
@@ -222,27 +224,26 @@ class Ldap(Part):
         "`{role}:{user}` with `user: operators:*`.",
     )
 
-    @model_validator(mode="after")
-    def _whole(self) -> Ldap:
+    @contradictions
+    def _unfit(self) -> Iterator[Wrong]:
         for url in self.servers:
-            _check_server(url, start_tls=self.start_tls)
+            yield from wrong_of(_check_server, url, start_tls=self.start_tls)
         if (self.bind_as is None) == (self.search_base is None):
-            raise Wrong(
+            yield Wrong(
                 "users are either searched or bound with a name made of theirs", "give `search_base` or `bind_as`"
             )
         if self.bind_as is not None and (self.roles or "{user}" not in self.bind_as):
-            raise Wrong("`bind_as` has to hold {user}, and `roles` need a search", "add it, or give `search_base`")
+            yield Wrong("`bind_as` has to hold {user}, and `roles` need a search", "add it, or give `search_base`")
         if self.search_base is not None and "{user}" not in self.search_filter:
-            raise Wrong("the filter finds the same for everybody", "write {user} in `search_filter`, as (uid={user})")
+            yield Wrong("the filter finds the same for everybody", "write {user} in `search_filter`, as (uid={user})")
         if self.bind_dn is not None and self.password_file is None and self.password is None:
-            raise Wrong(
+            yield Wrong(
                 "`bind_dn` has no password, which a server takes for nobody", "name its file in `password_file`"
             )
         if "{user}" not in self.user or ("{role}" in self.user) != bool(self.roles):
-            raise Wrong("`user` has to hold {user}, and {role} where there are `roles`", 'write "{role}:{user}"')
+            yield Wrong("`user` has to hold {user}, and {role} where there are `roles`", 'write "{role}:{user}"')
         if self.group_filter is not None and "{dn}" not in self.group_filter:
-            raise Wrong("the filter finds the same groups for everybody", "write {dn} in it, as (member={dn})")
-        return self
+            yield Wrong("the filter finds the same groups for everybody", "write {dn} in it, as (member={dn})")
 
 
 def _check_server(url: str, *, start_tls: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Any, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from gateway.config.findings import Part, describe, did_you_mean, models_in
+from gateway.config.findings import Part, Placed, describe, did_you_mean, left_out, models_in, placed
 from gateway.config.model import Settings
 from gateway.config.security import AclEntry
 from gateway.config.source import Document, Path, read_scalar, read_yaml, unread
@@ -30,6 +30,19 @@ def load_settings(
     overrides: Mapping[str, object] | None = None,
 ) -> Settings:
     """The settings, or ConfigurationError with every finding. `overrides`: dotted keys from the command line."""
+    settings, findings = examine_settings(path, environ, overrides)
+    if findings or settings is None:
+        raise ConfigurationError(findings)
+    return settings
+
+
+def examine_settings(
+    path: str | FilePath | None = None,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> tuple[Settings | None, list[Finding]]:
+    """The settings, and what is wrong with them. What is wrong is left out of them, so that the files that the rest
+    names can be looked at too; None: nothing is left."""
     document = _read(path)
     findings = list(document.findings)
     empty = path is not None and document.value is None
@@ -46,15 +59,58 @@ def load_settings(
         document.elsewhere[key] = origin
         origins[".".join(map(str, key))] = origin
     document.value = value
-    try:
-        settings = Settings.model_validate(value)
-    except ValidationError as error:
-        findings += describe(error, document, Settings)
-    if findings:
-        raise ConfigurationError(findings)
+    settings, wrong = _as_far_as_right(document)
+    findings += sorted(wrong, key=lambda finding: (finding.line, finding.column))
+    if settings is None:
+        return None, findings
     base, source = ("", None) if path is None else (str(FilePath(path).parent), str(path))
     settings.set_origins(origins, base, source, {key: column for key, (_, column) in marks.items()}, empty=empty)
+    return settings, findings
+
+
+def _as_far_as_right(document: Document) -> tuple[Settings | None, list[Finding]]:
+    """Whether values go together is known when each is right by itself: wrong ones are left out and the others looked
+    at again, until there is nothing that was not found before."""
+    found, wrong, contradicting, known = list[Finding](), set[Path](), set[Path](), set[str]()
+    settings, these = _validated(document, wrong, known)
+    while these:
+        found += [one.finding for one in these if not _follows(one, wrong)]
+        before = len(wrong) + len(known)
+        wrong |= {one.path for one in these if one.contradiction is None}
+        contradicting |= {one.path for one in these if one.contradiction is not None}
+        known |= {str(one.contradiction) for one in these}
+        if len(wrong) + len(known) == before:
+            break
+        settings, these = _validated(document, wrong, known)
+    return _without(document, wrong | contradicting, known) if contradicting else settings, found
+
+
+def _without(document: Document, paths: set[Path], known: set[str]) -> Settings | None:
+    """What is left without these parts, and without what cannot be without them."""
+    settings, these = _validated(document, paths, known)
+    while not {one.path for one in these} <= paths:
+        paths |= {one.path for one in these}
+        settings, these = _validated(document, paths, known)
     return settings
+
+
+def _validated(document: Document, wrong: set[Path], known: set[str]) -> tuple[Settings | None, list[Placed]]:
+    """The settings without what is wrong, but for contradictions that are known, or what is wrong besides."""
+    whole, document.value = document.value, left_out(document.value, wrong) if wrong else document.value
+    try:
+        return Settings.model_validate(document.value, context=lambda one: str(one) in known), []
+    except ValidationError as error:
+        return None, placed(error, document, Settings)
+    finally:
+        document.value = whole
+
+
+def _follows(placed: Placed, wrong: set[Path]) -> bool:
+    """Whether a contradiction may only be there because a wrong value was left out: one beside it, or one that it was
+    concluded from."""
+    around = {path[:-1] or path for path in wrong}
+    near = any(path[: len(placed.path)] == placed.path or placed.path[: len(path)] == path for path in around)
+    return near or any(path[:1] == read[:1] for path in wrong for read in placed.concluded)
 
 
 def _read(path: str | FilePath | None, fix: str = "check the name, or run without a file for the defaults") -> Document:
@@ -66,7 +122,7 @@ def _read(path: str | FilePath | None, fix: str = "check the name, or run withou
         return Document(str(path), findings=[unread(str(path), error, fix)])
 
 
-Placed = tuple[Path, object, str]
+Given = tuple[Path, object, str]
 
 
 def _step(text: str) -> str | int:
@@ -74,10 +130,10 @@ def _step(text: str) -> str | int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
 
 
-def _environment(environ: Mapping[str, str], findings: list[Finding]) -> list[Placed]:
+def _environment(environ: Mapping[str, str], findings: list[Finding]) -> list[Given]:
     """Only names that begin with a known section, or seem to mean a setting: Kubernetes sets MQGATE_SERVICE_HOST and
     the like by itself."""
-    placed: list[Placed] = []
+    placed: list[Given] = []
     for name in sorted(environ):
         if not name.startswith(PREFIX):
             continue
@@ -115,7 +171,7 @@ def _meant(model: type[BaseModel], words: str) -> str | None:
     return None
 
 
-def _flags(overrides: Mapping[str, object]) -> list[Placed]:
+def _flags(overrides: Mapping[str, object]) -> list[Given]:
     return [(tuple(map(_step, key.split("."))), value, f"option {key}") for key, value in overrides.items()]
 
 

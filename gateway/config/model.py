@@ -7,15 +7,16 @@ knows no environment.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from ipaddress import IPv6Network, ip_network
 from pathlib import PurePath
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr
 
 from gateway.config.admin import Admin
 from gateway.config.events import Events
-from gateway.config.findings import Part
+from gateway.config.findings import Part, contradictions
 from gateway.config.limits import Length, Levels, Limits, ListenerRates, PacketSize, Port, Window
 from gateway.config.queue_manager import SOCKET, Embedded, QueueManager, QueueManagerName, Target
 from gateway.config.security import Security
@@ -126,24 +127,19 @@ class Listener(Part):
         """Whether only programs of this host can reach it."""
         return self.unix is not None or self.bind in {"localhost", "::1"} or self.bind.startswith("127.")
 
-    @model_validator(mode="after")
-    def _one_address(self) -> Listener:
+    @contradictions
+    def _unfit(self) -> Iterator[Wrong]:
         if (self.port is None) == (self.unix is None):
-            raise Wrong(f"listener `{self.name}` needs one address", "give either `port` or `unix`")
-        return self
-
-    @model_validator(mode="after")
-    def _trusted_proxies(self) -> Listener:
+            yield Wrong(f"listener `{self.name}` needs one address", "give either `port` or `unix`")
         if self.proxy_protocol is not None and not self.proxy_from and not self.local:
-            raise Wrong(
+            yield Wrong(
                 f"whoever reaches {self.bind} could give any address to listener `{self.name}`",
                 "name the load balancers in `proxy_from`, as in [10.0.0.7]",
             )
         if self.proxy_from is not None and self.proxy_protocol is None:
-            raise Wrong(
+            yield Wrong(
                 f"listener `{self.name}` takes no PROXY headers", "give `proxy_protocol`, or leave out `proxy_from`"
             )
-        return self
 
 
 class Mqtt(Part):
@@ -335,51 +331,47 @@ class Settings(Part):
     _source: list[str] = PrivateAttr(default_factory=list)
     _empty: list[bool] = PrivateAttr(default_factory=list)
 
-    @model_validator(mode="after")
-    def _distinct_listeners(self) -> Settings:
+    @contradictions
+    def _unfit(self) -> Iterator[Wrong]:
+        yield from self._alike_listeners()
+        yield from self._unfit_targets()
+        yield from self._closed_listeners()
+
+    def _alike_listeners(self) -> Iterator[Wrong]:
         names, places = set[str](), {f"{self.admin.bind}:{self.admin.port}": "the admin port"}
         for index, listener in enumerate(self.listeners):
             at = ("listeners", index)
             place = listener.unix or f"{listener.bind}:{listener.port}"
             if listener.name in names:
-                raise Wrong(f"two listeners are called `{listener.name}`", "give each its own name", (*at, "name"))
+                yield Wrong(f"two listeners are called `{listener.name}`", "give each its own name", (*at, "name"))
             if place in places and listener.port != 0:
                 what = f"listener `{listener.name}` and {places[place]} use {place}"
-                raise Wrong(what, "give each its own address", (*at, "unix" if listener.unix else "port"))
+                key = "unix" if listener.unix else "port"
+                yield Wrong(what, "give each its own address", (*at, key), reads=("admin",))
             names.add(listener.name)
             places[place] = f"listener `{listener.name}`"
-        return self
 
-    @model_validator(mode="after")
-    def _targets_beside_the_queue_manager(self) -> Settings:
+    def _unfit_targets(self) -> Iterator[Wrong]:
         manager = self.queue_manager
         own = manager.embedded.name if manager.embedded is not None else manager.ibm.name if manager.ibm else ""
         if own in self.targets:
-            raise Wrong(
+            yield Wrong(
                 f"target `{own}` is the queue manager of the gateway itself",
                 "remove it: rules without `queue_manager` put there",
                 ("targets", own),
+                reads=("queue_manager",),
             )
         if self.targets and manager.buffer is not None:
             what = "`targets` and `queue_manager.buffer` cannot be used together"
-            raise Wrong(what, "remove one of them", ("targets",))
+            yield Wrong(what, "remove one of them", ("targets",))
         used = [manager.ibm.connection or ""] if manager.ibm is not None else []
         used += [target.connection for target in self.targets.values()]
         if len({connection.startswith(SOCKET) for connection in used}) > 1:
             what = "a process loads one MQ library: IBM's for hosts, or its own for MQI sockets (`unix:`)"
-            raise Wrong(what, "give connections of one kind", ("targets",))
-        return self
+            yield Wrong(what, "give connections of one kind", ("targets",))
 
-    def anonymous_on(self, listener: Listener) -> bool:
-        """Whether clients without credentials may connect there: never by default from other hosts."""
-        if listener.anonymous is not None:
-            return listener.anonymous
-        said = "anonymous" in self.security.model_fields_set
-        return self.security.anonymous and (said or listener.local)
-
-    @model_validator(mode="after")
-    def _somebody_everywhere(self) -> Settings:
-        for listener in self.listeners:
+    def _closed_listeners(self) -> Iterator[Wrong]:
+        for index, listener in enumerate(self.listeners):
             shown = listener.tls is not None and listener.tls.client_certificate != "none"
             known = self.security.checks or (shown and self.security.certificate_user != "none")
             if not known and not self.anonymous_on(listener):
@@ -389,11 +381,19 @@ class Settings(Part):
                         f"other hosts reach {listener.bind}, and clients without credentials are let in there only "
                         "when the settings say so"
                     )
-                raise Wrong(
+                yield Wrong(
                     f"nobody could connect to listener `{listener.name}`: {why}",
                     "give `security.password_file`, `users` or `jwt`, or write `anonymous: true` to the listener",
+                    ("listeners", index),
+                    reads=("security",),
                 )
-        return self
+
+    def anonymous_on(self, listener: Listener) -> bool:
+        """Whether clients without credentials may connect there: never by default from other hosts."""
+        if listener.anonymous is not None:
+            return listener.anonymous
+        said = "anonymous" in self.security.model_fields_set
+        return self.security.anonymous and (said or listener.local)
 
     def origin(self, key: str) -> str:
         """Where the value of `key` (`mqtt.max_packet`, `listeners.0.port`) comes from."""

@@ -5,11 +5,12 @@ A part of the field list in `gateway.config.model`. Opens no file and knows no e
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr
 
-from gateway.config.findings import Part
+from gateway.config.findings import Part, contradictions, wrong_of
 from gateway.config.identity import Ldap, Web, check_url
 from gateway.config.units import Duration, Wrong
 from gateway.ports.people import ROLES, RoleName
@@ -49,16 +50,16 @@ class Oidc(Web):
     )
     leeway: Duration = Field(default=10.0, le=120, description="Tolerated difference of clocks.")
 
-    @model_validator(mode="after")
-    def _addresses(self) -> Oidc:
-        check_url(self.issuer)
-        check_url(self.gateway_url)
-        place = urlsplit(self.gateway_url)
+    @contradictions
+    def _unfit(self) -> Iterator[Wrong]:
+        yield from wrong_of(check_url, self.issuer)
+        unfit = wrong_of(check_url, self.gateway_url)
+        yield from unfit
+        place = urlsplit("" if unfit else self.gateway_url)
         if place.path.strip("/") or place.query or place.fragment:
-            raise Wrong(f"`{self.gateway_url}` has more than a host", "write it as https://gate.example:9160")
+            yield Wrong(f"`{self.gateway_url}` has more than a host", "write it as https://gate.example:9160")
         if "openid" not in self.scopes:
-            raise Wrong("without the scope `openid` a provider says nothing of who signs in", "add it to `scopes`")
-        return self
+            yield Wrong("without the scope `openid` a provider says nothing of who signs in", "add it to `scopes`")
 
 
 class PeopleLdap(Ldap):
@@ -66,11 +67,10 @@ class PeopleLdap(Ldap):
 
     user: str = Field(default=_NAMED, description="As it is: people have the name that the directory has for them.")
 
-    @model_validator(mode="after")
-    def _roles(self) -> PeopleLdap:
+    @contradictions
+    def _unfit_roles(self) -> Iterator[Wrong]:
         if not self.roles or any(one.role not in ROLES for one in self.roles) or self.user != _NAMED:
-            raise Wrong(
+            yield Wrong(
                 "the directory does not say what people may do",
                 f"give `roles` with groups whose role is {', '.join(ROLES)}, and leave out `user`",
             )
-        return self

@@ -6,11 +6,12 @@ A part of the field list in `gateway.config.model`. Opens no file and knows no e
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from gateway.config.findings import Part
+from gateway.config.findings import Part, contradictions
 from gateway.config.security import Password
 from gateway.config.units import Duration, Positive, Size, Wrong, show_size
 
@@ -78,14 +79,13 @@ class Embedded(Part):
         "manager.",
     )
 
-    @model_validator(mode="after")
-    def _room(self) -> Embedded:
+    @contradictions
+    def _short(self) -> Iterator[Wrong]:
         size = self.segment_bytes or 2**20
         if self.max_bytes is not None and self.max_bytes < 6 * size:
             what = f"`max_bytes` leaves no room for six segments of {show_size(size)}"
             fix = f"give at least {show_size(6 * size)}"
-            raise Wrong(what, fix if self.segment_bytes is None else f"{fix}, or smaller `segment_bytes`")
-        return self
+            yield Wrong(what, fix if self.segment_bytes is None else f"{fix}, or smaller `segment_bytes`")
 
 
 class IbmTls(Part):
@@ -148,23 +148,18 @@ class Ibm(Part):
         connection = self.connection or ""
         return connection.removeprefix(SOCKET) if connection.startswith(SOCKET) else ""
 
-    @model_validator(mode="after")
-    def _one_identity(self) -> Ibm:
-        _either_token_or_password(self)
+    @contradictions
+    def _unfit(self) -> Iterator[Wrong]:
+        yield from _two_identities(self)
         if self.token_file is not None and self.driver == "pymqi":
-            raise Wrong("pymqi cannot send a token", "write `driver: ibmmq`, or give user and password")
-        return self
-
-    @model_validator(mode="after")
-    def _reachable(self) -> Ibm:
+            yield Wrong("pymqi cannot send a token", "write `driver: ibmmq`, or give user and password")
         if (self.connection or "").startswith(SOCKET):
             if not self.socket:
-                raise Wrong(f"`{SOCKET}` names no socket", f"write its path, as in {SOCKET}/run/mqgate/mqi.sock")
+                yield Wrong(f"`{SOCKET}` names no socket", f"write its path, as in {SOCKET}/run/mqgate/mqi.sock")
             if self.tls is not None or self.ccdt is not None:
-                raise Wrong("an MQI socket has neither TLS nor a CCDT", "remove `tls` and `ccdt`")
+                yield Wrong("an MQI socket has neither TLS nor a CCDT", "remove `tls` and `ccdt`")
         elif self.ccdt is None and (self.connection is None or self.channel is None):
-            raise Wrong("it is not said how to reach the queue manager", "give `connection` and `channel`, or `ccdt`")
-        return self
+            yield Wrong("it is not said how to reach the queue manager", "give `connection` and `channel`, or `ccdt`")
 
 
 class Target(Part):
@@ -184,19 +179,14 @@ class Target(Part):
     reconnect_from: Duration = Field(default=1.0, description="First wait before connecting again.")
     reconnect_to: Duration = Field(default=30.0, description="Longest wait.")
 
-    @model_validator(mode="after")
-    def _one_identity(self) -> Target:
-        _either_token_or_password(self)
-        return self
-
-    @model_validator(mode="after")
-    def _reachable(self) -> Target:
+    @contradictions
+    def _unfit(self) -> Iterator[Wrong]:
+        yield from _two_identities(self)
         local = self.connection.startswith(SOCKET)
         if local and self.tls is not None:
-            raise Wrong("an MQI socket has no TLS", "remove `tls`")
+            yield Wrong("an MQI socket has no TLS", "remove `tls`")
         if not local and self.channel is None:
-            raise Wrong("it is not said through which channel", "give `channel`")
-        return self
+            yield Wrong("it is not said through which channel", "give `channel`")
 
     def as_ibm(self, name: str) -> Ibm:
         """The same as settings of a queue manager of this name."""
@@ -206,9 +196,9 @@ class Target(Part):
         )  # fmt: skip
 
 
-def _either_token_or_password(given: Ibm | Target) -> None:
+def _two_identities(given: Ibm | Target) -> Iterator[Wrong]:
     if given.token_file is not None and (given.user or given.password_file or given.password):
-        raise Wrong("a token and a user or password are given", "the token says who it is: remove the others")
+        yield Wrong("a token and a user or password are given", "the token says who it is: remove the others")
 
 
 class Buffer(Part):
@@ -238,10 +228,9 @@ class QueueManager(Part):
             return {**value, "embedded": {}}
         return value
 
-    @model_validator(mode="after")
-    def _one(self) -> QueueManager:
+    @contradictions
+    def _unfit(self) -> Iterator[Wrong]:
         if self.ibm is not None and self.embedded is not None:
-            raise Wrong("a gateway works with one queue manager", "keep either `embedded` or `ibm`")
+            yield Wrong("a gateway works with one queue manager", "keep either `embedded` or `ibm`")
         if self.buffer is not None and self.ibm is None:
-            raise Wrong("`buffer` is for `ibm`: the embedded queue manager is never away", "remove it")
-        return self
+            yield Wrong("`buffer` is for `ibm`: the embedded queue manager is never away", "remove it")

@@ -5,12 +5,13 @@ A part of the field list in `gateway.config.model`. Opens no file and knows no e
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, get_args
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr
 
 from gateway.config.filters import check_filter
-from gateway.config.findings import Part
+from gateway.config.findings import Part, contradictions, wrong_of
 from gateway.config.identity import Jwt, Ldap, Webhook
 from gateway.config.units import Count, Duration, Wrong
 
@@ -40,18 +41,17 @@ class AclEntry(Part):
     deny_subscribe: list[str] = Field(default=[], description="Filters that may not be subscribed to.")
     deny: list[str] = Field(default=[], description="Filters that may be neither published nor subscribed to.")
 
-    @model_validator(mode="after")
-    def _filters(self) -> AclEntry:
-        _check_filters(self)
+    @contradictions
+    def _unfit(self) -> Iterator[Wrong]:
+        yield from _unfit_filters(self)
         if self.user is not None and self.anonymous:
-            raise Wrong("an entry for a user and anonymous clients fits nobody", "make two of it: these have no name")
-        return self
+            yield Wrong("an entry for a user and anonymous clients fits nobody", "make two of it: these have no name")
 
 
-def _check_filters(entry: AclEntry) -> None:
+def _unfit_filters(entry: AclEntry) -> Iterator[Wrong]:
     lists = (entry.publish, entry.subscribe, entry.allow, entry.deny_publish, entry.deny_subscribe, entry.deny)
     for filter_ in (one for some in lists for one in some):
-        check_filter(filter_)
+        yield from wrong_of(check_filter, filter_)
 
 
 class Guessing(Part):
@@ -141,23 +141,14 @@ class Security(Part):
         """The methods as they are asked."""
         return self.methods or self.configured
 
-    @model_validator(mode="after")
-    def _all_methods(self) -> Security:
+    @contradictions
+    def _unfit(self) -> Iterator[Wrong]:
         if self.methods and sorted(self.methods) != sorted(self.configured):
             missing = [one for one in self.methods if one not in self.configured]
             what = f"`{missing[0]}` has no settings" if missing else "not every method is in it once"
-            raise Wrong(what, f"write those that are set, in your order: {', '.join(self.configured) or 'none is'}")
-        return self
-
-    @model_validator(mode="after")
-    def _distinct_issuers(self) -> Security:
+            yield Wrong(what, f"write those that are set, in your order: {', '.join(self.configured) or 'none is'}")
         names = [one.issuer for _, one in self.issuers]
         if len(names) > 1 and (None in names or len(set(names)) < len(names)):
-            raise Wrong("tokens could be of either issuer", "give each entry of `jwt` its own `issuer`")
-        return self
-
-    @model_validator(mode="after")
-    def _someone(self) -> Security:
+            yield Wrong("tokens could be of either issuer", "give each entry of `jwt` its own `issuer`")
         if not self.anonymous and not self.checks and self.certificate_user == "none":
-            raise Wrong("nobody could connect", "give `users`, `password_file`, `jwt`, or allow `anonymous`")
-        return self
+            yield Wrong("nobody could connect", "give `users`, `password_file`, `jwt`, or allow `anonymous`")

@@ -5,11 +5,12 @@ A part of the field list in `gateway.config.model`. Opens no file and knows no e
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from gateway.config.findings import Part
+from gateway.config.findings import Part, contradictions
 from gateway.config.units import Wrong
 
 
@@ -25,8 +26,7 @@ class Tls(Part):
     crl: str | None = Field(default=None, description="PEM file with the certificate revocation list.")
     minimum_version: Literal["1.2", "1.3"] = Field(default="1.2", description="Lowest TLS version.")
 
-    @model_validator(mode="after")
-    def _client_ca(self) -> Tls:
+    @contradictions
+    def _unchecked(self) -> Iterator[Wrong]:
         if self.client_certificate != "none" and self.client_ca is None:
-            raise Wrong("client certificates cannot be checked", "name the authorities' file in `client_ca`")
-        return self
+            yield Wrong("client certificates cannot be checked", "name the authorities' file in `client_ca`")

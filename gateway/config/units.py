@@ -28,12 +28,24 @@ SIZE_PATTERN = r"^\d+(\.\d+)?\s*([Bb]|[KMGTkmgt][Ii]?[Bb]|[KMGkmg])?$"
 class Wrong(ValueError):
     """A wrong value: what is wrong, and what to write instead."""
 
-    def __init__(self, what: str, fix: str = "", at: tuple[str | int, ...] = ()) -> None:
-        """`at`: the keys and places that lead to it from where it was found."""
+    def __init__(
+        self, what: str, fix: str = "", at: tuple[str | int, ...] = (), *, reads: tuple[str, ...] = ()
+    ) -> None:
+        """`at`: the keys and places that lead to it from where it was found; `reads`: the other keys there that it
+        was concluded from."""
         super().__init__(f"{what}: {fix}" if fix else what)
         self.at = at
+        self.reads = reads
         self.what = what
         self.fix = fix
+
+
+class Contradictions(ValueError):
+    """Values that are right by themselves and do not go together."""
+
+    def __init__(self, found: list[Wrong]) -> None:
+        super().__init__("; ".join(map(str, found)))
+        self.found = found
 
 
 def parse_duration(value: object) -> float:

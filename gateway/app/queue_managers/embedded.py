@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from gateway.app.files.directories import data_directory
 from gateway.app.files.secrets import mqi_users
 from gateway.app.queue_managers.mqi_library import short_name
 from gateway.config.model import Settings
@@ -91,6 +92,24 @@ def first_start(settings: Settings, scheduler: Scheduler) -> EmbeddedQueueManage
         return EmbeddedQueueManager.open(None, embedded.name if embedded is not None else "MQGATE", scheduler, text)
     except ConfigurationError as error:
         raise _in_file(name, error) from error
+
+
+def wrong_objects(settings: Settings, scheduler: Scheduler) -> list[Finding]:
+    """What is wrong with the MQSC commands of the settings. Where there is a store already, what they find in it is not
+    looked at: only whether they can be read."""
+    try:
+        _, text = objects_of(settings)
+        if text:
+            first_start(settings, scheduler).close()
+    except ConfigurationError as error:
+        fresh = not data_directory(settings).is_dir()
+        return [one for one in error.findings if fresh or _SYNTAX in one.what]
+    except (OSError, UnicodeDecodeError):  # said where files are looked for
+        pass
+    return []
+
+
+_SYNTAX = "AMQ8405I"
 
 
 def queues_of_objects(name: str, text: str) -> frozenset[str]:

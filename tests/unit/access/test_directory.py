@@ -17,7 +17,7 @@ from slapd import ANSWERING, BASE, SERVICE, SERVICE_PASSWORD, USERS, Slapd
 from gateway.access.directory import Directory, _canonical, is_plain_name
 from gateway.access.logins import Answer, Credentials, Login, NotNow
 from gateway.config.identity import Ldap
-from gateway.config.units import Wrong
+from gateway.config.units import Contradictions
 from gateway.errors import ConfigurationError
 
 pytest.importorskip("ldap3", reason="the extra `ldap` is not installed")
@@ -322,7 +322,7 @@ def test_settings_that_cannot_be_meant(settings: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         Ldap(**{**good, **settings})  # type: ignore[arg-type]
     error = caught.value.errors()[0]  # type: ignore[attr-defined]
-    assert error["type"] == "too_short" or isinstance(error["ctx"]["error"], Wrong)
+    assert error["type"] == "too_short" or isinstance(error["ctx"]["error"], Contradictions)
 
 
 def test_what_is_a_name() -> None:

@@ -13,7 +13,7 @@ from schedulers import ManualScheduler
 from gateway.access.key_sets import ALGORITHMS, MAX_KEYS, FetchedKeys, NoKeySet, keys_of
 from gateway.access.tokens import Claimed, Issuer, NotBelieved
 from gateway.config.identity import Jwt
-from gateway.config.units import Wrong
+from gateway.config.units import Contradictions
 
 A, B = new_key(), new_key()
 
@@ -302,4 +302,4 @@ def test_members_that_are_null_are_not_there() -> None:
 def test_settings_that_say_where_no_key_can_come_from(settings: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"Wrong|address|keys|protected|issuer|template") as caught:
         Jwt(**settings)  # type: ignore[arg-type]
-    assert isinstance(caught.value.errors()[0]["ctx"]["error"], Wrong)  # type: ignore[attr-defined]
+    assert isinstance(caught.value.errors()[0]["ctx"]["error"], Contradictions)  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from gateway.cli.check import check
 from gateway.cli.mqsc import mqsc
+from gateway.cli.run import run
 
 ONE = """
 version: 1
@@ -28,10 +29,10 @@ def test_settings_are_named_as_for_run_too(tmp_path: Path) -> None:
     settings, rules = tmp_path / "settings.yaml", tmp_path / "map.yaml"
     settings.write_text("mqtt: {max_packet: 1MiB}\n")
     rules.write_text(ONE)
-    run = CliRunner()
-    assert run.invoke(check, ["-c", str(settings)]).output == "all is well: 1 file, 0 tests passed\n"
-    assert run.invoke(check, ["--config", str(settings), str(rules)]).output == "all is well: 2 files, 1 test passed\n"
-    none = run.invoke(check, [])
+    invoke = CliRunner().invoke
+    assert invoke(check, ["-c", str(settings)]).output == "all is well: 1 file, 0 tests passed\n"
+    assert invoke(check, ["--config", str(settings), str(rules)]).output == "all is well: 2 files, 1 test passed\n"
+    none = invoke(check, [])
     assert none.exit_code == 2
     assert "name a file of settings or of mappings: `mqgate check mqgate.yaml`" in none.output
 
@@ -49,23 +50,21 @@ to_mqtt:
 """)
     settings = tmp_path / "settings.yaml"
     settings.write_text(f"mappings: [map.yaml]\nqueue_manager: {{embedded: {{path: {tmp_path}/store}}}}\n")
-    run = CliRunner()
-    nothing = run.invoke(check, ["--queues", str(settings)])
+    invoke = CliRunner().invoke
+    nothing = invoke(check, ["--queues", str(settings)])
     assert nothing.exit_code == 1
     assert len(nothing.output.splitlines()) == 3, "no store yet: the first start makes none of these queues"
     assert not (tmp_path / "store").exists()
-    assert run.invoke(mqsc, ["-c", str(settings)], input="DEFINE QLOCAL(Q)\n").exit_code == 0
-    done = run.invoke(check, ["--queues", str(settings)])
+    assert invoke(mqsc, ["-c", str(settings)], input="DEFINE QLOCAL(Q)\n").exit_code == 0
+    done = invoke(check, ["--queues", str(settings)])
     assert done.exit_code == 1
     found = [line.partition(": ")[2].partition(": define")[0] for line in done.output.splitlines()]
     assert found == [
         "rule 'gone': there is no queue 'NONE': what it takes is dead-lettered",
         "rule 'back': there is no queue 'COMMANDS': nothing comes from it",
     ]
-    assert (
-        run.invoke(mqsc, ["-c", str(settings)], input="DEFINE QLOCAL(NONE)\nDEFINE QLOCAL(COMMANDS)\n").exit_code == 0
-    )
-    assert run.invoke(check, ["--queues", str(settings)]).exit_code == 0
+    assert invoke(mqsc, ["-c", str(settings)], input="DEFINE QLOCAL(NONE)\nDEFINE QLOCAL(COMMANDS)\n").exit_code == 0
+    assert invoke(check, ["--queues", str(settings)]).exit_code == 0
 
 
 def test_the_objects_of_the_settings_count_before_and_between_starts(tmp_path: Path) -> None:
@@ -82,14 +81,14 @@ to_mqtt:
     )
     where = f"{{embedded: {{path: {tmp_path}/store, objects: objects.mqsc}}}}"
     settings.write_text(f"mappings: [map.yaml]\nqueue_manager: {where}\n")
-    run = CliRunner()
-    first = run.invoke(check, ["--queues", str(settings)])
+    invoke = CliRunner().invoke
+    first = invoke(check, ["--queues", str(settings)])
     assert first.exit_code == 0, first.output
-    assert run.invoke(mqsc, ["-c", str(settings)], input="DEFINE QLOCAL(OTHER)\n").exit_code == 0
+    assert invoke(mqsc, ["-c", str(settings)], input="DEFINE QLOCAL(OTHER)\n").exit_code == 0
     assert (tmp_path / "store").is_dir()
-    assert run.invoke(check, ["--queues", str(settings)]).exit_code == 0, "the next start makes them"
+    assert invoke(check, ["--queues", str(settings)]).exit_code == 0, "the next start makes them"
     objects.write_text("DEFINE QLOCAL(Q) MAXDEPTH(10\n")
-    wrong = run.invoke(check, ["--queues", str(settings)])
+    wrong = invoke(check, ["--queues", str(settings)])
     assert wrong.exit_code == 1
     assert f"{objects}:1:1: AMQ8405I: Syntax error" in wrong.output
 
@@ -125,3 +124,61 @@ def test_a_job_of_the_pipeline_is_not_taken_for_a_mapping(tmp_path: Path) -> Non
     job.write_text("version: 1\nname: plant\nsource: {queue: Q, path: data}\nwarehouse: ./lake\n")
     done = CliRunner().invoke(check, [str(job)])
     assert (done.exit_code, done.output) == (1, f"{job}:1:1: a job of the pipeline: mqgate pipeline check {job}\n")
+
+
+def everything_wrong(folder: Path) -> Path:
+    (folder / "rules.yaml").write_text("""
+version: 1
+to_mq:
+  - {name: up, topic: "a/#/b", queue: Q}
+""")
+    (folder / "objects.mqsc").write_text("DEFINE QLOCAL(A) MAXDEPTH(abc)\nDEFINE QLOCAL(B) MAXDPTH(5)\n")
+    settings = folder / "settings.yaml"
+    settings.write_text(f"""
+listeners: [{{name: web, port: 1883}}, {{name: web, port: 1884}}]
+mqtt: {{max_packet: 5XB}}
+security: {{password_file: users, users: {{pump: {{password_file: pump.pw}}}}}}
+mappings: [missing.yaml, rules.yaml]
+queue_manager: {{embedded: {{objects: objects.mqsc, path: {folder}/store}}}}
+""")
+    return settings
+
+
+ALL_THAT_IS_WRONG = [
+    ("settings.yaml", 2, "two listeners are called"),
+    ("settings.yaml", 3, "'5XB' is not a size"),
+    ("settings.yaml", 4, "does not exist"),
+    ("settings.yaml", 4, "does not exist"),
+    ("objects.mqsc", 1, "AMQ8405I"),
+    ("objects.mqsc", 2, "AMQ8405I"),
+    ("settings.yaml", 5, "there is no mapping file"),
+    ("rules.yaml", 4, "`#` stands before another level"),
+]
+
+
+def is_all_that_is_wrong(output: str) -> bool:
+    lines = output.splitlines()
+    return len(lines) == len(ALL_THAT_IS_WRONG) and all(
+        f"{file}:{number}:" in line and what in line
+        for line, (file, number, what) in zip(lines, ALL_THAT_IS_WRONG, strict=True)
+    )
+
+
+def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    settings = everything_wrong(tmp_path)
+    checked = CliRunner().invoke(check, [str(settings)])
+    assert is_all_that_is_wrong(checked.output), checked.output
+    started = CliRunner().invoke(run, ["-c", str(settings)])
+    assert is_all_that_is_wrong(started.output), started.output
+    assert (checked.exit_code, started.exit_code) == (1, 1)
+    assert not (tmp_path / "store").exists(), "nothing was started"
+
+
+def test_objects_that_are_in_the_store_are_not_missed_by_check(tmp_path: Path) -> None:
+    (tmp_path / "objects.mqsc").write_text("ALTER QLOCAL(A) MAXDEPTH(5)\n")
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(f"queue_manager: {{embedded: {{objects: objects.mqsc, path: {tmp_path}/store}}}}\n")
+    assert "AMQ8147E" in CliRunner().invoke(check, [str(settings)]).output, "the first start does not find A"
+    made = CliRunner().invoke(mqsc, ["--data", str(tmp_path / "store")], input="DEFINE QLOCAL(A)\n")
+    assert made.exit_code == 0, made.output
+    assert CliRunner().invoke(check, [str(settings)]).output == "all is well: 1 file, 0 tests passed\n"

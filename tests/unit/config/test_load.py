@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.config.load import display, load_settings
+from gateway.config.load import display, examine_settings, load_settings
 from gateway.errors import ConfigurationError
 
 DESIGN = """
@@ -325,3 +325,54 @@ def test_a_port_behind_a_colon_is_no_connection_name_of_ibm_mq(file, written):
 @pytest.mark.parametrize("written", ["mq1.example(1414),mq2.example", "unix:/run/mqi.sock", "::1(1414)", "fe80::1"])
 def test_other_connection_names_are_taken(file, written):
     load_settings(file(f'queue_manager: {{ibm: {{connection: "{written}", channel: C}}}}'), {}, {})
+
+
+def test_values_that_do_not_go_together_are_found_besides_wrong_ones(file):
+    found = findings(
+        file("""
+listeners:
+  - {name: plain, port: 1883, proxy_from: [10.0.0.7]}
+  - {name: web, port: 1884, unix: ./mqtt.sock, websocket: {path: mqtt}}
+  - {name: web, port: 1885}
+admin: {bind: 0.0.0.0}
+mqtt: {max_packet: 5XB}
+queue_manager: {ibm: {connection: "unix:", ccdt: file.json, token_file: t, user: u, driver: pymqi}}
+""")
+    )
+    assert [(one.line, one.what.partition(":")[0]) for one in found] == [
+        (3, "listener `plain` takes no PROXY headers"),
+        (4, "`mqtt` is not a path"),
+        (5, "two listeners are called `web`"),
+        (6, "other hosts reach the admin port on 0.0.0.0, and its tokens are not encrypted"),
+        (7, "'5XB' is not a size"),
+        (8, "a token and a user or password are given"),
+        (8, "pymqi cannot send a token"),
+        (8, "`unix"),
+        (8, "an MQI socket has neither TLS nor a CCDT"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "listeners: [{name: plain, port: 70000}]",
+        "listeners: [{name: plain, prot: 1884, bind: 10.0.0.1, anonymous: true}, {name: web, port: 1883}]",
+        "security: {anonymous: false, password_file: [users]}",
+        "listeners: [{name: plain, port: 1883, bind: 0.0.0.0}]\nsecurity: {password_file: [users]}",
+        "listeners: [{name: plain, port: 9160}]\nadmin: {port: nine}",
+        "queue_manager: {ibm: {connection: 5, channel: [C]}}\ntargets: {MQGATE: {connection: mq, channel: C}}",
+        "security: {jwt: [{jwks_file: a}, {jwks_file: b, issuer: 5, audience: {}}]}",
+        "queue_manager: {embedded: {}, ibm: {}}",
+    ],
+)
+def test_what_only_follows_from_a_wrong_value_is_not_said(file, text):
+    assert len({one.line for one in findings(file(text))}) == 1
+    assert all("nobody" not in one.what and "one address" not in one.what for one in findings(file(text)))
+
+
+def test_what_is_right_of_wrong_settings_can_be_looked_at(file):
+    settings, found = examine_settings(file("mappings: [rules.yaml]\nmqtt: {max_packet: 5XB, max_queued: 7}"), {})
+    assert len(found) == 1
+    assert settings is not None
+    assert (settings.mappings, settings.mqtt.max_queued, settings.mqtt.max_packet) == (["rules.yaml"], 7, 2**20)
+    assert examine_settings(file("- a list"), {})[0] is not None
