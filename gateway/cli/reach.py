@@ -23,7 +23,8 @@ import click
 from gateway.app.files.data_directory import owner_kept
 from gateway.app.files.directories import data_directory
 from gateway.cli.denied import DATA_DIRECTORY
-from gateway.config.load import load_settings
+from gateway.config.counting import counted
+from gateway.config.load import examine_settings, load_settings
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, DriverUnavailable, Finding, MQError, StoreError, StoreInUse
 from gateway.ports import state_queues
@@ -260,8 +261,14 @@ def _answering(directory: Path) -> Reach | None:
 
 
 def running_gateway(config: str | None, data: str | None) -> Reach:
-    """The running gateway; Refused: there is none."""
-    settings = read_settings(config, data)
+    """The running gateway, also where its settings have become wrong since it has read them; Refused: there is none."""
+    settings, wrong = examine_settings(config, os.environ, {"queue_manager.embedded.path": data} if data else {})
+    if settings is None or (config is not None and not Path(config).exists()):
+        settings = read_settings(config, data)  # says what is wrong, and ends
+    if wrong:
+        where = config or "the environment"
+        click.echo(f"{where}: {counted(len(wrong), 'thing')} wrong in it, as `mqgate check` says; "
+                   "the gateway that runs has read it before", err=True)  # fmt: skip
     directory = Path(data) if data else data_directory(settings)
     try:
         there = remote(directory, StoreInUse(f"no gateway is found in {directory}"))

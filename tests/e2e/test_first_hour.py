@@ -76,6 +76,16 @@ def test_a_setting_that_waits_for_a_restart_is_named_until_it_is_in_force(gatewa
     assert gateway.log.count("max_queued") == 1  # what is in force again needs no restart
 
 
+def test_a_file_that_has_become_wrong_does_not_hide_the_gateway_that_runs(gateway: RunningGateway) -> None:
+    settings = gateway.directory / "settings.yaml"
+    settings.write_text(settings.read_text() + "mqtt: {max_qos: 3}\nlog: {level: loud}\n")
+    status = mqgate(gateway, "status", "-c", str(settings))
+    wrong, first, *_ = status.output.splitlines()
+    assert wrong.startswith(f"{settings}: 2 things wrong in it, as `mqgate check` says")
+    assert first.startswith("ready, ")
+    assert status.exit_code == 0
+
+
 def test_what_is_put_on_a_topic_or_a_remote_queue_is_said_to_be_put(gateway: RunningGateway) -> None:
     objects = gateway.directory / "objects.mqsc"
     objects.write_text("DEFINE QLOCAL(XMIT) USAGE(XMITQ)\nDEFINE QREMOTE(THERE) RNAME(Q) RQMNAME(QM9) XMITQ(XMIT)\n")
