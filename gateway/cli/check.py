@@ -16,7 +16,6 @@ from gateway.config.counting import counted
 from gateway.config.load import examine_settings
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding
-from gateway.rules.mappings import Mappings
 from gateway.rules.parse import load_mappings
 
 
@@ -52,86 +51,112 @@ def check(
     files = files if config is None else (config, *files)
     if not files:
         raise click.UsageError("name a file of settings or of mappings: `mqgate check mqgate.yaml`")
-    findings = _jobs(files)
-    warnings: list[Finding] = []
-    tests = 0
-    mappings, given, logins = [], list[Settings](), list[tuple[str, str, bool]]()
-    password = _password(user, password_file)
+    found = _Found(queues, user, _password(user, password_file))
+    found.findings += _jobs(files)
     for name in filterfalse(_is_job, files):
         if is_mapping(name):
-            mappings.append(name)
-            continue
-        settings, found = examine_settings(name, os.environ, {})
-        findings += found
-        if settings is not None:
-            whole = not found
-            given += [settings] if whole else []
-            wrong, doubtful, named, asked = _settings(
-                name, settings, queues and whole, user if whole else None, password
-            )
-            findings += wrong
-            warnings += doubtful if whole else []
-            mappings += named
-            logins += asked
-    if mappings:
+            found.mappings.append(name)
+        else:
+            found.of_settings(name)
+    found.of_mappings()
+    (_show_json if as_json else _show)(found, len(files))
+    sys.exit(1 if found.findings or found.refused else 0)
+
+
+class _Found:
+    """What is found in all files."""
+
+    def __init__(self, queues: bool, user: str | None, password: bytes) -> None:
+        self._queues = queues
+        self.user = user
+        self._password = password
+        self.findings: list[Finding] = []
+        self.warnings: list[Finding] = []
+        self.mappings: list[str] = []
+        """Files of rules: those given, and those that settings name."""
+        self._settings: list[Settings] = []
+        self.logins: list[tuple[str, str, bool]] = []
+        self.tests = 0
+
+    @property
+    def refused(self) -> bool:
+        """Whether no method lets the user in that was asked for."""
+        return self.user is not None and not any(lets_in for _, _, lets_in in self.logins)
+
+    def of_settings(self, name: str) -> None:
+        """What is wrong with a file of settings and what it names, and which methods let the user in."""
+        settings, wrong = examine_settings(name, os.environ, {})
+        if settings is None:
+            self.findings += wrong
+            return
+        from gateway.app.files.named_files import wrong_files
+        from gateway.app.listener_names import unmet_entries
+        from gateway.app.mappings import look_for_mappings
+        from gateway.app.queue_managers.embedded import wrong_objects
+
+        right = not wrong
+        wrong += [*wrong_files(settings), *wrong_objects(settings, LocalClock())]
+        self.warnings += [] if wrong else unmet_entries(settings)
+        mappings, missing = look_for_mappings(settings)
+        self.mappings += mappings
+        wrong += missing
+        if right:
+            self._settings.append(settings)
+        if self.user is not None and not wrong:
+            self.logins += _ask(settings, self.user, self._password)
+        if self._queues and not wrong:
+            wrong += _missing_queues(name)
+        self.findings += wrong
+
+    def of_mappings(self) -> None:
+        """What is wrong with the rules, and what of them is probably not meant."""
+        from gateway.app.listener_names import unmet_rules
+        from gateway.app.queue_managers.target_names import doubtful_targets, unknown_targets
+
+        if not self.mappings:
+            return
         try:
-            made = load_mappings(dict.fromkeys(mappings))
-            tests = len(made.tests)
-            wrong, doubtful = _looked_at(made, given)
-            findings += wrong
-            warnings += doubtful
+            made = load_mappings(dict.fromkeys(self.mappings))
         except ConfigurationError as error:
-            findings += error.findings
-    refused = user is not None and not any(let for _, _, let in logins)
-    if as_json:
-        show_json({"ok": not findings, "tests": tests, "findings": [str(one) for one in findings],
-                   "warnings": [str(one) for one in warnings],
-                   **({"methods": [{"method": name, "says": says, "lets_in": let} for name, says, let in logins]}
-                      if user is not None else {})})  # fmt: skip
-    else:
-        for warning in warnings:
-            click.echo(f"{warning} (warning)", err=True)
-        for finding in findings:
-            click.echo(str(finding), err=True)
-        if user is not None and not findings:
-            _show_logins(logins)
-        if not findings:
-            how = f"nobody lets in {user or 'this client'}" if refused else "all is well"
-            click.echo(f"{how}: {counted(len(files), 'file')}, {counted(tests, 'test')} passed")
-    sys.exit(1 if findings or refused else 0)
+            self.findings += error.findings
+            return
+        self.tests = len(made.tests)
+        self.findings += [one for settings in self._settings for one in unknown_targets(made, settings)]
+        self.findings += run_tests(made)
+        self.warnings += made.warnings
+        for doubts in (doubtful_targets, unmet_rules):
+            self.warnings += [one for settings in self._settings for one in doubts(made, settings)]
 
 
-def _looked_at(made: Mappings, given: list[Settings]) -> tuple[list[Finding], list[Finding]]:
-    """What is wrong with rules that can be read, and what is probably not meant."""
-    from gateway.app.listener_names import unmet_rules
-    from gateway.app.queue_managers.target_names import doubtful_targets, unknown_targets
+def _missing_queues(name: str) -> list[Finding]:
+    from gateway.cli.rule_queues import missing_queues
 
-    wrong = [finding for settings in given for finding in unknown_targets(made, settings)]
-    doubtful = [finding for settings in given for finding in doubtful_targets(made, settings)]
-    unmet = [finding for settings in given for finding in unmet_rules(made, settings)]
-    return wrong + run_tests(made), [*made.warnings, *doubtful, *unmet]
+    try:
+        return missing_queues(name)
+    except ConfigurationError as error:
+        return error.findings
 
 
-def _settings(
-    name: str, settings: Settings, queues: bool, user: str | None, password: bytes
-) -> tuple[list[Finding], list[Finding], list[str], list[tuple[str, str, bool]]]:
-    """What is wrong with a file of settings and what it names, what of it is probably not meant, its mapping files, and
-    which methods let the user in."""
-    from gateway.app.files.named_files import wrong_files
-    from gateway.app.listener_names import unmet_entries
-    from gateway.app.mappings import look_for_mappings
-    from gateway.app.queue_managers.embedded import wrong_objects
+def _show_json(found: _Found, files: int) -> None:
+    del files
+    logins = [{"method": name, "says": says, "lets_in": lets_in} for name, says, lets_in in found.logins]
+    show_json({
+        "ok": not found.findings, "tests": found.tests, "findings": [str(one) for one in found.findings],
+        "warnings": [str(one) for one in found.warnings], **({"methods": logins} if found.user is not None else {}),
+    })  # fmt: skip
 
-    findings = [*wrong_files(settings), *wrong_objects(settings, LocalClock())]
-    doubtful = [] if findings else list(unmet_entries(settings))
-    mappings, missing = look_for_mappings(settings)
-    findings += missing
-    logins = _ask(settings, user, password) if user is not None and not findings else []
-    if queues and not findings:
-        from gateway.cli.rule_queues import missing_queues
 
-        findings += missing_queues(name)
-    return findings, doubtful, mappings, logins
+def _show(found: _Found, files: int) -> None:
+    for warning in found.warnings:
+        click.echo(f"{warning} (warning)", err=True)
+    for finding in found.findings:
+        click.echo(str(finding), err=True)
+    if found.findings:
+        return
+    if found.user is not None:
+        _show_logins(found.logins)
+    how = f"nobody lets in {found.user or 'this client'}" if found.refused else "all is well"
+    click.echo(f"{how}: {counted(files, 'file')}, {counted(found.tests, 'test')} passed")
 
 
 def _show_logins(logins: list[tuple[str, str, bool]]) -> None:
