@@ -34,7 +34,7 @@ def why_subscribe(settings: Settings, client_id: str, user: str, filter_: str, l
 def how_users_are_known(settings: Settings) -> str:
     """The methods by which a client can prove who it is, in the order in which they are asked."""
     security = settings.security
-    by_certificate = any(one.tls is not None and one.tls.client_certificate != "none" for one in settings.listeners)
+    by_certificate = any(one.knows_by_certificate for one in settings.listeners)
     known = ["certificate"] if by_certificate and security.certificate_user != "none" else []
     known += ["SCRAM"] if security.users else []
     return ", ".join([*known, *security.in_order]) or "nothing: no method knows users, so that name is nobody's"

@@ -55,6 +55,13 @@ def _network(value: str) -> str:
     return str(network)
 
 
+def _header_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", value):
+        raise Wrong(f"`{value}` is not the name of a header", "write it as in X-Forwarded-For")
+    return value
+
+
+HeaderName = Annotated[str, AfterValidator(_header_name)]
 HostName = Annotated[str, AfterValidator(_host_name)]
 Network = Annotated[str, AfterValidator(_network)]
 
@@ -72,6 +79,12 @@ class WebSocket(Part):
         description="Names of the gateway, besides its addresses, `localhost`, the machine's name and those in the "
         "listener's certificate; `*.plant.example` are all below it. A page of the gateway's own host is one under "
         "such a name. When given, requests with another Host are refused.",
+    )
+    address_header: HeaderName | None = Field(
+        default=None,
+        description="Header in which the HTTP proxies in `proxy_from` say who the client is, as `X-Forwarded-For`, "
+        "`X-Real-IP` or `Forwarded`: the last address in it that is not one of theirs. Of others it is not read. Name "
+        "one that each of these proxies writes, or adds to.",
     )
 
 
@@ -99,7 +112,14 @@ class Listener(Part):
     proxy_from: list[Network] | None = Field(
         default=None,
         description="Addresses and networks of the load balancers, whose PROXY headers are believed; others are "
-        "refused. Needed where other hosts reach the listener; otherwise whoever reaches it is believed.",
+        "refused. Needed where other hosts reach the listener; otherwise whoever reaches it is believed. With "
+        "`websocket.address_header` those of the HTTP proxies; others come with their own address.",
+    )
+    proxy_certificate: Literal["none", "optional", "required"] = Field(
+        default="none",
+        description="Whether clients show a certificate to the load balancer, which verifies it and gives its common "
+        "name in the PROXY header (version 2; HAProxy: `send-proxy-v2-ssl-cn`). With `security.certificate_user: "
+        "common_name` that is the user. Believed from `proxy_from` only.",
     )
     anonymous: bool | None = Field(default=None, description="Overrides `security.anonymous` here.")
     versions: list[Version] | None = Field(default=None, description="Overrides `mqtt.versions` here.")
@@ -127,6 +147,11 @@ class Listener(Part):
         """Whether only programs of this host can reach it."""
         return self.unix is not None or self.bind in {"localhost", "::1"} or self.bind.startswith("127.")
 
+    @property
+    def knows_by_certificate(self) -> bool:
+        """Whether clients may show a certificate, here or to the load balancer."""
+        return self.proxy_certificate != "none" or (self.tls is not None and self.tls.client_certificate != "none")
+
     @contradictions
     def _unfit(self) -> Iterator[Wrong]:
         if (self.port is None) == (self.unix is None):
@@ -136,10 +161,33 @@ class Listener(Part):
                 f"whoever reaches {self.bind} could give any address to listener `{self.name}`",
                 "name the load balancers in `proxy_from`, as in [10.0.0.7]",
             )
-        if self.proxy_from is not None and self.proxy_protocol is None:
-            yield Wrong(
-                f"listener `{self.name}` takes no PROXY headers", "give `proxy_protocol`, or leave out `proxy_from`"
-            )
+        yield from self._unfit_header()
+        if self.proxy_certificate != "none":
+            yield from self._unfit_certificate_of_proxy()
+
+    def _unfit_header(self) -> Iterator[Wrong]:
+        header = None if self.websocket is None else self.websocket.address_header
+        if self.proxy_from is not None and self.proxy_protocol is None and header is None:
+            fix = "give `proxy_protocol`, or leave out `proxy_from`"
+            if self.websocket is not None:
+                fix = "give `proxy_protocol`, or `websocket.address_header` if HTTP proxies are in front"
+            yield Wrong(f"listener `{self.name}` takes no PROXY headers", fix)
+        if header is not None and self.proxy_protocol is not None:
+            what = f"clients of listener `{self.name}` are named in two ways"
+            yield Wrong(what, "leave out `proxy_protocol`, or `websocket.address_header`")
+        if header is not None and not self.proxy_from and self.unix is None:
+            what = f"{header} is believed from nobody at listener `{self.name}`"
+            yield Wrong(what, "name the HTTP proxies in `proxy_from`, as in [10.0.0.7]")
+
+    def _unfit_certificate_of_proxy(self) -> Iterator[Wrong]:
+        what = f"nobody could be believed about client certificates at listener `{self.name}`"
+        if self.proxy_protocol != "v2":
+            yield Wrong(what, "give `proxy_protocol: v2`, or leave out `proxy_certificate`")
+        elif not self.proxy_from and self.unix is None:
+            yield Wrong(what, "name the load balancers in `proxy_from`, as in [10.0.0.7]")
+        if self.tls is not None:
+            what = f"listener `{self.name}` ends TLS itself, and its load balancer cannot"
+            yield Wrong(what, "leave out `proxy_certificate` (and ask in `tls.client_certificate`), or `tls`")
 
 
 class Mqtt(Part):
@@ -335,6 +383,7 @@ class Settings(Part):
     def _unfit(self) -> Iterator[Wrong]:
         yield from self._alike_listeners()
         yield from self._unfit_targets()
+        yield from self._unnamed_certificates()
         yield from self._closed_listeners()
 
     def _alike_listeners(self) -> Iterator[Wrong]:
@@ -370,10 +419,17 @@ class Settings(Part):
             what = "a process loads one MQ library: IBM's for hosts, or its own for MQI sockets (`unix:`)"
             yield Wrong(what, "give connections of one kind", ("targets",))
 
+    def _unnamed_certificates(self) -> Iterator[Wrong]:
+        naming = self.security.certificate_user
+        for listener in self.listeners:
+            if listener.proxy_certificate != "none" and naming not in {"common_name", "none"}:
+                what = f"the load balancer in front of listener `{listener.name}` gives only common names"
+                fix = "write `security.certificate_user: common_name`, or leave out `proxy_certificate`"
+                yield Wrong(what, fix, ("security", "certificate_user"), reads=("listeners",))
+
     def _closed_listeners(self) -> Iterator[Wrong]:
         for index, listener in enumerate(self.listeners):
-            shown = listener.tls is not None and listener.tls.client_certificate != "none"
-            known = self.security.checks or (shown and self.security.certificate_user != "none")
+            known = self.security.checks or (listener.knows_by_certificate and self.security.certificate_user != "none")
             if not known and not self.anonymous_on(listener):
                 why = "clients without credentials are not let in there, and nothing says who the others are"
                 if not listener.local:

@@ -30,13 +30,19 @@ class Listening:
     number: int = 0
     tls: TlsContext | None = None
     proxies: tuple[Network, ...] | None = None
-    """From where PROXY headers are believed; None: from wherever the listener is reached."""
+    """From where PROXY headers, or those of HTTP, are believed; None: from wherever the listener is reached."""
     names: frozenset[str] = frozenset()
     """Host names that pages may have this gateway by, besides those in its certificate."""
     rates: ConnectRates = field(default_factory=lambda: ConnectRates(0, 0, time.monotonic))
     shares: Shares = field(default_factory=lambda: Shares(0))
     addresses: dict[Link, str] = field(default_factory=dict)
     """The address to whose share each connection counts."""
+
+    def address_header(self, peer: str) -> str | None:
+        """The header in which an HTTP proxy with this address says who its client is; None: nobody is believed."""
+        web = self.settings.websocket
+        header = None if web is None else web.address_header
+        return header if header is not None and is_trusted(peer, self.proxies or ()) else None
 
 
 class Admission:

@@ -13,15 +13,16 @@ from typing import Any
 
 from gateway.broker.engine import Engine
 from gateway.config.limits import Limits
-from gateway.config.model import Listener
+from gateway.config.model import Listener, WebSocket
 from gateway.errors import Finding
 from gateway.net.admission import Admission, Listening
 from gateway.net.handshakes import Handshakes
 from gateway.net.hub import Hub
 from gateway.net.hub_socket import HubSocket
-from gateway.net.proxy import ProxyReader
+from gateway.net.proxy import ProxyReader, verified_names
 from gateway.net.rates import SendRates
-from gateway.net.tls import TlsContext, end_of_der, fingerprint_of, user_of_der
+from gateway.net.tls import TlsContext, end_of_der, fingerprint_of, only_name, user_of_der
+from gateway.net.tls_session import Session
 from gateway.net.wrapping import ProxyWrapping, TlsWrapping, WebSocketWrapping, Wrapping
 
 BACKLOG = 4096
@@ -140,7 +141,8 @@ class Listeners:
         if proxied is not None and not self.admission.believes(listening, link.peer):
             link.sock.close()
             return
-        connection = self.admission.take(listening, link, named=proxied is None)
+        named = proxied is None and listening.address_header(link.peer) is None
+        connection = self.admission.take(listening, link, named=named)
         if connection is None:
             link.sock.close()
             return
@@ -155,18 +157,43 @@ class Listeners:
         wrapping: Wrapping | None = None
         session = None if tls is None else tls.session()
         if settings.websocket is not None:
-            from gateway.net.websocket import WebSocketServer
-
-            web = settings.websocket
-            names = listening.names if tls is None else listening.names | tls.names
-            server = WebSocketServer(web.path, web.origins, names, strict=bool(web.hosts))
-            wrapping = WebSocketWrapping(link, server, session)
+            wrapping = self._web(listening, link, settings.websocket, session)
         if session is not None:
             wrapping = TlsWrapping(link, session, wrapping, self.handshakes, self._shaken)
         if settings.proxy_protocol is not None:
             reader = ProxyReader(1 if settings.proxy_protocol == "v1" else 2)
-            wrapping = ProxyWrapping(link, reader, wrapping, lambda: self.admission.admits_from(listening, link))
+            wrapping = ProxyWrapping(link, reader, wrapping, lambda: self._named(listening, link, reader))
         return wrapping
+
+    def _web(self, listening: Listening, link: HubSocket, web: WebSocket, session: Session | None) -> Wrapping:
+        from gateway.net.forwarded import client_of
+        from gateway.net.websocket import Headers, WebSocketServer
+
+        header, tls = listening.address_header(link.peer), listening.tls
+
+        def named(headers: Headers) -> bool:
+            link.peer = client_of(header or "", headers, listening.proxies or ()) or link.peer
+            return self.admission.admits_from(listening, link)
+
+        names = listening.names if tls is None else listening.names | tls.names
+        server = WebSocketServer(
+            web.path, web.origins, names, strict=bool(web.hosts), named=None if header is None else named
+        )
+        return WebSocketWrapping(link, server, session)
+
+    def _named(self, listening: Listening, link: HubSocket, reader: ProxyReader) -> bool:
+        """Whether a connection may stay, now that its PROXY header is read."""
+        asked = listening.settings.proxy_certificate
+        names = None if asked == "none" else verified_names(reader.extensions)
+        if names is not None:  # others have to be read of the certificate itself, which is not here
+            link.certificate_user = only_name(names) if self.admission.certificate_user == "common_name" else ""
+        elif asked == "required":
+            if reader.peer:  # else it is the proxy's own, a health check
+                self.engine.counters.mqtt_auth_failures[link.listener, "certificate"] += 1
+                why = "PROXY: no client certificate that the proxy has verified"
+                self.admission.refused(link.listener, link.peer, why)
+            return False
+        return self.admission.admits_from(listening, link)
 
     def _shaken(self, link: HubSocket, wrong: str | None) -> None:
         """A TLS handshake is done, or why it is not: a side did not accept the certificate, the version or the

@@ -1,5 +1,6 @@
 """The PROXY protocol, versions 1 and 2: the first bytes of a connection that a load balancer passes on.
 
+What version 2 says behind the addresses is not read here but for the client certificate (PP2_TYPE_SSL).
 Bounded: at most 107 bytes (version 1) or 16 + 4096 (version 2) are kept. Addresses and ports are those of the kind
 that the header names, written as the specification has them: they go to logs, limits and access lists. No I/O.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gateway.ports.link import peer_of, plain_address
 
@@ -19,17 +20,24 @@ _MAX_V2 = 4096
 _PORT = re.compile(r"[0-9]{1,5}\Z", re.ASCII)
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _V2 = struct.Struct("!12sBBH")
+_TLV = struct.Struct("!BH")
+_SSL = struct.Struct("!BI")
+_TYPE_SSL, _SUBTYPE_CN = 0x20, 0x22
+_CERTIFICATE_SHOWN = 0x02 | 0x04
+"""PP2_CLIENT_CERT_CONN, PP2_CLIENT_CERT_SESS: in this connection, or when its TLS session began."""
 
 
 class ProxyReader:
     """Collects the header."""
 
-    __slots__ = ("_data", "peer", "version")
+    __slots__ = ("_data", "extensions", "peer", "version")
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.peer = ""
         """Address and port of the client; empty for a connection of the proxy itself (LOCAL, UNKNOWN)."""
+        self.extensions = b""
+        """What version 2 says of that client behind its address."""
         self._data = b""
 
     def feed(self, chunk: bytes) -> bytes | None:
@@ -81,6 +89,7 @@ class ProxyReader:
             raise ValueError("a PROXY header without room for its addresses")
         (port,) = struct.unpack_from("!H", block, 2 * width)
         self.peer = peer_of(str(ipaddress.ip_address(block[:width])), port)
+        self.extensions = block[2 * width + 4 :]
 
 
 def _peer_in_words(kind: int, words: Sequence[str]) -> str:
@@ -94,6 +103,32 @@ def _peer_in_words(kind: int, words: Sequence[str]) -> str:
     if not all(_PORT.match(one) and int(one) <= 0xFFFF for one in words[2:]):
         raise ValueError("a PROXY header with a port that is none")
     return peer_of(str(addresses[0]), int(words[2]))
+
+
+def verified_names(extensions: bytes) -> list[str] | None:
+    """The common names in the client certificate that the proxy has verified; None: there is no such certificate.
+    A `verify` of 0 alone says nothing: OpenSSL has no complaint either where no certificate was shown."""
+    try:
+        told = [value for kind, value in _vectors(extensions) if kind == _TYPE_SSL]
+        if len(told) != 1:
+            return None
+        client, verify = _SSL.unpack_from(told[0])
+        if not client & _CERTIFICATE_SHOWN or verify:
+            return None
+        return [value.decode() for kind, value in _vectors(told[0][_SSL.size :]) if kind == _SUBTYPE_CN]
+    except (struct.error, ValueError):
+        return None
+
+
+def _vectors(block: bytes) -> Iterator[tuple[int, bytes]]:
+    """Types and values (ValueError, struct.error: it is not made of them)."""
+    at = 0
+    while at < len(block):
+        kind, length = _TLV.unpack_from(block, at)
+        at += _TLV.size + length
+        if at > len(block):
+            raise ValueError("an extension longer than its header")
+        yield kind, block[at - length : at]
 
 
 def is_trusted(peer: str, networks: Sequence[Network] | None) -> bool:

@@ -121,8 +121,8 @@ def fingerprint_of(certificate: bytes) -> str:
 
 
 def user_of(certificate: x509.Certificate, naming: str) -> str:
-    """The user that a certificate names: its subject (RFC 4514), or its only common name or alternative name of a kind.
-    Empty if there is none, if there are several, or if the name contains control characters."""
+    """The user that a certificate names: its subject (RFC 4514), or its only common name or alternative name of a kind
+    (`only_name`)."""
     from cryptography.x509.oid import NameOID
 
     if naming == "subject":
@@ -131,6 +131,11 @@ def user_of(certificate: x509.Certificate, naming: str) -> str:
         names = _alternative_names(certificate, naming)
     else:  # `none` too: the name is not asked for then, but may be after a reload
         names = [str(one.value) for one in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    return only_name(names)
+
+
+def only_name(names: list[str]) -> str:
+    """The only one; empty if there is none, if there are several, or if it contains control characters."""
     name = names[0] if len(names) == 1 else ""
     return "" if any(unicodedata.category(letter) == "Cc" for letter in name) else name
 

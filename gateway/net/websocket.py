@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from urllib.parse import SplitResult, urlsplit
 
 from wsproto import ConnectionType, WSConnection
@@ -17,6 +17,7 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from gateway.net.frames import Frames, closing, frame, new_frames
 
+Headers = list[tuple[bytes, bytes]]
 SUBPROTOCOLS = ("mqtt", "mqttv3.1", "mqttv5")
 MAX_HANDSHAKE = 16_384
 KEY_LENGTH = 16
@@ -29,7 +30,12 @@ _NOWHERE = urlsplit("")
 class WebSocketServer:
     """One connection. `names`: the host names that are this gateway's own; `strict`: no request may give another."""
 
-    def __init__(self, path: str, origins: list[str], names: Iterable[str] = (), *, strict: bool = False) -> None:
+    def __init__(
+        self, path: str, origins: list[str], names: Iterable[str] = (), *, strict: bool = False,
+        named: Callable[[Headers], bool] | None = None,
+    ) -> None:  # fmt: skip
+        self._named = named
+        """Asked where a proxy is in front, whose headers say who the client is: whether that one may come."""
         self._path = path
         self._origins = origins
         self._names = names
@@ -92,6 +98,9 @@ class WebSocketServer:
         return answer, rest
 
     def _request(self, request: Request, old: re.Match[bytes] | None) -> bytes:
+        if self._named is not None and not self._named(request.extra_headers):
+            self._over = True  # answered, since nginx passes over a gateway that closes without a word
+            return self._answer(429, "connections from this address come too fast, or are too many")
         if old is not None:  # RFC 6455 4.2.1
             return self._reject(400, f"HTTP/{old[1].decode()}: a WebSocket is opened with HTTP/1.1")
         headers = {name.lower(): value for name, value in request.extra_headers}
@@ -130,10 +139,15 @@ class WebSocketServer:
         return name in self._names or (bool(parent) and f"*.{parent}" in self._names) or _is_address(name)
 
     def _reject(self, status: int, why: str) -> bytes:
-        """The answer to a request that is one, with a sentence for whoever has written the client."""
+        """The end of a connection with a request that is one."""
+        self._over, self.fault = True, f"WebSocket: {why}"
+        return self._answer(status, why)
+
+    def _answer(self, status: int, why: str) -> bytes:
+        """A sentence for whoever has written the client."""
         text = f"{why}\n".encode()
         headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(text)), (b"connection", b"close")]
-        head = self._wrong(why, RejectConnection(status_code=status, headers=headers, has_body=True))
+        head = self._say(RejectConnection(status_code=status, headers=headers, has_body=True))
         return head + self._say(RejectData(data=text))
 
     def _wrong(self, why: str, answer: Event | None = None) -> bytes:

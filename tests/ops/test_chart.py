@@ -324,6 +324,16 @@ def test_a_gateway_of_another_name_is_missed_too() -> None:
         ("default", ("listeners.mqtt.enabled=false",), "No listener is enabled"),
         ("default", ("tls.clientCertificates=required",), "needs tls.clientCaSecret"),
         ("default", ("listeners.proxyProtocol=v2",), "needs listeners.proxyFrom"),
+        (
+            "default",
+            ("listeners.websocketAddressHeader=X-Real-IP", "listeners.ws.enabled=true"),
+            "the ingress controllers",
+        ),
+        (
+            "default",
+            ("listeners.websocketAddressHeader=X-Real-IP", "listeners.proxyFrom[0]=10.0.0.7"),
+            "neither is enabled",
+        ),
         ("default", ("service.externalTrafficPolicy=Local",), "no traffic from outside comes to a ClusterIP"),
         ("default", ("service.loadBalancerSourceRanges[0]=10.0.0.0/8",), "is for service.type: LoadBalancer"),
     ],
@@ -446,6 +456,18 @@ def test_guesses_and_client_identifiers_are_values() -> None:
     found = yaml.safe_load(settings(rendered("default", *sets)))["security"]
     assert (found["client_ids"], found["guesses"]["per_address"]) == ("equals_user", 0)
     assert found["guesses"]["within"] == "1h"
+
+
+def test_an_ingress_controller_says_in_http_who_its_clients_are_and_a_balancer_in_its_own_header() -> None:
+    found = yaml.safe_load(settings(rendered("everything", "listeners.websocketAddressHeader=X-Forwarded-For")))
+    by_name = {one["name"]: one for one in found["listeners"]}
+    assert {name: one.get("proxy_protocol") for name, one in by_name.items()} == {
+        "mqtt": "v2", "mqtts": "v2", "ws": None, "wss": None,
+    }  # fmt: skip
+    assert by_name["wss"]["websocket"]["address_header"] == "X-Forwarded-For"
+    assert all(one["proxy_from"] == ["10.0.0.0/24"] for one in by_name.values())
+    plain = yaml.safe_load(settings(rendered("default", "listeners.ws.enabled=true")))
+    assert not any("proxy_from" in one or "address_header" in one.get("websocket", {}) for one in plain["listeners"])
 
 
 def test_the_test_hook_probes_the_service_that_exists() -> None:

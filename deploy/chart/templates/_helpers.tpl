@@ -71,6 +71,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and $v.listeners.proxyProtocol (not $v.listeners.proxyFrom) }}
 {{- fail "listeners.proxyProtocol needs listeners.proxyFrom, the addresses of the load balancers whose headers are believed." }}
 {{- end }}
+{{- if and $v.listeners.websocketAddressHeader (not $v.listeners.proxyFrom) }}
+{{- fail "listeners.websocketAddressHeader needs listeners.proxyFrom, the addresses of the ingress controllers whose header is believed." }}
+{{- end }}
+{{- if and $v.listeners.websocketAddressHeader (not (or $v.listeners.ws.enabled $v.listeners.wss.enabled)) }}
+{{- fail "listeners.websocketAddressHeader is for listeners.ws and listeners.wss, and neither is enabled." }}
+{{- end }}
 {{- if and $v.service.externalTrafficPolicy (eq $v.service.type "ClusterIP") }}
 {{- fail "service.externalTrafficPolicy is for service.type: LoadBalancer or NodePort; no traffic from outside comes to a ClusterIP." }}
 {{- end }}
@@ -106,11 +112,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $_ := set $tls "client_certificate" $v.tls.clientCertificates }}
 {{- end }}
 {{- $web := dict "path" $v.listeners.websocketPath "origins" $v.listeners.websocketOrigins "hosts" $v.listeners.websocketHosts }}
+{{- if $v.listeners.websocketAddressHeader }}{{ $_ := set $web "address_header" $v.listeners.websocketAddressHeader }}{{ end }}
 {{- $listeners := list }}
 {{- range $each := list (dict "name" "mqtt" "port" 1883) (dict "name" "mqtts" "port" 8883 "tls" $tls) (dict "name" "ws" "port" 8083 "websocket" $web) (dict "name" "wss" "port" 8084 "tls" $tls "websocket" $web) }}
 {{- if (index $v.listeners $each.name).enabled }}
 {{- $listener := merge (dict "bind" "0.0.0.0") $each }}
-{{- if $v.listeners.proxyProtocol }}{{ $_ := set $listener "proxy_protocol" $v.listeners.proxyProtocol }}{{ $_ := set $listener "proxy_from" $v.listeners.proxyFrom }}{{ end }}
+{{- $named := and $each.websocket $v.listeners.websocketAddressHeader }}
+{{- if and $v.listeners.proxyProtocol (not $named) }}{{ $_ := set $listener "proxy_protocol" $v.listeners.proxyProtocol }}{{ end }}
+{{- if or $v.listeners.proxyProtocol $named }}{{ $_ := set $listener "proxy_from" $v.listeners.proxyFrom }}{{ end }}
 {{- $listeners = append $listeners $listener }}
 {{- end }}
 {{- end }}

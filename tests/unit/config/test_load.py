@@ -268,6 +268,16 @@ def test_the_admin_port_is_for_this_host_unless_it_has_tls_or_the_settings_insis
     ("proxy_protocol: v1, proxy_from: [10.0.0.300]", "is no network"),
     ("proxy_protocol: v1, proxy_from: [10.0.0.7/24]", "is no network"),
     ("proxy_from: [10.0.0.7]", "takes no PROXY headers"),
+    ("proxy_from: [10.0.0.7], websocket: {}", "or `websocket.address_header` if HTTP proxies are in front"),
+    ("websocket: {address_header: X-Forwarded-For}", "name the HTTP proxies in `proxy_from`"),
+    ("websocket: {address_header: X-Forwarded-For}, proxy_from: []", "name the HTTP proxies in `proxy_from`"),
+    ("websocket: {address_header: 'X-Real-IP:'}, proxy_from: [10.0.0.7]", "is not the name of a header"),
+    ("websocket: {address_header: Forwarded}, proxy_from: [10.0.0.7], proxy_protocol: v2", "named in two ways"),
+    ("proxy_certificate: required", "give `proxy_protocol: v2`"),
+    ("proxy_certificate: required, proxy_protocol: v1, proxy_from: [10.0.0.7]", "give `proxy_protocol: v2`"),
+    ("proxy_certificate: required, proxy_protocol: v2", "name the load balancers in `proxy_from`"),
+    ("proxy_certificate: optional, proxy_protocol: v2, proxy_from: [10.0.0.7], tls: {certificate: a, key: b}",
+     "ends TLS itself"),
     ("websocket: {hosts: ['https://gw.example/mqtt']}", "is not a host name"),
 ])  # fmt: skip
 def test_who_is_believed_about_addresses_and_names_has_to_be_said_right(tmp_path, listener, says):
@@ -280,6 +290,14 @@ def test_who_is_believed_about_addresses_and_names_has_to_be_said_right(tmp_path
     networks = "['::ffff:10.0.0.7', '::ffff:10.1.0.0/112', '::/0']"
     path.write_text(f"listeners:\n  - {{name: a, port: 0, proxy_protocol: v2, proxy_from: {networks}}}\n")
     assert load_settings(str(path), {}, {}).listeners[0].proxy_from == ["10.0.0.7/32", "10.1.0.0/16", "::/0"]
+
+
+def test_a_proxy_gives_the_common_name_of_a_certificate_and_no_other(file):
+    listener = "listeners:\n  - {name: a, port: 0, bind: 0.0.0.0, proxy_protocol: v2, proxy_from: [10.0.0.7], "
+    known = load_settings(file(listener + "proxy_certificate: required}\n"))
+    assert known.listeners[0].knows_by_certificate, "nobody else has to be known"
+    with pytest.raises(ConfigurationError, match="gives only common names"):
+        load_settings(file(listener + "proxy_certificate: optional}\nsecurity: {certificate_user: dns}\n"))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from gateway.net.proxy import SIGNATURE, ProxyReader, is_trusted
+from gateway.net.proxy import SIGNATURE, ProxyReader, is_trusted, verified_names
 
 V1 = b"PROXY TCP6 2001:db8::7 ::1 4711 1883\r\n"
 V2 = SIGNATURE + b"\x21\x11" + struct.pack("!H4s4sHH", 12, b"\x0a\0\0\x07", b"\x7f\0\0\1", 4711, 1883)
@@ -65,3 +65,40 @@ def test_headers_are_believed_from_named_networks_only(peer: str, trusted: bool)
     assert is_trusted(peer, networks) is trusted
     assert is_trusted(peer, None)
     assert is_trusted(peer, ()) is (peer == "unix")
+
+
+def vector(kind: int, value: bytes) -> bytes:
+    return struct.pack("!BH", kind, len(value)) + value
+
+
+def secure(client: int, verify: int, *names: bytes) -> bytes:
+    """PP2_TYPE_SSL, with the version of TLS and common names."""
+    rest = vector(0x21, b"TLSv1.3") + b"".join(vector(0x22, one) for one in names)
+    return vector(0x20, struct.pack("!BI", client, verify) + rest)
+
+
+@pytest.mark.parametrize(("extensions", "names"), [
+    (secure(7, 0, b"device-7"), ["device-7"]), (secure(3, 0, b"device-7"), ["device-7"]),
+    (secure(5, 0, b"device-7"), ["device-7"]), (secure(7, 0), []), (secure(7, 0, b"a", b"b"), ["a", "b"]),
+    (vector(2, b"gw.example") + secure(7, 0, "gerät".encode()) + vector(4, b"pad"), ["gerät"]),
+    (secure(1, 0, b"device-7"), None), (secure(0, 0, b"device-7"), None), (secure(7, 10, b"device-7"), None),
+    (secure(7, 0x100, b"device-7"), None), (secure(7, 0, b"\xff"), None), (b"", None), (vector(2, b"x"), None),
+    (secure(7, 0, b"a") + secure(7, 0, b"b"), None), (vector(0x20, b"\x07\0\0\0"), None),
+    (secure(7, 0, b"device-7")[:-1], None), (secure(7, 0, b"device-7") + b"\x04", None),
+    (vector(0x20, struct.pack("!BI", 7, 0) + b"\x22\0\x09device-7"), None),
+])  # fmt: skip
+def test_only_a_certificate_that_the_proxy_has_verified_names_somebody(
+    extensions: bytes, names: list[str] | None
+) -> None:
+    reader = ProxyReader(2)
+    addresses = struct.pack("!4s4sHH", b"\x0a\0\0\x07", b"\x7f\0\0\1", 4711, 1883)
+    header = SIGNATURE + b"\x21\x11" + struct.pack("!H", len(addresses + extensions)) + addresses + extensions
+    assert reader.feed(header + b"rest") == b"rest"
+    assert verified_names(reader.extensions) == names
+
+
+def test_what_is_said_of_no_client_is_not_believed() -> None:
+    for kind in (b"\x20\x11", b"\x21\x00", b"\x20\x00"):
+        reader, extensions = ProxyReader(2), bytes(12) + secure(7, 0, b"device-7")
+        assert reader.feed(SIGNATURE + kind + struct.pack("!H", len(extensions)) + extensions) == b""
+        assert (reader.peer, reader.extensions) == ("", b"")

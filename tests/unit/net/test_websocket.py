@@ -155,3 +155,21 @@ def test_a_refused_handshake_keeps_nothing_of_what_was_read(data: bytes) -> None
         assert one.fault
 
     assert left_in_cycles(shake, "gateway", "wsproto", "h11") == []
+
+
+def test_whom_a_proxy_serves_is_asked_about_before_all_else() -> None:
+    asked: list[list[tuple[bytes, bytes]]] = []
+
+    def named(headers: list[tuple[bytes, bytes]]) -> bool:
+        asked.append(headers)
+        return (b"x-forwarded-for", b"192.0.2.7") in headers
+
+    def behind_a_proxy() -> WebSocketServer:
+        return WebSocketServer("/mqtt", [], NAMES, named=named)
+
+    assert status(behind_a_proxy(), request(more=b"X-Forwarded-For: 192.0.2.7\r\n")) == 101
+    assert status(behind_a_proxy(), request(target=b"/other", more=b"X-Forwarded-For: 192.0.2.7\r\n")) == 404
+    turned_away = behind_a_proxy()
+    assert status(turned_away, request(target=b"/other", more=b"X-Forwarded-For: 192.0.2.8\r\n")) == 429
+    assert not turned_away.fault, "whoever was asked has said it to the log"
+    assert len(asked) == 3

@@ -1,0 +1,70 @@
+"""Who the client of an HTTP proxy is, by the header in which proxies say it: a list of addresses, as in
+X-Forwarded-For, or Forwarded (RFC 7239).
+
+Each proxy adds at the right whom it serves; further to the left is what others have said, the client itself first of
+all. So the list is read from the right, and on for as long as it names trusted proxies. Bounded: so many of them, and
+so much of Forwarded. No I/O.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Sequence
+
+from gateway.net.proxy import Network, is_trusted
+from gateway.ports.link import peer_of
+
+MOST_PROXIES = 16
+MAX_FORWARDED = 4096
+_NODE = re.compile(
+    r"(?:\[(?P<six>[0-9a-f:.]{2,45})\]|(?P<four>[0-9.]{7,15}))(?::(?P<port>[0-9]{1,5}))?|(?P<bare>[0-9a-f:.]{2,45})",
+    re.ASCII | re.IGNORECASE,
+)
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"  # noqa: S105 - of HTTP
+_PAIR = re.compile(
+    rf'[ \t]*+(?:(?P<name>{_TOKEN})=(?:(?P<token>{_TOKEN})|"(?P<quoted>(?:[^"\\]|\\.)*+)"))?[ \t]*+(?P<end>[;,]|\Z)'
+)
+
+
+def client_of(header: str, headers: Iterable[tuple[bytes, bytes]], trusted: Sequence[Network]) -> str:
+    """Address and port (0: not said) of the first from the right that is no trusted proxy, or of the last that can be
+    read. Empty: nobody is named."""
+    name, peer = header.lower(), ""
+    said = ",".join(value.decode("latin-1") for key, value in headers if key.lower() == name.encode())
+    nodes = _forwarded(said) if name == "forwarded" else said.rsplit(",", MOST_PROXIES)
+    for node in reversed(nodes[-MOST_PROXIES:]):
+        named = _peer(node.strip(" \t"))
+        peer = named or peer
+        if not named or not is_trusted(named, trusted):
+            break
+    return peer
+
+
+def _forwarded(said: str) -> list[str]:
+    """Whom each element says it is for; nobody at all where it is not as RFC 7239, 4 has it."""
+    nodes, node, at = [], "", 0
+    while at < len(said) <= MAX_FORWARDED:
+        pair = _PAIR.match(said, at)
+        if pair is None:
+            return []
+        if (pair["name"] or "").lower() == "for":
+            node = pair["token"] or pair["quoted"] or ""
+        if pair["end"] != ";":
+            nodes.append(node)
+            node = ""
+        at = pair.end()
+    return nodes
+
+
+def _peer(node: str) -> str:
+    """An address with or without its port; empty: it is none, as `unknown` or a made-up name (RFC 7239, 6)."""
+    match = _NODE.fullmatch(node)
+    if match is None:
+        return ""
+    try:
+        address = ipaddress.ip_address(match["six"] or match["four"] or match["bare"])
+    except ValueError:
+        return ""
+    port = int(match["port"] or 0)
+    return peer_of(str(address), port) if port <= 0xFFFF else ""
