@@ -158,7 +158,8 @@ class Gateway:
         self.guard.of_token, self.guard.of_cookie = parts.people.of_token, parts.people.of_cookie
         self.guard.on_defect = log_lines.defect
         site = admin_root(parts, endpoints(parts, self.tracer, self.reload, self.drain), self.guard)
-        self.admin_port = http.listen(parts.reactor, site, self._admin_socket, parts.hub.turns.took, self._secured)
+        took, other = parts.hub.turns.took, log_lines.admin_other
+        self.admin_port = http.listen(parts.reactor, site, self._admin_socket, took, self._secured, other)
         self._tell_page()
         log.info("listening", f"admin on {admin.bind}:{self.admin_number}", listener="admin")
         warning = warning_about_admin(admin)

@@ -37,6 +37,12 @@ LINGER_SECONDS = 2
 """Of silence, until which what a refused client still sends is read and thrown away: a connection that is closed with
 something unread is reset, and the answer is lost with it."""
 MAX_THROWN_AWAY = 16 << 20
+OTHER_PROTOCOLS = {
+    b"\x10": "the client speaks MQTT: this is the administration port, and devices connect to a listener",
+    b"\x16": "the client speaks TLS: the administration port has none without `admin.tls`",
+}
+"""Of what comes to the wrong port most often the first byte, as no request begins, and what is said about it: waiting
+for the end of a line that never comes would tell nobody."""
 HEADERS = {
     "content-security-policy": "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
@@ -239,16 +245,24 @@ class Connection(HTTPChannel):
 
     def dataReceived(self, data: bytes) -> None:
         """Bytes of the client."""
+        begins = self._begun is None and not self._handlingRequest
         late = self._late()
         if self._refused:
             self.resetTimeout()
             self._thrown_away += len(data)
             if late or self._thrown_away > MAX_THROWN_AWAY:
                 self.loseConnection()
+        elif begins and data[:1] in OTHER_PROTOCOLS:
+            self._refuse_other(OTHER_PROTOCOLS[data[:1]])
         elif late:
             self.refuse(408, f"a request has to be here within {REQUEST_SECONDS} seconds")
         else:
             super().dataReceived(data)
+
+    def _refuse_other(self, why: str) -> None:
+        peer: Any = self.getPeer()
+        self.site.on_other(str(getattr(peer, "host", "")), why)
+        self.refuse(400, why)
 
     def _late(self) -> bool:
         """Whether the request that is arriving has been doing so for too long."""
@@ -306,6 +320,8 @@ class AdminSite(Site):
         self._most = min(MAX_CONNECTIONS, connections_of_operators())
         self._waiting: deque[BoundedRequest] = deque()
         self._planned = False
+        self.on_other: Callable[[str, str], None] = _no_matter
+        """Told of a client that speaks another protocol: from which address, and which."""
 
     def most(self, request: Request, method: bytes, uri: bytes) -> int | None:
         """The longest body of a request of which only the headers are known."""
@@ -365,6 +381,10 @@ class AdminSite(Site):
         """No access log: it would be full of scrapes."""
 
 
+def _no_matter(_peer: str, _why: str) -> None:
+    pass
+
+
 def _nobody(_seconds: float, _what: str, _who: str) -> None:
     pass
 
@@ -383,13 +403,16 @@ def bind(address: str, port: int) -> socket.socket:
 
 def listen(
     reactor: Any, root: Resource, sock: socket.socket, took: Took = _nobody,
-    secured: Callable[[AdminSite], Any] = lambda site: site,
+    secured: Callable[[AdminSite], Any] = lambda site: site, other: Callable[[str, str], None] = _no_matter,
 ) -> IListeningPort:  # fmt: skip
     """Serve `root` at an address that is taken. `took`: told of requests that took long, in seconds, with what was
-    asked and by whom. `secured`: makes a site with TLS of the plain one."""
+    asked and by whom. `secured`: makes a site with TLS of the plain one. `other`: told of clients that speak another
+    protocol."""
     with sock:
         sock.listen(BACKLOG)
         sock.settimeout(0)
-        site = secured(AdminSite(root, reactor, took))
+        plain = AdminSite(root, reactor, took)
+        plain.on_other = other
+        site = secured(plain)
         listening: IListeningPort = reactor.adoptStreamPort(sock.fileno(), sock.family, site)
     return listening

@@ -93,7 +93,7 @@ class QueueManagerProcess:
             self._close()
             raise
         if admin is not None:
-            self.admin_port = http.listen(self._reactor, self._site(opened), admin)
+            self.admin_port = http.listen(self._reactor, self._site(opened), admin, other=log_lines.admin_other)
             log.info("listening", f"admin on {self._settings.admin.bind}:{self.admin_number}", listener="admin")
         log.info("listening", f"MQI programs at {self.socket}", listener="mqi")
         self._ticking.start(TICK_SECONDS, now=False)

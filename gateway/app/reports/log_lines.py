@@ -37,6 +37,11 @@ def admin_handshake(peer: str, why: str) -> None:
     log.warning("audit", f"TLS: {why}", peer=peer, reason="TLS")
 
 
+def admin_other(peer: str, why: str) -> None:
+    """A client that speaks another protocol has come to the admin port."""
+    log.warning("client.refused", why, listener="admin", peer=peer, reason="malformed")
+
+
 def fatal(error: Exception) -> None:
     """End the process rather than go on with a part of it broken: what was acknowledged is committed."""
     log.exception("fatal", "a defect in the gateway: it ends and has to be started again", error)  # noqa: LOG004

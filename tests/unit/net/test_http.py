@@ -7,7 +7,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
 from gateway.net import http
-from gateway.net.http import REQUEST_SECONDS, AdminSite, Folder
+from gateway.net.http import LINGER_SECONDS, REQUEST_SECONDS, AdminSite, Folder
 
 HEAD = b"GET /nothing HTTP/1.1\r\nHost: localhost\r\nX: "
 UNKNOWN = b"BREW /pot HTCPCP/1.0\r\n"
@@ -32,6 +32,30 @@ def test_a_request_that_comes_byte_by_byte_does_not_keep_its_connection(first: b
     transport = sent_slowly(first, REQUEST_SECONDS + 2)
     assert transport.value().startswith(b"HTTP/1.1 %d " % status)
     assert transport.disconnecting
+
+
+@pytest.mark.parametrize(("first", "spoken"), [(b"\x10\x0f\x00\x04MQTT", "MQTT"), (b"\x16\x03\x01\x02\x00", "TLS")])
+def test_another_protocol_is_answered_at_once_and_said(first: bytes, spoken: str) -> None:
+    clock, transport, said = Clock(), StringTransport(), []
+    site = AdminSite(Folder(), clock, lambda *_: None)
+    site.on_other = lambda peer, why: said.append((peer, why))
+    connection = site.buildProtocol(None)
+    connection.makeConnection(transport)
+    connection.dataReceived(first)
+    connection.dataReceived(first)
+    assert transport.value().startswith(b"HTTP/1.1 400 ")
+    assert transport.value().count(f"speaks {spoken}".encode()) == 1
+    assert [f"speaks {spoken}" in why for _, why in said] == [True]
+    clock.advance(LINGER_SECONDS + 1)
+    assert transport.disconnecting
+
+
+def test_a_body_may_begin_as_another_protocol_does() -> None:
+    connection, transport = AdminSite(Folder(), Clock(), lambda *_: None).buildProtocol(None), StringTransport()
+    connection.makeConnection(transport)
+    connection.dataReceived(b"POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\n")
+    connection.dataReceived(b"\x10\x16")
+    assert not transport.value()
 
 
 def test_one_that_is_slow_and_there_in_time_is_answered() -> None:
