@@ -49,11 +49,11 @@ class ProxyReader:
         end = self._data.find(b"\r\n", 0, _MAX_V1)
         if end < 0:
             if len(self._data) >= _MAX_V1 or not b"PROXY ".startswith(self._data[:6]):
-                raise ValueError("no PROXY header of version 1")
+                raise ValueError(self._not_mine())
             return None
         words = self._data[:end].decode("latin-1").split(" ")
         if words[0] != "PROXY" or len(words) < 2:
-            raise ValueError("no PROXY header of version 1")
+            raise ValueError(self._not_mine())
         if words[1] in {"TCP4", "TCP6"}:
             if len(words) != 6:
                 raise ValueError("a PROXY header with the wrong number of words")
@@ -65,7 +65,7 @@ class ProxyReader:
     def _feed_v2(self) -> bytes | None:
         data = self._data
         if not SIGNATURE.startswith(data[:12]):
-            raise ValueError("no PROXY header of version 2")
+            raise ValueError(self._not_mine())
         if len(data) < _V2.size:
             return None
         _, version_command, family, length = _V2.unpack_from(data)
@@ -76,6 +76,12 @@ class ProxyReader:
         if version_command & 15:
             self._address(family, data[_V2.size : _V2.size + length])
         return data[_V2.size + length :]
+
+    def _not_mine(self) -> str:
+        """What is wrong with what came: proxies differ in the version that they speak."""
+        others = SIGNATURE[:4] if self.version == 1 else b"PROXY "
+        instead = f", but of version {3 - self.version}: see `proxy_protocol`" if self._data.startswith(others) else ""
+        return f"no PROXY header of version {self.version}{instead}"
 
     def _address(self, family: int, block: bytes) -> None:
         """TCP over IPv4 and IPv6 name a client. What is unspecified or a Unix socket's does not; datagrams are no

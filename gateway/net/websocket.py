@@ -25,6 +25,11 @@ _NORMAL = 1000
 _END_OF_HEAD = re.compile(rb"\n\r?\n")
 _OLD_HTTP = re.compile(rb"[^\n]* HTTP/(0\.[0-9]|1\.0)\r?\n")
 _NOWHERE = urlsplit("")
+_OTHERS = (  # what comes to the wrong port most often
+    (b"\x10", "MQTT without WebSocket"), (b"\x16\x03", "TLS, and the listener has no `tls`"),
+    (b"PROXY ", "PROXY, and the listener has no `proxy_protocol`"),
+    (b"\r\n\r\n\0\r\nQUIT\n", "PROXY, and the listener has no `proxy_protocol`"),
+)  # fmt: skip
 
 
 class WebSocketServer:
@@ -72,6 +77,9 @@ class WebSocketServer:
         """The handshake: what is to be sent, and what came behind it."""
         begun = max(0, len(self._head) - 3)
         self._head += data
+        for first, spoken in _OTHERS:
+            if self._head.startswith(first):
+                return self._wrong(f"no HTTP request: the client speaks {spoken}"), b""
         end = _END_OF_HEAD.search(self._head, begun)
         if (end is None and len(self._head) > MAX_HANDSHAKE) or (end is not None and end.end() > MAX_HANDSHAKE):
             return self._wrong(f"a handshake of more than {MAX_HANDSHAKE} bytes"), b""

@@ -45,6 +45,12 @@ def test_what_is_no_header_is_refused(version: int, data: bytes) -> None:
     assert "root" not in str(raised.value), "what a stranger wrote goes to no log"
 
 
+@pytest.mark.parametrize(("version", "data"), [(1, V2), (2, V1)])
+def test_a_header_of_the_other_version_is_called_so(version: int, data: bytes) -> None:
+    with pytest.raises(ValueError, match=f"of version {version}, but of version {3 - version}"):
+        ProxyReader(version).feed(data)
+
+
 def test_an_ipv4_client_is_named_so_in_ipv6_too() -> None:
     for version, header in (
         (1, b"PROXY TCP6 ::ffff:10.0.0.7 ::1 4711 1883\r\n"),

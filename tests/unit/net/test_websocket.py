@@ -157,6 +157,16 @@ def test_a_refused_handshake_keeps_nothing_of_what_was_read(data: bytes) -> None
     assert left_in_cycles(shake, "gateway", "wsproto", "h11") == []
 
 
+@pytest.mark.parametrize(("data", "spoken"), [
+    (b"\x10\x0c\x00\x04MQTT", "MQTT without WebSocket"), (b"\x16\x03\x01\x02\x00", "TLS"),
+    (b"PROXY TCP4 1.2.3.4 ", "PROXY"), (b"\r\n\r\n\0\r\nQUIT\n\x21\x11", "PROXY"),
+])  # fmt: skip
+def test_what_comes_instead_of_a_request_is_called_by_its_name(data: bytes, spoken: str) -> None:
+    one = server()
+    assert one.receive(data)[2]
+    assert f"the client speaks {spoken}" in one.fault
+
+
 def test_whom_a_proxy_serves_is_asked_about_before_all_else() -> None:
     asked: list[list[tuple[bytes, bytes]]] = []
 
