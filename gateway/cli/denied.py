@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def denied(error: PermissionError) -> str:
     """The file or directory that may not be used, and what to do."""
-    what = "run this as the user whose it is (`sudo -u mqgate`), or name another one"
+    what = "run this as the user whose it is, or with `sudo`, or name another one"
     return f"{error.filename}: permission denied: {what}"
 
 

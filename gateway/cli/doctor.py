@@ -16,7 +16,7 @@ import click
 
 from gateway.app.files.directories import data_directory
 from gateway.cli.extensions import EXTENSIONS, missing
-from gateway.cli.reach import show_json
+from gateway.cli.reach import settings_file, show_json
 from gateway.config.counting import counted
 from gateway.config.extras import how_to_install
 from gateway.config.load import load_settings
@@ -67,6 +67,7 @@ def examine(config: str | None) -> Iterator[Found]:
     if compiled.state == "wrong":
         return  # much of the gateway cannot be imported
     yield _sends()
+    config = settings_file(config, None)
     settings, wrong = _settings(config)
     yield _driver(settings)
     yield _tool("C compiler", os.environ.get("CC", "cc"), "the MQI library (mqgate mqi build)", "gcc")

@@ -106,8 +106,23 @@ class LocalClock:
             call()
 
 
+SERVICE_SETTINGS = Path("/etc/mqgate/mqgate.yaml")
+"""Of the service that the package installs."""
+
+
+def settings_file(config: str | None, data: str | None) -> str | None:
+    """The file of settings of a command. Where neither it nor a directory is given, and there is none here, it is that
+    of the service, so that its commands need no options."""
+    if config is not None or data is not None or not SERVICE_SETTINGS.is_file():
+        return config
+    settings, _ = examine_settings(None, os.environ, {})
+    here = settings is not None and data_directory(settings).is_dir()
+    return None if here else str(SERVICE_SETTINGS)
+
+
 def read_settings(config: str | None, data: str | None) -> Settings:
     """The settings of a command; wrong ones end it with all findings."""
+    config = settings_file(config, data)
     overrides = {"queue_manager.embedded.path": data} if data else {}
     try:
         return load_settings(config, os.environ, overrides)
@@ -120,6 +135,7 @@ def read_settings(config: str | None, data: str | None) -> Settings:
 @contextmanager
 def reach(config: str | None, data: str | None) -> Iterator[Reach]:
     """The running gateway of this data directory, or its store opened here."""
+    config = settings_file(config, data)
     settings = read_settings(config, data)
     directory = Path(data) if data else data_directory(settings)
     if settings.queue_manager.ibm is not None:
@@ -262,6 +278,7 @@ def _answering(directory: Path) -> Reach | None:
 
 def running_gateway(config: str | None, data: str | None) -> Reach:
     """The running gateway, also where its settings have become wrong since it has read them; Refused: there is none."""
+    config = settings_file(config, data)
     settings, wrong = examine_settings(config, os.environ, {"queue_manager.embedded.path": data} if data else {})
     if settings is None or (config is not None and not Path(config).exists()):
         settings = read_settings(config, data)  # says what is wrong, and ends
@@ -344,6 +361,8 @@ def remote(directory: Path, busy: StoreInUse) -> Reach:
         if not base:
             raise Refused(f"{busy}; its administration port is switched off", 3)
         tls = _trusting(base, record["certificate"]) if "certificate" in record else None
+    except PermissionError:  # that is what is wrong, and not that there is no gateway
+        raise
     except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, FileNotFoundError) and (directory / MQI_SOCKET).is_socket():
             raise Refused(f"{busy}. {_shared(directory)}", 3) from error

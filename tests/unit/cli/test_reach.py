@@ -9,10 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from free_ports import free_port
 from gateways import TREE
 from key_server import KeyServer
 
+from gateway.cli import reach
+from gateway.cli.main import main
 from gateway.cli.reach import Refused, remote, running_gateway
 from gateway.errors import StoreInUse
 
@@ -92,3 +95,24 @@ def test_a_token_that_was_changed_and_not_read_yet_is_told_of(tmp_path: Path) ->
         "SIGHUP has it read again (systemctl reload mqgate)"
     )
     assert vars(caught.value)["exit_code"] == 1
+
+
+def test_commands_without_options_take_the_settings_of_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, elsewhere = tmp_path / "etc/mqgate.yaml", tmp_path / "elsewhere"
+    service.parent.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setattr(reach, "SERVICE_SETTINGS", service)
+    assert reach.settings_file(None, None) is None, "there is no service"
+    service.write_text(f"queue_manager: {{embedded: {{path: {tmp_path}/store}}}}\n")
+    assert CliRunner().invoke(main, ["mqsc"], input="DEFINE QLOCAL(OF.SERVICE)\n").exit_code == 0
+    assert (tmp_path / "store").is_dir()
+    assert "OF.SERVICE" in CliRunner().invoke(main, ["queue", "list"]).output
+    assert f"settings: {service}" in CliRunner().invoke(main, ["doctor"]).output
+    assert f"no gateway is found in {tmp_path}/store" in CliRunner().invoke(main, ["status"]).output
+    assert reach.settings_file("mine.yaml", None) == "mine.yaml"
+    assert reach.settings_file(None, "data") is None
+    (elsewhere / "mqgate-data").mkdir()
+    assert reach.settings_file(None, None) is None, "the store here comes first"
