@@ -279,7 +279,7 @@ def _answering(directory: Path) -> Reach | None:
 def running_gateway(config: str | None, data: str | None) -> Reach:
     """The running gateway, also where its settings have become wrong since it has read them; Refused: there is none."""
     config = settings_file(config, data)
-    settings, wrong = examine_settings(config, os.environ, {"queue_manager.embedded.path": data} if data else {})
+    settings, wrong = examine_settings(config, os.environ, {})
     if settings is None or (config is not None and not Path(config).exists()):
         settings = read_settings(config, data)  # says what is wrong, and ends
     if wrong:
