@@ -7,18 +7,23 @@ are not to wait for the sessions of all others, and those that have no session t
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import partial
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from gateway.broker.context import Context
 from gateway.broker.sessions.stored_records import Left, Looked
 from gateway.broker.steps import Reads
-from gateway.ports.batch import Stored
+from gateway.ports.batch import BatchQueueManager, Stored
 from gateway.ports.state_queues import OUT, PAGE, STAGED, WILLS
 from gateway.session.record import key_of
 
 _MANY = 100
+_TOGETHER = 16
+"""So many are read at once: each read is a turn of its own, and what is written after it is one commit."""
+_MOST_BYTES = 32 << 10
+"""Of the records of those: thousands of filters take their time."""
 
 
 class Orphan(NamedTuple):
@@ -63,38 +68,63 @@ class LeftOver:
             return True
         return client_id in self._orphans
 
-    def next(self, waiting: Collection[str]) -> Orphan | None:
-        """One whose client waits, if there is one: of several the first in `waiting`, which waits longest and has the
-        least time left until `connect_timeout`."""
+    def next(self, waiting: Collection[str]) -> list[Orphan]:
+        """Some, first those whose clients wait: of these the first in `waiting`, which waits longest and has the least
+        time left until `connect_timeout`. Empty: none is left."""
         if self._until_looked <= 0:
             self._awaited = [one for one in waiting if one in self._orphans]
             self._awaited.reverse()
             self._until_looked = len(waiting) // _MANY
-        else:
-            self._until_looked -= 1
-        while self._awaited:
-            orphan = self._orphans.get(self._awaited.pop())
-            if orphan is not None:
-                return orphan
-        return next(iter(self._orphans.values()), None)
+        while self._awaited and self._awaited[-1] not in self._orphans:
+            self._awaited.pop()
+        clients = chain(reversed(self._awaited[-_TOGETHER:]), islice(self._orphans, 2 * _TOGETHER))
+        some = {client: self._orphans[client] for client in clients if client in self._orphans}
+        return list(islice(some.values(), _TOGETHER))
 
     def taken(self, orphan: Orphan) -> None:
         """It is not left any more."""
         del self._orphans[orphan.record["client"]]
+        self._until_looked -= 1
 
 
-def left_by_pages(context: Context, record: dict[str, Any], stored: Stored) -> Reads[Left]:
-    """A session as it lies on the state queues. Others may read between two pages; the first comes with all else,
-    because most sessions have no more, and thousands may be read."""
-    manager, key = context.queue_manager, key_of(record["client"])
+class Begun(NamedTuple):
+    """What is read of a session at once: most have no more, and thousands may be read."""
 
-    def read() -> tuple[list[Stored], list[Stored], list[Stored]]:
-        return manager.fetch(STAGED, key, 0xFFFF), manager.fetch(WILLS, key, 1), manager.fetch(OUT, key, PAGE)
+    staged: list[Stored]
+    wills: list[Stored]
+    """Where it was given; those of gateways that are no more are read with each other."""
+    page: list[Stored]
+    """The first of what is stored for it."""
 
-    staged, wills, page = yield read
+
+def _begin(manager: BatchQueueManager, client: str, *, wills: bool) -> Begun:
+    key = key_of(client)
+    kept = manager.fetch(WILLS, key, 1) if wills else []
+    return Begun(manager.fetch(STAGED, key, 0xFFFF), kept, manager.fetch(OUT, key, PAGE))
+
+
+def begin_several(manager: BatchQueueManager, orphans: Iterable[Orphan]) -> list[tuple[Orphan, Begun]]:
+    """Read the beginning of the first of these, until it is as much as others wait for; at least one."""
+    found, rows, size = list[tuple[Orphan, Begun]](), 0, 0
+    for orphan in orphans:
+        begun = _begin(manager, orphan.record["client"], wills=False)
+        found.append((orphan, begun))
+        rows += len(begun.staged) + len(begun.page)
+        size += len(orphan.stored.data)
+        if rows >= PAGE or size >= _MOST_BYTES:
+            break
+    return found
+
+
+def left_by_pages(
+    context: Context, record: dict[str, Any], stored: Stored, begun: Begun | None = None
+) -> Reads[Left]:  # fmt: skip
+    """A session as it lies on the state queues. Others may read between two pages."""
+    manager, client = context.queue_manager, record["client"]
+    staged, wills, page = begun or (yield partial(_begin, manager, client, wills=True))
     looked = Looked()
     looked.look(page)
     while len(page) == PAGE:
-        page = yield partial(manager.fetch, OUT, key, PAGE, page[-1].token)
+        page = yield partial(manager.fetch, OUT, key_of(client), PAGE, page[-1].token)
         looked.look(page)
     return Left(record, looked, staged, wills, stored)

@@ -30,7 +30,7 @@ from gateway.broker.sessions.claims import Claims, Standing
 from gateway.broker.sessions.connack import Connacks
 from gateway.broker.sessions.endings import Endings
 from gateway.broker.sessions.joining import Joining
-from gateway.broker.sessions.left_over import LeftOver, Orphan, left_by_pages
+from gateway.broker.sessions.left_over import Begun, LeftOver, Orphan, begin_several, left_by_pages
 from gateway.broker.sessions.recovery import Recovery, restore_staged
 from gateway.broker.sessions.retained_elsewhere import RetainedElsewhere
 from gateway.broker.sessions.stored_records import Left, Unread, of_nobody, record_of
@@ -517,8 +517,9 @@ class Ownership:
             yield None
         self._left_over.all_found()
         self._ask_for()  # those that wait and have nothing there need not wait for all others
-        while (orphan := self._left_over.next(self.claims.clients())) is not None:
-            yield from self._adopt(orphan)
+        while some := self._left_over.next(self.claims.clients()):
+            for orphan, begun in (yield partial(begin_several, context.queue_manager, some)):
+                yield from self._adopt(orphan, begun)
         for key, stored, record in wills:
             context.set_aside.record("will", WILLS, key, stored, partial(self._restore_orphaned_will, key, record))
         self._wills_due = set()
@@ -528,14 +529,13 @@ class Ownership:
         self._settle(expired)
         self.owners.reached("signing")
 
-    def _adopt(self, orphan: Orphan) -> Steps[None]:
+    def _adopt(self, orphan: Orphan, begun: Begun) -> Steps[None]:
         """Take one session over; its client may wait for it."""
         context, client_id = self.context, orphan.record["client"]
-        left = yield from left_by_pages(context, orphan.record, orphan.stored)
-        if context.sessions.get(client_id) is None:
-            restore = partial(self._restore, left)
-            if context.set_aside.record("session", SESSIONS, orphan.key, orphan.stored, restore):
-                context.counters.mqtt_sessions_taken_over += 1
+        left = yield from left_by_pages(context, orphan.record, orphan.stored, begun)
+        record = partial(context.set_aside.record, "session", SESSIONS, orphan.key, orphan.stored)
+        if context.sessions.get(client_id) is None and record(partial(self._restore, left)):
+            context.counters.mqtt_sessions_taken_over += 1
         self._left_over.taken(orphan)
         may_go_on = self.joining.over and client_id not in self._wills_due
         if may_go_on and client_id in self.claims and context.sessions.get(client_id):

@@ -36,25 +36,28 @@ def test_those_of_clients_that_wait_come_first() -> None:
     assert [left.may_have(client, ["a"]) for client in ("2", "4")] == [True, False]
     assert left.may_have("4", ["a", "b"]), "another one has ended meanwhile"
     order: list[str] = []
-    while (one := left.next(["4", "3"] if order else ["2"])) is not None:
-        left.taken(one)
-        order.append(one.record["client"])
+    while some := left.next(["4", "3"] if order else ["2"]):
+        left.taken(some[0])
+        order.append(some[0].record["client"])
     assert order == ["2", "3", "1"]
     assert not left.may_have("1", ["a"])
 
 
 @pytest.mark.parametrize("many", [3, 250])
-def test_of_those_that_wait_who_waits_longest_comes_first(many: int) -> None:
+@pytest.mark.parametrize("read", [1, 5, 16])
+def test_of_those_that_wait_who_waits_longest_comes_first(many: int, read: int) -> None:
+    """`read`: so many are, of those that come next."""
     left = LeftOver()
     left.begin(["a"])
     for client in reversed(range(many)):
         left.found(orphan(f"{client}"))
     left.all_found()
     waiting, order = [f"{client}" for client in range(many)], list[str]()
-    while (one := left.next(waiting)) is not None:
-        left.taken(one)
-        order.append(one.record["client"])
-        waiting.remove(order[-1])
+    while some := left.next(waiting):
+        for one in some[:read]:
+            left.taken(one)
+            order.append(one.record["client"])
+            waiting.remove(order[-1])
     assert order == [f"{client}" for client in range(many)]
 
 
@@ -170,3 +173,28 @@ def test_what_a_gateway_that_begins_meanwhile_consumes_reaches_members_that_nobo
     takeover.estate.settle()
     assert [packet[4] for packet in member.take() if packet[0] >> 4 == p.PUBLISH] == [b"from a queue"]
     assert not takeover.estate.rows.get("DOWN")
+
+
+def test_sessions_for_which_little_is_stored_are_read_and_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands are taken over, and each read is a way to the queue manager and back."""
+    takeover = Takeover(monkeypatch)
+    monkeypatch.setattr(left_over, "PAGE", 500)
+    takeover.condemn()
+    left = [takeover.left()]
+    while left[-1] and len(left) < 500:
+        takeover.step()
+        left.append(takeover.left())
+    assert {*left} == {10, 0}
+
+
+def test_sessions_with_much_are_not_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others would wait for all of them in one turn: what is stored, and very many filters."""
+    takeover = Takeover(monkeypatch)
+    manager = takeover.heir.queues
+    orphans = [orphan(f"s{number}") for number in range(10)]
+    assert len(left_over.begin_several(manager, orphans)) == 1
+    monkeypatch.setattr(left_over, "PAGE", 2 * ROWS)
+    assert len(left_over.begin_several(manager, orphans)) == 2
+    monkeypatch.setattr(left_over, "PAGE", 500)
+    long = [one._replace(stored=Stored(b"", b"", bytes(12_000))) for one in orphans]
+    assert [len(left_over.begin_several(manager, some)) for some in (orphans, long)] == [10, 3]
