@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import repeat
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from gateway.mqtt.packets import V5, V31
 from gateway.ports.batch import Stored, Token
@@ -49,6 +49,13 @@ class Item:
         self.dup = False
         self.share = ""
         """The shared subscription it came through: when the session ends, another member gets it."""
+
+
+class Owed(NamedTuple):
+    """The retained messages that a SUBSCRIBE has still to bring."""
+
+    filters: list[str]
+    items: Iterator[Item | None]
 
 
 def restored(stored: Stored, decoding: Decoding | None = None) -> Item:
@@ -110,6 +117,7 @@ class Outflow:
         "last_token",
         "max_packet",
         "missed",
+        "owes",
         "pending",
         "queued",
         "redelivered",
@@ -144,9 +152,10 @@ class Outflow:
         """The last stored message that left `pending`: when the connection ends, those after it are fetched again."""
         self.resumed = False
         """Whether what was in flight has been sent again on this connection: nothing new goes out before that."""
-        self.retained: deque[Iterator[Item | None]] | None = None
-        """Retained messages that its subscriptions have still to bring, by SUBSCRIBE and in order; of this process
-        alone, as they are not in the session's record."""
+        self.retained: deque[Owed] | None = None
+        """Retained messages that its subscriptions have still to bring, by SUBSCRIBE and in order."""
+        self.owes = False
+        """Whether the session's record says that there are some."""
         self.redelivered = 0
         """How many of the next stored messages had been sent before a restart: they go out with DUP."""
         self._next = 0

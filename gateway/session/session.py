@@ -149,6 +149,7 @@ class Session:
     def to_record(self, now: float) -> dict[str, Any]:
         """Its record on the state queue."""
         connected = self.connection is not None
+        owed = self.outflow.retained
         return {
             "client": self.client_id,
             "version": self.version,
@@ -163,7 +164,7 @@ class Session:
                  s.options.retain_handling, s.identifier]
                 for s in self.subscriptions.values()
             ],
-        }  # fmt: skip
+        } | ({"retained": [name for each in owed for name in each.filters]} if owed else {})  # fmt: skip
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Session:

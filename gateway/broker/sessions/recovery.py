@@ -182,6 +182,9 @@ class Recovery:
         context.batch.undone_by(self._forget, session)
         for subscribed in list(session.subscriptions.values()):
             self.subscribe.add(session, subscribed.options, subscribed.identifier)
+        if record.get("retained"):
+            self.subscribe.owe(session, record["retained"])
+            session.outflow.owes = True
         if looked is None:
             looked = Looked()
             if context.queue_manager.depth(OUT, session.key):

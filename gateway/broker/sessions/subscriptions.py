@@ -1,13 +1,14 @@
 """SUBSCRIBE and UNSUBSCRIBE, and the retained messages that a new subscription brings. Pure.
 
 Many retained messages are sent in pages, and belong to the session: what is left of them when the connection breaks
-goes out over its next one, as the client finds its session and does not subscribe again.
+goes out over its next one, as the client finds its session and does not subscribe again. The session's record names the
+filters: after a restart, or at another gateway, what they bring comes from the beginning.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ from gateway.ports.state_queues import SESSIONS
 from gateway.routing.filters import Interest
 from gateway.routing.trie import has_few_places
 from gateway.session.connection import Connection
-from gateway.session.outflow import Item
+from gateway.session.outflow import Item, Owed
 from gateway.session.publication import Publication
 from gateway.session.session import Session, Subscribed
 
@@ -35,7 +36,7 @@ AT_ONCE_SECONDS = 0.001
 """For the retained messages of a subscription when it is made: what is not found by then comes in slices."""
 MOST_LEFT = 256
 """Sessions without a connection for which it is kept where in the tree of retained messages they are: a list of the
-topics there."""
+topics there. For others all come again."""
 MAX_WAITING = 50
 """SUBSCRIBEs of a connection whose retained messages are still to be sent."""
 REFUSED: dict[int, SubscribeReason] = {
@@ -285,8 +286,25 @@ class SubscribeHandler:
             text = "too many subscriptions to retained messages at once: wait for what they bring"
             self.context.refuse(connection, reasons.QUOTA_EXCEEDED, "slow_consumer", text)
             return
-        session.outflow.retained.append(self._retained_for(session, wanted, until))
+        filters = [subscription.filter for subscription, _ in wanted]
+        session.outflow.retained.append(Owed(filters, self._retained_for(session, wanted, until)))
         self.send_retained_left(connection)
+        if session.outflow.retained:
+            self._note(session)
+
+    def owe(self, session: Session, filters: Iterable[str]) -> None:
+        """The retained messages that these bring are still to be sent: all of them, since nobody knows which have
+        been."""
+        found = [(name, one) for name in filters if (one := session.subscriptions.get(name)) is not None]
+        wanted = [(one.options, one.identifier) for _, one in found]
+        items = self._retained_for(session, wanted, self.retained.number)
+        session.outflow.retained = deque([Owed([name for name, _ in found], items)])
+
+    def _note(self, session: Session) -> None:
+        """Have its record say whether it has retained messages to come, unless it has ended or gone by now."""
+        session.outflow.owes = bool(session.outflow.retained)
+        if session.durable and not session.ended and self.context.sessions.get(session.client_id) is session:
+            self.context.batch.change(SESSIONS, session)
 
     def send_retained_left(self, connection: Connection) -> None:
         """Go on with the retained messages that the session's subscriptions have not brought yet."""
@@ -332,7 +350,7 @@ class SubscribeHandler:
         size, each = 0, PAGE_BYTES // max(1, min(PAGE, context.limits.max_queued // 2))
         while waiting and _is_there(connection):
             try:
-                for item in waiting[0]:
+                for item in waiting[0].items:
                     if item is not None:
                         self._send_one(session, item)
                         size += each + len(item.publication.payload)
@@ -355,12 +373,14 @@ class SubscribeHandler:
         self._paged.discard(connection)
         if not session.outflow.retained:
             session.outflow.retained = None
+            if session.outflow.owes:
+                self._note(session)
         elif session.connection is None and not session.ended:
             self._left[session] = None
             if len(self._left) > MOST_LEFT:
                 oldest = next(iter(self._left))
                 del self._left[oldest]
-                oldest.outflow.retained = None
+                self.owe(oldest, [name for each in oldest.outflow.retained or () for name in each.filters])
 
     def _send_one(self, session: Session, item: Item) -> None:
         context = self.context

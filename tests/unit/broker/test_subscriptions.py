@@ -16,7 +16,10 @@ from gateway.mqtt import client
 from gateway.mqtt import packets as p
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Subscribe, Subscription
+from gateway.ports.batch import Unit
+from gateway.ports.state_queues import SESSIONS
 from gateway.routing.filters import Interest
+from gateway.session.record import decode_json
 from gateway.session.session import Session
 
 REFUSED = {3: 1, 4: 0x80, 5: 0x83}
@@ -180,6 +183,7 @@ def test_a_subscription_that_has_ended_brings_no_more_retained_messages() -> Non
 
 
 def test_of_few_sessions_without_a_connection_it_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others get all of them once more."""
     monkeypatch.setattr(subscriptions, "MOST_LEFT", 2)
     bench = _with_retained(2500)
     for number in range(3):
@@ -187,9 +191,62 @@ def test_of_few_sessions_without_a_connection_it_is_remembered(monkeypatch: pyte
         device.subscribe("kept/#", 1)
         device.drop()
         bench.advance(1)
-    found = [len(_all_of(bench.device(5, f"d{number}").connect(clean=False))) for number in range(3)]
-    assert found[0] < 2500
-    assert found[1:] == [2500, 2500]
+    found = [_all_of(bench.device(5, f"d{number}").connect(clean=False)) for number in range(3)]
+    assert [len({*topics}) for topics in found] == [2500] * 3
+    assert len(found[0]) > 2500
+    assert [len(topics) for topics in found[1:]] == [2500] * 2
+
+
+def _record(bench: Harness) -> dict[str, Any]:
+    ((_, stored),) = bench.queues.load(SESSIONS)
+    return decode_json(stored.data)
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_what_is_left_of_retained_messages_comes_after_a_restart(version: int) -> None:
+    """From the beginning: nobody knows how far it was."""
+    bench = _with_retained(4000)
+    device = bench.device(version, "d").connect(clean=False)
+    device.subscribe("kept/#", 1)
+    topics = _all_of(device, 500)
+    assert _record(bench)["retained"] == ["kept/#"]
+    for _ in range(2):  # the second one before all have come again
+        bench = Harness(queues=bench.queues)
+        device = bench.device(version, "d").connect(clean=False)
+        topics += _all_of(device, 900)
+    assert len({*topics}) < 4000
+    topics += _all_of(device)
+    assert {*topics} == {b"kept/%d" % number for number in range(4000)}
+    assert "retained" not in _record(bench)
+    bench = Harness(queues=bench.queues)
+    assert not _all_of(bench.device(version, "d").connect(clean=False))
+
+
+def test_a_subscription_that_ended_before_a_restart_brings_nothing_after_it() -> None:
+    bench = _with_retained(4000)
+    device = bench.device(5, "d").connect(clean=False)
+    device.subscribe("kept/#", 1)
+    _all_of(device, 500)
+    device.unsubscribe("kept/#")
+    _all_of(device)
+    assert "retained" not in _record(bench)
+
+
+@pytest.mark.parametrize("count", [0, 5])
+def test_few_retained_messages_cost_no_second_record(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    bench = _with_retained(count)
+    device = bench.device(5, "d").connect(clean=False)
+    written: list[str] = []
+    apply = bench.queues._apply
+
+    def counted(unit: Unit) -> None:
+        written.extend(one.queue for one in unit.replaces)
+        apply(unit)
+
+    monkeypatch.setattr(bench.queues, "_apply", counted)
+    device.subscribe("kept/#", 1)
+    assert len(_all_of(device)) == count
+    assert written == [SESSIONS]
 
 
 @pytest.mark.parametrize("version", [4, 5])
