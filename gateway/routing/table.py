@@ -73,6 +73,7 @@ class Table:
         "dead_letter_unmatched",
         "empty",
         "gateway",
+        "hidden_by",
         "outbound",
         "routes",
     )
@@ -85,6 +86,8 @@ class Table:
         self.dead_letter_unmatched = mappings.dead_letter_unmatched
         self.empty = mappings.empty
         """Mapping files in which there was nothing when they were read."""
+        self.hidden_by = mappings.hidden_by
+        """See `Mappings`."""
         self._property_readers = {
             id(route): [name.encode() for name in route.rule.spec.when.properties]
             for route in self.routes

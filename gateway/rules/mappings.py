@@ -111,3 +111,5 @@ class Mappings:
     warnings: tuple[Finding, ...] = field(default=())
     empty: tuple[str, ...] = ()
     """Files in which there was nothing when they were read."""
+    hidden_by: dict[str, str] = field(default_factory=dict)
+    """Rules that are never reached, by name, and the earlier ones that take all they match."""

@@ -169,7 +169,7 @@ class _Reading:
         )  # fmt: skip
         return Mappings(
             tuple(self.inbound), tuple(self.outbound), tuple(self.tests), self.dead_letter_unmatched, warnings,
-            tuple(self.empty),
+            tuple(self.empty), {rule.name: first.name for rule, first in hidden},
         )  # fmt: skip
 
 

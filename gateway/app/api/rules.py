@@ -27,7 +27,6 @@ from gateway.ports.state_queues import DEFAULT
 from gateway.routing.table import Table, compile_mappings
 from gateway.rules.mappings import InboundRule, OutboundRule
 from gateway.rules.parse import parse_mappings
-from gateway.rules.shadow import shadowed, shadowed_sources
 
 
 def rule_endpoints(parts: Parts) -> list[Endpoint]:
@@ -49,13 +48,10 @@ class _Listed:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        inbound = [route.rule for route in table.routes]
-        self.rules: list[InboundRule | OutboundRule] = [*inbound, *table.outbound]
+        self.rules: list[InboundRule | OutboundRule] = [*(route.rule for route in table.routes), *table.outbound]
         self.texts = ["\n".join((rule.name, rule.spec.topic or "", _queue_of(rule))).lower() for rule in self.rules]
         """What is searched of each."""
         self.files = sorted({rule.file for rule in self.rules})
-        self.hidden = {id(one): first.name for one, first in shadowed(inbound)}
-        self.hidden |= {id(one): first.name for one, first in shadowed_sources(table.outbound)}
 
 
 class RuleViews:
@@ -99,7 +95,7 @@ class RuleViews:
         return [
             (_inbound(of_rules, rule) | {"held": held[rule.name]} if isinstance(rule, InboundRule)
              else _outbound(of_rules, rule) | {"held": 0})
-            | {"hidden_by": listed.hidden.get(id(rule))}
+            | {"hidden_by": listed.table.hidden_by.get(rule.name)}
             for rule in rules
         ]  # fmt: skip
 

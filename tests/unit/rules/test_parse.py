@@ -226,8 +226,10 @@ def test_schemas_are_read_beside_the_file_and_must_be_json(tmp_path):
 )
 def test_rules_that_are_never_reached_are_reported(rules, shadowed):
     text = "to_mq:\n" + "".join(f"  - {{name: r{n}, queue: Q, {one}}}\n" for n, one in enumerate(rules))
-    warnings = read(text).warnings
+    found = read(text)
+    warnings = found.warnings
     assert [warning.what.split("`")[1] for warning in warnings] == shadowed
+    assert found.hidden_by == dict.fromkeys(shadowed, "r0")
     if warnings:
         assert "dir/m.yaml:2" in warnings[0].what
 
@@ -303,5 +305,7 @@ to_mqtt:
   - {name: half, queue: Q, topic: u, queue_manager: [QM3, QM4]}
   - {name: hidden, queue: Q, topic: u, queue_manager: QM3}
 """
-    (warning,) = parse_mappings([("m", text)]).warnings
+    found = parse_mappings([("m", text)])
+    (warning,) = found.warnings
     assert "rule `hidden` is never reached: `far`" in warning.what
+    assert found.hidden_by == {"hidden": "far"}
