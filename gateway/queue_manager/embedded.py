@@ -302,6 +302,7 @@ class EmbeddedQueueManager:
             found: list[Message] = []
             expired: list[Message] = []
             page: QueuePass | None = None
+            finds = True
             applications = not key and not queue.startswith(state_queues.PREFIX)
             now = int(core.now() * 1_000_000)
             while len(found) < limit:
@@ -317,11 +318,14 @@ class EmbeddedQueueManager:
                     if not 0 < message.expiry <= now and (not locked or locked.get(message.token, BROKER) is BROKER)
                 ]
                 if applications and (page or any(map(may_be_part, free))):
+                    finds = self._logical_messages.finds(local)
+                    if not finds:
+                        break
                     page = page or self._logical_messages.page(local)
                     free = page.logical(free, limit - len(found))
                 found += free
             if applications:
-                self._logical_messages.seen(local, page, end=len(found) < limit)
+                self._logical_messages.seen(local, page, end=finds and len(found) < limit)
                 self._hand_out(local, found, page)
             if expired:
                 self._expirer.discard(local.name, key, expired)

@@ -166,6 +166,14 @@ class LogicalMessages:
         """
         return self._core.attribute("MAXMSGL")
 
+    def finds(self, queue: LocalQueue) -> bool:
+        """Whether parts are found by their group. If not, some of what that takes on a deep queue has been done, and
+        consumers are called again to go on."""
+        if self._core.store.prepare_find(queue.name, b"", "group_id"):
+            return True
+        self._core.wake(queue)
+        return False
+
     def page(self, queue: LocalQueue) -> QueuePass:
         """Begin a pass over a queue."""
         return QueuePass(self, queue)

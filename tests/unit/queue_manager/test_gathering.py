@@ -17,6 +17,7 @@ from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions
 from gateway.ports.sources import MAX_GROUP, Gathers
 from gateway.queue_manager.batch import logical_messages
 from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.journal import finder
 
 GROUP = b"one group".ljust(24, b"\0")
 COD, COMPLETE = 0x800, 0x10000
@@ -317,3 +318,27 @@ def test_a_queue_manager_cuts_so_that_the_headers_find_room(rig):
     [whole] = rig.manager.fetch("X", b"", 10)
     arrived = situations.from_transmission(whole.md, whole.data)
     assert (arrived.remote_q_name, arrived.remote_q_mgr_name, arrived.data) == ("T", "DEV", bytes(range(256)) * 4)
+
+
+def test_on_a_deep_queue_groups_are_found_in_several_turns(tmp_path, monkeypatch):
+    """All in one held up everybody: consumers are told to go on, and get all in order."""
+    monkeypatch.setattr(finder, "PART", 64)
+    rig = Rig(tmp_path / "data")
+    rig.put(*[PLAIN] * 5)
+    for number in range(150):
+        rig.put(*members(4, b"%d" % number))
+    rig.manager.gather("A", groups=True)
+    pages = []
+
+    def arrived(*_):
+        page = rig.page(limit=8)
+        pages.append([one.data for one in page])
+        if page:
+            rig.manager.submit(Unit(takes=[Takes("A", b"", [one.token for one in page])]), arrived)
+
+    rig.manager.consume("A", arrived)
+    rig.scheduler.run_until(lambda: rig.manager.depth("A") == 0)
+    assert list(itertools.chain(*pages)) == [b"plain"] * 5 + [b"1", b"2", b"3", b"4"] * 150
+    assert pages[:9] == [[]] * 9
+    assert rig.manager.incomplete("A").number == 0
+    rig.manager.close()
