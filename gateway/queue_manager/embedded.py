@@ -69,11 +69,11 @@ class EmbeddedQueueManager:
         self.authority = Authority(self.core)
         self._administration = Administration(self.core, self.authority)
         self._mqsc = Mqsc(self.core, self._administration)
-        self._placer = Placer(self.core)
-        self.topics = Topics(self.core, self._placer)
+        self.placer = Placer(self.core)
+        self.topics = Topics(self.core, self.placer)
         self.channels = ChannelAuthority(self.core, self.authority)
         self.connections = Connections()
-        self._translator = Translator(self.core, self._placer, self._define_state)
+        self._translator = Translator(self.core, self.placer, self._define_state)
         self.core.committer.translator = self._translator
         self.core.on_installed.append(self._alias_changed)
         self._logical_messages = LogicalMessages(self.core)
@@ -133,8 +133,8 @@ class EmbeddedQueueManager:
         repeated = _defined_twice(objects_text)
         wrong = [(line, what) for line, what in report.problems if not _exists_already(what, repeated)]
         if not wrong:
-            self._expirer = Expirer(self.core, self._placer, self.topics)
-            Triggers(self.core, self._placer, partial(self._administration.alter, "QLOCAL"))
+            self._expirer = Expirer(self.core, self.placer, self.topics)
+            Triggers(self.core, self.placer, partial(self._administration.alter, "QLOCAL"))
             CommandServer(self._connection("command server", OWN_USER), self.mqsc, self.channels)
         else:
             twice = "it is defined twice in this text: keep one of them"
@@ -230,7 +230,7 @@ class EmbeddedQueueManager:
 
     def _connection(self, application: str, user: str, channel: str = "", connection_name: str = "") -> MqiConnection:
         return MqiConnection(ConnectionState(
-            self.core, self._placer, self.topics, self._administration, self.authority, self.connections,
+            self.core, self.placer, self.topics, self._administration, self.authority, self.connections,
             application, user, channel, connection_name,
         ))  # fmt: skip
 

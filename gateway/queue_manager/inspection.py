@@ -158,20 +158,33 @@ class Inspection:
             return [self._seen(local, message) for message in found]
 
     def remove(self, name: str, tokens: list[int]) -> int:
-        """Remove messages, except those in a unit of work; how many were removed."""
+        """Get messages, except those in a unit of work, and confirm the delivery of those that ask for it
+        (MQMD.Report: MQRO_COD is for whatever deletes the message by getting it); how many were got."""
         with self._core.entered():
-            local = self._local(name)
+            local, store = self._local(name), self._core.store
             free = [token for token in tokens if token not in local.locked]
-            before = self._core.depth(local)
-            self._core.commit(StoreUnit(takes=[LaneTakes(local.name, b"", free)]))
-            return before - self._core.depth(local)
+            messages = [one for token in free if (one := store.read(local.name, b"", token)) is not None]
+            unit = StoreUnit(takes=[LaneTakes(local.name, b"", [one.token for one in messages])])
+            for one in messages:
+                if one.head[descriptor.REPORT] != descriptor.NO_REPORT:
+                    md, data = complete(one, self._core.name), one.head[MQMD_LENGTH:] + one.body
+                    self._queue_manager.placer.confirm_delivery(md, data, unit)
+            self._core.commit(unit)
+            return len(messages)
 
     def clear(self, name: str) -> Iterator[int]:
-        """Remove every message that is in no unit of work, some at a time; how many each time. They are not read."""
+        """Remove every message that is in no unit of work, some at a time; how many each time. They are not read, and
+        nobody is told: CLEAR QLOCAL delivers nothing."""
         with self._core.entered():
-            tokens = self._core.store.tokens(self._local(name).name, b"")
+            local = self._local(name)
+            tokens = self._core.store.tokens(local.name, b"")
         for begin in range(0, len(tokens), CLEARED_AT_ONCE):
-            yield self.remove(name, list(tokens[begin : begin + CLEARED_AT_ONCE]))
+            with self._core.entered():
+                some = [token for token in tokens[begin : begin + CLEARED_AT_ONCE] if token not in local.locked]
+                before = self._core.depth(local)
+                self._core.commit(StoreUnit(takes=[LaneTakes(local.name, b"", some)]))
+                removed = before - self._core.depth(local)
+            yield removed
 
     def commit(self, unit: Unit) -> Outcome:
         """Commit a unit of the batch port and wait for it. On a full disk nothing is put that takes nothing away."""

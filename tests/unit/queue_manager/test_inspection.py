@@ -9,8 +9,10 @@ import pytest
 from embedded_rig import MqiRig, md
 
 from gateway.errors import MQError
+from gateway.mq import constants as mq
 from gateway.ports.batch import Replace, Unit
 from gateway.ports.inspection import PAGE_BYTES
+from gateway.queue_manager.descriptor import Descriptor
 from gateway.queue_manager.inspection import Inspection
 from gateway.queue_manager.journal import finder
 from gateway.queue_manager.store.unit import Message
@@ -100,4 +102,23 @@ def test_what_messages_are_found_by_is_made_in_steps(tmp_path: Path, monkeypatch
         steps += 1
     assert steps == 4
     assert [seen.data for seen in inspection.find("A", msg_id=b"%024d" % 7)] == [b"7"]
+    rig.queue_manager.close()
+
+
+def test_a_message_that_an_operator_gets_is_confirmed_as_delivered_and_one_he_clears_is_not(tmp_path: Path) -> None:
+    """`mqgate queue get` reads, and then removes: the sender who asked for a COD never heard of it."""
+    rig = MqiRig(tmp_path, "DEFINE QLOCAL(A)\nDEFINE QLOCAL(REPORTS)")
+    inspection = Inspection(rig.queue_manager)
+    asks = md(report=mq.MQRO_COD | mq.MQRO_PASS_CORREL_ID, reply_to_q=b"REPORTS", correl_id=b"c" * 24)
+    for _ in range(3):
+        rig.put("A", b"text", descriptor=asks)
+    rig.put("A", b"asks for nothing")
+    first, second, third, quiet = (seen.token for seen in inspection.browse("A"))
+    rig.get(rig.open("A"), options=mq.MQGMO_SYNCPOINT)
+    assert inspection.remove("A", [first, second, quiet]) == 2, "a program has the first"
+    (report,) = inspection.browse("REPORTS")
+    assert (Descriptor(report.md).feedback, Descriptor(report.md).correl_id) == (mq.MQFB_COD, b"c" * 24)
+    assert inspection.remove("A", [second]) == 0
+    assert sum(inspection.clear("A")) == 1
+    assert (rig.depth("A"), rig.depth("REPORTS")) == (1, 1), third
     rig.queue_manager.close()

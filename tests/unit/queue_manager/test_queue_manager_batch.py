@@ -7,7 +7,8 @@ import pytest
 from embedded_rig import SMALL, md, refused
 from schedulers import ManualScheduler
 
-from gateway.ports.batch import Listing, Moves, Moving, Outcome, Puts, Replace, Takes, Unit
+from gateway.mq import constants as mq
+from gateway.ports.batch import Listing, Moves, Moving, Outcome, Puts, Replace, Takes, Token, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
 from gateway.queue_manager.batch import translation
 from gateway.queue_manager.batch.commit import Submission
@@ -311,3 +312,20 @@ def test_counting_many_queues_does_not_displace_what_is_known_of_those_that_are_
     assert sum(manager.depth(f"MANY.{number}") for number in range(50)) == 2
     assert list(manager.unknown(f"MANY.{number}" for number in range(51))) == ["MANY.50"]
     assert manager._translator._names == known
+
+
+def test_deliveries_are_confirmed_however_many_messages_are_under_way(rig, monkeypatch):
+    """What was remembered of messages that ask for a COD was forgotten all at once when it had become much: those that
+    were still to be taken were then delivered without one."""
+    monkeypatch.setattr(translation, "CONFIRMATIONS_REMEMBERED", 3)
+    rig.queue_manager.mqsc("DEFINE QLOCAL(REPORTS)")
+    asks = md(report=mq.MQRO_COD, reply_to_q=b"REPORTS")
+    translator = rig.queue_manager._translator
+    for part in range(1, 11):
+        assert rig.commit(Unit(puts=[Puts("A", heads=[asks] * 3, bodies=[b"x"] * 3)])) == Outcome()
+        found: list[Token] = []
+        while more := rig.queue_manager.fetch("A", b"", 1, found[-1] if found else None):
+            found.append(more[0].token)
+        assert rig.commit(Unit(takes=[Takes("A", b"", found)])) == Outcome()
+        assert rig.queue_manager.depth("REPORTS") == 3 * part
+    assert len(translator._confirmations) <= 6, "those that were taken are forgotten"
