@@ -112,7 +112,8 @@ def another(kind, attribute, now):
 
 
 def changeable(kind):
-    return [one for one in TABLES[kind] if one.keyword not in FIXED.get(kind, ())]
+    """One after another on the same object; a queue has USAGE(XMITQ) or a STREAMQ (test_mqi_streams)."""
+    return [one for one in TABLES[kind] if one.keyword not in {*FIXED.get(kind, ()), "STREAMQ"}]
 
 
 def current(mqi, kind, attribute):

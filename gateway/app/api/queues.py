@@ -277,7 +277,8 @@ class QueueViews:
         if outcome.failures:
             failure = outcome.failures[0]
             raise problem_of(MQError(failure.reason, failure.text))
-        # What goes on to another queue manager, or to subscribers, is no message here whose MsgId could be told.
+        # What goes on to another queue manager, or to subscribers, is no message here whose MsgId could be told; what a
+        # STREAMQ has a copy of is put on the way of those.
         msg_id = self.inspection.msg_id_of(puts.tokens[0], head) if puts.tokens else ""
         return 201, {"msg_id": msg_id, "queue": call.path["queue"]}
 

@@ -34,6 +34,11 @@ def check_takes(queue: Definition, depth: int, messages: PutColumns) -> None:
     count, most, longest = len(messages.heads), queue.number("MAXDEPTH"), queue.number("MAXMSGL")
     if queue.number("PUT") == 1:
         raise QueueRefuses(f"{queue.name} takes no messages: ALTER QLOCAL({queue.name}) PUT(ENABLED)")
+    if stream := queue.text("STREAMQ"):
+        raise QueueRefuses(
+            f"what is put to {queue.name} has a copy on its STREAMQ({stream}), and what a job puts has none: write to "
+            f"another queue, or ALTER QLOCAL({queue.name}) STREAMQ(' ')"
+        )
     if depth + max(count, 1) > most:
         more = f"{count:,} more do not fit" if count else "none more fits"
         raise QueueRefuses(

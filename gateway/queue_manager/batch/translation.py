@@ -47,7 +47,7 @@ class _Resolved(NamedTuple):
 
     target: Target
     queue: LocalQueue | None
-    """The local queue, if messages can be put on it as columns: puts are allowed and no MQXQH is needed."""
+    """The local queue, if messages can be put on it as columns: puts are allowed, no MQXQH is needed and no copy."""
     longest: int
     """MAXMSGL of the queue or of the queue manager, whichever is less."""
 
@@ -130,7 +130,8 @@ class Translator:
         if local is not None:
             longest = min(local.max_length, longest)
         inhibited = any(definition.attributes.get("PUT") == 1 for definition in target.chain)
-        resolved = _Resolved(target, None if inhibited or target.remote else local, longest)
+        alone = inhibited or target.remote or (local is not None and local.stream)
+        resolved = _Resolved(target, None if alone else local, longest)
         self._names[queue, queue_manager] = resolved
         return resolved
 
@@ -345,7 +346,7 @@ class Translator:
             )
         heads = moves.heads
         asks = heads is not None and not agree(heads, REPORT, QUIET)
-        rewritten = queue is None or target.remote or asks
+        rewritten = queue is None or target.remote or asks or bool(queue.stream)
         if moves.to_priority is not None and (rewritten or (queue is not None and queue.temporary)):
             raise MQError(mq.MQRC_Q_TYPE_ERROR, f"messages cannot be moved to {moves.to_queue} now: put them there")
         if queue is None or rewritten:
@@ -361,7 +362,7 @@ class Translator:
         frame.moves.append(LaneMoves(source.name, moves.key, tokens, queue.name, moves.to_key, to_priority, heads))
 
     def _rewrite(self, moves: Moves, source: LocalQueue, target: Target, frame: StoreUnit) -> None:
-        """Move staged messages to a remote queue or a topic: they are written again there."""
+        """Move staged messages to a remote queue, a topic or a queue with a STREAMQ: they are written again there."""
         puts = Puts(moves.to_queue, moves.to_queue_manager, moves.to_key, priority=-1)
         tokens = []
         for index, token in enumerate(moves.tokens):

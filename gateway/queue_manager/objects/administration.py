@@ -3,15 +3,17 @@ message of MQSC."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.mq.character_sets.ccsid import codec_of
+from gateway.ports import state_queues
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.attributes import BY_KEYWORD, QUEUE_KINDS, Value
 from gateway.queue_manager.objects.authority import Authority
-from gateway.queue_manager.objects.catalogue import Definition, checked, defaults, valid_name
+from gateway.queue_manager.objects.catalogue import Catalogue, Definition, checked, defaults, valid_name
 from gateway.queue_manager.objects.selectors import compile_selector
 from gateway.queue_manager.objects.topic_names import block
 from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
@@ -25,6 +27,10 @@ DEFAULT_OBJECTS = {
 """The objects from which a DEFINE takes the attributes that it does not give."""
 
 MQRCCF_TOPICSTR_ALREADY_EXISTS = 3300
+MQRCCF_STREAMQ_DEST_NOT_SUPP = 3384
+MQRCCF_STREAMQ_DEST_CONFLICT = 3385
+MQRCCF_STREAMQ_NOT_SUPPORTED = 3386
+MQRCCF_STREAMQ_CONFLICT = 3387
 MQRCCF_ATTR_VALUE_ERROR = 4005
 MQRCCF_OBJECT_NAME_ERROR = 4008
 MQRCCF_OBJECT_WRONG_TYPE = 4002
@@ -37,6 +43,11 @@ NO_SUCH_VALUE = frozenset({MQRCCF_ATTR_VALUE_ERROR, MQRCCF_PARM_SYNTAX_ERROR})
 CLEARED_AT_ONCE = 1000
 FIXED = {"TOPIC": ("TOPICSTR",), "SUB": ("TOPICSTR", "TOPICOBJ")}
 """Attributes that ALTER does not change."""
+_STREAMED_SYSTEM = re.compile(
+    r"SYSTEM\.(DEFAULT\.LOCAL\.QUEUE|DEFAULT\.MODEL\.QUEUE|JMS\.TEMPQ\.MODEL"
+    r"|ADMIN\.(ACCOUNTING\.QUEUE|ACTIVITY\.QUEUE|STATISTICS\.QUEUE|[A-Z]+\.EVENT))\Z"
+)
+"""The queues of SYSTEM.* that can have a STREAMQ."""
 BASE_TOPIC = ("TOPIC", "SYSTEM.BASE.TOPIC")
 """The root of the topic tree. It cannot be deleted."""
 
@@ -110,6 +121,31 @@ def _check_selector(text: str) -> None:
         raise AdministrationError(error.reason, f"AMQ8405E: {error.args[0].partition(': ')[2]}.") from error
 
 
+def _check_stream(catalogue: Catalogue, definition: Definition) -> None:
+    """Refuse a STREAMQ that IBM MQ refuses (Streaming queue restrictions in its manual): one of a transmission queue or
+    of a queue manager's own, one to such a queue or to a model, and streams that would form a chain."""
+    name, stream = definition.name, definition.text("STREAMQ")
+    to = catalogue.get("QUEUE", stream)
+    if to is not None and to.kind == "QALIAS":
+        to = catalogue.get("QUEUE", to.text("TARGET"))
+    if definition.number("USAGE") == mq.MQUS_TRANSMISSION or (_is_system(name) and not _STREAMED_SYSTEM.match(name)):
+        refused = MQRCCF_STREAMQ_NOT_SUPPORTED, f"{name} cannot have a STREAMQ"
+    elif (to is not None and to.kind == "QMODEL") or (_is_system(stream) and stream != DEFAULT_OBJECTS["QLOCAL"]):
+        refused = MQRCCF_STREAMQ_DEST_NOT_SUPP, f"{stream} cannot be a STREAMQ"
+    elif stream == name or (to is not None and (to.name == name or to.attributes.get("STREAMQ"))):
+        refused = MQRCCF_STREAMQ_DEST_CONFLICT, f"{stream} has a STREAMQ itself: what is copied is not copied again"
+    elif any(other.text("STREAMQ") == name for other in catalogue.matching(("QLOCAL",)) if other.name != name):
+        refused = MQRCCF_STREAMQ_CONFLICT, f"{name} is the STREAMQ of another queue: what is copied is not copied again"
+    else:
+        return
+    raise AdministrationError(refused[0], f"AMQ8405E: {refused[1]}.")
+
+
+def _is_system(name: str) -> bool:
+    """Whether a queue is the queue manager's own, or holds the gateway's state."""
+    return name.startswith("SYSTEM.") or (name.startswith(state_queues.PREFIX) and name != state_queues.DEFAULT)
+
+
 class Administration:
     """Commands on objects. Called with the queue manager's lock held."""
 
@@ -139,6 +175,8 @@ class Administration:
         definition = Definition(kind, name, base | self._checked(kind, given), now if old is None else old.created, now)
         if kind == "TOPIC":
             self._check_topic_string(name, definition.text("TOPICSTR"))
+        if definition.attributes.get("STREAMQ"):
+            _check_stream(self._core.catalogue, definition)
         if old is not None:
             definition.extra = old.extra
         elif kind == "SUB":
@@ -192,6 +230,8 @@ class Administration:
             definition.dynamic,
             definition.extra,
         )
+        if altered.attributes.get("STREAMQ") and not given.keys().isdisjoint({"STREAMQ", "USAGE"}):
+            _check_stream(self._core.catalogue, altered)
         if definition.kind == "SUB" and "EXPIRY" in given:
             altered.begin_expiry(self._core.now())
         self._save(altered)

@@ -109,6 +109,8 @@ class LocalQueue:
     """TRIGGER, and a TRIGTYPE."""
     whole_groups: bool = False
     """Consumers get the messages of a group only when the group is complete."""
+    stream: str = ""
+    """STREAMQ: what is put here is put there too."""
     temporary: bool = False
     """A temporary dynamic queue: it takes no persistent messages, and its definition is not durable."""
     uncommitted_puts: int = 0
@@ -163,6 +165,7 @@ class LocalQueue:
         self.transmission = number("USAGE") == 1
         self.property_control = number("PROPCTL")
         self.triggers = number("TRIGGER") == 1 and number("TRIGTYPE") != 0
+        self.stream = definition.text("STREAMQ")
         self.temporary = definition.dynamic == 3
 
     @property

@@ -28,6 +28,13 @@ Publish = Callable[[str, str, bytes, bytes, int, StoreUnit], int]
 
 RFH2_LENGTH = 36
 """Of an MQRFH2 without folders."""
+_REPORTS = (
+    mq.MQRO_EXCEPTION_WITH_FULL_DATA | mq.MQRO_EXPIRATION_WITH_FULL_DATA | mq.MQRO_COA_WITH_FULL_DATA
+    | mq.MQRO_COD_WITH_FULL_DATA | mq.MQRO_ACTIVITY
+)  # fmt: skip
+"""Reports that queue managers make."""
+_MUST_DUPLICATE = 1
+"""STRMQOS(MUSTDUP)."""
 _VERSION_BIG_ENDIAN = (2).to_bytes(4, "big")
 DATA_IN_REPORT = 100
 """Of the application's data: the headers in front of them are in the report whole."""
@@ -39,6 +46,8 @@ class Placer:
     def __init__(self, core: Core) -> None:
         self._core = core
         self.publish: Publish | None = None
+        self._streams = False
+        """What is placed is the copy for a STREAMQ."""
 
     def place(self, target: Target, md: bytes, data: bytes, unit: StoreUnit) -> LocalQueue | None:
         """Add a message to the unit; returns the queue it will be on (None for a topic)."""
@@ -57,7 +66,13 @@ class Placer:
         return queue
 
     def put_local(self, queue: LocalQueue, md: bytes, data: bytes, unit: StoreUnit) -> None:
-        """Check the limits of a queue and add a message for it to the unit."""
+        """Check the limits of a queue, and add a message for it to the unit, and its copy for STREAMQ."""
+        self._check_room(queue, md, data, unit)
+        if queue.stream and not self._streams:
+            self._stream(queue, md, data, unit)
+        self._add(queue, md, data, unit)
+
+    def _check_room(self, queue: LocalQueue, md: bytes, data: bytes, unit: StoreUnit) -> None:
         if queue.put_inhibited:
             raise MQError(mq.MQRC_PUT_INHIBITED, f"ALTER QLOCAL('{queue.name}') PUT(ENABLED) allows it")
         check_length(self._core, queue, data, b"", md[32:40])
@@ -65,13 +80,35 @@ class Placer:
         depth = self._core.depth(queue) + pending
         if depth >= queue.max_depth:
             raise MQError(mq.MQRC_Q_FULL, f"{queue.name} holds MAXDEPTH({queue.max_depth}) messages")
+        if queue.temporary and descriptor.integer(md, "persistence") == mq.MQPER_PERSISTENT:
+            raise MQError(mq.MQRC_PERSISTENT_NOT_ALLOWED, f"{queue.name} is a temporary dynamic queue")
+
+    def _add(self, queue: LocalQueue, md: bytes, data: bytes, unit: StoreUnit) -> None:
         priority = 0 if queue.fifo else max(0, min(9, descriptor.integer(md, "priority")))
         persistent = descriptor.integer(md, "persistence") == mq.MQPER_PERSISTENT
-        if persistent and queue.temporary:
-            raise MQError(mq.MQRC_PERSISTENT_NOT_ALLOWED, f"{queue.name} is a temporary dynamic queue")
         tenths = descriptor.integer(md, "expiry")
         expiry = 0 if tenths < 0 else int(self._core.now() * 1_000_000) + tenths * 100_000
         add_row(unit, LanePuts(queue.name, b"", priority, persistent, [md], [data]), expiry)
+
+    def _stream(self, queue: LocalQueue, md: bytes, data: bytes, unit: StoreUnit) -> None:
+        """Add the copy for the queue's STREAMQ (Streaming queues configuration in IBM MQ's manual: the same message,
+        with the same MsgId, but it does not expire and asks for no report of the queue manager's). STRMQOS says what
+        becomes of a message whose copy cannot be put: BESTEF is put all the same, MUSTDUP is not."""
+        copy = Descriptor(md)
+        copy.report &= ~_REPORTS
+        copy.expiry = mq.MQEI_UNLIMITED
+        self._streams = True  # a copy is not copied again: streams do not form chains
+        try:
+            target = resolve(self._core, queue.stream)
+            target.check_put()
+            self.place(target, copy.pack(), data, unit)
+        except (MQError, HeaderError) as error:
+            if queue.definition.number("STRMQOS") == _MUST_DUPLICATE:
+                reason = getattr(error, "reason", mq.MQRC_UNEXPECTED_ERROR)
+                text = f"STREAMQ({queue.stream}) of {queue.name} has to have its copy: {error}"
+                raise MQError(reason, text) from error
+        finally:
+            self._streams = False
 
     def _for_transmission(self, target: Target, md: bytes, data: bytes) -> tuple[bytes, bytes]:
         """The message with an MQXQH, in a descriptor of the queue manager's own."""

@@ -1,8 +1,9 @@
 """Consecutive asynchronous puts: a descriptor is completed once for all messages that share it.
 
 Tens of asynchronous puts arrive in one chunk and differ in identifiers and data alone. Messages whose descriptors are
-otherwise equal are put as columns. Anything else (topics, transmission queues, groups, segments, reports, expiry, a
-limit that would be reached) is left to MQPUT, message by message, which also finds out which one is refused and why.
+otherwise equal are put as columns. Anything else (topics, transmission queues, queues with a STREAMQ, groups, segments,
+reports, expiry, a limit that would be reached) is left to MQPUT, message by message, which also finds out which one is
+refused and why.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _put_alike(
     mqput.check_options(options)
     target = handle.target = refreshed(connection.core, target)
     queue = target.queue
-    if queue is None or target.remote or queue.deleted or queue.put_inhibited or queue.temporary:
+    if queue is None or target.remote or queue.deleted or queue.put_inhibited or queue.temporary or queue.stream:
         return False
     target.check_put()
     count = sum(len(group.bodies) for group in groups)

@@ -2,8 +2,8 @@
 
 A program nearly always puts with the descriptor and the options of its last put. What the queue manager makes of them
 depends on them, on the objects and on the user: as long as those are the same, only identifiers and time are filled in.
-Whatever else needs a look at each message (reports, expiry, groups, segments, context, properties, transmission queues)
-is never put this way.
+Whatever else needs a look at each message (reports, expiry, groups, segments, context, properties, transmission queues,
+queues with a STREAMQ) is never put this way.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def repeated_put(
         return None
     persistent = message.persistence == mq.MQPER_PERSISTENT
     longest = min(queue.max_length, core.attribute("MAXMSGL"))
-    if queue.put_inhibited or (persistent and queue.temporary):
+    if queue.put_inhibited or queue.stream or (persistent and queue.temporary):
         return None
     return RepeatedPut(
         core.catalogue.version, options.options, user, given[:_MSG_ID], given[_IDS_END:], queue,

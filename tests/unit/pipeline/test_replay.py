@@ -100,6 +100,7 @@ def test_a_gateway_that_does_not_answer(file: Path) -> None:
     [
         ("", "AGAIN is not a local queue here: define it"),
         ("DEFINE QLOCAL(AGAIN) PUT(DISABLED)", "AGAIN takes no messages: ALTER QLOCAL(AGAIN) PUT(ENABLED)"),
+        ("DEFINE QLOCAL(AGAIN) STREAMQ(COPIES)", "put to AGAIN has a copy on its STREAMQ(COPIES)"),
         ("DEFINE QLOCAL(AGAIN) MAXDEPTH(0)", "AGAIN holds 0 messages and takes 0: none more fits; raise its MAXDEPTH"),
     ],
 )
