@@ -21,6 +21,7 @@ from gateway.queue_manager.commands.mqsc_parse import (
     parse,
 )
 from gateway.queue_manager.commands.status_words import check_words
+from gateway.queue_manager.commands.without_effect import without_effect
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.administration import (
     NO_SUCH_VALUE,
@@ -254,13 +255,13 @@ class Mqsc:
         self._administration.define(
             kind, _named(command), given, replace="REPLACE" in words, like=words.get("LIKE", "")
         )
-        return [_DONE["DEFINE", _family(kind)]]
+        return [_DONE["DEFINE", _family(kind)], *without_effect(command)]
 
     def _alter(self, command: Command) -> list[str]:
         kind = _kind(command)
         given, _ = _attributes(command, kind)
         self._administration.alter(kind, "" if kind == "QMGR" else _named(command), given)
-        return [_DONE["ALTER", _family(kind)]]
+        return [_DONE["ALTER", _family(kind)], *without_effect(command)]
 
     def _delete(self, command: Command) -> list[str]:
         kind = _kind(command)
@@ -450,7 +451,12 @@ def _displayed(kinds: tuple[str, ...]) -> frozenset[str]:
         return frozenset()
     words = {word for kind in kinds for word in (*BY_KEYWORD[kind], *SHOWN_WITH.get(kind, ()), kind)}
     words |= {"QUEUE"} if set(kinds) & QUEUE_KINDS.keys() else set()
-    return frozenset(words | SYNONYMS.keys() | FLAGS.keys() | ELSEWHERE_DISPLAYED | ALWAYS_SHOWN)
+    return frozenset(words | ELSEWHERE_DISPLAYED | ALWAYS_SHOWN)
+
+
+def _attribute(word: str) -> str:
+    """The attribute that a word of DISPLAY asks for: TARGQ is TARGET, and NOTRIGGER says what TRIGGER is."""
+    return FLAGS[word][0] if word in FLAGS else SYNONYMS.get(word, word)
 
 
 def _selection(command: Command, kinds: tuple[str, ...]) -> tuple[set[str], Condition | None, tuple[str, ...]]:
@@ -461,12 +467,12 @@ def _selection(command: Command, kinds: tuple[str, ...]) -> tuple[set[str], Cond
     for parameter in command.parameters:
         if parameter.keyword == "WHERE":
             condition = condition_of(command, parameter.values or [])
-            filtered.add((parameter.values or [""])[0].upper())
+            filtered.add(_attribute((parameter.values or [""])[0].upper()))
         elif parameter.keyword == "TYPE" and parameter.values:
             kind = OBJECTS.get(parameter.values[0], parameter.values[0])
             kinds = kinds if kind in {"ALL", "LOCAL", "QUEUE"} else (kind,)  # of topics, LOCAL and CLUSTER
         elif parameter.keyword not in {"ALL", "OPENTYPE"}:
-            wanted.add(parameter.keyword)
+            wanted.add(_attribute(parameter.keyword))
     # The attribute of WHERE is shown with those that are asked for.
     unknown = (wanted | filtered) - known if (known := _displayed(kinds)) else frozenset()
     if unknown:
@@ -485,7 +491,7 @@ def condition_of(command: Command, parts: list[str]) -> Condition:
     """The condition of a WHERE."""
     if len(parts) < 3 or parts[1].upper() not in _COMPARE:
         raise syntax(command, "WHERE(attribute operator value), with LT GT EQ NE LE GE LK NL CT EX")
-    keyword, operator, other = parts[0].upper(), parts[1].upper(), parts[2]
+    keyword, operator, other = _attribute(parts[0].upper()), parts[1].upper(), parts[2]
     compare = _COMPARE[operator]
 
     def holds(row: Row) -> bool:

@@ -386,3 +386,36 @@ def test_what_ibm_mq_writes_of_its_objects_is_taken(rig):
 def test_what_ibm_mq_does_not_know_is_not_taken(rig, command):
     rig.mqsc("DEFINE QLOCAL(DEV.Q)")
     assert rig.queue_manager.mqsc(command).syntax_errors == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("DISPLAY QALIAS(AL) TARGQ", "TARGET(A)"),
+        ("DISPLAY QALIAS(*) WHERE(TARGQ EQ A)", "TARGET(A)"),
+        ("DISPLAY QMODEL(M) DEFINITION", "DEFTYPE(PERMDYN)"),
+        ("DISPLAY QLOCAL(A) NOTRIGGER", "NOTRIGGER"),
+    ],
+)
+def test_display_knows_the_words_that_define_takes(rig, command, shown):
+    """It showed nothing for the other name of an attribute, as if it had no value."""
+    rig.mqsc("DEFINE QLOCAL(A)\nDEFINE QALIAS(AL) TARGQ(A)\nDEFINE QMODEL(M) DEFTYPE(PERMDYN)")
+    assert shown in " ".join(run(rig, command)[0])
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("DEFINE QLOCAL(N) NPMCLASS(HIGH)", "NPMCLASS(HIGH) has no effect here: messages that are not persistent are"),
+        ("DEFINE QLOCAL(N) CAPEXPRY(600)", "CAPEXPRY(600) has no effect here: messages expire when they say so"),
+        ("ALTER TOPIC(SYSTEM.BASE.TOPIC) CAPEXPRY(600)", "CAPEXPRY(600) has no effect here"),
+        ("DEFINE QLOCAL(N) CLUSTER(C) CLUSNL(' ')", "CLUSTER(C) has no effect here: there are no clusters"),
+        ("DEFINE QLOCAL(N) CAPEXPRY(NOLIMIT) NPMCLASS(NORMAL) CLUSTER(' ')", ""),
+    ],
+)
+def test_who_asks_for_what_is_not_done_here_is_told(rig, command, said):
+    report = rig.queue_manager.mqsc(command)
+    assert report.ok
+    told = [line for line in report.lines if "no effect" in line]
+    assert len(told) == bool(said)
+    assert said in "".join(told)
