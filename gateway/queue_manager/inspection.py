@@ -25,6 +25,7 @@ from gateway.queue_manager.store.unit import LaneTakes, Message, StoreUnit
 
 LISTED = ("DESCR", "GET", "PUT", "RNAME", "TARGET", "USAGE")
 """What a list says of queues: there may be thousands, of which each has some fifty attributes."""
+_NO_MESSAGES = {"QALIAS": "an alias", "QREMOTE": "a remote queue", "QMODEL": "a model"}
 KINDS = {"QLOCAL": "local", "QALIAS": "alias", "QREMOTE": "remote", "QMODEL": "model"}
 
 
@@ -95,9 +96,15 @@ class Inspection:
 
     def _local(self, name: str) -> LocalQueue:
         local = self._core.queues.get(name)
-        if local is None:
+        if local is not None:
+            return local
+        other = self._core.catalogue.get("QUEUE", name)
+        if other is None:
             raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"there is no local queue {name!r}")
-        return local
+        base = other.text("TARGET") if other.kind == "QALIAS" else ""
+        where = f": those put there are on {base!r}" if base else ""
+        text = f"{name!r} is {_NO_MESSAGES[other.kind]}, and has no messages of its own{where}"
+        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, text)
 
     def browse(self, name: str, limit: int = 50, after: int | None = None) -> list[Seen]:
         """The next messages in the order of delivery, without removing or locking them. Of state queues those of one

@@ -122,3 +122,20 @@ def test_a_message_that_an_operator_gets_is_confirmed_as_delivered_and_one_he_cl
     assert sum(inspection.clear("A")) == 1
     assert (rig.depth("A"), rig.depth("REPORTS")) == (1, 1), third
     rig.queue_manager.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("AL", "'AL' is an alias, and has no messages of its own: those put there are on 'A'"),
+        ("FAR", "'FAR' is a remote queue, and has no messages of its own"),
+    ],
+)
+def test_who_looks_for_messages_under_another_name_is_told_where_they_are(name: str, said: str) -> None:
+    """It said that there is no such local queue, of a queue that `mqgate queue list` shows and `put` puts to."""
+    rig = MqiRig(None, "DEFINE QLOCAL(A)\nDEFINE QALIAS(AL) TARGET(A)\nDEFINE QREMOTE(FAR) RNAME(Q) RQMNAME(QM2)")
+    with pytest.raises(MQError) as raised:
+        Inspection(rig.queue_manager).browse(name)
+    assert raised.value.reason == mq.MQRC_OPTION_NOT_VALID_FOR_TYPE
+    assert said in str(raised.value)
+    rig.queue_manager.close()
