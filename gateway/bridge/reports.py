@@ -18,6 +18,8 @@ _PASS_CORREL_ID, _PASS_MSG_ID, _PASS_DISCARD_AND_EXPIRY, _DISCARD = 0x40, 0x80, 
 _EXCEPTION, _EXPIRATION, _PAN, _NAN = 0x1000000, 0x200000, 1, 2
 _FULL = {_EXCEPTION: 0x7000000, _EXPIRATION: 0xE00000}
 _WITH = {_EXCEPTION: 0x3000000, _EXPIRATION: 0x600000}
+EXPIRY_OF_EXPIRATION = 600
+"""Of the report about a message that has expired, where its Expiry is passed on: a minute, as of queue managers."""
 DATA_BYTES = 100
 """What `with data` means."""
 
@@ -75,10 +77,11 @@ def _report(md: bytes, data: bytes, option: int, feedback: int) -> Report | None
         return None
     body, described = _data(md, data, options, option)
     passed = options & _PASS_DISCARD_AND_EXPIRY
+    left = EXPIRY_OF_EXPIRATION if option == _EXPIRATION else mqmd.number(md, mqmd.AT_EXPIRY)
     head = mqmd.build(
         report=options & _DISCARD if passed else 0,
         msg_type=REPORT,
-        expiry=mqmd.number(md, mqmd.AT_EXPIRY) if passed else -1,
+        expiry=left if passed else -1,
         feedback=feedback,
         priority=mqmd.number(md, mqmd.AT_PRIORITY),
         persistence=mqmd.number(md, mqmd.AT_PERSISTENCE),

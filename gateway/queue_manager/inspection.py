@@ -15,7 +15,7 @@ from gateway.mq import mqmd
 from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Unit
 from gateway.ports.inspection import PAGE_BYTES, QueueRow, Seen
 from gateway.queue_manager import descriptor
-from gateway.queue_manager.batch.stored_messages import complete
+from gateway.queue_manager.batch.stored_messages import as_got, complete
 from gateway.queue_manager.commands.display_rows import describe
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.objects.administration import CLEARED_AT_ONCE
@@ -138,7 +138,7 @@ class Inspection:
 
     def _seen(self, local: LocalQueue, message: Message) -> Seen:
         expires = message.expiry / 1e6
-        md = descriptor.with_remaining(complete(message, self._core.name), expires or None, self._core.now())
+        md = as_got(message, self._core.name, self._core.now())
         data = message.head[MQMD_LENGTH:] + message.body
         locked = message.token in local.locked
         return Seen(message.token, md, data, message.put_time / 1e6, message.backout, expires, locked)
@@ -174,7 +174,7 @@ class Inspection:
             unit = StoreUnit(takes=[LaneTakes(local.name, b"", [one.token for one in messages])])
             for one in messages:
                 if one.head[descriptor.REPORT] != descriptor.NO_REPORT:
-                    md, data = complete(one, self._core.name), one.head[MQMD_LENGTH:] + one.body
+                    md, data = as_got(one, self._core.name, self._core.now()), one.head[MQMD_LENGTH:] + one.body
                     self._queue_manager.placer.confirm_delivery(md, data, unit)
             self._core.commit(unit)
             return len(messages)

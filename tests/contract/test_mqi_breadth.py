@@ -9,9 +9,12 @@ import os
 import pytest
 from embedded_rig import md, refused
 
+from gateway.mq import constants as mq
 from gateway.mq import pcf
+from gateway.ports.batch import Takes, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, SubscriptionDescriptor
 from gateway.queue_manager.descriptor import Descriptor
+from gateway.queue_manager.inspection import Inspection
 
 GROUP, SEQUENCE, OFFSET = 4, 8, 16
 IN_GROUP, LAST, SEGMENT, LAST_SEGMENT = 8, 16, 2, 4
@@ -53,6 +56,39 @@ def test_identifiers_of_reports(mqi, options, same_msg_id, correl_id):
         assert report.feedback == feedback
         assert (report.msg_id == sent.msg_id) is same_msg_id
         assert report.correl_id == getattr(sent, correl_id)
+
+
+@pytest.mark.parametrize("got", ["MQGET", "MQCMIT", "rule", "operator"])
+def test_a_report_lives_no_longer_than_was_left_to_the_message(mqi, got):
+    """MQRO_PASS_DISCARD_AND_EXPIRY passes on the remaining Expiry; it was the whole one, from the get on."""
+    handle = mqi.open("A")
+    passes = mq.MQRO_COD | mq.MQRO_PASS_DISCARD_AND_EXPIRY | mq.MQRO_DISCARD_MSG
+    mqi.put(handle, b"data", descriptor=md(report=passes, reply_to_q=b"B", expiry=500))
+    mqi.scheduler.advance(40)
+    if got in {"MQGET", "MQCMIT"}:
+        mqi.get(handle, options=mq.MQGMO_SYNCPOINT if got == "MQCMIT" else mq.MQGMO_NO_SYNCPOINT)
+        mqi.connection.commit()
+    elif got == "operator":
+        inspection = Inspection(mqi.queue_manager)
+        assert inspection.remove("A", [one.token for one in inspection.browse("A")]) == 1
+    else:
+        (one,) = mqi.queue_manager.fetch("A", b"", 1)
+        mqi.queue_manager.submit(Unit(takes=[Takes("A", b"", [one.token])]), lambda _unit, _outcome: None)
+        mqi.scheduler.run_until(lambda: mqi.depth("B") == 1)
+    report = Descriptor(mqi.get(mqi.open("B")).md)
+    assert (report.expiry, report.report) == (100, mq.MQRO_DISCARD_MSG)
+
+
+def test_the_report_of_an_expired_message_does_not_expire_with_it(mqi):
+    handle = mqi.open("A")
+    passes = mq.MQRO_EXPIRATION | mq.MQRO_PASS_DISCARD_AND_EXPIRY
+    mqi.put(handle, b"data", descriptor=md(report=passes, reply_to_q=b"B", expiry=1))
+    mqi.scheduler.advance(5)
+    with refused(2033):
+        mqi.get(handle)
+    mqi.scheduler.advance(10)
+    report = Descriptor(mqi.get(mqi.open("B")).md)
+    assert (report.feedback, report.expiry) == (mq.MQFB_EXPIRATION, 500)
 
 
 @pytest.mark.parametrize("notification", [1, 2])

@@ -27,6 +27,12 @@ def complete(message: Message, queue_manager: str) -> bytes:
     return descriptor.with_backout(md, message.backout) if message.backout else md
 
 
+def as_got(message: Message, queue_manager: str, now: float) -> bytes:
+    """The complete descriptor of one message, with what is left of its Expiry."""
+    md = complete(message, queue_manager)
+    return descriptor.with_remaining(md, message.expiry / 1_000_000, now) if message.expiry else md
+
+
 def stored(messages: Iterable[Message], queue_manager: str, now: float = 0.0) -> list[Stored]:
     """Many messages with complete descriptors: heads and put times are examined when they change, not for each message.
     With a time `now`, Expiry is what is left then.

@@ -14,7 +14,7 @@ from gateway.ports import state_queues
 from gateway.ports.batch import MQMD_LENGTH, Failure, Moves, Puts, Takes, Token
 from gateway.queue_manager import descriptor
 from gateway.queue_manager.batch.commit import Submission
-from gateway.queue_manager.batch.stored_messages import complete
+from gateway.queue_manager.batch.stored_messages import as_got
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.objects.name_resolution import Target, reply_to, resolve
@@ -384,7 +384,8 @@ class Translator:
         frame.takes.append(LaneTakes(queue.name, takes.key, tokens))
         if self._confirmations:
             for message in filter(None, [self._confirmations.get((queue.name, token)) for token in tokens]):
-                self._placer.confirm_delivery(complete(message, self._core.name), _data_of(message), frame)
+                md = as_got(message, self._core.name, self._core.now())
+                self._placer.confirm_delivery(md, _data_of(message), frame)
 
     def confirm_taking(self, queue: str, messages: Sequence[Message]) -> None:
         """Messages that will be taken: remember those that ask for COD."""

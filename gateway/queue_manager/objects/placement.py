@@ -28,6 +28,8 @@ Publish = Callable[[str, str, bytes, bytes, int, StoreUnit], int]
 
 RFH2_LENGTH = 36
 """Of an MQRFH2 without folders."""
+EXPIRY_OF_EXPIRATION = 600
+"""Of the report about a message that has expired (MQRO_PASS_DISCARD_AND_EXPIRY), in tenths of a second."""
 _REPORTS = (
     mq.MQRO_EXCEPTION_WITH_FULL_DATA | mq.MQRO_EXPIRATION_WITH_FULL_DATA | mq.MQRO_COA_WITH_FULL_DATA
     | mq.MQRO_COD_WITH_FULL_DATA | mq.MQRO_ACTIVITY
@@ -164,6 +166,8 @@ class Placer:
         report.correl_id = about.correl_id if about.report & mq.MQRO_PASS_CORREL_ID else about.msg_id
         if about.report & mq.MQRO_PASS_DISCARD_AND_EXPIRY:
             report.report = about.report & mq.MQRO_DISCARD_MSG
+            if feedback == mq.MQFB_EXPIRATION:  # nothing is left: the report has the minute that IBM MQ gives it
+                report.expiry = EXPIRY_OF_EXPIRATION
         else:
             report.expiry = mq.MQEI_UNLIMITED
         if not content:

@@ -482,11 +482,11 @@ def _take(
         queue.unmark(tokens)
         connection.work.taken += [
             Taken(queue, part.token, part.backout, md, data, skip)
-            for part, (md, data) in zip(parts, _as_delivered(parts), strict=True)
+            for part, (md, data) in zip(parts, _as_delivered(parts, core.now()), strict=True)
         ]
     else:
         unit = StoreUnit(takes=[LaneTakes(queue.name, b"", [part.token for part in parts])])
-        for md, data in _as_delivered(parts):
+        for md, data in _as_delivered(parts, core.now()):
             if md[descriptor.REPORT] != descriptor.NO_REPORT:
                 connection.placer.confirm_delivery(md, data, unit)
         connection.settlement = core.commit_call(unit, connection)
@@ -496,12 +496,13 @@ def _take(
         handle.saved_context = parts[0].md
 
 
-def _as_delivered(parts: list[Candidate]) -> list[tuple[bytes, bytes]]:
-    """Descriptor and data of each part for its COD. Of segments got as one message the first reports all of the data,
-    and the others ask for no report."""
+def _as_delivered(parts: list[Candidate], now: float) -> list[tuple[bytes, bytes]]:
+    """Descriptor, with what is left of its Expiry, and data of each part for its COD. Of segments got as one message
+    the first reports all of the data, and the others ask for no report."""
     first, *others = parts
+    md = descriptor.with_remaining(first.md, first.expiry / 1_000_000 if first.expiry else None, now)
     if not others:
-        return [(first.md, first.data)]
-    md = whole(first.md, parts[-1].md)
+        return [(md, first.data)]
+    md = whole(md, parts[-1].md)
     quiet = [(descriptor.with_integer(one.md, "report", 0), b"") for one in others]
     return [(md, b"".join(one.data for one in parts)), *quiet]

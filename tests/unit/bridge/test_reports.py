@@ -43,6 +43,8 @@ def test_identifiers_are_passed_when_asked_for():
 def test_expiry_and_discarding_are_passed_when_asked_for():
     made = mqmd.unpack(reports.positive(md(1 | 0x4000 | 0x8000000, expiry=50), DATA).head)
     assert (made.expiry, made.report) == (50, 0x8000000)
+    made = mqmd.unpack(reports.expired(md(0x200000 | 0x4000, expiry=1), DATA).head)
+    assert made.expiry == 600, "nothing is left of the message's own"
     assert reports.discards(md(0x8000000))
     assert not reports.discards(md(0))
 
