@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from gateway.errors import MQError
@@ -33,23 +33,9 @@ class Property(NamedTuple):
     copy: int = 22
 
 
-class ObjectRecord(NamedTuple):
-    """MQOR: one destination of a distribution list."""
-
-    name: str
-    queue_manager: str = ""
-
-
-class Response(NamedTuple):
-    """MQRR: what became of one destination."""
-
-    comp_code: int
-    reason: int
-
-
 @dataclass(slots=True)
 class ObjectDescriptor:
-    """MQOD. The fields after `records` are filled by the queue manager, as are `name` and `queue_manager` for a
+    """MQOD. The fields after `selection` are filled by the queue manager, as are `name` and `queue_manager` for a
     model queue."""
 
     name: str = ""
@@ -59,26 +45,10 @@ class ObjectDescriptor:
     alternate_user: str = ""
     object_string: str = ""
     selection: str = ""
-    records: list[ObjectRecord] = field(default_factory=list)
     resolved_name: str = ""
     resolved_queue_manager: str = ""
     resolved_string: str = ""
     resolved_type: int = 0
-    known: int = 0
-    unknown: int = 0
-    invalid: int = 0
-    responses: list[Response] = field(default_factory=list)
-
-
-class PutRecord(NamedTuple):
-    """MQPMR: what one destination of a distribution list gets instead of the descriptor's fields; None keeps the
-    descriptor's."""
-
-    msg_id: bytes | None = None
-    correl_id: bytes | None = None
-    group_id: bytes | None = None
-    feedback: int | None = None
-    accounting_token: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -88,7 +58,6 @@ class PutOptions:
     options: int = 0
     context: int = NO_HANDLE
     properties: Sequence[Property] = ()
-    records: Sequence[PutRecord] = ()
     publication_level: int = 9
 
 
@@ -143,10 +112,6 @@ class PutResult(NamedTuple):
     resolved_queue_manager: str
     comp_code: int = 0
     reason: int = 0
-    known: int = 1
-    unknown: int = 0
-    invalid: int = 0
-    responses: Sequence[Response] = ()
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import pytest
 from embedded_rig import OPEN_ALL, md, refused
 
 from gateway.errors import MQError
-from gateway.ports.mqi import GetOptions, ObjectDescriptor, ObjectRecord, PutOptions, PutRecord
+from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions
 from gateway.queue_manager.descriptor import Descriptor, text
 
 SYNC, NO_SYNC = 2, 4
@@ -476,21 +476,6 @@ def test_closing_the_queue_manager_ends_what_is_open(mqi):
     assert answers[0].reason == 2009
     got = mqi.get(mqi.open("A"))
     assert (got.data, Descriptor(got.md).backout_count) == (b"kept", 1)
-
-
-def test_distribution_lists(mqi):
-    records = [ObjectRecord("A"), ObjectRecord("B"), ObjectRecord("NONE")]
-    descriptor = ObjectDescriptor(records=records)
-    handle = mqi.connection.open(descriptor, 16).handle
-    assert (descriptor.known, descriptor.invalid, [one.reason for one in descriptor.responses]) == (2, 1, [0, 0, 2085])
-    result = mqi.connection.put(
-        handle, md(), PutOptions(4, records=[PutRecord(), PutRecord(correl_id=b"b" * 24)]), b"to all"
-    )
-    assert (result.comp_code, result.reason, result.known, result.invalid) == (1, 2136, 2, 1)
-    assert mqi.get(mqi.open("A")).data == b"to all"
-    assert mqi.get(mqi.open("B")).md[72:96] == b"b" * 24
-    with refused(2085):
-        mqi.connection.open(ObjectDescriptor(records=[ObjectRecord("NO"), ObjectRecord("NEITHER")]), 16)
 
 
 def test_inquire(mqi):

@@ -13,10 +13,8 @@ from gateway.mq import pcf
 from gateway.ports.mqi import (
     GetOptions,
     ObjectDescriptor,
-    ObjectRecord,
     Property,
     PutOptions,
-    PutRecord,
     SubscriptionDescriptor,
 )
 
@@ -81,15 +79,12 @@ def healthy() -> None:
     RIG.connection.close(handle)
 
 
-@given(names, descriptors, options, held, datas, st.lists(st.builds(ObjectRecord, names), max_size=2))
-@example("A", md(), 4, [Property("a", float("nan"), 512)], b"", [])
-def test_any_put(name, descriptor, option, properties, data, records):
+@given(names, descriptors, options, held, datas)
+@example("A", md(), 4, [Property("a", float("nan"), 512)], b"")
+def test_any_put(name, descriptor, option, properties, data):
     with suppress(MQError):
         RIG.connection.put1(
-            ObjectDescriptor(name, records=records),
-            descriptor,
-            PutOptions(option, context=1, properties=properties, records=[PutRecord(msg_id=bytes(24))]),
-            data,
+            ObjectDescriptor(name), descriptor, PutOptions(option, context=1, properties=properties), data
         )
     healthy()
 

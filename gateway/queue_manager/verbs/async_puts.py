@@ -44,7 +44,7 @@ def put_run(
 ) -> bool:
     """Put all messages, or none (False): then they are to be put one by one."""
     target = handle.target
-    if target is None or handle.records or handle.topic or options.options & _NOT_IN_RUNS or options.properties:
+    if target is None or handle.topic or options.options & _NOT_IN_RUNS or options.properties:
         return False
     if not handle.options & mq.MQOO_OUTPUT or handle.putting.open or connection.core.quiescing:
         return False

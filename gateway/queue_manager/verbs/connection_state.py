@@ -11,7 +11,7 @@ from functools import partial
 
 from gateway.errors import MQError
 from gateway.mq import constants as mq
-from gateway.ports.mqi import Arrived, Cancel, Got, ObjectRecord, Status
+from gateway.ports.mqi import Arrived, Cancel, Got, Status
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.groups import LogicalOrder
 from gateway.queue_manager.objects.administration import Administration
@@ -51,10 +51,6 @@ class Handle:
     user: str = ""
     """Whose authority it was opened with."""
     topic: str = ""
-    records: list[ObjectRecord] = field(default_factory=list)
-    """The destinations of a distribution list."""
-    targets: list[Target | MQError] = field(default_factory=list)
-    """What each record resolved to."""
     selector: Selector | None = None
     refused: RefusedMessages | None = None
     """By the selector, as far as it has looked."""

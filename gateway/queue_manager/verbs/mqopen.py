@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.errors import MQError
 from gateway.mq import constants as mq
-from gateway.ports.mqi import ObjectDescriptor, Response
+from gateway.ports.mqi import ObjectDescriptor
 from gateway.queue_manager.objects.dynamic_queues import MADE_BY, delete_dynamic, make_dynamic
 from gateway.queue_manager.objects.local_queue import INPUT, LocalQueue
 from gateway.queue_manager.objects.name_resolution import Target, resolve
@@ -35,8 +35,6 @@ def open_object(connection: ConnectionState, wanted: ObjectDescriptor, options: 
         )
     selector = compile_selector(wanted.selection) if wanted.selection else None
     user = connection.user_for(wanted.alternate_user, asked=bool(options & mq.MQOO_ALTERNATE_USER_AUTHORITY))
-    if wanted.records:
-        return _distribution_list(connection, wanted, options, user)
     if wanted.object_type == mq.MQOT_Q:
         connection.authorise_open(wanted.name, wanted.queue_manager, options, user)
         handle = open_queue(connection, wanted, options, user)
@@ -83,29 +81,6 @@ def check_options(options: int) -> None:
     )
     if clash:
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQOPEN options 0x{options:X} clash, are unknown or name no verb")
-
-
-def _distribution_list(connection: ConnectionState, wanted: ObjectDescriptor, options: int, user: str) -> Handle:
-    if options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_INQUIRE | mq.MQOO_SET) or wanted.object_type != mq.MQOT_Q:
-        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a distribution list is opened for output only")
-    handle = Handle(0, options, mq.MQOT_Q, records=list(wanted.records))
-    wanted.responses, wanted.known, wanted.unknown, wanted.invalid = [], 0, 0, 0
-    for record in wanted.records:
-        try:
-            connection.authorise_open(record.name, record.queue_manager, mq.MQOO_OUTPUT, user)
-            target = resolve(connection.core, record.name, record.queue_manager)
-            wanted.known, wanted.unknown = wanted.known + (not target.remote), wanted.unknown + target.remote
-            handle.targets.append(target)
-            wanted.responses.append(Response(0, 0))
-        except MQError as error:
-            wanted.invalid += 1
-            handle.targets.append(error)
-            wanted.responses.append(Response(error.comp_code, error.reason))
-    if wanted.invalid == len(wanted.records):
-        reasons = {response.reason for response in wanted.responses}
-        reason = reasons.pop() if len(reasons) == 1 else mq.MQRC_MULTIPLE_REASONS
-        raise MQError(reason, "no queue of the distribution list could be opened")
-    return handle
 
 
 def _topic(connection: ConnectionState, wanted: ObjectDescriptor, options: int, user: str) -> Handle:
@@ -214,7 +189,7 @@ _CLOSE_OPTIONS = {
 
 def close_object(connection: ConnectionState, handle: Handle, options: int = mq.MQCO_NONE) -> None:
     """MQCLOSE of anything but a subscription."""
-    if handle.object_type == mq.MQOT_Q and not handle.records:
+    if handle.object_type == mq.MQOT_Q:
         _close_queue(connection, handle, options)
     elif options != mq.MQCO_NONE:
         raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "close options are for dynamic queues and subscriptions")

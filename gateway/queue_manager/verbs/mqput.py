@@ -11,7 +11,7 @@ from dataclasses import replace
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
 from gateway.mq import properties, property_names
-from gateway.ports.mqi import Property, PutOptions, PutRecord, PutResult, Response, Status
+from gateway.ports.mqi import Property, PutOptions, PutResult, Status
 from gateway.queue_manager import descriptor
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.descriptor import NO_ID, Descriptor, padded, text
@@ -113,8 +113,6 @@ def _put(connection: ConnectionState, handle: Handle, md: bytes, options: PutOpt
     check_options(options, mqput1=not handle.number)
     if options.options & mq.MQPMO_FAIL_IF_QUIESCING:
         connection.check_quiescing()
-    if handle.records:
-        return _put_to_list(connection, handle, md, options, data)
     if handle.topic:
         return _publish(connection, handle, md, options, data)
     target = handle.target
@@ -154,7 +152,7 @@ def _put_to(
     connection.accept(own, options.options)
     if before is not None:
         _move_on(connection, handle, before, message, options, len(data))
-    elif handle.number and not handle.records and not warning[0]:  # MQPUT1 has a handle for one message
+    elif handle.number and not warning[0]:  # MQPUT1 has a handle for one message
         handle.repeated = repeated_put(core, connection.user, target, given, options, message, md)
     local = bool(options.options & mq.MQPMO_RESOLVE_LOCAL_Q)
     return PutResult(md, *target.resolved(core.name, local=local), *warning)
@@ -204,59 +202,6 @@ def _publication(connection: ConnectionState, handle: Handle, md: bytes, options
     message, _ = completed(connection, Target(()), message.pack(), options)
     give_context(connection, message, handle, options)
     return message
-
-
-# Distribution lists
-
-
-def _put_to_list(connection: ConnectionState, handle: Handle, md: bytes, options: PutOptions, data: bytes) -> PutResult:
-    """One message to each destination with its own put message record; 2136 when their reasons differ."""
-    responses: list[Response] = []
-    last = PutResult(md, "", "")
-    known = unknown = 0
-    without_records = PutOptions(options.options, options.context, options.properties)
-    for index, target in enumerate(handle.targets):
-        if isinstance(target, MQError):
-            responses.append(Response(target.comp_code, target.reason))
-            continue
-        record = options.records[index] if index < len(options.records) else PutRecord()
-        try:
-            last = _put_to(connection, handle, target, _with_record(md, record), without_records, data)
-            responses.append(Response(last.comp_code, last.reason))
-            known, unknown = known + (not target.remote), unknown + target.remote
-        except MQError as error:
-            responses.append(Response(error.comp_code, error.reason))
-    return _list_result(responses, last, known, unknown)
-
-
-def _with_record(md: bytes, record: PutRecord) -> bytes:
-    """The descriptor with the fields that a put message record replaces."""
-    message = Descriptor(md)
-    if record.msg_id is not None:
-        message.msg_id = record.msg_id
-    if record.correl_id is not None:
-        message.correl_id = record.correl_id
-    if record.group_id is not None:
-        message.group_id = record.group_id
-    if record.feedback is not None:
-        message.feedback = record.feedback
-    if record.accounting_token is not None:
-        message.accounting_token = record.accounting_token
-    return message.pack()
-
-
-def _list_result(responses: list[Response], last: PutResult, known: int, unknown: int) -> PutResult:
-    """One answer for a distribution list."""
-    reasons = {response.reason for response in responses}
-    invalid = sum(1 for response in responses if response.comp_code == mq.MQCC_FAILED)
-    if invalid == len(responses):
-        reason = reasons.pop() if len(reasons) == 1 else mq.MQRC_MULTIPLE_REASONS
-        raise MQError(reason, "the message reached no queue of the distribution list")
-    comp_code = 1 if reasons != {0} else 0
-    reason = 0 if not comp_code else reasons.pop() if len(reasons) == 1 else mq.MQRC_MULTIPLE_REASONS
-    return last._replace(
-        comp_code=comp_code, reason=reason, known=known, unknown=unknown, invalid=invalid, responses=responses
-    )
 
 
 # The descriptor
