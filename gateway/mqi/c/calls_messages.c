@@ -33,7 +33,7 @@ static outcome put_in(const MQMD *md, const MQPMO *pmo, MQLONG length, const voi
     call->context = pmo->Context;
     call->data = (view){data, (size_t)length};
     call->pub_level = 9;
-    if (pmo->Version >= 2 && pmo->RecsPresent > 0) return failed(RC_RECS_PRESENT);
+    if (pmo->Version >= 2 && pmo->RecsPresent != 0) return failed(RC_RECS_PRESENT);
     if (pmo->Version < 3) return done;
     call->pub_level = pmo->PubLevel;
     return put_properties(pmo, &call->properties);

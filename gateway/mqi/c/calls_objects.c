@@ -15,7 +15,7 @@ outcome open_in(const MQOD *od, MQLONG options, open_call *call) {
     field_copy(call->qmgr, od->ObjectQMgrName, sizeof call->qmgr);
     field_copy(call->dynamic, od->DynamicQName, sizeof call->dynamic);
     field_copy(call->alternate, od->AlternateUserId, sizeof call->alternate);
-    if (od->Version >= 2 && od->RecsPresent > 0) return failed(RC_RECS_PRESENT);
+    if (od->Version >= 2 && od->RecsPresent != 0) return failed(RC_RECS_PRESENT);
     if (od->Version >= 4) {
         o = charv_in(&od->ObjectString, od, RC_OBJECT_STRING, &call->object_string);
         if (!is_failed(o)) o = charv_in(&od->SelectionString, od, 2519, &call->selection);

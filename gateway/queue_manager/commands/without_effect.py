@@ -12,6 +12,7 @@ _CLUSTERS = re.compile(r" *\S.*"), "there are no clusters"
 _WITHOUT_EFFECT = {
     "NPMCLASS": (re.compile("HIGH"), "messages that are not persistent are gone after a restart"),
     "CAPEXPRY": (re.compile("[0-9]+"), "messages expire when they say so, or never"),
+    "DISTL": (re.compile("YES"), "there are no distribution lists"),
     "CLUSTER": _CLUSTERS,
     "CLUSNL": _CLUSTERS,
 }

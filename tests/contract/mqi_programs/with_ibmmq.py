@@ -324,6 +324,16 @@ def put1(qmgr, queue):
     fails(CMQC.MQRC_UNKNOWN_OBJECT_NAME, qmgr.put1, mq.OD(ObjectName=b"no such queue"), b"x")
 
 
+def distribution_lists_are_refused(qmgr, queue):
+    """MQRC_RECS_PRESENT_ERROR, in whichever structure the records are, as `MQIA_DIST_LISTS` says beforehand."""
+    for records in (2, -1):
+        listed = mq.OD(Version=CMQC.MQOD_VERSION_2, ObjectName="APP.Q", RecsPresent=records)
+        fails(CMQC.MQRC_RECS_PRESENT_ERROR, mq.Queue, qmgr, listed, CMQC.MQOO_OUTPUT)
+        fails(CMQC.MQRC_RECS_PRESENT_ERROR, qmgr.put1, listed, b"x", mq.MD(), mq.PMO())
+        fails(CMQC.MQRC_RECS_PRESENT_ERROR, queue.put, b"x", mq.MD(), put_options(RecsPresent=records))
+    assert qmgr.inquire(CMQC.MQIA_DIST_LISTS) == CMQC.MQDL_NOT_SUPPORTED
+
+
 def temporary_queue(qmgr, queue):
     model = mq.OD(ObjectName=b"SYSTEM.DEFAULT.MODEL.QUEUE", DynamicQName=b"REPLY.*")
     reply = mq.Queue(qmgr, model, CMQC.MQOO_INPUT_EXCLUSIVE | CMQC.MQOO_OUTPUT)
@@ -425,6 +435,7 @@ PARTS = [
     a_forked_child,
     attributes,
     put1,
+    distribution_lists_are_refused,
     temporary_queue,
     publish_and_subscribe,
     durable_subscription,

@@ -410,6 +410,7 @@ def test_display_knows_the_words_that_define_takes(rig, command, shown):
         ("DEFINE QLOCAL(N) CAPEXPRY(600)", "CAPEXPRY(600) has no effect here: messages expire when they say so"),
         ("ALTER TOPIC(SYSTEM.BASE.TOPIC) CAPEXPRY(600)", "CAPEXPRY(600) has no effect here"),
         ("DEFINE QLOCAL(N) CLUSTER(C) CLUSNL(' ')", "CLUSTER(C) has no effect here: there are no clusters"),
+        ("DEFINE QLOCAL(N) DISTL(YES)", "DISTL(YES) has no effect here: there are no distribution lists"),
         ("DEFINE QLOCAL(N) CAPEXPRY(NOLIMIT) NPMCLASS(NORMAL) CLUSTER(' ')", ""),
     ],
 )
