@@ -231,12 +231,16 @@ def _asked_by_commands(text: str, tmp_path: Path) -> None:
 
 
 def _put_back(spark: Any, job: Job) -> None:
-    from gateway.pipeline.jobs.replay import files_of, selected
+    from gateway.pipeline.jobs.replay import files_of, messages_of, selected
 
-    def rows(table: str) -> list[Any]:
-        warehouse = warehouse_of(job)
-        found: list[Any] = selected(spark, job, warehouse, table, files_of(job, warehouse, table)).collect()
-        return found
+    warehouse = warehouse_of(job)
 
-    assert {bytes(row.payload) for row in rows("readings")} == {b'{"device": "dev0005", ', b"RFH broken"}
-    assert [row.dlq_reason for row in rows("bronze")] == [2085, 2085]
+    def rows(table: str) -> Any:
+        return selected(spark, job, warehouse, table, files_of(job, warehouse, table))
+
+    found = messages_of(spark, job, warehouse, "readings", rows("readings")).collect()
+    assert [(bytes(row.payload), row.client_id, row.properties.get("site")) for row in found] == [
+        (b'{"device": "dev0005", ', "dev0005", "site5"),
+        *[(b"RFH broken", None, None)] * 2,
+    ]
+    assert [row.dlq_reason for row in rows("bronze").collect()] == [2085, 2085]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import Any
 
 from gateway.config.counting import counted
+from gateway.pipeline.decode.columns import SOURCE, SOURCE_COLUMN, select_columns, spark_schema
 from gateway.pipeline.errors import WrongOption
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.leases import access_to
@@ -14,9 +17,14 @@ from gateway.pipeline.jobs.sources import chosen
 from gateway.pipeline.jobs.spark.spark_session import make_session
 from gateway.pipeline.jobs.status import groups_of
 from gateway.pipeline.jobs.tables.warehouse import ObjectWarehouse, Warehouse, warehouse_of
-from gateway.pipeline.journal.puts import PutTarget
+from gateway.pipeline.journal.puts import BUILT_FROM, PutTarget
 from gateway.pipeline.source.options import Options, put_queue
 from gateway.pipeline.source.running_gateway import in_use, running_gateway
+
+REBUILT_FROM = ("mqmd", "headers", *BUILT_FROM)
+"""The columns that a message is rebuilt from beside its payload: its bytes, where they were kept, or what they said."""
+NAMED_BY = (SOURCE, "seq", "msg_id")
+"""The columns that say of which message a row is."""
 
 
 def replay_rows(job: Job, table: str, queue: str, where: str = "", txn: str = "", source: str = "") -> int:
@@ -28,9 +36,9 @@ def replay_rows(job: Job, table: str, queue: str, where: str = "", txn: str = ""
     spark = make_session(f"{job.name}-replay", job.spark)
     try:
         rows = selected(spark, job, warehouse, table, files)
-        rows = rows.where(where) if where else rows
+        rows = messages_of(spark, job, warehouse, table, rows.where(where) if where else rows)
         count = int(rows.count())
-        rows.select(*kept(rows)).write.format("mqqueue").options(**target).mode("append").save()
+        rows.write.format("mqqueue").options(**target).mode("append").save()
         return count
     finally:
         spark.stop()
@@ -47,7 +55,7 @@ def files_of(job: Job, warehouse: Warehouse, table: str) -> list[str]:
     known = [*([job.bronze_table] if job.bronze else []), *(silver.table for silver in job.silver)]
     if table not in known:
         raise WrongOption(f"the job has no table {table!r} to replay from: name one of {', '.join(known)}")
-    names = warehouse.names(table) if isinstance(warehouse, ObjectWarehouse) else warehouse.files(table)
+    names = names_of(warehouse, table)
     if table == job.bronze_table:
         _some(names, f"{table!r} has no rows yet: let the job run first")
         return names
@@ -55,6 +63,11 @@ def files_of(job: Job, warehouse: Warehouse, table: str) -> list[str]:
         found := [name for name in names if f"/status={QUARANTINE}/" in name], f"nothing of {table!r} is in quarantine"
     )
     return found
+
+
+def names_of(warehouse: Warehouse, table: str) -> list[str]:
+    """The files of a table: names on object storage, or paths."""
+    return warehouse.names(table) if isinstance(warehouse, ObjectWarehouse) else warehouse.files(table)
 
 
 def _some(files: list[str], otherwise: str) -> None:
@@ -81,18 +94,46 @@ def target_options(job: Job, queue: str, txn: str, source: str) -> dict[str, str
 
 def selected(spark: Any, job: Job, warehouse: Warehouse, table: str, files: list[str]) -> Any:
     """The rows of these files: quarantined ones of a silver table, or dead letters of bronze."""
+    if table == job.bronze_table:
+        return _messages(spark, job, warehouse, files).where("dlq_reason IS NOT NULL")
     if isinstance(warehouse, ObjectWarehouse):
         from gateway.pipeline.jobs.tables.object_tables import rows_of, schema_of
 
-        rows = rows_of(spark, warehouse.store, files, schema_of(warehouse.store, files[0]))
-    else:
-        rows = spark.read.option("basePath", str(Path(job.warehouse) / table)).parquet(*files)
-    return rows.where("dlq_reason IS NOT NULL") if table == job.bronze_table else rows
+        return rows_of(spark, warehouse.store, files, schema_of(warehouse.store, files[0]))
+    return spark.read.option("basePath", str(Path(job.warehouse) / table)).parquet(*files)
 
 
-def kept(rows: Any) -> list[str]:
-    """The columns a message is rebuilt from: the original bytes where they were kept."""
-    names = set(rows.columns)
-    if {"mqmd", "headers"} <= names:
-        return ["mqmd", "headers", "payload"]
-    return [name for name in ("payload", "properties", "topic", "correl_id") if name in names]
+def _messages(spark: Any, job: Job, warehouse: Warehouse, files: list[str]) -> Any:
+    """The rows of bronze files. The job may have changed since: descriptor and headers are in some files alone."""
+    own = (SOURCE_COLUMN,) if job.sources else ()
+    schema = spark_schema((*select_columns("", include_raw=True), *own))
+    if isinstance(warehouse, ObjectWarehouse):
+        from gateway.pipeline.jobs.tables.object_tables import rows_of
+
+        return rows_of(spark, warehouse.store, files, schema)
+    return spark.read.schema(schema).parquet(*files)
+
+
+def messages_of(spark: Any, job: Job, warehouse: Warehouse, table: str, rows: Any) -> Any:
+    """The columns that messages are rebuilt from. A silver table has the payload and what it carries, unless a column
+    of its own has that name; the rest bronze has, as long as it keeps the message."""
+    from pyspark.sql import functions as f
+
+    own = {column.name for silver in job.silver if silver.table == table for column in silver.columns}
+    there = [name for name in rows.columns if name not in own]
+    files = names_of(warehouse, job.bronze_table) if job.bronze and table != job.bronze_table else []
+    if not files or "seq" not in there:
+        return rows.select("payload", *[name for name in REBUILT_FROM if name in there])
+    span = rows.agg(f.min("seq").alias("first"), f.max("seq").alias("last")).first()
+    bronze = _messages(spark, job, warehouse, files).where(f.col("seq").between(span["first"], span["last"]))
+    keys = [name for name in NAMED_BY if name in there and name in bronze.columns]
+    same = [f.col(f"silver.{name}").eqNullSafe(f.col(f"bronze.{name}")) for name in keys]
+    both = rows.alias("silver").join(bronze.alias("bronze"), reduce(and_, same), "left").orderBy("silver.seq")
+    return both.select("silver.payload", *[_of_either(name, carried=name in there) for name in REBUILT_FROM])
+
+
+def _of_either(name: str, *, carried: bool) -> Any:
+    from pyspark.sql import functions as f
+
+    found = f.col(f"bronze.{name}")
+    return (f.coalesce(found, f.col(f"silver.{name}")) if carried else found).alias(name)

@@ -33,25 +33,33 @@ class PutColumns:
     bodies: list[bytes] = field(default_factory=list)
 
 
+BUILT_FROM = ("properties", "topic", "retain", "client_id", "qos", "content_type", "correl_id", "format")
+"""The columns that a head is built from."""
+
+
 def encode_part(batch: Any, template: Mapping[str, Any]) -> Any:
-    """Rows as a batch of heads (dictionary-encoded) and bodies. Columns used: payload; with mqmd and headers a message
-    is put as it was, otherwise its head is built from properties, topic, correl_id and format."""
+    """Rows as a batch of heads (dictionary-encoded) and bodies. Columns used: payload; a row with mqmd and headers is
+    put as the message was, the head of another is built from the columns of `BUILT_FROM` that there are."""
     import pyarrow as pa
 
     names = set(batch.schema.names)
     if "payload" not in names:
         raise WrongOption("rows written to mqqueue need a column `payload` (binary or string)")
     payload = batch.column("payload").cast(pa.binary()).fill_null(b"")
-    if {"mqmd", "headers"} <= names:
-        pairs = zip(batch.column("mqmd").to_pylist(), batch.column("headers").to_pylist(), strict=True)
-        heads = [md + (headers or b"") for md, headers in pairs]
-    else:
-        heads = _built(batch, names, template)
+    kept = _as_they_were(batch) if {"mqmd", "headers"} <= names else [None] * batch.num_rows
+    built = _built(batch, names, template) if None in kept else kept
+    heads = [other if head is None else head for head, other in zip(kept, built, strict=True)]
     return pa.RecordBatch.from_arrays([pa.array(heads, pa.binary()).dictionary_encode(), payload], ["head", "body"])
 
 
+def _as_they_were(batch: Any) -> list[bytes | None]:
+    """The heads that rows were landed with; None for a row that was landed without."""
+    pairs = zip(batch.column("mqmd").to_pylist(), batch.column("headers").to_pylist(), strict=True)
+    return [None if md is None else md + (headers or b"") for md, headers in pairs]
+
+
 def _built(batch: Any, names: set[str], template: Mapping[str, Any]) -> list[bytes]:
-    used = [name for name in ("properties", "topic", "correl_id", "format") if name in names]
+    used = [name for name in BUILT_FROM if name in names]
     if not used:
         return [build_head(template, {})] * batch.num_rows
     known: dict[Any, bytes] = {}
@@ -66,7 +74,7 @@ def _built(batch: Any, names: set[str], template: Mapping[str, Any]) -> list[byt
 
 
 def build_head(template: Mapping[str, Any], row: Mapping[str, Any]) -> bytes:
-    """An MQMD, and an MQRFH2 if there are properties or a topic."""
+    """An MQMD, and an MQRFH2 if there are properties, or anything of MQTT."""
     body_format = str(row.get("format") or template["format"]).encode()[:8].ljust(8)
     fields: dict[str, Any] = {"persistence": template["persistence"], "priority": template["priority"]}
     if template.get("expiry", -1) >= 0:
@@ -82,12 +90,17 @@ def build_head(template: Mapping[str, Any], row: Mapping[str, Any]) -> bytes:
 
 
 def _folders(row: Mapping[str, Any]) -> Iterable[str]:
+    """The folders from which `decode/heads.py` reads these columns."""
     properties = dict(row.get("properties") or [])
     own = {name: value for name, value in properties.items() if "." not in name}
     if own:
         yield folder("usr", own)
     if row.get("topic"):
-        yield folder("mqps", [("Top", row["topic"])])
+        yield folder("mqps", [("Top", row["topic"]), *([("Ret", True)] if row.get("retain") else [])])
+    device = [("clientId", row.get("client_id")), ("qos", row.get("qos")), ("contentType", row.get("content_type"))]
+    said = [(name, value) for name, value in device if value is not None]
+    if said:
+        yield folder("mqtt", said)
 
 
 def write_part(batches: Iterable[Any]) -> bytes:

@@ -1,0 +1,108 @@
+"""Rows in quarantine are put back as the messages they were: with their device and their properties."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from device_fleet import SMALL, Fleet, put
+
+from gateway.pipeline.jobs.job import Job, parse_job
+from gateway.pipeline.jobs.replay import files_of, messages_of, selected
+from gateway.pipeline.jobs.tables.warehouse import warehouse_of
+from gateway.queue_manager.journal.store import Store
+
+JOB = """
+version: 1
+name: plant
+source: {{queue: "TELEMETRY.*", path: {folder}/journal, group: plant}}
+warehouse: {folder}/lake
+{more}
+silver:
+  - table: readings
+    event_time: ts
+    key: [device]
+    columns:
+      - {{name: device, from: client_id, required: true}}
+      - {{name: site, from: properties.site, required: true}}
+      - {{name: ts, type: timestamp, unit: ms}}
+      - {{name: temperature, type: double, max: 20}}
+"""
+RAW = "bronze: {include_raw: true}"
+HEADS = ("client_id", "topic", "qos", "content_type", "properties", "payload")
+
+
+def landed(spark: Any, folder: Path, more: str) -> Job:
+    from gateway.pipeline.jobs.run import JobRun
+
+    job = parse_job("job.yaml", JOB.format(folder=folder, more=more))
+    assert JobRun(spark, job).run(once=True).state == "done"
+    return job
+
+
+def put_readings(folder: Path, fleet: Fleet) -> None:
+    """Three of each of four devices."""
+    store = Store.open(folder, clock=time.time, options=SMALL)
+    put(store, "TELEMETRY.A", *fleet.batch(12))
+    store.close()
+
+
+def messages(spark: Any, folder: Path, queue: str) -> list[Any]:
+    source = spark.read.format("mqqueue").options(path=str(folder / "journal"), queue=queue, includeRaw="true").load()
+    found: list[Any] = source.orderBy("seq").collect()
+    return found
+
+
+def too_warm(spark: Any, folder: Path) -> list[Any]:
+    found = messages(spark, folder, "TELEMETRY.A")
+    return [row for row in found if json.loads(bytes(row.payload))["temperature"] > 20]
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet(devices=4)
+
+
+def put_back(spark: Any, job: Job, folder: Path) -> list[Any]:
+    warehouse = warehouse_of(job)
+    rows = selected(spark, job, warehouse, "readings", files_of(job, warehouse, "readings"))
+    found = messages_of(spark, job, warehouse, "readings", rows.where("error LIKE 'above_max:%'"))
+    found.write.format("mqqueue").options(path=str(folder / "journal"), queue="RETRY").mode("append").save()
+    return messages(spark, folder, "RETRY")
+
+
+def said(row: Any) -> tuple[Any, ...]:
+    return tuple(row[name] for name in HEADS)
+
+
+def test_a_row_in_quarantine_is_put_back_with_its_device_and_properties(
+    spark: Any, tmp_path: Path, fleet: Fleet
+) -> None:
+    put_readings(tmp_path / "journal", fleet)
+    sent = too_warm(spark, tmp_path)
+    back = put_back(spark, landed(spark, tmp_path, ""), tmp_path)
+    assert [said(row) for row in back] == [said(row) for row in sent]
+    assert [row.client_id for row in back] == [f"dev000{at % 4}" for at in range(8)]
+
+
+def test_its_bytes_are_put_back_where_bronze_has_them(spark: Any, tmp_path: Path, fleet: Fleet) -> None:
+    """A job that keeps them since some day has them of the rows of that day on."""
+    put_readings(tmp_path / "journal", fleet)
+    landed(spark, tmp_path, "")
+    put_readings(tmp_path / "journal", fleet)
+    back = put_back(spark, landed(spark, tmp_path, RAW), tmp_path)
+    sent = too_warm(spark, tmp_path)
+    assert [said(row) for row in back] == [said(row) for row in sent]
+    whole = [bytes(row.headers) == bytes(other.headers) for row, other in zip(back, sent, strict=True)]
+    assert whole == [False] * 8 + [True] * 12
+
+
+def test_without_bronze_what_the_table_carries_is_put_back(spark: Any, tmp_path: Path, fleet: Fleet) -> None:
+    put_readings(tmp_path / "journal", fleet)
+    back = put_back(spark, landed(spark, tmp_path, "bronze: null"), tmp_path)
+    assert [(row.client_id, row.topic, row.properties) for row in back] == [
+        (f"dev000{at % 4}", f"plant/site{at % 4}/dev000{at % 4}/telemetry", {}) for at in range(8)
+    ]
