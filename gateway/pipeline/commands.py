@@ -100,8 +100,8 @@ def run(file: Path, once: bool, metrics_port: int | None, metrics_bind: str, rep
 @click.option("--sql", is_flag=True, help="Show the checks of silver tables as SQL.")
 def check(file: Path, sql: bool) -> None:
     """Validate a job file: every error at once. Object storage is tried: can a batch be committed there? So are
-    conditions and patterns, by Spark, where it and Java are. A `path` without a journal is told: the job may be one
-    for another host."""
+    conditions and patterns, by Spark, where it and Java are, and columns are compared with the Delta or Iceberg tables
+    that have landed. A `path` without a journal is told: the job may be one for another host."""
     from gateway.pipeline.jobs.silver import checks, payload_schema, typed_value
 
     job = job_of(file)
@@ -110,6 +110,7 @@ def check(file: Path, sql: bool) -> None:
     _tell_no_journal(job)
     if job.on_objects:
         _try_warehouse(job)
+    _try_columns(job, file)
     _try_conditions(job, file)
     for silver in job.silver if sql else ():
         click.echo(f"\n{silver.table}: from_json({payload_schema(silver)})")
@@ -155,6 +156,23 @@ def _try_conditions(job: Job, file: Path) -> None:
     if found:
         raise ConfigurationError(found)
     click.echo("conditions and patterns: Spark takes them")
+
+
+def _try_columns(job: Job, file: Path) -> None:
+    from gateway.config.source import read_yaml
+    from gateway.pipeline.errors import SparkMissing
+    from gateway.pipeline.jobs.tables.column_types import misfits
+
+    if job.format == "parquet":
+        return
+    try:
+        found = misfits(job, read_yaml(str(file), file.read_text(encoding="utf-8")))
+    except SparkMissing as missing:
+        click.echo(f"columns are not compared with the tables: {missing}", err=True)
+        return
+    if found:
+        raise ConfigurationError(found)
+    click.echo("columns: the tables that have landed take them")
 
 
 def _try_warehouse(job: Job) -> None:

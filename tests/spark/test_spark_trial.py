@@ -1,12 +1,15 @@
-"""Conditions and patterns, as Spark and its Java judge them for `mqgate pipeline check`."""
+"""Conditions and patterns, as Spark and its Java judge them for `mqgate pipeline check`, and the types it knows."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from gateway.config.source import read_yaml
-from gateway.pipeline.jobs.job import parse_job
+from gateway.pipeline.decode.columns import COLUMNS, spark_schema
+from gateway.pipeline.jobs.job import CARRIED, Silver, parse_job
+from gateway.pipeline.jobs.silver import silver_rows
 from gateway.pipeline.jobs.spark.trial import has_trials, refused
+from gateway.pipeline.jobs.tables.column_types import arrow_of
 
 JOB = r"""
 version: 1
@@ -35,3 +38,17 @@ def test_what_is_refused_is_told_at_its_place(spark: Any) -> None:
     assert "`nofunc`" in told[3]
     assert "is not a boolean" in told[4]
     assert not any("SQLSTATE" in one or "\n" in one for one in told)
+
+
+def test_types_that_check_knows_without_spark_are_those_of_a_run(spark: Any) -> None:
+    """`check` compares them with the tables that have landed."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    kinds = ("string", "boolean", "int", "bigint", "float", "double", "timestamp", "date", "binary")
+    columns = [{"name": f"c_{kind}", "type": kind} for kind in kinds]
+    columns += [{"name": "rank", "from": "priority", "type": "int"}]
+    silver = Silver.model_validate({"table": "readings", "columns": columns})
+    rows = silver_rows(spark.createDataFrame([], spark_schema(COLUMNS)), silver)
+    found = {field.name: field.type for field in to_arrow_schema(rows.schema, timezone="UTC")}
+    assert {column.name: arrow_of(column.type) for column in silver.columns}.items() <= found.items()
+    assert {name: arrow_of(silver.type_of(name)) for name in CARRIED}.items() <= found.items()

@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.config.extras import how_to_install
 from gateway.pipeline.errors import SparkMissing
-from gateway.pipeline.land.delta_columns import add_columns, check_columns, delta_schema
+from gateway.pipeline.land.delta_columns import add_columns, check_columns, delta_schema, schema_of
 from gateway.pipeline.land.landing import STATE
 from gateway.pipeline.land.manifest import Manifest
 
@@ -47,9 +47,17 @@ class DeltaLog:
     def check(self, table: str, folder: Path) -> None:
         """TableDiffers where the files of a batch do not fit the table's log."""
         files = sorted(folder.rglob("*.parquet"))
-        found = self._opened(table)
-        if files and found is not None and table not in self.replaced:
-            check_columns(str(self.warehouse / table), found, self._schema(table, files[:1], []))
+        if files:
+            self._compare(table, self._schema(table, files[:1], []))
+
+    def compare(self, table: str, columns: Any) -> None:
+        """TableDiffers where columns, as Arrow has them, have another type in the table's log."""
+        self._compare(table, schema_of(columns))
+
+    def _compare(self, table: str, schema: Any) -> None:
+        found = None if table in self.replaced else self._opened(table)
+        if found is not None:
+            check_columns(str(self.warehouse / table), found, schema)
 
     def _follow(self, manifest: Manifest, table: str, newest: int) -> None:
         found = self._opened(table)

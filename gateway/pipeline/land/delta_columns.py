@@ -26,14 +26,20 @@ def file_columns(source: Any) -> Any:
 def delta_schema(where: str, files: Iterable[Any], keys: Sequence[str]) -> Any:
     """The columns of these files together, and the partition columns."""
     import pyarrow as pa
-    from deltalake import Schema
 
     try:
         columns = pa.unify_schemas(list(dict.fromkeys(map(file_columns, files))))
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise differs(where, str(error)) from error
     own = [field for field in columns if field.name not in keys]
-    return Schema.from_arrow(pa.schema([*own, *[pa.field(key, pa.string()) for key in keys]]))
+    return schema_of(pa.schema([*own, *[pa.field(key, pa.string()) for key in keys]]))
+
+
+def schema_of(columns: Any) -> Any:
+    """The same columns, as Arrow has them, for a log."""
+    from deltalake import Schema
+
+    return Schema.from_arrow(columns)
 
 
 def check_columns(where: str, found: Any, schema: Any) -> None:

@@ -75,10 +75,14 @@ class IcebergTables:
         footer = footer_of(self.store, name, size)
         if self._fitting.get(table) == footer.schema:
             return
+        self.compare(table, footer.schema)
+        self._fitting[table] = footer.schema
+
+    def compare(self, table: str, columns: Any) -> None:
+        """TableDiffers where columns, as Arrow has them, have a type that the table's do not become."""
         found = self.load(table)
         if found is not None:
-            self._widen(found.transaction(), table, [footer])  # which is never committed
-        self._fitting[table] = footer.schema
+            self._widen(found.transaction(), table, [columns])  # which is never committed
 
     # ---- what is to be done
 
@@ -164,7 +168,7 @@ class IcebergTables:
             self._partition(doing, table, footers[0])
         else:
             doing = found.transaction()
-            self._widen(doing, table, footers)
+            self._widen(doing, table, [footer.schema for footer in footers])
         mapping = doing.table_metadata.schema().name_mapping.model_dump_json()
         doing.set_properties({**come, "schema.name-mapping.default": mapping})
         files = [data_file(footer, self.store.url, doing.table_metadata) for footer in footers]
@@ -187,11 +191,11 @@ class IcebergTables:
             if day:
                 spec.add_field(day, DayTransform(), f"{day}_day")
 
-    def _widen(self, doing: Any, table: str, footers: list[Footer]) -> None:
+    def _widen(self, doing: Any, table: str, schemas: list[Any]) -> None:
         """Columns that the table does not have yet become columns of the table."""
         from pyiceberg.exceptions import ValidationError
 
-        for schema in {footer.schema: None for footer in footers}:
+        for schema in dict.fromkeys(schemas):
             try:
                 with doing.update_schema() as update:
                     update.union_by_name(schema)

@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.config.extras import how_to_install
 from gateway.pipeline.errors import SparkMissing, StoreUnreachable
-from gateway.pipeline.land.delta_columns import add_columns, check_columns, delta_schema
+from gateway.pipeline.land.delta_columns import add_columns, check_columns, delta_schema, schema_of
 from gateway.pipeline.land.landing import STATE
 from gateway.pipeline.land.manifest import ManifestRecord
 from gateway.pipeline.land.object_manifest import ObjectManifest
@@ -55,10 +55,17 @@ class ObjectDelta:
         if table in self._schemas:
             return
         schema = self._read_schema(table, [name])
+        self._compare(table, schema)
+        self._schemas[table] = schema
+
+    def compare(self, table: str, columns: Any) -> None:
+        """TableDiffers where columns, as Arrow has them, have another type in the table's log."""
+        self._compare(table, schema_of(columns))
+
+    def _compare(self, table: str, schema: Any) -> None:
         found = self._opened(table)
         if found is not None and table not in self.replaced:
             check_columns(f"{self.store.url}/{table}", found, schema)
-        self._schemas[table] = schema
 
     def _follow(self, manifest: ObjectManifest, table: str) -> None:
         newest = manifest.state.last_number

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.land.iceberg import IcebergTables
 from gateway.pipeline.land.object_delta import ObjectDelta
-from gateway.pipeline.land.object_landing import AfterCommit
 from gateway.pipeline.land.objects import ObjectStore
 
 
-def follower_of(job: Job, store: ObjectStore) -> AfterCommit | None:
+def follower_of(job: Job, store: ObjectStore) -> ObjectDelta | IcebergTables | None:
     """What follows the manifest of a job's warehouse: Delta logs, or tables of Iceberg."""
     if job.format == "delta":
         return ObjectDelta(store, job.name, job.replaced_tables)
