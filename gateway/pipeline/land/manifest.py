@@ -22,6 +22,7 @@ from gateway.pipeline.land.ranges import Landed, Ranges
 FOLDER = "_manifest"
 SUMMARY = "summary.json"
 LOCK = ".lock"
+NO_SUMMARY = (0, 0)
 FOLD_AT, FOLD_KEEPS = 4096, 1024
 """At this many records all but so many are folded into the summary. The report shows the others."""
 
@@ -93,9 +94,9 @@ class Manifest:
         """How long they are in bytes. Of those that an earlier release has folded or merged it is not known."""
         self.left_out: set[str] = set()
         """Batch folders that a merge left as they are, because a column has another type there."""
-        self._summary_of = 0
-        """When the summary that was read was written."""
-        self._read()
+        self._summary_of = NO_SUMMARY
+        """Which summary was read."""
+        self.reload()
 
     @property
     def next_number(self) -> int:
@@ -118,24 +119,28 @@ class Manifest:
             )
 
     def reload(self) -> None:
-        """Read it from disk again: compaction changes it, and so did another driver that had the lease before."""
-        self.landed, self.last, self.folders, self.left_out, self.sizes = Landed(), None, {}, set(), {}
-        self._read()
+        """Read it from disk again: compaction changes it, and so did another driver that had the lease before. It is
+        read once more where the summary was written meanwhile: records that a driver has folded are in that one."""
+        read = None
+        while read != (now := self._summary_now()):
+            read = self._summary_of = now
+            self.landed, self.last, self.folders, self.left_out, self.sizes = Landed(), None, {}, set(), {}
+            try:
+                self._read()
+            except FileNotFoundError:
+                if self._summary_now() == read:
+                    raise
 
     def now(self) -> Manifest:
         """It, or another reading of it where a compaction has changed the summary since: for those who only look."""
-        if self._summary_written() == self._summary_of:
-            return self
-        try:
-            return Manifest(self.folder.parent)
-        except FileNotFoundError:  # the driver's other thread folds records at this moment
-            return self
+        return self if self._summary_now() == self._summary_of else Manifest(self.folder.parent)
 
-    def _summary_written(self) -> int:
+    def _summary_now(self) -> tuple[int, int]:
         try:
-            return (self.folder / SUMMARY).stat().st_mtime_ns
+            found = (self.folder / SUMMARY).stat()
         except FileNotFoundError:
-            return 0
+            return NO_SUMMARY
+        return found.st_ino, found.st_mtime_ns
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -197,7 +202,7 @@ class Manifest:
         if number is None:
             number = self.last.number if self.last else 0
         write_json(self.folder / SUMMARY, self._summary(number))
-        self._summary_of = self._summary_written()
+        self._summary_of = self._summary_now()
 
     def _summary(self, number: int) -> dict[str, Any]:
         return {
@@ -214,7 +219,6 @@ class Manifest:
         return sorted(self.folder.glob("[0-9]*-*.json"))
 
     def _read(self) -> None:
-        self._summary_of = self._summary_written()
         summary = read_json(self.folder / SUMMARY) or {}
         for name, spans in summary.get("intervals", {}).items():
             self.landed.add([(name, low, high) for low, high in spans])

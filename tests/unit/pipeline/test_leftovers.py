@@ -17,6 +17,7 @@ from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 from gateway.pipeline.land import delta
 from gateway.pipeline.land.delta import DeltaLog
 from gateway.pipeline.land.landing import Landing, MicroBatch
+from gateway.pipeline.land.manifest import Manifest
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
 pytest.importorskip("deltalake", reason="deltalake is not installed: pip install '.[delta]'")
@@ -94,3 +95,39 @@ def test_delta_logs_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(list(tmp_path.glob("bronze/batch=*/*.parquet"))) == 3, "for readers of the version before"
     compaction.compact(again.job)
     assert len(list(tmp_path.glob("bronze/batch=*/*.parquet"))) == 3
+
+
+def test_records_that_are_folded_while_they_are_looked_up_are_still_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver folds them between the reading of the summary and that of the records: their batches are no
+    left-overs."""
+    lake = Lake(tmp_path, "parquet")
+    for number in range(3):
+        lake.staged(number).land()
+    listed, due = Manifest._files, [lake.landing.manifest]
+
+    def folded_meanwhile(manifest: Manifest) -> list[Path]:
+        if due and manifest is not lake.landing.manifest:
+            due.pop().fold(keep=1)
+        return listed(manifest)
+
+    monkeypatch.setattr(Manifest, "_files", folded_meanwhile)
+    remove_leftovers(lake.job, time.time() + 30 * HOUR)
+    assert due == []
+    assert lake.seqs() == list(range(30))
+
+
+def test_a_record_that_is_folded_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(tmp_path, "parquet")
+    for number in range(3):
+        lake.staged(number).land()
+    load, due = Manifest._load, [lake.landing.manifest]
+
+    def folded_before(manifest: Manifest, path: Path) -> Any:
+        if due and manifest is not lake.landing.manifest:
+            due.pop().fold(keep=1)
+        return load(manifest, path)
+
+    monkeypatch.setattr(Manifest, "_load", folded_before)
+    assert len(Manifest(tmp_path).folders["bronze"]) == 3
