@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +173,21 @@ def test_files_are_counted_where_files_are_merged(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text("version: 1\nname: j\nsource: {queue: Q, path: journal}\nwarehouse: lake\nformat: delta\n")
     assert "bronze: 2 files merged\n" in CliRunner().invoke(pipeline, ["compact", str(file)]).output
+
+
+def test_a_batch_is_as_old_after_its_files_were_merged(tmp_path: Path) -> None:
+    """`retention.keep` goes by when its rows have landed, and not by when `optimize` has merged them."""
+    import pyarrow.parquet as pq
+
+    batch = staged(tmp_path / "lake", 0, 1)
+    pq.write_table(pa.table({"seq": [7]}), batch.staging("bronze") / "q.parquet")
+    batch.land()
+    staged(tmp_path / "lake", 1, 2).land()
+    long_ago = time.time() - 40 * 86_400
+    os.utime(batch.final("bronze"), (long_ago, long_ago))
+    file = tmp_path / "job.yaml"
+    text = "version: 1\nname: j\nsource: {queue: Q, path: journal}\nwarehouse: lake\nformat: delta\n"
+    file.write_text(text + "retention: {keep: {bronze: 30d}}\n")
+    said = CliRunner().invoke(pipeline, ["compact", str(file)]).output
+    assert "bronze: 2 files merged\nbronze: 1 batch deleted\n" in said
+    assert seqs(tmp_path / "lake") == [1]

@@ -10,6 +10,8 @@ import os
 import shutil
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -152,9 +154,22 @@ def _compact_delta(warehouse: Path, job: Job) -> dict[str, int]:
     for table in job.growing_tables:
         if DeltaTable.is_deltatable(str(warehouse / table)):
             found = DeltaTable(str(warehouse / table))
-            done[table] = int(found.optimize.compact()["numFilesRemoved"])
-            found.vacuum(vacuum_hours(job), dry_run=False)
+            with _as_old(warehouse / table):
+                done[table] = int(found.optimize.compact()["numFilesRemoved"])
+                found.vacuum(vacuum_hours(job), dry_run=False)
     return {table: count for table, count in done.items() if count}
+
+
+@contextmanager
+def _as_old(table: Path) -> Iterator[None]:
+    """Have the folders of batches say when these have landed, whatever is done in them meanwhile."""
+    landed = {folder: landed_at(folder) for folder in table.glob("batch=*")}
+    try:
+        yield
+    finally:
+        for folder, when in landed.items():
+            with suppress(FileNotFoundError):  # vacuum has removed it
+                os.utime(folder, (when, when))
 
 
 def _expire_delta(warehouse: Path, table: str, until: float) -> dict[str, int]:
