@@ -417,7 +417,8 @@ class Job(Part):
             self._check_gold(gold, ("gold", place))
         for name in self.retention.keep:
             if name not in tables:
-                raise Wrong(f"retention: the job has no table {name!r}", f"name one of {', '.join(tables)}")
+                at = ("retention", "keep", name)
+                raise Wrong(f"retention: the job has no table {name!r}", f"name one of {', '.join(tables)}", at)
         self._check_catalog()
         if self.checkpoint and is_object_place(self.warehouse):
             raise Wrong(

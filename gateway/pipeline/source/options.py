@@ -21,6 +21,7 @@ NAMES = (
 
 SPARKS_OWN = ("checkpointlocation", "mode")
 
+FORMAT = re.compile(r"[A-Za-z0-9._ ]{0,8}")
 QUEUE_NAME = re.compile(r"[A-Za-z0-9._/%]{1,48}")
 
 
@@ -109,10 +110,10 @@ class Options:
             lease_ttl=_duration(text, "leaseTtl", 60.0),
             idle_wait=_duration(text, "idleWait", 0.0),
             txn=text.get("txn", ""),
-            persistence=_number(text, "persistence", 1) or 0,
-            priority=_number(text, "priority", 0) or 0,
+            persistence=_number(text, "persistence", 1, most=1) or 0,
+            priority=_number(text, "priority", 0, most=9) or 0,
             expiry=_duration(text, "expiry", -1.0),
-            format=text.get("format", "MQSTR"),
+            format=_format(text),
             staging=_folder(text, "staging", staging_place),
             storage=text.get("storage", ""),
             source_name=text.get("sourceName", ""),
@@ -161,13 +162,25 @@ def _boolean(text: Mapping[str, str], name: str, *, otherwise: bool) -> bool:
     return otherwise
 
 
-def _number(text: Mapping[str, str], name: str, otherwise: int | None = None, least: int = 0) -> int | None:
+def _number(
+    text: Mapping[str, str], name: str, otherwise: int | None = None, least: int = 0, most: int | None = None
+) -> int | None:
     value = text.get(name, "").strip()
     if not value:
         return otherwise
-    if not value.isdigit() or int(value) < least:
-        raise WrongOption(f"option {name!r} is {value!r}: write a whole number of at least {least}")
+    if not value.isdecimal() or int(value) < least or (most is not None and int(value) > most):
+        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise WrongOption(f"option {name!r} is {value!r}: write a whole number {bounds}")
     return int(value)
+
+
+def _format(text: Mapping[str, str]) -> str:
+    value = text.get("format", "MQSTR")
+    if not FORMAT.fullmatch(value):
+        raise WrongOption(
+            f"option 'format' is {value!r}: write the name of an MQ format, up to 8 letters such as MQSTR"
+        )
+    return value
 
 
 def _duration(text: Mapping[str, str], name: str, otherwise: float) -> float:
