@@ -124,6 +124,7 @@ class ObjectLanding:
             return None
         failpoint("land.stage.before")
         state = self.manifest.state
+        state.forget_removed()
         return ObjectBatch(self, query, number, missing, missing != pieces, state.last_number, state.number)
 
     def commit(self, batch: ObjectBatch) -> ManifestRecord:

@@ -78,6 +78,10 @@ class LakeState:
             self.retired.pop(name, None)
             self.removed[name] = entry["number"]
 
+    def forget_removed(self) -> None:
+        """A batch that begins now knows of what was removed before, and no other one is on its way in this process."""
+        self.removed, self.known_from = {}, self.number
+
     def _retire(self, table: str, names: list[str], when: float) -> None:
         for name in names:
             del self.files[table][name]

@@ -439,6 +439,18 @@ def test_a_removed_file_can_not_be_landed_any_more(job: Job, request: pytest.Fix
     assert seqs(job) == list(range(10))
 
 
+def test_a_driver_forgets_what_was_removed_before_its_batch(job: Job, request: pytest.FixtureRequest) -> None:
+    """It runs for years, and each batch replaces files of the state."""
+    landing = landing_of(job)
+    staged(landing, 0, name="never landed")
+    staged(landing, 1).land()
+    assert remove_leftovers(make_job(request.node.name, leftovers="0s")).removed == 1
+    staged(landing, 2).land()
+    staged(landing, 3).land()
+    assert landing.manifest.state.removed == {}
+    assert seqs(job) == list(range(10, 40))
+
+
 def test_a_batch_that_lands_before_the_removal_keeps_its_files(
     job: Job, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
