@@ -24,16 +24,24 @@ def sync_tree(folder: Path) -> None:
     sync_file(folder)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder with those above it, each name synchronised."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_file(folder.parent)
+
+
 def move_folder(source: Path, target: Path) -> None:
     """Rename a finished folder and sync the folder above."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     source.rename(target)
     sync_file(target.parent)
 
 
 def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     """Replace a small file in one step. `durable=False` for a file that need not survive a power loss."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with beside.open("w", encoding="utf-8") as file:
         json.dump(value, file, separators=(",", ":"), sort_keys=True)

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gateway.pipeline.errors import PipelineError, StoreRefuses
-from gateway.pipeline.land.durable import sync_file
+from gateway.pipeline.land.durable import make_folder, sync_file
 from gateway.pipeline.land.objects import ObjectStore, StoredObject, StoreSettings
 from gateway.pipeline.source.places import FOLDER
 
@@ -60,7 +60,7 @@ class FolderStore(ObjectStore):
         """A file with these bytes beside the name that it will have, synchronised."""
         folder = (self.folder / name).parent
         try:
-            self._make(folder)
+            make_folder(folder)
             beside = folder / f"{UNFINISHED}{secrets.token_hex(8)}"
             with beside.open("xb") as file:
                 for piece in pieces:
@@ -73,13 +73,6 @@ class FolderStore(ObjectStore):
                 "executors share"
             ) from error
         return beside
-
-    def _make(self, folder: Path) -> None:
-        """Make a folder with those above it, each name synchronised."""
-        if not folder.is_dir():
-            self._make(folder.parent)
-            folder.mkdir(exist_ok=True)
-            sync_file(folder.parent)
 
     def _renamed(self, beside: Path, name: str) -> None:
         beside.rename(self.folder / name)

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from gateway.pipeline.errors import PipelineError, StoreRefuses
 from gateway.pipeline.failpoint import failpoint
-from gateway.pipeline.land.durable import move_folder, sync_tree
+from gateway.pipeline.land.durable import make_folder, move_folder, sync_tree
 from gateway.pipeline.land.manifest import LandedTable, Manifest, ManifestRecord
 from gateway.pipeline.land.merge import finish_locked
 from gateway.pipeline.land.ranges import Ranges, range_id
@@ -115,7 +115,7 @@ class Landing:
         self.job = job
         self.rows = rows
         self.after_record = after_record
-        warehouse.mkdir(parents=True, exist_ok=True)
+        make_folder(warehouse)
         self.manifest = Manifest(warehouse)
         self._first = True
         self.replaced: set[str] = set()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.pipeline.errors import LeaseLost, PipelineError
-from gateway.pipeline.land.durable import read_json, write_json
+from gateway.pipeline.land.durable import make_folder, read_json, write_json
 from gateway.pipeline.land.ranges import Landed, Ranges
 
 FOLDER = "_manifest"
@@ -146,7 +146,7 @@ class Manifest:
     def changing(self) -> Iterator[None]:
         """Lock the summary while it is read, changed and written, and batch folders while they are exchanged or looked
         through. Not twice in one process: the second would wait for the first."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         with (self.folder / LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self.reload()

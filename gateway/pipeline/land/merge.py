@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gateway.pipeline.errors import PipelineError
-from gateway.pipeline.land.durable import move_folder, read_json, sync_file, write_json
+from gateway.pipeline.land.durable import make_folder, move_folder, read_json, sync_file, write_json
 from gateway.pipeline.land.manifest import FOLDER, Manifest
 
 MERGING = "_merging"
@@ -38,7 +38,7 @@ class Merge:
 @contextmanager
 def alone(warehouse: Path) -> Iterator[None]:
     """One process at a time merges and expires: a second one would write the same merge into the same folder."""
-    (warehouse / FOLDER).mkdir(parents=True, exist_ok=True)
+    make_folder(warehouse / FOLDER)
     with (warehouse / FOLDER / ALONE).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

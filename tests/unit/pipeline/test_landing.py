@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.pipeline.errors import LeaseLost
+from gateway.pipeline.land import durable
 from gateway.pipeline.land.landing import Landing, MicroBatch
 from gateway.pipeline.land.manifest import Manifest
 from gateway.pipeline.land.ranges import Ranges
@@ -170,3 +171,20 @@ def test_compaction_beside_a_running_job_is_not_forgotten(tmp_path: Path) -> Non
     assert "bronze/batch=merged-1" in found
     assert len(found) == 4
     assert not found & old
+
+
+def test_the_name_of_each_new_folder_is_synchronised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power loss a table, or the manifest, would be gone with its folder."""
+    synchronised: list[Path] = []
+    sync = durable.sync_file
+
+    def watched(path: Path) -> None:
+        synchronised.append(path)
+        sync(path)
+
+    monkeypatch.setattr(durable, "sync_file", watched)
+    (tmp_path / "staged").mkdir()
+    durable.move_folder(tmp_path / "staged", tmp_path / "lake/_state/gaps/batch=1")
+    durable.write_json(tmp_path / "lake/_manifest/1.json", {})
+    above = [tmp_path, tmp_path / "lake", tmp_path / "lake/_state", tmp_path / "lake/_state/gaps"]
+    assert synchronised == [*above, tmp_path / "lake", tmp_path / "lake/_manifest"]

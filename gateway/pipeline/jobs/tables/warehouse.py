@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from gateway.pipeline.errors import StoreRefuses, StoreUnreachable
 from gateway.pipeline.jobs.job import Job
-from gateway.pipeline.land.durable import read_json, write_json
+from gateway.pipeline.land.durable import make_folder, read_json, write_json
 from gateway.pipeline.land.iceberg_catalog import open_catalog
 from gateway.pipeline.land.manifest import Manifest, ManifestRecord
 from gateway.pipeline.land.object_delta import delta_options, has_log
@@ -67,7 +67,7 @@ class FolderWarehouse:
     def check(self) -> None:
         """By trying: files can be written. Renames are atomic on any file system that is mounted as one."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             tempfile.TemporaryFile(dir=self.folder).close()
         except OSError as error:
             raise StoreRefuses(
