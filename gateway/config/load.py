@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Any, get_origin
 
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr
 
-from gateway.config.findings import Part, Placed, describe, did_you_mean, left_out, models_in, placed
+from gateway.config.examine import examine
+from gateway.config.findings import Part, did_you_mean, models_in
 from gateway.config.model import Settings
 from gateway.config.security import AclEntry
 from gateway.config.source import Document, Path, read_scalar, read_yaml, unread
@@ -59,58 +60,13 @@ def examine_settings(
         document.elsewhere[key] = origin
         origins[".".join(map(str, key))] = origin
     document.value = value
-    settings, wrong = _as_far_as_right(document)
-    findings += sorted(wrong, key=lambda finding: (finding.line, finding.column))
+    settings, wrong = examine(document, Settings)
+    findings += wrong
     if settings is None:
         return None, findings
     base, source = ("", None) if path is None else (str(FilePath(path).parent), str(path))
     settings.set_origins(origins, base, source, {key: column for key, (_, column) in marks.items()}, empty=empty)
     return settings, findings
-
-
-def _as_far_as_right(document: Document) -> tuple[Settings | None, list[Finding]]:
-    """Whether values go together is known when each is right by itself: wrong ones are left out and the others looked
-    at again, until there is nothing that was not found before."""
-    found, wrong, contradicting, known = list[Finding](), set[Path](), set[Path](), set[str]()
-    settings, these = _validated(document, wrong, known)
-    while these:
-        found += [one.finding for one in these if not _follows(one, wrong)]
-        before = len(wrong) + len(known)
-        wrong |= {one.path for one in these if one.contradiction is None}
-        contradicting |= {one.path for one in these if one.contradiction is not None}
-        known |= {str(one.contradiction) for one in these}
-        if len(wrong) + len(known) == before:
-            break
-        settings, these = _validated(document, wrong, known)
-    return _without(document, wrong | contradicting, known) if contradicting else settings, found
-
-
-def _without(document: Document, paths: set[Path], known: set[str]) -> Settings | None:
-    """What is left without these parts, and without what cannot be without them."""
-    settings, these = _validated(document, paths, known)
-    while not {one.path for one in these} <= paths:
-        paths |= {one.path for one in these}
-        settings, these = _validated(document, paths, known)
-    return settings
-
-
-def _validated(document: Document, wrong: set[Path], known: set[str]) -> tuple[Settings | None, list[Placed]]:
-    """The settings without what is wrong, but for contradictions that are known, or what is wrong besides."""
-    whole, document.value = document.value, left_out(document.value, wrong) if wrong else document.value
-    try:
-        return Settings.model_validate(document.value, context=lambda one: str(one) in known), []
-    except ValidationError as error:
-        return None, placed(error, document, Settings)
-    finally:
-        document.value = whole
-
-
-def _follows(placed: Placed, wrong: set[Path]) -> bool:
-    """Whether a contradiction may only be there because a wrong value was left out: one beside it, or one that it was
-    concluded from."""
-    around = {path[:-1] or path for path in wrong}
-    near = any(path[: len(placed.path)] == placed.path or placed.path[: len(path)] == path for path in around)
-    return near or any(path[:1] == read[:1] for path in wrong for read in placed.concluded)
 
 
 def _read(path: str | FilePath | None, fix: str = "check the name, or run without a file for the defaults") -> Document:
@@ -236,10 +192,10 @@ def load_acl(settings: Settings) -> list[AclEntry] | None:
     if not isinstance(named, str):
         return named
     document = _acl_document(settings, named)
-    try:
-        return _AclFile.model_validate(document.value).acl
-    except ValidationError as error:
-        raise ConfigurationError(describe(error, document, _AclFile)) from None
+    file, findings = examine(document, _AclFile)
+    if findings or file is None:
+        raise ConfigurationError(findings)
+    return file.acl
 
 
 def acl_finding(settings: Settings, entry: int, key: str, what: str, fix: str) -> Finding:
