@@ -34,10 +34,7 @@ def contradictions(said: Callable[[Any], Iterator[Wrong]]) -> Any:
 
     def check(part: Part, info: ValidationInfo) -> Part:
         found: list[Wrong] = []
-        try:
-            found.extend(said(part))  # extended one by one: what came before an error stays
-        except Wrong as wrong:
-            found.append(wrong)
+        found.extend(said(part))
         known: Callable[[Wrong], bool] = info.context or (lambda _: False)
         found = [wrong for wrong in found if not known(wrong)]
         if found:
@@ -51,8 +48,8 @@ def wrong_of(check: Callable[..., object], *values: object, **options: object) -
     """What a check that raises has against these values."""
     try:
         check(*values, **options)
-    except Wrong as wrong:
-        return [wrong]
+    except ValueError as error:
+        return [error if isinstance(error, Wrong) else Wrong(str(error))]
     return []
 
 

@@ -9,12 +9,14 @@ import json
 import os
 import re
 import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field
 
-from gateway.config.findings import Part, describe
+from gateway.config.examine import examine
+from gateway.config.findings import Part, contradictions, wrong_of
 from gateway.config.source import read_yaml
 from gateway.config.units import Duration, Size, Wrong
 from gateway.errors import ConfigurationError, Finding
@@ -96,8 +98,23 @@ class Column(Part):
             return "string" if self.unit == "iso" else "double"
         return "string" if self.type in ("date", "binary") else self.type
 
-    @model_validator(mode="after")
-    def _is_there(self) -> Column:
+    @contradictions
+    def _unfit(self) -> Iterator[Wrong]:
+        yield from wrong_of(self._check_source)
+        if "unit" in self.model_fields_set and self.type != "timestamp":
+            yield Wrong(
+                f"`unit` has no meaning for a {self.type}", "give the column `type: timestamp`, or leave it out"
+            )
+        if (self.min is not None or self.max is not None) and self.type not in NUMBERS:
+            yield Wrong(f"min and max do not fit type {self.type}", "use a number type, or pattern for text")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            yield Wrong(f"min {self.min:g} is more than max {self.max:g}: no value passes")
+        if self.values is not None and not self.values:
+            yield Wrong("values is an empty list, so no value passes", "name some, or leave it out")
+        if self.pattern is not None:
+            yield from wrong_of(self._check_pattern, self.pattern)
+
+    def _check_source(self) -> None:
         head, _, rest = self.path.partition(".")
         if head not in (*BY_NAME, SOURCE):
             known = ", ".join((*CARRIED, "properties.NAME"))
@@ -107,7 +124,6 @@ class Column(Part):
             raise Wrong(f"{head!r} holds no fields", f"write `from: {head}`, or properties.{rest}")
         if not rest:
             self._check_kind(head, "string" if head == SOURCE else BY_NAME[head].kind)
-        return self
 
     def _check_kind(self, head: str, kind: str) -> None:
         """Whether a whole message column can be what this one is to be: Spark would say so only when it has started."""
@@ -121,26 +137,6 @@ class Column(Part):
             if kind == "timestamp":
                 raise Wrong(f"{head!r} is a timestamp already", "leave `unit` out")
             raise Wrong(f"{head!r} is a number", "say with `unit` what it counts: s, ms or us")
-
-    @model_validator(mode="after")
-    def _unit_fits(self) -> Column:
-        if "unit" in self.model_fields_set and self.type != "timestamp":
-            raise Wrong(
-                f"`unit` has no meaning for a {self.type}", "give the column `type: timestamp`, or leave it out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _checks_fit(self) -> Column:
-        if (self.min is not None or self.max is not None) and self.type not in NUMBERS:
-            raise ValueError(f"min and max do not fit type {self.type}: use a number type, or pattern for text")
-        if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError(f"min {self.min:g} is more than max {self.max:g}: no value passes")
-        if self.values is not None and not self.values:
-            raise ValueError("values is an empty list, so no value passes: name some, or leave it out")
-        if self.pattern is not None:
-            self._check_pattern(self.pattern)
-        return self
 
     def _check_pattern(self, pattern: str) -> None:
         """What can be known without Java, whose patterns Spark has: `check` asks it where there is one."""
@@ -212,27 +208,23 @@ class Silver(Part):
         own = {column.name: str(column.type) for column in self.columns}
         return own.get(name) or ("string" if name == SOURCE else BY_NAME[name].kind)
 
-    @model_validator(mode="after")
-    def _columns_once(self) -> Silver:
+    @contradictions
+    def _unfit(self) -> Iterator[Wrong]:
         names = [column.name for column in self.columns]
-        doubled = sorted({name for name in names if names.count(name) > 1})
-        if doubled:
-            raise ValueError(f"column {doubled[0]!r} is there twice")
-        taken = [name for name in names if name in (*OWN, *(["warnings"] if self.counts else []))]
-        if taken:
-            raise Wrong(f"the table has a column {taken[0]!r} of its own",
-                        f"give yours another name and write `from: payload.{taken[0]}`")  # fmt: skip
-        _no_value_is_a_folder(self.columns)
-        _no_paths_alike(self.columns)
-        for wanted in (self.event_time, *self.key):
-            if wanted not in names and wanted not in (*CARRIED, SOURCE):
-                raise ValueError(
-                    f"there is no column {wanted!r}: add it to columns, or use one of {', '.join(CARRIED)}"
-                )
-        if self.type_of(self.event_time) != "timestamp":
-            raise Wrong(f"the event time {self.event_time!r} is a {self.type_of(self.event_time)}",
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield Wrong(f"column {name!r} is there twice")
+        for name in names:
+            if name in (*OWN, *(["warnings"] if self.counts else [])):
+                yield Wrong(f"the table has a column {name!r} of its own",
+                            f"give yours another name and write `from: payload.{name}`")  # fmt: skip
+        yield from wrong_of(_no_value_is_a_folder, self.columns)
+        yield from wrong_of(_no_paths_alike, self.columns)
+        missing = [one for one in (self.event_time, *self.key) if one not in (*names, *CARRIED, SOURCE)]
+        for name in missing:
+            yield Wrong(f"there is no column {name!r}", f"add it to columns, or use one of {', '.join(CARRIED)}")
+        if self.event_time not in missing and self.type_of(self.event_time) != "timestamp":
+            yield Wrong(f"the event time {self.event_time!r} is a {self.type_of(self.event_time)}",
                         "give it `type: timestamp`, with `unit` where it is a number")  # fmt: skip
-        return self
 
 
 class Gold(Part):
@@ -271,13 +263,12 @@ class Gold(Part):
         found += [(self.sequence, ("int", "bigint"))] if self.kind == "gaps" else []
         return found + ([(self.start, ("timestamp",))] if self.kind == "latency" and self.start else [])
 
-    @model_validator(mode="after")
-    def _needs(self) -> Gold:
+    @contradictions
+    def _unfit(self) -> Iterator[Wrong]:
         if self.kind == "window" and not self.values:
-            raise ValueError("a window needs values: the number columns to aggregate")
+            yield Wrong("a window needs values", "name the number columns to aggregate")
         if self.kind == "gaps" and not self.sequence:
-            raise ValueError("gaps needs sequence: the column with the device's counter")
-        return self
+            yield Wrong("gaps needs sequence", "name the column with the device's counter")
 
 
 class Retention(Part):
@@ -333,14 +324,13 @@ class Catalog(Part):
         default="", description="REST: the name of the warehouse in the catalog, where it has several"
     )
 
-    @model_validator(mode="after")
-    def _no_password(self) -> Catalog:
+    @contradictions
+    def _unfit(self) -> Iterator[Wrong]:
         if has_password(self.uri):
-            raise Wrong(
+            yield Wrong(
                 "`catalog.uri` has a password in it",
                 f"leave `uri` out and set PYICEBERG_CATALOG__{self.name.upper()}__URI in the environment",
             )
-        return self
 
     @property
     def settings(self) -> CatalogSettings:
@@ -395,37 +385,38 @@ class Job(Part):
     )  # fmt: skip
     spark: dict[str, str] = Field(default_factory=dict, description="Spark settings, as spark-submit --conf")
 
-    @model_validator(mode="after")
-    def _has_inputs(self) -> Job:
-        if self.source is None and not self.sources:
-            raise Wrong("the job has no `source`", "add `source: {queue: ..., path: ...}`, or `sources` with a list")
-        if self.source is not None and self.sources:
-            raise Wrong("the job has `source` and `sources`", "give the one in `source` a name and put it on the list")
-        inputs_of(self.name, None, self.sources)
-        return self
-
-    @model_validator(mode="after")
-    def _tables_fit(self) -> Job:
-        tables = [bronze.table for bronze in (self.bronze,) if bronze]
-        tables += [silver.table for silver in self.silver] + [gold.table for gold in self.gold]
-        doubled = sorted({name for name in tables if tables.count(name) > 1})
-        if doubled:
-            raise ValueError(f"table {doubled[0]!r} is there twice")
+    @contradictions
+    def _unfit(self) -> Iterator[Wrong]:
+        yield from self._unfit_inputs()
+        places: dict[str, tuple[str | int, ...]] = {self.bronze.table: ("bronze", "table")} if self.bronze else {}
+        listed: tuple[tuple[str, Sequence[Silver | Gold]], ...] = (("silver", self.silver), ("gold", self.gold))
+        for kind, tables in listed:
+            for number, one in enumerate(tables):
+                at: tuple[str | int, ...] = (kind, number, "table")
+                if places.setdefault(one.table, at) != at:
+                    yield Wrong(f"table {one.table!r} is there twice", "give each its own name", at)
         for silver in self.silver:
-            self._check_key(silver)
+            yield from wrong_of(self._check_key, silver)
         for place, gold in enumerate(self.gold):
-            self._check_gold(gold, ("gold", place))
+            yield from wrong_of(self._check_gold, gold, ("gold", place))
         for name in self.retention.keep:
-            if name not in tables:
+            if name not in places:
                 at = ("retention", "keep", name)
-                raise Wrong(f"retention: the job has no table {name!r}", f"name one of {', '.join(tables)}", at)
-        self._check_catalog()
+                yield Wrong(f"retention: the job has no table {name!r}", f"name one of {', '.join(places)}", at)
+        yield from wrong_of(self._check_catalog)
         if self.checkpoint and is_object_place(self.warehouse):
-            raise Wrong(
+            yield Wrong(
                 "`checkpoint` has no meaning for a warehouse on object storage",
                 "leave it out: the manifest says where to go on",
+                ("checkpoint",),
             )
-        return self
+
+    def _unfit_inputs(self) -> Iterator[Wrong]:
+        if self.source is None and not self.sources:
+            yield Wrong("the job has no `source`", "add `source: {queue: ..., path: ...}`, or `sources` with a list")
+        if self.source is not None and self.sources:
+            yield Wrong("the job has `source` and `sources`", "give the one in `source` a name and put it on the list")
+        yield from wrong_of(inputs_of, self.name, None, self.sources)
 
     def _check_key(self, silver: Silver) -> None:
         own = {column.name for column in silver.columns}
@@ -437,9 +428,12 @@ class Job(Part):
 
     def _check_catalog(self) -> None:
         if self.format == "iceberg" and self.catalog is None:
-            raise Wrong("`format: iceberg` has no catalog", "add `catalog: {type: sql, uri: sqlite:///catalog.db}`")
+            fix = "add `catalog: {type: sql, uri: sqlite:///catalog.db}`"
+            raise Wrong("`format: iceberg` has no catalog", fix, ("format",))
         if self.format != "iceberg" and self.catalog is not None:
-            raise Wrong(f"`catalog` has no meaning for {self.format}", "write `format: iceberg`, or leave it out")
+            raise Wrong(
+                f"`catalog` has no meaning for {self.format}", "write `format: iceberg`, or leave it out", ("catalog",)
+            )
 
     @property
     def on_objects(self) -> bool:
@@ -515,10 +509,10 @@ def parse_job(name: str, text: str) -> Job:
         raise ConfigurationError(document.findings)
     if not isinstance(document.value, dict):
         raise ConfigurationError([Finding(name, 1, 1, "this is not a job", "begin with `version: 1` and `name:`")])
-    try:
-        return Job.model_validate(document.value)
-    except ValidationError as error:
-        raise ConfigurationError(describe(error, document, Job)) from error
+    job, findings = examine(document, Job)
+    if findings or job is None:
+        raise ConfigurationError(findings)
+    return job
 
 
 def read_job(file: Path) -> Job:

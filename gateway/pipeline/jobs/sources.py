@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import combinations
 from typing import Annotated, NamedTuple
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
-from gateway.config.findings import Part
+from gateway.config.findings import Part, contradictions
 from gateway.config.units import Duration, Size, Wrong
 from gateway.pipeline.errors import WrongOption
 from gateway.pipeline.source.places import plain_folder
@@ -65,11 +65,10 @@ class Source(Part):
         """The names and patterns of the queues."""
         return [part.strip() for part in self.queue.split(",") if part.strip()]
 
-    @model_validator(mode="after")
-    def _one_address(self) -> Source:
+    @contradictions
+    def _unfit(self) -> Iterator[Wrong]:
         if not self.path and not self.url:
-            raise Wrong("`source` has no address", "add path (a data folder) or url (a running gateway)")
-        return self
+            yield Wrong("`source` has no address", "add path (a data folder) or url (a running gateway)")
 
 
 class NamedSource(Source):

@@ -227,3 +227,36 @@ def test_silver_as_sql() -> None:
         "pattern:state", "not_allowed:state",
     ]  # fmt: skip
     assert error_expression(silver).startswith("CASE WHEN _decode_error IS NOT NULL THEN concat('decode: '")
+
+
+def test_what_does_not_go_together_is_said_at_once() -> None:
+    assert {one.partition(": ")[2].partition(":")[0] for one in findings("""
+name: plant
+source: {queue: TELEMETRY, path: data}
+trigger: often
+warehouse: lake
+format: iceberg
+silver:
+  - table: readings
+    columns:
+      - {name: level, type: int, unit: ms, values: [], pattern: "("}
+      - {name: level, from: payload.tank.level}
+    event_time: at
+gold:
+  - {table: readings, kind: window}
+  - {table: rates, kind: gaps, from: others}
+retention: {keep: {rows: 7d}}
+""")} == {
+        "'often' is not a duration",
+        "`unit` has no meaning for a int",
+        "values is an empty list, so no value passes",
+        "pattern is not a regular expression",
+        "column 'level' is there twice",
+        "there is no column 'at'",
+        "a window needs values",
+        "gaps needs sequence",
+        "table 'readings' is there twice",
+        "gold table 'rates'",
+        "retention",
+        "`format",
+    }  # fmt: skip
