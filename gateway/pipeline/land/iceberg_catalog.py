@@ -55,6 +55,11 @@ def sentences(catalog: CatalogSettings) -> Iterator[None]:
             f"the catalog at {address} refuses: {summary(error)}: set "
             f"PYICEBERG_CATALOG__{catalog.name.upper()}__CREDENTIAL or __TOKEN in the environment"
         ) from error
+    except wrong.NotInstalledError as error:
+        raise CatalogMissing(
+            f"the catalog at {address} needs a package that is not installed ({error.__cause__ or error}): install it, "
+            "for PostgreSQL by pip install 'pyiceberg[sql-postgres]'"
+        ) from error
     except (SQLAlchemyError, OSError, wrong.RESTError, ValueError, ModuleNotFoundError) as error:
         cause = getattr(error, "orig", None) or error
         raise CatalogMissing(

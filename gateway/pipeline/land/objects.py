@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -28,6 +29,7 @@ IDENTITY = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/me
 """Where a client asks for the identity of its host, which is when it has found no credentials."""
 EXPIRED = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired")
 """S3's codes for credentials that were good once. It answers 400, where it says 403 of others."""
+ENDPOINT = re.compile(r"https?://[^\s/?#]+(/\S*)?")
 SKEWED = "RequestTimeTooSkewed"
 ELSEWHERE = "is the endpoint right (AWS_ENDPOINT_URL, or `storage.endpoint`), and the region (AWS_REGION)?"
 BUSY = ("status code: 503", "status code: 429")
@@ -89,6 +91,7 @@ class ObjectStore:
             ) from error
         self.url = at_scheme(url).rstrip("/")
         self.settings = settings
+        self._check_endpoint()
         self._store: Any = self._asked(
             lambda: store.from_url(
                 self.url,
@@ -98,6 +101,15 @@ class ObjectStore:
             ),
             "open",
         )
+
+    def _check_endpoint(self) -> None:
+        """The library panics where an endpoint is none."""
+        endpoint = endpoint_of(self.settings)
+        if self.url.startswith("s3://") and endpoint and not ENDPOINT.fullmatch(endpoint):
+            raise StoreRefuses(
+                f"the endpoint {endpoint!r} is no address of a server: write https://host:port, or http://host:port, "
+                "as `storage.endpoint` or AWS_ENDPOINT_URL"
+            )
 
     def _client_options(self) -> dict[str, Any]:
         plain = plain_http(self.settings)

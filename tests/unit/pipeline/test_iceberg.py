@@ -307,6 +307,12 @@ def test_no_catalog_there(tmp_path: Path, kind: str, uri: str) -> None:
     assert "\n" not in str(refused.value)
 
 
+def test_a_catalog_whose_driver_is_not_installed(tmp_path: Path) -> None:
+    with pytest.raises(CatalogMissing, match=r"not installed \(No module named 'pg8000'\): install it") as refused:
+        warehouse_of(job_in(tmp_path, uri="postgresql+pg8000://127.0.0.1:9/lake")).check()
+    assert "\n" not in str(refused.value)
+
+
 # ---- the job
 
 

@@ -586,3 +586,13 @@ def test_entries_are_readable(job: Job) -> None:
     entry = json.loads(landing.store.get("_manifest/log/000000000001.json") or b"")
     assert (entry["number"], entry["kind"], entry["replaces"]) == (1, "batch", [])
     assert entry["record"]["tables"]["bronze"]["files"][0][0] == "0.parquet"
+
+
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:9000", "minio:9000", "http://", "http:///bucket", "ftp://minio"])
+def test_an_endpoint_that_is_none(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    says = f"the endpoint '{endpoint}' is no address of a server: write https://host:port"
+    with pytest.raises(StoreRefuses, match=says):
+        ObjectStore("s3://bucket/prefix", StoreSettings(endpoint))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(StoreRefuses, match=says):
+        ObjectStore("s3://bucket/prefix", StoreSettings())
