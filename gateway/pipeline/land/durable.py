@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -26,6 +27,8 @@ def sync_tree(folder: Path) -> None:
 
 def make_folder(folder: Path) -> None:
     """Make a folder with those above it, each name synchronised."""
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
