@@ -27,11 +27,12 @@ def sync_tree(folder: Path) -> None:
 
 def make_folder(folder: Path) -> None:
     """Make a folder with those above it, each name synchronised."""
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
     if not folder.is_dir():
         make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
+        try:
+            folder.mkdir(exist_ok=True)
+        except FileExistsError as error:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from error
         sync_file(folder.parent)
 
 

@@ -104,8 +104,10 @@ def _unreachable(url: str, error: Exception) -> QueueUnreachable:
             f"the certificate of {url} is not trusted here ({why.verify_message}): name the file of the "
             "certificates that it must be signed by as `ca_file`"
         )
-    if isinstance(why, TimeoutError) and "handshake" in str(why):
-        return QueueUnreachable(f"{url} does not speak TLS ({why}): write http:// where the gateway has no `admin.tls`")
+    if isinstance(why, ssl.SSLError) or "handshake" in str(why):
+        return QueueUnreachable(
+            f"no TLS connection to {url} comes about ({why}): write http:// where the gateway has no `admin.tls`"
+        )
     return QueueUnreachable(f"{url} does not answer ({why}): is the gateway running there?")
 
 
