@@ -60,7 +60,9 @@ class Hashes:
 
 
 def verify(stored: str, password: bytes) -> bool:
-    """Whether the password belongs to the hash."""
+    """Whether the password belongs to the hash. An empty one is nobody's, as in mosquitto, whatever the hash."""
+    if not password:
+        return False
     return _verify_argon(stored, password) if stored.startswith("$argon2") else _verify_pbkdf2(stored, password)
 
 

@@ -23,6 +23,13 @@ class _Listener:
     port: int
     address: str = ""
     said: dict[str, Line] = field(default_factory=dict)
+    origins: list[str] = field(default_factory=list)
+
+    def add(self, line: Line) -> None:
+        """Take an option; `websockets_origin` is the one that may stand more than once."""
+        if line.key == "websockets_origin":
+            self.origins.append(line.value)
+        self.said[line.key] = line
 
 
 @dataclass(slots=True)
@@ -33,6 +40,13 @@ class _Read:
     listeners: list[_Listener] = field(default_factory=list)
     bridges: list[Bridge] = field(default_factory=list)
     other: list[Line] = field(default_factory=list)
+
+    def add(self, line: Line) -> None:
+        """Take an option of a listener: of the one it stands behind, or of the default one."""
+        if self.listeners:
+            self.listeners[-1].add(line)
+        else:
+            self.common[line.key] = line
 
 
 def read_mosquitto(
@@ -94,7 +108,7 @@ def _sorted(lines: list[Line]) -> _Read:
         elif line.key in options.OF_BRIDGES and read.bridges:
             read.bridges[-1].said.append(line)
         elif line.key in options.OF_LISTENERS:
-            (read.listeners[-1].said if read.listeners else read.common)[line.key] = line
+            read.add(line)
         elif line.key in _PER_LISTENER:
             if read.listeners:
                 read.listeners[-1].said[line.key] = line
@@ -131,10 +145,15 @@ def _listener(
     if tls is not None:
         found["tls"] = tls
     if "protocol" in said and said["protocol"].value == "websockets":
-        found["websocket"] = {"path": "/mqtt"}
-        plan.say(*said["protocol"].where, "websockets: mosquitto takes any path; clients must use /mqtt here")
+        found["websocket"] = options.websocket_of(plan, said, read.origins)
     if "max_connections" in said and said["max_connections"].value.isdigit() and int(said["max_connections"].value):
         found["max_connections"] = int(said["max_connections"].value)
+    if "accept_protocol_versions" in said:
+        found |= options.versions_of(plan, said["accept_protocol_versions"])
+    if "enable_proxy_protocol" in said:
+        found |= options.proxy_of(plan, said)
+    if "listener_allow_anonymous" in said:
+        found["anonymous"] = said["listener_allow_anonymous"].value == "true"
     options.listener_options(plan, said)
     return found
 
@@ -155,7 +174,7 @@ def _identity(
         if listener is None:
             security["anonymous"] = anonymous
         else:
-            next(one for one in listeners if one["name"] == listener)["anonymous"] = anonymous
+            next(one for one in listeners if one["name"] == listener).setdefault("anonymous", anonymous)
         if "password_file" in said:
             _users(plan, said["password_file"], read_file)
         if "acl_file" in said:
@@ -171,10 +190,12 @@ def _identity(
         security["acl"] = acl
         security["wide_subscriptions"] = "filter"  # as mosquitto, which asks about each message only
     _names_of_certificates(plan, read, security)
-    nobody = not any([security.get("anonymous"), *(one.get("anonymous") for one in listeners)])
-    if plan.users is None and nobody:
+    closed = [one["name"] for one in listeners if not one.get("anonymous", security.get("anonymous", False))]
+    if plan.users is None and closed:
         plan.users = []
-        plan.say(name, 0, "neither users nor anonymous clients are let in: add users with `mqgate passwd users NAME`")
+        where = "" if len(closed) == len(listeners) else f" at {', '.join(closed)}"
+        why = f"neither users nor anonymous clients are let in{where}: add users with `mqgate passwd users NAME`"
+        plan.say(name, 0, why)
     if plan.users is not None:
         security["password_file"] = USERS
 
@@ -198,7 +219,7 @@ def _users(plan: Plan, line: Line, read_file: ReadFile) -> None:
             continue
         if user in have:
             plan.say(line.value, number, f"user {user} stands in more than one file; the first password counts")
-        elif stored.startswith(("$7$", "$6$")):
+        elif stored.startswith(("$7$", "$6$", "$argon2id$")):
             plan.users.append(entry.strip())
             have.add(user)
         else:

@@ -33,7 +33,8 @@ OF_LISTENERS = frozenset([
     "websockets_headers_size", "cafile", "capath", "certfile", "ciphers", "ciphers_tls1.3", "crlfile",
     "dhparamfile", "keyfile", "require_certificate", "tls_engine", "tls_engine_kpass_sha1", "tls_keyform",
     "tls_version", "use_identity_as_username", "use_subject_as_username", "psk_hint", "psk_file",
-    "accept_protocol_versions",
+    "accept_protocol_versions", "enable_proxy_protocol", "proxy_protocol_v2_require_tls", "listener_allow_anonymous",
+    "max_topic_alias_broker", "websockets_origin", "disable_client_cert_date_checks",
 ])  # fmt: skip
 OF_BRIDGES = frozenset([
     "address", "addresses", "topic", "cleansession", "clientid", "local_cleansession", "local_clientid",
@@ -43,7 +44,8 @@ OF_BRIDGES = frozenset([
 ]) | {f"bridge_{one}" for one in (
     "attempt_unsubscribe", "bind_address", "max_packet_size", "outgoing_retain", "protocol_version", "alpn", "cafile",
     "capath", "certfile", "identity", "insecure", "keyfile", "psk", "require_ocsp", "tls_version", "max_topic_alias",
-    "reload_type", "tcp_keepalive")}  # fmt: skip
+    "reload_type", "tcp_keepalive", "tcp_user_timeout", "tls_use_os_certs", "receive_maximum",
+    "session_expiry_interval", "ciphers", "ciphers_tls1.3")}  # fmt: skip
 
 _COUNTS = {
     "max_inflight_messages": ("max_inflight", 65535),
@@ -52,6 +54,8 @@ _COUNTS = {
     "max_packet_size": ("max_packet", 268_435_460),
     "message_size_limit": ("max_payload", 0),
     "max_keepalive": ("keep_alive_max", 65535),
+    "global_max_connections": ("max_connections", 0),
+    "global_max_clients": ("max_sessions", 0),
 }
 """Option: our key under `mqtt`, and what stands for `0` (without limit) there; 0: nothing has to."""
 
@@ -100,7 +104,15 @@ _WHY = {
     "use_username_as_clientid": "`security.client_ids: equals_user` holds for all listeners; write it if that is meant",
     "max_qos": "`mqtt.max_qos` holds for all listeners; write it if that is meant",
     "max_topic_alias": "`mqtt.topic_aliases` holds for all listeners; write it if that is meant",
-    "accept_protocol_versions": "write `versions` to the listener",
+    "max_topic_alias_broker": "`mqtt.topic_aliases` holds for all listeners, and for both directions",
+    "max_inflight_bytes": "what is in flight is counted in messages: `mqtt.max_inflight`",
+    "retain_expiry_interval": "a retained message stays as long as its own expiry says",
+    "packet_buffer_size": "how much is read at a time is the gateway's own choice",
+    "proxy_protocol_v2_require_tls": "let the load balancer take TLS only",
+    "disable_client_cert_date_checks": "a certificate that has expired is always refused",
+    "enable_control_api": "there is no $CONTROL; `mqgate` and the administration port do this",
+    "global_plugin": "plugins are not loaded; `security.authenticator` names a Python function, `security.jwt` takes "
+    "tokens",
     "websockets_log_level": "the log has one level",
     "websockets_headers_size": "the size of the HTTP request is bounded by the gateway",
 }
@@ -139,6 +151,47 @@ def tls_of(
     elif version:
         plan.say(*said["tls_version"].where, f"{said['tls_version']}: TLS 1.2 is the lowest version here")
     return tls
+
+
+_NUMBERED = {"3": "3.1", "4": "3.1.1", "5": "5.0"}
+
+
+def versions_of(plan: Plan, line: Line) -> dict[str, Any]:
+    """The protocol versions of a listener."""
+    wanted = [one.strip() for one in line.value.split(",")]
+    found = [ours for theirs, ours in _NUMBERED.items() if theirs in wanted]
+    if len(found) != len(wanted):
+        plan.say(*line.where, f"{line}: 3, 4 and 5 are versions; correct `versions` of the listener")
+    return {"versions": found} if found else {}
+
+
+def websocket_of(plan: Plan, said: dict[str, Line], origins: list[str]) -> dict[str, Any]:
+    """A WebSocket listener. A page of another host than the gateway's comes in only if its origin is written."""
+    plan.say(*said["protocol"].where, "websockets: mosquitto takes any path; clients must use /mqtt here")
+    if not origins:
+        why = "mosquitto takes pages of any origin; name those that are not the gateway's own host in `origins`"
+        plan.say(*said["protocol"].where, f"websockets: {why}")
+    return {"path": "/mqtt"} | ({"origins": origins} if origins else {})
+
+
+_OF_PROXIED_TLS = (
+    "require_certificate", "use_identity_as_username", "use_subject_as_username", "proxy_protocol_v2_require_tls",
+)  # fmt: skip
+
+
+def proxy_of(plan: Plan, said: dict[str, Line]) -> dict[str, Any]:
+    """PROXY headers. mosquitto believes everybody who reaches the port; here nobody is who is not named."""
+    line = said["enable_proxy_protocol"]
+    why = ""
+    if line.value not in {"1", "2"}:
+        why = "1 and 2 are versions"
+    elif any(key in said and said[key].value == "true" for key in _OF_PROXIED_TLS):
+        why = "what a header says of TLS and certificates is not read"
+    if why:
+        plan.say(*line.where, f"{line}: {why}; connections with PROXY headers are refused")
+        return {}
+    plan.say(*line.where, f"{line}: headers of this host only are believed; name the load balancers in `proxy_from`")
+    return {"proxy_protocol": f"v{line.value}", "proxy_from": ["127.0.0.1", "::1"]}
 
 
 def _has_intermediates(text: str | None) -> bool:

@@ -22,6 +22,11 @@ def test_a_hash_is_verified_and_nothing_else(pbkdf2: bool) -> None:
     assert not verify(stored, b"s3cre")
 
 
+@pytest.mark.parametrize("pbkdf2", [False, True])
+def test_an_empty_password_lets_nobody_in(pbkdf2: bool) -> None:
+    assert not verify(hash_password(b"", pbkdf2=pbkdf2, iterations=1000), b"")
+
+
 @pytest.mark.parametrize("stored", ["$7$x$y$z", "$7$0$AAAA$AAAA", "$6$only", "$argon2id$nonsense", "plain"])
 def test_a_damaged_hash_lets_nobody_in(stored: str) -> None:
     assert not verify(stored, b"")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from certificates import Authority
 
+from gateway.access.passwords import hash_password
 from gateway.access.policy import acl_of
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError
@@ -94,6 +95,7 @@ def test_listeners_keep_address_limits_and_protection() -> None:
         "minimum_version": "1.3",
     }
     assert web["websocket"] == {"path": "/mqtt"}
+    assert "name those that are not the gateway's own host in `origins`" in _notes(_full())
     assert web["bind"] == "0.0.0.0"
 
 
@@ -207,6 +209,55 @@ def test_what_is_denied_with_braces_stays_denied() -> None:
     plan = _plan("listener 1883\nallow_anonymous true\nacl_file a\n", a="topic deny a/{x}/b\ntopic a/{y}\ntopic #\n")
     entry: dict[str, Any] = plan.settings["security"]["acl"][0]
     assert entry == {"anonymous": True, "deny": ["a/+/b"], "allow": ["#"]}
+
+
+def test_what_mosquitto_2_1_says_of_a_listener_is_said_of_it_here() -> None:
+    conf = (
+        "listener 1883\naccept_protocol_versions 3, 4\nlistener_allow_anonymous true\n"
+        "listener 1884\naccept_protocol_versions 5, 6\nlistener_allow_anonymous false\nenable_proxy_protocol 2\n"
+        "listener 9001\nprotocol websockets\nwebsockets_origin http://a.example\nwebsockets_origin http://b.example\n"
+        "global_max_connections 90\nglobal_max_clients 900\n"
+    )
+    plan = _plan(conf)
+    settings = _settings(plan)
+    old, new, web = settings.listeners
+    assert (old.versions, new.versions, web.versions) == (["3.1", "3.1.1"], ["5.0"], None)
+    assert [settings.anonymous_on(one) for one in settings.listeners] == [True, False, False]
+    assert (new.proxy_protocol, [str(one) for one in new.proxy_from or ()]) == ("v2", ["127.0.0.1/32", "::1/128"])
+    assert plan.settings["listeners"][2]["websocket"]["origins"] == ["http://a.example", "http://b.example"]
+    assert (settings.mqtt.max_connections, settings.mqtt.max_sessions) == (90, 900)
+    assert "mosquitto.conf:5: accept_protocol_versions 5, 6: 3, 4 and 5 are versions" in _notes(plan)
+    assert "mosquitto.conf:7: enable_proxy_protocol 2: headers of this host only are believed" in _notes(plan)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ("enable_proxy_protocol 3\n", "1 and 2 are versions"),
+        ("enable_proxy_protocol 2\nrequire_certificate true\n", "what a header says of TLS"),
+        ("enable_proxy_protocol 2\nproxy_protocol_v2_require_tls true\n", "what a header says of TLS"),
+    ],
+)
+def test_proxy_headers_that_mean_more_than_addresses_are_refused(options: str, why: str) -> None:
+    plan = _plan("listener 1883\n" + options)
+    assert set(plan.settings["listeners"][0]) == {"name", "port", "bind"}
+    assert f": {why}" in _notes(plan)
+    _settings(plan)
+
+
+def test_a_listener_that_nobody_may_use_beside_an_open_one_is_said() -> None:
+    conf = "per_listener_settings true\nlistener 1883\nallow_anonymous true\nlistener 1884\n"
+    plan = _plan(conf)
+    _settings(plan)
+    assert plan.users == []
+    assert "neither users nor anonymous clients are let in at port-1884" in _notes(plan)
+
+
+def test_hashes_of_mosquitto_2_1_stay_valid() -> None:
+    line = f"alice:{hash_password(b'secret')}"
+    plan = _plan("listener 1883\npassword_file p\n", p=line + "\n")
+    assert plan.users == [line]
+    assert "not hashed" not in _notes(plan)
 
 
 def test_a_chain_that_mosquitto_completes_from_cafile_is_asked_for(tmp_path: Path) -> None:
