@@ -62,6 +62,7 @@ class Connection:
         "refusal",
         "rejected",
         "request",
+        "resumed",
         "sent_early",
         "session",
         "state",
@@ -89,6 +90,8 @@ class Connection:
         """Whether the client sent more without waiting for CONNACK."""
         self.earlier: Any = None
         """What its session was before."""
+        self.resumed = False
+        """Whether its session was there before it."""
         self.last_retry = 0.0
         self.leaving = False
         """Whether the client sent DISCONNECT: the socket closes when what it sent before that is committed."""

@@ -141,8 +141,9 @@ class Staging:
         if staged is None and packet_id in session.read_back:  # nobody may hear that it is not known: it comes again
             context.refuse(connection, reasons.SERVER_BUSY, "other", "what its queue has refused is being staged again")
             return
-        if staged is None:  # a resent PUBREL, or one we never saw: the answer is the same but for 5.0's reason
-            reason = reasons.PACKET_IDENTIFIER_NOT_FOUND if connection.version == V5 else 0
+        if staged is None:  # sent again behind an interruption the publication is complete; clients report 0x92 as lost
+            unknown = connection.version == V5 and not connection.resumed  # "no error during recovery": 3.7.2.1
+            reason = reasons.PACKET_IDENTIFIER_NOT_FOUND if unknown else 0
             batch.reply(connection, writer.encode_ack(connection.version, PUBCOMP, packet_id, reason, {}))
             return
         if isinstance(staged, StagedRun):

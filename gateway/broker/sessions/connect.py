@@ -225,7 +225,7 @@ class ConnectHandler:
             self.connacks.refuse(connection, reasons.PACKET_TOO_LARGE, _NO_ROOM_FOR_CONNACK)  # [MQTT5-3.1.2-24]
             return
         session, present = self._claim(connection, connect, client_id, expiry)
-        connection.session, connection.state = session, ONLINE
+        connection.session, connection.state, connection.resumed = session, ONLINE, present
         connection.traced = context.traces(client_id)
         connection.reader.max_packet = connection.limits.max_packet  # known now: no longer the bound of strangers
         session.connection = connection
