@@ -316,6 +316,8 @@ class Gateway:
         self._observe_commits()
         parts.queue_status.look()
         self._ticks += 1
+        if isinstance(store := parts.own_store, EmbeddedQueueManager):
+            store.look_after_files()
         self.disk_reports.look(parts.storage_full)
         self.descriptors.look()
         if not self._findable and parts.storage_full is None:
@@ -334,7 +336,6 @@ class Gateway:
     def _observe_commits(self) -> None:
         """How long the commits to the gateway's own disk have taken since the last tick."""
         parts = self.parts
-        store = parts.buffer.store if parts.buffer is not None else parts.queue_manager
-        if isinstance(store, EmbeddedQueueManager):
+        if isinstance(store := parts.own_store, EmbeddedQueueManager):
             times = store.core.committer.times
             parts.counters.spool_sync_seconds.observe_each([times.popleft() for _ in range(len(times))])

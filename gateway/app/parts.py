@@ -184,6 +184,11 @@ class Parts:
         return self.queue_manager if isinstance(self.queue_manager, BufferedQueueManager) else None
 
     @property
+    def own_store(self) -> object:
+        """The queue manager on the gateway's own disk, where there is one."""
+        return self.buffer.store if self.buffer is not None else self.queue_manager
+
+    @property
     def connected(self) -> bool:
         """Whether the queue manager takes messages."""
         if self.buffer is not None:

@@ -10,6 +10,7 @@ from gateway.observe.logs import EventLog
 from gateway.ports.batch import StorageFull
 
 RUNBOOK = "docs/runbooks/disk-full.md"
+OF_MISSING_FILES = "docs/runbooks/lost-segment.md"
 _FAILING = frozenset(map(os.strerror, (errno.EIO, errno.EROFS)))
 """What no room helps against."""
 
@@ -17,12 +18,18 @@ _FAILING = frozenset(map(os.strerror, (errno.EIO, errno.EROFS)))
 def full_in_words(full: StorageFull) -> str:
     """What is full, since when, and what to do."""
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(full.since))
-    what, cure = "full", "take messages (mqgate queue clear, consumers) or make room on the disk"
-    if full.why in _FAILING:
+    what, runbook, cure = "full", RUNBOOK, "take messages (mqgate queue clear, consumers) or make room on the disk"
+    if full.files_missing:
+        what, runbook, cure = (
+            "not whole",
+            OF_MISSING_FILES,
+            "do not stop the gateway: it has still open what was removed",
+        )
+    elif full.why in _FAILING:
         what, cure = "not writable", "the disk fails or is read-only: `dmesg` says more"
     return (
         f"{what} since {since} UTC: {full.where}: {full.why}: publications are refused (MQTT 5: 0x97) or not "
-        f"acknowledged, MQPUT answers 2192; {cure}: {RUNBOOK}"
+        f"acknowledged, MQPUT answers 2192; {cure}: {runbook}"
     )
 
 

@@ -208,6 +208,8 @@ class StorageFull(NamedTuple):
     """The directory."""
     why: str
     """As the system says it."""
+    files_missing: bool = False
+    """There is room, but somebody has removed or changed files of the store."""
 
 
 @runtime_checkable

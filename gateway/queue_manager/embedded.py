@@ -164,6 +164,13 @@ class EmbeddedQueueManager:
         """Why the disk takes no new messages, and since when."""
         return self.core.store.storage_full
 
+    def look_after_files(self) -> None:
+        """Called every second: files of the journal that somebody removes are made again, before anything is lost with
+        them."""
+        with self.core.entered():
+            if not self.core.closed:
+                self.core.store.look_after_files()
+
     @property
     def dead_letter_queue(self) -> str:
         """The queue manager's DEADQ."""

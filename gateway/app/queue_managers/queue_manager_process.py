@@ -136,6 +136,7 @@ class QueueManagerProcess:
         if self._server is not None:
             self._server.soon(self._beat)
         if self._queue_manager is not None:
+            self._queue_manager.look_after_files()
             self._disk_reports.look(self._queue_manager.storage_full)
 
     def _beat(self) -> None:

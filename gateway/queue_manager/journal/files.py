@@ -118,6 +118,10 @@ class DurableFile:
             done += part
         return done
 
+    def status(self) -> os.stat_result:
+        """What the system says of the open file, whatever has become of its name."""
+        return os.fstat(self._reader)
+
     def claim(self) -> bool:
         """Keep readers of other processes out, who lock the files they map (shared). False: one of them holds it."""
         try:

@@ -22,6 +22,7 @@ from gateway.errors import StoreError, StoreUnavailable
 from gateway.queue_manager.journal import failpoint
 from gateway.queue_manager.journal.files import Buffers, DurableFile, create_allocated, create_zeroed, sync_directory
 from gateway.queue_manager.journal.layout import BLOCK, header_area
+from gateway.queue_manager.journal.missing_files import MissingFiles
 from gateway.queue_manager.journal.segment import (
     FramePosition,
     Listed,
@@ -90,6 +91,7 @@ class Ring:
         self.next_serial = 1
         self.full: OSError | None = None
         """Why the last attempt to prepare a segment failed."""
+        self.missing = MissingFiles(direct=options.direct)
         self._spares: deque[Segment] = deque()
         self._reserve: deque[Segment] = deque()
         self._retired: list[Segment] = []
@@ -159,6 +161,10 @@ class Ring:
         """A place for a frame of `length` bytes, which leaves `keep` segments of the reserve untouched."""
         length = -(-length // BLOCK) * BLOCK
         current = self.current
+        if self.missing.problem is not None:
+            raise StoreUnavailable(
+                f"{self.directory}: {self.missing.problem.strerror}: nothing is written until it is whole"
+            )
         if self.full is not None and len(self._reserve) < keep:
             raise self._refusal()
         if length <= self.room and current is not None and current.header is not None:

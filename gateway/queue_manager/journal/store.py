@@ -516,17 +516,22 @@ class Store:
         self.ring.open_next()
         return self._maintenance_frame(Plan.empty(self._next_number), time, carries=False)
 
+    def look_after_files(self) -> None:
+        """What somebody else has done to the files of the journal; called every second."""
+        self.ring.missing.look(self.ring.used.values(), idle=self._written == self._next_sequence - 1)
+
     @property
     def storage_full(self) -> StorageFull | None:
         """Why, and since when, the disk takes no new messages; None: it does."""
-        error = self.ring.full or self._unwritable
+        missing = self.ring.missing.problem
+        error = missing or self.ring.full or self._unwritable
         if error is None:
             self._trouble = None
             return None
         why = error.strerror or str(error)
         if self._trouble is None or self._trouble.why != why:
             since = self._clock() if self._trouble is None else self._trouble.since
-            self._trouble = StorageFull(since, str(self.path), why)
+            self._trouble = StorageFull(since, str(self.path), why, files_missing=missing is not None)
         return self._trouble
 
     def _next_walk(self) -> Walk | Restating | None:

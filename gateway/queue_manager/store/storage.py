@@ -53,6 +53,9 @@ class MessageStore(Protocol):
     def storage_full(self) -> StorageFull | None:
         """Why no new messages are taken, where the disk is full or cannot be written."""
 
+    def look_after_files(self) -> None:
+        """What somebody else has done to the files of the store; called every second."""
+
     @property
     def next_number(self) -> int:
         """The number that the next message gets."""

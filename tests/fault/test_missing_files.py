@@ -1,0 +1,124 @@
+"""Somebody removes, replaces or cuts off files of the journal while it is open: it is said, nothing is acknowledged
+into them, and what can be made again is made again, so that the next start finds everything.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from gateways import RunningGateway
+from journal_calls import commit, listed
+from patient_device import Device
+
+from gateway.errors import StoreUnavailable
+from gateway.queue_manager.journal import Store, StoreOptions
+from gateway.queue_manager.store.unit import LanePuts, StoreUnit
+
+OPTIONS = StoreOptions(segment_bytes=128 * 1024, spare_segments=2, background=False, cache_bytes=0)
+MAPPING = 'version: 1\nto_mq:\n  - {name: all, topic: "q/#", queue: Q, headers: []}\n'
+SETTINGS = "queue_manager: {embedded: {objects: objects.mqsc}}\nmappings: [map.yaml]\n"
+
+
+def put(store: Store, body: bytes) -> None:
+    unit = StoreUnit(puts=[LanePuts("Q", heads=[b"M" * 364], bodies=[body])])
+    commit(store, store.prepare(unit, 1.0))
+
+
+def opened(path: Path) -> Store:
+    return Store.open(path, clock=lambda: 1.0, options=OPTIONS)
+
+
+def filled(path: Path) -> Store:
+    """A store that has several segments in use."""
+    store = opened(path)
+    for number in range(40):
+        put(store, b"%d" % number + b"x" * 8000)
+    assert len(store.ring.used) > 2
+    return store
+
+
+def why(store: Store) -> str:
+    full = store.storage_full
+    assert full is None or full.files_missing
+    return full.why if full is not None else ""
+
+
+def test_removed_files_are_made_again_before_anything_is_written_to_them(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    for segment in store.ring.used.values():
+        segment.path.unlink()
+    store.look_after_files()
+    assert "was removed by somebody else" in why(store)
+    with pytest.raises(StoreUnavailable, match="removed by somebody else"):
+        put(store, b"not acknowledged")
+    for _ in store.ring.used:  # each look makes at least one
+        store.look_after_files()
+    assert why(store) == ""
+    put(store, b"last")
+    store.close()
+    again = opened(tmp_path)
+    assert len(listed(again)) == 41
+    again.close()
+
+
+def cut_off(path: Path) -> None:
+    os.truncate(path, 8192)
+
+
+def replace(path: Path) -> None:
+    other = path.with_suffix(".new")
+    other.write_bytes(b"other")
+    other.rename(path)
+
+
+@pytest.mark.parametrize(("harm", "said"), [(cut_off, "cut off"), (replace, "replaced")])
+def test_what_cannot_be_made_again_is_said_and_nothing_more_is_taken(
+    tmp_path: Path, harm: Callable[[Path], None], said: str
+) -> None:
+    store = filled(tmp_path)
+    harm(next(iter(store.ring.used.values())).path)
+    for _ in range(3):
+        store.look_after_files()
+        assert said in why(store)
+        with pytest.raises(StoreUnavailable, match=said):
+            put(store, b"not acknowledged")
+    store.close()
+
+
+def test_a_directory_that_was_moved_away_is_missed_until_it_is_back(tmp_path: Path) -> None:
+    place = tmp_path / "data"
+    store = filled(place)
+    place.rename(tmp_path / "away")
+    store.look_after_files()
+    store.look_after_files()
+    assert "cannot be made again: No such file or directory" in why(store)
+    (tmp_path / "away").rename(place)
+    store.look_after_files()
+    assert why(store) == ""
+    put(store, b"last")
+    store.close()
+
+
+def test_a_gateway_whose_journal_is_removed_loses_nothing(tmp_path: Path) -> None:
+    (tmp_path / "map.yaml").write_text(MAPPING)
+    (tmp_path / "objects.mqsc").write_text("DEFINE QLOCAL(Q) REPLACE\n")
+    with RunningGateway(tmp_path, settings=SETTINGS) as gateway:
+        device = Device("127.0.0.1", gateway.port, "d")
+        device.connect()
+        device.publish("q/a", b"before", qos=1)
+        for path in (tmp_path / "data").glob("*.segment"):
+            path.unlink()
+        until = time.monotonic() + 60
+        while '"disk_room"' not in gateway.log and time.monotonic() < until:
+            device.publish("q/a", b"meanwhile", qos=2)
+        assert "docs/runbooks/lost-segment.md" in gateway.log
+        device.publish("q/a", b"after", qos=1)
+        held = sorted(gateway.bodies("Q"))
+        gateway.kill()
+        gateway.start()
+        assert sorted(gateway.bodies("Q")) == held
+        assert {"before", "after"} <= set(held)
