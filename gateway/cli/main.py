@@ -138,6 +138,9 @@ def main() -> None:
     if sys.stdin is None:  # closed by whoever has started the command
         # Reading this one is an error, not an empty text.
         sys.stdin = Path(os.devnull).open("w")  # noqa: SIM115
+    # Else the next file that is opened, be it of the journal, was what libraries write their errors to.
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     sys.stdout = whole(sys.stdout)
     # pydantic reads the metadata of all packages that are installed, and loads what says there that it is its plugin.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -22,6 +22,7 @@ from gateway.errors import ConfigurationError, DriverUnavailable, Finding, MQErr
 
 if TYPE_CHECKING:
     from gateway.app.gateway import Gateway
+    from gateway.observe.logs import LogHandler
 
 
 @click.command()
@@ -78,6 +79,8 @@ def _all_that_is_wrong(settings: Settings | None, wrong: list[Finding]) -> list[
 
 def serve(read: Callable[[], Settings]) -> None:
     """Until SIGTERM or SIGINT; SIGHUP reads settings and mappings again."""
+    early: list[int] = []
+    signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # what it does by itself is end the process
     settings = read()
     from gateway.app.files.named_files import wrong_files
     from gateway.net.reactor import install
@@ -100,7 +103,7 @@ def serve(read: Callable[[], Settings]) -> None:
     gateway = Gateway(settings, running)
     gateway.reread = read
     handler.count_into(gateway.parts.counters)
-    LoopingCall(lambda: handler.sweep(time.time())).start(5.0, now=False)
+    LoopingCall(lambda: _look_after_log(handler, gateway.parts.engine.context.problems)).start(5.0, now=False)
     gateway.on_stopped = lambda: running.stop() if running.running else None
     try:
         gateway.start()
@@ -112,6 +115,8 @@ def serve(read: Callable[[], Settings]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: running.callFromThread(gateway.drain))
     signal.signal(signal.SIGHUP, lambda *_: running.callFromThread(_reload, gateway))
+    if early:
+        running.callFromThread(_reload, gateway)
     running.run(installSignalHandlers=False)
 
 
@@ -135,6 +140,17 @@ def _reload(gateway: Gateway) -> None:
     """Reload; what is wrong is in the log, and then the old rules stay in force."""
     with contextlib.suppress(ConfigurationError):
         gateway.reload()
+
+
+def _look_after_log(handler: LogHandler, problems: dict[str, str]) -> None:
+    """Every few seconds: a log that nobody reads cannot say so itself."""
+    handler.sweep(time.monotonic())
+    problems.pop("log", None)
+    if handler.unread:
+        problems["log"] = (
+            f"nobody has read the gateway's standard error for {handler.unread:.0f} s: lines wait, and the next ones "
+            "may be lost; look at what collects the log (journald, the container's runtime, a program behind a pipe)"
+        )
 
 
 def _raise_descriptor_limit() -> None:

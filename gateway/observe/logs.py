@@ -14,12 +14,15 @@ import json
 import logging
 import os
 import sys
+import time
 from collections import OrderedDict
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import IO, Literal, cast
 
 from gateway.config.counting import counted
+from gateway.observe.log_output import LogOutput
 from gateway.ports.counters import Counters, Level
 
 Format = Literal["json", "human"]
@@ -102,16 +105,17 @@ class Suppression:
         self._window = window
         self._kinds: OrderedDict[tuple[object, ...], _Repeats] = OrderedDict()
 
-    def admit(self, record: logging.LogRecord) -> tuple[bool, int]:
-        """Whether to write the line, and how many of its kind were suppressed before it."""
+    def admit(self, record: logging.LogRecord, now: float) -> tuple[bool, int]:
+        """Whether to write the line, and how many of its kind were suppressed before it. `now`: of a clock that never
+        jumps, else a window lasted as long as the time of day is set back."""
         if record.levelno < logging.WARNING:
             return True, 0
         kind = self._kind(record)
         repeats = self._kinds.get(kind)
         before = 0
-        if repeats is None or record.created - repeats.since >= self._window:
+        if repeats is None or now - repeats.since >= self._window:
             before = repeats.suppressed if repeats else 0
-            repeats = self._kinds[kind] = _Repeats(record.created)
+            repeats = self._kinds[kind] = _Repeats(now)
             self._kinds.move_to_end(kind)
             if len(self._kinds) > self.MAX_KINDS:
                 self._kinds.popitem(last=False)
@@ -140,7 +144,7 @@ class LogHandler(logging.Handler):
         self, stream: IO[str], form: Format, counters: Counters, suppression: Suppression, *, priorities: bool = False
     ) -> None:
         super().__init__()
-        self._stream = stream
+        self._output = LogOutput(stream)
         self._format = human_line if form == "human" else json_line
         self._counters = counters
         self._suppression = suppression
@@ -151,7 +155,7 @@ class LogHandler(logging.Handler):
         try:
             level = level_name(record.levelno)
             self._counters.log_events[level] += 1
-            admitted, before = self._suppression.admit(record)
+            admitted, before = self._suppression.admit(record, time.monotonic())
             if admitted:
                 self._write(record, {"suppressed": before} if before else {})
             else:
@@ -167,23 +171,51 @@ class LogHandler(logging.Handler):
             counters.log_suppressed[level] += count
         self._counters = counters
 
+    @property
+    def unread(self) -> float:
+        """For how many seconds lines have waited for who reads the log; 0: none wait."""
+        return self._output.unread
+
+    def flush(self) -> None:
+        """At the end of the process."""
+        with self.lock or nullcontext():
+            self._output.finish()
+
     def sweep(self, now: float) -> None:
-        """Log how many lines were suppressed in windows that have ended. Called every few seconds and at the end."""
+        """Write what waits, and how many lines were suppressed in windows that have ended. Called every few seconds."""
+        with self.lock or nullcontext():
+            self._say_lost()
+            self._sweep(now)
+
+    def _sweep(self, now: float) -> None:
         for kind, suppressed in self._suppression.finished(now):
             name, level, event, *values = kind
             fields = {key: value for key, value in zip(Suppression.KEYS, values, strict=True) if value is not None}
             text = f"{counted(suppressed, 'more line like this was', 'more lines like this were')} suppressed"
             record = logging.LogRecord(str(name), cast("int", level), "", 0, text, (), None)
-            record.created = now
             record.__dict__.update(event=event, fields=fields)
             self._write(record, {"suppressed": suppressed})
 
     def _write(self, record: logging.LogRecord, more: dict[str, object]) -> None:
-        line = self._format(record, more)
-        if self._priorities:
-            line = f"<{_SYSLOG[level_name(record.levelno)]}>{line}"
-        self._stream.write(line + "\n")
-        self._stream.flush()
+        self._say_lost()
+        if not self._output.write(self._line(record, more)):
+            self._counters.log_suppressed[level_name(record.levelno)] += 1
+
+    def _line(self, record: logging.LogRecord, more: dict[str, object]) -> str:
+        line = self._format(record, more) + "\n"
+        return f"<{_SYSLOG[level_name(record.levelno)]}>{line}" if self._priorities else line
+
+    def _say_lost(self) -> None:
+        """Once the log can be written again: how many lines are missing."""
+        lost = self._output.lost
+        if not self._output.go_on() or not lost:
+            return
+        text = f"{counted(lost, 'line was', 'lines were')} not written: nobody read the log, or its disk was full"
+        record = logging.LogRecord("mqgate", logging.WARNING, "", 0, text, (), None)
+        record.__dict__.update(event="log.lost", fields={"count": lost})
+        self._output.lost = 0
+        if not self._output.write(self._line(record, {})):
+            self._output.lost = lost
 
 
 def configure(

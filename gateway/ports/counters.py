@@ -273,7 +273,8 @@ CATALOGUE: tuple[Metric, ...] = (
     _gauge("tls_crl_next_update_timestamp_seconds", (LISTENER,),
            "When the listener's revocation list ends: no client certificate is accepted after that."),
     _counter("log_events", (_closed("level", Level),), "Log lines by level, suppressed ones included."),
-    _counter("log_suppressed", (_closed("level", Level),), "Log lines not written because they repeated others."),
+    _counter("log_suppressed", (_closed("level", Level),),
+             "Log lines not written: they repeated others, or nobody read the log."),
 )  # fmt: skip
 """Everything on /metrics (beside the process's own series), in the order it is shown."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import socket
 import subprocess
 import threading
@@ -16,6 +17,7 @@ from gateways import RunningGateway
 
 from gateway.mqtt import client, writer
 from gateway.mqtt.packets import Subscribe, Subscription
+from gateway.queue_manager.journal.lock import DirectoryLock
 
 
 class Knocker:
@@ -124,3 +126,25 @@ def test_what_comes_back_is_not_searched_for_garbage_again_and_again(tmp_path: P
     with gateway:
         assert f'"recovered_retained":{topics}' in gateway.log
         assert collections(gateway) - empty < topics / 700, "objects that stay, hundreds at a time"
+
+
+def test_a_reload_that_is_asked_for_during_the_start_comes_after_it(tmp_path: Path) -> None:
+    held = DirectoryLock(tmp_path / "data")
+    gateway = RunningGateway(tmp_path)
+
+    def let_it_in() -> None:
+        until = time.monotonic() + 60
+        while not (gateway.process and "is waited for" in gateway.log) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert gateway.process is not None
+        gateway.process.send_signal(signal.SIGHUP)
+        held.release()
+
+    waiting = threading.Thread(target=let_it_in)
+    waiting.start()
+    with gateway:
+        waiting.join()
+        until = time.monotonic() + 60
+        while '"reloaded"' not in gateway.log:
+            assert time.monotonic() < until
+            time.sleep(0.02)

@@ -1,0 +1,85 @@
+"""Where log lines go, without ever waiting for who reads them: a reader that stands still (a log shipper that hangs, a
+terminal that is held) would make every device wait. Lines are kept for it meanwhile, up to a bound.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable
+from typing import IO
+
+ATOMIC = 4096
+"""PIPE_BUF of Linux: a pipe that can be written takes as much at once (pipe(7)), and so do terminals and sockets."""
+MOST_WAITING = 1 << 20
+"""Bytes of lines that are kept for a reader that stands still."""
+PATIENCE = 2
+"""Milliseconds."""
+SECONDS_AT_THE_END = 1.0
+"""How long the end of the process waits for it."""
+
+
+class LogOutput:
+    """A stream of lines; one without a descriptor is written as it is."""
+
+    def __init__(self, stream: IO[str], monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._monotonic = monotonic
+        self._waiting = bytearray()
+        self._since = 0.0
+        self.lost = 0
+        """Lines for which there was no room, or that could not be written."""
+        self._poll = select.poll()
+        try:
+            self._descriptor = stream.fileno()
+            self._poll.register(self._descriptor, select.POLLOUT)
+        except (OSError, ValueError):
+            self._descriptor = -1
+
+    @property
+    def unread(self) -> float:
+        """For how many seconds lines have waited to be read; 0: none wait."""
+        return max(0.001, self._monotonic() - self._since) if self._waiting else 0.0
+
+    def write(self, line: str) -> bool:
+        """Write a line, or keep it; False: it is lost."""
+        if self._descriptor < 0:
+            self._stream.write(line)
+            self._stream.flush()
+            return True
+        data = line.encode("utf-8", "backslashreplace")
+        lost = self.lost
+        if not self.go_on() and len(self._waiting) + len(data) > MOST_WAITING:
+            self.lost += 1
+            return False
+        if not self._waiting:
+            self._since = self._monotonic()
+        self._waiting += data
+        self.go_on()
+        return self.lost == lost
+
+    def go_on(self) -> bool:
+        """Write what waits, as far as it is read; whether nothing waits any more. A reader that reads gets a moment for
+        each piece, one that stands still gets none."""
+        waiting, patience = self._waiting, 0
+        while waiting:
+            if not self._poll.poll(patience):
+                return False
+            try:
+                written = os.write(self._descriptor, waiting[:ATOMIC])
+            except BlockingIOError:  # others have filled it in between
+                return False
+            except OSError:  # a full disk, or a pipe that nobody will read any more
+                self.lost += waiting.count(b"\n")
+                waiting.clear()
+                return True
+            del waiting[:written]
+            patience = PATIENCE
+        return True
+
+    def finish(self) -> None:
+        """Before the process ends: the reader gets a moment."""
+        until = self._monotonic() + SECONDS_AT_THE_END
+        while not self.go_on() and (left := until - self._monotonic()) > 0:
+            self._poll.poll(left * 1000)

@@ -1,0 +1,100 @@
+"""Lines go to a pipe, a file or a terminal without waiting for who reads them."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from gateway.observe import logs
+from gateway.observe.log_output import ATOMIC, MOST_WAITING, LogOutput
+from gateway.ports.counters import Counters
+
+LINE = "x" * 1000 + "\n"
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, IO[str]]]:
+    """Of the smallest size. Both ends wait, as those that a gateway is given do."""
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, ATOMIC)
+    with os.fdopen(write, "w") as stream:
+        yield read, stream
+        os.close(read)
+
+
+def everything(read: int, output: LogOutput) -> str:
+    """What a reader gets who goes on until nothing waits any more."""
+    found = b""
+    while not output.go_on():
+        found += os.read(read, 1 << 16)
+    os.set_blocking(read, False)
+    return (found + os.read(read, 1 << 16)).decode()
+
+
+def test_lines_wait_for_a_reader_that_stands_still(pipe: tuple[int, IO[str]]) -> None:
+    read, stream = pipe
+    now = 5.0
+    output = LogOutput(stream, lambda: now)
+    assert all(output.write(LINE) for _ in range(100))
+    now = 8.0
+    assert output.unread == 3.0
+    assert everything(read, output) == LINE * 100
+    assert not output.unread
+
+
+def test_no_more_wait_than_there_is_room_for(pipe: tuple[int, IO[str]]) -> None:
+    read, stream = pipe
+    output = LogOutput(stream)
+    written = [output.write(LINE) for _ in range(2000)]
+    assert written.index(False) * len(LINE) > MOST_WAITING - len(LINE)
+    assert output.lost == written.count(False)
+    assert everything(read, output) == LINE * written.count(True)
+
+
+def test_a_line_longer_than_a_pipe_comes_whole(pipe: tuple[int, IO[str]]) -> None:
+    read, stream = pipe
+    output = LogOutput(stream)
+    long = "traceback " * 5000 + "\n"
+    assert output.write(long)
+    assert everything(read, output) == long
+
+
+def test_a_pipe_that_nobody_will_read_any_more_costs_the_lines() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as stream:
+        output = LogOutput(stream)
+        assert not output.write(LINE)
+        assert not output.unread
+    assert output.lost == 1
+
+
+def test_what_was_lost_is_said_when_the_disk_takes_lines_again(tmp_path: Path) -> None:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    counters = Counters()
+    try:
+        with (tmp_path / "log").open("w") as stream:
+            logs.configure("json", "info", counters, stream)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+            for number in range(3):
+                logs.get("gateway").info("a", f"line {number}")
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            logs.get("gateway").info("b", "again")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        logging.captureWarnings(capture=False)
+    first, second = (tmp_path / "log").read_text().splitlines()
+    assert "3 lines were not written" in first
+    assert "again" in second
+    assert counters.log_suppressed["info"] == 3
