@@ -331,7 +331,7 @@ class Gateway:
             self.sampler.sample(time.time())
 
     def _why_away(self) -> str:
-        return self.parts.engine.failures.last_text or f"no connection to {self.parts.queue_manager.name}"
+        return self.parts.why_away() or f"no connection to {self.parts.queue_manager.name}"
 
     def _observe_commits(self) -> None:
         """How long the commits to the gateway's own disk have taken since the last tick."""

@@ -40,12 +40,14 @@ from gateway.net.rates import SendRates
 from gateway.net.scheduler import ReactorScheduler
 from gateway.net.turns import Stall
 from gateway.observe.activity import Activity, Recent
+from gateway.observe.disk_reports import PATIENCE_WITH_DISK, disk_hangs
 from gateway.observe.health import Snapshot
 from gateway.observe.history import History
 from gateway.pipeline.journal.job_reports import JobReports
 from gateway.ports.batch import BatchQueueManager, Fills, StorageFull
 from gateway.ports.counters import LATENCY_BUCKETS, Counters, Names
 from gateway.ports.state_queues import DEFAULT, PREFIX, SET_ASIDE
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.version import VERSION
 
 if TYPE_CHECKING:
@@ -194,8 +196,18 @@ class Parts:
         if self.buffer is not None:
             connected = self.buffer.state != BUFFERING
         else:
-            connected = bool(getattr(self.queue_manager, "connected", True))
+            connected = bool(getattr(self.queue_manager, "connected", True)) and not self.disk_hangs()
         return connected and not self.engine.context.held_since
+
+    def disk_hangs(self) -> str:
+        """What the disk of the embedded queue manager keeps everybody waiting for; empty: it does not."""
+        manager = self.queue_manager
+        seconds = manager.disk_silence if isinstance(manager, EmbeddedQueueManager) else 0.0
+        return disk_hangs(str(self.directory), seconds) if seconds > PATIENCE_WITH_DISK else ""
+
+    def why_away(self) -> str:
+        """Why the queue manager takes no messages, as far as it has said so."""
+        return self.disk_hangs() or self.engine.failures.last_text
 
     def dead_letter_queue(self) -> str:
         """The queue manager's DEADQ."""
@@ -269,7 +281,7 @@ class Parts:
             heartbeat_ages={"0": time.monotonic() - self.heartbeat},
             queue_managers={self.queue_manager.name: self.connected},
             silence=getattr(self.queue_manager, "silence", 0.0),
-            refusal=self.engine.failures.last_text if self.inspection is not None else "",
+            refusal=self.why_away() if self.inspection is not None else "",
             buffered=self.buffer is not None,
             buffering=self.buffer.why if self.buffer is not None and self.buffer.state == BUFFERING else "",
             targets={one.name: one.away for one in self.targets},

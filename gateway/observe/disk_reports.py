@@ -15,6 +15,18 @@ _FAILING = frozenset(map(os.strerror, (errno.EIO, errno.EROFS)))
 """What no room helps against."""
 
 
+PATIENCE_WITH_DISK = 10.0
+"""Seconds that a write may take until it is told."""
+
+
+def disk_hangs(where: str, seconds: float) -> str:
+    """That a write does not return, and what to do."""
+    return (
+        f"{where}: the disk has not answered a write for {seconds:.0f} s, and nothing is acknowledged until it does: "
+        f"`dmesg` and what the volume is on say more: {RUNBOOK}"
+    )
+
+
 def full_in_words(full: StorageFull) -> str:
     """What is full, since when, and what to do."""
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(full.since))

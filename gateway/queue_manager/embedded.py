@@ -164,6 +164,11 @@ class EmbeddedQueueManager:
         """Why the disk takes no new messages, and since when."""
         return self.core.store.storage_full
 
+    @property
+    def disk_silence(self) -> float:
+        """For how many seconds the disk has not answered a write."""
+        return self.core.committer.waits
+
     def look_after_files(self) -> None:
         """Called every second: files of the journal that somebody removes are made again, before anything is lost with
         them."""
@@ -375,8 +380,15 @@ class EmbeddedQueueManager:
         """How many messages the queue holds. Thousands of queues are asked after in one turn: the names that are
         remembered for what is put are not displaced by theirs."""
         with self.core.entered():
-            local = self.core.queues.get(queue) or self._target(queue).queue
+            local = self.core.queues.get(queue)
+            if local is None and not self._is_to_come(queue):
+                local = self._target(queue).queue
             return 0 if local is None else self.core.store.depth(local.name, key)
+
+    def _is_to_come(self, queue: str) -> bool:
+        """Whether it is one of the gateway's own that its first message will define: who asks for its depth does not
+        wait for a commit."""
+        return queue.startswith(state_queues.PREFIX) and self.core.catalogue.get("QUEUE", queue) is None
 
     def consume(self, queue: str, arrived: Callable[[], None]) -> None:
         """Call `arrived` whenever the queue may have messages, and once now if it has."""

@@ -158,6 +158,8 @@ class Committer:
         """Seconds that the last commits took, for metrics."""
         self.frames = 0
         self.slowest = 0.0
+        self._began = 0.0
+        """When the write that is under way began; 0: none is."""
 
     # ---- what asks for a commit
 
@@ -367,11 +369,19 @@ class Committer:
         if spent > SLOW_SECONDS and (programs := batch.answers()):
             self._group.committed(spent, programs, self._scheduler.monotonic())
 
+    @property
+    def waits(self) -> float:
+        """For how many seconds the disk has not answered the write that is under way. Asked without the lock, which may
+        be held by who waits for it."""
+        began = self._began
+        return perf_counter() - began if began else 0.0
+
     def _timed_write(self, frame: Any) -> float:
-        started = perf_counter()
+        self._began = started = perf_counter()
         try:
             self._store.write(frame)
         finally:
+            self._began = 0.0
             spent = perf_counter() - started
             # One slow commit among fast ones does not change the way; a few do.
             self.seconds += ((min(LONGEST_COUNTED, spent)) - self.seconds) * 0.2

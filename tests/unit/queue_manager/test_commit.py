@@ -385,3 +385,26 @@ def test_a_message_on_its_way_out_is_nobody_elses():
     assert failures
     assert two.get(other, md(), GetOptions(4), 100).data == b"2"
     rig.queue_manager.close()
+
+
+def test_how_long_the_disk_has_kept_a_write_is_known_while_it_does():
+    rig = Rig()
+    gate, writing = rig.on_a_slow_disk()
+    assert rig.queue_manager.disk_silence == 0.0
+    rig.submit("one", "1")
+    assert writing.wait(60)
+    first = rig.queue_manager.disk_silence
+    assert rig.queue_manager.disk_silence > first > 0.0
+    gate.set()
+    rig.scheduler.run_until(lambda: rig.done)
+    assert rig.queue_manager.disk_silence == 0.0
+    rig.queue_manager.close()
+
+
+def test_to_ask_how_many_messages_are_on_a_queue_of_the_gateway_commits_nothing():
+    """A probe asks, and may not wait for the disk."""
+    rig = Rig()
+    frames = rig.committer.frames
+    assert rig.queue_manager.depth("MQGATE.SET.ASIDE") == 0
+    assert rig.committer.frames == frames
+    rig.queue_manager.close()
