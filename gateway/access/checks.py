@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 from gateway.access.logins import Answer
+from gateway.access.waiting_threads import WaitingThreads
 from gateway.ports.batch import Scheduler
 
 THREADS, WAITING_THREADS, BATCH_THREADS = 2, 8, 100
@@ -44,7 +45,7 @@ class Checks:
         self._scheduler = scheduler
         self.most = THREADS
         """How many run at a time."""
-        self._threads = ThreadPoolExecutor(BATCH_THREADS, "passwords")  # they are started when they are needed
+        self._threads = WaitingThreads(BATCH_THREADS, "passwords")
         self._waiting: OrderedDict[str, deque[Check]] = OrderedDict()
         self._count = self._running = 0
 
@@ -88,7 +89,7 @@ class Checks:
                 self._waiting[address] = queue
             if check.wanted():
                 self._running += 1
-                self._threads.submit(self._compute, check)
+                self._threads.submit(partial(self._compute, check))
             else:
                 unwanted += 1
 
@@ -109,4 +110,4 @@ class Checks:
 
     def close(self) -> None:
         """End the threads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()

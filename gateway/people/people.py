@@ -9,13 +9,13 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from gateway.access.guesses import Guesses
 from gateway.access.logins import Credentials, Login, NotNow
 from gateway.access.passwords import Hashes, hash_password
+from gateway.access.waiting_threads import WaitingThreads
 from gateway.people import users as data
 from gateway.people.sessions import Session, Sessions
 from gateway.people.users import Token, Users
@@ -89,7 +89,7 @@ class People:
         self._secret, self._soon = secret, soon
         self._users: Users = {}
         self._hashes = Hashes({}, secret)
-        self._threads = ThreadPoolExecutor(THREADS, "people")
+        self._threads = WaitingThreads(THREADS, "people")
         self._waiting = 0
 
     @property
@@ -253,7 +253,7 @@ class People:
 
     def close(self) -> None:
         """The threads end; what waits is not done any more."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
         if self.directory is not None:
             self.directory.close()
 

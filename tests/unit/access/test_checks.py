@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from schedulers import ManualScheduler
@@ -16,14 +15,14 @@ class Bench:
     """Checks whose threads do what the test says, when it says so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.running: list[tuple[Callable[[Any], None], Any]] = []
-        monkeypatch.setattr(checks, "ThreadPoolExecutor", lambda *_: self)
+        self.running: list[Callable[[], None]] = []
+        monkeypatch.setattr(checks, "WaitingThreads", lambda *_: self)
         self.clock = ManualScheduler()
         self.checks = Checks(self.clock)
         self.done: list[str] = []
 
-    def submit(self, call: Callable[[Any], None], check: Any) -> None:
-        self.running.append((call, check))
+    def submit(self, call: Callable[[], None]) -> None:
+        self.running.append(call)
 
     def ask(self, name: str, address: str = "a", wanted: bool = True, user: str = "") -> bool:
         def fail_or_accept() -> str:
@@ -42,8 +41,7 @@ class Bench:
     def finish(self) -> None:
         """All of them, one after the other."""
         while self.running:
-            call, check = self.running.pop(0)
-            call(check)
+            self.running.pop(0)()
             self.clock.run()
 
 

@@ -231,11 +231,11 @@ class Threads:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.computed = 0
-        monkeypatch.setattr("gateway.access.checks.ThreadPoolExecutor", lambda *_: self)
+        monkeypatch.setattr("gateway.access.checks.WaitingThreads", lambda *_: self)
 
-    def submit(self, call: Callable[[Any], None], check: Any) -> None:
+    def submit(self, call: Callable[[], None]) -> None:
         self.computed += 1
-        call(check)
+        call()
 
 
 def guarded(
@@ -382,9 +382,9 @@ def test_a_refusal_says_nothing_about_how_long_it_was_looked_for(
 ) -> None:
     access, clock, threads = guarded(tmp_path, monkeypatch)
 
-    def slow(call: Callable[[Any], None], check: Any) -> None:
+    def slow(call: Callable[[], None]) -> None:
         clock.advance(0.4)
-        call(check)
+        call()
 
     monkeypatch.setattr(threads, "submit", slow)
     known = ask(access, clock, "dev-1", b"wrong", "10.0.0.1:1")
