@@ -18,6 +18,7 @@ from typing import Any
 import click
 import yaml
 
+from gateway.cli.examples import examples_of
 from gateway.cli.main import main as main_command
 from gateway.config.schema import DRAFT, settings_schema
 from gateway.config.units import DURATION_PATTERN, SIZE_PATTERN
@@ -299,6 +300,8 @@ def _command(command: click.Command, context: click.Context) -> str:
         record = option.get_help_record(context)
         if record is not None:
             lines.append(f"- `{record[0]}`: {record[1]}" if record[1] else f"- `{record[0]}`")
+    if typed := examples_of(command):
+        lines += ["\n```sh", *typed, "```"]
     return "\n".join(lines) + "\n"
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from gateway.cli.examples import examples_of
 from gateway.cli.main import COMMANDS, main
 from gateway.version import VERSION
 
@@ -66,6 +67,8 @@ def _page(date: str, name: str, line: str, command: click.Command, context: clic
             record = option.get_help_record(inner)
             if record is not None:
                 lines += [".TP", f".B {_text(record[0])}", _text(record[1]) or "\\&"]
+        if typed := examples_of(leaf):
+            lines += [".PP", "Examples:", ".PP", ".nf", *map(_text, typed), ".fi"]
     return "\n".join([*lines, *_table("EXIT STATUS", _EXITS), *_more()]) + "\n"
 
 

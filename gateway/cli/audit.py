@@ -8,10 +8,15 @@ from typing import Any
 
 import click
 
+from gateway.cli.examples import examples
 from gateway.cli.reach import common, running_gateway, show_json
 from gateway.cli.tables import show_table
 
 
+@examples(
+    "mqgate audit --user bob",
+    "mqgate audit --refused --limit 20",
+)
 @click.command()
 @click.option("--user", "users", default="*", show_default=True, help="Users (`*` and `?`).")
 @click.option("--action", "actions", default="*", show_default=True, help="Actions, as `*/dlq/*`.")

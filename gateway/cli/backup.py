@@ -9,12 +9,16 @@ import click
 
 from gateway.app.files.data_directory import owner_kept
 from gateway.app.files.directories import data_directory
+from gateway.cli.examples import examples
 from gateway.cli.journal import options, progress_of, refusals
 from gateway.cli.reach import read_settings, show_json
 from gateway.config.counting import counted
 from gateway.queue_manager.journal import diagnosis, snapshot
 
 
+@examples(
+    "mqgate backup -c /etc/mqgate/mqgate.yaml /backup/mqgate-2026-07-01",
+)
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @options
@@ -33,6 +37,9 @@ def backup(directory: Path, config: str | None, data: str | None, as_json: bool)
         click.echo(f"{directory}: {held}, to frame {made.sequence}")
 
 
+@examples(
+    "mqgate restore /backup/mqgate-2026-07-01 -c /etc/mqgate/mqgate.yaml --replace",
+)
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--replace", is_flag=True, help="Move the journal that is there aside.")

@@ -11,6 +11,7 @@ from typing import IO
 import click
 
 from gateway.bridge.rehearsal import run_tests
+from gateway.cli.examples import examples
 from gateway.cli.reach import LocalClock, show_json
 from gateway.config.counting import counted
 from gateway.config.load import examine_settings
@@ -19,6 +20,12 @@ from gateway.errors import ConfigurationError, Finding
 from gateway.rules.parse import load_mappings
 
 
+@examples(
+    "mqgate check mqgate.yaml",
+    "mqgate check mappings/*.yaml",
+    "mqgate check mqgate.yaml --queues",
+    "mqgate check mqgate.yaml --ask alice",
+)
 @click.command()
 @click.argument("files", nargs=-1, type=click.Path())
 @click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings, as for `run`: another FILE.")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from gateway.cli.examples import examples
 from gateway.cli.reach import Refused, common, reach, running_gateway, segment, show_json
 from gateway.cli.tables import everything, show_table
 from gateway.cli.words import Words
@@ -17,6 +18,10 @@ def client() -> None:
     """Connected and known devices."""
 
 
+@examples(
+    "mqgate client list",
+    "mqgate client list pump --state connected",
+)
 @client.command("list")
 @click.argument("search", default="")
 @click.option("--state", type=click.Choice(["connected", "disconnected"]))
@@ -40,6 +45,9 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
     return one["client_id"], state, one["protocol"], one["user"] or "", one["peer"] or "", *numbers, held
 
 
+@examples(
+    "mqgate client show line7 --history",
+)
 @client.command()
 @click.argument("client_id")
 @click.option(

@@ -58,4 +58,6 @@ def untrusted(where: str, error: SSLError) -> str:
     """Why there is no TLS with the other side."""
     if error.reason in _NO_TLS:
         return f"{where} does not speak TLS, it seems: a plain listener wants no --ca-file ({error})"
+    if error.reason == "TLSV13_ALERT_CERTIFICATE_REQUIRED":
+        return f"{where} wants a client certificate: --certificate and --key ({error})"
     return f"{where} and this side do not trust each other: {error}"

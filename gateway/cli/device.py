@@ -2,63 +2,35 @@
 
 from __future__ import annotations
 
-import secrets
 import ssl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
 
+from gateway.cli.connection import Where, connecting
 from gateway.cli.denied import untrusted
-from gateway.cli.numbers import PORT, SECONDS
-from gateway.cli.versions import LEVELS, done, refused, version_option
+from gateway.cli.examples import examples
+from gateway.cli.numbers import SECONDS
+from gateway.cli.versions import done, refused
 from gateway.errors import ProtocolError, printable
 from gateway.mqtt import reasons
 from gateway.mqtt.topics import filter_error, name_error
 from gateway.net.device import Device
 
-FILE = click.Path(exists=True, dir_okay=False)
 ANSWER = 10.0
 """Seconds in which a gateway has to answer."""
 
 
-def connecting(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say where, and as whom."""
-    for option in reversed((
-        click.option("--host", default="127.0.0.1", show_default=True, help="Address of the gateway."),
-        click.option("-p", "--port", type=PORT, default=1883, show_default=True, help="MQTT port."),
-        click.option("-i", "--client-id", help="Client identifier; made up unless given."),
-        version_option,
-        click.option("-u", "--user", help="User name."),
-        click.option("--password-file", type=FILE, help="File whose first line is the password."),
-        click.option("--ca-file", type=FILE, help="Use TLS; the authority of the gateway's certificate."),
-    )):  # fmt: skip
-        command = option(command)
-    return command
-
-
-def _context(ca_file: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise click.UsageError(f"--ca-file: {ca_file} has no certificates in PEM form ({error})") from error
-
-
 @contextmanager
-def device(
-    host: str, port: int, client_id: str | None, version: str, user: str | None, password_file: str | None,
-    ca_file: str | None, timeout: float,
-) -> Iterator[Device]:  # fmt: skip
+def device(where: Where, timeout: float) -> Iterator[Device]:
     """A connected device; what goes wrong ends the command with a sentence."""
-    password = Path(password_file).read_bytes().split(b"\n", 1)[0].rstrip(b"\r") if password_file else None
-    context = _context(ca_file) if ca_file else None
-    name = client_id or f"mqgate-{secrets.token_hex(4)}"
+    at, password = f"{where.host}:{where.port}", where.password
     try:
-        with Device(host, port, name, version=LEVELS[version], timeout=timeout, tls=context) as made:
-            reason = _answered(made, user, password, plain=context is None)
+        with where.opened("mqgate", timeout) as made:
+            reason = _answered(made, where, password)
             if reason:
                 click.echo(refused(made.named(reason)), err=True)
                 sys.exit(1)
@@ -67,26 +39,32 @@ def device(
         click.echo(f"refused: {error}", err=True)
         sys.exit(1)
     except ssl.SSLError as error:
-        click.echo(untrusted(f"{host}:{port}", error), err=True)
+        click.echo(untrusted(at, error), err=True)
         sys.exit(1)
     except TimeoutError:
         click.echo(f"no answer within {timeout:g} s: nothing was acknowledged (mqgate status says why)", err=True)
         sys.exit(1)
     except (OSError, UnicodeError) as error:
-        click.echo(f"{host}:{port} is not reached: {error}. Is the gateway running (mqgate run)?", err=True)
+        click.echo(f"{at} is not reached: {error}. Is the gateway running (mqgate run)?", err=True)
         sys.exit(3)
 
 
-def _answered(made: Device, user: str | None, password: bytes | None, *, plain: bool) -> int:
+def _answered(made: Device, where: Where, password: bytes | None) -> int:
     """The reason code of the answer to CONNECT."""
     try:
-        return made.connect(user, password)
+        return made.connect(where.user, password)
     except (ProtocolError, ConnectionError) as error:
-        if not plain:
+        if not where.plain:
             raise
-        raise ProtocolError(f"{error} instead of an answer; a listener with TLS wants --ca-file") from error
+        what = f"{error} instead of an answer; a listener with TLS wants --ca-file, or --tls"
+        raise ProtocolError(what) from error
 
 
+@examples(
+    "mqgate pub plant/lima/temperature 21.5",
+    "mqgate pub -q 2 -r plant/lima/mode auto",
+    "mqgate pub --host gate.example -p 8883 --ca-file ca.pem -u alice --password-file alice.pw plant/x < body.json",
+)
 @click.command()
 @click.argument("words", metavar="TOPIC [PAYLOAD]", nargs=-1)
 @click.option("-t", "--topic", help="Instead of TOPIC.")
@@ -96,16 +74,18 @@ def _answered(made: Device, user: str | None, password: bytes | None, *, plain: 
 @click.option("--timeout", type=SECONDS, default=ANSWER, show_default=True, help="Seconds to wait for each answer.")
 @connecting
 def pub(
-    words: tuple[str, ...], topic: str | None, message: str | None, qos: int, retain: bool, timeout: float, **where: Any
-) -> None:
+    words: tuple[str, ...], topic: str | None, message: str | None, qos: int, retain: bool, timeout: float,
+    **options: Any,
+) -> None:  # fmt: skip
     """Publish PAYLOAD, or what standard input has, to TOPIC and wait for the acknowledgement."""
     topic, payload = _named(words, topic, message)
     if wrong := name_error(topic):
         raise click.UsageError(wrong)
     body = payload.encode() if payload is not None else sys.stdin.buffer.read()
-    with device(timeout=timeout, **where) as connected:
+    where = Where(**options)
+    with device(where, timeout) as connected:
         seconds = connected.publish(topic, body, qos, retain=retain)
-    click.echo(done(qos, where["version"], seconds), err=True)
+    click.echo(done(qos, where.version, seconds), err=True)
 
 
 def _named(words: tuple[str, ...], topic: str | None, message: str | None) -> tuple[str, str | None]:
@@ -121,6 +101,10 @@ def _named(words: tuple[str, ...], topic: str | None, message: str | None) -> tu
     return topic, message
 
 
+@examples(
+    "mqgate sub 'plant/#'",
+    "mqgate sub -n 1 --timeout 5 'plant/+/cmd'",
+)
 @click.command()
 @click.argument("words", metavar="FILTER...", nargs=-1)
 @click.option(
@@ -134,8 +118,9 @@ def _named(words: tuple[str, ...], topic: str | None, message: str | None) -> tu
 )
 @connecting
 def sub(
-    words: tuple[str, ...], more: tuple[str, ...], qos: int, number: int, raw: bool, timeout: float, **where: Any
-) -> None:
+    words: tuple[str, ...], more: tuple[str, ...], qos: int, number: int, raw: bool, timeout: float,
+    **options: Any,
+) -> None:  # fmt: skip
     """Subscribe, and write what comes as lines: topic, a tab, payload.
 
     On a terminal characters that it would obey instead of showing them are written as escapes; into a file or a pipe
@@ -147,7 +132,7 @@ def sub(
     if wrong := next(filter(None, map(filter_error, topics)), None):
         raise click.UsageError(wrong)
     escaped = sys.stdout.isatty() and not raw
-    for topic, payload in _received(topics, qos, number, timeout, where):
+    for topic, payload in _received(topics, qos, number, timeout, Where(**options)):
         if escaped:
             click.echo(f"{printable(topic)}\t{printable(payload.decode('utf-8', 'backslashreplace'))}")
         else:
@@ -155,10 +140,10 @@ def sub(
 
 
 def _received(
-    topics: tuple[str, ...], qos: int, number: int, timeout: float, where: dict[str, Any]
+    topics: tuple[str, ...], qos: int, number: int, timeout: float, where: Where
 ) -> Iterator[tuple[str, bytes]]:
     """So many messages, one at a time."""
-    with device(timeout=min(timeout, ANSWER), **where) as connected:
+    with device(where, min(timeout, ANSWER)) as connected:
         for one in topics:
             granted = connected.subscribe(one, qos)
             if granted >= 0x80:

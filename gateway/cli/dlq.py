@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress, track
 
 from gateway.app.files.whole_file import written_whole
+from gateway.cli.examples import examples
 from gateway.cli.numbers import Finite
 from gateway.cli.queue import show_message
 from gateway.cli.reach import Refused, common, reach, segment, show_json
@@ -72,6 +73,10 @@ def _queue(aside: bool) -> str | None:
     return SET_ASIDE if aside else None
 
 
+@examples(
+    "mqgate dlq list",
+    "mqgate dlq list --reason MQRC_Q_FULL",
+)
 @dlq.command("list")
 @click.option("--reason", type=Reason(), help="MQRC, MQFB or mqgate's own code: the number or the name.")
 @click.option("--destination", help="Queue that they were destined for, or a pattern (`TELEMETRY.*`).")
@@ -125,6 +130,11 @@ def show(token: str, set_aside: bool, config: str | None, data: str | None, as_j
         show_message(message)
 
 
+@examples(
+    "mqgate dlq replay --reason 2085 --dry-run",
+    "mqgate dlq replay --destination TELEMETRY.LIMA",
+    "mqgate dlq replay --through-rules --reason schema",
+)
 @dlq.command()
 @selecting
 @click.option("--to", help="Put them on this queue instead of the one in the header.")
@@ -190,6 +200,9 @@ def _show_replayed(result: dict[str, Any], *, state: bool) -> None:
         click.echo(f"  {one['token']}: {one['text']}", err=True)
 
 
+@examples(
+    "mqgate dlq export dead.jsonl",
+)
 @dlq.command()
 @selecting
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))

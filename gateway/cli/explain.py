@@ -11,6 +11,7 @@ import click
 from gateway.bridge.explain import Explanation, Would
 from gateway.bridge.explain import explain as explained
 from gateway.bridge.inbound import Origin
+from gateway.cli.examples import examples
 from gateway.cli.reach import Refused, read_settings, running_gateway, segment, show_json
 from gateway.config.counting import counted
 from gateway.errors import ConfigurationError
@@ -23,6 +24,11 @@ from gateway.routing.table import compile_mappings
 from gateway.rules.parse import load_mappings
 
 
+@examples(
+    "mqgate explain plant/lima/line/7/temperature --payload 21.5 -m plant.yaml",
+    "mqgate explain plant/lima/x -c mqgate.yaml --client line7 --as alice",
+    "mqgate explain 'plant/#' --subscribe -c mqgate.yaml --as alice",
+)
 @click.command()
 @click.argument("topic")
 @click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True)

@@ -11,11 +11,15 @@ import click
 
 from gateway.app.files.whole_file import written_whole
 from gateway.app.mappings import DEFAULT
+from gateway.cli.examples import examples
 from gateway.config.schema import settings_schema
 from gateway.config.starter import starter_settings
 from gateway.rules.schema import mapping_schema
 
 
+@examples(
+    "mqgate init /etc/mqgate --data /var/lib/mqgate/mqgate-data",
+)
 @click.command()
 @click.argument("directory", type=click.Path(file_okay=False))
 @click.option("--data", type=click.Path(file_okay=False, resolve_path=True), help="Write the directory of "

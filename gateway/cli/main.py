@@ -16,7 +16,7 @@ import click
 from gateway.cli.denied import failed
 from gateway.cli.extensions import unusable
 from gateway.cli.output import whole
-from gateway.cli.words import how_it_is_said, meant
+from gateway.cli.words import behind, how_it_is_said, meant
 from gateway.errors import HeaderError
 from gateway.version import VERSION
 
@@ -61,6 +61,16 @@ MOST_MEANT = 3
 
 class Lazy(click.Group):
     """A group whose commands are imported on demand."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The words behind `mqgate` and its own options."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name == "-v":
+                raise click.UsageError("No such option '-v'. Did you mean '--version'?", ctx) from error
+            raise behind(error, given, COMMANDS) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. What lies outside of it ends it with one line: an extension that cannot be loaded, a file
@@ -132,7 +142,7 @@ def _words(text: str) -> list[str]:
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(VERSION, prog_name="mqgate", message="%(prog)s %(version)s")
+@click.version_option(VERSION, "-V", "--version", prog_name="mqgate", message="%(prog)s %(version)s")
 def main() -> None:
     """A bridge between telemetry devices (MQTT) and IBM MQ whose acknowledgement means: committed."""
     if sys.stdin is None:  # closed by whoever has started the command

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from gateway.cli.examples import examples
 from gateway.config.counting import counted
 from gateway.errors import ConfigurationError
 from gateway.migrate.amlen import read_amlen
@@ -19,6 +20,9 @@ KINDS = ("mosquitto", "mqxr", "amlen")
 STANDARD_INPUT = "-"
 
 
+@examples(
+    "mqgate import /etc/mosquitto/mosquitto.conf -o /etc/mqgate",
+)
 @click.command(name="import")
 @click.argument("words", metavar="[mosquitto|mqxr|amlen] FILE...", nargs=-1, required=True)
 @click.option("-o", "--output", default="mqgate-imported", show_default=True, type=click.Path(file_okay=False),

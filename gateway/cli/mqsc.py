@@ -10,6 +10,7 @@ import click
 
 from gateway.app.files.directories import data_directory
 from gateway.cli.denied import DATA_DIRECTORY
+from gateway.cli.examples import examples
 from gateway.cli.reach import Reach, Refused, authority_option, gateway_or_store, read_settings
 from gateway.cli.text_file import TextFile
 from gateway.config.model import Settings
@@ -39,6 +40,11 @@ class CommandFile(TextFile):
         return super().convert(value, param, ctx)
 
 
+@examples(
+    "echo 'DEFINE QLOCAL(TELEMETRY.LIMA)' | mqgate mqsc",
+    "mqgate mqsc objects.mqsc",
+    "echo 'DISPLAY QLOCAL(*) CURDEPTH' | mqgate mqsc",
+)
 @click.command()
 @click.argument("text", metavar="[FILE]", type=CommandFile(), default="-")
 @click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings.")

@@ -8,9 +8,15 @@ from pathlib import Path
 import click
 
 from gateway.access.passwords import hash_password, read_password_file, write_password_file
+from gateway.cli.examples import examples
 from gateway.errors import ConfigurationError
 
 
+@examples(
+    "mqgate passwd users alice",
+    "mqgate passwd users alice < alice.pw",
+    "mqgate passwd -D users alice",
+)
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.argument("user")

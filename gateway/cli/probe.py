@@ -3,51 +3,38 @@
 from __future__ import annotations
 
 import json
-import secrets
 import ssl
 import sys
-from pathlib import Path
+from typing import Any
 
 import click
 
+from gateway.cli.connection import Where, connecting
 from gateway.cli.denied import untrusted
-from gateway.cli.numbers import PORT, SECONDS
-from gateway.cli.versions import LEVELS, done, refused, version_option
+from gateway.cli.examples import examples
+from gateway.cli.numbers import SECONDS
+from gateway.cli.versions import done, refused
 from gateway.errors import ProtocolError
 from gateway.net.device import Device
 
 
-@click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the gateway.")
-@click.option("--port", type=PORT, default=1883, show_default=True, help="MQTT port.")
-@click.option("--topic", default="mqgate/probe", show_default=True, help="Topic to publish to.")
-@click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Quality of service.")
-@version_option
-@click.option("--user", help="User name.")
-@click.option(
-    "--password-file", type=click.Path(exists=True, dir_okay=False), help="File with the password in its first line."
+@examples(
+    "mqgate probe",
+    "mqgate probe --host gate.example -p 8883 --tls -u alice --password-file alice.pw",
 )
-@click.option("--tls", is_flag=True, help="Use TLS, with the system's authorities unless --ca-file is given.")
-@click.option("--ca-file", type=click.Path(exists=True, dir_okay=False), help="Authority of the gateway's certificate.")
-@click.option("--server-name", help="Name in the certificate, if it is not --host.")
-@click.option("--certificate", type=click.Path(exists=True, dir_okay=False), help="Client certificate, with its key.")
-@click.option("--key", type=click.Path(exists=True, dir_okay=False), help="Its key, if it is in a file of its own.")
+@click.command()
+@click.option("-t", "--topic", default="mqgate/probe", show_default=True, help="Topic to publish to.")
+@click.option("-q", "--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Quality of service.")
 @click.option("--timeout", type=SECONDS, default=10.0, show_default=True, help="Seconds to wait for each answer.")
 @click.option("--json", "as_json", is_flag=True, help="Output as JSON.")
-def probe(
-    host: str, port: int, topic: str, qos: int, version: str, user: str | None, password_file: str | None,
-    tls: bool, ca_file: str | None, server_name: str | None, certificate: str | None, key: str | None,
-    timeout: float, as_json: bool,
-) -> None:  # fmt: skip
+@connecting
+def probe(topic: str, qos: int, timeout: float, as_json: bool, **options: Any) -> None:
     """CONNECT, PUBLISH, wait for the acknowledgement. Exit code 0: committed; 1: refused; 3: not reached."""
-    password = Path(password_file).read_bytes().split(b"\n", 1)[0].rstrip(b"\r") if password_file else None
+    where = Where(**options)
+    at, password = f"{where.host}:{where.port}", where.password
     try:
-        context = _context(ca_file, certificate, key) if tls or ca_file or certificate else None
-        name = f"probe-{secrets.token_hex(4)}"
-        with Device(
-            host, port, name, version=LEVELS[version], timeout=timeout, tls=context, server_name=server_name
-        ) as device:
-            reason = _connected(device, user, password, timeout)
+        with where.opened("probe", timeout) as device:
+            reason = _connected(device, where.user, password, timeout)
             if reason:
                 click.echo(refused(device.named(reason)), err=True)
                 sys.exit(1)
@@ -56,15 +43,15 @@ def probe(
         click.echo(f"refused: {error}", err=True)
         sys.exit(1)
     except ssl.SSLError as error:
-        click.echo(untrusted(f"{host}:{port}", error), err=True)
+        click.echo(untrusted(at, error), err=True)
         sys.exit(1)
     except (OSError, UnicodeError) as error:
-        click.echo(f"{host}:{port} is not reached: {error}. Is the gateway running (mqgate run)?", err=True)
+        click.echo(f"{at} is not reached: {error}. Is the gateway running (mqgate run)?", err=True)
         sys.exit(3)
     if as_json:
         click.echo(json.dumps({"ok": True, "qos": qos, "seconds": round(seconds, 6)}))
     else:
-        click.echo(done(qos, version, seconds, f", topic {topic}"))
+        click.echo(done(qos, where.version, seconds, f", topic {topic}"))
 
 
 def _connected(device: Device, user: str | None, password: bytes | None, timeout: float) -> int:
@@ -89,10 +76,3 @@ def _published(device: Device, topic: str, qos: int, timeout: float) -> float:
             err=True,
         )
         sys.exit(1)
-
-
-def _context(ca_file: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=ca_file)
-    if certificate:
-        context.load_cert_chain(certificate, key)
-    return context

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from gateway.cli.examples import examples
 from gateway.cli.numbers import Finite
 from gateway.cli.reach import Reach, Refused, common, json_text, reach, segment, show_json
 from gateway.cli.tables import everything as all_of
@@ -30,6 +31,10 @@ def queue() -> None:
     """The queue manager's queues."""
 
 
+@examples(
+    "mqgate queue list",
+    "mqgate queue list 'TELEMETRY.*'",
+)
 @queue.command("list")
 @click.argument("pattern", default="")
 @click.option("--all", "everything", is_flag=True, help="State and system queues too.")
@@ -71,6 +76,10 @@ def show(name: str, config: str | None, data: str | None, as_json: bool) -> None
         click.echo(f"{key}({value})")
 
 
+@examples(
+    "mqgate queue browse TELEMETRY.LIMA -n 3",
+    "mqgate queue browse TELEMETRY.LIMA --short",
+)
 @queue.command()
 @click.argument("name")
 @click.option("-n", "--number", type=click.IntRange(min=1), default=10, show_default=True, help="Number of messages.")
@@ -136,6 +145,10 @@ def _fields(name: str, fields: dict[str, Any]) -> None:
     click.echo(f"  {name}  " + "  ".join(f"{key}={printable(str(value))}" for key, value in fields.items()))
 
 
+@examples(
+    "mqgate queue put COMMANDS open --property site=lima",
+    "mqgate queue put COMMANDS --file command.json --format MQSTR",
+)
 @queue.command()
 @click.argument("name")
 @click.argument("text", required=False)
@@ -194,6 +207,10 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+@examples(
+    "mqgate queue get TELEMETRY.LIMA -n 10",
+    "mqgate queue get TELEMETRY.LIMA --raw > body.bin",
+)
 @queue.command()
 @click.argument("name")
 @click.option("-n", "--number", type=click.IntRange(min=1), default=1, show_default=True, help="Number of messages.")

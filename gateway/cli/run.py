@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gateway.cli.denied import DATA_DIRECTORY, denied
+from gateway.cli.examples import examples
 from gateway.cli.numbers import OWN_PORT
 from gateway.config.load import examine_settings, load_settings
 from gateway.config.model import Settings
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from gateway.observe.logs import LogHandler
 
 
+@examples(
+    "mqgate run",
+    "mqgate run -c mqgate.yaml",
+    "mqgate run --port 1884 --admin-port 9161 --data ./second",
+)
 @click.command()
 @click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings (YAML).")
 @click.option("--port", type=OWN_PORT, help="MQTT port of the first listener (1883); 0 takes a free one.")

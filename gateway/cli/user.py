@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from gateway.access.passwords import hash_password
+from gateway.cli.examples import examples
 from gateway.cli.reach import common, running_gateway, segment, show_json
 from gateway.cli.tables import everything, show_table
 from gateway.cli.text_file import TextFile
@@ -67,6 +68,10 @@ def _say_of_role(role: str | None, config: str | None, data: str | None) -> None
         click.echo(f"there is no role {role}: {text}", err=True)
 
 
+@examples(
+    "mqgate user add line7 --role lines",
+    "mqgate user add line8 --token",
+)
 @user.command()
 @click.argument("name")
 @click.option("--role", help="Role, whose topic lists count.")
@@ -89,6 +94,9 @@ def add(
     _say_of_role(role, config, data)
 
 
+@examples(
+    "mqgate user import fleet.csv --secrets made.csv",
+)
 @user.command("import")
 @click.argument("text", metavar="FILE", type=TextFile())
 @click.option("--replace", is_flag=True, help="Change users that exist, too.")
@@ -231,6 +239,10 @@ def _filters(given: tuple[str, ...]) -> list[str]:
     return [one for one in given if one]
 
 
+@examples(
+    "mqgate user role lines --publish 'plant/{client}/#' --subscribe 'plant/{client}/cmd/#'",
+    "mqgate user role lines",
+)
 @user.command()
 @click.argument("name", default="")
 @click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection
 from difflib import get_close_matches
 
@@ -38,30 +39,54 @@ def meant(word: str, commands: Collection[str]) -> list[str]:
 
 
 OPTIONS = {
-    "--host": "--bind", "--address": "--bind", "--listen": "--bind", "--verbose": "--log-level",
-    "--debug": "--log-level",
-    "--settings": "--config", "--config-file": "--config", "--data-dir": "--data", "--username": "--user",
-    "--cafile": "--ca-file", "--cert": "--certificate", "--id": "--client-id", "--payload": "--message",
+    "--host": ("--bind",), "--address": ("--bind",), "--listen": ("--bind",),
+    "--verbose": ("--log-level",), "--debug": ("--log-level", "--verbose"), "-v": ("--log-level", "--verbose"),
+    "--settings": ("--config",), "--config-file": ("--config",), "--data-dir": ("--data",),
+    "--format": ("--json",), "--output": ("--json",), "-o": ("--json",),
+    "--username": ("--user",), "--cafile": ("--ca-file",), "--cert": ("--certificate",), "--id": ("--client-id",),
+    "--payload": ("--message",), "--count": ("--number",), "--limit": ("--number",), "--pw": ("--password-file",),
+    "-P": ("--password-file",), "--password": ("--password-file",), "-C": ("--number",), "-W": ("--timeout",),
 }  # fmt: skip
-"""Options of other programs, and what they are called here."""
+"""Options of other programs, mosquitto's among them, and what they are called here: the first that the command has."""
 
 
 def how_it_is_said(error: click.UsageError) -> click.UsageError:
     """The error, with what to do for who gives settings as a word, or an option another name: as other programs have
     it."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        if error.option_name == "-v" and error.ctx.command.name == "sub":
+            return click.UsageError("No such option '-v': topics are written without it.", error.ctx)
         here = {name for one in error.ctx.command.params for name in one.opts}
-        same = OPTIONS.get(error.option_name, "")
+        same = next((name for name in OPTIONS.get(error.option_name, ()) if name in here), None)
         text = f"No such option {error.option_name!r}. Did you mean {same!r}?"
-        return click.UsageError(text, error.ctx) if same in here else error
+        return click.UsageError(text, error.ctx) if same else error
     named = error.ctx is not None and any(one.name == "config" for one in error.ctx.command.params)
     if named and error.message.startswith("Got unexpected extra argument"):
         return click.UsageError(f"{error.message}. A file of settings is named with -c FILE.", error.ctx)
     return error
 
 
+def behind(error: click.NoSuchOption, args: list[str], commands: Collection[str]) -> click.UsageError:
+    """The error of an option that stands before its command: options stand behind it."""
+    path = error.ctx.command_path if error.ctx is not None else "mqgate"
+    place = next((at for at, word in enumerate(args) if word in commands), None)
+    if place is None:
+        return error
+    meant = shlex.join([*args[place:], *args[:place]])
+    text = f"No such option {error.option_name!r} before the command. Did you mean: {path} {meant}"
+    return click.UsageError(text, error.ctx)
+
+
 class Words(click.Group):
     """A group that tells what may be meant."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The words behind the group's own options."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise behind(error, given, self.commands) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -58,6 +58,34 @@ def test_a_certificate_of_somebody_else_is_no_gateway_that_is_away(tmp_path: Pat
     assert (code, "do not trust each other" in said, "Is the gateway running" in said) == (1, True, False), said
 
 
+@pytest.mark.parametrize("command", ["pub", "probe"])
+def test_who_shows_no_certificate_where_one_is_required_is_told_of_it(command: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    context.load_verify_locations(authority.path)
+    context.verify_mode = ssl.CERT_REQUIRED
+    with served(lambda connection: context.wrap_socket(connection, server_side=True).close()) as port:
+        words = [command, "-p", port, "--ca-file", str(authority.path), "--server-name", "localhost", "-t", "a"]
+        done = CliRunner().invoke(main, [*words, *(["-m", "b"] if command == "pub" else [])])
+    assert (done.exit_code, "wants a client certificate: --certificate" in done.output) == (1, True), done.output
+
+
+@pytest.mark.parametrize("command", ["pub", "probe"])
+def test_the_client_identifier_may_be_named_and_may_be_empty(command: str) -> None:
+    def refuse(connection: socket) -> None:
+        connects.append(connection.recv(1000))
+        connection.sendall(b"\x20\x03\x00\x87\x00")
+
+    connects: list[bytes] = []
+    for name in ("line-001", ""):
+        with served(refuse) as port:
+            words = [command, "-p", port, "-i", name, "-t", "a", *(["-m", "b"] if command == "pub" else [])]
+            CliRunner().invoke(main, words)
+    assert (connects[0].count(b"\x00\x08line-001"), connects[1][-2:]) == (1, b"\x00\x00")
+
+
 def test_who_speaks_tls_to_a_plain_port_is_told_of_it(tmp_path: Path) -> None:
     with served(lambda connection: connection.recv(65_536) and None) as port:
         code, said = published(port, "--ca-file", str(Authority(tmp_path).path))

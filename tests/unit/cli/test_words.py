@@ -36,6 +36,15 @@ from gateway.cli.versions import LEVELS, Version
         ("run --verbose", "No such option '--verbose'. Did you mean '--log-level'?"),
         ("pub --cafile ca.pem a b", "No such option '--cafile'. Did you mean '--ca-file'?"),
         ("status --host x", "No such option '--host'."),
+        ("-c gate.yaml status", "Did you mean: mqgate status -c gate.yaml"),
+        ("--json queue list", "Did you mean: mqgate queue list --json"),
+        ("queue -c gate.yaml list X", "Did you mean: mqgate queue list X -c gate.yaml"),
+        ("-v", "Did you mean '--version'?"),
+        ("-c gate.yaml", "No such option '-c'."),
+        ("queue list --format json", "Did you mean '--json'?"),
+        ("dlq list -o json", "Did you mean '--json'?"),
+        ("pub -u alice -P secret a b", "Did you mean '--password-file'?"),
+        ("sub -C 1 a", "Did you mean '--number'?"),
         ("run mqgate.yaml", "A file of settings is named with -c FILE."),
         ("status mqgate.yaml", "A file of settings is named with -c FILE."),
         ("mqsc DISPLAY QMGR", "echo 'DISPLAY QMGR' | mqgate mqsc"),
@@ -43,7 +52,7 @@ from gateway.cli.versions import LEVELS, Version
     ],
 )
 def test_what_is_no_command_leads_to_one(words: str, told: str) -> None:
-    done = CliRunner().invoke(main, words.split())
+    done = CliRunner().invoke(main, words.split(), prog_name="mqgate")
     assert done.exit_code == 2
     assert told in done.output
 

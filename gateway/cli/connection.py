@@ -1,0 +1,87 @@
+"""The options of commands that connect as a device does, and the connection that is made of them."""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from gateway.cli.numbers import PORT
+from gateway.cli.versions import LEVELS, version_option
+from gateway.net.device import Device
+
+FILE = click.Path(exists=True, dir_okay=False)
+
+
+class Where(NamedTuple):
+    """Where a device connects, and as whom: the values of the options."""
+
+    host: str
+    port: int
+    client_id: str | None
+    version: str
+    user: str | None
+    password_file: str | None
+    tls: bool
+    ca_file: str | None
+    server_name: str | None
+    certificate: str | None
+    key: str | None
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is without TLS."""
+        return not (self.tls or self.ca_file or self.certificate)
+
+    @property
+    def password(self) -> bytes | None:
+        """The first line of its file."""
+        if not self.password_file:
+            return None
+        return Path(self.password_file).read_bytes().split(b"\n", 1)[0].rstrip(b"\r")
+
+    def opened(self, kind: str, timeout: float) -> Device:
+        """A device whose socket is open, and that has not sent CONNECT yet."""
+        context = None if self.plain else self._context()
+        client_id = f"{kind}-{secrets.token_hex(4)}" if self.client_id is None else self.client_id
+        return Device(
+            self.host, self.port, client_id, version=LEVELS[self.version], timeout=timeout, tls=context,
+            server_name=self.server_name,
+        )  # fmt: skip
+
+    def _context(self) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except (OSError, ssl.SSLError) as error:
+            what = f"--ca-file: {self.ca_file} has no certificates in PEM form ({error})"
+            raise click.UsageError(what) from error
+        try:
+            if self.certificate:
+                context.load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as error:
+            what = f"--certificate, --key: not a certificate in PEM form and its key ({error})"
+            raise click.UsageError(what) from error
+        return context
+
+
+def connecting(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say where, and as whom."""
+    for option in reversed((
+        click.option("--host", default="127.0.0.1", show_default=True, help="Address of the gateway."),
+        click.option("-p", "--port", type=PORT, default=1883, show_default=True, help="MQTT port."),
+        click.option("-i", "--client-id", help="Client identifier; made up unless given."),
+        version_option,
+        click.option("-u", "--user", help="User name."),
+        click.option("--password-file", type=FILE, help="File whose first line is the password."),
+        click.option("--tls", is_flag=True, help="Use TLS, with the system's authorities unless --ca-file is given."),
+        click.option("--ca-file", type=FILE, help="Use TLS; the authority of the gateway's certificate."),
+        click.option("--server-name", help="Name in the gateway's certificate, if it is not --host."),
+        click.option("--certificate", type=FILE, help="Client certificate, with its key unless --key is given."),
+        click.option("--key", type=FILE, help="Key of the client certificate."),
+    )):  # fmt: skip
+        command = option(command)
+    return command
