@@ -85,3 +85,18 @@ def connecting(command: Callable[..., Any]) -> Callable[..., Any]:
     )):  # fmt: skip
         command = option(command)
     return command
+
+
+_NO_TLS = {"UNEXPECTED_EOF_WHILE_READING", "WRONG_VERSION_NUMBER", "HTTP_REQUEST"}
+"""What OpenSSL says where the other side does not begin TLS at all."""
+
+
+def untrusted(where: str, error: ssl.SSLError) -> str:
+    """Why there is no TLS with the other side."""
+    if error.reason in _NO_TLS:
+        return f"{where} does not speak TLS, it seems: a plain listener wants no --ca-file ({error})"
+    if error.reason == "TLSV13_ALERT_CERTIFICATE_REQUIRED":
+        return f"{where} wants a client certificate: --certificate and --key ({error})"
+    if isinstance(error, ssl.SSLEOFError):  # what it has said before it closed is lost then
+        return f"{where} ended the connection; it may want a client certificate: --certificate and --key ({error})"
+    return f"{where} and this side do not trust each other: {error}"

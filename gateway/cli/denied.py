@@ -6,12 +6,9 @@ import errno
 import os
 from io import UnsupportedOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    from ssl import SSLError
 
 
 def denied(error: PermissionError) -> str:
@@ -48,16 +45,3 @@ class DataDirectory(click.Path):
 
 DATA_DIRECTORY = DataDirectory(file_okay=False, readable=False)
 """Of the option `--data`."""
-
-
-_NO_TLS = {"UNEXPECTED_EOF_WHILE_READING", "WRONG_VERSION_NUMBER", "HTTP_REQUEST"}
-"""What OpenSSL says where the other side does not begin TLS at all."""
-
-
-def untrusted(where: str, error: SSLError) -> str:
-    """Why there is no TLS with the other side."""
-    if error.reason in _NO_TLS:
-        return f"{where} does not speak TLS, it seems: a plain listener wants no --ca-file ({error})"
-    if error.reason == "TLSV13_ALERT_CERTIFICATE_REQUIRED":
-        return f"{where} wants a client certificate: --certificate and --key ({error})"
-    return f"{where} and this side do not trust each other: {error}"

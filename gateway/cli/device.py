@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.connection import Where, connecting
-from gateway.cli.denied import untrusted
+from gateway.cli.connection import Where, connecting, untrusted
 from gateway.cli.examples import examples
 from gateway.cli.numbers import SECONDS
 from gateway.cli.versions import done, refused
