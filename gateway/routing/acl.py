@@ -158,7 +158,9 @@ class Rights:
         """The decision about a topic (or, for `subscribe`, a filter) in words."""
         clause = self._subscription(topic)[1] if action == SUBSCRIBE else self._deciding(action, topic)
         if clause is None:
-            return Why(allowed=False, entry=-1, text=f"no entry of the list says anything about {action} {topic}: refused")
+            return Why(
+                allowed=False, entry=-1, text=f"no entry of the list says anything about {action} {topic}: refused"
+            )
         verb = "allows" if clause.allows else "denies"
         shown = clause.written if clause.written == clause.filter else f"{clause.written} (here {clause.filter})"
         who = "what its login gives it" if clause.entry == self._given else f"entry {clause.entry + 1}"
