@@ -92,6 +92,17 @@ def test_a_release_starts_and_answers_its_probes(release: tuple[Running, list[Ma
     assert "mqgate_build_info" in running.text("/metrics")
 
 
+def test_the_default_queue_of_a_release_is_as_deep_as_without_the_chart(
+    release: tuple[Running, list[Manifest], dict[str, str]],
+) -> None:
+    """A queue that is full stops all devices."""
+    running, _, places = release
+    settings = f"{places['/etc/mqgate/settings']}/mqgate.yaml"
+    asked = [sys.executable, "-m", "gateway", "queue", "show", "MQGATE.DEFAULT", "-c", settings, "--json"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=running.folder)
+    assert json.loads(done.stdout)["max_depth"] == 999_999_999
+
+
 def test_a_changed_config_map_is_taken_over_by_the_running_pod(
     release: tuple[Running, list[Manifest], dict[str, str]],
 ) -> None:
