@@ -127,6 +127,16 @@ def test_a_client_has_the_rate_of_its_listener(world: World) -> None:
     assert world.gateway.metric('mqgate_backpressure_events_total{cause="client_rate"}') >= 1
 
 
+def test_who_is_read_later_is_said_to_be(world: World) -> None:
+    with world.open("slow") as slow:
+        assert let_in(slow, "slowed")
+        packets = b"".join(writer.encode_publish(4, b"a", b"x", 1, packet_id=one) for one in range(1, 101))
+        slow.sendall(packets)
+        until = time.monotonic() + 60
+        while "more than its rates allow" not in (world.gateway.api("GET", "/clients/slowed")["held_back"] or ""):
+            assert time.monotonic() < until
+
+
 def test_all_clients_of_a_listener_share_its_total(world: World) -> None:
     with world.open("metered") as one, world.open("metered") as two:
         assert let_in(one, "one")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 QOS_OF = {0x40: 1, 0x50: 2, 0x70: 2}
 """By the acknowledgement that waits: PUBACK, PUBREC, PUBCOMP."""
 MAX_ROWS = 200
+_SLOWED = "it sends more than its rates allow (`limits`), so that it is read later"
 
 
 class HeldBack(NamedTuple):
@@ -96,9 +97,16 @@ def _acknowledgements(replies: bytes) -> Iterator[tuple[int, int]]:
 
 
 def explained(engine: Engine, connection: Connection | None, why: Callable[[str], str]) -> str | None:
-    """One sentence for each queue; None: nothing of this connection waits."""
-    if connection is None or not engine.parking.withholds(connection):
+    """That it is read later because of its rates, and one sentence for each queue; None: nothing of this connection
+    waits."""
+    if connection is None:
         return None
+    slowed = [_SLOWED] if getattr(connection.link, "rests", 0) else []  # of a socket of the hub
+    waiting = _for_queues(engine, connection, why) if engine.parking.withholds(connection) else []
+    return "; ".join((*slowed, *waiting)) or None
+
+
+def _for_queues(engine: Engine, connection: Connection, why: Callable[[str], str]) -> list[str]:
     counts: dict[str, int] = {}
     topics: dict[str, str | None] = {}
     for one in waiting_for(engine, connection):
@@ -106,11 +114,11 @@ def explained(engine: Engine, connection: Connection | None, why: Callable[[str]
         topics[one.queue] = topics.get(one.queue) or one.topic
     for parked in (one for some, _ in engine.parking.deferred[connection] for one in some):
         counts.setdefault(parked.address.queue, 0)
-    return "; ".join(
+    return [
         f"{counted(count, 'publication waits', 'publications wait') if count else 'what it published waits'} for "
         f"queue {queue}{_example(count, topics.get(queue))}: {why(queue)}"
         for queue, count in counts.items()
-    )
+    ]
 
 
 def _example(count: int, topic: str | None) -> str:
