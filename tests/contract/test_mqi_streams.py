@@ -112,6 +112,19 @@ def test_a_stream_leads_through_an_alias_to_subscribers_and_to_other_queue_manag
     assert (streams.depth("X"), streams.drain(streams.open("SOURCE"))) == (1, [b"sent"])
 
 
+def test_a_copy_that_has_to_reach_all_subscribers_reaches_all_or_none(streams):
+    streams.mqsc(
+        "DEFINE TOPIC(COPIED) TOPICSTR('copied') NPMSGDLV(ALL) USEDLQ(NO)\n"
+        "DEFINE QALIAS(TO.TOPIC) TARGET(COPIED) TARGTYPE(TOPIC)\nDEFINE QLOCAL(FULL) MAXDEPTH(1)\n"
+        "DEFINE SUB(ONE) TOPICSTR('copied') DEST(COPIES)\nDEFINE SUB(TWO) TOPICSTR('copied') DEST(FULL)\n"
+        "DEFINE SUB(THREE) TOPICSTR('copied') DEST(REPORTS)\nALTER QLOCAL(SOURCE) STREAMQ(TO.TOPIC)"
+    )
+    for body in (b"1", b"2"):
+        streams.put("SOURCE", body)
+    assert streams.drain(streams.open("SOURCE")) == [b"1", b"2"]
+    assert [streams.drain(streams.open(name)) for name in ("COPIES", "FULL", "REPORTS")] == [[b"1"]] * 3
+
+
 def test_a_stream_is_shown_as_it_was_defined_or_changed(streams, ask):
     streams.mqsc("ALTER QLOCAL(SOURCE) STRMQOS(MUSTDUP)")
     (answered,) = ask(13, pcf.string(Q_NAME, "SOURCE"), pcf.integer(Q_TYPE, 1))

@@ -62,8 +62,6 @@ class _Way(NamedTuple):
     lane: LaneName
 
 
-_Mark = tuple[int, int, int, dict[bytes, bytes | None]]
-"""How far a unit had come: how many puts, takes and moves it had, and its state records."""
 _Name = tuple[str, str, int, bool, bytes]
 """Queue, queue manager, priority and persistence of what is put, and its one head."""
 
@@ -147,7 +145,7 @@ class Translator:
         """Add a unit to the frame, or note in the submission why it cannot be; the bytes it adds."""
         unit = submission.unit
         size = self._add_out_of_syncpoint(submission, frame)
-        depths, before = self._depths.copy(), _mark_of(frame)
+        depths, before = self._depths.copy(), frame.mark()
         for index, puts in enumerate(unit.puts):
             if not puts.syncpoint:
                 continue
@@ -167,7 +165,7 @@ class Translator:
             submission.failures.append(Failure(-1, error.reason, str(error)))
         if submission.failures:
             self._depths = depths
-            _cut_back(frame, before)
+            frame.cut_back(before)
             submission.puts.clear()
             return size
         for name, records in replaces.items():
@@ -215,12 +213,12 @@ class Translator:
         for index, puts in enumerate(submission.unit.puts):
             if puts.syncpoint or puts.placed:
                 continue
-            depths, before = self._depths.copy(), _mark_of(frame)
+            depths, before = self._depths.copy(), frame.mark()
             try:
                 size += self._put(puts, frame, submission)
             except (MQError, HeaderError) as error:
                 self._depths = depths
-                _cut_back(frame, before)
+                frame.cut_back(before)
                 submission.failures.append(_failure(index, error))
                 continue
             submission.out_of_syncpoint.append(puts)
@@ -451,14 +449,3 @@ def expiries(heads: Sequence[bytes], now: float) -> list[int]:
             raise MQError(mq.MQRC_EXPIRY_ERROR, f"Expiry {tenths} is neither -1 nor above 0")
         due[head] = 0 if tenths < 0 else int(now * 1_000_000) + tenths * 100_000
     return [due[head] for head in heads]
-
-
-def _mark_of(unit: StoreUnit) -> _Mark:
-    """How far it has come."""
-    return len(unit.puts), len(unit.takes), len(unit.moves), dict(unit.state)
-
-
-def _cut_back(unit: StoreUnit, to: _Mark) -> None:
-    """Take back what was added since. Backout counts and what is replaced are added only to units that stay."""
-    puts, takes, moves, unit.state = to
-    del unit.puts[puts:], unit.takes[takes:], unit.moves[moves:]

@@ -57,7 +57,12 @@ class Placer:
         if queue is None:
             if not target.topic or self.publish is None:
                 raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "messages cannot be put to a model queue")
-            self.publish(target.topic, "", md, data, 0, unit)
+            before = unit.mark()
+            try:
+                self.publish(target.topic, "", md, data, 0, unit)
+            except MQError:  # who asked may commit the unit all the same: a copy, or a report
+                unit.cut_back(before)
+                raise
             return None
         if target.remote:
             md, data = self._for_transmission(target, md, data)
@@ -90,7 +95,7 @@ class Placer:
         persistent = descriptor.integer(md, "persistence") == mq.MQPER_PERSISTENT
         tenths = descriptor.integer(md, "expiry")
         expiry = 0 if tenths < 0 else int(self._core.now() * 1_000_000) + tenths * 100_000
-        add_row(unit, LanePuts(queue.name, b"", priority, persistent, [md], [data]), expiry)
+        unit.add_row(LanePuts(queue.name, b"", priority, persistent, [md], [data]), expiry)
 
     def _stream(self, queue: LocalQueue, md: bytes, data: bytes, unit: StoreUnit) -> None:
         """Add the copy for the queue's STREAMQ (Streaming queues configuration in IBM MQ's manual: the same message,
@@ -281,19 +286,3 @@ def split_time(now: float) -> tuple[bytes, bytes]:
     """PutDate and PutTime of a time in seconds since the epoch."""
     whole = descriptor.date_and_time(int(now * 100))
     return whole[:8], whole[8:]
-
-
-def add_row(unit: StoreUnit, row: LanePuts, expiry: int) -> None:
-    """Add a message at the end of a unit. Consecutive messages of one lane share columns."""
-    last = unit.puts[-1] if unit.puts else None
-    if (
-        last is not None
-        and (last.queue, last.key, last.priority, last.persistent) == (row.queue, row.key, row.priority, row.persistent)
-        and isinstance(last.expiries, list)
-    ):
-        last.heads += row.heads
-        last.bodies += row.bodies
-        last.expiries.append(expiry)
-        return
-    row.expiries = [expiry]
-    unit.puts.append(row)

@@ -13,6 +13,8 @@ LaneName = tuple[str, bytes, int]
 """Queue, key, rank (9 - priority)."""
 ID_LENGTH = 24
 NO_ID = bytes(ID_LENGTH)
+_LOOKED_BACK = 16
+"""So many of the last puts of a unit may still get rows: copies and reports come between those of one queue."""
 
 
 class TokenRun(NamedTuple):
@@ -128,6 +130,17 @@ class Backout(NamedTuple):
     times: int
 
 
+class Mark(NamedTuple):
+    """How far a unit had come."""
+
+    puts: int
+    rows: list[int]
+    """Of the last of these, which may have got more."""
+    takes: int
+    moves: int
+    state: dict[bytes, bytes | None]
+
+
 @dataclass(slots=True)
 class StoreUnit:
     """One frame: everything in it is committed, or nothing."""
@@ -144,8 +157,42 @@ class StoreUnit:
 
     def puts_to(self, queue: str) -> Iterator[LanePuts]:
         """What is put to a queue."""
-        replaced = [one.puts for one in self.replaced if one.queue == queue]
-        return (lane for puts in (*self.puts, *replaced) for lane in puts.by_lane() if lane.queue == queue)
+        for puts in self.puts:  # for each message that is placed: no generator for each of these
+            if puts.groups is not None:
+                yield from (lane for lane in puts.by_lane() if lane.queue == queue)
+            elif puts.queue == queue:
+                yield puts
+        for one in self.replaced:
+            if one.queue == queue:
+                yield from one.puts.by_lane()
+
+    def add_row(self, row: LanePuts, expiry: int) -> None:
+        """Put a message behind all others of its queue. Messages of one lane share columns."""
+        for puts in reversed(self.puts[-_LOOKED_BACK:]):
+            if not isinstance(puts.expiries, list):
+                break
+            if puts.queue == row.queue:
+                if (puts.key, puts.priority, puts.persistent) != (row.key, row.priority, row.persistent):
+                    break
+                puts.heads += row.heads
+                puts.bodies += row.bodies
+                puts.expiries.append(expiry)
+                return
+        row.expiries = [expiry]
+        self.puts.append(row)
+
+    def mark(self) -> Mark:
+        """How far it has come."""
+        rows = [len(puts.heads) for puts in self.puts[-_LOOKED_BACK:]]
+        return Mark(len(self.puts), rows, len(self.takes), len(self.moves), dict(self.state))
+
+    def cut_back(self, to: Mark) -> None:
+        """Take back what was added since. Backout counts and what is replaced are added only to units that stay."""
+        del self.puts[to.puts :], self.takes[to.takes :], self.moves[to.moves :]
+        for puts, rows in zip(self.puts[-_LOOKED_BACK:], to.rows, strict=True):
+            if len(puts.heads) > rows and isinstance(puts.expiries, list):
+                del puts.heads[rows:], puts.bodies[rows:], puts.expiries[rows:]
+        self.state = to.state
 
     @property
     def adds(self) -> bool:

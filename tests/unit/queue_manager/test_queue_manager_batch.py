@@ -8,6 +8,7 @@ from embedded_rig import SMALL, md, refused
 from schedulers import ManualScheduler
 
 from gateway.mq import constants as mq
+from gateway.mq import situations
 from gateway.ports.batch import Listing, Moves, Moving, Outcome, Puts, Replace, Takes, Token, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
 from gateway.queue_manager.batch import translation
@@ -104,6 +105,31 @@ def test_a_unit_that_is_refused_leaves_nothing_in_the_frame_of_others(rig):
     assert not [name for name in rig.queue_manager.core.store.state() if b"news" in name]
     assert [found.data for _, found in rig.queue_manager.load("MQGATE.SESSIONS")] == [b"before"]
     assert rig.commit(Unit(puts=[puts("B", "1", "2", "3")])) == Outcome()
+
+
+def test_a_unit_that_is_refused_leaves_nothing_among_the_messages_of_others_on_a_transmission_queue(rig):
+    rig.queue_manager.mqsc(
+        "DEFINE QLOCAL(X) USAGE(XMITQ)\nDEFINE QREMOTE(FAR) RNAME(Q) RQMNAME(QM2) XMITQ(X)\n"
+        "DEFINE QLOCAL(COPIES)\nDEFINE QLOCAL(SOURCE) STREAMQ(COPIES)"
+    )
+    outcomes = []
+    committer = rig.queue_manager.core.committer
+    full = puts("B", "1", "2", "3", "4")
+    units = [
+        Unit([puts("FAR", "first")]),
+        Unit([puts("FAR", "refused"), full]),
+        Unit([puts("FAR", "out of syncpoint", syncpoint=False), puts("SOURCE", "refused"), full]),
+        Unit([puts("FAR", "last"), puts("SOURCE", "1", "2")]),
+    ]
+    with rig.queue_manager.core.entered():
+        for unit in units[:-1]:  # as if they had come while a frame was written
+            committer._submissions.append(Submission(unit, lambda _unit, outcome: outcomes.append(outcome)))
+        committer.submit(units[-1], lambda _unit, outcome: outcomes.append(outcome))
+    rig.scheduler.run_until(lambda: len(outcomes) == len(units))
+    sent = [situations.from_transmission(one.md, one.data).data for one in rig.queue_manager.fetch("X", b"", 9)]
+    assert sent == [b"first", b"out of syncpoint", b"last"]
+    for queue in ("SOURCE", "COPIES"):
+        assert [one.data for one in rig.queue_manager.fetch(queue, b"", 9)] == [b"1", b"2"]
 
 
 @pytest.mark.parametrize(
