@@ -444,13 +444,15 @@ class EmbeddedQueueManager:
             return max(0, limit - HEADERS_LENGTH) if target.remote else limit
 
     def movable(self, queue: str, queue_manager: str) -> bool:
-        """Whether a move can bring staged messages to this destination: it is a queue of this queue manager."""
+        """Whether a move can bring staged messages to this destination: it is a queue of this queue manager, and has no
+        STREAMQ."""
         with self.core.entered():
             try:
                 target = self._translator.target(queue, queue_manager)
             except MQError:
                 return False
-            return target.queue is not None and not target.remote and not target.queue.temporary
+            local = target.queue
+            return local is not None and not (target.remote or local.temporary or local.stream)
 
     # What rules take messages from
 
