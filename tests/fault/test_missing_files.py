@@ -5,6 +5,7 @@ into them, and what can be made again is made again, so that the next start find
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -101,6 +102,36 @@ def test_a_directory_that_was_moved_away_is_missed_until_it_is_back(tmp_path: Pa
     assert why(store) == ""
     put(store, b"last")
     store.close()
+
+
+def test_nothing_is_made_again_in_a_directory_that_is_not_the_locked_one(tmp_path: Path) -> None:
+    place = tmp_path / "data"
+    store = filled(place)
+    shutil.rmtree(place)
+    other = filled(place)  # of another gateway, which has the new directory
+    for _ in range(3):
+        store.look_after_files()
+        assert why(store) == "the directory was replaced by somebody else"
+    count = len(listed(other))
+    other.close()
+    store.close()
+    again = opened(place)
+    assert len(listed(again)) == count
+    again.close()
+
+
+def test_prepared_segments_whose_files_are_removed_are_not_used(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    for segment in [*store.ring._spares, *store.ring._reserve]:
+        segment.path.unlink()
+    store.look_after_files()
+    for number in range(40):
+        put(store, b"%d" % number + b"x" * 8000)
+    assert all(segment.path.exists() for segment in store.ring.used.values())
+    store.close()
+    again = opened(tmp_path)
+    assert len(listed(again)) == 80
+    again.close()
 
 
 def test_a_gateway_whose_journal_is_removed_loses_nothing(tmp_path: Path) -> None:

@@ -45,6 +45,14 @@ class DirectoryLock:
         except OSError:
             pass  # a full disk: the lock holds all the same, only its file does not name the owner
 
+    def is_elsewhere(self, directory: Path) -> bool:
+        """Whether somebody has put another directory in its place: what is there may be another process's."""
+        try:
+            named, locked = directory.stat(), os.fstat(self._directory)
+        except OSError:
+            return False
+        return (named.st_dev, named.st_ino) != (locked.st_dev, locked.st_ino)
+
     def release(self) -> None:
         """Give the directory up."""
         os.close(self._directory)

@@ -10,6 +10,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Collection
+from pathlib import Path
 
 from gateway.queue_manager.journal.files import FILE_MODE, MAKING, DurableFile, sync_directory
 from gateway.queue_manager.journal.segment import Segment
@@ -28,10 +29,14 @@ class MissingFiles:
         self._direct = direct
         self._monotonic = monotonic
 
-    def look(self, segments: Collection[Segment], *, idle: bool) -> None:
-        """`idle`: no frame is on its way. What is found is told first, and mended at the next look."""
+    def look(self, segments: Collection[Segment], *, idle: bool, elsewhere: bool = False) -> None:
+        """`idle`: no frame is on its way. What is found is told first, and mended at the next look. `elsewhere`: what
+        has the name of the directory is not the one that is locked, and nothing is written there."""
         wrong = [(segment, why) for segment in segments if (why := _wrong(segment))]
-        if wrong and idle and self.problem is not None:
+        if wrong and elsewhere:
+            segment, _ = wrong[0]
+            wrong = [(segment, OSError(errno.ESTALE, "the directory was replaced by somebody else"))]
+        elif wrong and idle and self.problem is not None:
             wrong = self._mended(wrong)
         self.problem = wrong[0][1] if wrong else None
 
@@ -55,6 +60,7 @@ class MissingFiles:
     def _make_again(self, segment: Segment) -> None:
         assert segment.file is not None  # noqa: S101 -- `_wrong` has looked
         making = segment.path.with_name(segment.path.name + MAKING)
+        made: DurableFile | None = None
         try:
             with making.open("wb") as file:
                 making.chmod(FILE_MODE)
@@ -62,13 +68,26 @@ class MissingFiles:
                     file.write(segment.file.read(min(COPIED_AT_ONCE, segment.size - offset), offset))
                 file.flush()
                 os.fsync(file.fileno())
-            making.rename(segment.path)
+            made = DurableFile(making, direct=self._direct)  # with its name, one that is not open is somebody else's
+            made.path = segment.path
+            _name(making, segment.path)
         except OSError:
+            if made is not None:
+                made.close()
             making.unlink(missing_ok=True)
             raise
-        sync_directory(segment.path.parent)
-        removed, segment.file = segment.file, DurableFile(segment.path, direct=self._direct)
+        removed, segment.file = segment.file, made
         removed.close()
+
+
+def _name(making: Path, path: Path) -> None:
+    """Give a file its name, durably or not at all."""
+    making.rename(path)
+    try:
+        sync_directory(path.parent)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _wrong(segment: Segment) -> OSError | None:

@@ -340,6 +340,17 @@ class Ring:
         enough = len(self._retired) >= (1 if self.full is not None else GIVE_BACK)
         return enough and (len(self._reserve) > Keep.FOR_STATE or bool(self._ready()))
 
+    def forget_removed(self) -> None:
+        """Segments that are ready, but whose files somebody has removed, are not used any more: others are made."""
+        with self._wake:
+            for ready in (self._spares, self._reserve):
+                for segment in list(ready):
+                    if segment.ready.is_set() and segment.file is not None and not segment.file.status().st_nlink:
+                        ready.remove(segment)
+                        segment.file.close()
+                        self._slots.discard(segment.slot)
+            self._wake.notify()
+
     def open_next(self) -> None:
         """The next frame opens a segment."""
         self.room = 0

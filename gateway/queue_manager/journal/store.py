@@ -518,7 +518,10 @@ class Store:
 
     def look_after_files(self) -> None:
         """What somebody else has done to the files of the journal; called every second."""
-        self.ring.missing.look(self.ring.used.values(), idle=self._written == self._next_sequence - 1)
+        ring, idle = self.ring, self._written == self._next_sequence - 1
+        ring.forget_removed()
+        elsewhere = self._lock is not None and self._lock.is_elsewhere(self.path)
+        ring.missing.look(ring.used.values(), idle=idle, elsewhere=elsewhere)
 
     @property
     def storage_full(self) -> StorageFull | None:
