@@ -27,8 +27,8 @@ from gateway.queue_manager.store.unit import LaneMoves, LaneName, LanePuts, Lane
 TOPIC_PREFIX = "topic://"
 TARGETS_REMEMBERED = 10_000
 """Resolved names; messages to devices have a queue manager's name each."""
-CONFIRMATIONS_REMEMBERED = 10_000
-"""Messages that were taken; those that are still to be taken are remembered however many they are."""
+CONFIRMATIONS_REMEMBERED = 16 << 20
+"""Bytes of messages that were taken; those that are still to be taken are remembered however many they are."""
 HEADS_REMEMBERED, WAYS_REMEMBERED = 4000, 16_384
 """With a queue for each device each has a head, and a way, of its own."""
 NO_QUEUE = b" " * 48
@@ -86,8 +86,8 @@ class Translator:
         self._define_state = define_state
         self._confirmations: dict[tuple[str, int], Message] = {}
         """Messages that were fetched and ask for a confirmation of delivery when they are taken."""
-        self._confirmations_looked_at = 0
-        """How many there may be before those that have been taken are forgotten."""
+        self._confirmations_size = self._confirmations_left = 0
+        """Their bytes, and how many of these were left when those that had been taken were forgotten."""
         self._names: dict[tuple[str, str], _Resolved] = {}
         self._ways: dict[_Name, _Way] = {}
         self._filled: dict[tuple[bytes, int], bytes] = {}
@@ -387,11 +387,12 @@ class Translator:
 
     def confirm_taking(self, queue: str, messages: Sequence[Message]) -> None:
         """Messages that will be taken: remember those that ask for COD."""
-        if len(self._confirmations) > self._confirmations_looked_at:
+        if self._confirmations_size > 2 * self._confirmations_left + CONFIRMATIONS_REMEMBERED:
             self._forget_confirmed()
         for message in messages:
             if message.head[8:12] != QUIET and descriptor.integer(message.head, "report") & mq.MQRO_COD:
                 self._confirmations[queue, message.token] = message
+                self._confirmations_size += len(message.head) + len(message.body)
 
     def _forget_confirmed(self) -> None:
         """Forget the messages that have been taken or released: those that are still to be taken have their lock."""
@@ -401,7 +402,8 @@ class Translator:
             for (name, token), message in self._confirmations.items()
             if name in queues and token in queues[name].locked
         }
-        self._confirmations_looked_at = max(CONFIRMATIONS_REMEMBERED, 2 * len(self._confirmations))
+        left = sum(len(message.head) + len(message.body) for message in self._confirmations.values())
+        self._confirmations_size = self._confirmations_left = left
 
 
 def _about(heads: list[bytes]) -> _Heads:

@@ -343,7 +343,7 @@ def test_counting_many_queues_does_not_displace_what_is_known_of_those_that_are_
 def test_deliveries_are_confirmed_however_many_messages_are_under_way(rig, monkeypatch):
     """What was remembered of messages that ask for a COD was forgotten all at once when it had become much: those that
     were still to be taken were then delivered without one."""
-    monkeypatch.setattr(translation, "CONFIRMATIONS_REMEMBERED", 3)
+    monkeypatch.setattr(translation, "CONFIRMATIONS_REMEMBERED", 1000)
     rig.queue_manager.mqsc("DEFINE QLOCAL(REPORTS)")
     asks = md(report=mq.MQRO_COD, reply_to_q=b"REPORTS")
     translator = rig.queue_manager._translator
@@ -355,3 +355,13 @@ def test_deliveries_are_confirmed_however_many_messages_are_under_way(rig, monke
         assert rig.commit(Unit(takes=[Takes("A", b"", found)])) == Outcome()
         assert rig.queue_manager.depth("REPORTS") == 3 * part
     assert len(translator._confirmations) <= 6, "those that were taken are forgotten"
+
+
+def test_long_messages_that_ask_for_a_confirmation_are_not_held_after_they_are_taken(rig):
+    rig.queue_manager.mqsc("DEFINE QLOCAL(REPORTS)")
+    asks = md(report=mq.MQRO_COD, reply_to_q=b"REPORTS")
+    for _ in range(50):
+        rig.commit(Unit(puts=[Puts("A", heads=[asks], bodies=[b"x" * (1 << 20)])]))
+        rig.commit(Unit(takes=[Takes("A", b"", [one.token for one in rig.queue_manager.fetch("A", b"", 1)])]))
+    assert rig.queue_manager.depth("REPORTS") == 50
+    assert len(rig.queue_manager._translator._confirmations) < 20
