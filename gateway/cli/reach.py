@@ -277,10 +277,11 @@ def _answering(directory: Path) -> Reach | None:
 
 
 def running_gateway(config: str | None, data: str | None) -> Reach:
-    """The running gateway, also where its settings have become wrong since it has read them; Refused: there is none."""
+    """The running gateway, also where its settings have become wrong since it has read them, but for what says where
+    it is: another one could be in the place that is taken without. Refused: there is none."""
     config = settings_file(config, data)
     settings, wrong = examine_settings(config, os.environ, {})
-    if settings is None or (config is not None and not Path(config).exists()):
+    if settings is None or (wrong and data is None and not settings.is_whole("queue_manager")):
         settings = read_settings(config, data)  # says what is wrong, and ends
     if wrong:
         where = config or "the environment"

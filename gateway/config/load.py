@@ -43,7 +43,7 @@ def examine_settings(
     overrides: Mapping[str, object] | None = None,
 ) -> tuple[Settings | None, list[Finding]]:
     """The settings, and what is wrong with them. What is wrong is left out of them, so that the files that the rest
-    names can be looked at too; None: nothing is left."""
+    names can be looked at too; None: nothing is left, or the text cannot be read as settings."""
     document = _read(path)
     findings = list(document.findings)
     empty = path is not None and document.value is None
@@ -52,6 +52,7 @@ def examine_settings(
         fix = "write `listeners:`, `mqtt:` ..., and in a file of rules `to_mq:`, `to_mqtt:`"
         findings.append(document.finding((), "settings are a mapping (key: value)", fix))
         value = {}
+    readable = not findings
     findings += list(_secrets_in(document, value, ()))
     marks = {".".join(map(str, key)): mark for key, mark in document.values.items() if key}
     origins = {key: f"{document.name}:{line}" for key, (line, _) in marks.items()}
@@ -62,7 +63,7 @@ def examine_settings(
     document.value = value
     settings, wrong = examine(document, Settings)
     findings += wrong
-    if settings is None:
+    if settings is None or not readable:
         return None, findings
     base, source = ("", None) if path is None else (str(FilePath(path).parent), str(path))
     settings.set_origins(origins, base, source, {key: column for key, (_, column) in marks.items()}, empty=empty)

@@ -475,6 +475,21 @@ class Settings(Part):
         found = self.origin(key)
         return found if key in self._origins or found.startswith(("environment ", "option ")) else "default"
 
+    def is_whole(self, section: str) -> bool:
+        """Whether everything that is said in a section is in it: what was wrong may have been left out."""
+        said = (key for key in self._origins if key == section or key.startswith(f"{section}."))
+        return all(map(self._has, said))
+
+    def _has(self, key: str) -> bool:
+        here: object = self
+        for step in key.split("."):
+            if not isinstance(here, Part):
+                break
+            if step not in here.model_fields_set:
+                return False
+            here = getattr(here, step)
+        return True
+
     def set_origins(
         self, origins: dict[str, str], base: str, source: str | None = None, columns: dict[str, int] | None = None,
         *, empty: bool = False,

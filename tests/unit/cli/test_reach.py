@@ -116,3 +116,21 @@ def test_commands_without_options_take_the_settings_of_the_service(
     assert reach.settings_file(None, "data") is None
     (elsewhere / "mqgate-data").mkdir()
     assert reach.settings_file(None, None) is None, "the store here comes first"
+
+
+@pytest.mark.parametrize("text", ["queue_manager: {embeded: {path: there}}", "queue_manager: {embedded: {path: there}"])
+def test_where_settings_do_not_say_where_the_gateway_is_another_one_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong.yaml").write_text(f"{text}\n")
+    other = tmp_path / "mqgate-data"
+    other.mkdir()
+    (other / "admin.token").write_text("a-token\n")
+    with KeyServer() as server:
+        server.paths["/api/v1/me"] = server.paths["/api/v1/reload"] = lambda request: request.give({})
+        (other / "gateway.json").write_text(json.dumps({"admin": server.url}))
+        done = CliRunner().invoke(main, ["reload", "-c", "wrong.yaml"])
+        assert not server.asked
+    assert done.exit_code == 1
+    assert done.output.startswith("wrong.yaml:")

@@ -393,4 +393,28 @@ def test_what_is_right_of_wrong_settings_can_be_looked_at(file):
     assert len(found) == 1
     assert settings is not None
     assert (settings.mappings, settings.mqtt.max_queued, settings.mqtt.max_packet) == (["rules.yaml"], 7, 2**20)
-    assert examine_settings(file("- a list"), {})[0] is not None
+
+
+@pytest.mark.parametrize("text", ["- a list", "mqtt: [", "mqtt: {}\nmqtt: {}"])
+def test_nothing_is_known_of_settings_that_cannot_be_read(file, text):
+    settings, found = examine_settings(file(text), {"MQGATE_MQTT__MAX_QOS": "3"})
+    assert settings is None
+    assert [one.file for one in found][1:] == ["environment MQGATE_MQTT__MAX_QOS"]
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("mqtt: {max_packet: 5XB}", True),
+        ("queue_manager: {embedded: {path: /d}}\nmqtt: {max_packet: 5XB}", True),
+        ("queue_manager: {embeded: {path: /d}}", False),
+        ("queue_manager: {embedded: {pth: /d}}", False),
+        ("queue_manager: {embedded: {}, ibm: {}}", False),
+        ("queue_manager: 5", False),
+    ],
+)
+def test_whether_a_section_is_whole(file, text, whole):
+    settings, found = examine_settings(file(text), {})
+    assert found
+    assert settings is not None
+    assert settings.is_whole("queue_manager") is whole
