@@ -8,16 +8,26 @@ import os
 import select
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import IO
 
 ATOMIC = 4096
-"""PIPE_BUF of Linux: a pipe that can be written takes as much at once (pipe(7)), and so do terminals and sockets."""
+"""PIPE_BUF of Linux: a pipe that can be written takes as much at once (pipe(7)), and so does a socket."""
 MOST_WAITING = 1 << 20
 """Bytes of lines that are kept for a reader that stands still."""
 PATIENCE = 2
 """Milliseconds."""
 SECONDS_AT_THE_END = 1.0
 """How long the end of the process waits for it."""
+
+
+def _never_waiting(descriptor: int) -> int:
+    """A terminal can be written as soon as it has room for one byte, and then waits until it has room for all: it is
+    opened once more, so that those who share it with this process go on as before."""
+    if os.isatty(descriptor):
+        with suppress(OSError):  # of somebody else: `su`
+            return os.open(os.ttyname(descriptor), os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    return descriptor
 
 
 class LogOutput:
@@ -32,7 +42,7 @@ class LogOutput:
         """Lines for which there was no room, or that could not be written."""
         self._poll = select.poll()
         try:
-            self._descriptor = stream.fileno()
+            self._descriptor = _never_waiting(stream.fileno())
             self._poll.register(self._descriptor, select.POLLOUT)
         except (OSError, ValueError):
             self._descriptor = -1

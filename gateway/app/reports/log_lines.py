@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from urllib.parse import quote
@@ -45,13 +46,19 @@ def admin_other(peer: str, why: str) -> None:
 def fatal(error: Exception) -> None:
     """End the process rather than go on with a part of it broken: what was acknowledged is committed."""
     log.exception("fatal", "a defect in the gateway: it ends and has to be started again", error)  # noqa: LOG004
-    os._exit(70)
+    _end(70)
 
 
 def superseded(text: str) -> None:
     """Another gateway owns this one's sessions: nothing can be committed any more, so the process ends at once."""
     log.error("superseded", f"{text}: it ends and has to be started again")
-    os._exit(75)
+    _end(75)
+
+
+def _end(code: int) -> None:
+    """Why is said first, also to a reader that is behind: it gets a moment."""
+    logging.shutdown()
+    os._exit(code)
 
 
 def defect(error: Exception, peer: str) -> None:

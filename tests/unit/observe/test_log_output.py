@@ -6,6 +6,9 @@ import fcntl
 import logging
 import os
 import resource
+import subprocess
+import sys
+import tty
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -64,6 +67,34 @@ def test_a_line_longer_than_a_pipe_comes_whole(pipe: tuple[int, IO[str]]) -> Non
     long = "traceback " * 5000 + "\n"
     assert output.write(long)
     assert everything(read, output) == long
+
+
+def test_a_terminal_that_stands_still_holds_up_nobody() -> None:
+    """What has room for one byte is not waited for until it has room for a line."""
+    reader, terminal = os.openpty()
+    tty.setraw(terminal)
+    with os.fdopen(terminal, "w") as stream:
+        output = LogOutput(stream)
+        assert all(output.write(LINE) for _ in range(100))
+        assert output.unread
+        assert os.get_blocking(terminal), "those who share it go on as before"
+        found = b""
+        while len(found) < 100 * len(LINE):
+            found += os.read(reader, 1 << 16)
+            output.go_on()
+        assert found.decode() == LINE * 100
+    os.close(reader)
+
+
+def test_a_process_that_ends_at_once_says_why_to_a_reader_that_is_behind() -> None:
+    program = (
+        "from gateway.app.reports import log_lines; from gateway.observe import logs; "
+        "logs.configure(); log_lines.log.info('a', 'x' * 100_000); log_lines.fatal(ValueError('why'))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    assert b"ValueError: why" in process.stderr.read()
+    assert process.wait(60) == 70
 
 
 def test_a_pipe_that_nobody_will_read_any_more_costs_the_lines() -> None:
