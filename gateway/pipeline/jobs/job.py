@@ -350,6 +350,10 @@ class Restart(Part):
     )  # fmt: skip
 
 
+_OF_SILVER = ("silver", "sources")
+"""Where the columns are from that gold tables may have."""
+
+
 class Job(Part):
     """One pipeline job: one streaming query, its tables and their upkeep."""
 
@@ -394,7 +398,7 @@ class Job(Part):
             for number, one in enumerate(tables):
                 at: tuple[str | int, ...] = (kind, number, "table")
                 if places.setdefault(one.table, at) != at:
-                    yield Wrong(f"table {one.table!r} is there twice", "give each its own name", at)
+                    yield Wrong(f"table {one.table!r} is there twice", "give each its own name", at, reads=("bronze",))
         for silver in self.silver:
             yield from wrong_of(self._check_key, silver)
         for place, gold in enumerate(self.gold):
@@ -402,7 +406,8 @@ class Job(Part):
         for name in self.retention.keep:
             if name not in places:
                 at = ("retention", "keep", name)
-                yield Wrong(f"retention: the job has no table {name!r}", f"name one of {', '.join(places)}", at)
+                what, fix = f"retention: the job has no table {name!r}", f"name one of {', '.join(places)}"
+                yield Wrong(what, fix, at, reads=("bronze", *dict(listed)))
         yield from wrong_of(self._check_catalog)
         if self.checkpoint and is_object_place(self.warehouse):
             yield Wrong(
@@ -429,11 +434,10 @@ class Job(Part):
     def _check_catalog(self) -> None:
         if self.format == "iceberg" and self.catalog is None:
             fix = "add `catalog: {type: sql, uri: sqlite:///catalog.db}`"
-            raise Wrong("`format: iceberg` has no catalog", fix, ("format",))
+            raise Wrong("`format: iceberg` has no catalog", fix, ("format",), reads=("catalog",))
         if self.format != "iceberg" and self.catalog is not None:
-            raise Wrong(
-                f"`catalog` has no meaning for {self.format}", "write `format: iceberg`, or leave it out", ("catalog",)
-            )
+            what, fix = f"`catalog` has no meaning for {self.format}", "write `format: iceberg`, or leave it out"
+            raise Wrong(what, fix, ("catalog",), reads=("format",))
 
     @property
     def on_objects(self) -> bool:
@@ -452,18 +456,19 @@ class Job(Part):
         try:
             silver = self.silver_of(gold)
         except ValueError as error:
-            raise Wrong(str(error), at=at) from error
+            raise Wrong(str(error), at=at, reads=_OF_SILVER) from error
         columns = [column.name for column in silver.columns] + [*CARRIED] + ([SOURCE] if self.sources else [])
         for wanted in (*gold.by, *gold.values, *filter(None, [gold.sequence, gold.start])):
             if wanted not in columns:
                 what = f"gold table {gold.table!r}: {silver.table!r} has no column {wanted!r}"
-                raise Wrong(what, f"use one of {', '.join(columns)}, or add it there", at)
+                raise Wrong(what, f"use one of {', '.join(columns)}, or add it there", at, reads=_OF_SILVER)
         if gold.kind in ("gaps", "silence", "last") and not (gold.by or silver.key):
-            raise Wrong(f"gold table {gold.table!r} needs by: the columns that name a device", at=at)
+            what = f"gold table {gold.table!r} needs by: the columns that name a device"
+            raise Wrong(what, at=at, reads=_OF_SILVER)
         for wanted, kinds in gold.kinds_wanted():
             if silver.type_of(wanted) not in kinds:
                 what = f"gold table {gold.table!r}: {wanted!r} is a {silver.type_of(wanted)}"
-                raise Wrong(what, f"use a column whose type is one of {', '.join(kinds)}", at)
+                raise Wrong(what, f"use a column whose type is one of {', '.join(kinds)}", at, reads=_OF_SILVER)
 
     def silver_of(self, gold: Gold) -> Silver:
         """The silver table that a gold table is computed from."""

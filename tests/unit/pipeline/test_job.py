@@ -260,3 +260,21 @@ retention: {keep: {rows: 7d}}
         "retention",
         "`format",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        (
+            "silver: [{table: readings}]\ngold: [{table: g, kind: last, from: readings, by: [a]}]",
+            "`columns` is missing",
+        ),
+        ("silver: [{table: Rows, columns: []}]\nretention: {keep: {rows: 7d}}", "`table`: 'Rows'"),
+        ("bronze: {table: Rows}\nsilver: [{table: bronze, columns: [{name: a}]}]", "`table`: 'Rows'"),
+        ("format: iceberg\ncatalog: {typ: sql}", "`typ` is not"),
+        ("format: iceber\ncatalog: {type: sql}", "'iceber' is not"),
+    ],
+)
+def test_what_only_follows_from_a_wrong_value_is_not_said(text: str, wrong: str) -> None:
+    (one,) = findings(f"name: plant\nsource: {{queue: TELEMETRY, path: data}}\nwarehouse: lake\n{text}\n")
+    assert wrong in one
