@@ -37,6 +37,8 @@ class _Read:
     """The options, sorted by what they belong to."""
 
     common: dict[str, Line] = field(default_factory=dict)
+    in_front: list[Line] = field(default_factory=list)
+    """Options of listeners in front of all of them: they are of the default listener, which `port` makes."""
     listeners: list[_Listener] = field(default_factory=list)
     bridges: list[Bridge] = field(default_factory=list)
     other: list[Line] = field(default_factory=list)
@@ -47,6 +49,14 @@ class _Read:
             self.listeners[-1].add(line)
         else:
             self.common[line.key] = line
+            self.in_front.append(line)
+
+    def add_default(self, port: Line) -> None:
+        """The default listener, whatever of it stands in front."""
+        default = _Listener(port, int(port.value) if port.value.isdigit() else 0)
+        for line in self.in_front:
+            default.add(line)
+        self.listeners.append(default)
 
 
 def read_mosquitto(
@@ -102,7 +112,7 @@ def _sorted(lines: list[Line]) -> _Read:
             port, _, address = line.value.partition(" ")
             read.listeners.append(_Listener(line, int(port) if port.isdigit() else 0, address.strip()))
         elif line.key == "port":
-            read.listeners.append(_Listener(line, int(line.value) if line.value.isdigit() else 0))
+            read.add_default(line)
         elif line.key == "connection":
             read.bridges.append(Bridge(line))
         elif line.key in options.OF_BRIDGES and read.bridges:
@@ -117,9 +127,6 @@ def _sorted(lines: list[Line]) -> _Read:
             read.common[line.key] = line
         else:
             read.other.append(line)
-    for listener in read.listeners:  # `bind_address` in front of `port` is of the default listener
-        if listener.place.key == "port" and "bind_address" in read.common:
-            listener.said.setdefault("bind_address", read.common["bind_address"])
     return read
 
 

@@ -273,3 +273,15 @@ def test_a_chain_that_mosquitto_completes_from_cafile_is_asked_for(tmp_path: Pat
     )
     for unreadable in ({}, {"ca.pem": "no certificate"}, {"ca.pem": whole.replace("M", "\u20ac")}):
         assert told not in _notes(_plan(conf, **unreadable))
+
+
+def test_what_stands_in_front_of_port_is_of_the_default_listener() -> None:
+    lines = (
+        "certfile c.pem\nkeyfile k.pem\nmax_connections 7\nprotocol websockets\nwebsockets_origin https://a.example\n"
+    )
+    more = "websockets_origin https://b.example\nport 8884\nlistener 1883\n"
+    default, other = _plan(lines + more).settings["listeners"]
+    assert default["tls"] == {"certificate": "/etc/mosquitto/c.pem", "key": "/etc/mosquitto/k.pem"}
+    assert default["websocket"]["origins"] == ["https://a.example", "https://b.example"]
+    assert default["max_connections"] == 7
+    assert not other.keys() & {"tls", "websocket", "max_connections"}
