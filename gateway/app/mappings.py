@@ -32,11 +32,18 @@ def look_for_mappings(settings: Settings) -> tuple[list[str], list[Finding]]:
     for index, name in enumerate(settings.mappings):
         key = f"mappings.{index}"
         path = Path(settings.resolve(name, key))
-        matches = sorted(map(str, path.parent.glob(path.name)))
+        matches = _matching(path)
         if not matches:
             findings.append(settings.finding(key, f"there is no mapping file {path}", "write it, or correct the name"))
         found += matches
     return found, findings
+
+
+def _matching(pattern: Path) -> list[str]:
+    try:
+        return sorted(map(str, pattern.parent.glob(pattern.name)))
+    except ValueError:  # `**` within a name, or no name
+        return []
 
 
 def read_mappings(settings: Settings) -> Mappings:

@@ -14,41 +14,29 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def examine(document: Document, model: type[M]) -> tuple[M | None, list[Finding]]:
-    """The value of a document as a model, as far as it is right, and everything that is wrong with it, in the order of
-    the text. None: nothing can be made of it. Whether values go together is known when each is right by itself: wrong
-    ones are left out and the others looked at again, until there is nothing that was not found before."""
-    found, wrong, contradicting, known = list[Finding](), set[Path](), set[Path](), set[str]()
+    """The value of a document as a model, and everything that is wrong with it, in the order of the text. Wrong values
+    are left out of it; those that only do not go together are in it. None: nothing can be made of it. Whether values go
+    together is known when each is right by itself: the others are looked at again, until there is nothing that was not
+    found before."""
+    found, wrong, known = list[Finding](), set[Path](), set[str]()
     right, these = _validated(document, model, wrong, known)
     while these:
         found += [one.finding for one in these if not _follows(one, wrong)]
         before = len(wrong) + len(known)
         wrong |= {one.path for one in these if one.contradiction is None}
-        contradicting |= {one.path for one in these if one.contradiction is not None}
-        known |= {str(one.contradiction) for one in these}
+        known |= {str(one.contradiction) for one in these if one.contradiction is not None}
         if len(wrong) + len(known) == before:
             break
         right, these = _validated(document, model, wrong, known)
     found.sort(key=lambda finding: (finding.line, finding.column))
-    return _without(document, model, wrong | contradicting) if contradicting else right, found
+    return right, found
 
 
-def _without(document: Document, model: type[M], paths: set[Path]) -> M | None:
-    """What is left without these parts, and without what cannot be without them, whether it goes together or not."""
-    right, these = _validated(document, model, paths, None)
-    while not {one.path for one in these} <= paths:
-        paths |= {one.path for one in these}
-        right, these = _validated(document, model, paths, None)
-    return right
-
-
-def _validated(
-    document: Document, model: type[M], wrong: set[Path], known: set[str] | None
-) -> tuple[M | None, list[Placed]]:
-    """The value without what is wrong, but for contradictions that are known (None: all are), or what is wrong
-    besides."""
+def _validated(document: Document, model: type[M], wrong: set[Path], known: set[str]) -> tuple[M | None, list[Placed]]:
+    """The value without what is wrong, but for contradictions that are known, or what is wrong besides."""
     whole, document.value = document.value, left_out(document.value, wrong) if wrong else document.value
     try:
-        return model.model_validate(document.value, context=lambda one: known is None or str(one) in known), []
+        return model.model_validate(document.value, context=lambda one: str(one) in known), []
     except ValidationError as error:
         return None, placed(error, document, model)
     finally:

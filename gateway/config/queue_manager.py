@@ -85,7 +85,8 @@ class Embedded(Part):
         if self.max_bytes is not None and self.max_bytes < 6 * size:
             what = f"`max_bytes` leaves no room for six segments of {show_size(size)}"
             fix = f"give at least {show_size(6 * size)}"
-            yield Wrong(what, fix if self.segment_bytes is None else f"{fix}, or smaller `segment_bytes`")
+            fix = fix if self.segment_bytes is None else f"{fix}, or smaller `segment_bytes`"
+            yield Wrong(what, fix, ("max_bytes",))
 
 
 class IbmTls(Part):

@@ -119,6 +119,28 @@ def test_a_mapping_that_is_not_there_hides_nothing_that_is_wrong_with_other_file
     assert "there is no mapping file" in done.output
 
 
+def test_a_pattern_of_mapping_files_that_is_none_finds_none(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text('mappings: ["rules/**.yaml", "/"]\n')
+    lines = CliRunner().invoke(check, [str(settings)]).output.splitlines()
+    assert [line.partition(": ")[2].partition(":")[0] for line in lines] == [
+        f"there is no mapping file {tmp_path}/rules/**.yaml",
+        "there is no mapping file /",
+    ]
+
+
+def test_files_of_parts_that_do_not_go_together_are_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "objects.mqsc").write_text("DEFIN QLOCAL(A)\n")
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(f"""
+listeners: [{{name: a, port: 1883, bind: 0.0.0.0, tls: {{certificate: none.pem, key: none.key}}}}]
+queue_manager: {{embedded: {{objects: objects.mqsc, max_bytes: 10, path: {tmp_path}/store}}}}
+""")
+    lines = CliRunner().invoke(check, [str(settings)]).output
+    for wrong in ("nobody could connect", ":3:62: `max_bytes`", "none.pem does not", "none.key does not", "AMQ8405I"):
+        assert wrong in lines
+
+
 def test_a_job_of_the_pipeline_is_not_taken_for_a_mapping(tmp_path: Path) -> None:
     job = tmp_path / "job.yaml"
     job.write_text("version: 1\nname: plant\nsource: {queue: Q, path: data}\nwarehouse: ./lake\n")

@@ -409,7 +409,6 @@ def test_nothing_is_known_of_settings_that_cannot_be_read(file, text):
         ("queue_manager: {embedded: {path: /d}}\nmqtt: {max_packet: 5XB}", True),
         ("queue_manager: {embeded: {path: /d}}", False),
         ("queue_manager: {embedded: {pth: /d}}", False),
-        ("queue_manager: {embedded: {}, ibm: {}}", False),
         ("queue_manager: 5", False),
     ],
 )
