@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from gateway.cli.examples import examples
-from gateway.cli.reach import Refused, common, reach, running_gateway, segment, show_json
+from gateway.cli.reach import Refused, common, confirm, reach, running_gateway, segment, show_json
 from gateway.cli.tables import everything, show_table
 from gateway.cli.words import Words
 
@@ -114,7 +114,7 @@ def purge(client_id: str, yes: bool, config: str | None, data: str | None, as_js
     """Disconnect and discard the session: subscriptions, queued messages, will."""
     del as_json
     if not yes:
-        click.confirm(f"Forget everything of {client_id}?", abort=True)
+        confirm(f"Forget everything of {client_id}", config, data)
     with reach(config, data) as there:
         there.delete(f"/clients/{segment(client_id)}")
     click.echo(f"{client_id} is forgotten")

@@ -17,7 +17,7 @@ from gateway.app.files.whole_file import written_whole
 from gateway.cli.examples import examples
 from gateway.cli.numbers import Finite
 from gateway.cli.queue import show_message
-from gateway.cli.reach import Refused, common, reach, segment, show_json
+from gateway.cli.reach import Refused, common, confirm, reach, segment, show_json
 from gateway.cli.reason import Reason
 from gateway.cli.tables import PAGE, show_table
 from gateway.cli.words import Words
@@ -260,7 +260,7 @@ def purge(
     if not (reason is not None or destination is not None or tokens or everything):
         raise click.UsageError("say which (--reason, --destination, --token) or --all")
     if not yes and not dry_run:
-        click.confirm("Remove these dead letters for good?", abort=True)
+        confirm("Remove these dead letters for good", config, data)
     with reach(config, data) as there:
         try:
             answer = there.post("/dlq/purge", {**chosen, "dry_run": dry_run, "limit": 1 << 30})

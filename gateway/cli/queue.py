@@ -13,7 +13,7 @@ import click
 
 from gateway.cli.examples import examples
 from gateway.cli.numbers import Finite
-from gateway.cli.reach import Reach, Refused, common, json_text, reach, segment, show_json
+from gateway.cli.reach import Reach, Refused, common, confirm, json_text, reach, segment, show_json
 from gateway.cli.tables import everything as all_of
 from gateway.cli.tables import pages, show_table
 from gateway.cli.words import Words
@@ -278,7 +278,7 @@ def _to_be_had(listed: dict[str, Any]) -> bool:
 def clear(name: str, yes: bool, config: str | None, data: str | None, as_json: bool) -> None:
     """Remove every message."""
     if not yes:
-        click.confirm(f"Remove every message from {name}?", abort=True)
+        confirm(f"Remove every message from {name}", config, data)
     with reach(config, data) as there:
         answer = there.delete(f"/queues/{segment(name)}/messages", confirm=name)
     if as_json:

@@ -120,6 +120,12 @@ def settings_file(config: str | None, data: str | None) -> str | None:
     return None if here else str(SERVICE_SETTINGS)
 
 
+def confirm(question: str, config: str | None, data: str | None) -> None:
+    """Go on only if a person says so, who is told where the service is meant without having been named."""
+    named = config is not None or settings_file(config, data) is None
+    click.confirm(f"{question}{'' if named else f' (of the service, {SERVICE_SETTINGS})'}?", abort=True)
+
+
 def read_settings(config: str | None, data: str | None) -> Settings:
     """The settings of a command; wrong ones end it with all findings."""
     config = settings_file(config, data)

@@ -110,6 +110,10 @@ def test_commands_without_options_take_the_settings_of_the_service(
     assert CliRunner().invoke(main, ["mqsc"], input="DEFINE QLOCAL(OF.SERVICE)\n").exit_code == 0
     assert (tmp_path / "store").is_dir()
     assert "OF.SERVICE" in CliRunner().invoke(main, ["queue", "list"]).output
+    asked = CliRunner().invoke(main, ["queue", "clear", "OF.SERVICE"], input="n\n").output
+    assert f"Remove every message from OF.SERVICE (of the service, {service})?" in asked
+    asked = CliRunner().invoke(main, ["queue", "clear", "Q", "--data", str(tmp_path / "store")], input="n\n").output
+    assert "Remove every message from Q?" in asked
     assert f"settings: {service}" in CliRunner().invoke(main, ["doctor"]).output
     assert f"no gateway is found in {tmp_path}/store" in CliRunner().invoke(main, ["status"]).output
     assert reach.settings_file("mine.yaml", None) == "mine.yaml"
