@@ -116,7 +116,9 @@ def settings_file(config: str | None, data: str | None) -> str | None:
     if config is not None or data is not None or not SERVICE_SETTINGS.is_file():
         return config
     settings, _ = examine_settings(None, os.environ, {})
-    here = settings is not None and data_directory(settings).is_dir()
+    here = False
+    with suppress(PermissionError):  # a working directory of somebody else, as after `sudo -u mqgate`
+        here = settings is not None and data_directory(settings).is_dir()
     return None if here else str(SERVICE_SETTINGS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -120,6 +121,21 @@ def test_commands_without_options_take_the_settings_of_the_service(
     assert reach.settings_file(None, "data") is None
     (elsewhere / "mqgate-data").mkdir()
     assert reach.settings_file(None, None) is None, "the store here comes first"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_the_service_is_found_from_a_directory_that_may_not_be_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "of_root"
+    here.mkdir(mode=0o700)
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(reach, "SERVICE_SETTINGS", Path(__file__))
+    os.seteuid(65534)
+    try:
+        assert reach.settings_file(None, None) == __file__
+    finally:
+        os.seteuid(0)
 
 
 @pytest.mark.parametrize("text", ["queue_manager: {embeded: {path: there}}", "queue_manager: {embedded: {path: there}"])
