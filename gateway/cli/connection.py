@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import ssl
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,6 +67,18 @@ class Where(NamedTuple):
             what = f"--certificate, --key: not a certificate in PEM form and its key ({error})"
             raise click.UsageError(what) from error
         return context
+
+
+class Connecting(click.Command):
+    """A command that connects. `-h` with a word behind it is the host, as for the clients of mosquitto."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The words behind the command."""
+        hosts = (
+            "--host" if one == "-h" and following and not following.startswith("-") else one
+            for one, following in pairwise([*args, ""])
+        )
+        return super().parse_args(ctx, list(hosts))
 
 
 def connecting(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.connection import Where, connecting, untrusted
+from gateway.cli.connection import Connecting, Where, connecting, untrusted
 from gateway.cli.examples import examples
 from gateway.cli.numbers import SECONDS
 from gateway.cli.versions import done, refused
@@ -64,7 +64,7 @@ def _answered(made: Device, where: Where, password: bytes | None) -> int:
     "mqgate pub -q 2 -r plant/lima/mode auto",
     "mqgate pub --host gate.example -p 8883 --ca-file ca.pem -u alice --password-file alice.pw plant/x < body.json",
 )
-@click.command()
+@click.command(cls=Connecting)
 @click.argument("words", metavar="TOPIC [PAYLOAD]", nargs=-1)
 @click.option("-t", "--topic", help="Instead of TOPIC.")
 @click.option("-m", "--message", help="Instead of PAYLOAD.")
@@ -104,7 +104,7 @@ def _named(words: tuple[str, ...], topic: str | None, message: str | None) -> tu
     "mqgate sub 'plant/#'",
     "mqgate sub -n 1 --timeout 5 'plant/+/cmd'",
 )
-@click.command()
+@click.command(cls=Connecting)
 @click.argument("words", metavar="FILTER...", nargs=-1)
 @click.option(
     "-t", "--topic", "more", multiple=True, metavar="FILTER", help="Instead of FILTER; may stand several times."

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.connection import Where, connecting, untrusted
+from gateway.cli.connection import Connecting, Where, connecting, untrusted
 from gateway.cli.examples import examples
 from gateway.cli.numbers import SECONDS
 from gateway.cli.versions import done, refused
@@ -21,7 +21,7 @@ from gateway.net.device import Device
     "mqgate probe",
     "mqgate probe --host gate.example -p 8883 --tls -u alice --password-file alice.pw",
 )
-@click.command()
+@click.command(cls=Connecting)
 @click.option("-t", "--topic", default="mqgate/probe", show_default=True, help="Topic to publish to.")
 @click.option("-q", "--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Quality of service.")
 @click.option("--timeout", type=SECONDS, default=10.0, show_default=True, help="Seconds to wait for each answer.")

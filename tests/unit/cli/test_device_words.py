@@ -105,3 +105,16 @@ def test_who_speaks_a_version_that_is_switched_off_is_told_of_others(command: st
         words = ["--port", port, "-V", version, *(["a", "b"] if command == "pub" else [])]
         done = CliRunner().invoke(main, [command, *words])
     assert (done.exit_code, "Unsupported Protocol Version" in done.output, "-V" in done.output) == (1, True, True)
+
+
+@pytest.mark.parametrize(
+    "words", ["pub -h 127.0.0.9 -p 4 -t x -m y", "sub -p 4 x -h 127.0.0.9", "probe -p 4 -h 127.0.0.9"]
+)
+def test_the_host_is_written_as_for_the_clients_of_mosquitto(words: str) -> None:
+    asked = CliRunner().invoke(main, words.split())
+    assert (asked.exit_code, "127.0.0.9:4" in asked.output) in {(3, True), (1, True)}, asked.output
+
+
+@pytest.mark.parametrize("words", ["pub -h", "sub -h", "probe -h", "pub -h -p 4"])
+def test_help_is_still_asked_for_in_short(words: str) -> None:
+    assert "Usage:" in CliRunner().invoke(main, words.split()).output
