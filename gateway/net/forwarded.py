@@ -31,8 +31,9 @@ def client_of(header: str, headers: Iterable[tuple[bytes, bytes]], trusted: Sequ
     """Address and port (0: not said) of the first from the right that is no trusted proxy, or of the last that can be
     read. Empty: nobody is named."""
     name, peer = header.lower(), ""
-    said = ",".join(value.decode("latin-1") for key, value in headers if key.lower() == name.encode())
-    nodes = _forwarded(said) if name == "forwarded" else said.rsplit(",", MOST_PROXIES)
+    said = [value.decode("latin-1") for key, value in headers if key.lower() == name.encode()]
+    lists = map(_forwarded, said) if name == "forwarded" else [",".join(said).rsplit(",", MOST_PROXIES)]
+    nodes = [node for nodes in lists for node in nodes]
     for node in reversed(nodes[-MOST_PROXIES:]):
         named = _peer(node.strip(" \t"))
         peer = named or peer
@@ -42,12 +43,15 @@ def client_of(header: str, headers: Iterable[tuple[bytes, bytes]], trusted: Sequ
 
 
 def _forwarded(said: str) -> list[str]:
-    """Whom each element says it is for; nobody at all where it is not as RFC 7239, 4 has it."""
+    """Whom each element of a header says it is for; nobody where it is not as RFC 7239, 4 has it, so that what a client
+    has sent spoils no header that its proxy adds."""
     nodes, node, at = [], "", 0
-    while at < len(said) <= MAX_FORWARDED:
+    if len(said) > MAX_FORWARDED:
+        return [""]
+    while at < len(said):
         pair = _PAIR.match(said, at)
         if pair is None:
-            return []
+            return [""]
         if (pair["name"] or "").lower() == "for":
             node = pair["token"] or pair["quoted"] or ""
         if pair["end"] != ";":

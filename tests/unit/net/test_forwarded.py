@@ -53,6 +53,12 @@ def test_several_lines_are_one_list() -> None:
     assert client_of("X-Forwarded-For", [], TRUSTED) == ""
 
 
+@pytest.mark.parametrize("sent", [b'for="6.6.6.6', b"\\", b"a=b;" * 2000])
+def test_what_a_client_has_sent_spoils_no_line_of_its_proxy(sent: bytes) -> None:
+    assert client_of("Forwarded", [(b"Forwarded", sent), (b"Forwarded", b"for=192.0.2.7")], TRUSTED) == "192.0.2.7:0"
+    assert client_of("Forwarded", [(b"Forwarded", sent), (b"Forwarded", b"for=10.0.0.9")], TRUSTED) == "10.0.0.9:0"
+
+
 @pytest.mark.parametrize("value", [
     b"10.0.0.9," * 1800, b"," * 16_000, b" " * 16_000, b"6.6.6.6," * 2000 + b"10.0.0.9", b'"' * 16_000, b"[" * 16_000,
     b"for=10.0.0.9," * 1200, b"for=" + b"a" * 16_000, b'for="' + b"\\" * 16_000, b"\t" * 4000 + b"\x00", b"a=b;" * 1000,
