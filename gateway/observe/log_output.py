@@ -76,8 +76,9 @@ class LogOutput:
         while waiting:
             if not self._poll.poll(patience):
                 return False
+            whole = waiting.rfind(b"\n", 0, ATOMIC) + 1  # so that no other process writes into the middle of a line
             try:
-                written = os.write(self._descriptor, waiting[:ATOMIC])
+                written = os.write(self._descriptor, waiting[: whole or ATOMIC])
             except BlockingIOError:  # others have filled it in between
                 return False
             except OSError:  # a full disk, or a pipe that nobody will read any more

@@ -52,6 +52,19 @@ def test_lines_wait_for_a_reader_that_stands_still(pipe: tuple[int, IO[str]]) ->
     assert not output.unread
 
 
+def test_lines_of_two_processes_do_not_mix(pipe: tuple[int, IO[str]]) -> None:
+    read, stream = pipe
+    one, other = LogOutput(stream), LogOutput(stream)
+    for _ in range(50):
+        one.write("1" * 1500 + "\n")
+        other.write("2" * 700 + "\n")
+    found, waiting = os.read(read, 1 << 16), [one, other]
+    while waiting:
+        waiting = [output for output in reversed(waiting) if not output.go_on()]
+        found += os.read(read, 1 << 16)
+    assert sorted(found.decode().split()) == ["1" * 1500] * 50 + ["2" * 700] * 50
+
+
 def test_no_more_wait_than_there_is_room_for(pipe: tuple[int, IO[str]]) -> None:
     read, stream = pipe
     output = LogOutput(stream)
