@@ -54,7 +54,8 @@ class Item:
 class Owed(NamedTuple):
     """The retained messages that a SUBSCRIBE has still to bring."""
 
-    filters: list[str]
+    filters: dict[str, None]
+    """Those that have not ended since."""
     items: Iterator[Item | None]
 
 

@@ -263,6 +263,9 @@ class SubscribeHandler:
         before = session.subscriptions.pop(filter_)
         self.context.batch.undone_by(self._put_back, session, filter_, before)
         self.router.unsubscribe(session, filter_)
+        for owed in session.outflow.retained or ():
+            if filter_ in owed.filters:
+                self._when_committed(partial(owed.filters.pop, filter_, None))
 
     def _put_back(self, session: Session, filter_: str, before: Subscribed | None) -> None:
         """What a session had with a filter before a subscription that is taken back."""
@@ -286,8 +289,7 @@ class SubscribeHandler:
             text = "too many subscriptions to retained messages at once: wait for what they bring"
             self.context.refuse(connection, reasons.QUOTA_EXCEEDED, "slow_consumer", text)
             return
-        filters = [subscription.filter for subscription, _ in wanted]
-        session.outflow.retained.append(Owed(filters, self._retained_for(session, wanted, until)))
+        session.outflow.retained.append(self._owed(session, wanted, until))
         self.send_retained_left(connection)
         if session.outflow.retained:
             self._note(session)
@@ -295,10 +297,13 @@ class SubscribeHandler:
     def owe(self, session: Session, filters: Iterable[str]) -> None:
         """The retained messages that these bring are still to be sent: all of them, since nobody knows which have
         been."""
-        found = [(name, one) for name in filters if (one := session.subscriptions.get(name)) is not None]
-        wanted = [(one.options, one.identifier) for _, one in found]
-        items = self._retained_for(session, wanted, self.retained.number)
-        session.outflow.retained = deque([Owed([name for name, _ in found], items)])
+        found = [one for name in filters if (one := session.subscriptions.get(name)) is not None]
+        wanted = [(one.options, one.identifier) for one in found]
+        session.outflow.retained = deque([self._owed(session, wanted, self.retained.number)])
+
+    def _owed(self, session: Session, wanted: list[tuple[Subscription, int]], until: int) -> Owed:
+        filters = dict.fromkeys(subscription.filter for subscription, _ in wanted)
+        return Owed(filters, self._retained_for(session, wanted, until, filters))
 
     def _note(self, session: Session) -> None:
         """Have its record say whether it has retained messages to come, unless it has ended or gone by now."""
@@ -317,15 +322,15 @@ class SubscribeHandler:
                 self._send_page(connection)
 
     def _retained_for(
-        self, session: Session, wanted: list[tuple[Subscription, int]], until: int
+        self, session: Session, wanted: list[tuple[Subscription, int]], until: int, filters: Collection[str]
     ) -> Iterator[Item | None]:
         """A place where something may be retained is looked at in each step, however few of them bring something. A
-        subscription that has ended brings no more [MQTT-3.10.4-2]."""
+        subscription that has ended brings no more [MQTT-3.10.4-2], also where there is a new one with its filter."""
         for subscription, identifier in wanted:
             if is_shared(subscription.filter):  # [MQTT-4.8.2]: no retained messages for shared subscriptions
                 continue
             for publication in self.retained.matching(subscription.filter, self.context.now, until):
-                if subscription.filter not in session.subscriptions:
+                if subscription.filter not in filters or subscription.filter not in session.subscriptions:
                     break
                 if publication is None or not self._may_receive(session, publication):
                     yield None

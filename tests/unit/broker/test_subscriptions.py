@@ -232,6 +232,22 @@ def test_a_subscription_that_ended_before_a_restart_brings_nothing_after_it() ->
     assert "retained" not in _record(bench)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_new_subscription_does_not_get_what_the_one_before_it_had_to_bring(*, restarted: bool) -> None:
+    """Retain Handling 2: no retained messages (MQTT 5, 3.8.3.1)."""
+    bench = _with_retained(4000)
+    device = bench.device(5, "d").connect(clean=False)
+    device.subscribe("kept/#", 1)
+    device.subscribe("other/#", 1)
+    brought = len(_all_of(device, 500))
+    device.unsubscribe("kept/#")
+    device.subscribe("kept/#", 1, retain_handling=2)
+    if restarted:
+        bench = Harness(queues=bench.queues)
+        device = bench.device(5, "d").connect(clean=False)
+    assert brought + len(_all_of(device)) < 2000, "no more than a page"
+
+
 @pytest.mark.parametrize("count", [0, 5])
 def test_few_retained_messages_cost_no_second_record(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     bench = _with_retained(count)
