@@ -46,6 +46,9 @@ def _validated(document: Document, model: type[M], wrong: set[Path], known: set[
 def _follows(placed: Placed, wrong: set[Path]) -> bool:
     """Whether a contradiction may only be there because a wrong value was left out: one beside it, or one that it was
     concluded from."""
+    if any(path[:1] == read[:1] for path in wrong for read in placed.concluded):
+        return True
+    if not placed.path:  # of the whole, which is beside everything: it has to say what it was concluded from
+        return bool(wrong) and not placed.concluded
     around = {path[:-1] or path for path in wrong}
-    near = any(path[: len(placed.path)] == placed.path or placed.path[: len(path)] == path for path in around)
-    return near or any(path[:1] == read[:1] for path in wrong for read in placed.concluded)
+    return any(path[: len(placed.path)] == placed.path or placed.path[: len(path)] == path for path in around)

@@ -418,9 +418,11 @@ class Job(Part):
 
     def _unfit_inputs(self) -> Iterator[Wrong]:
         if self.source is None and not self.sources:
-            yield Wrong("the job has no `source`", "add `source: {queue: ..., path: ...}`, or `sources` with a list")
+            fix = "add `source: {queue: ..., path: ...}`, or `sources` with a list"
+            yield Wrong("the job has no `source`", fix, reads=("source", "sources"))
         if self.source is not None and self.sources:
-            yield Wrong("the job has `source` and `sources`", "give the one in `source` a name and put it on the list")
+            fix = "give the one in `source` a name and put it on the list"
+            yield Wrong("the job has `source` and `sources`", fix, ("source",))
         yield from wrong_of(inputs_of, self.name, None, self.sources)
 
     def _check_key(self, silver: Silver) -> None:

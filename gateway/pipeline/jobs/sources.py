@@ -102,13 +102,14 @@ def inputs_of(job: str, source: Source | None, sources: Sequence[NamedSource]) -
 
 def _check_apart(one: Input, other: Input) -> None:
     if one.name == other.name:
-        raise Wrong(f"`sources` has {one.name!r} twice", "give each source a name of its own")
+        raise Wrong(f"`sources` has {one.name!r} twice", "give each source a name of its own", ("sources",))
     if one.source.address != other.source.address:
         return
     if one.group == other.group:
         raise Wrong(
             f"sources {one.name!r} and {other.name!r} have the same consumer group {one.group!r} on one queue manager",
             "leave `group` out: each has its own then",
+            ("sources",),
         )
     for queue in one.source.queues:
         for also in other.source.queues:
@@ -118,6 +119,7 @@ def _check_apart(one: Input, other: Input) -> None:
                     f"sources {one.name!r} and {other.name!r} both read {both} of one queue manager, and each of its "
                     "messages would be landed twice",
                     "name each queue in one source",
+                    ("sources",),
                 )
 
 

@@ -278,3 +278,10 @@ retention: {keep: {rows: 7d}}
 def test_what_only_follows_from_a_wrong_value_is_not_said(text: str, wrong: str) -> None:
     (one,) = findings(f"name: plant\nsource: {{queue: TELEMETRY, path: data}}\nwarehouse: lake\n{text}\n")
     assert wrong in one
+
+
+def test_a_job_without_a_source_is_told_so_besides_other_mistakes() -> None:
+    found = findings("name: plant\nwarehouse: lake\ntrigger: often\n")
+    assert len(found) == 2
+    assert "the job has no `source`" in "".join(found)
+    assert len(findings("name: plant\nwarehouse: lake\nsource: {queue: Q}\n")) == 1, "it has one, without an address"
