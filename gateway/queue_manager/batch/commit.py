@@ -4,8 +4,9 @@
 commit; together they become one frame of the store. Units that arrive while a frame is written wait for the next one.
 
 While the disk answers within a fraction of a millisecond a frame is written on the caller's thread, which is faster;
-otherwise on the writer's thread, which keeps the reactor moving. The commit times just measured decide. After a frame
-of the writer's thread calls wait a moment for those of the programs that it has answered (`ports/group_commit.py`).
+otherwise on the writer's thread, which keeps the reactor moving. The commit times just measured decide, and a write
+that hung (`distrust.py`). After a frame of the writer's thread calls wait a moment for those of the programs that it
+has answered (`ports/group_commit.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from gateway.errors import StoreError
 from gateway.mq import constants as mq
 from gateway.ports.batch import Done, Failure, Outcome, Puts, Scheduler, Unit
 from gateway.ports.group_commit import SHARE_OF_PROGRAMS, SLOW_SECONDS, GroupCommit
+from gateway.queue_manager.batch.distrust import HANGING, Distrust
 from gateway.queue_manager.store.storage import MessageStore
 from gateway.queue_manager.store.unit import LanePuts, StoreUnit
 
@@ -142,6 +144,7 @@ class Committer:
         self._thread: threading.Thread | None = None
         self._threaded = False
         self._trial_in = self._trial_gap = FIRST_TRIAL
+        self._distrust = Distrust()
         self._maintenance_scheduled = False
         self._maintenance_due = False
         """A frame of the writer's thread was written: maintenance has its turn, however many units wait."""
@@ -155,7 +158,7 @@ class Committer:
         self.seconds = 0.0
         """The mean commit time just measured."""
         self.times: deque[float] = deque(maxlen=10_000)
-        """Seconds that the last commits took, for metrics."""
+        """The last ones, for metrics."""
         self.frames = 0
         self.slowest = 0.0
         self._began = 0.0
@@ -388,6 +391,8 @@ class Committer:
             self.times.append(spent)
             self.slowest = max(self.slowest, spent)
             self.frames += 1
+            if spent > HANGING:
+                self._distrust.hung(started, spent)
         return spent
 
     def _tell(self, batch: Batch, error: StoreError | None) -> None:
@@ -430,17 +435,20 @@ class Committer:
     @property
     def slow(self) -> bool:
         """Whether the disk is slow: then frames are not written with the lock held."""
-        self._threaded = self.seconds > (INLINE_BELOW if self._threaded else THREAD_ABOVE)
+        slow = self.seconds > (INLINE_BELOW if self._threaded else THREAD_ABOVE)
+        self._threaded = slow or self._distrust.begun
         return self._threaded
 
     def _on_trial(self) -> bool:
         """Whether this frame is written on the caller's thread although the disk is slow.
 
         What the writer's thread measures includes its wait for the interpreter: beside a busy reactor it never finds
-        out by itself that the disk is fast again.
-        """
+        out by itself that the disk is fast again."""
         self._trial_in -= 1
         if self._trial_in:
+            return False
+        if self._distrust.lasts(perf_counter()):
+            self._trial_in = 1
             return False
         self._trial_in = self._trial_gap = min(2 * self._trial_gap, LAST_TRIAL)
         return True
@@ -569,7 +577,6 @@ class _Writing:
         """Also set when it could not be written."""
         self.error: StoreError | None = None
         self.seconds = 0.0
-        """How long that took."""
 
 
 def _together(batches: Sequence[Batch]) -> Batch:

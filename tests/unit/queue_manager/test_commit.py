@@ -22,7 +22,7 @@ def unit(*texts):
 class Rig:
     def __init__(self):
         self.scheduler = ManualScheduler()
-        self.queue_manager = EmbeddedQueueManager.open(None, "QM1", self.scheduler, "DEFINE QLOCAL(A)")
+        self.queue_manager = EmbeddedQueueManager.open(None, "QM1", self.scheduler, "DEFINE QLOCAL(A) MAXDEPTH(100000)")
         self.store = self.queue_manager.core.store
         self.committer = self.queue_manager.core.committer
         self.done = []
@@ -91,6 +91,61 @@ def test_a_disk_that_is_fast_again_is_noticed():
         if not rig.committer.slow:
             break
     assert not rig.committer.slow
+    rig.queue_manager.close()
+
+
+class HangingDisk:
+    """Its writes take as long as the test says, by a clock of its own, and it knows which thread waited."""
+
+    def __init__(self, rig, monkeypatch):
+        self.rig, self.now, self.takes, self.here = rig, 100.0, 0.0001, threading.get_ident()
+        self.waited = []
+        rig.store.write, rig.store.maintain = self._write, lambda _now: None
+        monkeypatch.setattr(commit, "perf_counter", lambda: self.now)
+
+    def _write(self, _frame):
+        self.now += self.takes
+        self.waited.append(threading.get_ident() == self.here)
+
+    def waited_for(self, frames, takes=0.0001):
+        """How many of the frames the caller's thread has waited for."""
+        self.takes = takes
+        self.waited.clear()
+        for _ in range(frames):
+            self.rig.done.clear()
+            self.rig.submit("one", "1")
+            self.rig.scheduler.run_until(lambda: bool(self.rig.done))
+        return sum(self.waited)
+
+
+def test_after_a_write_that_hung_none_is_waited_for_until_the_disk_has_been_well_for_a_minute(monkeypatch):
+    rig = Rig()
+    disk = HangingDisk(rig, monkeypatch)
+    assert disk.waited_for(1, takes=40.0) == 1
+    assert disk.waited_for(500) == 0
+    disk.now += 30.0
+    assert disk.waited_for(1, takes=40.0) == 0, "it hangs again, with the writer's thread"
+    disk.now += 50.0
+    assert disk.waited_for(500) == 0
+    disk.now += 20.0
+    assert disk.waited_for(5) == 5, "trusted again"
+    rig.queue_manager.close()
+
+
+def test_a_disk_that_hangs_at_each_trial_is_tried_ever_more_seldom(monkeypatch):
+    rig = Rig()
+    disk = HangingDisk(rig, monkeypatch)
+    assert disk.waited_for(1, takes=40.0) == 1
+    for pause in (60, 120, 240, 480, 960, 1920, 3600, 3600):
+        disk.now += pause - 10.0
+        assert disk.waited_for(commit.LAST_TRIAL) == 0
+        disk.now += 20.0
+        assert disk.waited_for(1, takes=40.0) == 1
+    disk.now += 8000.0
+    assert disk.waited_for(commit.LAST_TRIAL) == 1
+    assert disk.waited_for(1, takes=40.0) == 1
+    disk.now += 70.0
+    assert disk.waited_for(commit.FIRST_TRIAL) == 1, "a minute again: it was well for long"
     rig.queue_manager.close()
 
 
