@@ -312,7 +312,8 @@ class Gateway:
         parts.heartbeat = now
         parts.engine.tick()
         parts.incomplete.look()
-        self.reports.look(held=parts.buffer is None and not parts.connected, why=self._why_away)
+        held = not parts.connected and (parts.buffer is None or bool(parts.disk_hangs()))
+        self.reports.look(held=held, why=self._why_away)
         self._observe_commits()
         parts.queue_status.look()
         self._ticks += 1

@@ -40,7 +40,7 @@ from gateway.net.rates import SendRates
 from gateway.net.scheduler import ReactorScheduler
 from gateway.net.turns import Stall
 from gateway.observe.activity import Activity, Recent
-from gateway.observe.disk_reports import PATIENCE_WITH_DISK, disk_hangs
+from gateway.observe.disk_reports import disk_hangs
 from gateway.observe.health import Snapshot
 from gateway.observe.history import History
 from gateway.pipeline.journal.job_reports import JobReports
@@ -192,18 +192,17 @@ class Parts:
 
     @property
     def connected(self) -> bool:
-        """Whether the queue manager takes messages."""
+        """Whether the queue manager takes messages, and the gateway's own disk what it has to."""
         if self.buffer is not None:
             connected = self.buffer.state != BUFFERING
         else:
-            connected = bool(getattr(self.queue_manager, "connected", True)) and not self.disk_hangs()
-        return connected and not self.engine.context.held_since
+            connected = bool(getattr(self.queue_manager, "connected", True))
+        return connected and not self.engine.context.held_since and not self.disk_hangs()
 
     def disk_hangs(self) -> str:
-        """What the disk of the embedded queue manager keeps everybody waiting for; empty: it does not."""
-        manager = self.queue_manager
-        seconds = manager.disk_silence if isinstance(manager, EmbeddedQueueManager) else 0.0
-        return disk_hangs(str(self.directory), seconds) if seconds > PATIENCE_WITH_DISK else ""
+        """What the gateway's own disk keeps everybody waiting for; empty: it does not."""
+        store = self.own_store
+        return disk_hangs(str(self.directory), store.disk_silence) if isinstance(store, EmbeddedQueueManager) else ""
 
     def why_away(self) -> str:
         """Why the queue manager takes no messages, as far as it has said so."""
@@ -290,4 +289,5 @@ class Parts:
             spool_bytes=room.used if room else 0,
             spool_limit_bytes=room.limit if room else 0,
             storage_full=self.storage_full,
+            buffer_hangs=self.disk_hangs() if self.buffer is not None else "",
         )

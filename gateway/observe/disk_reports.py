@@ -20,7 +20,9 @@ PATIENCE_WITH_DISK = 10.0
 
 
 def disk_hangs(where: str, seconds: float) -> str:
-    """That a write does not return, and what to do."""
+    """That a write does not return, and what to do; nothing, unless it has taken long."""
+    if seconds <= PATIENCE_WITH_DISK:
+        return ""
     return (
         f"{where}: the disk has not answered a write for {seconds:.0f} s, and nothing is acknowledged until it does: "
         f"`dmesg` and what the volume is on say more: {RUNBOOK}"
@@ -51,6 +53,15 @@ class DiskReports:
     def __init__(self, log: EventLog) -> None:
         self._log = log
         self._since = 0.0
+        self._hung = False
+
+    def look_at_writes(self, hangs: str) -> None:
+        """Called every second, with what `disk_hangs` says."""
+        if hangs and not self._hung:
+            self._log.warning("mq.away", f"nothing can be committed: {hangs}")
+        elif self._hung and not hangs:
+            self._log.info("mq.back", "commits go through again")
+        self._hung = bool(hangs)
 
     def look(self, full: StorageFull | None) -> None:
         """Called every second."""

@@ -52,6 +52,8 @@ class Snapshot:
     spool_limit_bytes: float = 0
     storage_full: StorageFull | None = None
     """Why the gateway's own disk takes no new messages, and since when."""
+    buffer_hangs: str = ""
+    """Why nothing can be committed in the buffer, although its disk is neither full nor failing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,8 @@ def _listeners(now: Snapshot) -> Check:
 
 
 def _spool(now: Snapshot) -> Check:
+    if now.buffer_hangs:
+        return Check("spool", ok=False, why=now.buffer_hangs)
     if now.storage_full is not None:
         return Check("spool", ok=False, why=full_in_words(now.storage_full))
     share = now.spool_bytes / now.spool_limit_bytes if now.spool_limit_bytes > 0 else 0.0

@@ -294,6 +294,8 @@ def _waiting(parts: Parts) -> list[str]:
 
 def _detail(parts: Parts) -> str:
     """Why nothing goes to the queue manager; empty while it does."""
+    if hangs := parts.disk_hangs():
+        return hangs
     if parts.buffer is not None and not parts.connected:
         return f"messages go to the buffer: {parts.buffer.why}"
     return parts.engine.failures.last_text if parts.engine.context.held_since else ""

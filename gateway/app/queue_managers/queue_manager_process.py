@@ -30,7 +30,7 @@ from gateway.net import http
 from gateway.net.descriptors import most_for_programs
 from gateway.net.http import Answer, Folder, Page
 from gateway.observe import health, logs, metrics
-from gateway.observe.disk_reports import DiskReports
+from gateway.observe.disk_reports import DiskReports, disk_hangs
 from gateway.observe.metrics import Gauges, build_info
 from gateway.observe.service import ServiceManager
 from gateway.ports.counters import Counters
@@ -138,6 +138,11 @@ class QueueManagerProcess:
         if self._queue_manager is not None:
             self._queue_manager.look_after_files()
             self._disk_reports.look(self._queue_manager.storage_full)
+            self._disk_reports.look_at_writes(self._disk_hangs())
+
+    def _disk_hangs(self) -> str:
+        silence = self._queue_manager.disk_silence if self._queue_manager is not None else 0.0
+        return disk_hangs(str(self.directory), silence)
 
     def _beat(self) -> None:
         self._answered = time.monotonic()
@@ -188,14 +193,15 @@ class QueueManagerProcess:
 
     def snapshot(self) -> health.Snapshot:
         """What the probes are answered from."""
-        opened, room = self._queue_manager, room_of(self._settings)
+        opened, room, hangs = self._queue_manager, room_of(self._settings), self._disk_hangs()
         return health.Snapshot(
             configured=True,
             recovered=opened is not None,
             listening={"mqi": self._server is not None},
             draining=self._stopping,
             heartbeat_ages={"mqi": time.monotonic() - self._answered},
-            queue_managers={self._embedded.name: opened is not None},
+            queue_managers={self._embedded.name: opened is not None and not hangs},
+            refusal=hangs,
             spool_bytes=room.used if room else 0,
             spool_limit_bytes=room.limit if room else 0,
             storage_full=opened.storage_full if opened is not None else None,
