@@ -238,11 +238,15 @@ def get(name: str, number: int, raw: bool, config: str | None, data: str | None,
 
 def _taken(there: Reach, name: str, number: int) -> Generator[dict[str, Any], None, None]:
     """The messages, whole. One has been written when the next is asked for; what could not be is still there."""
-    left, after = number, None
+    left, after, told = number, None, set[str]()
     path = f"/queues/{segment(name)}"
     while left > 0:
         limit = min(left, TAKEN_AT_ONCE) if after is None else TAKEN_AT_ONCE
         page = there.get(f"{path}/messages", limit=limit, after=after, decoded="true", whole="true")
+        damaged = {one["token"]: one["error"] for one in page["items"] if one.get("locked") and one.get("error")}
+        for token in damaged.keys() - told:
+            click.secho(f"message {token} is {damaged[token]}", fg="red", err=True)
+        told |= damaged.keys()
         free = list(filter(_to_be_had, page["items"]))[:left]
         written = list[str]()
         try:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import ClassVar
 
-from gateway.errors import MQError, StoreError
+from gateway.errors import MQError, StoreCorrupt, StoreError
 from gateway.mq import constants as mq
 from gateway.mqi.fields import (
     OPEN_PAIR,
@@ -197,8 +197,8 @@ class ServerProtocol:
             settlement = connection.unsettled() if connection is not None else None
         except MQError as error:
             answer = outcome(verb, tag, error.comp_code, error.reason)
-        except StoreError:
-            answer = outcome(verb, tag, mq.MQCC_FAILED, mq.MQRC_STORAGE_MEDIUM_FULL)
+        except StoreError as error:
+            answer = outcome(verb, tag, mq.MQCC_FAILED, _reason_of(error))
         if flags & NO_REPLY:
             answer = b""
         if settlement is not None:
@@ -227,8 +227,8 @@ class ServerProtocol:
             settlement = connection.unsettled()
         except MQError as error:
             answer = outcome(verb, tag, error.comp_code, error.reason)
-        except StoreError:
-            answer = outcome(verb, tag, mq.MQCC_FAILED, mq.MQRC_STORAGE_MEDIUM_FULL)
+        except StoreError as error:
+            answer = outcome(verb, tag, mq.MQCC_FAILED, _reason_of(error))
         if settlement is not None:
             self._await(settlement, verb, tag, answer)
         elif answer:
@@ -462,3 +462,7 @@ class ServerProtocol:
         Verb.SUBSCRIBE: _subscribe,
         Verb.SUBSCRIPTION_REQUEST: _subscription_request,
     }
+
+
+def _reason_of(error: StoreError) -> int:
+    return mq.MQRC_OBJECT_DAMAGED if isinstance(error, StoreCorrupt) else mq.MQRC_STORAGE_MEDIUM_FULL

@@ -20,6 +20,9 @@ class Seen(NamedTuple):
     expiry: float
     """When it expires; 0: never."""
     locked: bool
+    """Nobody else gets it now."""
+    damaged: str = ""
+    """Why it cannot be read, and what to do: then nothing else is known of it."""
 
 
 PAGE_BYTES = 8 << 20

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 
-from gateway.errors import MQError
+from gateway.errors import MQError, StoreCorrupt
 from gateway.mq import constants as mq
 from gateway.mq import mqmd
 from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Unit
@@ -23,6 +24,7 @@ from gateway.queue_manager.objects.catalogue import Definition
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.store.unit import LaneTakes, Message, StoreUnit
 
+RUNBOOK = "docs/runbooks/damaged-frame.md"
 LISTED = ("DESCR", "GET", "PUT", "RNAME", "TARGET", "USAGE")
 """What a list says of queues: there may be thousands, of which each has some fifty attributes."""
 _NO_MESSAGES = {"QALIAS": "an alias", "QREMOTE": "a remote queue", "QMODEL": "a model"}
@@ -90,9 +92,12 @@ class Inspection:
             self._put_times.pop(local.name, None)
             return None
         if token != known:
-            put_time = self._core.store.fetch(local.name, b"", 1, None, locked=True)[0].put_time / 1e6
+            try:
+                put_time = self._core.store.fetch(local.name, b"", 1, None, locked=True)[0].put_time / 1e6
+            except StoreCorrupt:
+                put_time = 0.0
             self._put_times[local.name] = token, put_time
-        return put_time
+        return put_time or None
 
     def _local(self, name: str) -> LocalQueue:
         local = self._core.queues.get(name)
@@ -113,26 +118,38 @@ class Inspection:
             local = self._local(name)
             found, room, some = list[Seen](), PAGE_BYTES, 1
             while room > 0 and len(found) < limit:
-                messages = self._core.store.fetch(local.name, b"", min(some, limit - len(found)), after, locked=True)
-                found += [self._seen(local, message) for message in messages]
-                if len(messages) < some:
+                page = self._page(local, b"", min(some, limit - len(found)), after)
+                found += page
+                if len(page) < some:
                     break
-                after = messages[-1].token
-                room -= sum(len(seen.data) for seen in found[-len(messages) :])
+                after = page[-1].token
+                room -= sum(len(seen.data) for seen in page)
                 some = max(1, min(4 * some, room * len(found) // (PAGE_BYTES - room or 1)))
             if not found and after is None:
-                found = [self._seen(local, message) for message in islice(self._keyed(local), limit)]
+                found = list(islice(self._keyed(local), limit))
             return found
 
-    def _keyed(self, local: LocalQueue) -> Iterator[Message]:
+    def _page(self, local: LocalQueue, key: bytes, limit: int, after: int | None) -> list[Seen]:
+        """The next messages, those that are damaged as such."""
+        store, damaged = self._core.store, dict[int, str]()
+        try:
+            messages = store.fetch(local.name, key, limit, after, locked=True)
+        except StoreCorrupt:
+            messages, damaged = store.fetch_around_damage(local.name, key, limit, after)
+        return [
+            _damaged(one.token, damaged[one.token]) if one.token in damaged else self._seen(local, one)
+            for one in messages
+        ]
+
+    def _keyed(self, local: LocalQueue) -> Iterator[Seen]:
         """The messages of one key after another, until there are enough bytes of them."""
         room, store = PAGE_BYTES, self._core.store
         for key in store.keys(local.name):
             after = None
-            while messages := store.fetch(local.name, key, 1, after, locked=True):
-                yield messages[0]
-                after = messages[0].token
-                room -= len(messages[0].head) + len(messages[0].body)
+            while page := self._page(local, key, 1, after):
+                yield page[0]
+                after = page[0].token
+                room -= len(page[0].md) + len(page[0].data)
                 if room <= 0:
                     return
 
@@ -145,7 +162,7 @@ class Inspection:
 
     def message(self, name: str, token: int) -> Seen:
         """One message; MQError 2033 if it is no longer on the queue."""
-        with self._core.entered():
+        with self._core.entered(), _told_of_damage():
             local = self._local(name)
             message = self._core.store.read(local.name, b"", token)
             if message is None:
@@ -154,30 +171,37 @@ class Inspection:
 
     def prepare_find(self, name: str) -> bool:
         """Do a part of what the first `find` by MsgId needs; whether all of it is done."""
-        with self._core.entered():
+        with self._core.entered(), _told_of_damage():
             return self._core.store.prepare_find(self._local(name).name, b"", "msg_id")
 
     def find(self, name: str, *, msg_id: bytes | None = None, correl_id: bytes | None = None) -> list[Seen]:
         """Messages by identifier."""
-        with self._core.entered():
+        with self._core.entered(), _told_of_damage():
             local = self._local(name)
             found = self._core.store.find(local.name, b"", msg_id, correl_id)
             return [self._seen(local, message) for message in found]
 
     def remove(self, name: str, tokens: list[int]) -> int:
         """Get messages, except those in a unit of work, and confirm the delivery of those that ask for it
-        (MQMD.Report: MQRO_COD is for whatever deletes the message by getting it); how many were got."""
+        (MQMD.Report: MQRO_COD is for whatever deletes the message by getting it); how many were got. What is damaged
+        leaves too, and nobody is told what it was."""
         with self._core.entered():
-            local, store = self._local(name), self._core.store
+            local = self._local(name)
             free = [token for token in tokens if token not in local.locked]
-            messages = [one for token in free if (one := store.read(local.name, b"", token)) is not None]
+            messages = [one for token in free if (one := self._read(local, token)) is not None]
             unit = StoreUnit(takes=[LaneTakes(local.name, b"", [one.token for one in messages])])
             for one in messages:
-                if one.head[descriptor.REPORT] != descriptor.NO_REPORT:
+                if one.head and one.head[descriptor.REPORT] != descriptor.NO_REPORT:
                     md, data = as_got(one, self._core.name, self._core.now()), one.head[MQMD_LENGTH:] + one.body
                     self._queue_manager.placer.confirm_delivery(md, data, unit)
             self._core.commit(unit)
             return len(messages)
+
+    def _read(self, local: LocalQueue, token: int) -> Message | None:
+        try:
+            return self._core.store.read(local.name, b"", token)
+        except StoreCorrupt:
+            return Message(token, b"", b"", 0, 0, 0)
 
     def clear(self, name: str) -> Iterator[int]:
         """Remove every message that is in no unit of work, some at a time; how many each time. They are not read, and
@@ -227,6 +251,20 @@ class Inspection:
         if any(head[mqmd.MSG_ID]) or not isinstance(token, int):
             return hex_of(head, mqmd.MSG_ID)
         return hex_of(complete(Message(token, head, b"", 0, 0, 0), self._core.name), mqmd.MSG_ID)
+
+
+@contextmanager
+def _told_of_damage() -> Iterator[None]:
+    """What is damaged is answered as MQGET answers it."""
+    try:
+        yield
+    except StoreCorrupt as error:
+        raise MQError(mq.MQRC_OBJECT_DAMAGED, f"{error}: {RUNBOOK}") from error
+
+
+def _damaged(token: int, why: str) -> Seen:
+    """A message of which nothing can be read: nobody gets it."""
+    return Seen(token, mqmd.build(), b"", 0, 0, 0, locked=True, damaged=f"damaged: {why}: {RUNBOOK}")
 
 
 def hex_of(md: bytes, where: slice) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import mqmd
 from gateway.mq.constants.md import MQMT_DATAGRAM, MQMT_REQUEST
+from gateway.mq.constants.mqrc import MQRC_OBJECT_DAMAGED
 from gateway.mq.headers import chain, rfh2
 from gateway.mq.headers.rfh2_folder import folder
 from gateway.mq.reason_policy import Action, action_for
@@ -249,6 +250,8 @@ class QueueViews:
             yield self.inspection.message(name, self.token(one))
 
     def _moved(self, name: str, to: str, seen: Seen) -> MQError | None:
+        if seen.damaged:
+            return MQError(MQRC_OBJECT_DAMAGED, seen.damaged)
         if seen.locked:
             return MQError(2042, "somebody has it in a unit of work")
         persistent = mqmd.number(seen.md, mqmd.AT_PERSISTENCE) == 1
@@ -441,7 +444,7 @@ def summary(seen: Seen) -> dict[str, object]:
         "locked": seen.locked,
         "put_application": mqmd.text(seen.md, mqmd.PUT_APPL_NAME),
         "user": mqmd.text(seen.md, mqmd.USER_IDENTIFIER),
-        "preview": preview.decode("utf-8", "replace"),
+        "preview": seen.damaged or preview.decode("utf-8", "replace"),
     }
 
 
@@ -487,7 +490,7 @@ def decoded(seen: Seen, *, whole: bool = False) -> dict[str, object]:
             "base64": None if text is not None else base64.b64encode(payload).decode(),
             "ccsid": walked.body.ccsid,
         },
-        "error": str(error) if error is not None else None,
+        "error": seen.damaged or (str(error) if error is not None else None),
     }
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 
+from gateway.errors import StoreCorrupt
 from gateway.queue_manager.journal.decode import Rows, rows_of, sections_of
 from gateway.queue_manager.journal.layout import BLOCK
 from gateway.queue_manager.journal.read_ahead import ReadAhead
@@ -81,6 +83,22 @@ class Reader:
             self._read_run(rank, run, messages)
         return messages
 
+    def fetch_around_damage(
+        self, queue: str, key: bytes, limit: int, after: int | None = None
+    ) -> tuple[list[Message], dict[int, str]]:
+        """As `fetch` with locked ones, and why some cannot be read, by token: those are empty."""
+        messages: list[Message] = []
+        damaged: dict[int, str] = {}
+        for rank, run in self.index.browse(queue, key, after, limit, locked=True):
+            try:
+                self._read_run(rank, run, messages)
+            except StoreCorrupt as error:
+                first = rank << NUMBER_BITS | run[0]
+                for token in range(first, first + run[1]):
+                    messages.append(Message(token, b"", b"", 0, 0, 0))
+                    damaged[token] = str(error)
+        return messages, damaged
+
     def first(self, queue: str, key: bytes) -> int | None:
         """The token of the next message, be it locked or not, which is not read for it."""
         for rank, (number, _, _) in self.index.browse(queue, key, None, 1, locked=True):
@@ -145,11 +163,12 @@ class Reader:
         return sorted(zip(keys, messages, strict=True), key=_by_number)
 
     def oldest(self, queue: str) -> int:
-        """When the oldest message of the queue was put, in microseconds; 0 if the queue is empty."""
+        """When the oldest message of the queue was put, in microseconds; 0 if the queue is empty, or it is damaged."""
         firsts = [first for lane in self.index.lanes_of(queue) if (first := lane.first()) is not None]
         messages: list[Message] = []
         if firsts:  # only one is read: numbers are given in the order of arrival
-            self._read_run(0, min(firsts), messages)
+            with suppress(StoreCorrupt):
+                self._read_run(0, min(firsts), messages)
         return messages[0].put_time if messages else 0
 
     def _read_run(self, rank: int, run: Run, messages: list[Message]) -> None:

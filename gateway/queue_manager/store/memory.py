@@ -184,6 +184,12 @@ class MemoryStore:
         hidden = self._hidden
         return list(islice((one for one in shelf.after(after) if locked or one.token not in hidden), limit))
 
+    def fetch_around_damage(
+        self, queue: str, key: bytes, limit: int, after: int | None = None
+    ) -> tuple[list[Message], dict[int, str]]:
+        """As `fetch` with locked ones: nothing is damaged in memory."""
+        return self.fetch(queue, key, limit, after, locked=True), {}
+
     def first(self, queue: str, key: bytes) -> int | None:
         """The token of the next message, be it locked or not."""
         found = self.fetch(queue, key, 1, locked=True)

@@ -71,6 +71,11 @@ class MessageStore(Protocol):
     ) -> list[Message]:
         """The next messages by priority and arrival; those that are locked only on request."""
 
+    def fetch_around_damage(
+        self, queue: str, key: bytes, limit: int, after: int | None = None
+    ) -> tuple[list[Message], dict[int, str]]:
+        """As `fetch` with locked ones, and why some cannot be read, by token: those are empty."""
+
     def first(self, queue: str, key: bytes) -> int | None:
         """The token of the next message, be it locked or not."""
 

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import lru_cache, partial
 
-from gateway.errors import HeaderError, MQError, StoreError
+from gateway.errors import HeaderError, MQError, StoreCorrupt, StoreError
 from gateway.mq import constants as mq
 from gateway.mq import conversion, propctl
 from gateway.ports.mqi import Arrived, Cancel, GetOptions, Got, Property
@@ -204,7 +204,12 @@ def _outcome(
 
 def _refused(error: MQError | StoreError) -> MQError:
     """What a get that may wait is answered: nobody calls it who could be told that a message cannot be read."""
-    return error if isinstance(error, MQError) else MQError(reason_of(error), str(error))
+    return error if isinstance(error, MQError) else MQError(reason_unread(error), str(error))
+
+
+def reason_unread(error: StoreError) -> int:
+    """The reason code of a store that could not be read, or take what a call comes to."""
+    return mq.MQRC_OBJECT_DAMAGED if isinstance(error, StoreCorrupt) else reason_of(error)
 
 
 def _nothing() -> None:
