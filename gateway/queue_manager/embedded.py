@@ -54,6 +54,8 @@ _STATE_ATTRIBUTES: dict[str, Value] = {
     "DEFPSIST": 1,
     "DESCR": "State of the gateway",
 }
+SECONDS_BETWEEN_PIECES = 0.01
+"""While files of the journal are made again devices are served in between."""
 CONNECT_OPTIONS = 0x1F3DFFFF
 """Those of MQCNO that there are, on any platform."""
 
@@ -79,6 +81,8 @@ class EmbeddedQueueManager:
         self._logical_messages = LogicalMessages(self.core)
         self._consumed: dict[str, tuple[LocalQueue, Callable[[], None]]] = {}
         """By the name that a rule has for it: the queue that is consumed, and who is told."""
+        self._goes_on = False
+        """Files are being made again, and it is seen to that this goes on."""
 
     @classmethod
     def open(
@@ -173,8 +177,13 @@ class EmbeddedQueueManager:
         """Called every second: files of the journal that somebody removes are made again, before anything is lost with
         them."""
         with self.core.entered():
-            if not self.core.closed:
-                self.core.store.look_after_files()
+            if not (self.core.closed or self._goes_on) and self.core.store.look_after_files():
+                self._goes_on = True
+                self.core.scheduler.later(SECONDS_BETWEEN_PIECES, self._go_on_with_files)
+
+    def _go_on_with_files(self) -> None:
+        self._goes_on = False
+        self.look_after_files()
 
     @property
     def dead_letter_queue(self) -> str:

@@ -16,7 +16,7 @@ from journal_calls import commit, listed
 from patient_device import Device
 
 from gateway.errors import StoreUnavailable
-from gateway.queue_manager.journal import Store, StoreOptions
+from gateway.queue_manager.journal import Store, StoreOptions, missing_files
 from gateway.queue_manager.store.unit import LanePuts, StoreUnit
 
 OPTIONS = StoreOptions(segment_bytes=128 * 1024, spare_segments=2, background=False, cache_bytes=0)
@@ -56,9 +56,32 @@ def test_removed_files_are_made_again_before_anything_is_written_to_them(tmp_pat
     assert "was removed by somebody else" in why(store)
     with pytest.raises(StoreUnavailable, match="removed by somebody else"):
         put(store, b"not acknowledged")
-    for _ in store.ring.used:  # each look makes at least one
-        store.look_after_files()
+    while store.look_after_files():
+        pass
     assert why(store) == ""
+    put(store, b"last")
+    store.close()
+    again = opened(tmp_path)
+    assert len(listed(again)) == 41
+    again.close()
+
+
+def test_a_look_copies_a_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Devices are served in between: a segment is 64 MiB, which may take a disk a quarter of a second."""
+    monkeypatch.setattr(missing_files, "COPIED_AT_ONCE", 4096)
+    monkeypatch.setattr(missing_files, "SECONDS_AT_ONCE", 0.0)
+    store = filled(tmp_path)
+    removed = list(store.ring.used.values())
+    for segment in removed:
+        segment.path.unlink()
+    store.look_after_files()
+    looks = 1
+    while store.look_after_files():
+        looks += 1
+        assert "was removed by somebody else" in why(store)
+    assert looks == sum(segment.size for segment in removed) / 4096 + 1
+    assert why(store) == ""
+    assert not list(tmp_path.glob("*.making"))
     put(store, b"last")
     store.close()
     again = opened(tmp_path)

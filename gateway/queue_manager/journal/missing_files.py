@@ -9,15 +9,15 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from gateway.queue_manager.journal.files import FILE_MODE, MAKING, DurableFile, sync_directory
 from gateway.queue_manager.journal.segment import Segment
 
-COPIED_AT_ONCE = 4 << 20
-SECONDS_AT_ONCE = 0.25
-"""A look makes at least one file again, and others for about so long."""
+COPIED_AT_ONCE = 2 << 20
+SECONDS_AT_ONCE = 0.02
+"""A look copies at least one piece, and others for about so long: whoever calls serves devices too."""
 
 
 class MissingFiles:
@@ -28,54 +28,64 @@ class MissingFiles:
         """What is wrong with one of them; None: nothing is."""
         self._direct = direct
         self._monotonic = monotonic
+        self._copying: Iterator[None] | None = None
+        """Removed files are being made again, which nothing disturbs: no frame is placed as long as there is a
+        problem."""
 
-    def look(self, segments: Collection[Segment], *, idle: bool, elsewhere: bool = False) -> None:
-        """`idle`: no frame is on its way. What is found is told first, and mended at the next look. `elsewhere`: what
-        has the name of the directory is not the one that is locked, and nothing is written there."""
-        wrong = [(segment, why) for segment in segments if (why := _wrong(segment))]
-        if wrong and elsewhere:
-            segment, _ = wrong[0]
-            wrong = [(segment, OSError(errno.ESTALE, "the directory was replaced by somebody else"))]
-        elif wrong and idle and self.problem is not None:
-            wrong = self._mended(wrong)
-        self.problem = wrong[0][1] if wrong else None
-
-    def _mended(self, wrong: list[tuple[Segment, OSError]]) -> list[tuple[Segment, OSError]]:
-        """What is still wrong after as much as is done at once."""
+    def look(self, segments: Collection[Segment], *, idle: bool, elsewhere: bool = False) -> bool:
+        """`idle`: no frame is on its way. What is found is told first, and mended from the next look on. `elsewhere`:
+        what has the name of the directory is not the one that is locked, and nothing is written there. Whether the
+        mending is to go on at once."""
+        if self._copying is None or elsewhere:
+            wrong = [(segment, why) for segment in segments if (why := _wrong(segment))]
+            if elsewhere or not (wrong and idle and self.problem is not None):
+                replaced = OSError(errno.ESTALE, "the directory was replaced by somebody else")
+                self.problem = (replaced if elsewhere else wrong[0][1]) if wrong else None
+                self._copying = None
+                return False
+            self._copying = self._mended(segments, wrong)
         until = self._monotonic() + SECONDS_AT_ONCE
-        left = list(wrong)
-        for one in wrong:
-            segment, why = one
-            if why.errno == errno.ENOENT:
-                try:
-                    self._make_again(segment)
-                except OSError as error:
-                    again = f"{segment.path.name} was removed, and cannot be made again: {error.strerror}"
-                    return [(segment, OSError(error.errno, again))]
-                left.remove(one)
+        for _ in self._copying:
             if self._monotonic() >= until:
-                break
-        return left
+                return True
+        self._copying = None
+        return False
 
-    def _make_again(self, segment: Segment) -> None:
+    def _mended(self, segments: Collection[Segment], wrong: list[tuple[Segment, OSError]]) -> Iterator[None]:
+        """Make the removed ones again, a piece at a time; then look what is wrong still."""
+        for segment, why in wrong:
+            if why.errno != errno.ENOENT:
+                continue
+            try:
+                yield from self._make_again(segment)
+            except OSError as error:
+                again = f"{segment.path.name} was removed, and cannot be made again: {error.strerror}"
+                self.problem = OSError(error.errno, again)
+                return
+        self.problem = next(filter(None, map(_wrong, segments)), None)
+
+    def _make_again(self, segment: Segment) -> Iterator[None]:
         assert segment.file is not None  # noqa: S101 -- `_wrong` has looked
         making = segment.path.with_name(segment.path.name + MAKING)
         made: DurableFile | None = None
+        named = False
         try:
             with making.open("wb") as file:
                 making.chmod(FILE_MODE)
                 for offset in range(0, segment.size, COPIED_AT_ONCE):
                     file.write(segment.file.read(min(COPIED_AT_ONCE, segment.size - offset), offset))
-                file.flush()
-                os.fsync(file.fileno())
+                    file.flush()
+                    os.fsync(file.fileno())  # of all at the end would be one long pause
+                    yield
             made = DurableFile(making, direct=self._direct)  # with its name, one that is not open is somebody else's
             made.path = segment.path
             _name(making, segment.path)
-        except OSError:
-            if made is not None:
-                made.close()
-            making.unlink(missing_ok=True)
-            raise
+            named = True
+        finally:
+            if not named:
+                if made is not None:
+                    made.close()
+                making.unlink(missing_ok=True)
         removed, segment.file = segment.file, made
         removed.close()
 

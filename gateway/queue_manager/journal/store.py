@@ -516,12 +516,12 @@ class Store:
         self.ring.open_next()
         return self._maintenance_frame(Plan.empty(self._next_number), time, carries=False)
 
-    def look_after_files(self) -> None:
-        """What somebody else has done to the files of the journal; called every second."""
+    def look_after_files(self) -> bool:
+        """What somebody else has done to the files of the journal; called every second. Whether to go on at once."""
         ring, idle = self.ring, self._written == self._next_sequence - 1
         ring.forget_removed()
         elsewhere = self._lock is not None and self._lock.is_elsewhere(self.path)
-        ring.missing.look(ring.used.values(), idle=idle, elsewhere=elsewhere)
+        return ring.missing.look(ring.used.values(), idle=idle, elsewhere=elsewhere)
 
     @property
     def storage_full(self) -> StorageFull | None:

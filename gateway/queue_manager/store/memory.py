@@ -101,8 +101,9 @@ class MemoryStore:
         self._shelves: defaultdict[str, dict[bytes, Shelf]] = defaultdict(dict)
         self._state: dict[bytes, bytes] = {}
 
-    def look_after_files(self) -> None:
+    def look_after_files(self) -> bool:
         """There are none."""
+        return False
 
     def prepare(self, unit: StoreUnit, now: float, *, at_once: bool = False) -> StoreUnit:  # noqa: ARG002
         """Give tokens to the messages."""

@@ -53,8 +53,8 @@ class MessageStore(Protocol):
     def storage_full(self) -> StorageFull | None:
         """Why no new messages are taken, where the disk is full or cannot be written."""
 
-    def look_after_files(self) -> None:
-        """What somebody else has done to the files of the store; called every second."""
+    def look_after_files(self) -> bool:
+        """What somebody else has done to the files of the store; called every second. Whether to go on at once."""
 
     @property
     def next_number(self) -> int:
