@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -84,12 +85,15 @@ def _run(settings: Settings) -> None:
     from gateway.net.reactor import install
 
     running = install()
+    from twisted.internet.task import LoopingCall
+
     from gateway.app.queue_managers.queue_manager_process import QueueManagerProcess
     from gateway.observe import logs
 
     terminal = sys.stderr.isatty()
     form = "human" if settings.log.format == "text" or (settings.log.format == "auto" and terminal) else "json"
-    logs.configure(form, settings.log.level, priorities=logs.to_journal())  # type: ignore[arg-type]
+    handler = logs.configure(form, settings.log.level, priorities=logs.to_journal())  # type: ignore[arg-type]
+    LoopingCall(lambda: handler.sweep(time.monotonic())).start(5.0, now=False)
     sys.setswitchinterval(0.001)  # as in a gateway: a busy thread would keep the journal's waiting for 5 ms
     process = QueueManagerProcess(settings, running)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -86,3 +88,33 @@ def test_a_gateway_whose_standard_error_is_closed(tmp_path: Path) -> None:
     finally:
         process.terminate()
         assert process.wait(60) == 0
+
+
+def is_live(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", timeout=20) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def test_lines_of_a_queue_manager_process_do_not_wait_for_the_next_one(tmp_path: Path) -> None:
+    log, port = tmp_path / "log", free_port()
+    with log.open("wb") as file:
+        shipper = Shipper(file)
+    shipper.hang()
+    shipper.pipe.write(b"-" * 4095 + b"\n")  # as much as the pipe takes
+    shipper.pipe.flush()
+    command = [sys.executable, "-m", "gateway", "mqi", "serve", "qm", "--admin-port", str(port)]
+    environ = {**os.environ, "PYTHONPATH": TREE}
+    process = subprocess.Popen(command, stdout=shipper.pipe, stderr=shipper.pipe, env=environ, cwd=tmp_path)
+    try:
+        until(lambda: is_live(port))  # the reactor runs: the last line is written, or waits
+        shipper.go_on()
+        until(lambda: '"started"' in log.read_text())
+    finally:
+        shipper.go_on()
+        process.terminate()
+        assert process.wait(60) == 0
+        shipper.pipe.close()
+        shipper.process.wait(60)
