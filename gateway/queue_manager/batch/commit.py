@@ -160,7 +160,6 @@ class Committer:
         self.times: deque[float] = deque(maxlen=10_000)
         """The last ones, for metrics."""
         self.frames = 0
-        self.slowest = 0.0
         self._began = 0.0
         """When the write that is under way began; 0: none is."""
 
@@ -389,7 +388,6 @@ class Committer:
             # One slow commit among fast ones does not change the way; a few do.
             self.seconds += ((min(LONGEST_COUNTED, spent)) - self.seconds) * 0.2
             self.times.append(spent)
-            self.slowest = max(self.slowest, spent)
             self.frames += 1
             if spent > HANGING:
                 self._distrust.hung(started, spent)
@@ -435,9 +433,9 @@ class Committer:
     @property
     def slow(self) -> bool:
         """Whether the disk is slow: then frames are not written with the lock held."""
-        slow = self.seconds > (INLINE_BELOW if self._threaded else THREAD_ABOVE)
-        self._threaded = slow or self._distrust.begun
-        return self._threaded
+        slow = self.seconds > (INLINE_BELOW if self._threaded else THREAD_ABOVE) or self._distrust.begun
+        self._threaded = slow
+        return slow
 
     def _on_trial(self) -> bool:
         """Whether this frame is written on the caller's thread although the disk is slow.
