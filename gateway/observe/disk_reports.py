@@ -37,7 +37,7 @@ def full_in_words(full: StorageFull) -> str:
         what, runbook, cure = (
             "not whole",
             OF_MISSING_FILES,
-            "do not stop the gateway: it has still open what was removed",
+            "do not stop the gateway: it still has its files open",
         )
     elif full.why in _FAILING:
         what, cure = "not writable", "the disk fails or is read-only: `dmesg` says more"

@@ -84,3 +84,11 @@ def test_a_passed_probe_lists_its_checks() -> None:
     verdict = startupz(WELL)
     assert verdict.status == 200
     assert verdict.text() == "[+] configuration\n[+] recovery\n[+] listeners\nok\n"
+
+
+def test_files_that_cannot_be_reached_are_not_called_removed() -> None:
+    full = StorageFull(0.0, "/data", "00000004.segment cannot be reached: Permission denied", files_missing=True)
+    text = readyz(replace(WELL, storage_full=full)).text()
+    assert "[-] spool: not whole since 1970" in text
+    assert "do not stop the gateway: it still has its files open: docs/runbooks/lost-segment.md" in text
+    assert "removed" not in text
