@@ -22,7 +22,7 @@ from gateway.queue_manager.objects.placement import Placer, check_lengths
 from gateway.queue_manager.store.place import PRIORITIES
 from gateway.queue_manager.store.replaced import Records, records_of
 from gateway.queue_manager.store.rows import agree, extent, one_run, runs, same
-from gateway.queue_manager.store.unit import LaneMoves, LaneName, LanePuts, LaneTakes, Message, StoreUnit
+from gateway.queue_manager.store.unit import EMPTY, LaneMoves, LaneName, LanePuts, LaneTakes, Message, StoreUnit
 
 TOPIC_PREFIX = "topic://"
 TARGETS_REMEMBERED = 10_000
@@ -145,7 +145,8 @@ class Translator:
         """Add a unit to the frame, or note in the submission why it cannot be; the bytes it adds."""
         unit = submission.unit
         size = self._add_out_of_syncpoint(submission, frame)
-        depths, before = self._depths.copy(), frame.mark()
+        depths = self._depths.copy()
+        before = frame.mark() if frame.puts or frame.takes or frame.moves or frame.state else EMPTY
         for index, puts in enumerate(unit.puts):
             if not puts.syncpoint:
                 continue

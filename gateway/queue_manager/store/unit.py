@@ -141,6 +141,9 @@ class Mark(NamedTuple):
     state: dict[bytes, bytes | None]
 
 
+EMPTY = Mark(0, [], 0, 0, {})
+
+
 @dataclass(slots=True)
 class StoreUnit:
     """One frame: everything in it is committed, or nothing."""
@@ -192,7 +195,7 @@ class StoreUnit:
         for puts, rows in zip(self.puts[-_LOOKED_BACK:], to.rows, strict=True):
             if len(puts.heads) > rows and isinstance(puts.expiries, list):
                 del puts.heads[rows:], puts.bodies[rows:], puts.expiries[rows:]
-        self.state = to.state
+        self.state = dict(to.state)
 
     @property
     def adds(self) -> bool:
