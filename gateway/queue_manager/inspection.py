@@ -19,7 +19,7 @@ from gateway.queue_manager import descriptor
 from gateway.queue_manager.batch.stored_messages import as_got, complete
 from gateway.queue_manager.commands.display_rows import describe
 from gateway.queue_manager.embedded import EmbeddedQueueManager
-from gateway.queue_manager.objects.administration import CLEARED_AT_ONCE
+from gateway.queue_manager.objects import clearing
 from gateway.queue_manager.objects.catalogue import Definition
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.store.unit import LaneTakes, Message, StoreUnit
@@ -208,10 +208,13 @@ class Inspection:
         nobody is told: CLEAR QLOCAL delivers nothing."""
         with self._core.entered():
             local = self._local(name)
-            tokens = self._core.store.tokens(local.name, b"")
-        for begin in range(0, len(tokens), CLEARED_AT_ONCE):
+            pieces = clearing.pieces(self._core, local.name)
+        while True:
             with self._core.entered():
-                some = [token for token in tokens[begin : begin + CLEARED_AT_ONCE] if token not in local.locked]
+                tokens = next(pieces, None)
+                if tokens is None:
+                    return
+                some = [token for token in tokens if token not in local.locked]
                 before = self._core.depth(local)
                 self._core.commit(StoreUnit(takes=[LaneTakes(local.name, b"", some)]))
                 removed = before - self._core.depth(local)

@@ -117,6 +117,14 @@ class Reader:
                 tokens += range(rank | first, (rank | first) + count)
         return tokens
 
+    def tokens_after(self, queue: str, key: bytes, after: int | None, limit: int) -> list[int]:
+        """Those of the next messages that `fetch` returns, which are not read for it."""
+        tokens: list[int] = []
+        for rank, (first, count, _) in self.index.browse(queue, key, after, limit, locked=False):
+            token = rank << NUMBER_BITS | first
+            tokens += range(token, token + count)
+        return tokens
+
     def read(self, queue: str, key: bytes, token: int) -> Message | None:
         """One message by its token, if it is still there."""
         lane = self.index.find((queue, key, token >> NUMBER_BITS))

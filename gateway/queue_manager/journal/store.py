@@ -119,7 +119,8 @@ class Store:
         self.finder = Finder(reader, options.queue_manager)
         self.under_way = UnderWay()
         self.fetch, self.read, self.load, self.oldest = reader.fetch, reader.read, reader.load, reader.oldest
-        self.first, self.tokens, self.fetch_around_damage = reader.first, reader.tokens, reader.fetch_around_damage
+        self.first, self.fetch_around_damage = reader.first, reader.fetch_around_damage
+        self.tokens, self.tokens_after = reader.tokens, reader.tokens_after
         self.find, self.prepare_find = self.finder.find, self.finder.prepare
         self.depth, self.depths, self.replaceable = index.depth, index.depths, index.replaceable
         self.keys, self.depth_of_all = index.keys, index.depth_of_all

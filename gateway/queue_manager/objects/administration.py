@@ -11,6 +11,7 @@ from gateway.mq import constants as mq
 from gateway.mq.character_sets.ccsid import codec_of
 from gateway.ports import state_queues
 from gateway.queue_manager.core import Core
+from gateway.queue_manager.objects import clearing
 from gateway.queue_manager.objects.attributes import BY_KEYWORD, QUEUE_KINDS, Value
 from gateway.queue_manager.objects.authority import Authority
 from gateway.queue_manager.objects.catalogue import Catalogue, Definition, checked, defaults, valid_name
@@ -40,7 +41,6 @@ OF_ANOTHER_TYPE = (MQRCCF_OBJECT_WRONG_TYPE, "AMQ8151E: IBM MQ object {} has dif
 LIKE_OF_ANOTHER_TYPE = (MQRCCF_LIKE_OBJECT_WRONG_TYPE, "AMQ8152E: Source IBM MQ object {} has different type")
 NO_SUCH_VALUE = frozenset({MQRCCF_ATTR_VALUE_ERROR, MQRCCF_PARM_SYNTAX_ERROR})
 """Refusals that MQSC counts among the errors of syntax."""
-CLEARED_AT_ONCE = 1000
 FIXED = {"TOPIC": ("TOPICSTR",), "SUB": ("TOPICSTR", "TOPICOBJ")}
 """Attributes that ALTER does not change."""
 _STREAMED_SYSTEM = re.compile(
@@ -312,7 +312,8 @@ class Administration:
     def _discard(self, name: str) -> int:
         """Remove every message of the queue, in bounded steps. They are not read."""
         core = self._core
-        tokens = core.store.tokens(name, b"")
-        for begin in range(0, len(tokens), CLEARED_AT_ONCE):
-            core.commit(StoreUnit(takes=[LaneTakes(name, b"", list(tokens[begin : begin + CLEARED_AT_ONCE]))]))
-        return len(tokens)
+        removed = 0
+        for tokens in clearing.pieces(core, name):
+            core.commit(StoreUnit(takes=[LaneTakes(name, b"", tokens)]))
+            removed += len(tokens)
+        return removed

@@ -198,7 +198,11 @@ class MemoryStore:
 
     def tokens(self, queue: str, key: bytes) -> list[int]:
         """Those of all messages that `fetch` returns."""
-        return [message.token for message in self.fetch(queue, key, maxsize)]
+        return self.tokens_after(queue, key, None, maxsize)
+
+    def tokens_after(self, queue: str, key: bytes, after: int | None, limit: int) -> list[int]:
+        """Those of the next messages that `fetch` returns."""
+        return [message.token for message in self.fetch(queue, key, limit, after)]
 
     def lock(self, _queue: str, _key: bytes, tokens: Sequence[int]) -> None:
         """Fetches do not return these."""

@@ -82,6 +82,9 @@ class MessageStore(Protocol):
     def tokens(self, queue: str, key: bytes) -> Sequence[int]:
         """Those of all messages that `fetch` returns."""
 
+    def tokens_after(self, queue: str, key: bytes, after: int | None, limit: int) -> list[int]:
+        """Those of the next messages that `fetch` returns."""
+
     def lock(self, queue: str, key: bytes, tokens: Sequence[int], /) -> None:
         """Messages got in an open unit of work: fetches do not return them."""
 
