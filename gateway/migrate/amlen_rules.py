@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.migrate.amlen_managers import OWN, queue_managers_of
 from gateway.migrate.amlen_objects import Objects, number_of, of_kind, words
-from gateway.migrate.plan import DEFAULT_RULE, Plan
+from gateway.migrate.plan import DEFAULT_RULE, Plan, definition
 
 TOPIC_TO_QUEUE, TOPIC_TO_MQ_TOPIC, QUEUE_TO_TOPIC, MQ_TOPIC_TO_TOPIC = 1, 2, 3, 4
 TREE_TO_QUEUE, TREE_TO_MQ_TOPIC, TREE_TO_MQ_TREE, MQ_TREE_TO_TOPIC, MQ_TREE_TO_TREE = 5, 6, 7, 8, 9
@@ -75,12 +75,8 @@ def _objects(rules: list[dict[str, Any]]) -> list[str]:
     lines = []
     for manager, ours in queues.items():
         lines += [f"* On the queue manager {manager}:"] if manager != OWN else []
-        lines += [f"DEFINE QLOCAL({_quoted(queue)}) DEFPSIST(YES) NOREPLACE" for queue in ours]
+        lines += [definition(queue) for queue in ours]
     return lines
-
-
-def _quoted(queue: str) -> str:
-    return queue if queue == queue.upper() else f"'{queue}'"
 
 
 def _rules(plan: Plan, file: str, name: str, rule: dict[str, Any]) -> list[dict[str, Any]]:

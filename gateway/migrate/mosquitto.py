@@ -10,7 +10,7 @@ from gateway.migrate import mosquitto_options as options
 from gateway.migrate.mosquitto_access import read_acl
 from gateway.migrate.mosquitto_bridges import Bridge, bridge_rules
 from gateway.migrate.mosquitto_options import Line
-from gateway.migrate.plan import DEFAULT_RULE, DENY_ALL, USERS, Plan, ReadDirectory, ReadFile, unused
+from gateway.migrate.plan import DEFAULT_RULE, DENY_ALL, USERS, Plan, ReadDirectory, ReadFile, definition, unused
 
 _PER_LISTENER = ("allow_anonymous", "password_file", "acl_file")
 
@@ -262,5 +262,5 @@ def _mappings(plan: Plan, name: str, bridges: list[Bridge]) -> None:
         )  # fmt: skip
     plan.mappings = {"version": 1, "to_mq": to_mq} | ({"to_mqtt": to_mqtt} if to_mqtt else {})
     queues = dict.fromkeys(rule["queue"] for rule in [*to_mq, *to_mqtt] if "queue" in rule)
-    plan.objects = [f"DEFINE QLOCAL({queue}) DEFPSIST(YES) MAXDEPTH(100000) NOREPLACE" for queue in queues]
+    plan.objects = [definition(queue, "MAXMSGL(104857600) ") for queue in queues]  # mosquitto takes 256 MB
     plan.settings["queue_manager"] = {"embedded": {"objects": "objects.mqsc"}}

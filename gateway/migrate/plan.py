@@ -68,6 +68,14 @@ DEFAULT_RULE: dict[str, Any] = {"name": "everything", "topic": "#", "queue": "MQ
 """What a gateway without a mapping does."""
 
 
+def definition(queue: str, attributes: str = "") -> str:
+    """The MQSC of a queue that may fill. Without MAXDEPTH it takes 5,000 messages, and then devices wait. That of
+    DEFAULT_RULE takes as many as where the gateway makes it."""
+    depth = 999_999_999 if queue == DEFAULT_RULE["queue"] else 1_000_000
+    name = queue if queue == queue.upper() else f"'{queue}'"
+    return f"DEFINE QLOCAL({name}) DEFPSIST(YES) MAXDEPTH({depth}) {attributes}NOREPLACE"
+
+
 def name_of_object(text: str, length: int = 48) -> str:
     """A valid name of an MQ object like `text`."""
     return re.sub(r"[^A-Z0-9._%/]", ".", text.upper()).strip(".")[:length] or "IMPORTED"

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from gateway.cli import main
@@ -32,3 +33,18 @@ def test_a_command_says_what_the_page_says(words: str, shown: str, monkeypatch: 
 def test_every_mapping_is_on_the_page() -> None:
     checked = {words.split()[1] for words, _ in COMMANDS if words.startswith("check ")}
     assert checked == {f"mappings/{path.name}" for path in (ROOT / "mappings").glob("*.yaml")}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "mappings").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_queue_that_devices_fill_is_defined_with_room(path: Path) -> None:
+    """Without MAXDEPTH it takes 5,000 messages; a REPLACE took that of a queue that is there from the start."""
+    text = path.read_text()
+    defined = re.findall(r"^# +DEFINE QLOCAL\(([^)]+)\)(.*)$", text, re.MULTILINE)
+    tests = yaml.safe_load(text)["tests"]
+    filled = {one.get("queue") for test in tests if "publish" in test for one in test.get("expect", [])}
+    short = [
+        name
+        for name, rest in defined
+        if (name in filled or "REPLACE" in rest or "XMITQ" in rest) and "MAXDEPTH(" not in rest
+    ]
+    assert short == []

@@ -184,8 +184,8 @@ def test_rules_put_to_the_queue_manager_that_they_name() -> None:
     assert [one.get("queue_manager") for one in to_mqtt if one.get("queue") == "BACK"] == [None, ["QM2"]]
     assert plan.objects[-3:] == [
         "* On the queue manager QM2:",
-        "DEFINE QLOCAL(FAR) DEFPSIST(YES) NOREPLACE",
-        "DEFINE QLOCAL(BACK) DEFPSIST(YES) NOREPLACE",
+        "DEFINE QLOCAL(FAR) DEFPSIST(YES) MAXDEPTH(1000000) NOREPLACE",
+        "DEFINE QLOCAL(BACK) DEFPSIST(YES) MAXDEPTH(1000000) NOREPLACE",
     ]
     assert "rule gone: QueueManagerConnection Nowhere is not in the file".lower() in _notes(plan).lower()
     assert "DestinationMappingRule topic: devices publish on MQ topics of the gateway's own" in _notes(plan)
@@ -236,3 +236,14 @@ def test_a_rule_type_may_be_text() -> None:
         "DestinationMappingRule": {"r": {"RuleType": "1", "Source": "a", "Destination": "B"}},
     }
     assert read_amlen({"a.json": json.dumps(given)}).mappings["to_mq"][0]["queue"] == "B"
+
+
+def test_the_queue_of_everything_takes_more_than_what_a_queue_takes() -> None:
+    """After 5,000 messages that nobody took every device waited."""
+    given = {
+        name: value
+        for name, value in CONFIGURATION.items()
+        if name not in {"DestinationMappingRule", "QueueManagerConnection"}
+    }
+    plan = read_amlen({"amlen.json": json.dumps(given)})
+    assert plan.objects == ["DEFINE QLOCAL(MQGATE.DEFAULT) DEFPSIST(YES) MAXDEPTH(999999999) NOREPLACE"]

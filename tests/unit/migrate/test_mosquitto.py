@@ -285,3 +285,10 @@ def test_what_stands_in_front_of_port_is_of_the_default_listener() -> None:
     assert default["websocket"]["origins"] == ["https://a.example", "https://b.example"]
     assert default["max_connections"] == 7
     assert not other.keys() & {"tls", "websocket", "max_connections"}
+
+
+def test_the_queue_of_everything_takes_more_than_what_a_queue_takes() -> None:
+    """After 100,000 messages that nobody took every device waited."""
+    assert _plan("listener 1883\n").objects == [
+        "DEFINE QLOCAL(MQGATE.DEFAULT) DEFPSIST(YES) MAXDEPTH(999999999) MAXMSGL(104857600) NOREPLACE"
+    ]
