@@ -189,6 +189,23 @@ def test_without_persistence_an_empty_dir_is_bounded_and_the_notes_warn(tmp_path
     assert "does not outlive the pod" in notes("no-persistence", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("size", "room"), [("512Mi", 384 << 20), ("2Gi", 1536 << 20), ("1.5G", 1_125_000_000), ("40Gi", 30 << 30)]
+)
+def test_an_empty_dir_is_full_before_its_pod_is_evicted(size: str, room: int) -> None:
+    """The journal saw the room of the node's disk: beyond the limit of the emptyDir the pod goes, with all messages."""
+    shown = yaml.safe_load(settings(rendered("no-persistence", f"persistence.emptyDirSize={size}")))
+    assert shown["queue_manager"]["embedded"]["max_bytes"] == room
+    assert "max_bytes" not in settings(rendered("default"))
+
+
+def test_a_buffer_has_room_in_an_empty_dir() -> None:
+    bare = ("queueManager.buffer.enabled=true", "persistence.enabled=false")
+    rendered("ibm", *bare)
+    for wrong in ("persistence.emptyDirSize=1Gi", "queueManager.buffer.maxBytes=1600MiB"):
+        assert "may be three quarters" in refused("ibm", *bare, wrong)
+
+
 def notes(scenario: str, folder: Path) -> str:
     """NOTES.txt, by an installation that goes nowhere."""
     (folder / "releases").write_text("[]")

@@ -47,6 +47,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "mqgate.hasMappings" -}}{{ if or .Values.mappings.files .Values.mappings.existingConfigMap }}true{{ end }}{{- end }}
 {{- define "mqgate.usesMqClient" -}}{{ if and (include "mqgate.ibm" .) (or .Values.queueManager.ibm.client.image .Values.queueManager.ibm.client.existingClaim) }}true{{ end }}{{- end }}
 
+{{/* A size, as Kubernetes or the gateway writes it, in bytes. */}}
+{{- define "mqgate.bytes" -}}
+{{- $units := dict "" 1 "K" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 }}
+{{- $text := toString . }}
+{{- printf "%.0f" (mulf (regexFind "^[0-9.]+" $text) (index $units (regexFind "[A-Za-z]*$" $text | trimSuffix "B"))) }}
+{{- end }}
+
+{{/* Room in an emptyDir, whose limit the gateway does not see: it sees the node's disk, and who writes more is evicted and loses everything. The rest is for what the journal's limit does not count. */}}
+{{- define "mqgate.room" -}}{{ printf "%.0f" (floor (mulf 0.75 (include "mqgate.bytes" .Values.persistence.emptyDirSize))) }}{{- end }}
+
 {{/* Mistakes that would only show at run time. */}}
 {{- define "mqgate.validate" -}}
 {{- $v := .Values }}
@@ -61,6 +71,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- else if $v.queueManager.buffer.enabled }}
 {{- fail "queueManager.buffer is for queueManager.backend: ibm; the embedded queue manager is never away." }}
+{{- end }}
+{{- if and (include "mqgate.ibm" .) $v.queueManager.buffer.enabled (not $v.persistence.enabled) (gt (float64 (include "mqgate.bytes" $v.queueManager.buffer.maxBytes)) (float64 (include "mqgate.room" .))) }}
+{{- fail "queueManager.buffer.maxBytes may be three quarters of persistence.emptyDirSize: a pod that writes more than that is evicted, and its messages are lost." }}
 {{- end }}
 {{- if and (include "mqgate.usesTls" .) (not $v.tls.existingSecret) (not $v.tls.certManager.enabled) }}
 {{- fail "The TLS listeners need a certificate: set tls.existingSecret, or tls.certManager.enabled with an issuerRef." }}
@@ -148,6 +161,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- else }}
 {{- $_ := set $manager "embedded" (dict "name" $v.queueManager.embedded.name "path" "/var/lib/mqgate/data" "objects" "/etc/mqgate/settings/objects.mqsc") }}
+{{- if not $v.persistence.enabled }}{{ $_ := set $manager.embedded "max_bytes" (include "mqgate.room" . | int64) }}{{ end }}
 {{- end }}
 {{- $security := dict "anonymous" $v.auth.anonymous }}
 {{- if $v.auth.user }}{{ $_ := set $security "users" (dict $v.auth.user (dict "password_file" "/etc/mqgate/auth/password")) }}{{ end }}
