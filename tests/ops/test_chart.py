@@ -206,12 +206,37 @@ def test_a_buffer_has_room_in_an_empty_dir() -> None:
         assert "may be three quarters" in refused("ibm", *bare, wrong)
 
 
-def notes(scenario: str, folder: Path) -> str:
+def test_the_probe_of_a_release_with_tls_is_given_its_authority() -> None:
+    """`helm test` trusted no authority of one's own, and there was no way to tell it of one."""
+    manifests = rendered(
+        "tls",
+        "tests.extraVolumes[0].name=authority",
+        "tests.extraVolumes[0].secret.secretName=device-tls",
+        "tests.extraVolumeMounts[0].name=authority",
+        "tests.extraVolumeMounts[0].mountPath=/authority",
+        "tests.extraArgs={--ca-file=/authority/ca.crt}",
+    )
+    (pod,) = of_kind(manifests, "Pod")
+    assert {"name": "authority", "secret": {"secretName": "device-tls"}} in pod["spec"]["volumes"]
+    assert {"name": "authority", "mountPath": "/authority"} in pod["spec"]["containers"][0]["volumeMounts"]
+    assert pod["spec"]["containers"][0]["args"][-1] == "--ca-file=/authority/ca.crt"
+
+
+def test_the_notes_name_a_test_where_there_is_one(tmp_path: Path) -> None:
+    assert "helm -n edge test gate" in notes("default", tmp_path)
+    assert "tests.extraVolumes" not in notes("default", tmp_path)
+    assert "test gate" not in notes("default", tmp_path, "--set=tests.enabled=false")
+    only_tls = ("--set=listeners.mqtt.enabled=false,listeners.mqtts.enabled=true,tls.existingSecret=a",)
+    assert "tests.extraVolumes" in notes("default", tmp_path, *only_tls)
+
+
+def notes(scenario: str, folder: Path, *more: str) -> str:
     """NOTES.txt, by an installation that goes nowhere."""
     (folder / "releases").write_text("[]")
     memory = {"HELM_DRIVER": "memory", "HELM_MEMORY_DRIVER_DATA": str(folder / "releases")}
     environment = os.environ | memory | {"KUBECONFIG": str(folder / "none")}
     command = [helm(4), "install", "gate", str(CHART), "--dry-run=client", "-n", "edge", "-f", str(SCENARIOS[scenario])]
+    command += more
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=60)
     return done.stdout.split("NOTES:")[1]
 

@@ -163,7 +163,7 @@ def full(session: Session) -> None:
     waits = counted(waiting, "message waits", "messages wait")
     log.warning(
         "session.full",
-        f"{waits} for this client: no more is stored for it until it acknowledges some",
+        f"{waits} for this client: no more is stored for it until it acknowledges some (mqtt.max_queued)",
         client_id=session.client_id,
         listener=session.listener,
     )
