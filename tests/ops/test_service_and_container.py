@@ -76,6 +76,12 @@ def test_hadolint_finds_nothing_to_complain_of() -> None:
     run(program("hadolint"), str(DOCKERFILE))
 
 
+def test_the_user_of_the_image_has_a_name_and_a_home() -> None:
+    """Spark ended at once (`basedir must be absolute: ?/.ivy2.5.2/local`): Java takes both from /etc/passwd."""
+    made, _, _ = DOCKERFILE.read_text().partition("USER 10001:10001")
+    assert re.search(r"useradd --uid 10001 --gid 10001 --home-dir /var/lib/mqgate\b.* mqgate\b", made)
+
+
 def test_what_the_dockerfile_copies_is_in_the_build_context() -> None:
     kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     for line in re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE.read_text(), re.MULTILINE):
@@ -180,7 +186,7 @@ def test_the_image_runs_as_nobody_and_serves(image: str) -> None:
     container = run("buildah", "from", image).stdout.strip()
     port, admin = free_port(), free_port()
     try:
-        assert "uid=10001" in run("buildah", "run", "--isolation=chroot", container, "id").stdout
+        assert "uid=10001(mqgate)" in run("buildah", "run", "--isolation=chroot", container, "id").stdout
         version = run("buildah", "run", "--isolation=chroot", container, "--", "mqgate", "version").stdout
         assert version.strip()
         command = [
