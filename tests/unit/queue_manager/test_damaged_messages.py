@@ -32,7 +32,8 @@ def queue_manager(tmp_path: Path) -> Iterator[EmbeddedQueueManager]:
         store_options=replace(SMALL, cache_bytes=0),
     )  # fmt: skip
     for body in BODIES:
-        opened.submit(Unit([Puts("Q", persistent=True, heads=[md()], bodies=[body])]), lambda _unit, _outcome: None)
+        done = Inspection(opened).commit(Unit([Puts("Q", persistent=True, heads=[md()], bodies=[body])]))
+        assert not done.failures
     for path in tmp_path.glob("*"):
         at = path.read_bytes().find(BODIES[1]) if path.is_file() else -1
         if at >= 0:
