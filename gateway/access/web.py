@@ -8,9 +8,12 @@ sends none.
 
 from __future__ import annotations
 
+import errno
 import io
 import ipaddress
 import json
+import os
+import select
 import socket
 import ssl
 from dataclasses import dataclass
@@ -202,12 +205,36 @@ def _first_that_answers(addresses: list[Any], patience: Patience) -> socket.sock
         part = patience.left / (len(addresses) - tried)
         own = Patience(part)
         try:
-            return own.call(partial(socket.create_connection, address[:2]), part)
+            return _connect(address, own)
         except OSError as failure:
             error = failure
         finally:
             patience.left -= part - own.left
     raise error
+
+
+def _connect(address: Any, patience: Patience) -> socket.socket:
+    """In steps, as an answer is waited for: what this process stands still in one of them is not counted."""
+    connection = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+    try:
+        connection.settimeout(0)
+        why = connection.connect_ex(address)
+        if why == errno.EINPROGRESS:
+            patience.call(partial(_writable, connection))
+            why = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if why:
+            raise OSError(why, os.strerror(why))  # noqa: TRY301 -- the socket is closed below
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _writable(connection: socket.socket, seconds: float) -> None:
+    watched = select.poll()
+    watched.register(connection, select.POLLOUT)
+    if not watched.poll(seconds * 1000):
+        raise TimeoutError
 
 
 def _is_allowed(address: str, manner: Manner, *, loopback: bool) -> bool:

@@ -18,14 +18,15 @@ from key_server import KeyServer, Request
 
 from gateway.access.patience import Patience
 
-SECONDS = 0.5
-"""The timeout of the methods."""
+SECONDS = 1.5
+"""The timeout of the methods. A quarter of a second of it is counted where the process is stopped, and what it takes on
+a machine with much else to do."""
 WEBHOOK = """
 import sys, threading
 from gateway.access.logins import Credentials
 from gateway.access.webhook import Asked
 from gateway.config.identity import Webhook
-asked = Asked(Webhook(url=sys.argv[1], timeout=0.5), None, None, lambda url, why: None)
+asked = Asked(Webhook(url=sys.argv[1], timeout=1.5), None, None, lambda url, why: None)
 def ask(): said.append(asked.ask(Credentials("c1", "alice", b"pw", "tls", "10.0.0.9")))
 said = []
 threads = [threading.Thread(target=ask) for _ in range(4)]
@@ -36,14 +37,14 @@ print(*said, sep="\\n")
 KEYS = """
 import sys
 from gateway.access.web import Manner, ask
-print(ask(sys.argv[1], Manner(0.5)), flush=True)
+print(ask(sys.argv[1], Manner(1.5)), flush=True)
 """
 DIRECTORY = """
 import sys
 from gateway.access.directory import Directory
 from gateway.access.logins import Credentials
 from gateway.config.identity import Ldap
-settings = Ldap(servers=[sys.argv[1]], start_tls=False, bind_as="uid={user},o=plant", timeout=0.5)
+settings = Ldap(servers=[sys.argv[1]], start_tls=False, bind_as="uid={user},o=plant", timeout=1.5)
 asked = Directory(settings, None, None, lambda url, why: None)
 print(asked.ask(Credentials("c1", "alice", b"pw", "tls", "10.0.0.9")), flush=True)
 """
@@ -62,7 +63,7 @@ class Stopped:
         os.kill(self._process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
         answer()
-        time.sleep(4 * SECONDS)
+        time.sleep(2.5 * SECONDS)
         os.kill(self._process.pid, signal.SIGCONT)
 
     def said(self) -> list[str]:
