@@ -33,10 +33,8 @@ def contradictions(said: Callable[[Any], Iterator[Wrong]]) -> Any:
     part, because after one that has found something pydantic calls no other."""
 
     def check(part: Part, info: ValidationInfo) -> Part:
-        found: list[Wrong] = []
-        found.extend(said(part))
         known: Callable[[Wrong], bool] = info.context or (lambda _: False)
-        found = [wrong for wrong in found if not known(wrong)]
+        found = [wrong for wrong in said(part) if not known(wrong)]
         if found:
             raise Contradictions(found)
         return part

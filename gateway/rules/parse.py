@@ -5,15 +5,14 @@ Opens no file by itself except the JSON Schemas that rules name, through `load`.
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path as FilePath
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import ValidationError
 
-from gateway.config.findings import Part, describe, wrong_paths
+from gateway.config.findings import Part, describe, left_out, wrong_paths
 from gateway.config.source import Document, Path, read_yaml, unread
 from gateway.config.units import Wrong
 from gateway.errors import ConfigurationError, Finding
@@ -184,22 +183,16 @@ def _spec(model: type[M], raw: object) -> tuple[M | None, bool]:
     try:
         return model.model_validate(raw), True
     except ValidationError as error:
-        left = copy.deepcopy(raw)
-        for path in sorted(wrong_paths(error, raw), key=len, reverse=True):
-            _remove(left, path)
+        left = left_out(raw, map(_whole_list, wrong_paths(error, raw)))
     try:
         return model.model_validate(left), False
     except ValidationError:
         return None, False
 
 
-def _remove(value: Any, path: Path) -> None:
-    """Remove a wrong value, or the whole list it is in."""
-    steps = list(itertools.takewhile(lambda step: isinstance(step, str), path))
-    for step in steps[:-1]:
-        value = value.get(step) if isinstance(value, dict) else None
-    if steps and isinstance(value, dict):
-        value.pop(steps[-1], None)
+def _whole_list(path: Path) -> Path:
+    """The path of a wrong value, or of the list it is in."""
+    return tuple(itertools.takewhile(lambda step: isinstance(step, str), path))
 
 
 def _list(value: Mapping[str, object], key: str) -> list[object]:
