@@ -17,6 +17,8 @@ MOST_WAITING = 1 << 20
 """Bytes of lines that are kept for a reader that stands still."""
 PATIENCE = 2
 """Milliseconds."""
+SECONDS_AT_ONCE = 0.05
+"""For a reader that reads, but slowly: devices are served by the same thread."""
 SECONDS_AT_THE_END = 1.0
 """How long the end of the process waits for it."""
 
@@ -73,6 +75,7 @@ class LogOutput:
         """Write what waits, as far as it is read; whether nothing waits any more. A reader that reads gets a moment for
         each piece, one that stands still gets none."""
         waiting, patience = self._waiting, 0
+        until = self._monotonic() + SECONDS_AT_ONCE if waiting else 0.0
         while waiting:
             if not self._poll.poll(patience):
                 return False
@@ -87,6 +90,8 @@ class LogOutput:
                 return True
             del waiting[:written]
             patience = PATIENCE
+            if waiting and self._monotonic() > until:
+                return False
         return True
 
     def finish(self) -> None:

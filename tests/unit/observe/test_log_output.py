@@ -65,6 +65,26 @@ def test_lines_of_two_processes_do_not_mix(pipe: tuple[int, IO[str]]) -> None:
     assert sorted(found.decode().split()) == ["1" * 1500] * 50 + ["2" * 700] * 50
 
 
+def test_a_reader_that_reads_slowly_is_not_waited_for_long(pipe: tuple[int, IO[str]]) -> None:
+    """Each piece is taken within the moment that it gets; there are hundreds."""
+    read, stream = pipe
+    now = 0.0
+
+    def later() -> float:
+        nonlocal now
+        now += 0.02
+        return now
+
+    output = LogOutput(stream, later)
+    while len(output._waiting) < 100_000:
+        output.write(LINE)
+    fcntl.fcntl(stream, fcntl.F_SETPIPE_SZ, 1 << 20)
+    left = len(output._waiting)
+    assert not output.go_on()
+    assert left - 4 * ATOMIC < len(output._waiting) < left
+    os.read(read, 1 << 20)
+
+
 def test_no_more_wait_than_there_is_room_for(pipe: tuple[int, IO[str]]) -> None:
     read, stream = pipe
     output = LogOutput(stream)
