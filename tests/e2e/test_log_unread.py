@@ -8,15 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 from free_ports import free_port
 from gateways import TREE, RunningGateway
 from patient_device import Device
+from waiting import until
 
 
 class Shipper:
@@ -33,13 +32,6 @@ class Shipper:
 
     def go_on(self) -> None:
         self.process.send_signal(signal.SIGCONT)
-
-
-def until(met: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not met():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.05)
 
 
 def test_a_log_reader_that_hangs_holds_up_nobody(tmp_path: Path) -> None:

@@ -8,9 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -20,6 +18,7 @@ from bridge_estate import Application
 from free_ports import free_port
 from gateways import RunningGateway
 from patient_device import Device
+from waiting import until
 
 pytestmark = [pytest.mark.mqi, pytest.mark.timeout(240)]
 PROGRAM = str(Path(__file__).parent / "hanging_gateway.py")
@@ -30,13 +29,6 @@ queue_manager:
   buffer: {path: bufferdata}
 """
 SILENT = "the disk has not answered a write"
-
-
-def until(met: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not met():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.05)
 
 
 def ready(port: int) -> str:
