@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ import click
 
 from gateway.cli.numbers import PORT
 from gateway.cli.versions import LEVELS, version_option
+from gateway.errors import ProtocolError
 from gateway.net.device import Device
 
 FILE = click.Path(exists=True, dir_okay=False)
@@ -53,6 +55,20 @@ class Where(NamedTuple):
             self.host, self.port, client_id, version=LEVELS[self.version], timeout=timeout, tls=context,
             server_name=self.server_name,
         )  # fmt: skip
+
+    @contextmanager
+    def before_the_answer(self) -> Iterator[None]:
+        """Until CONNACK. Who speaks plainly to TLS, and who shows no certificate where one is wanted, has the
+        connection closed instead; what a gateway says before it closes is lost where its closing comes as a reset."""
+        try:
+            yield
+        except (ProtocolError, ConnectionError) as error:
+            if self.certificate:
+                raise
+            wanted = (
+                "TLS wants --ca-file, or --tls" if self.plain else "client certificates wants --certificate and --key"
+            )
+            raise ProtocolError(f"{error} instead of an answer; a listener with {wanted}") from error
 
     def _context(self) -> ssl.SSLContext:
         try:

@@ -29,7 +29,8 @@ def device(where: Where, timeout: float) -> Iterator[Device]:
     at, password = f"{where.host}:{where.port}", where.password
     try:
         with where.opened("mqgate", timeout) as made:
-            reason = _answered(made, where, password)
+            with where.before_the_answer():
+                reason = made.connect(where.user, password)
             if reason:
                 click.echo(refused(made.named(reason)), err=True)
                 sys.exit(1)
@@ -46,17 +47,6 @@ def device(where: Where, timeout: float) -> Iterator[Device]:
     except (OSError, UnicodeError) as error:
         click.echo(f"{at} is not reached: {error}. Is the gateway running (mqgate run)?", err=True)
         sys.exit(3)
-
-
-def _answered(made: Device, where: Where, password: bytes | None) -> int:
-    """The reason code of the answer to CONNECT."""
-    try:
-        return made.connect(where.user, password)
-    except (ProtocolError, ConnectionError) as error:
-        if not where.plain:
-            raise
-        what = f"{error} instead of an answer; a listener with TLS wants --ca-file, or --tls"
-        raise ProtocolError(what) from error
 
 
 @examples(

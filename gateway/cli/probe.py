@@ -33,7 +33,8 @@ def probe(topic: str, qos: int, timeout: float, as_json: bool, **options: Any) -
     at, password = f"{where.host}:{where.port}", where.password
     try:
         with where.opened("probe", timeout) as device:
-            reason = _connected(device, where.user, password, timeout)
+            with where.before_the_answer():
+                reason = _connected(device, where.user, password, timeout)
             if reason:
                 click.echo(refused(device.named(reason)), err=True)
                 sys.exit(1)

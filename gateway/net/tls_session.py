@@ -6,12 +6,15 @@ The Python form is the `ssl` module with its memory BIOs. The compiled one (`_tl
 from __future__ import annotations
 
 import contextlib
+import math
 import ssl
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 LONGEST = 64 << 10
 BROKEN_OFF = "the handshake was broken off"
+ENDED = "it takes up a session whose certificate, authority or revocation list has ended since"
 
 Step = tuple[bool, bytes, bytes, str | None]
 """Of a handshake: whether it is done, what is to be sent, what the client sent behind it, and why the connection is
@@ -47,12 +50,14 @@ class Session(Protocol):
 class PythonSession:
     """The same over the `ssl` module."""
 
-    __slots__ = ("_established", "_failed", "_incoming", "_kept", "_outgoing", "_tls")
+    __slots__ = ("_established", "_failed", "_incoming", "_kept", "_outgoing", "_tls", "_until")
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    def __init__(self, context: ssl.SSLContext, until: float = math.inf) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._established = self._failed = False
+        self._until = until
+        """An earlier session is not taken up from then on."""
         self._kept: tuple[bytes, bytes, str | None] | None = None
         """What `whole` could not return."""
 
@@ -62,14 +67,25 @@ class PythonSession:
         plain, end = b"", None
         try:
             self._tls.do_handshake()
-            self._established = True
+            self._established = not self._ended()
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
             end = self._fail(error)
+        else:
+            self._failed = not self._established
+            end = None if self._established else ENDED
         if self._established and self._incoming.pending:
             plain, end = self._read()
         return self._established, self._outgoing.read(), plain, end
+
+    def _ended(self) -> bool:
+        """Whether an earlier session was taken up, in which nothing is verified, that is not good any more."""
+        if not self._tls.session_reused:
+            return False
+        shown: dict[str, Any] = self._tls.getpeercert() or {}
+        ends = ssl.cert_time_to_seconds(shown["notAfter"]) if shown else math.inf
+        return time.time() >= min(ends, self._until)
 
     def decrypt(self, data: bytes, /) -> tuple[bytes, bytes, str | None]:
         """(what was sent, what is to be sent, why the connection is over)."""
@@ -148,12 +164,14 @@ class PythonSession:
 
 
 class PythonContext:
-    """What all connections of a listener share. ValueError and OSError: a file cannot be used. Sessions are not taken
-    up where clients show certificates: nothing is verified then, and `ssl` does not ask whether they are still good."""
+    """What all connections of a listener share. ValueError and OSError: a file cannot be used. Where clients show
+    certificates there are no tickets: nothing is verified in a session that is taken up, and `ssl` does not ask whether
+    it is still good. Clients without tickets in TLS 1.2 take theirs up by its identifier all the same: each of those is
+    asked after."""
 
     def __init__(
         self, certificate: str, key: str, ciphers: str, only_1_3: bool, client_ca: str | None, required: bool,
-        crl: str | None, _until: int, /,
+        crl: str | None, until: int, /,
     ) -> None:  # fmt: skip
         context = self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3 if only_1_3 else ssl.TLSVersion.TLSv1_2
@@ -161,8 +179,10 @@ class PythonContext:
         context.set_ciphers(ciphers)
         context.num_tickets = 1
         context.load_cert_chain(certificate, key, _no_password)
+        self._until = math.inf
         if client_ca is None:
             return
+        self._until = until
         context.load_verify_locations(client_ca)
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
@@ -173,7 +193,7 @@ class PythonContext:
 
     def session(self) -> PythonSession:
         """For a new connection."""
-        return PythonSession(self._context)
+        return PythonSession(self._context, self._until)
 
 
 def _no_password() -> str:

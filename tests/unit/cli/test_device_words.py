@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from socket import create_server, socket
+from socket import SO_LINGER, SOL_SOCKET, create_server, socket
+from struct import pack
 
 import pytest
 from certificates import Authority
@@ -69,7 +70,26 @@ def test_who_shows_no_certificate_where_one_is_required_is_told_of_it(command: s
     with served(lambda connection: context.wrap_socket(connection, server_side=True).close()) as port:
         words = [command, "-p", port, "--ca-file", str(authority.path), "--server-name", "localhost", "-t", "a"]
         done = CliRunner().invoke(main, [*words, *(["-m", "b"] if command == "pub" else [])])
-    assert (done.exit_code, " a client certificate: --certificate" in done.output) == (1, True), done.output
+    assert (done.exit_code, "--certificate and --key" in done.output) == (1, True), done.output
+
+
+@pytest.mark.parametrize("command", ["pub", "probe"])
+def test_who_is_reset_before_the_answer_is_told_of_a_certificate(command: str, tmp_path: Path) -> None:
+    """As it comes to him where the alert of a gateway that wants one is lost."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    def reset(connection: socket) -> None:
+        with context.wrap_socket(connection, server_side=True) as wrapped:
+            wrapped.read(1)
+            wrapped.setsockopt(SOL_SOCKET, SO_LINGER, pack("ii", 1, 0))
+
+    with served(reset) as port:
+        words = [command, "-p", port, "--ca-file", str(authority.path), "--server-name", "localhost", "-t", "a"]
+        done = CliRunner().invoke(main, [*words, *(["-m", "b"] if command == "pub" else [])])
+    assert (done.exit_code, "--certificate and --key" in done.output) == (1, True), done.output
 
 
 @pytest.mark.parametrize("command", ["pub", "probe"])

@@ -105,22 +105,25 @@ static void wrong_structures(void) {
     CHECK(hconn == MQHC_UNUSABLE_HCONN);
 }
 
+/* As much memory as an earlier version of a structure takes; compilers know how long today's is. */
+static void *of_length(volatile size_t length) { return malloc(length); }
+
 /* A structure of a low version lies in exactly its length of memory: whatever is read or written beyond is found out. */
 static void low_versions_stay_within_their_length(void) {
     MQCNO whole = {MQCNO_DEFAULT};
-    MQCNO *cno = malloc(MQCNO_LENGTH_1);
+    MQCNO *cno = of_length(MQCNO_LENGTH_1);
     memcpy(cno, &whole, MQCNO_LENGTH_1);
     cno->Options = MQCNO_HANDLE_SHARE_BLOCK;
     MQHCONN hconn;
     MQCONNX("QM1", cno, &hconn, &cc, &rc), EXPECT(0);
-    MQOD od_default = {MQOD_DEFAULT}, *od = malloc(MQOD_LENGTH_1);
+    MQOD od_default = {MQOD_DEFAULT}, *od = of_length(MQOD_LENGTH_1);
     memcpy(od, &od_default, MQOD_LENGTH_1);
     strcpy(od->ObjectName, "LOW.VERSIONS");
     MQHOBJ hobj;
     MQOPEN(hconn, od, ALL, &hobj, &cc, &rc), EXPECT(0);
-    MQMD md_default = {MQMD_DEFAULT}, *md = malloc(MQMD_LENGTH_1);
-    MQPMO pmo_default = {MQPMO_DEFAULT}, *pmo = malloc(MQPMO_LENGTH_1);
-    MQGMO gmo_default = {MQGMO_DEFAULT}, *gmo = malloc(MQGMO_LENGTH_1);
+    MQMD md_default = {MQMD_DEFAULT}, *md = of_length(MQMD_LENGTH_1);
+    MQPMO pmo_default = {MQPMO_DEFAULT}, *pmo = of_length(MQPMO_LENGTH_1);
+    MQGMO gmo_default = {MQGMO_DEFAULT}, *gmo = of_length(MQGMO_LENGTH_1);
     memcpy(md, &md_default, MQMD_LENGTH_1);
     memcpy(pmo, &pmo_default, MQPMO_LENGTH_1);
     memcpy(gmo, &gmo_default, MQGMO_LENGTH_1);
