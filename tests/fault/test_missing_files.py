@@ -89,6 +89,54 @@ def test_a_look_copies_a_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     again.close()
 
 
+@pytest.mark.parametrize("opens", [False, True])
+def test_a_frame_in_a_file_that_was_removed_is_not_acknowledged(tmp_path: Path, *, opens: bool) -> None:
+    """Between the removal and the next look the process may be killed. Nor is one that opens a new file, whose header
+    would list what is not there."""
+    store = filled(tmp_path)
+    if not opens:
+        put(store, b"is in a new file")
+    assert store.ring.current is not None
+    assert (store.ring.room == 0) is opens
+    store.ring.current.path.unlink()
+    with pytest.raises(StoreUnavailable, match="is not there any more"):
+        put(store, b"not acknowledged")
+    with pytest.raises(StoreUnavailable, match="removed by somebody else"):
+        put(store, b"nor in another file, before the first is there again")
+    while store.look_after_files():
+        pass
+    assert why(store) == ""
+    put(store, b"last")
+    store.close()
+    again = opened(tmp_path)
+    assert len(listed(again)) == (41 if opens else 42)
+    again.close()
+
+
+def test_what_was_removed_is_made_again_before_the_store_is_closed(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    for segment in store.ring.used.values():
+        segment.path.unlink()
+    store.close()
+    again = opened(tmp_path)
+    assert len(listed(again)) == 40
+    assert again.ending == ""
+    again.close()
+
+
+def test_a_store_that_fails_is_whole_when_it_is_closed(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    put(store, b"is in a new file")
+    assert store.ring.current is not None
+    store.ring.current.path.unlink()
+    with pytest.raises(StoreUnavailable):
+        put(store, b"not acknowledged")
+    store.close()
+    again = opened(tmp_path)
+    assert len(listed(again)) == 41
+    again.close()
+
+
 def cut_off(path: Path) -> None:
     os.truncate(path, 8192)
 
@@ -176,3 +224,18 @@ def test_a_gateway_whose_journal_is_removed_loses_nothing(tmp_path: Path) -> Non
         gateway.start()
         assert sorted(gateway.bodies("Q")) == held
         assert {"before", "after"} <= set(held)
+
+
+def test_what_is_acknowledged_after_the_removal_is_there_although_the_gateway_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "map.yaml").write_text(MAPPING)
+    (tmp_path / "objects.mqsc").write_text("DEFINE QLOCAL(Q) REPLACE\n")
+    with RunningGateway(tmp_path, settings=SETTINGS) as gateway:
+        device = Device("127.0.0.1", gateway.port, "d")
+        device.connect()
+        device.publish("q/a", b"before", qos=1)
+        for path in (tmp_path / "data").glob("*.segment"):
+            path.unlink()
+        device.publish("q/a", b"after", qos=1)
+        gateway.kill()
+        gateway.start()
+        assert {"before", "after"} <= set(gateway.bodies("Q"))

@@ -1,7 +1,8 @@
 """Files of the journal that somebody removes, replaces or shortens while it is open.
 
-What is written to a removed file is gone when the process ends, although its write returned. So nothing is written
-until the journal is whole again: a removed file is made again from the one that is still open.
+What is written to a removed file is gone when the process ends, although its write returned. So a frame counts only if
+its file has its name when it is written (`DurableFile.write`), and nothing is written until the journal is whole again:
+a removed file is made again from the one that is still open.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class MissingFiles:
                     os.fsync(file.fileno())  # of all at the end would be one long pause
                     yield
             made = DurableFile(making, direct=self._direct)  # with its name, one that is not open is somebody else's
-            made.path = segment.path
+            made.name = str(segment.path)
             _name(making, segment.path)
             named = True
         finally:

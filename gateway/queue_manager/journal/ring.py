@@ -20,7 +20,14 @@ from pathlib import Path
 
 from gateway.errors import StoreError, StoreUnavailable
 from gateway.queue_manager.journal import failpoint
-from gateway.queue_manager.journal.files import Buffers, DurableFile, create_allocated, create_zeroed, sync_directory
+from gateway.queue_manager.journal.files import (
+    Buffers,
+    DurableFile,
+    create_allocated,
+    create_zeroed,
+    refuse_missing,
+    sync_directory,
+)
 from gateway.queue_manager.journal.layout import BLOCK, header_area
 from gateway.queue_manager.journal.missing_files import MissingFiles
 from gateway.queue_manager.journal.segment import (
@@ -297,6 +304,8 @@ class Ring:
         if position.opening is not None:
             if failpoint.armed:
                 failpoint.reach("journal.before-header")
+            for each in position.opening.listed:  # no start would go beyond a header that lists what is not there
+                refuse_missing(str(segment_path(self.directory, each.slot)))
             write_header(segment.file, position.opening, self.buffers)
             self._listed = {each.serial for each in position.opening.listed} | {position.opening.serial}
             segment.file.let_in()

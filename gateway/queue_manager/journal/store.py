@@ -214,7 +214,8 @@ class Store:
     def close(self) -> None:
         """Write the closing frame and give the directory up. Everything prepared must have been applied."""
         try:
-            if not self._failed and self.ring.used and self._written == self._next_sequence - 1:
+            self._mend_files()
+            if self.ring.used and self._written == self._next_sequence - 1:
                 closing = Prepared(StoreUnit(), self.generation)
                 self._place(closing, Plan.empty(self._next_number), int(self._clock() * 1_000_000), FrameFlag.CLOSE)
                 self.write(closing)
@@ -226,6 +227,14 @@ class Store:
             if self._lock is not None:
                 self._lock.release()
                 self._lock = None
+
+    def _mend_files(self) -> None:
+        """What was removed lately is open still, but not for long."""
+        if self._failed:
+            self._reopen()
+        self.look_after_files()
+        while self.ring.missing.problem is not None and self.look_after_files():
+            pass
 
     # ---- the three steps
 
@@ -437,6 +446,9 @@ class Store:
         self._lanes = LaneNumbers()
         self._failed = False
         self._walk = None
+        self.look_after_files()
+        if self.ring.missing.problem is not None:  # that is why, and may be mended before another frame is written
+            self._unwritable = None
 
     # ---- what is locked, and small records
 
