@@ -319,6 +319,7 @@ class Gateway:
         self._ticks += 1
         if isinstance(store := parts.own_store, EmbeddedQueueManager):
             store.look_after_files()
+            parts.counters.spool_corrupt_records += self.disk_reports.look_at_damage(store.damaged())
         self.disk_reports.look(parts.storage_full)
         self.descriptors.look()
         if not self._findable and parts.storage_full is None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Mapping, Sequence
 
 from gateway.observe.logs import EventLog
 from gateway.ports.batch import StorageFull
 
 RUNBOOK = "docs/runbooks/disk-full.md"
+OF_DAMAGE = "docs/runbooks/damaged-frame.md"
 OF_MISSING_FILES = "docs/runbooks/lost-segment.md"
 _FAILING = frozenset(map(os.strerror, (errno.EIO, errno.EROFS)))
 """What no room helps against."""
 
 
+MOST_NAMED = 20
+"""As many messages that cannot be read are named in one line, as the page and the API name them."""
 PATIENCE_WITH_DISK = 10.0
 """Seconds that a write may take until it is told."""
 
@@ -62,6 +66,20 @@ class DiskReports:
         elif self._hung and not hangs:
             self._log.info("mq.back", "commits go through again")
         self._hung = bool(hangs)
+
+    def look_at_damage(self, met: Mapping[tuple[str, str], Sequence[int]]) -> int:
+        """Called every second, with the messages that could not be read since then, by queue and what is damaged. How
+        many there are."""
+        for (queue, why), tokens in met.items():
+            self._log.error(
+                "message.damaged",
+                f"{len(tokens)} messages of {queue} cannot be read, and stay there while the others go on: {why}: "
+                f"{OF_DAMAGE}",
+                queue=queue,
+                count=len(tokens),
+                tokens=" ".join(map(str, tokens[:MOST_NAMED])),
+            )
+        return sum(map(len, met.values()))
 
     def look(self, full: StorageFull | None) -> None:
         """Called every second."""

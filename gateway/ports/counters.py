@@ -239,7 +239,9 @@ CATALOGUE: tuple[Metric, ...] = (
     _gauge("spool_full_since_seconds", (), "Since when the gateway's own disk is full (Unix time); 0: it is not."),
     _histogram("spool_sync_seconds", (), SYNC_BUCKETS, "One group commit to disk."),
     _counter("spool_recovered_messages", (), "Messages found again at start."),
-    _counter("spool_corrupt_records", (), "Frames at start that were damaged and are not a torn tail."),
+    _counter("spool_corrupt_records", (),
+             "Messages in the gateway's own store that could not be read, because the disk has damaged them. The log "
+             "has the queue (`message.damaged`)."),
     _counter("spool_drained_messages", (), "Messages of the buffer that have been put on IBM MQ."),
     _gauge("spool_state", (_closed("state", SpoolState),), "1 for the state the buffer is in, 0 for the others."),
     _gauge("queue_depth", (QUEUE,), "Messages on a queue that a rule names."),

@@ -15,6 +15,7 @@ from threading import get_ident
 from gateway.errors import MQError, StoreError
 from gateway.ports.batch import Scheduler
 from gateway.queue_manager.batch.commit import Batch, Committer, reason_of
+from gateway.queue_manager.batch.damage import Damage
 from gateway.queue_manager.descriptor import CORREL_ID
 from gateway.queue_manager.entry import Entry
 from gateway.queue_manager.objects.catalogue import Catalogue, Definition, decode_definition
@@ -70,6 +71,7 @@ class Core:
         """One in which nothing was committed: it is used again."""
         self._serial = int(scheduler.now() * 1_000_000) & ((1 << 62) - 1)
         self._last_caller, self._last_call, self._crowd_until = 0, 0.0, 0.0
+        self.damage = Damage(store)
         self._restore()
 
     # Entering and leaving

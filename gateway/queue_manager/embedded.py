@@ -11,7 +11,7 @@ from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
-from gateway.errors import ConfigurationError, Finding, MQError
+from gateway.errors import ConfigurationError, Finding, MQError, StoreCorrupt
 from gateway.mq import constants as mq
 from gateway.mq.transmitted_segments import HEADERS_LENGTH
 from gateway.ports import state_queues
@@ -19,6 +19,7 @@ from gateway.ports.batch import Done, Scheduler, StorageFull, Stored, Token, Uni
 from gateway.ports.mqi import SubscriptionDescriptor
 from gateway.ports.sources import Backout, Incomplete, Subscribed
 from gateway.queue_manager.batch import message_pages, stored_messages
+from gateway.queue_manager.batch.damage import Place
 from gateway.queue_manager.batch.logical_messages import LogicalMessages, QueuePass, may_be_part
 from gateway.queue_manager.batch.translation import Translator
 from gateway.queue_manager.commands.channel_commands import ChannelCommands
@@ -172,6 +173,11 @@ class EmbeddedQueueManager:
     def disk_silence(self) -> float:
         """For how many seconds the disk has not answered a write."""
         return self.core.committer.waits
+
+    def damaged(self) -> dict[Place, list[int]]:
+        """The messages that could not be read since the last time this was asked."""
+        with self.core.entered():
+            return self.core.damage.untold()
 
     def look_after_files(self) -> None:
         """Called every second: files of the journal that somebody removes are made again, before anything is lost with
@@ -327,7 +333,10 @@ class EmbeddedQueueManager:
             applications = not key and not queue.startswith(state_queues.PREFIX)
             now = int(core.now() * 1_000_000)
             while len(found) < limit:
-                messages = core.store.fetch(local.name, key, limit - len(found), last, locked=True)
+                try:
+                    messages = core.store.fetch(local.name, key, limit - len(found), last, locked=True)
+                except StoreCorrupt:
+                    messages = core.damage.fetch(local.name, key, limit - len(found), last)
                 if not messages:
                     break
                 last = messages[-1].token

@@ -197,9 +197,9 @@ class Inspection:
             self._core.commit(unit)
             return len(messages)
 
-    def _read(self, local: LocalQueue, token: int) -> Message | None:
+    def _read(self, local: LocalQueue, token: int, key: bytes = b"") -> Message | None:
         try:
-            return self._core.store.read(local.name, b"", token)
+            return self._core.store.read(local.name, key, token)
         except StoreCorrupt:
             return Message(token, b"", b"", 0, 0, 0)
 
@@ -243,7 +243,7 @@ class Inspection:
         for takes in unit.takes:
             local = self._local(takes.queue)
             for token in takes.tokens:
-                if isinstance(token, int) and self._core.store.read(local.name, takes.key, token) is None:
+                if isinstance(token, int) and self._read(local, token, takes.key) is None:
                     return MQError(mq.MQRC_NO_MSG_AVAILABLE, "the message is no longer on the queue")
                 if token in local.locked:
                     return MQError(2042, "somebody has it in a unit of work")

@@ -331,3 +331,49 @@ def test_damage_found_by_housekeeping_stops_nothing_else(tmp_path: Path) -> None
     with pytest.raises(StoreCorrupt, match="damaged"):
         listed(store)
     store.close()
+
+
+class BadBlocks:
+    """A disk that does not give some bytes: reads that touch them fail, whatever else they ask for."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._file = path.stat().st_ino
+        self.at = range(0)
+        self.reads = 0
+        self._pread, self._preadv = os.pread, os.preadv
+        monkeypatch.setattr(os, "pread", self.pread)
+        monkeypatch.setattr(os, "preadv", self.preadv)
+
+    def _look(self, descriptor: int, length: int, offset: int) -> None:
+        if os.fstat(descriptor).st_ino == self._file and offset < self.at.stop and self.at.start < offset + length:
+            self.reads += 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def pread(self, descriptor: int, length: int, offset: int) -> bytes:
+        self._look(descriptor, length, offset)
+        return self._pread(descriptor, length, offset)
+
+    def preadv(self, descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        self._look(descriptor, sum(map(len, buffers)), offset)
+        return self._preadv(descriptor, buffers, offset)
+
+
+def test_what_the_disk_does_not_give_is_damaged_and_what_is_beside_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path)
+    for at in range(5):
+        commit(store, put(store, b"%d" % at * 6000))
+    current = store.ring.current
+    assert current is not None
+    disk = BadBlocks(current.path, monkeypatch)
+    size = (current.end - current.begin) // 5
+    disk.at = range(current.begin + 2 * size + 4096, current.begin + 2 * size + 8192)
+    for _ in range(3):
+        messages, damaged = store.fetch_around_damage("Q", b"", 10)
+        assert [one.body[:1] for one in messages] == [b"0", b"1", b"", b"3", b"4"]
+        (why,) = damaged.values()
+        assert f"damaged at byte {current.begin + 2 * size} (Input/output error)" in why
+        read, disk.reads = disk.reads, 0
+    assert read < 5, "a failing disk takes its time with each: it is not asked again at once"
+    store.close()

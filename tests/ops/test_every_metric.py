@@ -71,7 +71,7 @@ MEASURED_ELSEWHERE = {
     "mq_gone_messages": "two gateways on one queue of IBM MQ; tests/contract/test_ibm_claims.py",
     "queue_incomplete_messages": "segments that do not come for ten seconds; tests/e2e/test_segments_to_devices.py",
     "spool_full_since_seconds": "a full disk; tests/fault/test_full_disk_gateway.py",
-    "spool_corrupt_records": "a damaged journal; the journal's own tests",
+    "spool_corrupt_records": "a journal that is damaged while it is open; tests/fault/test_damaged_frame.py",
     "spool_drained_messages": "only with a buffer; its own tests",
     "spool_messages": "only with a buffer",
     "spool_state": "only with a buffer",

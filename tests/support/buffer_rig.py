@@ -16,6 +16,7 @@ from gateway.ports.counters import Counters
 from gateway.ports.sources import Backout, Subscribed
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.store.memory import MemoryStore
+from gateway.queue_manager.store.storage import MessageStore
 
 HEAD = mqmd.build(persistence=1)
 VOLATILE = mqmd.build(persistence=0)
@@ -236,9 +237,11 @@ class MortalStore(EmbeddedQueueManager):
 class Rig:
     """A buffered queue manager over a store that survives it."""
 
-    def __init__(self, mq: Mq | None = None, *, max_bytes: int = 1 << 30) -> None:
+    def __init__(
+        self, mq: Mq | None = None, *, max_bytes: int = 1 << 30, disk: MessageStore | None = None
+    ) -> None:  # fmt: skip
         self.mq = mq or Mq()
-        self.disk = MemoryStore("BUFFER")
+        self.disk = disk or MemoryStore("BUFFER")
         self.max_bytes = max_bytes
         self.states: list[str] = []
         self.counters = Counters()

@@ -138,6 +138,7 @@ class QueueManagerProcess:
         if self._queue_manager is not None:
             self._queue_manager.look_after_files()
             self._disk_reports.look(self._queue_manager.storage_full)
+            self._disk_reports.look_at_damage(self._queue_manager.damaged())
             self._disk_reports.look_at_writes(self._disk_hangs())
 
     def _disk_hangs(self) -> str:

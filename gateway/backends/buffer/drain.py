@@ -154,7 +154,11 @@ class Forwarder:
     def _read(self, reached: int) -> bool:
         """The next page. False when there is nothing to do in this step."""
         drain = self._drain
-        page = drain.spool.page(self._line)
+        try:
+            page = drain.spool.page(self._line)
+        except MQError as error:
+            self._hold(str(error))
+            return False
         if not page:
             self._running = False
             self._check_empty()

@@ -12,6 +12,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
 from gateway.backends.buffer.progress import Destination
@@ -25,8 +26,9 @@ from gateway.backends.buffer.record import (
     messages_of,
     parts_of,
 )
-from gateway.errors import StoreUnavailable
+from gateway.errors import MQError, StoreUnavailable
 from gateway.mq import mqmd
+from gateway.mq.constants import MQRC_OBJECT_DAMAGED
 from gateway.ports.batch import Outcome, Puts, Replace, Stored, Takes, Unit
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.store.packed_heads import new_packing
@@ -109,6 +111,7 @@ class Spool:
 
     def __init__(self, store: EmbeddedQueueManager) -> None:
         self.store = store
+        store.core.damage.in_order |= {ENTRIES, ASIDE}
         self.main = Line(ENTRIES)
         self.aside: dict[Destination, Line] = {}
         self.oldest: tuple[float, str] | None = None
@@ -212,8 +215,12 @@ class Spool:
         return Puts(INTENT, heads=[_HEAD] * len(pieces), bodies=pieces)
 
     def page(self, line: Line, limit: int = 0) -> list[Entry]:
-        """The next entries of a line; without a limit some megabytes of them."""
+        """The next entries of a line; without a limit some megabytes of them. MQError when the disk has damaged the
+        next one: those behind it would overtake it, and the progress would tell that it has left."""
         found = self.store.fetch(line.queue, line.key, limit or _most_entries(line), line.behind or None)
+        damaged = self.store.core.damage.stops(line.queue, line.key)
+        if damaged and not found:
+            raise MQError(MQRC_OBJECT_DAMAGED, f"{damaged}: docs/runbooks/damaged-frame.md")
         page, size = list[Entry](), 0
         for stored in found:
             assert isinstance(stored.token, int)  # noqa: S101 -- the embedded store's are
@@ -238,13 +245,15 @@ class Spool:
         if self.oldest is not None:
             yield self.oldest
         for line in self.aside.values():
-            for entry in self.page(line, 1):
-                yield entry.record.at, _rule_of(entry.record)
+            with suppress(MQError):
+                for entry in self.page(line, 1):
+                    yield entry.record.at, _rule_of(entry.record)
 
     def look_at_oldest(self) -> None:
-        """To be called after entries were removed."""
-        page = self.page(self.main, 1) if self.main.entries else []
-        self.oldest = (page[0].record.at, _rule_of(page[0].record)) if page else None
+        """To be called after entries were removed. Of one that cannot be read that is not known."""
+        with suppress(MQError):
+            page = self.page(self.main, 1) if self.main.entries else []
+            self.oldest = (page[0].record.at, _rule_of(page[0].record)) if page else None
 
     # Set aside
 

@@ -4,13 +4,15 @@ either side."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gateway.backends.buffer.drain import Drain
 from gateway.backends.buffer.link import Verdict
 from gateway.backends.buffer.record import Parts, Record, cut, rows_of, size_of
 from gateway.backends.buffer.spool import INTENT
+from gateway.errors import StoreCorrupt
+from gateway.mq.constants import MQRC_OBJECT_DAMAGED
 from gateway.ports.batch import Done, Failure, Outcome, Puts, Takes, Unit
 from gateway.ports.counters import NO_ROUTE
 
@@ -31,6 +33,8 @@ class Job:
     intent: Puts | None = None
     in_doubt: bool = False
     """In doubt: the answer to an attempt was lost."""
+    refused: Sequence[Failure] = ()
+    """It cannot be done: a staged message cannot be read."""
 
 
 class Units:
@@ -57,10 +61,14 @@ class Units:
 
     def submit(self, unit: Unit, done: Done) -> None:
         """Commit the unit: on IBM MQ, or in the store while that is away or older messages wait."""
+        refused: list[Failure] = []
         if unit.moves:
-            unit = self._without_moves(unit)
-        parts = cut(unit, self._own.__contains__)
-        self._waiting.append(Job(unit, done, parts, self._scheduler.now(), []))
+            try:
+                unit = self._without_moves(unit)
+            except StoreCorrupt as error:
+                refused = [Failure(-1, MQRC_OBJECT_DAMAGED, str(error))]
+        parts = cut(Unit() if refused else unit, self._own.__contains__)
+        self._waiting.append(Job(unit, done, parts, self._scheduler.now(), [], refused=refused))
         self._next()
 
     def _next(self) -> None:
@@ -75,7 +83,9 @@ class Units:
 
     def _begin(self, job: Job) -> None:
         self.held = False
-        if not job.parts.remote:
+        if job.refused:
+            self._finish(job, [*job.refused])
+        elif not job.parts.remote:
             self._commit_own(job)
         elif job.in_doubt and self._is_there(job):
             self._finish(job, [])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from gateway.errors import StoreCorrupt
 from gateway.mq import constants as mq
 from gateway.mq import transmitted_segments
 from gateway.ports.batch import MQMD_LENGTH, Stored
@@ -203,8 +204,7 @@ class LogicalMessages:
     def parts(self, queue: LocalQueue, name: Name) -> list[_Part] | None:
         """All parts in logical order; None while one is missing or locked by someone else."""
         group, sequence = name
-        there = self._core.store.find(queue.name, b"", None, None, group)
-        tokens = tuple(one.token for one in there if queue.locked.get(one.token, BROKER) is BROKER)
+        tokens = self._there(queue, group)
         if not sequence and self._is_rest(queue, group, tokens):
             return sorted(self._read(queue, tokens, 0), key=lambda part: physical_key(part.head)) or None
         waiting = self._waiting.setdefault(queue.name, {})
@@ -222,6 +222,14 @@ class LogicalMessages:
                 return parts
         waiting[name] = _Waiting(before.since if before is not None else self._core.now(), tokens)
         return None
+
+    def _there(self, queue: LocalQueue, group: bytes) -> tuple[int, ...]:
+        """The tokens of the parts that are there; none if one cannot be read: it is missing for ever."""
+        try:
+            there = self._core.store.find(queue.name, b"", None, None, group)
+            return tuple(one.token for one in there if queue.locked.get(one.token, BROKER) is BROKER)
+        except StoreCorrupt:
+            return ()
 
     def _hand_out(self, queue: LocalQueue, group: bytes, tokens: frozenset[int]) -> None:
         handed_out = self._handed_out.setdefault(queue.name, {})
@@ -243,7 +251,7 @@ class LogicalMessages:
         """Read the parts of a group, or of one message in it, without keeping more than one part's data in memory."""
         now = int(self._core.now() * 1_000_000)
         for token in tokens:
-            message = self._core.store.read(queue.name, b"", token)
+            message = self._core.damage.read(queue.name, b"", token)
             if message is None or 0 < message.expiry <= now or sequence not in {0, physical_key(message.head)[1]}:
                 continue
             yield _Part(token, message.head[:MQMD_LENGTH], len(message.head) - MQMD_LENGTH + len(message.body))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gateway.errors import StoreCorrupt
 from gateway.mq import mqmd
 from gateway.mq.constants import MQFMT_XMIT_Q_HEADER
 from gateway.ports.batch import Stored
@@ -38,8 +39,12 @@ class Page:
 
 
 def next_page(core: Core, queue: LocalQueue, key: bytes, limit: int) -> Page | None:
-    """The next messages, locked for the batch port; None when the first is not plain, or there is none."""
-    messages = core.store.fetch(queue.name, key, limit, None, locked=True)
+    """The next messages, locked for the batch port; None when the first is not plain, one
+    cannot be read, or there is none."""
+    try:
+        messages = core.store.fetch(queue.name, key, limit, None, locked=True)
+    except StoreCorrupt:
+        return None
     plain = _plain(queue, messages)
     if not plain:
         return None

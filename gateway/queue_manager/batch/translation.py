@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
-from gateway.errors import HeaderError, MQError
+from gateway.errors import HeaderError, MQError, StoreCorrupt
 from gateway.mq import constants as mq
 from gateway.ports import state_queues
 from gateway.ports.batch import MQMD_LENGTH, Failure, Moves, Puts, Takes, Token
@@ -365,7 +365,10 @@ class Translator:
         puts = Puts(moves.to_queue, moves.to_queue_manager, moves.to_key, priority=-1)
         tokens = []
         for index, token in enumerate(moves.tokens):
-            message = self._core.store.read(source.name, moves.key, token) if isinstance(token, int) else None
+            try:
+                message = self._core.store.read(source.name, moves.key, token) if isinstance(token, int) else None
+            except StoreCorrupt as error:
+                raise MQError(mq.MQRC_OBJECT_DAMAGED, str(error)) from error
             if message is None:
                 continue
             tokens.append(message.token)

@@ -5,8 +5,10 @@ message's number; other identifiers are indexed when they are first asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
+from gateway.errors import StoreCorrupt
 from gateway.queue_manager.journal.decode import Rows
 from gateway.queue_manager.journal.reader import Reader
 from gateway.queue_manager.store.changes import Changes
@@ -132,7 +134,10 @@ class Finder:
             if token >= rank + NUMBER_MASK:
                 continue
             for first, count, place in lane.live(max(token - rank, -1)):
-                rows = self._reader.rows(place >> ROW_BITS)
+                try:
+                    rows = self._reader.rows(place >> ROW_BITS)
+                except StoreCorrupt:  # it is found by what can be read alone: a MsgId that was made here
+                    continue
                 for at in range(0, count, PART):
                     length = min(count - at, PART)
                     yield rank | first + at + length - 1, _batch(field, first + at, length, place + at, rows)
@@ -155,7 +160,8 @@ class Finder:
             lane = self._index.find(move.to_lane)
             if lane is not None and move.to_lane[:2] in self.searched:
                 for first, count, place in list(spans(lane, move.to_first, move.length)):
-                    self._note(move.to_lane, first, count, place, self._reader.rows(place >> ROW_BITS))
+                    with suppress(StoreCorrupt):
+                        self._note(move.to_lane, first, count, place, self._reader.rows(place >> ROW_BITS))
 
     def _note(self, name: LaneName, first: int, count: int, place: int, rows: Rows) -> None:
         identifiers = self.searched.get(name[:2])

@@ -5,15 +5,18 @@ What is read in order does not go through the page cache: filling that costs ten
 
 from __future__ import annotations
 
+import errno
 import mmap
 
 from gateway.errors import StoreCorrupt, StoreUnavailable
 from gateway.queue_manager.journal.decode import FrameHeader, frame_at, header_alone
-from gateway.queue_manager.journal.layout import padded
+from gateway.queue_manager.journal.layout import BLOCK, padded
 from gateway.queue_manager.journal.segment import Segment
 
 FIRST_READ = 64 * 1024
 SEQUENTIAL_READ = 512 * 1024
+UNREADABLE = frozenset({errno.EIO, errno.ENODATA, errno.EILSEQ, errno.EUCLEAN, errno.EBADMSG, errno.EREMOTEIO})
+"""What the system says of blocks that the disk does not give."""
 LARGEST_KEPT = 4 << 20
 """A buffer that had to grow for a frame is kept up to this size."""
 
@@ -40,10 +43,7 @@ class ReadAhead:
         view = self._read(segment, offset)
         header = frame_at(view, 0, salt)
         if header is None:
-            raise StoreCorrupt(
-                f"{segment.path}: damaged at byte {offset}; `mqgate journal check` says how far, "
-                "`mqgate journal salvage` reads what is left"
-            )
+            raise _damaged(segment, offset)
         return header, view
 
     def _read(self, segment: Segment, offset: int) -> memoryview:
@@ -51,8 +51,8 @@ class ReadAhead:
         self._serial, self._data = 0, memoryview(b"")
         try:
             data = self._next_part(segment, offset) if follows or offset == segment.begin else _first(segment, offset)
-        except OSError as error:
-            raise StoreUnavailable(f"{segment.path}: {error.strerror}: cannot read it") from error
+        except OSError:
+            data = _alone(segment, offset)
         if len(data) <= LARGEST_KEPT:
             self._serial, self._begin, self._data = segment.serial, offset, data
         return data
@@ -78,6 +78,26 @@ def _first(segment: Segment, offset: int) -> memoryview:
     if length:
         data += segment.file.read(padded(length) - len(data), offset + len(data))
     return memoryview(data)
+
+
+def _alone(segment: Segment, offset: int) -> memoryview:
+    """A frame without what follows it, where the disk does not give that."""
+    assert segment.file is not None  # noqa: S101 -- `frame` has looked
+    try:
+        data = segment.file.read(BLOCK, offset)
+        data += segment.file.read(_missing(memoryview(data), segment, offset) - len(data), offset + len(data))
+    except OSError as error:
+        if error.errno in UNREADABLE:
+            raise _damaged(segment, offset, f" ({error.strerror})") from error
+        raise StoreUnavailable(f"{segment.path}: {error.strerror}: cannot read it") from error
+    return memoryview(data)
+
+
+def _damaged(segment: Segment, offset: int, why: str = "") -> StoreCorrupt:
+    return StoreCorrupt(
+        f"{segment.path}: damaged at byte {offset}{why}; `mqgate journal check` says how far, "
+        "`mqgate journal salvage` reads what is left"
+    )
 
 
 def _missing(data: memoryview, segment: Segment, offset: int) -> int:

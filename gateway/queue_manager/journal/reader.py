@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
+from time import monotonic
 
 from gateway.errors import StoreCorrupt
 from gateway.queue_manager.journal.decode import Rows, rows_of, sections_of
 from gateway.queue_manager.journal.layout import BLOCK
 from gateway.queue_manager.journal.read_ahead import ReadAhead
 from gateway.queue_manager.journal.ring import Ring
+from gateway.queue_manager.journal.segment import Segment
 from gateway.queue_manager.journal.volatile import VolatileRows
 from gateway.queue_manager.store.index import Index, neighbours, visible
 from gateway.queue_manager.store.lanes import Lane, Run
@@ -19,6 +21,8 @@ from gateway.queue_manager.store.rows import make_messages
 from gateway.queue_manager.store.unit import Message
 
 FRAME_BITS = 44
+DAMAGED_FOR = 60.0
+"""Seconds."""
 
 
 UNREAD_PART = 16
@@ -71,6 +75,8 @@ class Reader:
         self._ring = ring
         self._volatile = volatile
         self._ahead = ReadAhead()
+        self._damaged: dict[int, tuple[float, str]] = {}
+        """By frame, as in the cache: until when it is not read again, and why."""
 
     # ---- messages
 
@@ -201,9 +207,24 @@ class Reader:
         segment = self._ring.used[slot_of(frame)]
         rows = self.cache.get(segment.serial, frame)
         if rows is None:
+            rows = self._read_rows(segment, frame)
+            self.cache.keep(segment.serial, frame, rows)
+        return rows
+
+    def _read_rows(self, segment: Segment, frame: int) -> Rows:
+        """From the disk. What is damaged is not read again for each message and each who asks: a failing disk may take
+        seconds."""
+        place = segment.serial << FRAME_BITS | frame
+        until, why = self._damaged.get(place, (0.0, ""))
+        if until and monotonic() < until:
+            raise StoreCorrupt(why)
+        try:
             header, data = self._ahead.frame(segment, block_of(frame) * BLOCK)
             rows = rows_of(header, sections_of(data, 0, header))
-            self.cache.keep(segment.serial, frame, rows)
+        except StoreCorrupt as error:
+            self._damaged[place] = monotonic() + DAMAGED_FOR, str(error)
+            raise
+        self._damaged.pop(place, None)
         return rows
 
     def _volatile_rows(self, batch: int) -> Rows:

@@ -54,7 +54,7 @@ def _dynamic_name(core: Core, pattern: str) -> str:
 
 def delete_dynamic(core: Core, queue: LocalQueue) -> None:
     """Delete the queue and the messages on it."""
-    while messages := core.store.fetch(queue.name, b"", DISCARDED_AT_ONCE, None, locked=True):
+    while messages := core.store.fetch_around_damage(queue.name, b"", DISCARDED_AT_ONCE)[0]:
         core.commit(StoreUnit(takes=[LaneTakes(queue.name, b"", [message.token for message in messages])]))
     if queue.definition.dynamic == mq.MQQDT_PERMANENT_DYNAMIC:
         core.save((), (queue.definition,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from gateway.errors import MQError
+from gateway.errors import MQError, StoreCorrupt
 from gateway.mq import constants as mq
 from gateway.ports.batch import MQMD_LENGTH
 from gateway.queue_manager import descriptor
@@ -79,13 +79,22 @@ class Expirer:
             if spent:
                 some = min(some, int((AT_ONCE_SECONDS - spent) * len(found) / spent) + 1)
             some = min(some, AT_ONCE - len(found))
-            messages = self._core.store.fetch(name, b"", some, after)
+            messages = self._readable(name, some, after)
             found += messages
             size += sum(len(one.head) + len(one.body) for one in messages)
             if len(messages) < some:
                 return found, True
             after, spent = found[-1].token, monotonic() - begun
         return found, False
+
+    def _readable(self, name: str, some: int, after: int | None) -> list[Message]:
+        """Of one that cannot be read nobody knows when it expires: it stays."""
+        core = self._core
+        try:
+            return core.store.fetch(name, b"", some, after)
+        except StoreCorrupt:
+            tokens = core.store.tokens_after(name, b"", after, some)
+            return [core.damage.read(name, b"", token) or Message(token, b"", b"", 0, 0, 0) for token in tokens]
 
     def _in_units_of_work(self, name: str) -> Iterator[int]:
         """When messages expire that are in units of work, and may be backed out; 0 for all that are not looked at."""
@@ -95,7 +104,7 @@ class Expirer:
             if count >= AT_ONCE or size >= AT_ONCE_BYTES:
                 yield 0
                 return
-            message = self._core.store.read(name, b"", token)
+            message = self._core.damage.read(name, b"", token)
             if message is not None:
                 size += len(message.head) + len(message.body)
                 if message.expiry:

@@ -4,6 +4,7 @@ a full disk."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from gateway.app.api.queues import QueueViews
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.net.calls import OPERATOR, Call
-from gateway.ports.batch import Puts, Unit
+from gateway.ports.batch import Moves, Puts, Takes, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.inspection import Inspection
@@ -34,14 +35,18 @@ def queue_manager(tmp_path: Path) -> Iterator[EmbeddedQueueManager]:
     for body in BODIES:
         done = Inspection(opened).commit(Unit([Puts("Q", persistent=True, heads=[md()], bodies=[body])]))
         assert not done.failures
-    for path in tmp_path.glob("*"):
-        at = path.read_bytes().find(BODIES[1]) if path.is_file() else -1
+    damage(tmp_path, BODIES[1])
+    yield opened
+    opened.close()
+
+
+def damage(directory: Path, what: bytes) -> None:
+    for path in directory.glob("*"):
+        at = path.read_bytes().find(what) if path.is_file() else -1
         if at >= 0:
             with path.open("r+b") as file:
                 file.seek(at)
                 file.write(b"x")
-    yield opened
-    opened.close()
 
 
 def test_the_others_are_shown_and_it_is_named(queue_manager: EmbeddedQueueManager) -> None:
@@ -89,3 +94,115 @@ def test_a_get_is_told_that_it_is_damaged(queue_manager: EmbeddedQueueManager) -
     (answer,) = answers
     assert isinstance(answer, MQError)
     assert answer.reason == mq.MQRC_OBJECT_DAMAGED
+
+
+def test_who_reads_for_devices_gets_the_others_and_it_is_told_of_once(queue_manager: EmbeddedQueueManager) -> None:
+    for limit in (1, 2, 100):
+        assert queue_manager.fetch_page("Q", b"", 100) is None
+        found = queue_manager.fetch("Q", b"", limit)
+        assert [one.data for one in found] == [BODIES[0], BODIES[2]][:limit]
+    assert queue_manager.fetch("Q", b"", 100, found[-1].token) == []
+    ((queue, why), tokens), *others = queue_manager.damaged().items()
+    assert (queue, len(tokens), others) == ("Q", 1, [])
+    assert "damaged at byte" in why
+    queue_manager.fetch("Q", b"", 100)
+    assert not queue_manager.damaged()
+    queue_manager.release("Q")
+    taken = Inspection(queue_manager).commit(Unit(takes=[Takes("Q", b"", [one.token for one in found])]))
+    assert not taken.failures
+    assert queue_manager.depth("Q") == 1
+
+
+def test_what_may_leave_in_its_order_alone_is_got_up_to_it(queue_manager: EmbeddedQueueManager) -> None:
+    queue_manager.core.damage.in_order.add("Q")
+    (first,) = queue_manager.fetch("Q", b"", 100)
+    assert first.data == BODIES[0]
+    assert "damaged at byte" in queue_manager.core.damage.stops("Q", b"")
+    assert queue_manager.core.damage.stops("Q", b"") == ""
+    assert queue_manager.fetch("Q", b"", 100, first.token) == []
+    assert "damaged at byte" in queue_manager.core.damage.stops("Q", b"")
+
+
+def test_a_group_of_which_a_part_is_damaged_is_not_whole_and_holds_up_nothing(tmp_path: Path) -> None:
+    with closing(
+        EmbeddedQueueManager.open(
+            tmp_path, "QM1", ManualScheduler(), "DEFINE QLOCAL(Q)", store_options=replace(SMALL, cache_bytes=0)
+        )
+    ) as queue_manager:
+        queue_manager.gather("Q", groups=True)
+        for at, body in enumerate(BODIES, 1):
+            flags = mq.MQMF_LAST_MSG_IN_GROUP if at == len(BODIES) else mq.MQMF_MSG_IN_GROUP
+            head = md(group_id=b"G" * 24, sequence=at, flags=flags, version=2)
+            put(queue_manager, head, body)
+        put(queue_manager, md(), b"alone")
+        damage(tmp_path, BODIES[1])
+        for _ in range(2):
+            assert [one.data for one in queue_manager.fetch("Q", b"", 100)] == [b"alone"]
+        assert queue_manager.incomplete("Q").number == 1
+        assert len(queue_manager.damaged()) == 1
+
+
+def test_the_others_expire(tmp_path: Path) -> None:
+    scheduler = ManualScheduler()
+    with closing(
+        EmbeddedQueueManager.open(
+            tmp_path, "QM1", scheduler, "DEFINE QLOCAL(Q)", store_options=replace(SMALL, cache_bytes=0)
+        )
+    ) as queue_manager:
+        for body in BODIES:
+            put(queue_manager, md(expiry=10), body)
+        damage(tmp_path, BODIES[1])
+        for _ in range(10):
+            scheduler.advance(60)
+        assert queue_manager.depth("Q") == 1
+
+
+def test_the_others_are_got_by_their_identifiers(queue_manager: EmbeddedQueueManager) -> None:
+    put(queue_manager, md(correl_id=b"C" * 24), b"reply")
+    connection = queue_manager.connect(application="tests", user="ana")
+    handle = connection.open(ObjectDescriptor("Q"), mq.MQOO_INPUT_SHARED).handle
+    options = GetOptions(mq.MQGMO_NO_SYNCPOINT, match=mq.MQMO_MATCH_CORREL_ID)
+    assert connection.get(handle, md(correl_id=b"C" * 24), options, 1000).data == b"reply"
+
+
+def test_a_queue_with_one_is_deleted(queue_manager: EmbeddedQueueManager) -> None:
+    queue_manager.mqsc("DEFINE QMODEL(M) DEFTYPE(TEMPDYN)")
+    connection = queue_manager.connect(application="tests", user="ana")
+    model = ObjectDescriptor("M", dynamic_name="D")
+    opened = connection.open(model, mq.MQOO_INPUT_SHARED)
+    inspection = Inspection(queue_manager)
+    local = queue_manager.core.queues[model.name]
+    tokens = [one.token for one in inspection.browse("Q")]
+    moved = inspection.commit(Unit(moves=[Moves("Q", b"", tokens, local.name)]))
+    assert not moved.failures
+    connection.close(opened.handle, mq.MQCO_DELETE_PURGE)
+    assert local.name not in queue_manager.core.queues
+
+
+def test_what_has_to_be_written_again_elsewhere_is_refused_if_it_cannot_be_read(
+    queue_manager: EmbeddedQueueManager,
+) -> None:
+    queue_manager.mqsc("ALTER QLOCAL(TO) STREAMQ(COPY)\nDEFINE QLOCAL(COPY)")
+    inspection = Inspection(queue_manager)
+    tokens = [one.token for one in inspection.browse("Q")]
+    (failure,) = inspection.commit(Unit(moves=[Moves("Q", b"", tokens, "TO")])).failures
+    assert failure.reason == mq.MQRC_OBJECT_DAMAGED
+    assert not inspection.commit(Unit(moves=[Moves("Q", b"", tokens[::2], "TO")])).failures
+    assert (queue_manager.depth("Q"), queue_manager.depth("TO"), queue_manager.depth("COPY")) == (1, 2, 2)
+
+
+def test_a_damaged_message_is_moved_beside_searches_and_can_be_taken(queue_manager: EmbeddedQueueManager) -> None:
+    inspection = Inspection(queue_manager)
+    assert inspection.find("TO", correl_id=b"C" * 24) == []  # from now on identifiers of what comes there are noted
+    tokens = [one.token for one in inspection.browse("Q")]
+    assert not inspection.commit(Unit(moves=[Moves("Q", b"", tokens, "TO")])).failures
+    assert queue_manager.depth("TO") == 3
+    tokens = [one.token for one in inspection.browse("TO")]
+    assert not inspection.commit(Unit(takes=[Takes("TO", b"", tokens)])).failures
+    assert queue_manager.depth("TO") == 0
+
+
+def put(queue_manager: EmbeddedQueueManager, head: bytes, body: bytes) -> None:
+    assert (
+        not Inspection(queue_manager).commit(Unit([Puts("Q", persistent=True, heads=[head], bodies=[body])])).failures
+    )

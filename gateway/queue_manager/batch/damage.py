@@ -1,0 +1,61 @@
+"""Messages that cannot be read, because the disk has damaged their frame while the queue manager runs. Who reads a
+queue for devices gets those around them; they stay where they are, and are told of once.
+"""
+
+from __future__ import annotations
+
+from gateway.errors import StoreCorrupt
+from gateway.queue_manager.store.storage import MessageStore
+from gateway.queue_manager.store.unit import Message
+
+Place = tuple[str, str]
+"""A queue, and what is damaged there."""
+
+
+class Damage:
+    """The messages that could not be read. Called with the queue manager's lock held."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self.in_order: set[str] = set()
+        """Queues whose messages may leave in their order alone: one that cannot be read stops those behind it."""
+        self._stops: dict[tuple[str, bytes], str] = {}
+        self._store = store
+        self._known: set[int] = set()
+        self._untold: dict[Place, list[int]] = {}
+
+    def fetch(self, queue: str, key: bytes, limit: int, after: int | None = None) -> list[Message]:
+        """The next messages that can be read, locked ones too, perhaps fewer than there are; none: none is behind."""
+        while True:
+            found, damaged = self._store.fetch_around_damage(queue, key, limit, after)
+            self._note(queue, damaged)
+            if damaged and queue in self.in_order:
+                first = next(at for at, one in enumerate(found) if one.token in damaged)
+                self._stops[queue, key] = damaged[found[first].token]
+                return found[:first]
+            whole = [one for one in found if one.token not in damaged]
+            if whole or not found:
+                return whole
+            after = found[-1].token
+
+    def stops(self, queue: str, key: bytes) -> str:
+        """What cannot be read and stopped the last fetch from a queue whose messages leave in order, if anything."""
+        return self._stops.pop((queue, key), "")
+
+    def read(self, queue: str, key: bytes, token: int) -> Message | None:
+        """One message, if it is there and can be read."""
+        try:
+            return self._store.read(queue, key, token)
+        except StoreCorrupt as error:
+            self._note(queue, {token: str(error)})
+            return None
+
+    def _note(self, queue: str, damaged: dict[int, str]) -> None:
+        for token, why in damaged.items():
+            if token not in self._known:
+                self._known.add(token)
+                self._untold.setdefault((queue, why), []).append(token)
+
+    def untold(self) -> dict[Place, list[int]]:
+        """The tokens of those that were met since the last time."""
+        untold, self._untold = self._untold, {}
+        return untold
