@@ -59,22 +59,46 @@ def test_every_put_of_a_program_is_copied(streams, options):
     assert streams.depth("COPIES") == streams.depth("SOURCE") == 0
 
 
+def committed(streams, unit):
+    """The unit as the gateway commits it."""
+    outcomes = []
+    streams.queue_manager.submit(unit, lambda _unit, outcome: outcomes.append(outcome))
+    streams.scheduler.run_until(lambda: bool(outcomes))
+    return outcomes[0]
+
+
+def rows(queue, *bodies):
+    return Puts(queue, heads=[md()] * len(bodies), bodies=list(bodies))
+
+
 def test_what_the_gateway_puts_and_moves_is_copied(streams):
-    def committed(unit):
-        outcomes = []
-        streams.queue_manager.submit(unit, lambda _unit, outcome: outcomes.append(outcome))
-        streams.scheduler.run_until(lambda: bool(outcomes))
-        return outcomes[0]
-
-    def rows(queue, *bodies):
-        return Puts(queue, heads=[md()] * len(bodies), bodies=list(bodies))
-
     for _ in range(2):  # the second time the way is known
-        assert committed(Unit([rows("SOURCE", b"1", b"2"), rows("A", b"staged")])) == Outcome()
+        assert committed(streams, Unit([rows("SOURCE", b"1", b"2"), rows("A", b"staged")])) == Outcome()
         staged = [one.token for one in streams.queue_manager.fetch("A", b"", 10)]
-        assert committed(Unit(moves=[Moves("A", b"", staged, "SOURCE", heads=[md()])])) == Outcome()
+        assert committed(streams, Unit(moves=[Moves("A", b"", staged, "SOURCE", heads=[md()])])) == Outcome()
     everything = [b"1", b"2", b"staged"] * 2
     assert streams.drain(streams.open("SOURCE")) == streams.drain(streams.open("COPIES")) == everything
+
+
+def test_copies_count_beside_what_is_put_and_moved_with_them(streams):
+    streams.mqsc("ALTER QLOCAL(COPIES) MAXDEPTH(2)")
+    for _ in range(2):  # the second time the way is known
+        (failure,) = committed(streams, Unit([rows("SOURCE", b"1", b"2"), rows("COPIES", b"3")])).failures
+        assert (failure.puts, failure.reason) == (1, mq.MQRC_Q_FULL)
+        assert committed(streams, Unit([rows("SOURCE", b"1"), rows("COPIES", b"2")])) == Outcome()
+        assert streams.drain(streams.open("COPIES")) == [b"1", b"2"]
+    assert committed(streams, Unit([rows("A", b"1", b"2")])) == Outcome()
+    staged = [one.token for one in streams.queue_manager.fetch("A", b"", 10)]
+    moved = Moves("A", b"", staged, "COPIES")
+    assert committed(streams, Unit([rows("SOURCE", b"3")], moves=[moved])).failures[0].reason == mq.MQRC_Q_FULL
+    assert streams.depth("COPIES") == 0
+
+
+def test_a_copy_that_has_to_be_and_cannot_names_the_queue_that_is_full(streams):
+    streams.mqsc("ALTER QLOCAL(COPIES) MAXDEPTH(1)\nALTER QLOCAL(SOURCE) STRMQOS(MUSTDUP)")
+    (failure,) = committed(streams, Unit([rows("SOURCE", b"1", b"2")])).failures
+    told = "MQRC 2053: STREAMQ(COPIES) of SOURCE has to have its copy: COPIES holds MAXDEPTH(1) messages"
+    assert failure.text == told
 
 
 def test_best_effort_puts_the_message_without_its_copy_and_must_duplicate_does_not(streams):

@@ -96,7 +96,8 @@ def test_a_device_that_is_held_back_is_told_of_with_queue_and_reason(gateway: Ru
     said = shown(gateway, "held", "--history")
     assert "connected" in said.splitlines()[0]
     assert "held back: " in said.splitlines()[-1]
-    eventually(lambda: lines(gateway, "mq.failed", queue="FULL.Q", reason="MQRC_Q_FULL"))
+    failed = eventually(lambda: lines(gateway, "mq.failed", queue="FULL.Q", reason="MQRC_Q_FULL"))
+    assert "FULL.Q holds" in failed[0]["why"]
     device.close()
     eventually(lambda: "disconnected" in shown(gateway, "held", "--history"))
 

@@ -162,7 +162,7 @@ class Failures:
         name = failure.queue_manager or self.context.queue_manager.name
         counters.mq_errors[name, "put", reason] += 1
         queue = unit.puts[failure.puts].queue if failure.puts >= 0 else None
-        counters.examples.note("mq_errors", (name, "put", reason), queue=queue)
+        counters.examples.note("mq_errors", (name, "put", reason), queue=queue, why=failure.text)
 
     def parked_failed(self, batch: Batch, parked: Parked, unit: Unit, outcome: Outcome) -> None:
         """Handle the refusal of a parked destination's next attempt: try again later, or do what its rule says."""

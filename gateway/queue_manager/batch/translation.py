@@ -97,6 +97,8 @@ class Translator:
         self._version = -1
         self._depths: dict[str, int] = {}
         """How many messages queues will hold once the frame is applied."""
+        self._placed = False
+        """The placer has added to the frame, which is not in these numbers: copies and reports for any queue."""
         self._states: dict[str, Records] = {}
         """State messages of the frame by queue."""
 
@@ -139,6 +141,7 @@ class Translator:
         """A frame begins."""
         self._forget_if_changed()
         self._depths.clear()
+        self._placed = False
         self._states.clear()
 
     def add(self, submission: Submission, frame: StoreUnit) -> int:
@@ -194,11 +197,12 @@ class Translator:
         if groups:
             frame.puts.append(LanePuts("", b"", 0, True, [_STATE_HEAD] * len(bodies), bodies, groups=groups))  # noqa: FBT003
 
-    def _claim(self, queue: LocalQueue, messages: int) -> None:
+    def _claim(self, queue: LocalQueue, messages: int, frame: StoreUnit) -> None:
         """2053 when they do not fit below MAXDEPTH."""
-        depth = self._depths.get(queue.name)
+        depth = None if self._placed else self._depths.get(queue.name)
         if depth is None:
             depth = self._core.store.depth(queue.name) + queue.uncommitted_puts
+            depth += frame.messages_for(queue.name) if self._placed else 0
         depth += messages
         if depth > queue.max_depth:
             raise MQError(
@@ -241,7 +245,7 @@ class Translator:
         way = self._ways.get(name) if is_alike else None
         if way is None or longest > way.longest:
             return length + self._put_anew(puts, frame, submission, longest, name if is_alike else None)
-        self._claim(way.queue, len(heads))
+        self._claim(way.queue, len(heads), frame)
         lane = LanePuts(way.queue.name, puts.key, way.priority, puts.persistent, heads, bodies)
         frame.puts.append(lane)
         submission.puts.append((puts, lane))
@@ -254,7 +258,7 @@ class Translator:
         manager, priority, persistent = puts.queue_manager, puts.priority, puts.persistent
         known, found = self._ways.get, runs(queues, puts.heads)
         ways = [known((queue, manager, priority, persistent, head)) for queue, head, _ in found]
-        if not all(ways) or longest > min([way.longest for way in cast("list[_Way]", ways)]):
+        if self._placed or not all(ways) or longest > min([way.longest for way in cast("list[_Way]", ways)]):
             return sum(self._put(each, frame, submission) for each in puts.by_queue())
         depths, groups = self._depths, []
         stored = self._core.store.depths([way.queue.name for way in cast("list[_Way]", ways)])
@@ -262,7 +266,7 @@ class Translator:
             queue, length = way.queue, length + len(head)
             depth = rows + depths.get(queue.name, before + queue.uncommitted_puts)
             if depth > queue.max_depth:
-                self._claim(queue, rows)  # which says so
+                self._claim(queue, rows, frame)  # which says so
             depths[queue.name] = depth
             groups.append((way.lane, rows))
         frame.puts.append(LanePuts("", b"", 0, persistent, puts.heads, puts.bodies, groups=groups))
@@ -273,6 +277,7 @@ class Translator:
         are. They have a name if all heads are one."""
         heads, bodies = puts.heads, puts.bodies
         if puts.queue.startswith(TOPIC_PREFIX):
+            self._placed = True
             self._placer.publish_columns(puts.queue.removeprefix(TOPIC_PREFIX), puts, frame)
             return 0
         target, queue, limit = self._resolve(puts.queue, puts.queue_manager)
@@ -281,6 +286,7 @@ class Translator:
             heads = self._as_put(puts, target, known)
         if queue is None or not known.quiet:
             target.check_put()
+            self._placed = True
             self._placer.place_columns(target, replace(puts, heads=heads), frame)
             return 0
         if puts.persistent and queue.temporary:
@@ -288,7 +294,7 @@ class Translator:
         heads_length, longest_head = extent(heads) if name is None else (len(heads[0]), len(heads[0]))
         if longest_head + longest - MQMD_LENGTH > limit:
             check_lengths(self._core, queue, heads, bodies)
-        self._claim(queue, len(heads))
+        self._claim(queue, len(heads), frame)
         priority = puts.priority
         if queue.fifo or not 0 <= priority <= 9:
             priority = _priority(queue, target, priority)
@@ -353,7 +359,7 @@ class Translator:
             return
         if moves.longest > resolved.longest:
             raise MQError(mq.MQRC_MSG_TOO_BIG_FOR_Q, f"a message may be too long for MAXMSGL of {queue.name}")
-        self._claim(queue, len(moves.tokens))
+        self._claim(queue, len(moves.tokens), frame)
         tokens = numbers_of(moves.tokens)
         to_priority = 0 if queue.fifo else None
         if moves.to_priority is not None:
@@ -375,6 +381,7 @@ class Translator:
             puts.heads.append(message.head if moves.heads is None else moves.heads[index])
             puts.bodies.append(message.body)
         if tokens:
+            self._placed = True
             self._placer.place_columns(target, puts, frame)
             frame.takes.append(LaneTakes(source.name, moves.key, tokens))
 
@@ -387,6 +394,7 @@ class Translator:
         if self._confirmations:
             for message in filter(None, [self._confirmations.get((queue.name, token)) for token in tokens]):
                 md = as_got(message, self._core.name, self._core.now())
+                self._placed = True
                 self._placer.confirm_delivery(md, _data_of(message), frame)
 
     def confirm_taking(self, queue: str, messages: Sequence[Message]) -> None:

@@ -83,8 +83,7 @@ class Placer:
         if queue.put_inhibited:
             raise MQError(mq.MQRC_PUT_INHIBITED, f"ALTER QLOCAL('{queue.name}') PUT(ENABLED) allows it")
         check_length(self._core, queue, data, b"", md[32:40])
-        pending = sum(len(puts.heads) for puts in unit.puts_to(queue.name))
-        depth = self._core.depth(queue) + pending
+        depth = self._core.depth(queue) + unit.messages_for(queue.name)
         if depth >= queue.max_depth:
             raise MQError(mq.MQRC_Q_FULL, f"{queue.name} holds MAXDEPTH({queue.max_depth}) messages")
         if queue.temporary and descriptor.integer(md, "persistence") == mq.MQPER_PERSISTENT:
@@ -112,7 +111,8 @@ class Placer:
         except (MQError, HeaderError) as error:
             if queue.definition.number("STRMQOS") == _MUST_DUPLICATE:
                 reason = getattr(error, "reason", mq.MQRC_UNEXPECTED_ERROR)
-                text = f"STREAMQ({queue.stream}) of {queue.name} has to have its copy: {error}"
+                why = str(error).removeprefix(f"MQRC {reason}: ")
+                text = f"STREAMQ({queue.stream}) of {queue.name} has to have its copy: {why}"
                 raise MQError(reason, text) from error
         finally:
             self._streams = False

@@ -169,6 +169,11 @@ class StoreUnit:
             if one.queue == queue:
                 yield from one.puts.by_lane()
 
+    def messages_for(self, queue: str) -> int:
+        """How many messages it brings to a queue."""
+        count = sum(len(puts.heads) for puts in self.puts_to(queue))
+        return count + sum(len(moves.tokens) for moves in self.moves if moves.to_queue == queue)
+
     def add_row(self, row: LanePuts, expiry: int) -> None:
         """Put a message behind all others of its queue. Messages of one lane share columns."""
         for puts in reversed(self.puts[-_LOOKED_BACK:]):
