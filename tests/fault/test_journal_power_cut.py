@@ -268,7 +268,7 @@ def test_neither_failing_nor_closing_leaves_files_open(journal: Journal, tmp_pat
             opened(copy)
     whole = shutil.copytree(journal.path, tmp_path / "whole")
     (whole / "notes.segment").write_text("not ours: left alone")
-    (whole / "00000099.segment").write_bytes(b"")
+    (whole / "00000099.segment").write_bytes(bytes(4096))
     store = opened(whole)
     commit(store, StoreUnit(puts=[LanePuts("Q", heads=[HEAD], bodies=[b"x" * 100_000])]))
     store.close()

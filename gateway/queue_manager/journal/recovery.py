@@ -99,9 +99,9 @@ def _read(path: Path, file: DurableFile, length: int) -> memoryview:
 
 def in_use(segments: list[Segment]) -> tuple[list[tuple[Segment, Listed | None]], list[Segment]]:
     """The segments in use, oldest first, with their entries in the youngest header's list; and the others."""
+    refuse_emptied(segments)
     headed = sorted((segment for segment in segments if segment.header), key=lambda segment: segment.serial)
     if not headed:
-        refuse_emptied(segments)
         return [], segments
     newest = headed[-1]
     refuse_strangers((segment.path, segment.header) for segment in headed)
@@ -121,13 +121,16 @@ def in_use(segments: list[Segment]) -> tuple[list[tuple[Segment, Listed | None]]
 
 
 def refuse_emptied(segments: list[Segment]) -> None:
-    """A file without a byte has not been made here: what it held is lost, and that is not taken for a first start."""
-    for segment in segments:
-        if not segment.size:
-            raise StoreCorrupt(
-                f"{segment.path}: it is empty, and no segment has a header: the journal was truncated; "
-                "put a backup back with `mqgate restore --replace`, or move these files away to begin with nothing"
-            )
+    """A file without a byte has not been made here, and may have been the youngest, which no other one lists: what it
+    held is lost, and that is not taken for a shorter journal, or a first start."""
+    emptied = [segment.path for segment in segments if not segment.size]
+    if not emptied:
+        return
+    others = "what the others hold" if any(segment.header for segment in segments) else "nothing"
+    raise StoreCorrupt(
+        f"{', '.join(map(str, emptied))}: a segment that is empty has been truncated; put a backup back with "
+        f"`mqgate restore --replace`, or move empty files away to begin with {others}"
+    )
 
 
 def refuse_strangers(files: Iterable[tuple[Path, SegmentHeader | None]]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from pathlib import Path
 
 import pytest
 
 from gateway.errors import StoreCorrupt, StoreError, StoreInUse, StoreUnavailable
 from gateway.queue_manager.journal import Prepared, Store, StoreOptions, encode
+from gateway.queue_manager.journal.diagnosis import Verdict, check
 from gateway.queue_manager.journal.ring import KEPT_LISTINGS
 from gateway.queue_manager.journal.segment import listing_room
 from gateway.queue_manager.store.unit import Backout, LaneMoves, LanePuts, LaneTakes, StoreUnit
@@ -481,9 +483,32 @@ def test_a_journal_whose_files_were_emptied_is_no_first_start(path: Path) -> Non
     segments = sorted(path.glob("*.segment"))
     for segment in segments:
         segment.write_bytes(b"")
-    with pytest.raises(StoreCorrupt, match=f"{segments[0]}: it is empty"):
+    with pytest.raises(StoreCorrupt, match=f"{segments[0]}.*to begin with nothing"):
         opened(path)
     assert [segment.stat().st_size for segment in sorted(path.glob("*.segment"))] == [0] * len(segments)
+
+
+def test_a_youngest_segment_that_was_emptied_is_no_shorter_journal(path: Path) -> None:
+    store = opened(path)
+    put(store, b"kept")
+    first = store.ring.current
+    store.ring.open_next()
+    put(store, b"lost")
+    youngest = store.ring.current
+    assert youngest is not first
+    assert youngest is not None
+    store.close()
+    os.truncate(youngest.path, 0)
+    with pytest.raises(StoreCorrupt, match=f"{youngest.path}.*to begin with what the others hold"):
+        opened(path)
+    (problem, verdict) = check(path)
+    assert str(youngest.path) in str(problem)
+    assert isinstance(verdict, Verdict)
+    assert verdict.problems == 1
+    youngest.path.unlink()
+    store = opened(path)
+    assert [message.body for message in store.fetch("Q")] == [b"kept"]
+    store.close()
 
 
 def test_a_first_start_that_was_killed_while_it_made_a_segment(path: Path) -> None:
