@@ -21,7 +21,7 @@ from gateway.pipeline.journal.segments import Segments, SegmentUse
 from gateway.queue_manager.journal.decode import FrameHeader, Sections
 from gateway.queue_manager.journal.layout import BLOCK, GROUP, Kind, header_area, padded
 from gateway.queue_manager.journal.recovery import changes_of
-from gateway.queue_manager.journal.segment import Listed, SegmentHeader
+from gateway.queue_manager.journal.segment import Listed, SegmentHeader, segment_path
 from gateway.queue_manager.store.changes import Changes, apply
 from gateway.queue_manager.store.index import Index
 from gateway.queue_manager.store.lanes import Lane
@@ -213,10 +213,11 @@ class Follower(Lookup):
 
     def _apply_new(self, position: _Position, listed: Listed | None) -> bool:
         """Apply frames up to the last whole one; False when the segment was recycled meanwhile. The mapping is not
-        pinned, so what was read counts only if the segment is still in the same use afterwards."""
+        pinned, so what was read counts only if the segment is still in the same use afterwards. StoreCorrupt where one
+        is not whole that is listed: all behind it would be missed without a word."""
         try:
             while listed is None or position.sequence <= listed.last_sequence:
-                if not self._apply_next(position):
+                if not self._apply_next(position, is_listed=listed is not None):
                     break
         except StoreCorrupt:
             if self.segments.is_still(position.use):
@@ -231,10 +232,13 @@ class Follower(Lookup):
         self._positions[header.serial] = position
         return position
 
-    def _apply_next(self, position: _Position) -> bool:
+    def _apply_next(self, position: _Position, *, is_listed: bool) -> bool:
         use, offset = position.use, position.offset
         frame = self.segments.frame(use, offset, position.sequence)
         if frame is None:
+            if is_listed:
+                path = segment_path(self.segments.folder, use.slot)
+                raise StoreCorrupt(f"{path}: damaged at byte {offset}: docs/runbooks/damaged-frame.md")
             return False
         sections = self.segments.sections(use, offset, frame)
         place = frame_of(use.slot, offset // BLOCK)

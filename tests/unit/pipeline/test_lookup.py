@@ -10,7 +10,7 @@ from device_fleet import SMALL, Fleet, commit, put, write_journal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.errors import StoreInUse
+from gateway.errors import StoreCorrupt, StoreInUse
 from gateway.pipeline.errors import QueueUnreachable
 from gateway.pipeline.journal.groups import ConsumerGroup
 from gateway.pipeline.journal.lookup import Follower, Lookup, MessageRun, matching
@@ -76,6 +76,23 @@ def test_segments_that_are_used_again(tmp_path: Path) -> None:
             follower.poll()
     follower.poll()
     assert numbers(follower) == numbers(Lookup(store.index))
+    store.close()
+
+
+def test_a_damaged_frame_hides_nothing_behind_it(tmp_path: Path) -> None:
+    store = Store.open(tmp_path, clock=time.time, options=SMALL)
+    for body in (b"1", b"2", b"3"):
+        put(store, "A", [b"h" * 364], [body * 100])
+    damaged = store.ring.current
+    assert damaged is not None
+    store.ring.open_next()
+    put(store, "A", [b"h" * 364], [b"4"])
+    at = damaged.path.read_bytes().index(b"2" * 100)
+    with damaged.path.open("r+b") as file:
+        file.seek(at)
+        file.write(b"x")
+    with pytest.raises(StoreCorrupt, match=f"{damaged.path}: damaged at byte {at // 4096 * 4096}"):
+        Follower(tmp_path).poll()
     store.close()
 
 
