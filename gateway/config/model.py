@@ -231,7 +231,8 @@ class Mqtt(Part):
     connect_timeout: Duration = Field(
         default=10.0,
         description="From the connection to a whole CONNECT, handshakes included, and to its session (0x88); then "
-        "again, at least 5s, for the commit that CONNACK waits for (0x88).",
+        "again, at least 5s, for the commit that CONNACK waits for (0x88); and for each authentication anew by AUTH "
+        "(0x87).",
     )
     max_queued: Count = Field(
         default=1000, description="Messages of QoS 1 and 2 waiting for one session; beyond it `when_full` holds."

@@ -55,6 +55,7 @@ class Connection:
         "problem_information",
         "proof_behind",
         "proving",
+        "proving_since",
         "published",
         "publisher",
         "reader",
@@ -136,6 +137,8 @@ class Connection:
         """What access control has to know when the client goes on with its authentication."""
         self.proving = False
         """Whether it authenticates itself again, and that is being decided."""
+        self.proving_since = 0.0
+        """When it began to; 0: it does not."""
         self.proof_behind: bytes | None = None
         """What it has sent meanwhile to do so once more."""
         self.refusal: Any = None

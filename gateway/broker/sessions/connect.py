@@ -51,6 +51,8 @@ _FAILURES: dict[int, AuthReason] = {
 """What a refusal is counted as."""
 _NO_ROOM_FOR_AUTH = "its Maximum Packet Size leaves no room for AUTH"
 _NO_ROOM_FOR_CONNACK = "its Maximum Packet Size leaves no room for CONNACK"
+_BUSY = "its password or token could not be checked in time: try again later"
+_NO_AUTH = "no AUTH came in time"
 _SHOWN = 256
 """Characters of a name that a refusal shows in the log."""
 
@@ -334,6 +336,7 @@ class ConnectHandler:
     def _prove(self, connection: Connection, data: bytes) -> None:
         """One after the other: of two tokens the one that came last holds, whichever took longer to look at."""
         connection.proving = True
+        connection.proving_since = connection.proving_since or self.context.scheduler.monotonic()
         self.context.access.exchange(connection, data, lambda verdict: self._decided_again(connection, verdict))
 
     def _decided_again(self, connection: Connection, verdict: Verdict) -> None:
@@ -341,6 +344,8 @@ class ConnectHandler:
         if connection.state != ONLINE:
             return
         connection.proving, connection.exchange = False, verdict.exchange
+        if verdict.reason != reasons.CONTINUE_AUTHENTICATION:
+            connection.proving_since = 0.0
         if verdict.after:
             connection.refusal = verdict
             at_once = verdict._replace(after=0.0)
@@ -388,9 +393,10 @@ class ConnectHandler:
                 if self.keep_alive.check(connection, now):
                     yield
                     continue
-                ended = _ended(connection, context.now)
+                ended = _ended(connection, context.now) or self._unproved(connection, due)
                 if ended:
-                    context.refuse(connection, reasons.NOT_AUTHORIZED, "not_authorized", ended)
+                    reason = reasons.SERVER_BUSY if ended == _BUSY else reasons.NOT_AUTHORIZED
+                    context.refuse(connection, reason, "not_authorized", ended)
                     yield
             elif due > self._deadline(connection) and not self._is_ours(connection):
                 self._too_late(connection)
@@ -411,6 +417,16 @@ class ConnectHandler:
             return connection.asked_at + limits.patience
         return connection.connected_at + limits.connect_timeout
 
+    def _unproved(self, connection: Connection, due: float) -> str:
+        """Why a client that authenticates itself again has failed: it, or the gateway, has not done its part in the
+        time that CONNECT has, however often the client begins anew [MQTT-4.12.1-2]. Empty: it may yet."""
+        limits, since = self.context.limits, connection.proving_since
+        if not since or due <= since + (limits.patience if connection.proving else limits.connect_timeout):
+            return ""
+        if connection.proving:
+            return _BUSY
+        return "" if connection.link.unread() else _NO_AUTH
+
     def _is_ours(self, connection: Connection) -> bool:
         """Whether it is the gateway for whom a connection waits that has sent no CONNECT: it has not read it, or has
         put it off."""
@@ -429,8 +445,7 @@ class ConnectHandler:
         if connection.state == AUTHENTICATING:
             busy = connection.exchange is None
             reason = reasons.SERVER_BUSY if busy else reasons.NOT_AUTHORIZED
-            text = "its password could not be checked in time: try again later" if busy else "no AUTH came in time"
-            self.connacks.refuse(connection, reason, text)
+            self.connacks.refuse(connection, reason, _BUSY if busy else _NO_AUTH)
             return
         connects = self.context.counters.mqtt_connects
         connects[connection.link.listener, PROTOCOLS.get(connection.version, "3.1.1"), "timeout"] += 1

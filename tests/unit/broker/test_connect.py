@@ -142,6 +142,46 @@ def test_authentication_again_begins_with_0x19_whenever_and_goes_on_with_0x18_mq
     assert (first, end.reason, len(access.done)) == (0xE0, 0x82, 5), "nothing goes on"
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_authentication_again_has_as_long_as_connect_mqtt_4_12_1_2(bench: Harness, again: bool) -> None:
+    """However often the client begins it anew; one that has ended in time is no part of it."""
+    access, device = Slow(bench), bench.device(5, "d")
+    device.connect(properties={METHOD: "X"})
+    access.done[0](Verdict(0))
+    for ends in (True, False):
+        device.send(writer.encode_auth(p.Auth(0x19, {METHOD: "X", DATA: b"first"})))
+        access.done[-1](Verdict(0x18, exchange="goes on"))
+        bench.advance(1.5)
+        if ends or again:
+            device.send(writer.encode_auth(p.Auth(0x18 if ends else 0x19, {METHOD: "X", DATA: b"more"})))
+            access.done[-1](Verdict(0 if ends else 0x18, exchange=None if ends else "anew"))
+        bench.advance(0.25)
+    device.take()
+    device.wire.waits = True
+    bench.advance(0.5)
+    assert not device.wire.closed, "it may have sent it"
+    device.wire.waits = False
+    bench.advance(0.25)
+    ((first, end),) = device.take()
+    assert (first, end.reason, end.properties[0x1F]) == (0xE0, 0x87, "no AUTH came in time")
+    assert device.wire.closed
+
+
+def test_a_proof_that_is_not_looked_at_in_time_is_told_that_the_server_is_busy(bench: Harness) -> None:
+    access, device = Slow(bench), bench.device(5, "d")
+    device.connect(properties={METHOD: "X"})
+    access.done[0](Verdict(0))
+    device.take()
+    device.send(writer.encode_auth(p.Auth(0x19, {METHOD: "X", DATA: b"token"})))
+    bench.advance(4.5)
+    assert not device.wire.closed, "it waits for us"
+    bench.advance(1.0)
+    ((first, end),) = device.take()
+    assert (first, end.reason) == (0xE0, 0x89)
+    access.done[1](Verdict(0))
+    assert device.wire.closed
+
+
 def test_of_two_proofs_the_one_that_came_last_holds_mqtt_4_12_1_1(bench: Harness) -> None:
     """Whichever takes longer to look at, as a token does for whose keys somebody else is asked."""
     access, device = Slow(bench), bench.device(5, "d")
