@@ -57,6 +57,8 @@ class Owed(NamedTuple):
     filters: dict[str, None]
     """Those that have not ended since."""
     items: Iterator[Item | None]
+    noted: bool
+    """Whether the record that is committed with the subscription says that they are to come."""
 
 
 def restored(stored: Stored, decoding: Decoding | None = None) -> Item:
@@ -120,6 +122,7 @@ class Outflow:
         "missed",
         "owes",
         "pending",
+        "promised",
         "queued",
         "redelivered",
         "resumed",
@@ -155,6 +158,8 @@ class Outflow:
         """Whether what was in flight has been sent again on this connection: nothing new goes out before that."""
         self.retained: deque[Owed] | None = None
         """Retained messages that its subscriptions have still to bring, by SUBSCRIBE and in order."""
+        self.promised: tuple[Owed, ...] = ()
+        """Those of SUBSCRIBEs whose commit has not returned."""
         self.owes = False
         """Whether the session's record says that there are some."""
         self.redelivered = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.mqtt import properties as prop
@@ -149,7 +150,8 @@ class Session:
     def to_record(self, now: float) -> dict[str, Any]:
         """Its record on the state queue."""
         connected = self.connection is not None
-        owed = self.outflow.retained
+        noted = filter(attrgetter("noted"), self.outflow.promised)
+        owed = [name for each in (*noted, *(self.outflow.retained or ())) for name in each.filters]
         return {
             "client": self.client_id,
             "version": self.version,
@@ -164,7 +166,7 @@ class Session:
                  s.options.retain_handling, s.identifier]
                 for s in self.subscriptions.values()
             ],
-        } | ({"retained": [name for each in owed for name in each.filters]} if owed else {})  # fmt: skip
+        } | ({"retained": owed} if owed else {})  # fmt: skip
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Session:

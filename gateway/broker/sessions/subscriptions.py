@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
+from itertools import chain, islice
 from typing import Any
 
 from gateway.broker.context import Context
@@ -37,6 +38,8 @@ AT_ONCE_SECONDS = 0.001
 MOST_LEFT = 256
 """Sessions without a connection for which it is kept where in the tree of retained messages they are: a list of the
 topics there. For others all come again."""
+PROBED = 1000
+"""Places of the tree of retained messages that are looked at before it is said that a SUBSCRIBE may bring some."""
 MAX_WAITING = 50
 """SUBSCRIBEs of a connection whose retained messages are still to be sent."""
 REFUSED: dict[int, SubscribeReason] = {
@@ -145,20 +148,22 @@ class SubscribeHandler:
             # [MQTT5-3.3.1-9] [MQTT5-3.3.1-10] [MQTT5-3.3.1-11]
             if wanted.retain_handling == 0 or (wanted.retain_handling == 1 and new):
                 retained.append((wanted, identifier))
-        if session.durable and any(session.subscriptions.get(name) != one for name, one in before.items()):
+        changed = session.durable and any(session.subscriptions.get(name) != one for name, one in before.items())
+        if changed:
             context.batch.change(SESSIONS, session)
+        owed = self._promise(session, retained, noted=changed) if retained else None
         suback = writer.encode_suback(connection.version, Suback(record.packet_id, answers))
-        until = self.retained.number
 
         def known() -> None:
             context.batch.reply(connection, suback)
-            context.batch.after.append(lambda: self._send_retained(connection, retained, until))
+            if owed is not None:
+                self._when_committed(partial(self._send_retained, connection, owed))
 
         if self.when_known([wanted.filter for wanted in record.subscriptions], known):
             return
         context.batch.reply(connection, suback)
-        if retained:
-            self.when_current(lambda: self._send_retained(connection, retained, until))
+        if owed is not None:
+            self.when_current(partial(self._send_retained, connection, owed))
 
     def _granted(self, connection: Connection, wanted: Subscription, identifier: int, room: _Room) -> tuple[int, bool]:
         """Make one filter effective: 0, and whether it is new; or the reason why it is refused. A defect that it meets
@@ -263,6 +268,10 @@ class SubscribeHandler:
         before = session.subscriptions.pop(filter_)
         self.context.batch.undone_by(self._put_back, session, filter_, before)
         self.router.unsubscribe(session, filter_)
+        for owed in session.outflow.promised:
+            if filter_ in owed.filters:
+                self.context.batch.noting(owed.filters, filter_)
+                del owed.filters[filter_]
         for owed in session.outflow.retained or ():
             if filter_ in owed.filters:
                 self._when_committed(partial(owed.filters.pop, filter_, None))
@@ -277,10 +286,29 @@ class SubscribeHandler:
     def _when_committed(self, call: Callable[[], None]) -> None:
         self.context.batch.after.append(call)
 
-    def _send_retained(self, connection: Connection, wanted: list[tuple[Subscription, int]], until: int) -> None:
+    def _promise(self, session: Session, wanted: list[tuple[Subscription, int]], *, noted: bool) -> Owed:
+        """The retained messages that new subscriptions bring. `noted`: the record that is committed with them says so,
+        if there are some that must arrive; a kill behind SUBACK leaves them to the next process."""
+        outflow = session.outflow
+        noted = noted and self._may_bring(wanted)
+        owed = self._owed(session, wanted, noted=noted)
+        self.context.batch.undone_by(_settle, session, owed)
+        outflow.promised = (*outflow.promised, owed)
+        outflow.owes |= noted
+        return owed
+
+    def _may_bring(self, wanted: list[tuple[Subscription, int]]) -> bool:
+        """Whether something is retained at more than QoS 0 that these get, or that is not found out soon."""
+        filters = [one.filter for one, _ in wanted if one.qos and not is_shared(one.filter)]
+        places = chain.from_iterable(self.retained.matching(filter_, self.context.now) for filter_ in filters)
+        looked = list(islice(places, PROBED))
+        return len(looked) == PROBED or any(found is not None and found.qos for found in looked)
+
+    def _send_retained(self, connection: Connection, owed: Owed) -> None:
         """Last known good values, with RETAIN set and the QoS they were published with, up to the granted one.
         [MQTT3-3.3.1-6] [MQTT3-3.3.1-8]"""
         session = connection.session
+        _settle(session, owed)
         if session.ended:
             return
         if session.outflow.retained is None:
@@ -289,9 +317,11 @@ class SubscribeHandler:
             text = "too many subscriptions to retained messages at once: wait for what they bring"
             self.context.refuse(connection, reasons.QUOTA_EXCEEDED, "slow_consumer", text)
             return
-        session.outflow.retained.append(self._owed(session, wanted, until))
-        self.send_retained_left(connection)
-        if session.outflow.retained:
+        session.outflow.retained.append(owed)
+        now = session.connection
+        if now is None or now.connack_sent:  # else it comes behind CONNACK
+            self.send_retained_left(now or connection)
+        if session.outflow.retained and not owed.noted:
             self._note(session)
 
     def owe(self, session: Session, filters: Iterable[str]) -> None:
@@ -299,15 +329,16 @@ class SubscribeHandler:
         been."""
         found = [one for name in filters if (one := session.subscriptions.get(name)) is not None]
         wanted = [(one.options, one.identifier) for one in found]
-        session.outflow.retained = deque([self._owed(session, wanted, self.retained.number)])
+        session.outflow.retained = deque([self._owed(session, wanted, noted=True)])
 
-    def _owed(self, session: Session, wanted: list[tuple[Subscription, int]], until: int) -> Owed:
+    def _owed(self, session: Session, wanted: list[tuple[Subscription, int]], *, noted: bool) -> Owed:
         filters = dict.fromkeys(subscription.filter for subscription, _ in wanted)
-        return Owed(filters, self._retained_for(session, wanted, until, filters))
+        return Owed(filters, self._retained_for(session, wanted, self.retained.number, filters), noted)
 
     def _note(self, session: Session) -> None:
         """Have its record say whether it has retained messages to come, unless it has ended or gone by now."""
-        session.outflow.owes = bool(session.outflow.retained)
+        outflow = session.outflow
+        outflow.owes = bool(outflow.retained) or any(owed.noted for owed in outflow.promised)
         if session.durable and not session.ended and self.context.sessions.get(session.client_id) is session:
             self.context.batch.change(SESSIONS, session)
 
@@ -442,6 +473,11 @@ class SubscribeHandler:
         if session.durable and reasons.SUCCESS in answers:
             context.batch.change(SESSIONS, session)
         context.batch.reply(connection, writer.encode_unsuback(connection.version, Suback(record.packet_id, answers)))
+
+
+def _settle(session: Session, owed: Owed) -> None:
+    """What was promised is under way, or taken back."""
+    session.outflow.promised = tuple(one for one in session.outflow.promised if one is not owed)
 
 
 def _is_there(connection: Connection) -> bool:

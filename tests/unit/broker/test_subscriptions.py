@@ -17,7 +17,7 @@ from gateway.mqtt import packets as p
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Subscribe, Subscription
 from gateway.ports.batch import Unit
-from gateway.ports.state_queues import SESSIONS
+from gateway.ports.state_queues import OUT, SESSIONS
 from gateway.routing.filters import Interest
 from gateway.session.record import decode_json
 from gateway.session.session import Session
@@ -249,20 +249,23 @@ def test_a_new_subscription_does_not_get_what_the_one_before_it_had_to_bring(*, 
 
 
 @pytest.mark.parametrize("count", [0, 5])
-def test_few_retained_messages_cost_no_second_record(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+def test_few_retained_messages_cost_a_record_in_the_unit_of_work_that_stores_them(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """That they are to come was committed with the subscription."""
     bench = _with_retained(count)
     device = bench.device(5, "d").connect(clean=False)
-    written: list[str] = []
+    written: list[list[str]] = []
     apply = bench.queues._apply
 
     def counted(unit: Unit) -> None:
-        written.extend(one.queue for one in unit.replaces)
+        written.append([one.queue for one in unit.replaces] + [puts.queue for puts in unit.puts])
         apply(unit)
 
     monkeypatch.setattr(bench.queues, "_apply", counted)
     device.subscribe("kept/#", 1)
     assert len(_all_of(device)) == count
-    assert written == [SESSIONS]
+    assert [unit for unit in written if unit] == ([[SESSIONS], [SESSIONS, OUT]] if count else [[SESSIONS]])
 
 
 @pytest.mark.parametrize("version", [4, 5])
