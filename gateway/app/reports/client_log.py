@@ -6,6 +6,7 @@ import time
 
 from gateway.app.reports import log_lines
 from gateway.app.reports.device_events import DeviceEventQueue
+from gateway.app.reports.take_overs import LINES, TakeOvers
 from gateway.config.counting import counted
 from gateway.observe import logs
 from gateway.observe.client_history import ClientHistory
@@ -27,6 +28,7 @@ class ClientLog:
 
     def __init__(self) -> None:
         self.history = ClientHistory()
+        self._take_overs = TakeOvers()
         self.connections = False
         """Whether each connection is a line at `info` when it begins."""
         self.events: DeviceEventQueue | None = None
@@ -38,7 +40,8 @@ class ClientLog:
         about = {"peer": link.peer, "listener": link.listener, "user": session.user or None}
         protocol = PROTOCOLS.get(connection.version, "")
         self.history.add(time.time(), session.client_id, "connected", "connected", **about, protocol=protocol)
-        write = log.info if self.connections else log.debug
+        many = self._take_overs.are_many(session.client_id, time.monotonic())
+        write = log.info if self.connections and not many else log.debug
         write("connected", "connected", client_id=session.client_id, protocol=protocol, **about)
         if self.events is not None:
             self.events.add("connected", session.client_id, link.peer, listener=link.listener,
@@ -46,7 +49,7 @@ class ClientLog:
 
     def ended(self, connection: Connection, why: str) -> None:
         """A connection has ended, or was refused."""
-        log_lines.ended(connection, why)
+        log_lines.ended(connection, why, is_one_of_many=self._is_one_of_many(connection, why))
         link, said = connection.link, connection.close_reason or why
         request = connection.request
         if connection.rejected:
@@ -63,6 +66,13 @@ class ClientLog:
                 session = connection.session
                 self.events.add("disconnected", session.client_id, link.peer, listener=link.listener,
                                 user=session.user or None, reason=why, text=said)  # fmt: skip
+
+    def _is_one_of_many(self, connection: Connection, why: str) -> bool:
+        """Whether connections of its client end each other all the time, of which there is one warning a minute."""
+        times = self._take_overs.count(connection.session.client_id, time.monotonic()) if why == "taken_over" else 0
+        if times == LINES + 1:
+            log_lines.contended(connection, times)
+        return times > LINES
 
     def denied(self, connection: Connection, direction: str, topic: str) -> None:
         """The access list has refused a publication or a subscription."""

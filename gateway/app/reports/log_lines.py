@@ -127,8 +127,19 @@ def identity(provider: str, why: str) -> None:
         log.info("identity.available", "the provider of identities answers", provider=provider)
 
 
-def ended(connection: Connection, why: str) -> None:
-    """The end of a connection: a warning if it was refused, for debugging only if it never sent a CONNECT."""
+def contended(connection: Connection, times: int) -> None:
+    """Connections of a client end each other."""
+    text = (
+        f"its connections have ended each other {times} times within a minute: two devices may have this client "
+        "identifier; further ones are lines at debug, and counted in mqgate_mqtt_disconnects_total"
+    )
+    client_id, link = connection.session.client_id, connection.link
+    log.warning("client.contended", text, client_id=client_id, peer=link.peer, listener=link.listener)
+
+
+def ended(connection: Connection, why: str, *, is_one_of_many: bool = False) -> None:
+    """The end of a connection: a warning if it was refused, for debugging only if it never sent a CONNECT, or if it is
+    one of many that end each other."""
     link, said = connection.link, connection.close_reason or why
     if connection.rejected:
         request = connection.request
@@ -145,7 +156,7 @@ def ended(connection: Connection, why: str) -> None:
             reason=connection.rejected,
         )
         return
-    write = log.info if connection.publisher.client_id else log.debug
+    write = log.debug if is_one_of_many or not connection.publisher.client_id else log.info
     write(
         "disconnected",
         said,
