@@ -105,6 +105,8 @@ class _NothingWaits(deque["Item | Copies"]):
 
 
 _NOTHING_WAITS = _NothingWaits()
+_MOST_IDS = 0x8000
+"""With so many packet ids in flight it takes long to find one that is not, again and again."""
 
 
 class Outflow:
@@ -185,15 +187,22 @@ class Outflow:
         """Whether the client accepts topic aliases."""
         return bool(self._alias_limit)
 
-    def allot(self) -> int:
-        """A packet id that is not in flight. 0 never occurs. [MQTT-2.3.1-4] [MQTT-2.2.1-4] [MQTT3-4.3.2-1]
-        [MQTT3-4.3.3-1] [MQTT5-4.3.2-1] [MQTT5-4.3.3-1]"""
+    def number(self) -> int:
+        """The packet id of what is stored and waits: one that is not in flight. Where most are it may be one of them,
+        as all may be: then it is given another when it is sent, if that one is in flight still."""
         candidate = self._next
         while True:
             candidate = candidate % 0xFFFF + 1
-            if candidate not in self.inflight:
+            if candidate not in self.inflight or len(self.inflight) >= _MOST_IDS:
                 self._next = candidate
                 return candidate
+
+    def allot(self) -> int:
+        """A packet id that is not in flight, where not all are. 0 never occurs. [MQTT-2.3.1-4] [MQTT-2.2.1-4]
+        [MQTT3-4.3.2-1] [MQTT3-4.3.3-1] [MQTT5-4.3.2-1] [MQTT5-4.3.3-1]"""
+        while (found := self.number()) in self.inflight:
+            pass
+        return found
 
     def resume_ids(self, last: int) -> None:
         """Go on after the last packet identifier that was assigned before a restart."""

@@ -159,7 +159,7 @@ class FanOut:
             return self._no_room(session)
         flags = SHARED if item.share else 0
         prefix = self._prefix(prefixes, item.publication, item.qos, item.sub_ids, flags, retain=item.retain)
-        item.packet_id = session.outflow.allot()
+        item.packet_id = session.outflow.number()
         puts = batch.state_puts(OUT, session.key)
         puts.heads.append(prefix)
         puts.bodies.append(item.packet_id.to_bytes(2, "little") + item.publication.payload)
@@ -246,9 +246,9 @@ class FanOut:
         if not session.durable:
             self.context.batch.deliveries.append((session, items, None, 0, len(items)))
             return
-        allot = session.outflow.allot
+        number = session.outflow.number
         for item in items:
-            item.packet_id = allot()
+            item.packet_id = number()
             self.expiry.watch(session, item.publication)
         bodies = [item.packet_id.to_bytes(2, "little") + item.publication.payload for item in items]
         self._store(session, items, heads, bodies, size)

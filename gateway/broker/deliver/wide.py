@@ -341,5 +341,5 @@ def _aside_of_copy(receiver: Receiver, publication: Publication, share: str) -> 
     session, qos = receiver.session, min(publication.qos, receiver.qos)
     retain = publication.retain and receiver.retain_as_published
     prefix = encode_prefix(publication, qos, retain, receiver.sub_ids, SHARED if share else 0)
-    data = prefix + STORED_IDS[session.outflow.allot()] + publication.payload
+    data = prefix + STORED_IDS[session.outflow.number()] + publication.payload
     return Aside(b"", data, {"queue": OUT, "key": session.key})

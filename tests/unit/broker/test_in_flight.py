@@ -340,3 +340,24 @@ def test_nothing_is_written_for_what_a_smaller_window_holds_back(monkeypatch: py
         pass
     assert written
     assert all(written)
+
+
+@pytest.mark.timeout(60)
+def test_a_session_with_all_identifiers_in_flight_takes_more_mqtt_2_2_1_4() -> None:
+    bench = Harness(max_inflight=0xFFFF)
+    device, sender = subscriber(bench), bench.device(5, "p").connect()
+    device.subscribe("t", 1)
+    sent = relay(bench, 1, payloads=(b"1",)).outflow
+    (one,) = sent.inflight.values()
+    sent.inflight = dict.fromkeys(range(1, 0x10000), one)
+    device.take()
+    for number in (1, 2):
+        sender.publish("t", b"%d" % number, 1, number)
+    relay(bench, 1, payloads=(b"3", b"4"))
+    assert [packet[0] >> 4 for packet in sender.take()] == [p.CONNACK, p.PUBACK, p.PUBACK]
+    assert not [packet for packet in device.take() if packet[0] >> 4 == p.PUBLISH]
+    for number in (7, 8, 9, 10):
+        del sent.inflight[number]
+    sender.publish("t", b"5", 1, 3)
+    told = [(packet[2], packet[4]) for packet in device.take() if packet[0] >> 4 == p.PUBLISH]
+    assert sorted(told) == [(7, b"1"), (8, b"2"), (9, b"3"), (10, b"4")]
