@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import repeat
+from itertools import chain, filterfalse, repeat
 from typing import NamedTuple, NoReturn
 
 from gateway.mqtt.packets import V5, V31
@@ -200,8 +200,10 @@ class Outflow:
     def allot(self) -> int:
         """A packet id that is not in flight, where not all are. 0 never occurs. [MQTT-2.3.1-4] [MQTT-2.2.1-4]
         [MQTT3-4.3.2-1] [MQTT3-4.3.3-1] [MQTT5-4.3.2-1] [MQTT5-4.3.3-1]"""
-        while (found := self.number()) in self.inflight:
-            pass
+        found = self.number()
+        if found in self.inflight:  # most are
+            all_of_them = chain(range(found + 1, 0x10000), range(1, found))
+            self._next = found = next(filterfalse(self.inflight.__contains__, all_of_them))
         return found
 
     def resume_ids(self, last: int) -> None:
