@@ -309,7 +309,7 @@ class SubscribeHandler:
         [MQTT3-3.3.1-6] [MQTT3-3.3.1-8]"""
         session = connection.session
         _settle(session, owed)
-        if session.ended:
+        if not self._is_here(session):
             return
         if session.outflow.retained is None:
             session.outflow.retained = deque()
@@ -339,8 +339,12 @@ class SubscribeHandler:
         """Have its record say whether it has retained messages to come, unless it has ended or gone by now."""
         outflow = session.outflow
         outflow.owes = bool(outflow.retained) or any(owed.noted for owed in outflow.promised)
-        if session.durable and not session.ended and self.context.sessions.get(session.client_id) is session:
+        if session.durable and self._is_here(session):
             self.context.batch.change(SESSIONS, session)
+
+    def _is_here(self, session: Session) -> bool:
+        """Whether it has neither ended nor gone to another gateway."""
+        return not session.ended and self.context.sessions.get(session.client_id) is session
 
     def send_retained_left(self, connection: Connection) -> None:
         """Go on with the retained messages that the session's subscriptions have not brought yet."""

@@ -75,6 +75,22 @@ def test_what_a_new_subscription_brings_comes_to_the_connection_that_has_the_ses
     assert ["retained" in decode_json(row[3]) for row in estate.rows[SESSIONS].values()] == [False]
 
 
+def test_what_a_new_subscription_brings_comes_at_the_gateway_that_has_the_session_then() -> None:
+    estate = Estate()
+    first, second = estate.start(), estate.start()
+    kept_by(first.bench, "kept/1")
+    estate.settle(0.3)
+    older = first.bench.device(5, "d").connect(clean=False)
+    estate.settle(0.3)
+    older.subscribe("kept/+", 1)
+    newer = second.bench.device(5, "d").connect(clean=False)
+    estate.settle(1.0)
+    told = [packet[1] for device in (older, newer) for packet in device.take() if packet[0] >> 4 == p.PUBLISH]
+    assert set(told) == {b"kept/1"}
+    assert not first.bench.engine.subscribe._left
+    assert ["retained" in decode_json(row[3]) for row in estate.rows[SESSIONS].values()] == [False]
+
+
 def kept_by(bench: Harness, *topics: str, qos: int = 1) -> None:
     sender = bench.device(5, "sender").connect()
     for number, topic in enumerate(topics, 1):
