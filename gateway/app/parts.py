@@ -154,7 +154,7 @@ class Parts:
             from gateway.app.queue_managers.ibm import open_ibm  # the drivers are optional
 
             return open_ibm(self.settings, self.scheduler, self.counters, self.table)
-        return patiently(lambda: open_embedded(self.settings, self.directory, self.scheduler))
+        return patiently(lambda: open_embedded(self.settings, self.directory, self.scheduler, self.counters))
 
     def _stalled(self, stall: Stall) -> None:
         self.counters.reactor_stall_seconds.observe(stall.seconds)

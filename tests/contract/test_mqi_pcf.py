@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from embedded_rig import md, refused
 
-from gateway.mq import pcf
+from gateway.mq import pcf, situations
 from gateway.ports.mqi import ObjectDescriptor, PutOptions, SubscriptionDescriptor
+from gateway.queue_manager.descriptor import Descriptor
 
 Q_NAME, Q_TYPE, MAX_DEPTH, DESCRIPTION, CURRENT_DEPTH = 2016, 20, 15, 2013, 3
 REPLACE, PURGE, Q_ATTRS, ALL = 1006, 1007, 1002, 1009
@@ -315,3 +316,60 @@ def test_a_command_is_one_message(mqi, header, reason):
     names = [one.name for one in mqi.queue_manager.core.catalogue.matching(("QLOCAL",), "R.*")]
     mqi.put("SYSTEM.ADMIN.COMMAND.QUEUE", request, 4, md(type=1, format=b"MQADMIN", reply_to_q=names[0].encode()))
     assert pcf.parse(mqi.get(reply.handle).data).reason == reason
+
+
+DEAD = "SYSTEM.DEAD.LETTER.QUEUE"
+
+
+def dead_letters(mqi):
+    """(reason, destination, descriptor, data) of each."""
+    handle = mqi.open(DEAD, 2)
+    found = []
+    while mqi.depth(DEAD):
+        got = mqi.get(handle, length=100 << 20)
+        revived = situations.from_dead_letter(got.md, got.data)
+        found.append((revived.header.reason, revived.header.dest_q_name.strip(), Descriptor(revived.md), revived.data))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("data", "descriptor", "reason"),
+    [
+        (b"hello", md(format=b"MQSTR"), 3023),
+        (b"hello" * (1 << 20), md(format=b"MQSTR"), 3023),
+        (b"hello", md(format=b"MQADMIN"), 3002),
+        (pcf.build(pcf.Message(1, 9999, [])), md(format=b"MQADMIN"), 3007),
+    ],
+)
+def test_what_is_no_command_and_cannot_be_answered_is_a_dead_letter(mqi, data, descriptor, reason):
+    mqi.mqsc("ALTER QLOCAL(SYSTEM.ADMIN.COMMAND.QUEUE) MAXMSGL(104857600)\nALTER QMGR MAXMSGL(104857600)")
+    mqi.mqsc(f"ALTER QLOCAL({DEAD}) MAXMSGL(104857600)")
+    sent = mqi.put("SYSTEM.ADMIN.COMMAND.QUEUE", data, descriptor=descriptor)
+    [(said, destination, found, content)] = dead_letters(mqi)
+    assert (said, destination) == (reason, "SYSTEM.ADMIN.COMMAND.QUEUE")
+    assert (found.msg_id, found.format) == (sent.md[48:72], descriptor[32:40])
+    assert len(content) == len(data)
+    assert content[:100] == data[:100]
+
+
+def test_what_is_no_command_is_answered_where_it_can_be(mqi):
+    mqi.put("SYSTEM.ADMIN.COMMAND.QUEUE", b"hello", descriptor=md(type=1, format=b"MQSTR", reply_to_q=b"A"))
+    assert pcf.parse(mqi.get(mqi.open("A")).data).reason == 3023
+    assert mqi.depth(DEAD) == 0
+
+
+def test_a_reply_that_cannot_be_put_is_a_dead_letter(mqi):
+    request = pcf.build(pcf.Message(1, 40, []))
+    command = md(type=1, format=b"MQADMIN", reply_to_q=b"NOWHERE", msg_id=b"m" * 24)
+    mqi.put("SYSTEM.ADMIN.COMMAND.QUEUE", request, descriptor=command)
+    [(reason, destination, found, content)] = dead_letters(mqi)
+    assert (reason, destination, found.type, found.correl_id) == (2085, "NOWHERE", 2, b"m" * 24)
+    assert (found.format, pcf.parse(content).command) == (b"MQADMIN ", 40)
+
+
+def test_a_reply_that_may_be_discarded_is(mqi):
+    discard, pass_on = 0x8000000, 0x4000
+    request = pcf.build(pcf.Message(1, 40, []))
+    command = md(type=1, format=b"MQADMIN", reply_to_q=b"NOWHERE", report=discard | pass_on)
+    mqi.put("SYSTEM.ADMIN.COMMAND.QUEUE", request, descriptor=command)
+    assert mqi.depth(DEAD) == 0

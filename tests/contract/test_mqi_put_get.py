@@ -6,6 +6,7 @@ import pytest
 from embedded_rig import OPEN_ALL, md, refused
 
 from gateway.errors import MQError
+from gateway.mq import situations
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions
 from gateway.queue_manager.descriptor import Descriptor, text
 
@@ -328,6 +329,53 @@ def test_reports_of_arrival_and_delivery(mqi):
         mqi.get(replies)
     mqi.connection.commit()
     assert Descriptor(mqi.get(replies).md).feedback == 260
+
+
+COA_FULL, COD_FULL, DEAD = 0x700, 0x3800, "SYSTEM.DEAD.LETTER.QUEUE"
+
+
+@pytest.mark.parametrize(
+    ("objects", "reply_to", "reason"),
+    [
+        ("ALTER QLOCAL(B) MAXMSGL(10)", b"B", 2030),
+        ("ALTER QLOCAL(B) MAXDEPTH(0)", b"B", 2053),
+        ("ALTER QLOCAL(B) PUT(DISABLED)", b"B", 2051),
+        ("", b"NOWHERE", 2085),
+    ],
+)
+@pytest.mark.parametrize("report", [COA_FULL, COD_FULL])
+def test_a_report_that_its_queue_does_not_take_is_a_dead_letter(mqi, objects, reply_to, reason, report):
+    lost = []
+    mqi.queue_manager.placer.on_lost = lost.append
+    mqi.mqsc(f"{objects}\nALTER QLOCAL({DEAD}) MAXMSGL(272)")
+    handle = mqi.open("A")
+    mqi.put(handle, b"data" * 100, descriptor=md(report=report, reply_to_q=reply_to))
+    mqi.get(handle)
+    got = mqi.get(mqi.open(DEAD))
+    revived = situations.from_dead_letter(got.md, got.data)
+    assert (revived.header.reason, revived.header.dest_q_name.strip()) == (reason, reply_to.decode())
+    assert (Descriptor(revived.md).type, revived.data) == (4, b"data" * 25)  # cut: MQDLH and MAXMSGL(272)
+    assert lost == []
+
+
+@pytest.mark.parametrize(
+    ("objects", "why"),
+    [
+        (f"ALTER QLOCAL({DEAD}) MAXMSGL(100)", "172"),
+        (f"ALTER QLOCAL({DEAD}) MAXDEPTH(0)", "MAXDEPTH"),
+        (f"ALTER QLOCAL({DEAD}) PUT(DISABLED)", "PUT"),
+        ("ALTER QMGR DEADQ(' ')", "no DEADQ"),
+        ("ALTER QMGR DEADQ(NOWHERE)", "NOWHERE"),
+    ],
+)
+def test_a_report_that_goes_nowhere_is_told(mqi, objects, why):
+    lost = []
+    mqi.queue_manager.placer.on_lost = lost.append
+    mqi.mqsc(objects)
+    mqi.put("A", b"data", descriptor=md(report=COA_FULL, reply_to_q=b"NO.SUCH"))
+    [one] = lost
+    assert (Descriptor(one.md).feedback, one.queue, one.reason) == (259, "NO.SUCH", 2085)
+    assert why in one.why
 
 
 def test_persistence_survives_restart(mqi):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from gateway.app.files.directories import data_directory
@@ -11,18 +12,24 @@ from gateway.app.queue_managers.mqi_library import short_name
 from gateway.config.model import Settings
 from gateway.config.queue_manager import Embedded
 from gateway.errors import ConfigurationError, Finding
+from gateway.mq.constants.md import MQMT_REPORT
 from gateway.observe import logs
 from gateway.ports.batch import Scheduler
+from gateway.ports.counters import NO_ROUTE, Counters
 from gateway.queue_manager.commands.mqsc import OBJECTS as KINDS
 from gateway.queue_manager.commands.mqsc import VERBS
 from gateway.queue_manager.commands.mqsc_parse import MqscSyntaxError, commands, parse
+from gateway.queue_manager.descriptor import Descriptor
 from gateway.queue_manager.embedded import OBJECTS, EmbeddedQueueManager
 from gateway.queue_manager.journal import StoreOptions
+from gateway.queue_manager.objects.placement import Lost
 
 log = logs.get("mqgate")
 
 
-def open_embedded(settings: Settings, directory: Path, scheduler: Scheduler) -> EmbeddedQueueManager:
+def open_embedded(
+    settings: Settings, directory: Path, scheduler: Scheduler, counters: Counters
+) -> EmbeddedQueueManager:
     """Open its journal in `directory` and run the MQSC commands of the settings. StoreError or ConfigurationError."""
     embedded = settings.queue_manager.embedded
     assert embedded is not None  # noqa: S101 -- the callers have looked
@@ -35,9 +42,25 @@ def open_embedded(settings: Settings, directory: Path, scheduler: Scheduler) -> 
         )  # fmt: skip
     except ConfigurationError as error:
         raise _in_file(name, error) from error
+    opened.placer.on_lost = partial(_tell_lost, counters)
     _tell_ending(opened)
     _tell_short(opened, settings.mqtt.max_packet)
     return opened
+
+
+def _tell_lost(counters: Counters, lost: Lost) -> None:
+    """A report, or what else the queue manager makes, is on no queue."""
+    counters.messages_dropped[NO_ROUTE, "undelivered"] += 1
+    about = Descriptor(lost.md)
+    what = f"a report (Feedback {about.feedback})" if about.type == MQMT_REPORT else "a message of the queue manager"
+    log.warning(
+        "message.undelivered",
+        f"{what} is lost: {lost.queue} refuses it ({lost.reason}), and so does the dead-letter queue: {lost.why}",
+        queue=lost.queue,
+        reason=lost.reason,
+        msg_id=about.msg_id.hex().upper(),
+        correl_id=about.correl_id.hex().upper(),
+    )
 
 
 def store_options(settings: Settings) -> StoreOptions:

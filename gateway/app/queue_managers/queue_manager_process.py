@@ -65,6 +65,7 @@ class QueueManagerProcess:
         self._disk_reports = DiskReports(log)
         self._answered = time.monotonic()
         """When the thread that serves programs has last said so."""
+        self._counters = Counters()
         self._stopping = False
 
     def start(self) -> None:
@@ -80,7 +81,7 @@ class QueueManagerProcess:
         self._scheduler.__enter__()
         try:
             self._queue_manager = opened = patiently(
-                lambda: open_embedded(self._settings, self.directory, self._scheduler)
+                lambda: open_embedded(self._settings, self.directory, self._scheduler, self._counters)
             )
             opened.define_state_queues()
             self._server = MqiServer(
@@ -156,7 +157,7 @@ class QueueManagerProcess:
 
     def _site(self, queue_manager: EmbeddedQueueManager) -> Resource:
         root = Folder()
-        registry = metrics.registry_of(Counters(), self._gauges(queue_manager))
+        registry = metrics.registry_of(self._counters, self._gauges(queue_manager))
 
         def exposition(request: Request) -> Answer:
             body, content_type = metrics.render(registry, request.getHeader("accept") or "")

@@ -25,13 +25,17 @@ from gateway.queue_manager.descriptor import Descriptor, default_descriptor, tex
 from gateway.queue_manager.objects.administration import no_status, not_found
 from gateway.queue_manager.objects.authority import OWN_USER
 from gateway.queue_manager.objects.channel_authority import ChannelAuthority
+from gateway.queue_manager.objects.placement import Lost
+from gateway.queue_manager.store.unit import StoreUnit
 from gateway.queue_manager.verbs.connection import MqiConnection
 from gateway.queue_manager.verbs.connection_state import ConnectionState
 
-LONGEST = 4 << 20
+LONGEST = 100 << 20
+"""Of a message, with any MAXMSGL."""
 INQUIRE_CHLAUTH_RECS = 204
 MQRCCF_CFH_TYPE_ERROR, MQRCCF_CFH_LENGTH_ERROR = 3001, 3002
 MQRCCF_CFH_VERSION_ERROR, MQRCCF_CFH_MSG_SEQ_NUMBER_ERR, MQRCCF_CFH_CONTROL_ERROR = 3003, 3004, 3005
+MQRCCF_MD_FORMAT_ERROR = 3023
 MQRCCF_CFIN_DUPLICATE_PARM, MQRCCF_CFST_DUPLICATE_PARM = 3017, 3018
 MQRCCF_ENTITY_NAME_MISSING, MQRCCF_AUTH_VALUE_ERROR, MQRCCF_AUTH_VALUE_MISSING = 3169, 3171, 3172
 MQIACF_Q_HANDLE, MQIACF_CONN_INFO_HANDLE = 1104, 1112
@@ -107,9 +111,11 @@ class CommandServer:
         command, version, replies, comp_code, reason = 0, 1, [], 0, 0  # type: int, int, list[Reply], int, int
         try:
             order = ">" if request.encoding & 15 == 1 else "<"
+            if request.format != mq.MQFMT_ADMIN:
+                raise refuse(MQRCCF_MD_FORMAT_ERROR, "the Format of a command is MQADMIN")
             message = pcf.parse(got.data, order=order)
             command, version = message.command, message.version
-            if message.type not in {mq.MQCFT_COMMAND, mq.MQCFT_COMMAND_XR} or request.format != mq.MQFMT_ADMIN:
+            if message.type not in {mq.MQCFT_COMMAND, mq.MQCFT_COMMAND_XR}:
                 raise refuse(MQRCCF_CFH_TYPE_ERROR, "not a command")
             _check(message)
             replies = list(self._run(message, text(request.user)))
@@ -122,6 +128,8 @@ class CommandServer:
             self._state.user = OWN_USER
         if text(request.reply_to_q):
             self._reply(request, command, version, replies or [[]], comp_code, reason)
+        elif reason:  # nobody can be told
+            self._give_up(got.md, got.data, reason, COMMANDS, self._state.core.name)
 
     def _run(self, message: pcf.Message, user: str) -> Iterable[Reply]:
         """Carry out a command with the authority of the user who sent it."""
@@ -155,18 +163,33 @@ class CommandServer:
         correl_id = request.correl_id if request.report & mq.MQRO_PASS_CORREL_ID else request.msg_id
         md = default_descriptor(
             type=mq.MQMT_REPLY, format=mq.MQFMT_ADMIN, correl_id=correl_id, persistence=request.persistence,
-            priority=request.priority,
+            priority=request.priority, **_passed_on(request),
         )  # fmt: skip
         for number, parameters in enumerate(replies, 1):
             message = pcf.Message(
                 mq.MQCFT_RESPONSE, command, parameters, version, number, int(number == len(replies)), comp_code, reason
             )
+            options, data = PutOptions(mq.MQPMO_NO_SYNCPOINT | mq.MQPMO_NEW_MSG_ID), pcf.build(message)
             try:
-                self._connection.put1(
-                    to, md, PutOptions(mq.MQPMO_NO_SYNCPOINT | mq.MQPMO_NEW_MSG_ID), pcf.build(message)
-                )
-            except MQError:  # the reply queue cannot be put to
-                return
+                self._connection.put1(to, md, options, data)
+            except MQError as error:
+                self._give_up(self._stamped(md), data, error.reason, to.name, to.queue_manager)
+
+    def _stamped(self, md: bytes) -> bytes:
+        """The descriptor of a reply that MQPUT1 has not completed."""
+        stamped = Descriptor(md)
+        stamped.msg_id, stamped.ccsid = self._state.core.new_identifier(), self._state.core.attribute("CCSID")
+        self._state.placer.stamp_as_queue_manager(stamped)
+        return stamped.pack()
+
+    def _give_up(self, md: bytes, data: bytes, reason: int, queue: str, queue_manager: str) -> None:
+        """Put what cannot be answered, or the answer, on the dead-letter queue."""
+        placer, unit = self._state.placer, StoreUnit()
+        placer.give_up(md, data, reason, queue, queue_manager, unit)
+        try:
+            self._state.core.commit(unit)
+        except MQError as error:
+            placer.on_lost(Lost(md, queue, reason, str(error)))
 
     # Commands about the queue manager
 
@@ -245,6 +268,13 @@ def _rights(message: pcf.Message, identifier: int) -> list[str]:
     if unknown:
         raise refuse(MQRCCF_AUTH_VALUE_ERROR, f"authority {unknown[0]!r} is not known")
     return [RIGHT_OF_MQAUTH[value] for value in values if isinstance(value, int)]
+
+
+def _passed_on(request: Descriptor) -> dict[str, int]:
+    """What a reply has of its request by MQRO_PASS_DISCARD_AND_EXPIRY."""
+    if not request.report & mq.MQRO_PASS_DISCARD_AND_EXPIRY:
+        return {}
+    return {"report": request.report & mq.MQRO_DISCARD_MSG, "expiry": request.expiry}
 
 
 def _connection(one: ConnectionState) -> Reply:

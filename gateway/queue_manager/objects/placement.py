@@ -7,7 +7,7 @@ Messages are added to a unit of the store, which the caller commits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
@@ -42,12 +42,24 @@ DATA_IN_REPORT = 100
 """Of the application's data: the headers in front of them are in the report whole."""
 
 
+class Lost(NamedTuple):
+    """A message of the queue manager's own that neither its queue nor the dead-letter queue takes."""
+
+    md: bytes
+    queue: str
+    reason: int
+    """Why its queue does not take it."""
+    why: str
+    """Why it is no dead letter."""
+
+
 class Placer:
     """Adds messages to units. `publish` is set after the topics have been made."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self.publish: Publish | None = None
+        self.on_lost: Callable[[Lost], None] = lambda _lost: None
         self._streams = False
         """What is placed is the copy for a STREAMQ."""
 
@@ -156,7 +168,7 @@ class Placer:
             self.place(target, report, content, unit)
         except (MQError, HeaderError) as error:
             reason = getattr(error, "reason", mq.MQRC_UNEXPECTED_ERROR)
-            self.dead_letter(report, content, reason, name, queue_manager, unit)
+            self.give_up(report, content, reason, name, queue_manager, unit)
 
     def _report_message(self, about: Descriptor, data: bytes, feedback: int) -> tuple[bytes, bytes]:
         with_data, with_all = _data_options(feedback)
@@ -191,22 +203,37 @@ class Placer:
 
     def dead_letter(self, md: bytes, data: bytes, reason: int, queue: str, queue_manager: str, unit: StoreUnit) -> bool:
         """Put a message on the dead-letter queue with an MQDLH; False if there is none that takes it."""
+        return not self._why_no_dead_letter(md, data, reason, queue, queue_manager, unit, cut=False)
+
+    def give_up(self, md: bytes, data: bytes, reason: int, queue: str, queue_manager: str, unit: StoreUnit) -> None:
+        """The same for a message that the queue manager has made, or has to itself: what is too long is cut, as a
+        program does that puts dead letters (MQDLH, Usage), and `on_lost` is told where it goes nowhere."""
+        why = self._why_no_dead_letter(md, data, reason, queue, queue_manager, unit, cut=True)
+        if why:
+            self.on_lost(Lost(md, queue, reason, why))
+
+    def _why_no_dead_letter(
+        self, md: bytes, data: bytes, reason: int, queue: str, queue_manager: str, unit: StoreUnit, *, cut: bool
+    ) -> str:
+        """Empty: it is one now, or its sender does not want that."""
+        core = self._core
         if descriptor.integer(md, "report") & mq.MQRO_DISCARD_MSG:
-            return True
-        name = self._core.catalogue.queue_manager.text("DEADQ")
+            return ""
+        name = core.catalogue.queue_manager.text("DEADQ")
         if not name:
-            return False
+            return "the queue manager has no DEADQ"
         try:
-            target = resolve(self._core, name)
+            target = resolve(core, name)
             if target.queue is None:
-                return False
+                return f"DEADQ({name}) is not a queue"
+            longest = min(target.queue.max_length, core.attribute("MAXMSGL")) if cut else 0
             dead_letter = situations.to_dead_letter(
-                md, data, reason, queue, queue_manager or self._core.name, putter=self._putter()
+                md, data, reason, queue, queue_manager or core.name, putter=self._putter(), max_length=longest
             )
             self.put_local(target.queue, dead_letter.md, dead_letter.data, unit)
-        except (MQError, HeaderError):
-            return False
-        return True
+        except (MQError, HeaderError) as error:
+            return f"DEADQ({name}): {error}"
+        return ""
 
     # The batch port's columns
 

@@ -196,7 +196,7 @@ class Triggers:
         try:
             self._placer.put_local(queue, packed, event.content, unit)
         except MQError as error:
-            self._placer.dead_letter(packed, event.content, error.reason, queue.name, core.name, unit)
+            self._placer.give_up(packed, event.content, error.reason, queue.name, core.name, unit)
 
     def _switch_off(self, name: str) -> None:
         queue = self._core.queues.get(name)

@@ -12,6 +12,7 @@ from schedulers import ManualScheduler
 from gateway.app.queue_managers.embedded import open_embedded
 from gateway.app.reports.resources import certificate_ends, revocation_ends, room_of
 from gateway.config.load import load_settings
+from gateway.ports.counters import Counters
 
 
 def settings(folder: Path, text: str) -> Path:
@@ -73,5 +74,5 @@ def test_a_dead_letter_that_would_be_cut_is_told(
     (tmp_path / "o.mqsc").write_text(objects)
     queue_manager = "queue_manager: {embedded: {path: data, objects: o.mqsc}}"
     found = load_settings(settings(tmp_path, f"{queue_manager}\nmqtt: {{max_packet: 16MiB}}"), {})
-    open_embedded(found, tmp_path / "data", ManualScheduler()).close()
+    open_embedded(found, tmp_path / "data", ManualScheduler(), Counters()).close()
     assert ("takes 4194304 bytes, `mqtt.max_packet` lets 16777216 in" in caplog.text) == told
