@@ -140,7 +140,7 @@ class EmbeddedQueueManager:
         if not wrong:
             self._expirer = Expirer(self.core, self.placer, self.topics)
             Triggers(self.core, self.placer, partial(self._administration.alter, "QLOCAL"))
-            CommandServer(self._connection("command server", OWN_USER), self.mqsc, self.channels)
+            CommandServer(self._connection("command server", OWN_USER), self.mqsc_steps, self.channels)
         else:
             twice = "it is defined twice in this text: keep one of them"
             raise ConfigurationError(

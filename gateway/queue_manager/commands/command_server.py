@@ -6,7 +6,7 @@ Section 5 of the MQI reference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 
@@ -19,7 +19,7 @@ from gateway.queue_manager.commands import channel_commands, pcf_status
 from gateway.queue_manager.commands import pcf_objects as objects
 from gateway.queue_manager.commands.display_rows import queue_status
 from gateway.queue_manager.commands.mqsc import MqscReport
-from gateway.queue_manager.commands.pcf_objects import Handler, Reply, number_of, refuse, text_of
+from gateway.queue_manager.commands.pcf_objects import Answer, Handler, Reply, number_of, refuse, text_of
 from gateway.queue_manager.commands.pcf_status import KIND_OF_MQOT, MQAT_USER, RIGHT_OF_MQAUTH
 from gateway.queue_manager.descriptor import Descriptor, default_descriptor, text
 from gateway.queue_manager.objects.administration import no_status, not_found
@@ -30,6 +30,9 @@ from gateway.queue_manager.store.unit import StoreUnit
 from gateway.queue_manager.verbs.connection import MqiConnection
 from gateway.queue_manager.verbs.connection_state import ConnectionState
 
+TURN_SECONDS, PAUSE_SECONDS = 0.01, 0.005
+"""For how long commands are carried out at a time, and how long others have their turn then."""
+_OVER = object()
 LONGEST = 100 << 20
 """Of a message, with any MAXMSGL."""
 INQUIRE_CHLAUTH_RECS = 204
@@ -73,13 +76,17 @@ class CommandServer:
     """Reads and answers commands through a connection of its own."""
 
     def __init__(
-        self, connection: MqiConnection, run_mqsc: Callable[[str], MqscReport], channels: ChannelAuthority
+        self,
+        connection: MqiConnection,
+        mqsc_steps: Callable[[str, MqscReport], Iterable[None]],
+        channels: ChannelAuthority,
     ) -> None:
         self._connection = connection
         self._channels = channels
         self._state = connection.state
-        self._run_mqsc = run_mqsc
-        self._busy = False
+        self._mqsc_steps = mqsc_steps
+        self._work: Iterator[None] | None = None
+        """What is left of the commands that are being carried out."""
         self._started = connection.state.core.now()
         self._handle = connection.open(ObjectDescriptor(COMMANDS), mq.MQOO_INPUT_SHARED).handle
         connection.state.core.queues[COMMANDS].served = self._serve
@@ -89,15 +96,31 @@ class CommandServer:
         """Carry out every command on the queue. Each is got under syncpoint and committed when it has been answered."""
         core = self._state.core
         with core.entered():
-            if self._busy or core.closed:
-                return
-            self._busy = True
-            try:
-                while (got := self._next()) is not None:
-                    self._answer(got)
-                    self._connection.commit()
-            finally:
-                self._busy = False
+            if self._work is None and not core.closed:
+                self._work = self._steps()
+                self._go_on()
+
+    def _go_on(self) -> None:
+        """For some milliseconds: a queue that is cleared may have millions of messages."""
+        core = self._state.core
+        with core.entered():
+            until = core.scheduler.monotonic() + TURN_SECONDS
+            while self._work is not None and not core.closed:
+                over = True
+                try:
+                    over = next(self._work, _OVER) is _OVER
+                finally:
+                    if over:
+                        self._work = None
+                if not over and core.scheduler.monotonic() >= until:
+                    core.scheduler.later(PAUSE_SECONDS, self._go_on)
+                    return
+
+    def _steps(self) -> Iterator[None]:
+        while (got := self._next()) is not None:
+            yield from self._answer(got)
+            self._connection.commit()
+            yield
 
     def _next(self) -> Got | None:
         options = GetOptions(mq.MQGMO_SYNCPOINT | mq.MQGMO_ACCEPT_TRUNCATED_MSG | mq.MQGMO_NO_PROPERTIES, match=0)
@@ -106,7 +129,7 @@ class CommandServer:
         except MQError:
             return None
 
-    def _answer(self, got: Got) -> None:
+    def _answer(self, got: Got) -> Iterator[None]:
         request = Descriptor(got.md)
         command, version, replies, comp_code, reason = 0, 1, [], 0, 0  # type: int, int, list[Reply], int, int
         try:
@@ -118,7 +141,11 @@ class CommandServer:
             if message.type not in {mq.MQCFT_COMMAND, mq.MQCFT_COMMAND_XR}:
                 raise refuse(MQRCCF_CFH_TYPE_ERROR, "not a command")
             _check(message)
-            replies = list(self._run(message, text(request.user)))
+            for reply in self._run(message, text(request.user)):
+                if reply is None:
+                    yield
+                else:
+                    replies.append(reply)
         except MQError as error:
             comp_code, reason = mq.MQCC_FAILED, error.reason
         except HeaderError as error:
@@ -131,7 +158,7 @@ class CommandServer:
         elif reason:  # nobody can be told
             self._give_up(got.md, got.data, reason, COMMANDS, self._state.core.name)
 
-    def _run(self, message: pcf.Message, user: str) -> Iterable[Reply]:
+    def _run(self, message: pcf.Message, user: str) -> Answer:
         """Carry out a command with the authority of the user who sent it."""
         connection = self._state
         connection.user = user
@@ -139,7 +166,7 @@ class CommandServer:
             connection.authorise("QMGR", connection.core.name, "DSP")
         handler = _COMMANDS.get(message.command)
         if handler is None:
-            commands: dict[int, Callable[[pcf.Message], Iterable[Reply]]] = {
+            commands: dict[int, Callable[[pcf.Message], Answer]] = {
                 mq.MQCMD_PING_Q_MGR: self._ping, 161: self._queue_manager_status,
                 mq.MQCMD_INQUIRE_CONNECTION: self._connections, 38: self._escape,
                 mq.MQCMD_SET_AUTH_REC: self._set_authority, 78: self._accept,
@@ -232,11 +259,12 @@ class CommandServer:
             raise refuse(3174, "no connection fits")
         return replies
 
-    def _escape(self, message: pcf.Message) -> Iterable[Reply]:
+    def _escape(self, message: pcf.Message) -> Answer:
         """ESCAPE: MQSC commands in PCF."""
-        report = self._run_mqsc(text_of(message, 3014))
+        report = MqscReport()
+        yield from self._mqsc_steps(text_of(message, 3014), report)
         answers = [line for line in report.lines if not line.startswith(" " * 5)]  # without the command itself
-        return [[pcf.integer(1017, 1), pcf.string(3014, line)] for line in answers]
+        yield from ([pcf.integer(1017, 1), pcf.string(3014, line)] for line in answers)
 
     def _set_authority(self, message: pcf.Message) -> Iterable[Reply]:
         profile = text_of(message, 3067)
@@ -297,11 +325,11 @@ def _connection(one: ConnectionState) -> Reply:
 # Commands about queues
 
 
-def _clear(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
+def _clear(connection: ConnectionState, message: pcf.Message) -> Answer:
     name = text_of(message, mq.MQCA_Q_NAME)
     connection.authorise("QUEUE", name, "CLR")
-    connection.administration.clear(name)
-    return [[]]
+    yield from connection.administration.clear(name)
+    yield []
 
 
 def _queue_status(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:

@@ -159,6 +159,8 @@ def _like(value: str, pattern: str) -> bool:
     return value.startswith(pattern[:-1]) if pattern.endswith("*") else value == pattern
 
 
+Answer = Iterable[str | None]
+"""Lines, and None where a command that takes long may be interrupted."""
 Extension = Callable[[Command], Iterable[str] | None]
 """Carries out commands that this module does not (status of subscriptions, authority records); returns None for every
 other."""
@@ -194,7 +196,8 @@ class Mqsc:
         report.say(f"     {report.read} : {command_text[:MOST_CHARACTERS]}")
         try:
             for said in self.execute(parse(line, command_text)):
-                report.say(said)
+                if said is not None:
+                    report.say(said)
                 yield
         except MqscSyntaxError as error:
             report.syntax_errors += 1
@@ -210,7 +213,7 @@ class Mqsc:
             report.say(message)
             report.problems.append((line, message))
 
-    def execute(self, command: Command) -> Iterable[str]:
+    def execute(self, command: Command) -> Answer:
         """Run one command; the lines of its answer."""
         command.verb = VERBS.get(command.verb, command.verb)
         command.object = OBJECTS.get(command.object, command.object)
@@ -263,21 +266,21 @@ class Mqsc:
         self._administration.alter(kind, "" if kind == "QMGR" else _named(command), given)
         return [_DONE["ALTER", _family(kind)], *without_effect(command)]
 
-    def _delete(self, command: Command) -> list[str]:
+    def _delete(self, command: Command) -> Answer:
         kind = _kind(command)
         words = _only(command, _OPTIONS | {"AUTHREC"})
         kept = next((one.values for one in command.parameters if one.keyword == "AUTHREC"), ["YES"])
         if kept not in (["YES"], ["NO"]):
             raise syntax(command, "AUTHREC is YES or NO")
-        self._administration.delete(kind, _named(command), purge="PURGE" in words, records=kept == ["YES"])
-        return [_DONE["DELETE", _family(kind)]]
+        yield from self._administration.delete(kind, _named(command), purge="PURGE" in words, records=kept == ["YES"])
+        yield _DONE["DELETE", _family(kind)]
 
-    def _clear(self, command: Command) -> list[str]:
+    def _clear(self, command: Command) -> Answer:
         if command.object != "QLOCAL":
             raise syntax(command, "CLEAR QLOCAL(name)")
         _only(command, frozenset())
-        self._administration.clear(_named(command))
-        return ["AMQ8022I: IBM MQ queue cleared."]
+        yield from self._administration.clear(_named(command))
+        yield "AMQ8022I: IBM MQ queue cleared."
 
     def _ping(self, command: Command) -> list[str]:
         _only(command, frozenset())

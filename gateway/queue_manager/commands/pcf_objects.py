@@ -58,7 +58,9 @@ SUBSCRIPTIONS = ObjectType(("SUB",), mq.MQCACF_SUB_NAME, 1287, 0, 3163, 3164)
 CHANNELS = ObjectType(("CHANNEL",), mq.MQCACH_CHANNEL_NAME, 1015, 3512, 3007, 3008)
 
 Reply = list[Parameter]
-Handler = Callable[[ConnectionState, pcf.Message], Iterable[Reply]]
+Answer = Iterable[Reply | None]
+"""Replies, and None where a command that takes long may be interrupted."""
+Handler = Callable[[ConnectionState, pcf.Message], Answer]
 
 
 def refuse(reason: int, text: str) -> AdministrationError:
@@ -168,7 +170,7 @@ def copy(of: ObjectType) -> Handler:
 def delete(of: ObjectType) -> Handler:
     """DELETE commands."""
 
-    def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
+    def run(connection: ConnectionState, message: pcf.Message) -> Answer:
         name = name_of(connection, message, of)
         kind = "QUEUE" if of is QUEUES else of.kinds[0]
         if of is QUEUES and message.find(mq.MQIA_Q_TYPE) is not None:
@@ -176,8 +178,8 @@ def delete(of: ObjectType) -> Handler:
         connection.authorise(family(of), name, "DLT")
         purge = number_of(message, mq.MQIACF_PURGE, mq.MQPO_NO) == mq.MQPO_YES
         records = number_of(message, MQIACF_REMOVE_AUTHREC, MQRAR_YES) == MQRAR_YES
-        connection.administration.delete(kind, name, purge=purge, records=records)
-        return [[]]
+        yield from connection.administration.delete(kind, name, purge=purge, records=records)
+        yield []
 
     return run
 

@@ -15,6 +15,7 @@ from gateway.queue_manager.objects import clearing
 from gateway.queue_manager.objects.attributes import BY_KEYWORD, QUEUE_KINDS, Value
 from gateway.queue_manager.objects.authority import Authority
 from gateway.queue_manager.objects.catalogue import Catalogue, Definition, checked, defaults, valid_name
+from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.objects.selectors import compile_selector
 from gateway.queue_manager.objects.topic_names import block
 from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
@@ -237,19 +238,18 @@ class Administration:
         self._save(altered)
         return definition
 
-    def delete(self, kind: str, name: str, *, purge: bool = False, records: bool = True) -> None:
-        """DELETE. A queue must be closed, taken from by no rule, and empty unless `purge`. `records`: with the
-        authority records of its name."""
+    def delete(self, kind: str, name: str, *, purge: bool = False, records: bool = True) -> Iterator[None]:
+        """DELETE, step by step. A queue must be closed, taken from by no rule, and empty unless `purge`. `records`:
+        with the authority records of its name."""
         definition = self.find(kind, name)
         if definition.kind == "QLOCAL":
             queue = self._core.queues[name]
-            if queue.open_count or queue.locked:
-                raise in_use(name)
-            if queue.consumers:
-                raise consumed(name)
-            if queue.uncommitted_puts or (self._core.store.depth(name) and not purge):
-                raise not_empty(name)
-            self._discard(name)
+            self._check_delete(queue, purge=purge)
+            while self._core.store.depth(name) > clearing.CLEARED_AT_ONCE:  # what came meanwhile goes too
+                yield from self._emptied(queue)
+                self._check_delete(queue, purge=purge)
+            for _ in self._emptied(queue):
+                pass
         if (definition.kind == "SUB" and self.in_use(name)) or (definition.kind, name) == BASE_TOPIC:
             raise in_use(name)
         self._core.save((), (definition,))
@@ -257,17 +257,27 @@ class Administration:
         if records:
             self._authority.forget("QUEUE" if definition.kind in QUEUE_KINDS else definition.kind, name)
 
-    def clear(self, name: str) -> int:
-        """CLEAR QLOCAL; how many messages were removed."""
+    def _check_delete(self, queue: LocalQueue, *, purge: bool) -> None:
+        if self._core.queues.get(queue.name) is not queue:
+            raise not_found("QLOCAL", queue.name)
+        if queue.open_count or queue.locked or queue.emptied:
+            raise in_use(queue.name)
+        if queue.consumers:
+            raise consumed(queue.name)
+        if queue.uncommitted_puts or (self._core.store.depth(queue.name) and not purge):
+            raise not_empty(queue.name)
+
+    def clear(self, name: str) -> Iterator[None]:
+        """CLEAR QLOCAL, step by step: what is on the queue now. What comes meanwhile stays."""
         self.find("QLOCAL", name)
         queue = self._core.queues[name]
-        if queue.open_count:
+        if queue.open_count or queue.emptied:
             raise in_use(name)
         if queue.consumers:
             raise consumed(name)
         if queue.uncommitted_puts or queue.locked:
             raise not_empty(name)
-        return self._discard(name)
+        yield from self._emptied(queue)
 
     def find(self, kind: str, name: str, otherwise: tuple[int, str] = OF_ANOTHER_TYPE) -> Definition:
         """The object, of exactly this type (`QUEUE`: of any)."""
@@ -309,11 +319,14 @@ class Administration:
             self._core.save((definition,))
         self._core.install(definition)
 
-    def _discard(self, name: str) -> int:
-        """Remove every message of the queue, in bounded steps. They are not read."""
-        core = self._core
-        removed = 0
-        for tokens in clearing.pieces(core, name):
-            core.commit(StoreUnit(takes=[LaneTakes(name, b"", tokens)]))
-            removed += len(tokens)
-        return removed
+    def _emptied(self, queue: LocalQueue) -> Iterator[None]:
+        """Remove every message of the queue, in bounded steps. They are not read. Between two steps no program opens
+        the queue, as while IBM MQ clears it; a rule may begin to take from it, and keeps what it has."""
+        queue.emptied = True
+        try:
+            for tokens in clearing.pieces(self._core, queue.name):
+                free = [token for token in tokens if token not in queue.locked]
+                self._core.commit(StoreUnit(takes=[LaneTakes(queue.name, b"", free)]))
+                yield
+        finally:
+            queue.emptied = False

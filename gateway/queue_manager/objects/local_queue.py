@@ -134,6 +134,8 @@ class LocalQueue:
     outputs: int = 0
     browsers: int = 0
     exclusive: bool = False
+    emptied: bool = False
+    """A command is removing its messages step by step: until it has, programs cannot open the queue."""
     ending: bool = False
     """The queue's subscription has ended: it is deleted when its last handle is closed."""
     deleted: bool = False

@@ -144,6 +144,8 @@ def _opened(
         return handle
     if queue is None:
         raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{wanted.name!r} cannot be opened with these options")
+    if queue.emptied:
+        raise MQError(mq.MQRC_OBJECT_IN_USE, f"{queue.name} is being cleared, or deleted: try again")
     if gets:
         handle.queue = queue
         take_input(queue, options)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from embedded_rig import MqiRig, md
+from embedded_rig import MqiRig, md, refused
 
 from gateway.mq import constants as mq
+from gateway.mq import pcf
 from gateway.ports.batch import Puts, Unit
+from gateway.queue_manager.commands import command_server
+from gateway.queue_manager.commands.mqsc import MqscReport
 from gateway.queue_manager.inspection import Inspection
 from gateway.queue_manager.objects import clearing
 
@@ -63,4 +67,69 @@ def test_a_long_queue_is_cleared_in_little_memory(
         tracemalloc.stop()
     assert rig.depth("A") == 0
     assert peak < 700_000, "an integer for each message"
+    rig.queue_manager.close()
+
+
+COMMANDS = {
+    "CLEAR QLOCAL(A)": (9, [pcf.string(2016, "A")]),
+    "DELETE QLOCAL(A) PURGE": (12, [pcf.string(2016, "A"), pcf.integer(1007, 1)]),
+}
+
+
+def begun(rig: MqiRig, command: str, how: str) -> Callable[[], bool]:
+    """Begin a command that takes several turns; call what this returns for each, until it is False."""
+    if how == "mqsc":
+        report = MqscReport()
+        steps = rig.queue_manager.mqsc_steps(command, report)
+        return lambda: next(steps, report) is None
+    number, parameters = COMMANDS[command] if how == "pcf" else (38, [pcf.integer(1017, 1), pcf.string(3014, command)])
+    request = pcf.build(pcf.Message(1, number, parameters))
+    rig.put("SYSTEM.ADMIN.COMMAND.QUEUE", request, 4, md(type=1, format=b"MQADMIN", reply_to_q=b"REPLIES"))
+
+    def go_on() -> bool:
+        rig.scheduler.advance(command_server.PAUSE_SECONDS)
+        return rig.depth("REPLIES") == 0
+
+    return go_on
+
+
+@pytest.mark.parametrize("how", ["mqsc", "pcf", "escape"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_clear_in_steps(command: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CLEAR QLOCAL of 16 million messages was one turn of 5 s, in which nobody was served."""
+    monkeypatch.setattr(clearing, "CLEARED_AT_ONCE", 3)
+    monkeypatch.setattr(command_server, "TURN_SECONDS", 0)
+    rig = MqiRig(None, "DEFINE QLOCAL(A)\nDEFINE QLOCAL(REPLIES)")
+    inspection = Inspection(rig.queue_manager)
+    filled(inspection, 10)
+    go_on = begun(rig, command, how)
+    depths = list[int]()
+    while go_on():
+        if (depth := rig.queue_manager.core.store.depth("A")) == 4:
+            with refused(2042):
+                rig.open("A")
+            assert not rig.queue_manager.mqsc("CLEAR QLOCAL(A)").ok
+            filled(inspection, 1)  # a device does not open it
+        depths.append(depth)
+    assert depths == sorted(depths, reverse=True)
+    assert len(set(depths)) >= 3
+    if command.startswith("CLEAR"):
+        assert rig.depth("A") == 1
+        assert rig.drain(rig.open("A")) == [b"x"]
+    else:
+        with refused(2085):
+            rig.open("A")
+    rig.queue_manager.close()
+
+
+def test_a_program_that_comes_to_the_command_queue_meanwhile_is_served_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clearing, "CLEARED_AT_ONCE", 3)
+    monkeypatch.setattr(command_server, "TURN_SECONDS", 0)
+    rig = MqiRig(None, "DEFINE QLOCAL(A)\nDEFINE QLOCAL(REPLIES)")
+    filled(Inspection(rig.queue_manager), 10)
+    begun(rig, "CLEAR QLOCAL(A)", "pcf")
+    begun(rig, "DELETE QLOCAL(A) PURGE", "pcf")
+    rig.scheduler.advance(1)
+    replies = rig.drain(rig.open("REPLIES"))
+    assert [(pcf.parse(one).command, pcf.parse(one).reason) for one in replies] == [(9, 0), (12, 0)]
     rig.queue_manager.close()
