@@ -111,11 +111,19 @@ class Inspection:
         text = f"{name!r} is {_NO_MESSAGES[other.kind]}, and has no messages of its own{where}"
         raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, text)
 
+    def _gettable(self, name: str) -> LocalQueue:
+        """The same where messages may be got and browsed: GET(DISABLED) holds for operators too, until they alter it.
+        CLEAR QLOCAL gets nothing, and is not refused for it."""
+        local = self._local(name)
+        if local.get_inhibited:
+            raise MQError(mq.MQRC_GET_INHIBITED, f"ALTER QLOCAL('{name}') GET(ENABLED) allows it")
+        return local
+
     def browse(self, name: str, limit: int = 50, after: int | None = None) -> list[Seen]:
         """The next messages in the order of delivery, without removing or locking them. Of state queues those of one
         key after another: there may be a million."""
         with self._core.entered():
-            local = self._local(name)
+            local = self._gettable(name)
             found, room, some = list[Seen](), PAGE_BYTES, 1
             while room > 0 and len(found) < limit:
                 page = self._page(local, b"", min(some, limit - len(found)), after)
@@ -163,7 +171,7 @@ class Inspection:
     def message(self, name: str, token: int) -> Seen:
         """One message; MQError 2033 if it is no longer on the queue."""
         with self._core.entered(), _told_of_damage():
-            local = self._local(name)
+            local = self._gettable(name)
             message = self._core.store.read(local.name, b"", token)
             if message is None:
                 raise MQError(mq.MQRC_NO_MSG_AVAILABLE, "the message is no longer on the queue")
@@ -172,12 +180,12 @@ class Inspection:
     def prepare_find(self, name: str) -> bool:
         """Do a part of what the first `find` by MsgId needs; whether all of it is done."""
         with self._core.entered(), _told_of_damage():
-            return self._core.store.prepare_find(self._local(name).name, b"", "msg_id")
+            return self._core.store.prepare_find(self._gettable(name).name, b"", "msg_id")
 
     def find(self, name: str, *, msg_id: bytes | None = None, correl_id: bytes | None = None) -> list[Seen]:
         """Messages by identifier."""
         with self._core.entered(), _told_of_damage():
-            local = self._local(name)
+            local = self._gettable(name)
             found = self._core.store.find(local.name, b"", msg_id, correl_id)
             return [self._seen(local, message) for message in found]
 
@@ -186,7 +194,7 @@ class Inspection:
         (MQMD.Report: MQRO_COD is for whatever deletes the message by getting it); how many were got. What is damaged
         leaves too, and nobody is told what it was."""
         with self._core.entered():
-            local = self._local(name)
+            local = self._gettable(name)
             free = [token for token in tokens if token not in local.locked]
             messages = [one for token in free if (one := self._read(local, token)) is not None]
             unit = StoreUnit(takes=[LaneTakes(local.name, b"", [one.token for one in messages])])
@@ -241,7 +249,7 @@ class Inspection:
         """Why a message that is taken is not to be had: a program may have got it since it was looked at, and what was
         put elsewhere would be there twice."""
         for takes in unit.takes:
-            local = self._local(takes.queue)
+            local = self._gettable(takes.queue)
             for token in takes.tokens:
                 if isinstance(token, int) and self._read(local, token, takes.key) is None:
                     return MQError(mq.MQRC_NO_MSG_AVAILABLE, "the message is no longer on the queue")

@@ -238,3 +238,12 @@ def test_a_queue_is_shown_with_its_depth_and_its_limit(estate: Estate) -> None:
     inspection.close()
     assert attributes["CURDEPTH"] == "1"
     assert int(attributes["MAXDEPTH"]) > 1
+
+
+def test_a_queue_with_get_disabled_is_listed(estate: Estate) -> None:
+    inspection = IbmInspection(estate.driver, SETTINGS, MessageIds(0.0, b"look"), lambda: ["OTHER.Q"])
+    assert not inspection.commit(Unit([Puts("OTHER.Q", heads=[HEAD], bodies=[b"1"])])).failures
+    estate.queue_manager.mqsc("ALTER QLOCAL(OTHER.Q) GET(DISABLED)")
+    rows = inspection.queues()
+    inspection.close()
+    assert [(row.name, row.depth, row.attributes["GET"]) for row in rows] == [("OTHER.Q", 1, "DISABLED")]

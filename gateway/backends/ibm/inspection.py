@@ -109,7 +109,8 @@ class IbmInspection:
             attributes["USAGE"] = "XMITQ"
         depth, most = int(inquire(name, mq.MQIA_CURRENT_Q_DEPTH)), int(inquire(name, mq.MQIA_MAX_Q_DEPTH))
         attributes |= {"CURDEPTH": str(depth), "MAXDEPTH": str(most)}
-        first = self.browse(name, 1) if depth else []
+        shows = depth and attributes["GET"] == "ENABLED"  # a browse is a get (2016)
+        first = self.browse(name, 1) if shows else []
         return QueueRow(name, "local", depth, most, first[0].put_time if first else None, attributes)
 
     def depth(self, name: str) -> int:

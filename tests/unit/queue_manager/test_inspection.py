@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from embedded_rig import MqiRig, md
+from embedded_rig import MqiRig, md, refused
 
 from gateway.errors import MQError
 from gateway.mq import constants as mq
-from gateway.ports.batch import Replace, Unit
+from gateway.ports.batch import Outcome, Replace, Takes, Unit
 from gateway.ports.inspection import PAGE_BYTES
 from gateway.queue_manager.descriptor import Descriptor
 from gateway.queue_manager.inspection import Inspection
@@ -139,3 +140,33 @@ def test_who_looks_for_messages_under_another_name_is_told_where_they_are(name: 
     assert raised.value.reason == mq.MQRC_OPTION_NOT_VALID_FOR_TYPE
     assert said in str(raised.value)
     rig.queue_manager.close()
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda view, token: view.browse("A"),
+        lambda view, token: view.message("A", token),
+        lambda view, token: view.find("A", msg_id=b"m" * 24),
+        lambda view, token: view.remove("A", [token]),
+        lambda view, token: raised_by(view.commit(Unit(takes=[Takes("A", b"", [token])]))),
+    ],
+)
+def test_nothing_is_got_from_a_queue_with_get_disabled(act: Callable[[Inspection, int], object]) -> None:
+    """As in IBM MQ, where browsing is getting (2016); what is cleared is not got."""
+    rig = MqiRig(None, "DEFINE QLOCAL(A)")
+    rig.put("A", b"x")
+    view = Inspection(rig.queue_manager)
+    [seen] = view.browse("A")
+    rig.mqsc("ALTER QLOCAL(A) GET(DISABLED)")
+    with refused(2016):
+        act(view, seen.token)
+    assert rig.depth("A") == 1
+    assert view.queue("A").depth == 1
+    assert sum(view.clear("A")) == 1
+    rig.queue_manager.close()
+
+
+def raised_by(outcome: Outcome) -> None:
+    for failure in outcome.failures:
+        raise MQError(failure.reason, failure.text)
