@@ -4,7 +4,7 @@ durable subscriptions to MQ topics.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from gateway.ports.batch import Stored, Token
@@ -54,6 +54,14 @@ class LetsGo(Protocol):
     def stop_consuming(self, queue: str, key: bytes = b"") -> None:
         """Nobody is to be told any more that `queue` may have something; with a key, only of that, until it is asked
         for again."""
+
+
+@runtime_checkable
+class TellsDefined(Protocol):
+    """Implemented by queue managers that say when queues are defined or altered: others are asked again and again."""
+
+    def tell_defined(self, told: Callable[[Collection[str]], None]) -> None:
+        """Have `told` called with their names, and those of aliases that lead to them."""
 
 
 @runtime_checkable

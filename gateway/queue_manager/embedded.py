@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -30,7 +30,7 @@ from gateway.queue_manager.commands.mqsc_status import StatusCommands
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.journal import Store, StoreOptions
 from gateway.queue_manager.objects.administration import Administration
-from gateway.queue_manager.objects.attributes import BY_KEYWORD, Value
+from gateway.queue_manager.objects.attributes import BY_KEYWORD, QUEUE_KINDS, Value
 from gateway.queue_manager.objects.authority import OWN_USER, Authority
 from gateway.queue_manager.objects.catalogue import Definition, defaults
 from gateway.queue_manager.objects.channel_authority import ChannelAuthority
@@ -78,10 +78,13 @@ class EmbeddedQueueManager:
         self.connections = Connections()
         self._translator = Translator(self.core, self.placer, self._define_state)
         self.core.committer.translator = self._translator
-        self.core.on_installed.append(self._alias_changed)
+        self.core.on_installed += [self._alias_changed, self._queue_defined]
         self._logical_messages = LogicalMessages(self.core)
         self._consumed: dict[str, tuple[LocalQueue, Callable[[], None]]] = {}
         """By the name that a rule has for it: the queue that is consumed, and who is told."""
+        self._told_defined: Callable[[Collection[str]], None] | None = None
+        self._defined: set[str] = set()
+        """Queues that are to be told."""
         self._goes_on = False
         """Files are being made again, and it is seen to that this goes on."""
 
@@ -270,10 +273,11 @@ class EmbeddedQueueManager:
                 core.wake(queue)
 
     def _alias_changed(self, definition: Definition) -> None:
-        """Gets that wait may have come through the alias: they are told that it is inhibited, or leads elsewhere."""
+        """Gets that wait, and rules, may have come through the alias: they are told that it is inhibited, or leads
+        elsewhere."""
         if definition.kind == "QALIAS":
             for queue in self.core.queues.values():
-                if queue.waiters.count:
+                if queue.waiters.count or queue.consumers:
                     self.core.wake(queue)
 
     def mqsc(self, text: str) -> MqscReport:
@@ -431,6 +435,24 @@ class EmbeddedQueueManager:
             local, arrived = self._consumed.pop(queue)
             local.consumers.remove(arrived)
             self.core.inputs_changed(local, opened=False)
+
+    def tell_defined(self, told: Callable[[Collection[str]], None]) -> None:
+        """See `ports.sources.TellsDefined`."""
+        self._told_defined = told
+
+    def _queue_defined(self, definition: Definition) -> None:
+        if self._told_defined is not None and definition.kind in QUEUE_KINDS and not definition.dynamic:
+            if not self._defined:
+                self.core.scheduler.soon(self._tell_defined)
+            self._defined.add(definition.name)
+
+    def _tell_defined(self) -> None:
+        """All that a script has defined until now, at once."""
+        with self.core.entered():
+            names, self._defined = self._defined, set()
+            names |= {one.name for one in self.core.catalogue.matching(("QALIAS",)) if one.text("TARGET") in names}
+        if self._told_defined is not None:
+            self._told_defined(names)
 
     def gather(self, queue: str, *, groups: bool) -> None:
         """Fetch messages of a group only when the group is complete, or as they arrive."""

@@ -8,7 +8,7 @@ the two directions cannot feed each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from gateway.broker.context import Context
@@ -21,7 +21,7 @@ from gateway.mq.constants import MQRC_UNKNOWN_OBJECT_NAME
 from gateway.ports.asking import found_or_raised
 from gateway.ports.batch import Stored
 from gateway.ports.counters import MqCall, mqrc_label
-from gateway.ports.sources import Backout, Claims, Gathers, Incomplete, LetsGo, Pages, Sources, Subscribed
+from gateway.ports.sources import Backout, Claims, Gathers, Incomplete, LetsGo, Pages, Sources, Subscribed, TellsDefined
 from gateway.ports.targets import Origin
 from gateway.routing.table import Table
 from gateway.rules.mappings import OutboundRule
@@ -35,6 +35,10 @@ _REST_FOR_PART = 0.0002
 """Seconds: several times as long as it takes to read one."""
 _REOPEN = 10.0
 """Seconds until a queue or topic is tried again that could not be consumed."""
+
+
+def _nothing() -> None:
+    """There is nothing to cancel."""
 
 
 class Consumers:
@@ -63,10 +67,14 @@ class Consumers:
         self._consumed: dict[str, list[Source]] = {}
         self.asked: set[Source] = set()
         """Queues and topics that the queue manager is asked about."""
+        self._refused: dict[Source, Callable[[], None]] = {}
+        """Those that cannot be consumed yet, and what cancels that they are tried again."""
         self._waiting: list[Callable[[], None]] = []
         """What is done when it has answered."""
         context.on_committed = self.resume
         context.on_doubt = self._doubt
+        if isinstance(manager, TellsDefined):
+            manager.tell_defined(self._defined)
 
     def start(self, table: Table) -> None:
         """Begin to consume what the rules name."""
@@ -220,11 +228,24 @@ class Consumers:
             self._consumed[source.queue] = [*listening, source]
         except MQError as error:
             context.problems[problem] = f"it cannot be consumed: {error}; define it (mqgate mqsc)"
-            context.scheduler.later(_REOPEN, lambda: self._open(source))
+            self._open_later(source)
             return
         context.problems.pop(problem, None)
         if listening:
             self.arrived(source)
+
+    def _open_later(self, source: Source) -> None:
+        """After a while, or when its queue is defined."""
+        self._refused.pop(source, _nothing)()
+        self._refused[source] = self.context.scheduler.later(_REOPEN, lambda: self._open_again(source))
+
+    def _open_again(self, source: Source) -> None:
+        self._refused.pop(source, _nothing)()
+        self._open(source)
+
+    def _defined(self, queues: Collection[str]) -> None:
+        for source in [one for one in self._refused if one.queue in queues]:
+            self._open_again(source)
 
     def _look_again(self, source: Source) -> None:
         """Its rules may have changed."""
@@ -339,7 +360,7 @@ class Consumers:
         listening = self._consumed.pop(source.queue, [])
         if source in listening:
             listening = [one for one in listening if one is not source]
-            self.context.scheduler.later(_REOPEN, lambda: self._open(source))
+            self._open_later(source)
         if listening:
             self._consumed[source.queue] = listening
         if source.rules and source.rules[0].spec.mq_topic is not None:

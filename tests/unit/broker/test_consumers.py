@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -308,6 +309,32 @@ def test_a_queue_that_is_deleted_and_defined_again_is_consumed_again(back: str) 
     assert f"queue {queue}" not in bench.engine.context.problems
     bench.advance(30)
     assert len(bench.consumers._consumed[queue]) == 1
+
+
+class Telling(Queues):
+    """Which says when queues are defined."""
+
+    def tell_defined(self, told: Callable[[Collection[str]], None]) -> None:
+        self.told = told
+
+
+def test_a_queue_that_is_said_to_be_defined_is_consumed_at_once() -> None:
+    queues = Telling()
+    queues.gone |= {"DOWN.Q", "ONE.Q"}
+    bench = Harness(MAPPING, queues=queues)
+    bench.advance(1)
+    queues.gone.clear()
+    queues.told(["DOWN.Q", "OTHER.Q"])
+    bench.advance(0)
+    assert "DOWN.Q" in queues.consumed
+    assert "ONE.Q" not in queues.consumed
+    assert "queue DOWN.Q" not in bench.engine.context.problems
+    queues.delete("DOWN.Q")
+    bench.advance(1)
+    queues.gone.clear()
+    queues.told(["DOWN.Q"])
+    bench.advance(30)
+    assert len(bench.consumers._consumed["DOWN.Q"]) == 1
 
 
 class Gathering(Queues):

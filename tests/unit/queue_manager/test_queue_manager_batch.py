@@ -365,3 +365,24 @@ def test_long_messages_that_ask_for_a_confirmation_are_not_held_after_they_are_t
         rig.commit(Unit(takes=[Takes("A", b"", [one.token for one in rig.queue_manager.fetch("A", b"", 1)])]))
     assert rig.queue_manager.depth("REPORTS") == 50
     assert len(rig.queue_manager._translator._confirmations) < 20
+
+
+def test_queues_that_are_defined_are_told_with_the_aliases_that_lead_there(rig):
+    told = []
+    rig.queue_manager.tell_defined(told.append)
+    rig.queue_manager.mqsc("DEFINE QALIAS(X) TARGET(NEW)\nDEFINE QALIAS(Y) TARGET(A)")
+    rig.scheduler.run()
+    assert told == [{"X", "Y"}]
+    rig.queue_manager.mqsc("DEFINE QLOCAL(NEW)\nDEFINE TOPIC(T) TOPICSTR(t)")
+    rig.scheduler.run()
+    assert told[1:] == [{"NEW", "X"}]
+
+
+def test_a_rule_that_consumes_by_an_alias_is_told_when_that_allows_it_again(rig):
+    told = []
+    rig.queue_manager.mqsc("DEFINE QALIAS(X) TARGET(A) GET(DISABLED)")
+    rig.queue_manager.consume("X", lambda: told.append(1))
+    rig.scheduler.run()
+    rig.queue_manager.mqsc("ALTER QALIAS(X) GET(ENABLED)")
+    rig.scheduler.run()
+    assert told
