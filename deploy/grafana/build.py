@@ -68,6 +68,8 @@ BAD_ABOVE_0: list[tuple[str, float | None]] = [("green", None), ("red", 0.000001
 WARN_ABOVE_0: list[tuple[str, float | None]] = [("green", None), ("orange", 1)]
 BAD_BELOW_1: list[tuple[str, float | None]] = [("red", None), ("green", 1)]
 
+_MAX_DEPTH = f"({gauge('mqgate_queue_max_depth', 'queue', 'max')} > 0)"
+
 ROWS: list[tuple[str, list[Panel]]] = [
     (
         "Overview",
@@ -370,6 +372,14 @@ ROWS: list[tuple[str, list[Panel]]] = [
         "Queues and pipeline",
         [
             Panel("Depth", [Query(gauge("mqgate_queue_depth", "queue", "max"), "{{queue}}")], width=12),
+            Panel(
+                "Share of MAXDEPTH",
+                [
+                    Query(f"{gauge('mqgate_queue_depth', 'queue', 'max')} / {_MAX_DEPTH}", "{{queue}}"),
+                    Query(f"{gauge('mqgate_queue_high_depth', 'queue', 'max')} / {_MAX_DEPTH}", "{{queue}} QDEPTHHI"),
+                ],
+                "percentunit",
+            ),
             Panel("Pipeline lag", [Query("sum by (group) (mqgate_pipeline_lag_messages)", "{{group}}")], width=6),
             Panel(
                 "Depth by IBM's exporter",

@@ -67,6 +67,8 @@ class Gauges:
     spool_oldest_message_age_seconds: Read | None = None
     spool_state: Read | None = None
     queue_depth: Read | None = None
+    queue_max_depth: Read | None = None
+    queue_high_depth: Read | None = None
     queue_oldest_message_age_seconds: Read | None = None
     queue_incomplete_messages: Read | None = None
     mq_connections: Read | None = None

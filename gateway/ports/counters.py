@@ -245,6 +245,8 @@ CATALOGUE: tuple[Metric, ...] = (
     _counter("spool_drained_messages", (), "Messages of the buffer that have been put on IBM MQ."),
     _gauge("spool_state", (_closed("state", SpoolState),), "1 for the state the buffer is in, 0 for the others."),
     _gauge("queue_depth", (QUEUE,), "Messages on a queue that a rule names."),
+    _gauge("queue_max_depth", (QUEUE,), "MAXDEPTH of such a queue, and of the dead-letter queue."),
+    _gauge("queue_high_depth", (QUEUE,), "Depth at which it is nearly full: QDEPTHHI per cent of its MAXDEPTH."),
     _gauge("queue_oldest_message_age_seconds", (QUEUE,), "Age of the oldest message on a queue that a rule names."),
     _gauge("queue_incomplete_messages", (QUEUE,),
            "Messages in segments, and groups that a rule wants whole, that stay because parts of them have not come."),

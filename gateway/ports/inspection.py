@@ -46,6 +46,18 @@ class QueueRow(NamedTuple):
     attributes: dict[str, str]
 
 
+class DepthLimits(NamedTuple):
+    """How many messages a queue takes, and at how many it is nearly full."""
+
+    most: int
+    high: int
+
+    @classmethod
+    def of(cls, most: int, per_cent: int) -> DepthLimits:
+        """From MAXDEPTH and QDEPTHHI."""
+        return cls(most, most * per_cent // 100)
+
+
 class Inspects(Protocol):
     """Looking at queues without getting anything from them, and the few acts an operator needs. Every call may raise
     MQError."""

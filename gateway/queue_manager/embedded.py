@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
@@ -16,6 +16,7 @@ from gateway.mq import constants as mq
 from gateway.mq.transmitted_segments import HEADERS_LENGTH
 from gateway.ports import state_queues
 from gateway.ports.batch import Done, Scheduler, StorageFull, Stored, Token, Unit
+from gateway.ports.inspection import DepthLimits
 from gateway.ports.mqi import SubscriptionDescriptor
 from gateway.ports.sources import Backout, Incomplete, Subscribed
 from gateway.queue_manager.batch import message_pages, stored_messages
@@ -406,6 +407,15 @@ class EmbeddedQueueManager:
             if local is None and not self._is_to_come(queue):
                 local = self._target(queue).queue
             return 0 if local is None else self.core.store.depth(local.name, key)
+
+    def depth_limits(self, queue: str) -> DepthLimits | None:
+        """Of the local queue that a name resolves to; None if there is none."""
+        with self.core.entered():
+            local = self.core.queues.get(queue)
+            if local is None and not self._is_to_come(queue):
+                with suppress(MQError):
+                    local = self._target(queue).queue
+            return None if local is None else DepthLimits.of(local.max_depth, local.definition.number("QDEPTHHI"))
 
     def _is_to_come(self, queue: str) -> bool:
         """Whether it is one of the gateway's own that its first message will define: who asks for its depth does not

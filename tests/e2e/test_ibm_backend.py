@@ -121,6 +121,8 @@ def test_a_queue_whose_name_is_made_for_each_message_is_listed_once_it_was_put_t
     while 'mqgate_queue_depth{queue="SITE.LIMA"} 1.0' not in pair.gateway.get("/metrics"):
         assert time.monotonic() < until
         time.sleep(0.2)
+    assert 'mqgate_queue_max_depth{queue="SITE.LIMA"} 5000.0' in pair.gateway.get("/metrics")
+    assert 'mqgate_queue_high_depth{queue="SITE.LIMA"} 4000.0' in pair.gateway.get("/metrics")
 
 
 def test_the_try_out_says_which_queue_is_not_there(pair: Pair) -> None:

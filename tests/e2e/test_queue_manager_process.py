@@ -74,7 +74,7 @@ def page(port: int, path: str) -> str:
 
 def test_it_serves_programs_says_how_it_is_and_ends_when_asked(tmp_path: Path) -> None:
     port = free_port()
-    (tmp_path / "objects.mqsc").write_text("DEFINE QLOCAL(APP.Q)\n")
+    (tmp_path / "objects.mqsc").write_text("DEFINE QLOCAL(APP.Q) MAXDEPTH(50)\n")
     words = ("qm", "--objects", "objects.mqsc", "--admin-port", str(port))
     with served(tmp_path, *words) as running:
         program = Application(str(tmp_path / "qm" / "mqi.sock"))
@@ -82,6 +82,8 @@ def test_it_serves_programs_says_how_it_is_and_ends_when_asked(tmp_path: Path) -
         assert "[+] listeners" in page(port, "/readyz")
         assert "ok" in page(port, "/livez")
         assert 'mqgate_queue_depth{queue="APP.Q"} 1.0' in page(port, "/metrics")
+        assert 'mqgate_queue_max_depth{queue="APP.Q"} 50.0' in page(port, "/metrics")
+        assert 'mqgate_queue_high_depth{queue="APP.Q"} 40.0' in page(port, "/metrics")
         assert 'queue="MQGATE.SESSIONS"' in page(port, "/metrics"), "what gateways need is defined"
         program.close()
         assert running.stop() == 0

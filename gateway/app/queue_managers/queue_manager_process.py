@@ -169,9 +169,13 @@ class QueueManagerProcess:
         return root
 
     def _gauges(self, queue_manager: EmbeddedQueueManager) -> Gauges:
-        def depths() -> dict[tuple[object, ...], float]:
-            names = [name for name in queue_manager.local_queues() if not name.startswith("SYSTEM.")]
-            return {(name,): float(queue_manager.depth(name)) for name in names}
+        def queues() -> list[str]:
+            return [name for name in queue_manager.local_queues() if not name.startswith("SYSTEM.")]
+
+        def limits(part: int) -> dict[tuple[object, ...], float]:
+            names = {*queues(), queue_manager.dead_letter_queue}
+            found = {name: queue_manager.depth_limits(name) for name in names if name}
+            return {(name,): float(each[part]) for name, each in found.items() if each is not None}
 
         def full_since() -> float:
             full = queue_manager.storage_full
@@ -179,7 +183,9 @@ class QueueManagerProcess:
 
         return Gauges(
             build_info=build_info(VERSION, "embedded", gateway_name(self._settings)),
-            queue_depth=depths,
+            queue_depth=lambda: {(name,): float(queue_manager.depth(name)) for name in queues()},
+            queue_max_depth=lambda: limits(0),
+            queue_high_depth=lambda: limits(1),
             spool_bytes=lambda: float(room.used) if (room := room_of(self._settings)) else 0.0,
             spool_limit_bytes=lambda: float(room.limit) if (room := room_of(self._settings)) else 0.0,
             spool_full_since_seconds=full_since,

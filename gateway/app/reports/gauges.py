@@ -49,6 +49,8 @@ def gauges_of(parts: Parts) -> Gauges:
         mqtt_subscriptions=one(lambda: len(engine.router.subscriptions)),
         mqtt_retained_messages=one(lambda: engine.retained.count),
         queue_depth=lambda: _depths(parts),
+        queue_max_depth=lambda: _limits_of_queues(parts, 0),
+        queue_high_depth=lambda: _limits_of_queues(parts, 1),
         queue_oldest_message_age_seconds=lambda: _ages(parts),
         queue_incomplete_messages=lambda: _incomplete(parts),
         set_aside_messages=one(lambda: parts.queue_status.depth(SET_ASIDE) or 0),
@@ -102,6 +104,12 @@ def _session_limits(parts: Parts) -> Values:
 def _depths(parts: Parts) -> Values:
     seen = {name: parts.queue_status.depth(name) for name in parts.named_queues()}
     return {(name,): float(depth) for name, depth in seen.items() if depth is not None}
+
+
+def _limits_of_queues(parts: Parts, part: int) -> Values:
+    names = {*parts.named_queues(), parts.engine.context.dead_letter_queue} - {""}
+    seen = {name: parts.queue_status.limits(name) for name in names}
+    return {(name,): float(limits[part]) for name, limits in seen.items() if limits is not None}
 
 
 def _ages(parts: Parts) -> Values:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from gateway.errors import MQError
 from gateway.ports.batch import BatchQueueManager
-from gateway.ports.inspection import Inspects, QueueRow
+from gateway.ports.inspection import DepthLimits, Inspects, QueueRow
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 if TYPE_CHECKING:
     from gateway.app.queue_managers.inquiries import Inquiries
@@ -41,6 +42,11 @@ class QueueStatus:
             return self._queue_manager.depth(queue)
         return None
 
+    def limits(self, queue: str) -> DepthLimits | None:
+        """None: there is no such queue, or nothing is known of it now."""
+        manager = self._queue_manager
+        return manager.depth_limits(queue) if isinstance(manager, EmbeddedQueueManager) else None
+
     def row(self, queue: str) -> QueueRow | None:
         """A queue that refuses messages. MQError: it does not exist; None: nothing is known of it."""
         return None if self._inspection is None else self._inspection.queue(queue)
@@ -63,6 +69,8 @@ class PolledQueueStatus(QueueStatus):
         self._names = names
         self._refusing = refusing
         self._depths: dict[str, int] = {}
+        self._limits: dict[str, DepthLimits] = {}
+        self._limits_at = float("-inf")
         self._rows: dict[str, QueueRow | MQError] = {}
         self._answered_at = self._asked_at = float("-inf")
         self._asking = False
@@ -74,7 +82,9 @@ class PolledQueueStatus(QueueStatus):
             return
         self._asking, self._asked_at = True, now
         names, refusing = sorted(self._names()), sorted(self._refusing())
-        self._inquiries.ask(lambda: (200, (self._ask_depths(names), self._ask_rows(refusing))), self._answered)
+        self._inquiries.ask(
+            lambda: (200, (self._ask_depths(names), self._ask_rows(refusing), self._ask_limits(names))), self._answered
+        )
 
     def _ask_depths(self, names: list[str]) -> dict[str, int]:
         """In the thread."""
@@ -83,6 +93,19 @@ class PolledQueueStatus(QueueStatus):
             with suppress(MQError):
                 depths[name] = self._view.depth(name)
         return depths
+
+    def _ask_limits(self, names: list[str]) -> dict[str, DepthLimits]:
+        """In the thread, once a minute: they change seldom."""
+        now = time.monotonic()
+        again = now - self._limits_at > OLD_SECONDS
+        if again:
+            self._limits_at = now
+        limits = {}
+        for name in names:
+            known = None if again else self._limits.get(name)
+            with suppress(MQError):
+                limits[name] = known or self._view.depth_limits(name)
+        return limits
 
     def _ask_rows(self, names: list[str]) -> dict[str, QueueRow | MQError]:
         """In the thread."""
@@ -97,7 +120,7 @@ class PolledQueueStatus(QueueStatus):
     def _answered(self, answer: tuple[int, object] | Exception) -> None:
         self._asking = False
         if isinstance(answer, tuple):
-            self._depths, self._rows = answer[1]  # type: ignore[misc]
+            self._depths, self._rows, self._limits = answer[1]  # type: ignore[misc]
             self._answered_at = time.monotonic()
 
     @property
@@ -107,6 +130,10 @@ class PolledQueueStatus(QueueStatus):
     def depth(self, queue: str) -> int | None:
         """By the last answer."""
         return self._depths.get(queue) if self._fresh else None
+
+    def limits(self, queue: str) -> DepthLimits | None:
+        """By the last answer."""
+        return self._limits.get(queue) if self._fresh else None
 
     def row(self, queue: str) -> QueueRow | None:
         """By the last answer."""

@@ -24,7 +24,7 @@ from gateway.mq import constants as mq
 from gateway.mq import mqmd
 from gateway.mq.reason_policy import Action, action_for, explain
 from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Puts, Takes, Unit
-from gateway.ports.inspection import QueueRow, Seen
+from gateway.ports.inspection import DepthLimits, QueueRow, Seen
 from gateway.ports.state_queues import DEAD_LETTERS
 
 PAGE = 500
@@ -116,6 +116,11 @@ class IbmInspection:
     def depth(self, name: str) -> int:
         """How many messages lie there."""
         return int(self._inquire(name, mq.MQIA_CURRENT_Q_DEPTH))
+
+    def depth_limits(self, name: str) -> DepthLimits:
+        """How many messages it takes, and at how many it is nearly full."""
+        most, high = (self._inquire(name, one) for one in (mq.MQIA_MAX_Q_DEPTH, mq.MQIA_Q_DEPTH_HIGH_LIMIT))
+        return DepthLimits.of(int(most), int(high))
 
     def _inquire(self, name: str, selector: int) -> int | str:
         value = self._reader.inquire(name, selector)

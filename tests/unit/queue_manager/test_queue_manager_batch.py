@@ -386,3 +386,11 @@ def test_a_rule_that_consumes_by_an_alias_is_told_when_that_allows_it_again(rig)
     rig.queue_manager.mqsc("ALTER QALIAS(X) GET(ENABLED)")
     rig.scheduler.run()
     assert told
+
+
+def test_the_limits_of_a_queue_are_those_of_the_queue_that_its_name_leads_to(rig):
+    rig.queue_manager.mqsc("DEFINE QALIAS(X) TARGET(B)\nDEFINE QLOCAL(C) MAXDEPTH(1000) QDEPTHHI(95)")
+    limits = rig.queue_manager.depth_limits
+    assert (limits("B"), limits("X"), limits("C")) == ((3, 2), (3, 2), (1000, 950))
+    assert (limits("NOWHERE"), limits("MQGATE.SESSIONS")) == (None, None)
+    assert rig.queue_manager.core.queues.get("MQGATE.SESSIONS") is None, "it is not made for it"
