@@ -79,10 +79,19 @@ class Limits:
         return self.listeners.get(listener, self)
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Copies that sessions had no room for, and the last of them."""
+
+    count: int
+    client_id: str
+    time: float
+
+
 class StoredCount:
     """How much is stored for each session and for all together; the sum is kept, not computed."""
 
-    __slots__ = ("_told", "bytes", "messages", "on_full")
+    __slots__ = ("_told", "bytes", "messages", "on_full", "skipped")
 
     def __init__(self) -> None:
         self.messages = 0
@@ -90,6 +99,8 @@ class StoredCount:
         self.on_full: Callable[[Session], None] = lambda _session: None
         """Told of a session without room for what it would get; once, until it has room again."""
         self._told: set[Session] = set()
+        self.skipped: Skipped | None = None
+        """Since the start."""
 
     def full(self, limits: Limits, session: Session, size: int, count: int = 1) -> bool:
         """Whether one more message of this size, or so many, is too much for the session, or for all of them."""
@@ -127,6 +138,12 @@ class StoredCount:
         if session not in self._told:
             self._told.add(session)
             self.on_full(session)
+
+    def skip(self, session: Session, now: float) -> None:
+        """A copy for it is lost."""
+        count = 1 if self.skipped is None else self.skipped.count + 1
+        self.skipped = Skipped(count, session.client_id, now)
+        self.no_room(session)
 
     def tick(self, limits: Limits) -> None:
         """Sessions that have room again are told of anew when they have none."""

@@ -24,7 +24,7 @@ def client() -> None:
 )
 @client.command("list")
 @click.argument("search", default="")
-@click.option("--state", type=click.Choice(["connected", "disconnected"]))
+@click.option("--state", type=click.Choice(["connected", "disconnected", "held_back"]))
 @common
 def list_(search: str, state: str | None, config: str | None, data: str | None, as_json: bool) -> None:
     """Devices. SEARCH: part of a client identifier."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from gateway.cli.reach import common, running_gateway, show_json
 from gateway.config.counting import counted
-from gateway.errors import Finding
+from gateway.errors import Finding, printable
 
 
 @click.command()
@@ -37,6 +38,12 @@ def _words(answer: dict[str, Any]) -> list[str]:
     lines = [f"{state}, mqgate {answer['version']}, for {since}, on {answer['backend']}", ", ".join(known)]
     if number:
         lines.append(f"{counted(number, 'dead letter')}: mqgate dlq list")
+    if skipped := answer.get("skipped"):
+        lines.append(
+            f"{counted(skipped['count'], 'message')} skipped for sessions that were full (mqtt.max_queued), the last "
+            f"{datetime.fromtimestamp(skipped['time'], UTC):%Y-%m-%d %H:%M:%SZ} for {printable(skipped['client_id'])}: "
+            "mqgate client list shows who has how many queued"
+        )
     lines += [f"! {problem}" for problem in answer["problems"]]
     if not answer["last_reload"]["ok"]:
         lines.append("! the last reload was refused; what was in force before still is:")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from gateway.app.api.held_back import explained, waiting_for
+from gateway.app.api.held_back import explained, is_held_back, waiting_for
 from gateway.app.api.sliced import sliced
 from gateway.broker.engine import Engine
 from gateway.mqtt import reasons
@@ -75,7 +75,7 @@ class ClientViews:
 
     def _in_state(self, session: Session, state: str | None) -> bool:
         if state == "held_back":
-            return session.connection is not None and self._engine.parking.withholds(session.connection)
+            return is_held_back(self._engine, session.connection)
         return state is None or (session.connection is not None) == (state == "connected")
 
     def _session(self, call: Call) -> Session:
@@ -106,7 +106,7 @@ class ClientViews:
             "queued": max(session.stored - len(session.outflow.inflight), session.outflow.queued),
             "received": session.received,
             "sent": session.delivered,
-            "paused": connection is not None and self._engine.parking.withholds(connection),
+            "paused": is_held_back(self._engine, connection),
         }
 
     def show(self, call: Call) -> tuple[int, object]:

@@ -96,12 +96,21 @@ def _acknowledgements(replies: bytes) -> Iterator[tuple[int, int]]:
         at = length + size
 
 
+def is_held_back(engine: Engine, connection: Connection | None) -> bool:
+    """Whether something of this connection waits: its acknowledgements, or what it sends beyond its rates."""
+    return connection is not None and (_is_slowed(connection) or engine.parking.withholds(connection))
+
+
+def _is_slowed(connection: Connection) -> bool:
+    return bool(getattr(connection.link, "rests", 0))  # of a socket of the hub
+
+
 def explained(engine: Engine, connection: Connection | None, why: Callable[[str], str]) -> str | None:
     """That it is read later because of its rates, and one sentence for each queue; None: nothing of this connection
     waits."""
     if connection is None:
         return None
-    slowed = [_SLOWED] if getattr(connection.link, "rests", 0) else []  # of a socket of the hub
+    slowed = [_SLOWED] if _is_slowed(connection) else []
     waiting = _for_queues(engine, connection, why) if engine.parking.withholds(connection) else []
     return "; ".join((*slowed, *waiting)) or None
 

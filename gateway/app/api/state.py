@@ -6,9 +6,11 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from itertools import count
 from typing import Any
 
+from gateway.app.api.held_back import is_held_back
 from gateway.app.api.mapping import when_consumed
 from gateway.app.api.sliced import sliced
 from gateway.app.parts import Parts
@@ -129,7 +131,9 @@ class StateViews:
             "subscriptions": len(engine.router.subscriptions),
             "retained": engine.retained.count - engine.sys_topics.own,
             "inflight": sessions.out + sessions.arriving,
-            "paused": parts.hub.count if context.paused else sum(map(engine.parking.withholds, engine.connections)),
+            "paused": (
+                parts.hub.count if context.paused else sum(is_held_back(engine, one) for one in engine.connections)
+            ),
             "spool": _spool(parts, kept),
             "dead_letters": _dead_letters(parts),
             "latency_ms": parts.latency(),
@@ -140,6 +144,7 @@ class StateViews:
                 for (rule, reason), count in parts.counters.messages_dropped.items()
                 if count
             ],
+            "skipped": context.stored.skipped and asdict(context.stored.skipped),
             "last_reload": {
                 "time": parts.last_reload.time, "ok": parts.last_reload.ok, "findings": parts.last_reload.findings,
                 "waiting": _waiting(parts),

@@ -147,7 +147,7 @@ class FanOut:
         """A copy is lost: False, as for whoever asks."""
         self.context.counters.messages_dropped["_none", "session_full"] += 1
         self.context.counters.examples.note("messages_dropped", ("_none", "session_full"), session.client_id)
-        self.context.stored.no_room(session)
+        self.context.stored.skip(session, self.context.now)
         return False
 
     def store(self, session: Session, item: Item, prefixes: Prefixes) -> bool:

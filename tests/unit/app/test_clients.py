@@ -69,3 +69,15 @@ def test_what_is_searched_is_counted(bench: Harness, query: dict[str, str], tota
     assert body["total"] == total
     assert [row["client_id"] for row in body["items"]][:2] == first
     assert body["next"] is None
+
+
+def test_who_sends_more_than_his_rates_allow_is_held_back() -> None:
+    bench = Harness()
+    fast, slow = bench.device(5, "fast").connect(), bench.device(5, "slow").connect()
+    slow.connection.link.rests = 1
+    for state, names in (("held_back", ["slow"]), ("connected", ["fast", "slow"])):
+        body, _ = listed(bench, [], state=state)
+        assert [(row["client_id"], row["paused"]) for row in body["items"]] == [(one, one == "slow") for one in names]
+    slow.connection.link.rests = 0
+    assert not listed(bench, [], state="held_back")[0]["items"]
+    assert fast.connection is not slow.connection

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 from broker_harness import Device, Harness
 
+from gateway.broker.limits import Skipped
 from gateway.mqtt import packets as p
 
 QUOTA = 0x97
@@ -120,6 +121,18 @@ def test_only_copies_that_found_room_count_as_sent():
     sender.publish("a", b"x", 1, 3)
     assert counters.mqtt_publish_sent["_none", 1] == 3
     assert counters.messages_dropped["_none", "session_full"] == 1
+
+
+def test_what_is_skipped_is_remembered_with_who_missed_it_last():
+    bench, sender = filled()
+    stored = bench.engine.context.stored
+    sender.publish("a", b"x", 1, 9)
+    assert stored.skipped is None, "it was refused"
+    bench.device(5, "other").connect().subscribe("a", 0)
+    for number in (3, 4):
+        sender.publish("a", b"x", 1, number)
+        bench.advance(1)
+    assert stored.skipped == Skipped(2, "absent", bench.clock.now() - 1)
 
 
 def test_a_queue_has_it_and_so_has_the_retained_store():

@@ -30,5 +30,11 @@ def test_what_was_wrong_with_the_files_is_said_where_it_is(finding: Finding, sai
     lines = _words(answer)
     assert lines[-2] == "! the last reload was refused; what was in force before still is:"
     assert lines[-1].startswith(said)
+    assert not any("skipped" in line for line in lines)
+    answer["skipped"] = {"count": 3, "client_id": "line7", "time": 1_800_000_000.0}
+    said_of_sessions = (
+        "3 messages skipped for sessions that were full (mqtt.max_queued), the last 2027-01-15 08:00:00Z for line7"
+    )
+    assert any(line.startswith(said_of_sessions) for line in _words(answer))
     answer["last_reload"] = {"ok": True, "findings": [], "waiting": []}
     assert not any("reload" in line for line in _words(answer))

@@ -35,7 +35,8 @@ export default function overview(target, _rest, page, every) {
     localStorage.setItem(`mqgate.dropped.${before.started}`, before.totals.dropped);
     shownDropped(before);
   }, "quiet");
-  const loss = panel("Dropped", losses.element, h("div", { class: "bar" }, noted));
+  const skipped = h("p");
+  const loss = panel("Dropped", losses.element, skipped, h("div", { class: "bar" }, noted));
   const shownDropped = (now) => {
     const fresh = now.totals.dropped - seen(now);
     const reasons = Object.entries(Object.groupBy(now.dropped, (each) => each.reason)).map(([reason, all]) => `${reason.replaceAll("_", " ")} ${format.count(all.reduce((sum, each) => sum + each.count, 0))}`);
@@ -43,6 +44,7 @@ export default function overview(target, _rest, page, every) {
     noted.disabled = fresh <= 0;
     if (now.totals.dropped && !loss.isConnected) put(lost, loss);
     losses.update(now.dropped);
+    put(skipped, ...(now.skipped ? [`${format.many(now.skipped.count, "message")} skipped for sessions that were full, the last ${format.time(now.skipped.time)} for `, link(now.skipped.client_id, `#/clients/${part(now.skipped.client_id)}`)] : []));
   };
   const flow = new Chart("Messages a second", ["from devices", "to queues", "to devices"], format.rate);
   const connections = new Chart("Connected devices", ["devices"], format.count);
