@@ -283,6 +283,10 @@ class Mqsc:
         yield "AMQ8022I: IBM MQ queue cleared."
 
     def _ping(self, command: Command) -> list[str]:
+        if command.object == "CHANNEL":
+            raise not_here(command)
+        if command.object != "QMGR":
+            raise syntax(command, "PING QMGR")
         _only(command, frozenset())
         return ["AMQ8415I: Ping IBM MQ Queue Manager command complete."]
 
@@ -343,8 +347,10 @@ objects of which disposition."""
 
 def _means_here(parameter: Parameter) -> bool:
     """Whether a parameter says, in the terms of z/OS, what is so in any case."""
-    taken, given = _HERE.get(parameter.keyword, frozenset[str]()), parameter.values
-    return given is not None and (taken is None or set(given[:1]) <= taken)
+    if parameter.keyword not in _HERE or parameter.values is None:
+        return False
+    taken = _HERE[parameter.keyword]
+    return taken is None or set(parameter.values[:1]) <= taken
 
 
 def _kind(command: Command) -> str:

@@ -13,6 +13,10 @@ _WITHOUT_EFFECT = {
     "NPMCLASS": (re.compile("HIGH"), "messages that are not persistent are gone after a restart"),
     "CAPEXPRY": (re.compile("[0-9]+"), "messages expire when they say so, or never"),
     "DISTL": (re.compile("YES"), "there are no distribution lists"),
+    "CHLTYPE": (
+        re.compile("SDR|SVR|RCVR|RQSTR|CLUSSDR|CLUSRCVR|MQTT|AMQP"),
+        "channels to other queue managers are not started, and devices come to the listeners of the settings",
+    ),
     "CLUSTER": _CLUSTERS,
     "CLUSNL": _CLUSTERS,
 }

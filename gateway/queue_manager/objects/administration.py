@@ -191,7 +191,10 @@ class Administration:
         return definition
 
     def _check_topic_string(self, name: str, topic_string: str) -> None:
-        """A topic string has one topic object: of two nobody could say whose attributes hold for it."""
+        """A topic string has one topic object: of two nobody could say whose attributes hold for it. It is not empty
+        (DEFINE TOPIC in IBM MQ's manual)."""
+        if not topic_string and name not in {BASE_TOPIC[1], DEFAULT_OBJECTS["TOPIC"]}:
+            raise AdministrationError(MQRCCF_PARM_SYNTAX_ERROR, "AMQ8405E: A topic object needs TOPICSTR.")
         for other in self._core.catalogue.matching(("TOPIC",)):
             if topic_string and other.name != name and other.text("TOPICSTR") == topic_string:
                 text = f"AMQ8405E: The topic string {topic_string!r} is that of topic object {other.name}."

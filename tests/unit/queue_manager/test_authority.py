@@ -42,7 +42,8 @@ def test_names_for_several_rights():
 def test_records_go_with_the_object_of_their_name(tmp_path):
     """DELETE QLOCAL, AUTHREC: YES is the default. Else a queue that is defined later had the rights of this one."""
     rig = MqiRig(
-        tmp_path / "data", "DEFINE QLOCAL(APP.ONE)\nDEFINE QALIAS(APP.TWO) TARGET(APP.ONE)\nDEFINE TOPIC(APP.ONE)"
+        tmp_path / "data",
+        "DEFINE QLOCAL(APP.ONE)\nDEFINE QALIAS(APP.TWO) TARGET(APP.ONE)\nDEFINE TOPIC(APP.ONE) TOPICSTR(a)",
     )
     for profile, kind in (("APP.ONE", "QUEUE"), ("APP.TWO", "QUEUE"), ("APP.*", "QUEUE"), ("APP.ONE", "TOPIC")):
         rig.mqsc(f"SET AUTHREC PROFILE('{profile}') OBJTYPE({kind}) PRINCIPAL('eva') AUTHADD(DSP)")

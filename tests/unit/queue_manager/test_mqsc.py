@@ -410,6 +410,8 @@ def test_display_knows_the_words_that_define_takes(rig, command, shown):
         ("DEFINE QLOCAL(N) CAPEXPRY(600)", "CAPEXPRY(600) has no effect here: messages expire when they say so"),
         ("ALTER TOPIC(SYSTEM.BASE.TOPIC) CAPEXPRY(600)", "CAPEXPRY(600) has no effect here"),
         ("DEFINE QLOCAL(N) CLUSTER(C) CLUSNL(' ')", "CLUSTER(C) has no effect here: there are no clusters"),
+        ("DEFINE CHANNEL(C) CHLTYPE(SDR)", "CHLTYPE(SDR) has no effect here: channels to other queue managers are not"),
+        ("DEFINE CHANNEL(C) CHLTYPE(SVRCONN)", ""),
         ("DEFINE QLOCAL(N) DISTL(YES)", "DISTL(YES) has no effect here: there are no distribution lists"),
         ("DEFINE QLOCAL(N) CAPEXPRY(NOLIMIT) NPMCLASS(NORMAL) CLUSTER(' ')", ""),
     ],
@@ -420,3 +422,30 @@ def test_who_asks_for_what_is_not_done_here_is_told(rig, command, said):
     told = [line for line in report.lines if "no effect" in line]
     assert len(told) == bool(said)
     assert said in "".join(told)
+
+
+def test_empty_parentheses_are_a_value(rig):
+    """They were passed over, and the answer was that the queue had been changed."""
+    lines, _ = run(
+        rig,
+        "DEFINE QLOCAL(Q) DESCR('old') BOQNAME(BO)\nALTER QLOCAL(Q) DESCR() BOQNAME( )\n"
+        "DISPLAY QLOCAL(Q) DESCR BOQNAME",
+    )
+    assert [line.split() for line in lines[3:]] == [["QUEUE(Q)", "TYPE(QLOCAL)"], ["BOQNAME(", ")", "DESCR(", ")"]]
+    for command in ("ALTER QLOCAL(Q) MAXDEPTH()", "ALTER QLOCAL(Q) DEFPSIST()"):
+        lines, report = run(rig, command)
+        assert lines[-1].startswith("('' is no value for")
+        assert report.syntax_errors == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("PING QMGR", "AMQ8415I"), ("PING CHANNEL(C)", "not supported here: PING CHANNEL"), ("PING", "AMQ8405I")],
+)
+def test_only_the_queue_manager_is_pinged(rig, command, said):
+    assert run(rig, command)[0][0].startswith(said)
+
+
+def test_a_topic_object_has_a_topic_string(rig):
+    assert run(rig, "DEFINE TOPIC(T) PUB(DISABLED)")[0] == ["AMQ8405E: A topic object needs TOPICSTR."]
+    assert rig.mqsc("ALTER TOPIC(SYSTEM.BASE.TOPIC) PUB(ENABLED)\nDEFINE TOPIC(SYSTEM.DEFAULT.TOPIC) REPLACE")
