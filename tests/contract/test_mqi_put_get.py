@@ -61,6 +61,8 @@ def test_priority_above_the_maximum_is_a_warning(mqi):
         ({"type": 1}, 2027),
         ({"report": 256}, 2027),
         ({"flags": 64}, 2249),
+        ({"feedback": -1}, 2014),
+        ({"feedback": 1_000_000_000}, 2014),
     ],
 )
 def test_wrong_descriptors_are_refused(mqi, fields, reason):
@@ -378,6 +380,19 @@ def test_a_report_that_goes_nowhere_is_told(mqi, objects, why):
     assert why in one.why
 
 
+@pytest.mark.parametrize(("option", "reason"), [(0x100, 2094), (0x200, 2093), (0x400, 2096), (0x800, 2095)])
+def test_a_context_needs_its_option_of_mqopen(mqi, option, reason):
+    source = mqi.open("B", 2 | 128)
+    mqi.put("B", b"x")
+    mqi.get(source)
+    handle = mqi.open("A", 16)
+    with refused(reason):
+        mqi.connection.put(handle, md(), PutOptions(4 | option, context=source), b"x")
+    allowed = mqi.open("A", 16 | option)
+    mqi.connection.put(allowed, md(), PutOptions(4 | option, context=source), b"x")
+    assert mqi.depth("A") == 1
+
+
 def test_persistence_survives_restart(mqi):
     handle = mqi.open("A")
     mqi.put(handle, b"kept", descriptor=md(persistence=1))
@@ -391,7 +406,7 @@ def test_context(mqi):
     given = md(user=b"eva", application_identity=b"id", put_application_name=b"maker", put_date=b"20200101",
                put_time=b"11223344", put_application_type=28, application_origin=b"orig")  # fmt: skip
     mqi.put(source, b"1", 4 | 2048, given)
-    with refused(2046):
+    with refused(2095):
         mqi.put(target, b"x", 4 | 2048, given)
     with refused(2098):
         mqi.connection.put(target, md(), PutOptions(4 | 512, context=source), b"x")

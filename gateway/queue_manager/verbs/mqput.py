@@ -32,12 +32,18 @@ CONTEXTS = (
     mq.MQPMO_SET_ALL_CONTEXT, mq.MQPMO_NO_CONTEXT,
 )  # fmt: skip
 NEEDED_ON_OPEN = {
-    mq.MQPMO_PASS_IDENTITY_CONTEXT: mq.MQOO_PASS_IDENTITY_CONTEXT | mq.MQOO_PASS_ALL_CONTEXT
-    | mq.MQOO_SET_IDENTITY_CONTEXT | mq.MQOO_SET_ALL_CONTEXT,
-    mq.MQPMO_PASS_ALL_CONTEXT: mq.MQOO_PASS_ALL_CONTEXT | mq.MQOO_SET_ALL_CONTEXT,
-    mq.MQPMO_SET_IDENTITY_CONTEXT: mq.MQOO_SET_IDENTITY_CONTEXT | mq.MQOO_SET_ALL_CONTEXT,
-    mq.MQPMO_SET_ALL_CONTEXT: mq.MQOO_SET_ALL_CONTEXT,
+    mq.MQPMO_PASS_IDENTITY_CONTEXT: (
+        mq.MQOO_PASS_IDENTITY_CONTEXT | mq.MQOO_PASS_ALL_CONTEXT | mq.MQOO_SET_IDENTITY_CONTEXT
+        | mq.MQOO_SET_ALL_CONTEXT,
+        mq.MQRC_NOT_OPEN_FOR_PASS_IDENT,
+    ),
+    mq.MQPMO_PASS_ALL_CONTEXT: (mq.MQOO_PASS_ALL_CONTEXT | mq.MQOO_SET_ALL_CONTEXT, mq.MQRC_NOT_OPEN_FOR_PASS_ALL),
+    mq.MQPMO_SET_IDENTITY_CONTEXT: (
+        mq.MQOO_SET_IDENTITY_CONTEXT | mq.MQOO_SET_ALL_CONTEXT, mq.MQRC_NOT_OPEN_FOR_SET_IDENT
+    ),
+    mq.MQPMO_SET_ALL_CONTEXT: (mq.MQOO_SET_ALL_CONTEXT, mq.MQRC_NOT_OPEN_FOR_SET_ALL),
 }  # fmt: skip
+"""By context option: the options of MQOPEN that allow it, and what is answered where none was given."""
 KNOWN_REPORTS = 0x0FE07FC7 | mq.MQRO_EXCEPTION_WITH_FULL_DATA | mq.MQRO_EXPIRATION_WITH_FULL_DATA
 REFUSED_REPORTS = 0x101C0000
 """MQRO_REJECT_UNSUP_MASK: a bit of these that is not known is refused, others are let through with a warning."""
@@ -227,6 +233,8 @@ def _checked(message: Descriptor, options: PutOptions, *, remote: bool) -> tuple
         raise MQError(mq.MQRC_MSG_TYPE_ERROR, f"MsgType {message.type} is neither MQ's nor an application's")
     if message.expiry <= 0 and message.expiry != mq.MQEI_UNLIMITED:
         raise MQError(mq.MQRC_EXPIRY_ERROR, f"Expiry {message.expiry} is neither -1 nor above 0")
+    if message.feedback and not 0 < message.feedback <= MQFB_MAX:  # whatever the type (MQMD, Feedback)
+        raise MQError(mq.MQRC_FEEDBACK_ERROR, f"Feedback {message.feedback} is not 0 to {MQFB_MAX}")
     if message.persistence not in {0, 1, 2}:
         raise MQError(mq.MQRC_PERSISTENCE_ERROR, f"Persistence {message.persistence} is none of 0, 1, 2")
     if message.priority < mq.MQPRI_PRIORITY_AS_Q_DEF:
@@ -311,8 +319,9 @@ def give_context(connection: ConnectionState, message: Descriptor, handle: Handl
     """Set the message context that the options ask for."""
     option = next((context for context in CONTEXTS if options.options & context), mq.MQPMO_DEFAULT_CONTEXT)
     passed = _passed_context(connection, options) if option in _PASSES else None
-    if option in NEEDED_ON_OPEN and not handle.options & NEEDED_ON_OPEN[option]:
-        raise MQError(mq.MQRC_OPTIONS_ERROR, "the object was not opened with the option this context needs")
+    allowed, reason = NEEDED_ON_OPEN.get(option, (0, 0))
+    if reason and not handle.options & allowed:
+        raise MQError(reason, "the object was not opened with the option this context needs")
     if option == mq.MQPMO_SET_ALL_CONTEXT:
         _fill_in_put_time(connection, message)
     elif option == mq.MQPMO_SET_IDENTITY_CONTEXT:
