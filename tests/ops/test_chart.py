@@ -26,7 +26,7 @@ from chart_rendering import (
     write,
 )
 from free_ports import free_port
-from ops_machine import CACHE, helm, run
+from ops_machine import CACHE, DEPLOY, helm, run
 
 from gateway.cli.probe import probe as probe_command
 from gateway.config.load import load_settings
@@ -79,6 +79,15 @@ def test_files_the_settings_name_are_mounted(scenario: str) -> None:
     mounts = {each["mountPath"] for each in gateway(manifests)["volumeMounts"]}
     for file in re.findall(r"/etc/mqgate/[\w./*-]+|/var/lib/mqgate[\w/]*", settings(manifests)):
         assert any(file.startswith(mount + "/") or file == mount for mount in mounts), file
+
+
+@each_scenario
+def test_the_working_directory_of_the_image_can_be_written_to(scenario: str) -> None:
+    """In front of IBM MQ nothing was mounted there, and CRI-O makes no volume for an image's `VOLUME`: no pod started
+    (`Read-only file system: 'mqgate-data'`)."""
+    (place,) = re.findall(r"^WORKDIR (/var.*)$", (DEPLOY / "container" / "Dockerfile").read_text(), re.MULTILINE)
+    (mount,) = [each for each in gateway(rendered(scenario))["volumeMounts"] if each["mountPath"] == place]
+    assert not mount.get("readOnly")
 
 
 @each_scenario
