@@ -320,6 +320,26 @@ def test_disruption_budget_and_spread_with_more_than_one_pod() -> None:
     assert {each["topologyKey"] for each in spread} == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
 
 
+def test_the_probe_of_a_release_is_let_in_where_only_some_clients_are() -> None:
+    """`helm test` failed in each release with `networkPolicy.clients`."""
+    from_ingress = "networkPolicy.clients[0].podSelector.matchLabels.role=proxy"
+    manifests = rendered("default", from_ingress)
+    (policy,), (probe,) = of_kind(manifests, "NetworkPolicy"), of_kind(manifests, "Pod")
+    admitted = [each["podSelector"]["matchLabels"] for each in policy["spec"]["ingress"][0]["from"]]
+    assert [each.items() <= probe["metadata"]["labels"].items() for each in admitted] == [False, True]
+    (policy,) = of_kind(rendered("default", from_ingress, "tests.enabled=false"), "NetworkPolicy")
+    assert len(policy["spec"]["ingress"][0]["from"]) == 1
+
+
+def test_files_that_mappings_name_lie_beside_them() -> None:
+    rendered("watch", "mappings.files.temperature\\.json.type=number")
+
+
+def test_who_may_connect_can_be_said_by_further_settings() -> None:
+    rendered("default", "auth.user=", "settings.security.managed=true")
+    rendered("default", "auth.user=", "auth.passwordFileSecret=users")
+
+
 def test_autoscaling_leaves_replicas_alone_and_scales_down_slowly() -> None:
     manifests = rendered("hpa")
     assert "replicas" not in workload(manifests)["spec"]
@@ -335,7 +355,7 @@ def test_the_network_policy_lets_devices_monitoring_and_the_queue_manager_throug
     assert "from" not in devices
     assert admin["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
     dns, mq = policy["spec"]["egress"]
-    assert {each["port"] for each in dns["ports"]} == {53}
+    assert {each["port"] for each in dns["ports"]} == {53, 5353}
     assert mq["ports"] == [{"port": 1414, "protocol": "TCP"}]
     assert len(of_kind(rendered("default"), "NetworkPolicy")[0]["spec"]["egress"]) == 1
 
@@ -385,6 +405,16 @@ def test_a_gateway_of_another_name_is_missed_too() -> None:
             ("listeners.websocketAddressHeader=X-Real-IP", "listeners.proxyFrom[0]=10.0.0.7"),
             "neither is enabled",
         ),
+        ("ibm", ("queueManager.ibm.user=",), "is the password of queueManager.ibm.user"),
+        ("ibm", ("queueManager.ibm.tls.cipher=",), "set it to the channel's SSLCIPH"),
+        (
+            "default",
+            ("tls.clientCertificates=required", "tls.clientCaSecret=a"),
+            "nobody would be asked for a certificate",
+        ),
+        ("default", ("auth.user=",), "Nobody could connect"),
+        ("default", ("mappings.files.plant\\.yml.version=1",), "name it `plant.yaml`"),
+        ("default", ("mappings.files.plant.version=1",), "name it `plant.yaml`"),
         ("default", ("service.externalTrafficPolicy=Local",), "no traffic from outside comes to a ClusterIP"),
         ("default", ("service.loadBalancerSourceRanges[0]=10.0.0.0/8",), "is for service.type: LoadBalancer"),
     ],

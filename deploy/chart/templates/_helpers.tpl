@@ -69,6 +69,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and $v.queueManager.ibm.user (not $v.queueManager.ibm.existingSecret) }}
 {{- fail "queueManager.ibm.user needs queueManager.ibm.existingSecret, a Secret with the key `password`." }}
 {{- end }}
+{{- if and $v.queueManager.ibm.existingSecret (not $v.queueManager.ibm.user) (not $v.settings.queue_manager) }}
+{{- fail "queueManager.ibm.existingSecret is the password of queueManager.ibm.user: set it too." }}
+{{- end }}
+{{- if and (or $v.queueManager.ibm.tls.existingSecret $v.queueManager.ibm.tls.certificateLabel) (not $v.queueManager.ibm.tls.cipher) (not $v.settings.queue_manager) }}
+{{- fail "queueManager.ibm.tls is without effect as long as queueManager.ibm.tls.cipher is empty: set it to the channel's SSLCIPH." }}
+{{- end }}
 {{- else if $v.queueManager.buffer.enabled }}
 {{- fail "queueManager.buffer is for queueManager.backend: ibm; the embedded queue manager is never away." }}
 {{- end }}
@@ -98,6 +104,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- if and (ne $v.tls.clientCertificates "none") (not $v.tls.clientCaSecret) }}
 {{- fail "tls.clientCertificates needs tls.clientCaSecret, a Secret with the key `ca.crt`." }}
+{{- end }}
+{{- if and (ne $v.tls.clientCertificates "none") (not (include "mqgate.usesTls" .)) }}
+{{- fail "tls.clientCertificates is for listeners.mqtts and listeners.wss, and neither is enabled: nobody would be asked for a certificate." }}
+{{- end }}
+{{- if and (not $v.auth.anonymous) (not $v.auth.user) (not $v.auth.passwordFileSecret) (eq $v.tls.clientCertificates "none") (not $v.settings.security) (not $v.settings.listeners) (not $v.extraEnv) (not $v.extraEnvFrom) }}
+{{- fail "Nobody could connect: set auth.user, auth.passwordFileSecret, settings.security (ldap, jwt, webhook, managed), or auth.anonymous: true." }}
+{{- end }}
+{{- range $name, $_ := $v.mappings.files }}
+{{- if or (hasSuffix ".yml" $name) (not (contains "." $name)) }}
+{{- fail (printf "mappings.files: `%s` would not be read: name it `%s.yaml`." $name (trimSuffix ".yml" $name)) }}
+{{- end }}
 {{- end }}
 {{- if le (int $v.terminationGracePeriodSeconds) (add (int $v.drain.preStopSeconds) (int $v.drain.timeoutSeconds)) }}
 {{- fail (printf "terminationGracePeriodSeconds (%d) must be longer than drain.preStopSeconds + drain.timeoutSeconds (%d)." (int $v.terminationGracePeriodSeconds) (add (int $v.drain.preStopSeconds) (int $v.drain.timeoutSeconds))) }}
