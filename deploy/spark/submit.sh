@@ -2,13 +2,13 @@
 # One job on Kubernetes without an operator. The job's file lies on the claim, with its tables; arguments go to the job:
 #   MASTER=k8s://https://kubernetes.default.svc deploy/spark/submit.sh /lake/jobs/telemetry.yaml
 # May be set: IMAGE, NAMESPACE, CLAIM (shared by driver and executors), TOKEN_SECRET (the gateway's admin token, key `token`,
-# mounted at /etc/mqgate/token), EXECUTORS, SERVICE_ACCOUNT; for a warehouse on object storage STORAGE_SECRET (with the keys
+# mounted at /etc/mqgate/token; that of the chart's release mqgate otherwise), EXECUTORS, SERVICE_ACCOUNT; for a warehouse on object storage STORAGE_SECRET (with the keys
 # AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; pods with an identity need none), AWS_REGION and AWS_ENDPOINT_URL.
 # On YARN or a standalone cluster: --master yarn (or spark://host:7077) and, where the image is not used,
 #   --archives environment.tar.gz#environment --conf spark.pyspark.python=./environment/bin/python
 set -eu
 claim=${CLAIM:-mqgate-lake}
-token=${TOKEN_SECRET:-mqgate-admin-token}
+token=${TOKEN_SECRET:-mqgate-credentials}
 driver=spark.kubernetes.driver
 executor=spark.kubernetes.executor
 set -- local:///opt/mqgate/job.py "$@"

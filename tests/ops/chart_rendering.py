@@ -21,10 +21,10 @@ Manifest = dict[str, Any]
 
 @functools.cache
 def template(
-    major: int, scenario: str, *sets: str, kube: str = "1.31.0", apis: bool = True
+    major: int, scenario: str, *sets: str, kube: str = "1.31.0", apis: bool = True, release: str = "gate"
 ) -> subprocess.CompletedProcess[str]:
     """`helm template` of a scenario with values set on top."""
-    command = [helm(major), "template", "gate", str(CHART), "--namespace", "edge", "--kube-version", kube]
+    command = [helm(major), "template", release, str(CHART), "--namespace", "edge", "--kube-version", kube]
     command += ["--values", str(SCENARIOS[scenario])]
     for each in APIS if apis else ():
         command += ["--api-versions", each]
@@ -33,9 +33,9 @@ def template(
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
-def rendered(scenario: str, *sets: str, major: int = 4, kube: str = "1.31.0") -> list[Manifest]:
+def rendered(scenario: str, *sets: str, major: int = 4, kube: str = "1.31.0", release: str = "gate") -> list[Manifest]:
     """The manifests of a scenario."""
-    done = template(major, scenario, *sets, kube=kube)
+    done = template(major, scenario, *sets, kube=kube, release=release)
     assert done.returncode == 0, done.stderr
     return [each for each in yaml.safe_load_all(done.stdout) if each]
 

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import time
+import tomllib
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,8 @@ UNIT = DEPLOY / "systemd" / "mqgate.service"
 UNITS = [UNIT, UNIT.with_name("mqgate-queue-manager.service"), UNIT.with_name("mqgate@.service")]
 COMPOSE = DEPLOY / "compose"
 DOCKERFILE = DEPLOY / "container" / "Dockerfile"
+DOCKERFILES = [DOCKERFILE, DEPLOY / "spark" / "Dockerfile"]
+each_dockerfile = pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.parent.name)
 LONG = pytest.mark.skipif(not os.environ.get("MQGATE_LONG"), reason="builds an image; with tests/run --long")
 
 
@@ -72,8 +75,26 @@ def test_the_unit_is_started_again_however_long_it_cannot_start(path: Path) -> N
     assert "StartLimitBurst" not in text
 
 
-def test_hadolint_finds_nothing_to_complain_of() -> None:
-    run(program("hadolint"), str(DOCKERFILE))
+@each_dockerfile
+def test_hadolint_finds_nothing_to_complain_of(path: Path) -> None:
+    run(program("hadolint"), str(path))
+
+
+@each_dockerfile
+def test_an_image_stays_on_the_debian_that_has_its_packages(path: Path) -> None:
+    """`python:3.12-slim` has moved on to Debian 13, which has no Java 17: the image could not be built any more."""
+    text = path.read_text()
+    assert re.findall(r"^ARG BASE_IMAGE=\S+-(\w+)$", text, re.MULTILINE) == ["bookworm"]
+    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) <= {"${BASE_IMAGE}", "runtime"}
+
+
+@each_dockerfile
+def test_the_wheel_of_an_image_has_its_licence_and_its_compiled_parts(path: Path) -> None:
+    built = path.read_text().split("\nFROM ")[1]
+    named = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (copied,) = re.findall(r"^COPY (pyproject.+) \./$", built, re.MULTILINE)
+    assert set(copied.split()) == {"pyproject.toml", named["readme"], *named["license-files"]}
+    assert built.index("gcc libc6-dev") < built.index("deploy/install.py")
 
 
 def test_the_user_of_the_image_has_a_name_and_a_home() -> None:
@@ -82,9 +103,10 @@ def test_the_user_of_the_image_has_a_name_and_a_home() -> None:
     assert re.search(r"useradd --uid 10001 --gid 10001 --home-dir /var/lib/mqgate\b.* mqgate\b", made)
 
 
-def test_what_the_dockerfile_copies_is_in_the_build_context() -> None:
+@each_dockerfile
+def test_what_the_dockerfile_copies_is_in_the_build_context(path: Path) -> None:
     kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
-    for line in re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE.read_text(), re.MULTILINE):
+    for line in re.findall(r"^COPY (?!--from)(?:--\S+ )?(.+)$", path.read_text(), re.MULTILINE):
         for source in line.split()[:-1]:
             assert (ROOT / source).exists(), source
             assert any(source.removeprefix("./").startswith(each) for each in kept), source

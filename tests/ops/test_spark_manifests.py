@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from chart_rendering import of_kind, rendered
 from free_ports import free_port
 
 from gateway.pipeline.jobs.job import parse_job
@@ -49,6 +51,17 @@ def test_volumes_are_those_that_are_mounted(documents: dict[str, Any]) -> None:
     assert volumes["job"]["configMap"]["name"] == documents["ConfigMap"]["metadata"]["name"]
     at = {each["name"]: each["mountPath"] for each in spec["driver"]["volumeMounts"]}
     assert spec["arguments"] == [f"{at['job']}/job.yaml"]
+
+
+def test_the_token_and_the_address_are_those_that_the_chart_makes(documents: dict[str, Any]) -> None:
+    """Nothing made the Secret that was named: the pods waited for it."""
+    made = rendered("default", release="mqgate")
+    names = {each["metadata"]["name"]: each for each in of_kind(made, "Secret", "Service")}
+    (secret,) = [each["secret"] for each in documents["SparkApplication"]["spec"]["volumes"] if "secret" in each]
+    assert {each["key"] for each in secret["items"]} <= names[secret["secretName"]]["data"].keys()
+    assert f"TOKEN_SECRET:-{secret['secretName']}}}" in (SPARK / "submit.sh").read_text()
+    job = parse_job("job.yaml", documents["ConfigMap"]["data"]["job.yaml"])
+    assert urlsplit(job.source.url).hostname in names
 
 
 def test_both_sides_have_the_variables_of_object_storage(documents: dict[str, Any]) -> None:
@@ -186,6 +199,6 @@ def test_spark_submit_makes_the_drivers_pod(tmp_path: Path, api: tuple[str, list
         "spark.executorEnv.AWS_REGION=eu-south-2",
         "spark.executor.instances=3",
         "spark.task.maxFailures=8",
-        "secrets.mqgate-admin-token",
+        "secrets.mqgate-credentials",
     ):
         assert line in properties
