@@ -93,7 +93,8 @@ TABLE: dict[int, ReasonPolicy] = {
     2034: ReasonPolicy(_MISUSE, _REPORT),
     2035: ReasonPolicy(
         _CONFIGURATION,
-        "give the gateway's user the authorities in deploy/mq/authorities.sh; AMQERR01.LOG names what is missing",
+        "where it cannot connect check the user, the password and the CHLAUTH rules of the channel; otherwise give the "
+        "gateway's user the authorities in deploy/mq/authorities.sh: AMQERR01.LOG names what is missing",
         "not_authorized",
     ),
     2036: ReasonPolicy(_MISUSE, _REPORT),

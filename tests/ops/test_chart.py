@@ -239,6 +239,11 @@ def test_the_notes_name_a_test_where_there_is_one(tmp_path: Path) -> None:
     assert "tests.extraVolumes" in notes("default", tmp_path, *only_tls)
 
 
+def test_the_notes_say_that_the_test_has_no_user(tmp_path: Path) -> None:
+    assert "It has no user" in notes("default", tmp_path, "--set=auth.user=,auth.passwordFileSecret=users")
+    assert "It has no user" not in notes("default", tmp_path) + notes("no-persistence", tmp_path)
+
+
 def notes(scenario: str, folder: Path, *more: str) -> str:
     """NOTES.txt, by an installation that goes nowhere."""
     (folder / "releases").write_text("[]")

@@ -31,6 +31,12 @@ def test_an_operator_is_told_what_to_do_about_every_code_that_is_an_error() -> N
     assert [code for code, policy in TABLE.items() if not policy.advice and policy.action is not Action.NORMAL] == []
 
 
+def test_who_is_not_let_in_looks_at_the_password_first() -> None:
+    """A wrong password was answered with what an authority that is missing is about."""
+    told = explain(2035, "connecting to QM1")
+    assert told.index("password") < told.index("authorities.sh")
+
+
 def test_the_labels_are_those_of_the_metrics() -> None:
     assert {policy.dead_letter for policy in TABLE.values()} <= {*get_args(DeadLetterReason)}
     assert {policy.drop for policy in TABLE.values()} <= {*get_args(DropReason)}
