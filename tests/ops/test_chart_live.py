@@ -13,33 +13,37 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import yaml
-from chart_rendering import CHART, Manifest, gateway, of_kind, rendered
+from chart_rendering import CHART, Manifest, gateway, of_kind, rendered, workload
 from free_ports import free_port
+from ibm_rig import OBJECTS, ServingProcess
+from mqi_clients import BINDINGS, program_environment
 from ops_machine import helm
+from patient_device import Device
 from running_gateway import Running, until_ready
 
 pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("helm")]
 
 
-def mounted(manifests: list[Manifest], folder: Path) -> dict[str, str]:
-    """Write what the pod's volumes hold below `folder`; where each mount point is now."""
-    contents: dict[str, dict[str, str]] = {}
+def mounted(manifests: list[Manifest], folder: Path, secrets: dict[str, dict[str, str]]) -> dict[str, str]:
+    """Write what the pod's volumes hold below `folder`; where each mount point is now. `secrets`: those that are there
+    before the release."""
+    contents = dict(secrets)
     for each in of_kind(manifests, "ConfigMap"):
         contents[each["metadata"]["name"]] = each["data"]
     for each in of_kind(manifests, "Secret"):
         contents[each["metadata"]["name"]] = {
             key: base64.b64decode(value).decode() for key, value in each["data"].items()
         }
-    (workload,) = of_kind(manifests, "StatefulSet", "Deployment")
     sources = {
         each["name"]: each.get("secret", {}).get("secretName") or each.get("configMap", {}).get("name")
-        for each in workload["spec"]["template"]["spec"]["volumes"]
+        for each in workload(manifests)["spec"]["template"]["spec"]["volumes"]
     }
     places = {}
     for mount in gateway(manifests)["volumeMounts"]:
@@ -62,11 +66,12 @@ def project(place: Path, files: dict[str, str]) -> None:
     (place / "..new").replace(place / "..data")
 
 
-@pytest.fixture(scope="module")
-def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, list[Manifest], dict[str, str]]]:
-    folder = tmp_path_factory.mktemp("release")
-    manifests = rendered("watch", "mappings.watchSeconds=1")
-    places = mounted(manifests, folder)
+@contextmanager
+def started(
+    manifests: list[Manifest], folder: Path, environment: dict[str, str] | None = None, **secrets: dict[str, str]
+) -> Iterator[tuple[Running, dict[str, str]]]:
+    """A pod: its gateway with what is mounted, at ports that are free, in the working directory of the image."""
+    places = mounted(manifests, folder, secrets)
     settings = Path(places["/etc/mqgate/settings"]) / "mqgate.yaml"
     text = settings.read_text()
     port, admin = free_port(), free_port()
@@ -75,14 +80,52 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running,
     settings.write_text(text.replace("1883", str(port)).replace("9160", str(admin)).replace("0.0.0.0", "127.0.0.1"))
     arguments = [settings if each.endswith("mqgate.yaml") else each for each in gateway(manifests)["args"]]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([sys.executable, "-m", "gateway", *arguments], stderr=log, cwd=folder)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gateway", *arguments], stderr=log, cwd=places["/var/lib/mqgate"], env=environment
+        )
     running = Running(port, admin, 0, folder, process)
     try:
         until_ready(running)
-        yield running, manifests, places
+        yield running, places
     finally:
         process.terminate()
         process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, list[Manifest], dict[str, str]]]:
+    manifests = rendered("watch", "mappings.watchSeconds=1")
+    with started(manifests, tmp_path_factory.mktemp("release")) as (running, places):
+        yield running, manifests, places
+
+
+def test_pods_in_front_of_ibm_mq_are_one_broker(tmp_path: Path) -> None:
+    """The MQI library, in the place of IBM's client, leads them to a queue manager of ours."""
+    manifests = rendered("ibm")
+    assert workload(manifests)["spec"]["replicas"] == 2
+    (tmp_path / "qm").mkdir()
+    queue_manager = ServingProcess(tmp_path / "qm", f"{OBJECTS}\nDEFINE QLOCAL(TELEMETRY.LIMA) REPLACE")
+    secrets = {"mq-password": {"password": "pw\n"}, "mq-keys": {"key.kdb": ""}}
+    environment = program_environment(str(queue_manager.socket), *BINDINGS)
+    (credentials,) = [each["data"] for each in of_kind(manifests, "Secret")]
+    login = ("mqgate", base64.b64decode(credentials["password"]))
+    folders = [tmp_path / "0", tmp_path / "1"]
+    for each in folders:
+        each.mkdir()
+    try:
+        with (
+            started(manifests, folders[0], environment, **secrets) as (first, _),
+            started(manifests, folders[1], environment, **secrets) as (second, _),
+            Device("127.0.0.1", first.port, "publisher") as publisher,
+            Device("127.0.0.1", second.port, "subscriber") as subscriber,
+        ):
+            publisher.connect(*login)
+            subscriber.connect(*login)
+            subscriber.subscribe("plant/#", 1)
+            publisher.publish("plant/LIMA/7", b"21.5", 1)
+            assert subscriber.receive() == ("plant/LIMA/7", b"21.5")
+    finally:
+        queue_manager.kill()
 
 
 def test_a_release_starts_and_answers_its_probes(release: tuple[Running, list[Manifest], dict[str, str]]) -> None:
