@@ -83,8 +83,16 @@ def _all_that_is_wrong(settings: Settings | None, wrong: list[Finding]) -> list[
     return [*wrong, *wrong_files(settings), *wrong_objects(settings, LocalClock()), *wrong_mappings(settings)]
 
 
+def end_at_once(number: int, _: object) -> None:
+    """As without a handler; but process 1, that of a container, the kernel keeps from signals that have none."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    os._exit(128 + number)
+
+
 def serve(read: Callable[[], Settings]) -> None:
     """Until SIGTERM or SIGINT; SIGHUP reads settings and mappings again."""
+    signal.signal(signal.SIGTERM, end_at_once)
     early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # what it does by itself is end the process
     settings = read()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 from typing import Self
 
 import pytest
+import waiting
 from free_ports import free_port
 from gateways import RunningGateway
 
@@ -140,11 +143,31 @@ def test_a_reload_that_is_asked_for_during_the_start_comes_after_it(tmp_path: Pa
         gateway.process.send_signal(signal.SIGHUP)
         held.release()
 
-    waiting = threading.Thread(target=let_it_in)
-    waiting.start()
+    letting = threading.Thread(target=let_it_in)
+    letting.start()
     with gateway:
-        waiting.join()
+        letting.join()
         until = time.monotonic() + 60
         while '"reloaded"' not in gateway.log:
             assert time.monotonic() < until
             time.sleep(0.02)
+
+
+def test_the_first_process_of_a_container_can_be_ended_while_it_starts(tmp_path: Path) -> None:
+    """The kernel keeps from process 1 what it has no handler for: a pod that waited for its volume, or read a large
+    journal, was there until it was killed."""
+    if subprocess.run(["unshare", "--pid", "--fork", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("needs the right to make process namespaces")
+    held = DirectoryLock(tmp_path / "data")
+    log = tmp_path / "log"
+    command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-m", "gateway", "run"]
+    command += ["--port", "0", "--admin-port", "0", "--data", str(tmp_path / "data")]
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output, cwd=tmp_path) as process:
+        try:
+            waiting.until(lambda: "is waited for" in log.read_text())
+            (first,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            os.kill(int(first), signal.SIGTERM)
+            assert process.wait(20) == 128 + signal.SIGTERM
+        finally:
+            process.kill()
+            held.release()
