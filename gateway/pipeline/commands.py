@@ -110,6 +110,7 @@ def check(file: Path, sql: bool) -> None:
     _tell_no_journal(job)
     if job.on_objects:
         _try_warehouse(job)
+    _try_format(job)
     _try_columns(job, file)
     _try_conditions(job, file)
     for silver in job.silver if sql else ():
@@ -158,6 +159,16 @@ def _try_conditions(job: Job, file: Path) -> None:
     click.echo("conditions and patterns: Spark takes them")
 
 
+def _try_format(job: Job) -> None:
+    from gateway.pipeline.errors import SparkMissing
+    from gateway.pipeline.jobs.tables.table_format import check_format
+
+    try:
+        check_format(job)
+    except SparkMissing as missing:
+        click.echo(f"the format is not compared with the tables: {missing}", err=True)
+
+
 def _try_columns(job: Job, file: Path) -> None:
     from gateway.config.source import read_yaml
     from gateway.pipeline.errors import SparkMissing
@@ -189,12 +200,14 @@ def _try_warehouse(job: Job) -> None:
 @click.option("--json", "as_json", is_flag=True)
 def files(file: Path, table: str, part: str, as_json: bool) -> None:
     """Name the committed files of a table, for readers that would otherwise list a folder."""
+    from gateway.pipeline.jobs.tables.table_format import check_format
     from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 
     job = job_of(file)
     tables = sorted({*job.growing_tables, *job.replaced_tables})
     if table not in tables:
         raise click.ClickException(f"the job has no table {table!r}: name one of {', '.join(tables)}")
+    check_format(job)
     found = warehouse_of(job).files(table, part)
     if as_json or found:
         click.echo(json.dumps(found) if as_json else "\n".join(found))

@@ -16,6 +16,7 @@ from gateway.pipeline.jobs.silver import QUARANTINE
 from gateway.pipeline.jobs.sources import chosen
 from gateway.pipeline.jobs.spark.spark_session import make_session
 from gateway.pipeline.jobs.status import groups_of
+from gateway.pipeline.jobs.tables.table_format import check_format
 from gateway.pipeline.jobs.tables.warehouse import ObjectWarehouse, Warehouse, warehouse_of
 from gateway.pipeline.journal.puts import BUILT_FROM, PutTarget
 from gateway.pipeline.source.options import Options, put_queue
@@ -30,6 +31,7 @@ NAMED_BY = (SOURCE, "seq", "msg_id")
 def replay_rows(job: Job, table: str, queue: str, where: str = "", txn: str = "", source: str = "") -> int:
     """Put the rows of a table that meet a condition on a queue of a source; how many were put. All but the condition
     is checked before Spark starts, which takes seconds."""
+    check_format(job)
     warehouse = warehouse_of(job)
     files = files_of(job, warehouse, table)
     target = target_options(job, queue, txn, source)

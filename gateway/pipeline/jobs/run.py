@@ -28,6 +28,7 @@ from gateway.pipeline.jobs.tables.followers import by_day, follower_of
 from gateway.pipeline.jobs.tables.foreign_warehouse import check_warehouse
 from gateway.pipeline.jobs.tables.missing_tables import check_tables
 from gateway.pipeline.jobs.tables.object_tables import ObjectTables
+from gateway.pipeline.jobs.tables.table_format import check_format
 from gateway.pipeline.jobs.tables.upkeep import shown_upkeep
 from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 from gateway.pipeline.jobs.telling import GatewayReports
@@ -186,6 +187,7 @@ class JobRun:
         """Raise what will refuse this job however often it is begun: without Spark, which takes seconds to start. What
         cannot be asked now, because a gateway is not there yet, is asked when the query starts."""
         try:
+            check_format(self.job)
             manifest = self.warehouse.manifest()
             check_warehouse(self.job, manifest, {})
             if isinstance(manifest, Manifest):

@@ -21,6 +21,7 @@ from gateway.pipeline.land.ranges import Landed, Ranges
 
 FOLDER = "_manifest"
 SUMMARY = "summary.json"
+RECORDS = "[0-9]*-*.json"
 LOCK = ".lock"
 NO_SUMMARY = (0, 0)
 FOLD_AT, FOLD_KEEPS = 4096, 1024
@@ -79,6 +80,12 @@ class ManifestRecord:
 
 
 FIELDS = tuple(each.name for each in fields(ManifestRecord))
+
+
+def is_there(warehouse: Path) -> bool:
+    """Whether anything has landed in a folder by a manifest of this kind."""
+    folder = warehouse / FOLDER
+    return (folder / SUMMARY).exists() or any(folder.glob(RECORDS))
 
 
 class Manifest:
@@ -216,7 +223,7 @@ class Manifest:
         }
 
     def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("[0-9]*-*.json"))
+        return sorted(self.folder.glob(RECORDS))
 
     def _read(self) -> None:
         summary = read_json(self.folder / SUMMARY) or {}

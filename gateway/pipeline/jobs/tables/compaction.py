@@ -19,6 +19,7 @@ from typing import Any
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.tables.merging import Part, alike, due, lots_of, write_merged
 from gateway.pipeline.jobs.tables.object_compaction import compact_objects, expire_objects, vacuum_hours
+from gateway.pipeline.jobs.tables.table_format import check_format
 from gateway.pipeline.land.durable import sync_tree
 from gateway.pipeline.land.landing import MERGED, STATE
 from gateway.pipeline.land.manifest import Manifest
@@ -30,6 +31,7 @@ YOUNGEST_KEPT = 2
 
 def compact(job: Job) -> dict[str, int]:
     """Merge the small batches of tables that have enough of them, all there are; how many were merged, by table."""
+    check_format(job, removes=True)
     if job.on_objects:
         return compact_objects(job)
     warehouse = Path(job.warehouse)
@@ -115,6 +117,7 @@ def _write_parts(warehouse: Path, folders: list[str], target: Path) -> None:
 
 def expire(job: Job, now: float | None = None) -> dict[str, int]:
     """Delete batches older than their table's retention; how many were deleted, by table."""
+    check_format(job, removes=True)
     if job.on_objects:
         return expire_objects(job, now)
     warehouse, now = Path(job.warehouse), time.time() if now is None else now

@@ -15,6 +15,7 @@ from pathlib import Path
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.tables import object_compaction
 from gateway.pipeline.jobs.tables.object_compaction import Leftovers
+from gateway.pipeline.jobs.tables.table_format import check_format
 from gateway.pipeline.land.landing import STAGING, STATE, TASKS
 from gateway.pipeline.land.manifest import Manifest
 from gateway.pipeline.land.merge import MERGING, TRASH
@@ -29,6 +30,7 @@ def age_of(job: Job) -> float:
 
 def remove_leftovers(job: Job, now: float | None = None) -> Leftovers:
     """Remove them, files and folders."""
+    check_format(job, removes=True)
     if job.on_objects:
         return object_compaction.remove_leftovers(job)
     warehouse, now = Path(job.warehouse), time.time() if now is None else now

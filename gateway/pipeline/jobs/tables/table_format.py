@@ -1,0 +1,57 @@
+"""The format in which a warehouse's tables have landed, by what lies there, and whether a job may go on with its own.
+
+Plain files may become tables of Delta: the first version of the log names all that the manifest does. No other change
+is possible. Delta's merges are known to its log alone, so that plain files would show rows twice, and a manifest of
+plain files in a folder knows nothing of that of objects: the tables of one are left-overs to the other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gateway.pipeline.errors import WrongOption
+from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.land.landing import STATE
+from gateway.pipeline.land.manifest import FOLDER, is_there
+from gateway.pipeline.land.object_delta import has_log
+from gateway.pipeline.land.object_manifest import LOG, ObjectManifest
+from gateway.pipeline.land.objects import ObjectStore, open_store
+from gateway.pipeline.source.places import is_object_place
+
+BECOMES = {"parquet": "delta"}
+
+
+def check_format(job: Job, *, removes: bool = False) -> None:
+    """WrongOption where tables have landed in a format that the job's cannot follow. Where an earlier release let both
+    land side by side, the job goes on, and only what `removes` files is refused."""
+    found = landed_formats(job)
+    others = sorted(one for one in found if one != job.format and BECOMES.get(one) != job.format)
+    if not others or (job.format in found and not removes):
+        return
+    if job.format in found:
+        raise WrongOption(
+            f"the tables of {job.warehouse} have landed as {' and as '.join((*others, job.format))}: those of "
+            f"{others[0]} would be taken for left-overs. Move them, and what `{FOLDER}` has of them, to another folder"
+        )
+    raise WrongOption(
+        f"the tables of {job.warehouse} have landed as {others[0]}, and as {job.format} rows would be lost or there "
+        f"twice: write `format: {others[0]}`. When `mqgate pipeline run --once` has ended so, the job may have another "
+        "warehouse, and goes on there"
+    )
+
+
+def landed_formats(job: Job) -> set[str]:
+    """The formats that have left their marks: one, or none before the first batch."""
+    if is_object_place(job.warehouse):
+        return _on_objects(open_store(job.place, job.storage.settings))
+    folder = Path(job.warehouse)
+    plain = "delta" if any(folder.glob("*/_delta_log")) else "parquet"
+    found = {plain} if is_there(folder) else set()
+    return found | ({"iceberg"} if any((folder / LOG).glob("*.json")) else set())
+
+
+def _on_objects(store: ObjectStore) -> set[str]:
+    tables = [name for name in ObjectManifest(store).state.files if not name.startswith(f"{STATE}/")]
+    found = {"delta"} if any(has_log(store, name) for name in tables) else set()
+    found |= {"iceberg"} if any(store.has(f"{name}/metadata") for name in tables) else set()
+    return found or ({"parquet"} if tables else set())

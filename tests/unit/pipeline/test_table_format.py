@@ -1,0 +1,149 @@
+"""A job whose format has changed: goes on where nothing is lost or doubled by it, and is refused before otherwise."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from device_fleet import write_journal
+
+from gateway.pipeline.commands import pipeline
+from gateway.pipeline.errors import WrongOption
+from gateway.pipeline.jobs.job import Job, parse_job
+from gateway.pipeline.jobs.tables.compaction import compact, expire
+from gateway.pipeline.jobs.tables.folder_tables import rows_in
+from gateway.pipeline.jobs.tables.followers import follower_of
+from gateway.pipeline.jobs.tables.leftovers import remove_leftovers
+from gateway.pipeline.jobs.tables.table_format import check_format
+from gateway.pipeline.jobs.tables.warehouse import warehouse_of
+from gateway.pipeline.land.delta import DeltaLog
+from gateway.pipeline.land.landing import Landing
+from gateway.pipeline.land.object_landing import ObjectLanding, WrittenFile
+from gateway.pipeline.land.objects import open_store
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
+pytest.importorskip("deltalake", reason="deltalake is not installed: pip install '.[delta]'")
+pytest.importorskip("pyiceberg", reason="pyiceberg is not installed: pip install '.[iceberg]'")
+
+pytestmark = pytest.mark.filterwarnings("default")
+FORMATS = ("parquet", "delta", "iceberg")
+JOB = """
+version: 1
+name: j
+source: {{queue: Q, path: x}}
+warehouse: {folder}/lake
+format: {format}
+retention: {{compact_files: 2, keep: {{bronze: 30d}}}}
+"""
+
+
+def job_of(folder: Path, table_format: str) -> Job:
+    catalog = f"catalog: {{uri: 'sqlite:///{folder}/catalog.db'}}\n" if table_format == "iceberg" else ""
+    text = JOB.format(folder=folder, format=table_format) + catalog
+    (folder / "job.yaml").write_text(text)
+    return parse_job("job.yaml", text)
+
+
+def land(job: Job, number: int) -> None:
+    """A batch of ten rows, in two files, with the job's format."""
+    import pyarrow.parquet as pq
+
+    landing: Any
+    if job.on_objects:
+        store = open_store(job.place, job.storage.settings)
+        landing = ObjectLanding(store, job.name, follower_of(job, store))
+    else:
+        folder = Path(job.warehouse)
+        landing = Landing(
+            folder, job.name, rows_in, DeltaLog(folder, job.name, set()) if job.format == "delta" else None
+        )
+    batch = landing.begin("q", number, [("s", 10 * number, 10 * number + 10)])
+    assert batch is not None
+    target = Path(job.warehouse) / "bronze" if job.on_objects else batch.stage("bronze")
+    target.mkdir(parents=True, exist_ok=True)
+    for part in range(2):
+        pq.write_table(pa.table({"seq": range(10 * number + 5 * part, 10 * number + 5 * part + 5)}),
+                       target / f"{number}-{part}.parquet")  # fmt: skip
+    if job.on_objects:
+        names = [f"{number}-{part}.parquet" for part in range(2)]
+        batch.add("bronze", [WrittenFile(name, 5, (target / name).stat().st_size) for name in names])
+    batch.land()
+
+
+def make_old(folder: Path) -> None:
+    """Two weeks ago, which is older than what is removed."""
+    then = time.time() - 14 * 86400
+    for path in folder.rglob("*.parquet"):
+        os.utime(path, (then, then))
+
+
+def seqs(job: Job) -> list[int]:
+    import pyarrow.parquet as pq
+
+    return sorted(
+        seq for name in warehouse_of(job).files("bronze") for seq in pq.ParquetFile(name).read()["seq"].to_pylist()
+    )
+
+
+@pytest.mark.parametrize("other", FORMATS)
+@pytest.mark.parametrize("landed", FORMATS)
+def test_a_format_that_has_changed(tmp_path: Path, landed: str, other: str) -> None:
+    """Plain files may become tables of Delta. Of any other change tables would be given up, or show rows twice."""
+    before, after = job_of(tmp_path, landed), job_of(tmp_path, other)
+    check_format(after)
+    for number in range(6):
+        land(before, number)
+    compact(before)
+    make_old(tmp_path)
+    for change in (
+        () if other == landed or (landed, other) == ("parquet", "delta") else (compact, expire, remove_leftovers)
+    ):
+        with pytest.raises(
+            WrongOption, match=rf"tables of {tmp_path}/lake have landed as {landed}.* write `format: {landed}`"
+        ):
+            change(after)
+    check_format(before)
+    assert seqs(before) == list(range(60))
+
+
+def test_plain_files_become_tables_of_delta(tmp_path: Path) -> None:
+    plain, delta = job_of(tmp_path, "parquet"), job_of(tmp_path, "delta")
+    for number in range(6):
+        land(plain, number)
+    compact(plain)
+    check_format(delta)
+    assert seqs(plain) == list(range(60))
+    for number in range(6, 9):
+        land(delta, number)
+    compact(delta)
+    make_old(tmp_path)
+    compact(delta)
+    remove_leftovers(delta)
+    assert seqs(delta) == list(range(90))
+
+
+def test_two_formats_side_by_side(tmp_path: Path) -> None:
+    """As an earlier release let them: the job goes on, and nothing is taken for left-overs."""
+    plain, iceberg = job_of(tmp_path, "parquet"), job_of(tmp_path, "iceberg")
+    land(plain, 0)
+    land(iceberg, 1)
+    check_format(plain)
+    check_format(iceberg)
+    with pytest.raises(WrongOption, match=r"as parquet and as iceberg: .* Move them"):
+        remove_leftovers(iceberg)
+
+
+def test_commands_that_read_or_put_again(tmp_path: Path) -> None:
+    land(job_of(tmp_path, "delta"), 0)
+    job_of(tmp_path, "parquet")
+    write_journal(tmp_path / "x", 1)
+    file = str(tmp_path / "job.yaml")
+    for command in (["files", file, "--table", "bronze"], ["compact", file], ["check", file],
+                    ["replay", file, "--table", "bronze", "--queue", "Q"], ["run", file, "--once"]):  # fmt: skip
+        done = CliRunner().invoke(pipeline, command)
+        assert done.exit_code == 1, (command, done.output)
+        assert "have landed as delta" in done.output
