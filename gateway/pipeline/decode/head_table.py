@@ -29,6 +29,8 @@ MOST_HEAD_BYTES = 64 * 1024 * 1024
 """Bounds for the heads that are numbered, decoded or not."""
 PACKET_ID_TAIL = re.compile(rb"[0-9]{1,5}</msgId></mqtt> *")
 UNDECODED = -1
+NO_TIME = -(2**63)
+"""In place of the put time of a descriptor that has none: any other number is a time, before 1970 too."""
 
 
 @dataclass(slots=True)
@@ -198,7 +200,7 @@ def columns_over(heads: Sequence[Head], columns: Sequence[MessageColumn]) -> dic
 
 def identity_columns(heads: Sequence[Head]) -> dict[str, Array]:
     """Values of descriptors that rows may override: identifiers as rows of 24 bytes, put times, backout counts."""
-    micros = [-1 if head.put_micros is None else head.put_micros for head in heads]
+    micros = [NO_TIME if head.put_micros is None else head.put_micros for head in heads]
     return {
         "_msg_id": np.frombuffer(b"".join(head.msg_id for head in heads), dtype=np.uint8).reshape(-1, 24),
         "_correl_id": np.frombuffer(b"".join(head.correl_id for head in heads), dtype=np.uint8).reshape(-1, 24),
@@ -207,7 +209,7 @@ def identity_columns(heads: Sequence[Head]) -> dict[str, Array]:
     }
 
 
-SILENT = {"_msg_id": 0, "_correl_id": 0, "_put_micros": -1, "_backouts": 0}
+SILENT = {"_msg_id": 0, "_correl_id": 0, "_put_micros": NO_TIME, "_backouts": 0}
 """The value of a head that has none."""
 
 

@@ -182,15 +182,20 @@ def clipped(number: int) -> int:
 
 
 def put_micros(date: str, time: str) -> int | None:
-    """PutDate YYYYMMDD and PutTime HHMMSSTH as microseconds since the epoch; None when blank or not a time."""
+    """PutDate YYYYMMDD and PutTime HHMMSSTH as microseconds since the epoch; None when blank, not a time, or outside
+    the years 1 to 9999."""
     if len(date) != 8 or len(time) < 6 or not (date + time).isdigit() or not (date + time).isascii():
         return None
     try:
         day = datetime(int(date[:4]), int(date[4:6]), int(date[6:8]), tzinfo=UTC)
     except ValueError:
         return None
-    seconds = int(time[:2]) * 3600 + int(time[2:4]) * 60 + int(time[4:6])
-    return int(day.timestamp()) * 1_000_000 + seconds * 1_000_000 + int(time[6:8].ljust(2, "0")) * 10_000
+    hours, minutes, seconds = int(time[:2]), int(time[2:4]), int(time[4:6])
+    if hours > 24 or minutes > 59 or seconds > 61:  # 60 and 61 come from clocks that keep leap seconds (MQMD, PutTime)
+        return None
+    hundredths = (hours * 3600 + minutes * 60 + seconds) * 100 + int(time[6:8].ljust(2, "0"))
+    micros = int(day.timestamp()) * 1_000_000 + hundredths * 10_000
+    return micros if micros <= LAST_MICROS else None
 
 
 def moment(shown: str) -> int | None:

@@ -18,7 +18,14 @@ import pyarrow.compute as pc
 
 from gateway.pipeline.decode.arrays import WHOLE, Array, front, identifiers, override, whole_data
 from gateway.pipeline.decode.columns import MessageColumn, arrow_schema, arrow_type, columns_of
-from gateway.pipeline.decode.head_table import MOST_DECODED, UNDECODED, HeadTable, identity_columns, said_by_any
+from gateway.pipeline.decode.head_table import (
+    MOST_DECODED,
+    NO_TIME,
+    UNDECODED,
+    HeadTable,
+    identity_columns,
+    said_by_any,
+)
 from gateway.pipeline.decode.message_parts import headers, payloads
 from gateway.pipeline.decode.varying_headers import decode_varying
 from gateway.pipeline.decode.volatile_values import VolatileValues, restored
@@ -164,7 +171,7 @@ class RowDecoder:
 
     def _make_put_ts(self, chunk: Chunk, found: Found) -> pa.Array:
         own = found["_put_micros"]
-        times = chunk.put_micros if own is None else np.where(own >= 0, own, chunk.put_micros)
+        times = chunk.put_micros if own is None else np.where(own != NO_TIME, own, chunk.put_micros)
         return pa.array(times).cast(arrow_type("timestamp"))
 
     def _make_backout_count(self, chunk: Chunk, found: Found) -> pa.Array:

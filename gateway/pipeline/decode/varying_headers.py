@@ -422,11 +422,19 @@ def _typed(found: Found, captured: dict[ElementName, pa.Array], columns: Sequenc
         if name not in wanted:
             continue
         if name == "retain":
-            found[name] = pc.is_in(texts, pa.array(["1", "true"]))
+            found[name] = pc.is_in(pc.utf8_trim_whitespace(texts), pa.array(["1", "true"]))
+        elif name == "qos":
+            found[name] = _qualities(pc.utf8_trim_whitespace(texts))
         elif name == "recv_ts":
             found[name] = received_times(texts)
         else:
             found[name] = texts.cast(arrow_type(wanted[name].kind))
+
+
+def _qualities(texts: pa.Array) -> pa.Array:
+    """A column of qualities of service; null for what is none."""
+    known = pc.is_in(texts, pa.array(["0", "1", "2"]))
+    return pc.if_else(known, texts, pa.scalar(None, pa.string())).cast(pa.int8())
 
 
 def received_times(texts: pa.Array) -> pa.Array:

@@ -59,11 +59,12 @@ class GotMessage(NamedTuple):
         return min(max(int.from_bytes(self.md[_PRIORITY], "little", signed=True), 0), 9)
 
     def parts(self) -> tuple[bytes, bytes, int]:
-        """Head, body, and put time in microseconds (0 when it is not a time and stays in the descriptor). Identifiers
-        and put time are blanked in the head, so that messages of one kind share their head."""
+        """Head, body, and put time in microseconds (0 when it stays in the descriptor: it is not a time, or before
+        1970, which a store cannot say). Identifiers and put time are blanked in the head, so that messages of one kind
+        share their head."""
         md, cut = self.md, self._header_length()
         date, time = md[_PUT_DATE:_PUT_TIME].decode("latin-1"), md[_PUT_TIME:_AFTER_TIMES].decode("latin-1")
-        micros = put_micros(date, time) or 0
+        micros = max(0, put_micros(date, time) or 0)
         times = _NO_TIMES if micros else self.put_time
         blanked = (md[:_MSG_ID], _NO_IDS, md[_AFTER_IDS:_PUT_DATE], times, md[_AFTER_TIMES:MQMD_LENGTH])
         return b"".join((*blanked, self.data[:cut])), self.data[cut:], micros

@@ -158,6 +158,19 @@ def test_what_differs_in_every_message_stands_in_columns(tmp_path: Path) -> None
             assert (row["priority"], dict(row["properties"]), row["format"]) == (at % 2 * 4, {"site": "lima"}, "MQSTR")
 
 
+@pytest.mark.parametrize("date", [b"00010101", b"19691231", b"19700101", b"99991231"])
+def test_a_put_time_of_another_clock(tmp_path: Path, date: bytes) -> None:
+    """A program may say any time (MQPMO_SET_ALL_CONTEXT), and its message holds up no others."""
+    queue = Queue(2)
+    md = mqmd.build(msg_id=b"m" * 24, put_date=date, put_time=b"00000000")
+    queue.waiting.insert(1, GotMessage(md, b"old"))
+    drain(queue, tmp_path)
+    store = Store.open(tmp_path, clock=time.time, options=SMALL)
+    found = store.fetch("Q", limit=10)
+    store.close()
+    assert [message.body for message in found] == [b"0", b"old", b"1"]
+
+
 def test_the_drainer_without_its_record_doubles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control: the count above does notice."""
     queue = Queue(20)

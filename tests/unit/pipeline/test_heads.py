@@ -69,6 +69,10 @@ def test_times() -> None:
     assert moment("1700000000") == moment("1700000000000") == moment("2023-11-14T22:13:20Z") == 1_700_000_000_000_000
     assert [moment(one) for one in ("soon", "--5", "\u00b2")] == [None, None, None]
     assert put_micros("20261128", "12345\u00b27") is None
+    assert [put_micros("20261128", time) for time in ("99000000", "12600000", "12006200")] == [None] * 3
+    assert put_micros("20261128", "12006100") == put_micros("20261128", "12010100"), "a leap second (PutTime, note 1)"
+    assert (put_micros("99991231", "23595999"), put_micros("99991231", "24000000")) == (253_402_300_799_990_000, None)
+    assert put_micros("19691231", "23595999") == -10_000
 
 
 def test_times_beyond_what_tables_hold() -> None:

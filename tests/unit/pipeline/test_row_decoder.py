@@ -65,7 +65,17 @@ def expect(rows: list[dict[str, Any]], heads: list[bytes], bodies: list[bytes]) 
         assert row["payload"] == data[one.body_at :]
         assert row["headers"] == data[: one.body_at]
         assert dict(row["properties"] or []) == dict(one.properties)
-        for name in ("topic", "client_id", "qos", "format", "user_id", "header_error", "expiry", "dlq_reason"):
+        for name in (
+            "topic",
+            "client_id",
+            "qos",
+            "retain",
+            "format",
+            "user_id",
+            "header_error",
+            "expiry",
+            "dlq_reason",
+        ):
             assert row[name] == one.values.get(name), name
         micros = one.values.get("recv_ts")
         assert row["recv_ts"] == (None if micros is None else EPOCH + timedelta(microseconds=micros))
@@ -188,6 +198,29 @@ def test_identifiers_and_times_of_rows_win_over_heads(tmp_path: Path) -> None:
     assert rows[1]["msg_id"] == ids[1]
     assert rows[2]["msg_id"] == b"AMQ MQGATE      " + rows[2]["seq"].to_bytes(8, "big")
     assert rows[0]["put_ts"].isoformat() == "2020-01-02T03:04:05.060000+00:00"
+
+
+@pytest.mark.parametrize("date", ["00010101", "19691231", "99991231"])
+def test_times_of_other_clocks(tmp_path: Path, date: str) -> None:
+    """A program may say any time (MQPMO_SET_ALL_CONTEXT): it is not the time of the commit then."""
+    head = mqmd.build(format=b"MQSTR   ", put_date=date, put_time="23595999")
+    stored(tmp_path, [head, mqmd.build(format=b"MQSTR   ")], [b"x"] * 2)
+    one, other = [row["put_ts"] for row in decoded(tmp_path, select_columns("put_ts,payload"))]
+    assert one == datetime(int(date[:4]), int(date[4:6]), int(date[6:]), 23, 59, 59, 990_000, tzinfo=UTC)
+    assert other > datetime(2020, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("qos", ["2", " 2 ", "3", "-1", "01", "300", ""])
+@pytest.mark.parametrize("retain", ["1", " true ", "0", ""])
+def test_what_other_programs_write_as_qos_and_retain(tmp_path: Path, qos: str, retain: str) -> None:
+    heads = []
+    for at in range(400):
+        folders = [folder("mqps", [("Top", f"t/{at}"), ("Ret", retain)]), folder("mqtt", [("qos", qos)])]
+        heads.append(descriptor() + rfh2.build(folders, format_name=b"MQSTR   "))
+    stored(tmp_path, heads, [b"x"] * 400)
+    rows = decoded(tmp_path)
+    expect(rows, heads, [b"x"] * 400)
+    assert {row["qos"] for row in rows} == {2 if qos.strip() == "2" else None}
 
 
 def test_shared_bodies_and_small_chunks(tmp_path: Path) -> None:
