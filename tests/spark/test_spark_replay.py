@@ -11,7 +11,7 @@ import pytest
 from device_fleet import SMALL, Fleet, put
 
 from gateway.pipeline.jobs.job import Job, parse_job
-from gateway.pipeline.jobs.replay import files_of, messages_of, selected
+from gateway.pipeline.jobs.replay import files_of, messages_of, put_all, selected
 from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 from gateway.queue_manager.journal.store import Store
 
@@ -35,10 +35,10 @@ RAW = "bronze: {include_raw: true}"
 HEADS = ("client_id", "topic", "qos", "content_type", "properties", "payload")
 
 
-def landed(spark: Any, folder: Path, more: str) -> Job:
+def landed(spark: Any, folder: Path, more: str, columns: str = "") -> Job:
     from gateway.pipeline.jobs.run import JobRun
 
-    job = parse_job("job.yaml", JOB.format(folder=folder, more=more))
+    job = parse_job("job.yaml", JOB.format(folder=folder, more=more) + columns)
     assert JobRun(spark, job).run(once=True).state == "done"
     return job
 
@@ -106,3 +106,37 @@ def test_without_bronze_what_the_table_carries_is_put_back(spark: Any, tmp_path:
     assert [(row.client_id, row.topic, row.properties) for row in back] == [
         (f"dev000{at % 4}", f"plant/site{at % 4}/dev000{at % 4}/telemetry", {}) for at in range(8)
     ]
+
+
+def test_conditions_on_columns_that_came_later(spark: Any, tmp_path: Path, fleet: Fleet) -> None:
+    """And on one that went, and one whose type has changed."""
+    put_readings(tmp_path / "journal", fleet)
+    landed(spark, tmp_path, "", "      - {name: sun, type: double}\n      - {name: kind, type: int}\n")
+    put_readings(tmp_path / "journal", fleet)
+    job = landed(spark, tmp_path, "", "      - {name: humidity, type: double}\n      - {name: kind}\n")
+    warehouse = warehouse_of(job)
+    rows = selected(spark, job, warehouse, "readings", files_of(job, warehouse, "readings"))
+    of_all = ("temperature > 20", "sun IS NULL AND humidity IS NULL", "kind IS NULL OR kind = 'cold'")
+    assert [rows.where(condition).count() for condition in of_all] == [20] * 3
+    assert {row.status for row in rows.collect()} == {"quarantine"}
+
+
+def test_bronze_is_read_where_it_can_have_the_rows(spark: Any, tmp_path: Path, fleet: Fleet) -> None:
+    for _ in range(3):
+        put_readings(tmp_path / "journal", fleet)
+        job = landed(spark, tmp_path, "")
+    warehouse = warehouse_of(job)
+    rows = selected(spark, job, warehouse, "readings", files_of(job, warehouse, "readings"))
+    last = messages_of(spark, job, warehouse, "readings", rows.where("seq > 24"))
+    assert len(files_of(job, warehouse, "bronze")) == 3
+    assert len(last.inputFiles()) == 1
+    assert selected(spark, job, warehouse, "bronze", files_of(job, warehouse, "bronze")).count() == 0
+
+
+def test_messages_are_counted_as_they_are_put(spark: Any, tmp_path: Path, fleet: Fleet) -> None:
+    put_readings(tmp_path / "journal", fleet)
+    there = {"path": str(tmp_path / "journal"), "queue": "RETRY"}
+    rows = spark.read.format("mqqueue").options(path=there["path"], queue="TELEMETRY.A").load()
+    assert put_all(rows, there) == 12
+    assert put_all(rows.where("seq < 0"), there) == 0
+    assert len(messages(spark, tmp_path, "RETRY")) == 12

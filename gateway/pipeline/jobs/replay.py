@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from itertools import compress
 from operator import and_
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from gateway.pipeline.jobs.silver import QUARANTINE
 from gateway.pipeline.jobs.sources import chosen
 from gateway.pipeline.jobs.spark.spark_session import make_session
 from gateway.pipeline.jobs.status import groups_of
+from gateway.pipeline.jobs.tables.footers import all_columns, footers_of, has_any, has_one_of
 from gateway.pipeline.jobs.tables.table_format import check_format
 from gateway.pipeline.jobs.tables.warehouse import ObjectWarehouse, Warehouse, warehouse_of
 from gateway.pipeline.journal.puts import BUILT_FROM, PutTarget
+from gateway.pipeline.land.objects import ObjectStore, open_store
 from gateway.pipeline.source.options import Options, put_queue
 from gateway.pipeline.source.running_gateway import in_use, running_gateway
 
@@ -39,11 +42,20 @@ def replay_rows(job: Job, table: str, queue: str, where: str = "", txn: str = ""
     try:
         rows = selected(spark, job, warehouse, table, files)
         rows = messages_of(spark, job, warehouse, table, rows.where(where) if where else rows)
-        count = int(rows.count())
-        rows.write.format("mqqueue").options(**target).mode("append").save()
-        return count
+        return put_all(rows, target)
     finally:
         spark.stop()
+
+
+def put_all(rows: Any, target: dict[str, str]) -> int:
+    """Put the rows, and count them as they go by: their files are read once."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    seen = Observation()
+    rows = rows.observe(seen, f.count(f.lit(1)).alias("rows"))
+    rows.write.format("mqqueue").options(**target).mode("append").save()
+    return int(seen.get["rows"])
 
 
 def put_sentence(count: int, queue: str, txn: str) -> str:
@@ -96,13 +108,24 @@ def target_options(job: Job, queue: str, txn: str, source: str) -> dict[str, str
 
 def selected(spark: Any, job: Job, warehouse: Warehouse, table: str, files: list[str]) -> Any:
     """The rows of these files: quarantined ones of a silver table, or dead letters of bronze."""
-    if table == job.bronze_table:
-        return _messages(spark, job, warehouse, files).where("dlq_reason IS NOT NULL")
-    if isinstance(warehouse, ObjectWarehouse):
-        from gateway.pipeline.jobs.tables.object_tables import rows_of, schema_of
+    from pyspark.sql import functions as f
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-        return rows_of(spark, warehouse.store, files, schema_of(warehouse.store, files[0]))
-    return spark.read.option("basePath", str(Path(job.warehouse) / table)).parquet(*files)
+    from gateway.pipeline.jobs.tables.object_tables import rows_of
+
+    store, names = stored(job, warehouse, files)
+    footers = footers_of(store, names)
+    if table == job.bronze_table:
+        letters = [has_any(footer, "dlq_reason") for footer in footers]
+        return _messages(spark, job, warehouse, list(compress(files, letters))).where("dlq_reason IS NOT NULL")
+    return rows_of(spark, store, names, from_arrow_schema(all_columns(footers))).withColumn("status", f.lit(QUARANTINE))
+
+
+def stored(job: Job, warehouse: Warehouse, files: list[str]) -> tuple[ObjectStore, list[str]]:
+    """The files as objects: the store, and their names in it."""
+    if isinstance(warehouse, ObjectWarehouse):
+        return warehouse.store, files
+    return open_store(job.warehouse, job.storage.settings), [str(Path(one).relative_to(job.warehouse)) for one in files]
 
 
 def _messages(spark: Any, job: Job, warehouse: Warehouse, files: list[str]) -> Any:
@@ -113,12 +136,13 @@ def _messages(spark: Any, job: Job, warehouse: Warehouse, files: list[str]) -> A
         from gateway.pipeline.jobs.tables.object_tables import rows_of
 
         return rows_of(spark, warehouse.store, files, schema)
-    return spark.read.schema(schema).parquet(*files)
+    return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
 
 
 def messages_of(spark: Any, job: Job, warehouse: Warehouse, table: str, rows: Any) -> Any:
     """The columns that messages are rebuilt from. A silver table has the payload and what it carries, unless a column
     of its own has that name; the rest bronze has, as long as it keeps the message."""
+    import numpy as np
     from pyspark.sql import functions as f
 
     own = {column.name for silver in job.silver if silver.table == table for column in silver.columns}
@@ -126,8 +150,12 @@ def messages_of(spark: Any, job: Job, warehouse: Warehouse, table: str, rows: An
     files = names_of(warehouse, job.bronze_table) if job.bronze and table != job.bronze_table else []
     if not files or "seq" not in there:
         return rows.select("payload", *[name for name in REBUILT_FROM if name in there])
-    span = rows.agg(f.min("seq").alias("first"), f.max("seq").alias("last")).first()
-    bronze = _messages(spark, job, warehouse, files).where(f.col("seq").between(span["first"], span["last"]))
+    numbers = np.sort(rows.select("seq").toArrow()["seq"].to_numpy())
+    store, names = stored(job, warehouse, files)
+    wanted = [has_one_of(footer, "seq", numbers) for footer in footers_of(store, names)]
+    bronze = _messages(spark, job, warehouse, list(compress(files, wanted)))
+    if len(numbers):
+        bronze = bronze.where(f.col("seq").between(int(numbers[0]), int(numbers[-1])))
     keys = [name for name in NAMED_BY if name in there and name in bronze.columns]
     same = [f.col(f"silver.{name}").eqNullSafe(f.col(f"bronze.{name}")) for name in keys]
     both = rows.alias("silver").join(bronze.alias("bronze"), reduce(and_, same), "left").orderBy("silver.seq")

@@ -1,0 +1,72 @@
+"""What the footers of a table's Parquet files say, without their rows: which columns they have, and which of them can
+have the rows that are looked for. So that of a table on object storage only those are fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from gateway.pipeline.land.objects import ObjectStore
+
+AT_ONCE = 16
+"""So many footers are asked for at a time: each takes a store some round trips."""
+
+
+def footers_of(store: ObjectStore, names: Sequence[str]) -> list[Any]:
+    """The footers of some files, in their order."""
+    import pyarrow.parquet as pq
+
+    def footer(name: str) -> Any:
+        with store.reader(name) as source:
+            return pq.read_metadata(source)
+
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        return list(threads.map(footer, names))
+
+
+def all_columns(footers: Sequence[Any]) -> Any:
+    """The schema of all columns that any of the files has; as text those whose types are not of one kind."""
+    import pyarrow as pa
+
+    kinds: dict[str, list[Any]] = {}
+    for field in (field for footer in footers for field in footer.schema.to_arrow_schema()):
+        kinds.setdefault(field.name, []).append(field.type)
+    return pa.schema([(name, _one_kind(types)) for name, types in kinds.items()])
+
+
+def _one_kind(types: list[Any]) -> Any:
+    import pyarrow as pa
+
+    try:
+        listed = [pa.schema([("one", each)]) for each in dict.fromkeys(types)]
+        return pa.unify_schemas(listed, promote_options="permissive").field("one").type
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.string()
+
+
+def has_any(footer: Any, column: str) -> bool:
+    """Whether a file may have a value in a column; not known where the footer does not say."""
+    return any(
+        said is None or said.null_count is None or said.null_count < rows for said, rows in _said(footer, column)
+    )
+
+
+def has_one_of(footer: Any, column: str, values: Any) -> bool:
+    """Whether a file may have one of these values, a sorted array; likewise."""
+    import numpy as np
+
+    return any(
+        said is None
+        or not said.has_min_max
+        or np.searchsorted(values, said.min, "left") < np.searchsorted(values, said.max, "right")
+        for said, _ in _said(footer, column)
+    )
+
+
+def _said(footer: Any, column: str) -> Iterator[tuple[Any, int]]:
+    """The statistics of a column, and the rows, of each group of rows; nothing of a file without it."""
+    places = [at for at in range(footer.num_columns) if footer.schema.column(at).path == column]
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for at in places if group.num_rows else ():
+            yield group.column(at).statistics, group.num_rows
