@@ -37,6 +37,11 @@ class QueueUnreachable(PipelineError):
     """Neither the journal nor the gateway could be reached."""
 
 
+class GatewayRefuses(QueueUnreachable):
+    """A gateway cannot be reached as it is written: its scheme, its certificate, its name, the token. A job that begins
+    does not wait for that to get better."""
+
+
 class WrongOption(PipelineError):
     """An option of the data source or a job is missing or not allowed."""
 

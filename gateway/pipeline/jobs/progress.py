@@ -17,6 +17,8 @@ from gateway.pipeline.land.manifest import ManifestRecord
 
 STARTING = "starting"
 """The state of a job that has no session of Spark's yet."""
+WAITING = "waiting"
+"""That of one whose warehouse does not answer yet."""
 
 
 @dataclass(slots=True)
@@ -89,6 +91,10 @@ class ProgressDisplay:
         """Show it."""
         if progress.state == STARTING:
             self._show_start(progress)
+            return
+        if progress.state == WAITING:
+            said = f"{progress.job}: waiting: {progress.error}"
+            self._console.print(said, soft_wrap=self._bar.disable, markup=False)
             return
         figures = (
             f"{counted(progress.rows, 'row')}, {progress.rows_per_second:,.0f}/s, {progress.quarantined:,} quarantined"

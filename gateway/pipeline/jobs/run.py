@@ -12,13 +12,14 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from gateway.pipeline.errors import PipelineError, SparkEnded
+from gateway.config.units import show_duration
+from gateway.pipeline.errors import GatewayRefuses, PipelineError, SparkEnded
 from gateway.pipeline.jobs.checkpoint_folder import CheckpointFolder
 from gateway.pipeline.jobs.foreign_checkpoint import check_checkpoint, done_in, offsets_in
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.jobs.leases import access_to, give_back, journals_of
 from gateway.pipeline.jobs.micro_batch import MicroBatchWriter, includes_raw
-from gateway.pipeline.jobs.progress import JobProgress, Watch
+from gateway.pipeline.jobs.progress import WAITING, JobProgress, Watch
 from gateway.pipeline.jobs.sources import Input
 from gateway.pipeline.jobs.spark.priority import step_back, steps_back_here
 from gateway.pipeline.jobs.spark.spark_session import has_ended, make_session
@@ -194,8 +195,8 @@ class JobRun:
                 check_tables(self.job, manifest)
             check_warehouse(self.job, manifest, journals_of(self.inputs))
         except Exception as error:
-            if is_fatal(error):
-                self._failed(error, over=True)
+            if is_fatal(error) or isinstance(error, GatewayRefuses):
+                self._failed(error)
                 raise
 
     def run(self, *, once: bool, stop: Stop | None = None) -> JobProgress:
@@ -221,16 +222,17 @@ class JobRun:
                 if stop.is_asked():
                     break
                 if has_ended(self.spark):
-                    self._failed(ended := SparkEnded(WHY_ENDED), over=True)
+                    self._failed(ended := SparkEnded(WHY_ENDED))
                     raise ended from error
                 now = time.time()
                 failures = 1 if now - began > PROGRESS_FOR else failures + 1
                 over = is_fatal(error) or (once and tries.over(error, began, now))
                 over = over or (self._may_give_up(error) and allowed.over(error, began, now))
-                self._failed(error, over=over)
+                pause = min(self.job.restart.longest, self.job.restart.first * 2 ** (failures - 1))
+                self._failed(error, again=None if over else pause)
                 if over:
                     raise
-                stop.wait(min(self.job.restart.longest, self.job.restart.first * 2 ** (failures - 1)))
+                stop.wait(pause)
         return self._over("stopped")
 
     def _over(self, state: str) -> JobProgress:
@@ -244,10 +246,13 @@ class JobRun:
         """Whether the job is to end after some failures, and this is one. Waiting for another driver is none."""
         return self.job.restart.times > 0 and "LeaseHeld" not in str(error)
 
-    def _failed(self, error: Exception, *, over: bool) -> None:
+    def _failed(self, error: Exception, again: float | None = None) -> None:
+        """Tell it, and in how many seconds the query begins again if it does."""
         self.progress.restarts += 1
-        self.progress.state = "failed" if over else "restarting"
+        self.progress.state = "failed" if again is None else "restarting"
         self.progress.error = first_cause(str(error))
+        if again is not None:
+            self.progress.error += f" (begins again in {show_duration(again)})"
         self._report()
 
 
@@ -285,7 +290,7 @@ def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> J
     gateway has open, is found out before. SIGINT and SIGTERM end it in order."""
     check_sources(job)
     check_journals(job)
-    warehouse_of(job).check()
+    warehouse_of(job).check(lambda why: watch(JobProgress(job.name, WAITING, error=why)))
     JobRun(None, job, watch).refuse()
     if steps_back_here(job.spark):
         step_back(job.nice)

@@ -13,6 +13,8 @@ PASSING = {
     LATE: 180.0,
 }
 """Errors that pass by themselves, as Spark's report names them, and for how many seconds to wait for that."""
+HOPELESS = "GatewayRefuses"
+"""An error that is there until somebody does something: `--once` ends with it."""
 
 
 class Tries:
@@ -26,6 +28,8 @@ class Tries:
 
     def over(self, error: Exception, began: float, now: float) -> bool:
         """Whether to give up after an error of a query that began then."""
+        if HOPELESS in f"{type(error).__name__}: {error}":
+            return True
         passing = next((name for name in PASSING if name in str(error)), None)
         if passing is None:
             self._passing = None

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gateway.pipeline.errors import PipelineError, StoreRefuses
 from gateway.pipeline.land.durable import make_folder, sync_file
-from gateway.pipeline.land.objects import ObjectStore, StoredObject, StoreSettings
+from gateway.pipeline.land.objects import ObjectStore, StoredObject, StoreSettings, Tell
 from gateway.pipeline.source.places import FOLDER
 
 ADDRESS = "file://"
@@ -32,6 +32,9 @@ class FolderStore(ObjectStore):
         self.folder = Path(url.removeprefix(FOLDER).removeprefix(ADDRESS))
         self.url = f"{ADDRESS}{self.folder}"
         self.settings = settings
+
+    def _reach(self, tell: Tell | None) -> None:
+        """It is here."""
 
     # ---- writing
 

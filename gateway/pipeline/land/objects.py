@@ -32,6 +32,8 @@ EXPIRED = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired")
 ENDPOINT = re.compile(r"https?://[^\s/?#]+(/\S*)?")
 SKEWED = "RequestTimeTooSkewed"
 ELSEWHERE = "is the endpoint right (AWS_ENDPOINT_URL, or `storage.endpoint`), and the region (AWS_REGION)?"
+DENIED = ("status code: 401", "status code: 403")
+"""A listing has no error of its own for it."""
 BUSY = ("status code: 503", "status code: 429")
 PASSING = (
     *(
@@ -45,7 +47,14 @@ CREATE_TRIES = 3
 """A conditional put is tried so often, with the library's own repetitions each time, until its outcome is unknown."""
 PAUSE = 0.2
 
+LONGEST_PAUSE = 5.0
+UNTRUSTED = "InvalidCertificate("
+PLAIN_PORT = "InvalidContentType"
+NO_HOST = ("Name or service not known", "nodename nor servname", "No address associated")
+"""What the libraries say beneath an error: none of it gets better while one waits."""
+
 Found = TypeVar("Found")
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +101,14 @@ class ObjectStore:
         self.url = at_scheme(url).rstrip("/")
         self.settings = settings
         self._check_endpoint()
-        self._store: Any = self._asked(
-            lambda: store.from_url(
-                self.url,
-                client_options=self._client_options(),
-                retry_config={"retry_timeout": timedelta(seconds=settings.patience)},
-                **self._s3_options(),
-            ),
-            "open",
-        )
+        del store
+        self._store: Any = self._opened({"retry_timeout": timedelta(seconds=settings.patience)})
+
+    def _opened(self, retries: Any) -> Any:
+        from obstore import store
+
+        options = {"client_options": self._client_options(), "retry_config": retries, **self._s3_options()}
+        return self._asked(lambda: store.from_url(self.url, **options), "open")
 
     def _check_endpoint(self) -> None:
         """The library panics where an endpoint is none."""
@@ -177,7 +185,8 @@ class ObjectStore:
                 lambda: bytes(obstore.get(self._store, name).bytes()), f"get {name}", passing=(FileNotFoundError,)
             )
         except FileNotFoundError as error:
-            self._refuse_missing_bucket(error)
+            if "NoSuchBucket" in str(error):
+                raise self._missing_bucket() from error
             return None
 
     def download(self, name: str, target: Path) -> None:
@@ -232,8 +241,10 @@ class ObjectStore:
 
     # ---- what the store can do
 
-    def check(self) -> None:
-        """StoreRefuses unless the second conditional put of one name is refused, which a commit relies on."""
+    def check(self, tell: Tell | None = None) -> None:
+        """StoreRefuses unless the second conditional put of one name is refused, which a commit relies on. With `tell`
+        a store that may answer later is waited for, and this is told why."""
+        self._reach(tell)
         name = f"{PROBES}/{secrets.token_hex(8)}"
         try:
             created = self.create(name, b"first")
@@ -249,6 +260,29 @@ class ObjectStore:
                 "MinIO, Ceph from 19), or a shared folder"
             )
 
+    def _reach(self, tell: Tell | None) -> None:
+        """Ask the store, without the library's own repetitions: what is there until somebody does something is refused
+        at once, and whoever is to be told knows what is waited for."""
+        import obstore
+
+        once = self._opened({"max_retries": 0, "retry_timeout": timedelta(seconds=self.settings.timeout)})
+        until, pause, told = time.monotonic() + self.settings.patience, PAUSE, False
+        while True:
+            try:
+                obstore.list(once, PROBES, chunk_size=1).collect()
+                return
+            except Exception as error:
+                found = self._error_of(error, f"list {PROBES}")
+                if any(sign in str(error) for sign in (UNTRUSTED, PLAIN_PORT, *NO_HOST, *IDENTITY)):
+                    raise StoreRefuses(str(found)) from error
+                if tell is None or isinstance(found, StoreRefuses) or time.monotonic() > until:
+                    raise found from error
+                if not told:
+                    tell(f"{found} (asked again for {self.settings.patience:g} s)")
+                told = True
+            time.sleep(pause)
+            pause = min(LONGEST_PAUSE, 2 * pause)
+
     def _asked(self, call: Callable[[], Found], what: str, passing: tuple[type[Exception], ...] = ()) -> Found:
         """The answer of a call, or an error that says in one sentence what to do."""
         from obstore import exceptions as wrong
@@ -257,32 +291,48 @@ class ObjectStore:
             return self._while_busy(call)
         except passing:
             raise
-        except (wrong.PermissionDeniedError, wrong.UnauthenticatedError) as error:
-            if SKEWED in str(error):
-                raise StoreUnreachable(
-                    f"{self.url} refuses to {what}: {summary(error)}: set the clock of this machine"
-                ) from error
-            raise StoreRefuses(
-                f"{self.url} refuses to {what}: {summary(error)}: check the credentials in the environment "
-                "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the identity of this host) and what they may do"
-            ) from error
-        except FileNotFoundError as error:
-            self._refuse_missing_bucket(error)
-            raise StoreUnreachable(f"{self.url}: cannot {what}: {summary(error)}") from error
         except (wrong.BaseError, OSError, ValueError) as error:
-            self._refuse_missing_bucket(error)
-            if any(part in str(error) for part in IDENTITY):
-                raise StoreUnreachable(
-                    f"{self.url}: cannot {what}: there are no credentials in the environment (for S3 AWS_ACCESS_KEY_ID "
-                    "and AWS_SECRET_ACCESS_KEY), and the identity of this host cannot be had"
-                ) from error
-            if any(f"<Code>{code}</Code>" in str(error) for code in EXPIRED):
-                raise StoreRefuses(
-                    f"{self.url} refuses to {what}: {summary(error)}: the credentials in the environment have expired, "
-                    "or AWS_SESSION_TOKEN is not theirs: set new ones and start this again"
-                ) from error
-            advice = next((advice for sign, advice in PASSING if sign in str(error)), ELSEWHERE)
-            raise StoreUnreachable(f"{self.url}: cannot {what}: {summary(error)}: {advice}") from error
+            raise self._error_of(error, what) from error
+
+    def _error_of(self, error: Exception, what: str) -> PipelineError:
+        from obstore import exceptions as wrong
+
+        said = str(error)
+        refused, cannot = f"{self.url} refuses to {what}: {summary(error)}", f"{self.url}: cannot {what}"
+        denied = isinstance(error, (wrong.PermissionDeniedError, wrong.UnauthenticatedError))
+        if denied or any(sign in said for sign in DENIED):
+            if SKEWED in said:
+                return StoreUnreachable(f"{refused}: set the clock of this machine")
+            return StoreRefuses(
+                f"{refused}: check the credentials in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+                "the identity of this host) and what they may do"
+            )
+        if "NoSuchBucket" in said:
+            return self._missing_bucket()
+        if isinstance(error, FileNotFoundError):
+            return StoreUnreachable(f"{cannot}: {summary(error)}")
+        if any(part in said for part in IDENTITY):
+            return StoreUnreachable(
+                f"{cannot}: there are no credentials in the environment (for S3 AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY), and the identity of this host cannot be had"
+            )
+        if any(f"<Code>{code}</Code>" in said for code in EXPIRED):
+            return StoreRefuses(
+                f"{refused}: the credentials in the environment have expired, or AWS_SESSION_TOKEN is not theirs: set "
+                "new ones and start this again"
+            )
+        return StoreUnreachable(f"{cannot}: {self._advice(error)}")
+
+    def _advice(self, error: Exception) -> str:
+        said, where = str(error), endpoint_of(self.settings) or self.url
+        if PLAIN_PORT in said:
+            return f"no TLS is spoken at {where}: write http:// if that is meant (AWS_ENDPOINT_URL, `storage.endpoint`)"
+        if UNTRUSTED in said:
+            why = "has expired" if "Expired" in said else "is not trusted here, or has another name"
+            return f"the certificate of {where} {why}: SSL_CERT_FILE names the authorities that are trusted"
+        if any(sign in said for sign in NO_HOST):
+            return f"there is no host of the name in {where}: correct it (AWS_ENDPOINT_URL, `storage.endpoint`)"
+        return f"{summary(error)}: {next((advice for sign, advice in PASSING if sign in said), ELSEWHERE)}"
 
     def _while_busy(self, call: Callable[[], Found]) -> Found:
         """The answer, once the store is not busy. The library repeats a request ten times, which takes two seconds."""
@@ -295,9 +345,8 @@ class ObjectStore:
                     raise
             time.sleep(PAUSE)
 
-    def _refuse_missing_bucket(self, error: Exception) -> None:
-        if "NoSuchBucket" in str(error):
-            raise StoreRefuses(f"{self.url}: there is no such bucket: make it, or correct `warehouse`") from error
+    def _missing_bucket(self) -> StoreRefuses:
+        return StoreRefuses(f"{self.url}: there is no such bucket: make it, or correct `warehouse`")
 
 
 class RangeFile(io.RawIOBase):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
 import urllib.error
 import urllib.parse
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 from gateway.config.identity import is_loopback
 from gateway.pipeline.errors import (
     DataLost,
+    GatewayRefuses,
     LeaseHeld,
     LeaseLost,
     PipelineError,
@@ -33,6 +35,8 @@ from gateway.pipeline.source.queue_access import BatchExtent, Piece, QueueAccess
 from gateway.queue_manager.store.head_numbers import HeadNumbers
 
 TIMEOUT = 60.0
+HANDSHAKE = 10.0
+"""Seconds for TLS: a port without it waits for the end of a line, and so would we."""
 _ERRORS = {kind.__name__: kind for kind in (LeaseHeld, LeaseLost, DataLost, QueueRefuses, WrongOption)}
 
 
@@ -41,6 +45,25 @@ class StayHere(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         """None: the answer is an error like others."""
+
+
+class _Connection(http.client.HTTPSConnection):
+    """One that does not wait for TLS as long as for an answer."""
+
+    def connect(self) -> None:
+        """As the library does."""
+        whole, self.timeout = self.timeout, min(HANDSHAKE, self.timeout or HANDSHAKE)
+        super().connect()
+        self.sock.settimeout(whole)
+
+
+class _Secured(urllib.request.HTTPSHandler):
+    def __init__(self, context: ssl.SSLContext | None) -> None:
+        super().__init__(context=context)
+        self.trusted = context
+
+    def https_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(_Connection, req, context=self.trusted)
 
 
 class HttpAddress(NamedTuple):
@@ -77,11 +100,19 @@ class HttpAddress(NamedTuple):
             return json.load(answer)
 
     def _token(self) -> str:
-        return self.token or (Path(self.token_file).read_text(encoding="utf-8").strip() if self.token_file else "")
+        if self.token or not self.token_file:
+            return self.token
+        try:
+            return Path(self.token_file).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise GatewayRefuses(
+                f"the token file {self.token_file} cannot be read ({error.strerror}): name the gateway's admin token "
+                "as `token_file`, and let this user read it"
+            ) from error
 
     def _opener(self) -> urllib.request.OpenerDirector:
         """A proxy of the environment has no business with what is on this machine, nor with its token."""
-        handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=self._tls()), StayHere()]
+        handlers: list[urllib.request.BaseHandler] = [_Secured(self._tls()), StayHere()]
         if is_loopback(urllib.parse.urlsplit(self.url).hostname or ""):
             handlers.append(urllib.request.ProxyHandler({}))
         return urllib.request.build_opener(*handlers)
@@ -92,28 +123,42 @@ class HttpAddress(NamedTuple):
         try:
             return ssl.create_default_context(cafile=self.ca_file or None)
         except OSError as error:
-            raise QueueUnreachable(
-                f"{self.ca_file} ({error}): give a PEM file with certificates as `ca_file`"
-            ) from error
+            raise GatewayRefuses(f"{self.ca_file} ({error}): give a PEM file with certificates as `ca_file`") from error
 
 
 def _unreachable(url: str, error: Exception) -> QueueUnreachable:
     why = getattr(error, "reason", error)  # urllib's error has the socket's in it
     if isinstance(why, ssl.SSLCertVerificationError):
-        return QueueUnreachable(
+        return GatewayRefuses(
             f"the certificate of {url} is not trusted here ({why.verify_message}): name the file of the "
             "certificates that it must be signed by as `ca_file`"
         )
     if isinstance(why, ssl.SSLError) or "handshake" in str(why):
-        return QueueUnreachable(
+        kind = GatewayRefuses if _speaks_plainly(url) else QueueUnreachable
+        return kind(
             f"no TLS connection to {url} comes about ({why}): write http:// where the gateway has no `admin.tls`"
         )
+    if isinstance(why, socket.gaierror) and why.errno != socket.EAI_AGAIN:
+        return GatewayRefuses(f"there is no host of the name in {url} ({why.strerror}): correct `url`")
+    if isinstance(why, (ConnectionResetError, http.client.RemoteDisconnected)) and url.startswith("http:"):
+        return QueueUnreachable(f"{url} hangs up ({why}): write https:// where the gateway has `admin.tls`")
     return QueueUnreachable(f"{url} does not answer ({why}): is the gateway running there?")
+
+
+def _speaks_plainly(url: str) -> bool:
+    """Whether HTTP without TLS is answered there. Nothing is told but that."""
+    there = urllib.parse.urlsplit(url)
+    try:
+        with socket.create_connection((there.hostname or "", there.port or 443), timeout=HANDSHAKE) as asked:
+            asked.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            return asked.recv(5) == b"HTTP/"
+    except OSError:
+        return False
 
 
 def _error_of(url: str, error: urllib.error.HTTPError) -> PipelineError:
     if error.code in (401, 403):
-        return QueueUnreachable(f"{url} refuses the token: give the gateway's admin token with option tokenFile")
+        return GatewayRefuses(f"{url} refuses the token: give the gateway's admin token with option tokenFile")
     try:
         answer = json.loads(error.read())
         return _ERRORS.get(answer.get("kind", ""), PipelineError)(answer["error"])

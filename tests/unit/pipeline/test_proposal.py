@@ -156,7 +156,7 @@ def test_a_token_that_is_refused(tmp_path: Path) -> None:
             assert said.count("\n") == 1
         assert "Traceback" in asked("status", file, "--verbose", code=3)
         token.unlink()
-        assert asked("status", file, code=3).endswith("correct the path, or what this user may do there\n")
+        assert asked("status", file, code=3).endswith("as `token_file`, and let this user read it\n")
     finally:
         server.shutdown()
         server.server_close()

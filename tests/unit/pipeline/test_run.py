@@ -18,7 +18,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gateway.pipeline.errors import QueueUnreachable, SparkEnded, StoreRefuses, WrongOption
+from gateway.config.units import show_duration
+from gateway.pipeline.errors import GatewayRefuses, QueueUnreachable, SparkEnded, StoreRefuses, WrongOption
 from gateway.pipeline.jobs.job import parse_job
 from gateway.pipeline.jobs.leases import journals_of
 from gateway.pipeline.jobs.run import JobRun, run_job
@@ -161,6 +162,33 @@ def test_a_gateway_that_is_not_there_yet_is_no_reason_to_refuse(
         "job.yaml", JOB.format(folder=tmp_path, times=1).replace("path:", "url: 'http://127.0.0.1:1', token_file:")
     )
     JobRun(None, job).refuse()
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_gateway_that_is_not_reached_like_this_refuses(tmp_path: Path, once: bool) -> None:
+    """Before Spark starts; a query that runs tries again, as somebody may put it right."""
+    job = parse_job(
+        "job.yaml", JOB.format(folder=tmp_path, times=1).replace("path:", "url: 'http://127.0.0.1:1', token_file:")
+    )
+    said: list[str] = []
+    with pytest.raises(GatewayRefuses, match=r"the token file .* cannot be read"):
+        run_job(job, once=once, watch=lambda progress: said.append(progress.state))
+    assert said == ["failed"]
+
+
+def test_how_long_it_is_until_it_begins_again_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = parse_job("job.yaml", JOB.format(folder=tmp_path, times=0))
+    said: list[str] = []
+    run = JobRun(None, job, lambda progress: said.append(progress.error))
+
+    def start(*, once: bool) -> None:
+        raise RuntimeError("the gateway does not answer")
+
+    monkeypatch.setattr(run, "start", start)
+    with pytest.raises(RuntimeError):
+        run.run(once=True)
+    again = [f"the gateway does not answer (begins again in {show_duration(job.restart.first * n)})" for n in (1, 2)]
+    assert said == [*again, "the gateway does not answer"]
 
 
 def test_a_status_that_finds_no_room_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,10 @@ def test_a_query_that_has_run_begins_the_count_anew() -> None:
     assert not any(tries.over(OTHER, at, at + PROGRESS_FOR + 1) for at in range(0, 1000, 100))
 
 
+def test_what_does_not_get_better_is_tried_once() -> None:
+    assert Tries().over(RuntimeError("PythonException: gateway.pipeline.errors.GatewayRefuses: the token"), 0, 1)
+
+
 @pytest.mark.parametrize("name", PASSING)
 def test_what_passes_is_waited_for(name: str) -> None:
     tries, error, patience = Tries(), RuntimeError(f"so it ended: {name}, says Java"), PASSING[name]

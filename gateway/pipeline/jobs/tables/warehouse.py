@@ -19,7 +19,7 @@ from gateway.pipeline.land.iceberg_catalog import open_catalog
 from gateway.pipeline.land.manifest import Manifest, ManifestRecord
 from gateway.pipeline.land.object_delta import delta_options, has_log
 from gateway.pipeline.land.object_manifest import ObjectManifest
-from gateway.pipeline.land.objects import open_store
+from gateway.pipeline.land.objects import Tell, open_store
 
 STATUS = "_status"
 """Where a running job writes its progress."""
@@ -32,8 +32,9 @@ STATUS_PATIENCE = 5.0
 class Warehouse(Protocol):
     """What commands ask of a warehouse."""
 
-    def check(self) -> None:
-        """An error of ours unless batches can be committed here."""
+    def check(self, tell: Tell | None = None) -> None:
+        """An error of ours unless batches can be committed here. With `tell` a store that may answer later is waited
+        for as long as it is patient, and this is told why."""
 
     def manifest(self) -> Manifest | ObjectManifest:
         """What has landed, as it is now."""
@@ -64,8 +65,9 @@ class FolderWarehouse:
         self.job = job
         self.folder = Path(job.warehouse)
 
-    def check(self) -> None:
+    def check(self, tell: Tell | None = None) -> None:
         """By trying: files can be written. Renames are atomic on any file system that is mounted as one."""
+        del tell
         try:
             make_folder(self.folder)
             tempfile.TemporaryFile(dir=self.folder).close()
@@ -130,9 +132,9 @@ class ObjectWarehouse:
         self._told: tuple[Any, ...] = ()
         self._told_at = -STATUS_EVERY
 
-    def check(self) -> None:
+    def check(self, tell: Tell | None = None) -> None:
         """By trying: the store takes conditional puts, and refuses the second; a catalog answers."""
-        self.store.check()
+        self.store.check(tell)
         if self.job.catalog is not None:
             open_catalog(self.job.catalog.settings, self.store)
 
