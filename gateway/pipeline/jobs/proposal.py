@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,10 @@ UNITS = (("s", 1e9, 1e10), ("ms", 1e12, 1e13), ("us", 1e15, 1e16))
 """Numbers of a time between 2001 and 2286, by unit."""
 
 
+KindOf = Callable[[Sequence[Any]], tuple[str, str]]
+"""The type of values, and the unit of a time."""
+
+
 @dataclass(slots=True)
 class ProposedColumn:
     """A column of the silver table."""
@@ -46,13 +51,16 @@ class ProposedColumn:
     path: str
     kind: str
     unit: str = ""
+    but: str = ""
+    """What the user is to decide."""
 
     def line(self) -> str:
         """As it stands in the job."""
         words = [f"name: {self.name}"]
         words += [f"from: {quoted(self.path)}"] if self.path != f"payload.{self.name}" else []
         words += [f"type: {self.kind}"] if self.kind != "string" else []
-        return "      - {" + ", ".join(words + ([f"unit: {self.unit}"] if self.unit else [])) + "}"
+        words += [f"unit: {self.unit}"] if self.unit else []
+        return "      - {" + ", ".join(words) + "}" + (f"  # {self.but}" if self.but else "")
 
 
 @dataclass(slots=True)
@@ -98,9 +106,9 @@ def propose(rows: Sequence[Mapping[str, Any]]) -> Proposal:
     found = Proposal(decode, [], len(documents), len(rows), left_out=list(left_out))
     found.dead_letters = len(letters) < len(rows)
     for path, some in values.items():
-        _add(found, path, *kind_of(path, some))
+        _add(found, path, some, partial(kind_of, path))
     for name, some in properties_of(letters).items():
-        _add(found, f"properties.{name}", text_kind(some))
+        _add(found, f"properties.{name}", some, lambda texts: (text_kind(texts), ""))
     from_clients = sum(bool(row["client_id"]) for row in letters) >= MOST * max(1, len(letters))
     names = [column.name for column in found.columns]
     devices = [name for name in DEVICES if name in names]
@@ -193,17 +201,34 @@ def properties_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for row in rows:
         for name, value in (row["properties"] or {}).items():
-            if "." not in name:
+            if "." not in name and value is not None:
                 found.setdefault(name, []).append(value)
     return {name: values for name, values in found.items() if 2 * len(values) >= len(rows)}
 
 
-def _add(found: Proposal, path: str, kind: str, unit: str = "") -> None:
+def of_most(values: Sequence[Any], kind: KindOf) -> str:
+    """What to tell where a column is text for the sake of some of its values, and most are of one other type."""
+    sorts: dict[str, list[Any]] = {}
+    for value in values:
+        one, unit = kind([value])
+        sorts.setdefault("number" if unit or one in ("bigint", "double") else one, []).append(value)
+    sorts.pop("string", None)
+    most = max(sorts.values(), key=len, default=[])
+    if 2 * len(most) <= len(values):
+        return ""
+    (one, unit), share = kind(most), f"{len(most):,} of {len(values):,} values ({len(most) / len(values):.0%})"
+    wanted = f"type: {one}" + (f", unit: {unit}" if unit else "")
+    return f"{share} are {one}: with `{wanted}` the other rows would be in quarantine"
+
+
+def _add(found: Proposal, path: str, values: Sequence[Any], kind_of_all: KindOf) -> None:
+    kind, unit = kind_of_all(values)
+    but = of_most([value for value in values if value is not None], kind_of_all) if kind == "string" else ""
     taken = {column.name for column in found.columns} | set(OF_THE_TABLE)
     last = path.rpartition(".")[2]
     for name in (plain_name(last), plain_name(path.partition(".")[2]), plain_name(path)):
         if name not in taken and name not in CARRIED:
-            found.columns.append(ProposedColumn(name, path, kind, unit))
+            found.columns.append(ProposedColumn(name, path, kind, unit, but))
             return
     found.left_out.append(path)
 

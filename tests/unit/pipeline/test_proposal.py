@@ -46,6 +46,31 @@ def columns_of(job: Job) -> dict[str, str]:
     return {column.name: f"{column.type} {column.unit}" for column in job.silver[0].columns}
 
 
+def test_values_that_are_of_another_kind_than_most() -> None:
+    """They are text, as nothing is lost so; which share would be a number is for the user to know."""
+    rows = []
+    for at in range(70):
+        values = {
+            "n": "off" if at % 7 == 0 else at,
+            "on": "x" if at == 9 else True,
+            "who": "x" if at % 3 else 1,
+            "t": at,
+        }
+        values["ts"] = "soon" if at == 3 else 1_790_000_000_000 + at
+        properties = {"line": "?" if at == 5 else "7", "nil": None}
+        row = {"queue": "Q", "client_id": "d", "properties": properties, "dlq_reason": None}
+        rows.append(row | {"payload": json.dumps(values).encode()})
+    text = job_text(propose(rows), Options(queue="PLANT.*", path="x"), "./lake")
+    lines = {line.partition("name: ")[2].partition("}")[0]: line.partition("  # ")[2] for line in text.splitlines()}
+    rest = "the other rows would be in quarantine"
+    assert lines["n"] == f"60 of 70 values (86%) are bigint: with `type: bigint` {rest}"
+    assert lines["on"] == f"69 of 70 values (99%) are boolean: with `type: boolean` {rest}"
+    assert lines["ts"] == f"69 of 70 values (99%) are timestamp: with `type: timestamp, unit: ms` {rest}"
+    assert lines["line, from: properties.line"] == f"69 of 70 values (99%) are bigint: with `type: bigint` {rest}"
+    assert lines["who"] == lines["t, type: bigint"] == ""
+    assert {column.type for column in parse_job("job.yaml", text).silver[0].columns} == {"string", "bigint"}
+
+
 def test_a_job_for_a_fleet(tmp_path: Path) -> None:
     write_journal(tmp_path / "journal", 300, Fleet(devices=20))
     file = tmp_path / "job.yaml"
