@@ -148,12 +148,13 @@ def put_rows(store: ObjectStore, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 def days_of(batch: pa.RecordBatch, name: str) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows by the day of a time, in the order of the days, with a folder for each. All together where there is no
-    such column."""
+    """The rows by the day of a time, in UTC, in the order of the days, with a folder for each. All together where there
+    is no such column."""
     if name not in batch.schema.names:
         yield "", batch
         return
-    days = batch.column(name).cast(pa.date32()).cast(pa.int32())
+    times = batch.column(name).cast(pa.timestamp("us", "UTC"))  # Spark's are in the zone of its session
+    days = times.cast(pa.date32()).cast(pa.int32())
     found = sorted(pc.unique(days).to_pylist(), key=lambda day: (day is not None, day or 0))
     for day in found:
         chosen = pc.is_null(days) if day is None else pc.equal(days, day)

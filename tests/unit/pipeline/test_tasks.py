@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from gateway.pipeline.errors import PipelineError, WrongOption
 from gateway.pipeline.jobs.tables.folder_tables import take_files
 from gateway.pipeline.source import tasks as task_files
 from gateway.pipeline.source.queue_access import JournalAccess
-from gateway.pipeline.source.tasks import without_nulls, write_rows
+from gateway.pipeline.source.tasks import days_of, without_nulls, write_rows
 
 
 def batches(journal: Path, rows: int = 200) -> list[Any]:
@@ -94,3 +95,12 @@ def test_only_files_that_were_told_of_are_taken(tmp_path: Path) -> None:
     assert [file.read_text() for file in sorted((tmp_path / "table").iterdir())] == ["b.parquet", "a.parquet"]
     with pytest.raises(PipelineError, match="share the warehouse"):
         take_files([tasks / "elsewhere.parquet"], tmp_path / "other")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Auckland", "America/New_York", "+05:30"])
+def test_days_are_those_of_utc(zone: str) -> None:
+    """Spark hands over times in the zone of its session; partitions of Iceberg are days of UTC."""
+    moments = [datetime(2026, 11, day, hour, 30, tzinfo=UTC) for day, hour in ((28, 23), (29, 0), (29, 4), (29, 23))]
+    batch = pa.record_batch({"put_ts": pa.array([*moments, None], pa.timestamp("us", zone))})
+    found = {day: rows.num_rows for day, rows in days_of(batch, "put_ts")}
+    assert found == {"2026-11-28/": 1, "2026-11-29/": 3, "no-day/": 1}
