@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 
 from gateway.errors import ConfigurationError, Finding, MQError, StoreCorrupt
@@ -28,6 +25,7 @@ from gateway.queue_manager.commands.command_server import CommandServer
 from gateway.queue_manager.commands.mqsc import Mqsc, MqscReport
 from gateway.queue_manager.commands.mqsc_parse import commands, parse
 from gateway.queue_manager.commands.mqsc_status import StatusCommands
+from gateway.queue_manager.commands.objects_at_start import default_commands, defined_twice, exists_already
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.journal import Store, StoreOptions
 from gateway.queue_manager.objects.administration import Administration
@@ -137,10 +135,10 @@ class EmbeddedQueueManager:
             self._mqsc.extensions.append(StatusCommands(self.core, self.topics, self.authority, self.connections))
             self._mqsc.extensions.append(ChannelCommands(self.channels))
             if made:
-                self._mqsc.run(_default("channel-authentication.mqsc"))
+                self._mqsc.run(default_commands("channel-authentication.mqsc"))
             report = self._mqsc.run(objects_text)
-        repeated = _defined_twice(objects_text)
-        wrong = [(line, what) for line, what in report.problems if not _exists_already(what, repeated)]
+        repeated = defined_twice(objects_text)
+        wrong = [(line, what) for line, what in report.problems if not exists_already(what, repeated)]
         if not wrong:
             self._expirer = Expirer(self.core, self.placer, self.topics)
             Triggers(self.core, self.placer, partial(self._administration.alter, "QLOCAL"))
@@ -208,7 +206,7 @@ class EmbeddedQueueManager:
         if core.catalogue.get("QMGR", "") is None:
             made.append(Definition("QMGR", "", defaults("QMGR"), now, now))
             core.install(made[0])
-        for line, command in commands(_default("defaults.mqsc")):
+        for line, command in commands(default_commands("defaults.mqsc")):
             parsed = parse(line, command)
             if core.catalogue.get(parsed.object, parsed.name) is None:
                 self._mqsc.execute(parsed)
@@ -566,32 +564,6 @@ class EmbeddedQueueManager:
         elif name == state_queues.AUDIT:
             attributes = attributes | {"MAXDEPTH": state_queues.AUDIT_DEPTH, "DESCR": "What people have done"}
         self._administration.define("QLOCAL", name, attributes)
-
-
-def _default(name: str) -> str:
-    """Commands that every queue manager begins with."""
-    return files("gateway.queue_manager.objects").joinpath(name).read_text()
-
-
-def _defined_twice(text: str) -> set[str]:
-    """Names that more than one command of a text defines for the same kind of object. All queues are of one kind; a
-    topic may have the name of a queue. A command in a comment, or in a description, defines nothing."""
-    defined: Counter[tuple[str, str]] = Counter()
-    for _, command in commands(text):
-        found = re.match(r"(?i)DEF(?:INE)?\s+(\w+)\s*\(\s*('?)([^'()\s]+)'?\s*\)", command)
-        if found is not None:
-            kind, quote, name = found.groups()
-            defined["Q" if kind[0] in "Qq" else kind.upper(), name if quote else name.upper()] += 1
-    return {name for (_, name), times in defined.items() if times > 1}
-
-
-def _exists_already(problem: str, repeated: Container[str]) -> bool:
-    """Whether the problem is only that an object of the text exists: it stays as its administrators have altered it.
-    An object that is defined twice in the text is an error. Likewise for records that are there, or are gone."""
-    if problem.startswith(("AMQ8882E", "AMQ8884E")):
-        return True
-    found = re.search(r"AMQ8150E: .* already exists: (\S+?)\.?$", problem)
-    return found is not None and found[1] not in repeated
 
 
 def open_store(path: Path | None, name: str, scheduler: Scheduler, options: StoreOptions | None) -> MessageStore:

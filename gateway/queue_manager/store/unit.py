@@ -5,6 +5,7 @@ Times are microseconds since the epoch; 0 means "none". Tokens are those of `pla
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -50,6 +51,10 @@ class LanePuts:
     groups: Sequence[tuple[LaneName, int]] | None = None
     """Lanes with how many consecutive rows each has of these, instead of queue, key and priority. Such puts are
     plain."""
+
+    def extents(self) -> Sequence[tuple[LaneName, int]]:
+        """The lanes, each with how many rows it has of these."""
+        return self.groups or [((self.queue, self.key, 9 - self.priority), len(self.heads))]
 
     def by_lane(self) -> Iterator[LanePuts]:
         """The same with one lane for each."""
@@ -144,6 +149,37 @@ class Mark(NamedTuple):
 EMPTY = Mark(0, [], 0, 0, {})
 
 
+class _Counted:
+    """How many messages the first puts and moves of a unit bring, by queue: those that get no more rows."""
+
+    __slots__ = ("found", "moved", "moves", "puts", "seen")
+
+    def __init__(self, puts: list[LanePuts], moves: list[LaneMoves]) -> None:
+        self.puts, self.moves = puts, moves
+        self.found = Counter[str]()
+        self.seen = self.moved = 0
+        """So many of the puts and moves are counted."""
+
+    def go_on(self) -> None:
+        """Count what has come since."""
+        last = max(len(self.puts) - _LOOKED_BACK, self.seen)
+        self._add(self.puts[self.seen : last], self.moves[self.moved :], 1)
+        self.seen, self.moved = last, len(self.moves)
+
+    def go_back(self, puts: int, moves: int) -> None:
+        """Before the unit is cut back to so many, the last of which may have got rows since."""
+        puts, moves = min(max(puts - _LOOKED_BACK, 0), self.seen), min(moves, self.moved)
+        self._add(self.puts[puts : self.seen], self.moves[moves : self.moved], -1)
+        self.seen, self.moved = puts, moves
+
+    def _add(self, puts: list[LanePuts], moves: list[LaneMoves], sign: int) -> None:
+        for one in puts:
+            for (queue, _, _), rows in one.extents():
+                self.found[queue] += sign * rows
+        for move in moves:
+            self.found[move.to_queue] += sign * len(move.tokens)
+
+
 @dataclass(slots=True)
 class StoreUnit:
     """One frame: everything in it is committed, or nothing."""
@@ -157,6 +193,7 @@ class StoreUnit:
     replaced: list[Replaced] = field(default_factory=list)
     own: bool = False
     """The gateway's: it knows when the disk is full and puts only what it has to, which has a reserve of its own."""
+    _counted: _Counted | None = field(default=None, init=False, repr=False, compare=False)
 
     def puts_to(self, queue: str) -> Iterator[LanePuts]:
         """What is put to a queue."""
@@ -170,9 +207,15 @@ class StoreUnit:
                 yield from one.puts.by_lane()
 
     def messages_for(self, queue: str) -> int:
-        """How many messages it brings to a queue."""
-        count = sum(len(puts.heads) for puts in self.puts_to(queue))
-        return count + sum(len(moves.tokens) for moves in self.moves if moves.to_queue == queue)
+        """How many messages it brings to a queue. It is asked for each message that is placed."""
+        counted = self._counted
+        if counted is None or counted.puts is not self.puts:
+            counted = self._counted = _Counted(self.puts, self.moves)
+        counted.go_on()
+        last = self.puts[counted.seen :]
+        rest = [rows for puts in last for (name, _, _), rows in puts.extents() if name == queue]
+        replaced = [len(one.keys) for one in self.replaced if one.queue == queue]
+        return counted.found[queue] + sum(rest) + sum(replaced)
 
     def add_row(self, row: LanePuts, expiry: int) -> None:
         """Put a message behind all others of its queue. Messages of one lane share columns."""
@@ -196,6 +239,8 @@ class StoreUnit:
 
     def cut_back(self, to: Mark) -> None:
         """Take back what was added since. Backout counts and what is replaced are added only to units that stay."""
+        if self._counted is not None:
+            self._counted.go_back(to.puts, to.moves)
         del self.puts[to.puts :], self.takes[to.takes :], self.moves[to.moves :]
         for puts, rows in zip(self.puts[-_LOOKED_BACK:], to.rows, strict=True):
             if len(puts.heads) > rows and isinstance(puts.expiries, list):
