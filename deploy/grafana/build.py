@@ -263,6 +263,14 @@ ROWS: list[tuple[str, list[Panel]]] = [
                 "s",
             ),
             Panel(
+                "Damaged by the disk",
+                [
+                    Query(
+                        gauge("mqgate_spool_corrupt_records_total", "instance"), "messages since the start {{instance}}"
+                    )
+                ],
+            ),
+            Panel(
                 "Reading paused",
                 [
                     Query(rate("mqgate_backpressure_events_total", "cause"), "{{cause}}"),

@@ -314,10 +314,14 @@ class EmbeddedQueueManager:
             self.core.committer.submit(unit, done)
 
     def load(self, queue: str) -> Iterable[tuple[bytes, Stored]]:
-        """Every message of a state queue with its key, in order."""
+        """Every message of a state queue with its key, in order, but those that cannot be read: they stay there."""
         with self.core.entered():
             self._target(queue)
-            return stored_messages.keyed(list(self.core.store.load(queue)), self.name)
+            try:
+                found = self.core.store.load(queue)
+            except StoreCorrupt:
+                found = self.core.damage.load(queue)
+            return stored_messages.keyed(list(found), self.name)
 
     def fetch(self, queue: str, key: bytes, limit: int, after: Token | None = None) -> list[Stored]:
         """The next messages in order. They are locked for the batch port until it takes, moves or releases them."""

@@ -70,7 +70,7 @@ def test_every_metric_is_on_a_panel_or_said_not_to_be() -> None:
     left_out = {"mqgate_" + name for name in (
         "route_info", "build_info", "config_reloads_total", "worker_up", "mqtt_packets_total",
         "mqtt_inflight_messages", "messages_unrouted_total", "spool_messages", "spool_oldest_message_age_seconds",
-        "spool_recovered_messages_total", "spool_corrupt_records_total", "queue_oldest_message_age_seconds",
+        "spool_recovered_messages_total", "queue_oldest_message_age_seconds",
         "mq_put_bytes_total", "tls_certificate_not_after_timestamp_seconds", "tls_crl_next_update_timestamp_seconds",
         "config_last_reload_timestamp_seconds", "queue_incomplete_messages", "token_keys_age_seconds",
     )}  # fmt: skip

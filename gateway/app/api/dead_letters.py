@@ -283,7 +283,7 @@ class DeadLetterViews(QueueViews):
                 if len(tokens) >= limit:
                     break
                 with suppress(MQError):
-                    tokens.append(self.inspection.message(self._name(selection), self.token(str(text))).token)
+                    tokens.append(self._token_of(self._name(selection), self.token(str(text))))
             return tokens
         for found in self._selected(selection):
             if len(tokens) >= limit:
@@ -292,6 +292,15 @@ class DeadLetterViews(QueueViews):
                 tokens.append(found[0].token)
             yield
         return tokens
+
+    def _token_of(self, name: str, token: Any) -> Any:
+        """Of a message that is there, be it damaged: it can be purged, and why it cannot be put back is said."""
+        try:
+            return self.inspection.message(name, token).token
+        except MQError as error:
+            if error.reason != mq.MQRC_OBJECT_DAMAGED:
+                raise
+            return token
 
     def _unit_of(self, seen: Seen, header: dlh.Dlh | None, to: str, role: str, *, through_rules: bool) -> Unit:
         """The unit of work that puts a message back and removes it; MQError where it cannot be put back."""

@@ -4,7 +4,10 @@ queue for devices gets those around them; they stay where they are, and are told
 
 from __future__ import annotations
 
+from sys import maxsize
+
 from gateway.errors import StoreCorrupt
+from gateway.queue_manager.store.place import NUMBER_MASK
 from gateway.queue_manager.store.storage import MessageStore
 from gateway.queue_manager.store.unit import Message
 
@@ -40,6 +43,15 @@ class Damage:
     def stops(self, queue: str, key: bytes) -> str:
         """What cannot be read and stopped the last fetch from a queue whose messages leave in order, if anything."""
         return self._stops.pop((queue, key), "")
+
+    def load(self, queue: str) -> list[tuple[bytes, Message]]:
+        """Every message that can be read, with its key, in the order of arrival."""
+        found: list[tuple[bytes, Message]] = []
+        for key in self._store.keys(queue):
+            messages, damaged = self._store.fetch_around_damage(queue, key, maxsize, None)
+            self._note(queue, damaged)
+            found += [(key, one) for one in messages if one.token not in damaged]
+        return sorted(found, key=lambda one: one[1].token & NUMBER_MASK)
 
     def read(self, queue: str, key: bytes, token: int) -> Message | None:
         """One message, if it is there and can be read."""

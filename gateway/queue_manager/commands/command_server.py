@@ -7,10 +7,11 @@ Section 5 of the MQI reference.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 
-from gateway.errors import HeaderError, MQError
+from gateway.errors import HeaderError, MQError, StoreCorrupt
 from gateway.mq import constants as mq
 from gateway.mq import pcf
 from gateway.ports.mqi import GetOptions, Got, ObjectDescriptor, PutOptions
@@ -29,6 +30,7 @@ from gateway.queue_manager.objects.placement import Lost
 from gateway.queue_manager.store.unit import StoreUnit
 from gateway.queue_manager.verbs.connection import MqiConnection
 from gateway.queue_manager.verbs.connection_state import ConnectionState
+from gateway.queue_manager.verbs.search import message_token
 
 TURN_SECONDS, PAUSE_SECONDS = 0.01, 0.005
 """For how long commands are carried out at a time, and how long others have their turn then."""
@@ -123,11 +125,28 @@ class CommandServer:
             yield
 
     def _next(self) -> Got | None:
-        options = GetOptions(mq.MQGMO_SYNCPOINT | mq.MQGMO_ACCEPT_TRUNCATED_MSG | mq.MQGMO_NO_PROPERTIES, match=0)
         try:
-            return self._connection.get(self._handle, default_descriptor(), options, LONGEST)
+            return self._get()
         except MQError:
             return None
+        except StoreCorrupt:
+            return self._around_damage()
+
+    def _get(self, token: int | None = None) -> Got:
+        """The next command, or the one with this token."""
+        options = GetOptions(mq.MQGMO_SYNCPOINT | mq.MQGMO_ACCEPT_TRUNCATED_MSG | mq.MQGMO_NO_PROPERTIES, match=0)
+        if token is not None:
+            options.match, options.message_token = mq.MQMO_MATCH_MSG_TOKEN, message_token(token)
+        return self._connection.get(self._handle, default_descriptor(), options, LONGEST)
+
+    def _around_damage(self) -> Got | None:
+        """The next command that can be read: one that cannot stays where it is, and is told of."""
+        after = None
+        while found := self._state.core.damage.fetch(COMMANDS, b"", 1, after):
+            after = found[-1].token
+            with suppress(MQError):  # in a unit of work, or expired
+                return self._get(after)
+        return None
 
     def _answer(self, got: Got) -> Iterator[None]:
         request = Descriptor(got.md)

@@ -12,12 +12,16 @@ import pytest
 from embedded_rig import SMALL, md
 from schedulers import ManualScheduler
 
+from gateway.app.api.dead_letters import DeadLetterViews
 from gateway.app.api.queues import QueueViews
+from gateway.app.api.set_aside import OFFLINE
 from gateway.errors import MQError
 from gateway.mq import constants as mq
+from gateway.mq import pcf
 from gateway.net.calls import OPERATOR, Call
 from gateway.ports.batch import Moves, Puts, Takes, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
+from gateway.ports.state_queues import COMMANDS
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.inspection import Inspection
 
@@ -202,7 +206,49 @@ def test_a_damaged_message_is_moved_beside_searches_and_can_be_taken(queue_manag
     assert queue_manager.depth("TO") == 0
 
 
-def put(queue_manager: EmbeddedQueueManager, head: bytes, body: bytes) -> None:
+def test_a_damaged_dead_letter_is_purged_by_its_token_and_not_replayed(queue_manager: EmbeddedQueueManager) -> None:
+    views = DeadLetterViews(Inspection(queue_manager), lambda: "Q", lambda *_: None, lambda *_: None, OFFLINE)
+    token = str(Inspection(queue_manager).browse("Q")[1].token)
+    replayed = views.replay(Call({}, {}, {"tokens": [token], "to": "TO"}, OPERATOR))[1]
+    assert (replayed["done"], [one["reason"] for one in replayed["failed"]]) == (0, [mq.MQRC_OBJECT_DAMAGED])
+    assert views.purge(Call({}, {}, {"tokens": [token]}, OPERATOR))[1]["done"] == 1
+    assert queue_manager.depth("Q") == 2
+
+
+def test_the_command_server_goes_on_behind_a_damaged_command(
+    queue_manager: EmbeddedQueueManager, tmp_path: Path
+) -> None:
+    queue_manager.mqsc(f"ALTER QLOCAL({COMMANDS}) GET(DISABLED)")
+    commands = [ping(bytes([65 + at]) * 24) for at in range(3)]
+    for head, data in commands:
+        put(queue_manager, head, data, queue=COMMANDS)
+    damage(tmp_path, commands[0][1])
+    queue_manager.mqsc(f"ALTER QLOCAL({COMMANDS}) GET(ENABLED)")
+    put(queue_manager, *ping(b"D" * 24), queue=COMMANDS)
+    assert queue_manager.depth("TO") == 3
+    assert queue_manager.depth(COMMANDS) == 1
+    ((queue, _),) = queue_manager.damaged()
+    assert queue == COMMANDS
+
+
+def ping(correl_id: bytes) -> tuple[bytes, bytes]:
+    """A command that is answered on TO."""
+    head = md(type=mq.MQMT_REQUEST, format=mq.MQFMT_ADMIN, reply_to_q=b"TO", correl_id=correl_id)
+    return head, pcf.build(pcf.Message(mq.MQCFT_COMMAND, mq.MQCMD_PING_Q_MGR, []))
+
+
+def test_records_that_can_be_read_are_loaded(queue_manager: EmbeddedQueueManager, tmp_path: Path) -> None:
+    for number in (b"4", b"5", b"6"):
+        record = Puts("Q", "", number, persistent=True, heads=[md()], bodies=[number * 100])
+        assert not Inspection(queue_manager).commit(Unit([record])).failures
+    damage(tmp_path, b"5" * 100)
+    assert [(key, one.data) for key, one in queue_manager.load("Q")] == [
+        (b"", BODIES[0]), (b"", BODIES[2]), (b"4", b"4" * 100), (b"6", b"6" * 100)
+    ]  # fmt: skip
+    assert sum(map(len, queue_manager.damaged().values())) == 2
+
+
+def put(queue_manager: EmbeddedQueueManager, head: bytes, body: bytes, queue: str = "Q") -> None:
     assert (
-        not Inspection(queue_manager).commit(Unit([Puts("Q", persistent=True, heads=[head], bodies=[body])])).failures
+        not Inspection(queue_manager).commit(Unit([Puts(queue, persistent=True, heads=[head], bodies=[body])])).failures
     )
