@@ -6,7 +6,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
+import sys
 import time
 import tomllib
 import urllib.request
@@ -101,6 +103,39 @@ def test_the_user_of_the_image_has_a_name_and_a_home() -> None:
     """Spark ended at once (`basedir must be absolute: ?/.ivy2.5.2/local`): Java takes both from /etc/passwd."""
     made, _, _ = DOCKERFILE.read_text().partition("USER 10001:10001")
     assert re.search(r"useradd --uid 10001 --gid 10001 --home-dir /var/lib/mqgate\b.* mqgate\b", made)
+
+
+def test_process_1_passes_on_an_early_signal_and_collects_what_is_left_behind() -> None:
+    """The gateway as process 1 lost SIGTERM while it was being imported, and orphans stayed as defunct processes."""
+    (said,) = re.findall(r"^ENTRYPOINT (.+)$", DOCKERFILE.read_text(), re.MULTILINE)
+    first, *entry = json.loads(said)
+    assert entry == ["--", "mqgate"]
+    begin = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", program(Path(first).name), "--"]
+    if subprocess.run([*begin, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("needs the right to make process namespaces")
+    with subprocess.Popen([*begin, sys.executable, "-c", _SLOW_TO_IMPORT], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"0\n"  # orphans that nobody has collected
+        (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(child), signal.SIGTERM)
+        assert process.wait(20) == 128 + signal.SIGTERM
+
+
+_SLOW_TO_IMPORT = """
+import subprocess, time
+left = int(subprocess.check_output(["sh", "-c", "sleep 0.1 >/dev/null & echo $!"]))
+until = time.monotonic() + 10
+def defunct():
+    try:
+        return "Z" in open(f"/proc/{left}/stat").read()
+    except FileNotFoundError:
+        return None
+while defunct() is False or defunct() and time.monotonic() < until:
+    time.sleep(0.01)
+print(int(bool(defunct())), flush=True)
+time.sleep(60)
+"""
+"""As process 1 it has no handler of SIGTERM, like the gateway before it has come to that."""
 
 
 @each_dockerfile
