@@ -21,13 +21,20 @@ Manifest = dict[str, Any]
 
 @functools.cache
 def template(
-    major: int, scenario: str, *sets: str, kube: str = "1.31.0", apis: bool = True, release: str = "gate"
+    major: int,
+    scenario: str,
+    *sets: str,
+    kube: str = "1.31.0",
+    apis: bool = True,
+    release: str = "gate",
+    upgrade: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """`helm template` of a scenario with values set on top."""
     command = [helm(major), "template", release, str(CHART), "--namespace", "edge", "--kube-version", kube]
     command += ["--values", str(SCENARIOS[scenario])]
     for each in APIS if apis else ():
         command += ["--api-versions", each]
+    command += ["--is-upgrade"] if upgrade else []
     for each in sets:
         command += ["--set", each]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

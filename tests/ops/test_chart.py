@@ -21,6 +21,7 @@ from chart_rendering import (
     refused,
     rendered,
     settings,
+    template,
     without_secrets,
     workload,
     write,
@@ -213,6 +214,23 @@ def test_a_buffer_has_room_in_an_empty_dir() -> None:
     rendered("ibm", *bare)
     for wrong in ("persistence.emptyDirSize=1Gi", "queueManager.buffer.maxBytes=1600MiB"):
         assert "may be three quarters" in refused("ibm", *bare, wrong)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "sets", "said"),
+    [
+        ("default", ("tls.existingSecret=device-tls",), "neither is enabled: devices would connect without TLS"),
+        ("tls", ("tls.certManager.enabled=true", "tls.certManager.issuerRef.name=ca"), "exclude each other"),
+        ("ibm", ("queueManager.buffer.enabled=true", "queueManager.buffer.maxBytes=12GiB"), "(12GiB) is more than"),
+    ],
+    ids=["no listener", "two certificates", "buffer"],
+)
+def test_contradictions_are_refused_where_nothing_runs_with_them_yet(
+    scenario: str, sets: tuple[str, ...], said: str
+) -> None:
+    """They were passed over; what has been installed with them can still be upgraded, and NOTES.txt warns."""
+    assert said in refused(scenario, *sets)
+    assert template(4, scenario, *sets, upgrade=True).returncode == 0
 
 
 def test_the_probe_of_a_release_with_tls_is_given_its_authority() -> None:

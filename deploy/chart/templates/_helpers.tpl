@@ -57,6 +57,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* Room in an emptyDir, whose limit the gateway does not see: it sees the node's disk, and who writes more is evicted and loses everything. The rest is for what the journal's limit does not count. */}}
 {{- define "mqgate.room" -}}{{ printf "%.0f" (floor (mulf 0.75 (include "mqgate.bytes" .Values.persistence.emptyDirSize))) }}{{- end }}
 
+{{/* Values that contradict each other and run all the same: an installation is refused, an upgrade of what has run with them is warned by NOTES.txt. */}}
+{{- define "mqgate.contradictions" -}}
+{{- $v := .Values }}
+{{- if and $v.tls.existingSecret (not (include "mqgate.usesTls" .)) }}
+tls.existingSecret is for listeners.mqtts and listeners.wss, and neither is enabled: devices would connect without TLS.
+{{- end }}
+{{- if and $v.tls.existingSecret $v.tls.certManager.enabled }}
+tls.existingSecret and tls.certManager.enabled exclude each other: cert-manager would write over the certificate in that Secret. Leave one of them out.
+{{- end }}
+{{- if and (include "mqgate.ibm" .) $v.queueManager.buffer.enabled $v.persistence.enabled (not $v.settings.queue_manager) (gt (float64 (include "mqgate.bytes" $v.queueManager.buffer.maxBytes)) (float64 (include "mqgate.bytes" $v.persistence.size))) }}
+queueManager.buffer.maxBytes ({{ $v.queueManager.buffer.maxBytes }}) is more than persistence.size ({{ $v.persistence.size }}): the volume would be full first.
+{{- end }}
+{{- end }}
+
 {{/* Mistakes that would only show at run time. */}}
 {{- define "mqgate.validate" -}}
 {{- $v := .Values }}
@@ -127,6 +141,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- if and $v.metrics.prometheusRule.enabled (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) }}
 {{- fail "metrics.prometheusRule needs the Prometheus operator, which this cluster does not have." }}
+{{- end }}
+{{- with include "mqgate.contradictions" . | trim }}
+{{- if $.Release.IsInstall }}{{ fail . }}{{ end }}
 {{- end }}
 {{- if and $v.tls.certManager.enabled (not (.Capabilities.APIVersions.Has "cert-manager.io/v1")) }}
 {{- fail "tls.certManager needs cert-manager, which this cluster does not have." }}
