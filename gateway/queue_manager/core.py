@@ -191,6 +191,7 @@ class Core:
     def commit(self, unit: StoreUnit) -> None:
         """Commit a unit: durable when this returns. If it cannot be, nothing has happened and the reason is raised."""
         if not unit:
+            unit.committed()
             return
         failures: list[StoreError] = []
 
@@ -271,6 +272,8 @@ class Core:
 
     def settled(self, unit: StoreUnit) -> None:
         """After a unit has been applied: update counts and locks, wake those who wait for messages."""
+        if unit.on_commit:
+            unit.committed()
         if unit.state:
             for callback in self.on_state:
                 callback(unit.state)

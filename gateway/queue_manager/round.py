@@ -118,6 +118,8 @@ class Round:
                 joined.backouts += unit.backouts
             if unit.state:
                 joined.state.update(unit.state)
+            if unit.on_commit:
+                joined.say(*unit.on_commit)
         apart = self._apart if len(self.calls) > 1 else None
         return Batch(joined, self._finished, apart=apart, callers=self._callers)
 

@@ -380,6 +380,21 @@ def test_a_report_that_goes_nowhere_is_told(mqi, objects, why):
     assert why in one.why
 
 
+def test_a_lost_report_of_a_unit_of_work_is_told_when_that_is_committed(mqi):
+    lost = []
+    mqi.queue_manager.placer.on_lost = lost.append
+    mqi.mqsc("ALTER QMGR DEADQ(' ')")
+    for committed in (False, True):
+        mqi.put("A", b"data", 2, descriptor=md(report=COA_FULL, reply_to_q=b"NO.SUCH"))
+        assert lost == []
+        if committed:
+            mqi.connection.commit()
+        else:
+            mqi.connection.back()
+    assert len(lost) == 1
+    mqi.get(mqi.open("A"))
+
+
 @pytest.mark.parametrize(("option", "reason"), [(0x100, 2094), (0x200, 2093), (0x400, 2096), (0x800, 2095)])
 def test_a_context_needs_its_option_of_mqopen(mqi, option, reason):
     source = mqi.open("B", 2 | 128)

@@ -207,10 +207,11 @@ class Placer:
 
     def give_up(self, md: bytes, data: bytes, reason: int, queue: str, queue_manager: str, unit: StoreUnit) -> None:
         """The same for a message that the queue manager has made, or has to itself: what is too long is cut, as a
-        program does that puts dead letters (MQDLH, Usage), and `on_lost` is told where it goes nowhere."""
+        program does that puts dead letters (MQDLH, Usage), and `on_lost` is told where it goes nowhere,
+        once the unit of work has been committed."""
         why = self._why_no_dead_letter(md, data, reason, queue, queue_manager, unit, cut=True)
         if why:
-            self.on_lost(Lost(md, queue, reason, why))
+            unit.say(lambda: self.on_lost(Lost(md, queue, reason, why)))
 
     def _why_no_dead_letter(
         self, md: bytes, data: bytes, reason: int, queue: str, queue_manager: str, unit: StoreUnit, *, cut: bool

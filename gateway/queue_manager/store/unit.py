@@ -6,7 +6,7 @@ Times are microseconds since the epoch; 0 means "none". Tokens are those of `pla
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -144,9 +144,10 @@ class Mark(NamedTuple):
     takes: int
     moves: int
     state: dict[bytes, bytes | None]
+    committed: int
 
 
-EMPTY = Mark(0, [], 0, 0, {})
+EMPTY = Mark(0, [], 0, 0, {}, 0)
 
 
 class _Counted:
@@ -193,6 +194,8 @@ class StoreUnit:
     replaced: list[Replaced] = field(default_factory=list)
     own: bool = False
     """The gateway's: it knows when the disk is full and puts only what it has to, which has a reserve of its own."""
+    on_commit: list[Callable[[], None]] | None = None
+    """What is said once it has been committed; of one that is backed out there is nothing to say."""
     _counted: _Counted | None = field(default=None, init=False, repr=False, compare=False)
 
     def puts_to(self, queue: str) -> Iterator[LanePuts]:
@@ -235,7 +238,7 @@ class StoreUnit:
     def mark(self) -> Mark:
         """How far it has come."""
         rows = [len(puts.heads) for puts in self.puts[-_LOOKED_BACK:]]
-        return Mark(len(self.puts), rows, len(self.takes), len(self.moves), dict(self.state))
+        return Mark(len(self.puts), rows, len(self.takes), len(self.moves), dict(self.state), len(self.on_commit or ()))
 
     def cut_back(self, to: Mark) -> None:
         """Take back what was added since. Backout counts and what is replaced are added only to units that stay."""
@@ -246,6 +249,8 @@ class StoreUnit:
             if len(puts.heads) > rows and isinstance(puts.expiries, list):
                 del puts.heads[rows:], puts.bodies[rows:], puts.expiries[rows:]
         self.state = dict(to.state)
+        if self.on_commit:
+            del self.on_commit[to.committed :]
 
     @property
     def adds(self) -> bool:
@@ -263,6 +268,19 @@ class StoreUnit:
         self.backouts += other.backouts
         self.state.update(other.state)
         self.replaced += other.replaced
+        if other.on_commit:
+            self.say(*other.on_commit)
+
+    def say(self, *calls: Callable[[], None]) -> None:
+        """Have these called once it has been committed."""
+        if self.on_commit is None:
+            self.on_commit = []
+        self.on_commit += calls
+
+    def committed(self) -> None:
+        """Say what there is to say."""
+        for said in self.on_commit or ():
+            said()
 
 
 class Message(NamedTuple):

@@ -267,6 +267,8 @@ class ConnectionState:
             self.work.count(self.core.queues[puts.queue], len(puts.heads))
         self.work.unit.puts += own.puts
         self.work.unit.state.update(own.state)
+        if own.on_commit:
+            self.work.unit.say(*own.on_commit)
 
     def accept_one(self, queue: LocalQueue, puts: LanePuts, options: int) -> None:
         """The same for one message on one queue, put without MQPMO_ASYNC_RESPONSE."""
