@@ -26,7 +26,7 @@ from gateway.backends.ibm.membership import Membership
 from gateway.backends.ibm.structures import NO_ID
 from gateway.backends.ibm.worker import Backoff
 from gateway.backends.targets.intake import IbmIntake
-from gateway.errors import StoreUnavailable
+from gateway.errors import MQError, StoreUnavailable
 from gateway.mqi.wire import Verb
 from gateway.pipeline.drain.drainer import QueueDrain
 from gateway.pipeline.drain.journal_server import LockedJournal
@@ -238,6 +238,20 @@ def test_a_queue_is_shown_with_its_depth_and_its_limit(estate: Estate) -> None:
     inspection.close()
     assert attributes["CURDEPTH"] == "1"
     assert int(attributes["MAXDEPTH"]) > 1
+
+
+def test_a_queue_with_get_disabled_is_cleared(estate: Estate) -> None:
+    inspection = IbmInspection(estate.driver, SETTINGS, MessageIds(0.0, b"look"), lambda: ["OTHER.Q"])
+    assert not inspection.commit(Unit([Puts("OTHER.Q", heads=[HEAD] * 3, bodies=[b"1", b"2", b"3"])])).failures
+    inspection.browse("OTHER.Q")
+    estate.queue_manager.mqsc("ALTER QLOCAL(OTHER.Q) GET(DISABLED)")
+    assert list(inspection.clear("OTHER.Q")) == [3]
+    assert inspection.depth("OTHER.Q") == 0
+    estate.queue_manager.mqsc("ALTER QLOCAL(SYSTEM.ADMIN.COMMAND.QUEUE) PUT(DISABLED)")
+    with pytest.raises(MQError, match=r"GET\(ENABLED\) allows it.* 2051") as refused:
+        list(inspection.clear("OTHER.Q"))
+    assert refused.value.reason == 2016
+    inspection.close()
 
 
 def test_a_queue_with_get_disabled_is_listed(estate: Estate) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from gateway.backends.ibm.command_server import CommandServer
 from gateway.backends.ibm.connection import Connection, whole_message
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import MessageIds
@@ -181,12 +182,41 @@ class IbmInspection:
         return self._act(act)
 
     def clear(self, name: str) -> Iterator[int]:
-        """Remove every message that is in no unit of work, some at a time; how many each time."""
-        while page := self.browse(name, PAGE):
-            count = self.remove(name, [seen.token for seen in page])
-            yield count
-            if not count:
-                break
+        """Remove every message that is in no unit of work, some at a time; how many each time. Where messages may not
+        be got the command server is asked, as CLEAR QLOCAL gets none."""
+        try:
+            while page := self.browse(name, PAGE):
+                count = self.remove(name, [seen.token for seen in page])
+                yield count
+                if not count:
+                    break
+        except MQError as error:
+            if error.reason != mq.MQRC_GET_INHIBITED:
+                raise
+            yield self._clear_by_command(name)
+
+    def _clear_by_command(self, name: str) -> int:
+        """CLEAR QLOCAL, which IBM MQ refuses while anybody has the queue open: this process does not have it open."""
+        self._reader.forget_objects()
+        before = self.depth(name)
+
+        def act(connection: Connection) -> str:
+            connection.forget_objects()
+            server = CommandServer(connection.session)
+            try:
+                answer = server.run(f"CLEAR QLOCAL('{name}')")
+            finally:
+                server.close()
+            return " ".join(answer.lines) if answer.failed else ""
+
+        try:
+            why = self._act(act)
+        except MQError as error:
+            why = str(error)
+        if why:
+            fix = f"ALTER QLOCAL('{name}') GET(ENABLED) allows it; CLEAR QLOCAL needs a queue that nobody has open"
+            raise MQError(mq.MQRC_GET_INHIBITED, f"{fix} ({why})")
+        return before - self.depth(name)
 
     def commit(self, unit: Unit) -> Outcome:
         """Puts with the context they have and takes, in one unit of work."""

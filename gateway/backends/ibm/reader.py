@@ -107,6 +107,13 @@ class Reader:
         """Make a durable subscription that puts to a queue, or find it there; one to another topic is replaced."""
         self._again(lambda connection: open_subscription(connection, name, topic, queue, correl_id))
 
+    def forget_objects(self) -> None:
+        """Close the queues that it has open."""
+        with self._lock:
+            self._cursors.clear()
+            if self._connection is not None:
+                self._connection.forget_objects()
+
     def close(self) -> None:
         """Disconnect."""
         with self._lock:
