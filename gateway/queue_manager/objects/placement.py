@@ -68,7 +68,7 @@ class Placer:
         queue = target.queue
         if queue is None:
             if not target.topic or self.publish is None:
-                raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "messages cannot be put to a model queue")
+                raise MQError(mq.MQRC_Q_TYPE_ERROR, "messages cannot be put to a model queue")
             before = unit.mark()
             try:
                 self.publish(target.topic, "", md, data, 0, unit)

@@ -93,9 +93,8 @@ class MqiConnection:
             self.state.check()
             if descriptor.object_type not in {mq.MQOT_Q, mq.MQOT_TOPIC}:
                 raise MQError(mq.MQRC_OBJECT_TYPE_ERROR, "MQPUT1 puts to queues and topics")
-            handle = mqopen.open_object(
-                self.state, descriptor, mq.MQOO_OUTPUT | options.options & mqput.SAME_AS_OF_MQOPEN
-            )
+            opening = mq.MQOO_OUTPUT | options.options & mqput.SAME_AS_OF_MQOPEN
+            handle = mqopen.open_object(self.state, descriptor, opening, once=True)
             try:
                 return mqput.put(self.state, handle, md, options, data)
             finally:

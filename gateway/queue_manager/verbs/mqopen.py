@@ -26,8 +26,8 @@ _BINDS = mq.MQOO_BIND_ON_OPEN | mq.MQOO_BIND_NOT_FIXED | mq.MQOO_BIND_ON_GROUP
 _KINDS = {mq.MQOT_NAMELIST: "NAMELIST", mq.MQOT_PROCESS: "PROCESS"}
 
 
-def open_object(connection: ConnectionState, wanted: ObjectDescriptor, options: int) -> Handle:
-    """MQOPEN: a handle of the object. The descriptor is filled in."""
+def open_object(connection: ConnectionState, wanted: ObjectDescriptor, options: int, *, once: bool = False) -> Handle:
+    """MQOPEN: a handle of the object. The descriptor is filled in. `once`: for MQPUT1."""
     check_options(options)
     if wanted.selection and (wanted.object_type != mq.MQOT_Q or not options & (INPUT | mq.MQOO_BROWSE)):
         raise MQError(
@@ -36,6 +36,8 @@ def open_object(connection: ConnectionState, wanted: ObjectDescriptor, options: 
     selector = compile_selector(wanted.selection) if wanted.selection else None
     user = connection.user_for(wanted.alternate_user, asked=bool(options & mq.MQOO_ALTERNATE_USER_AUTHORITY))
     if wanted.object_type == mq.MQOT_Q:
+        if once:
+            _refuse_model(connection, wanted)
         connection.authorise_open(wanted.name, wanted.queue_manager, options, user)
         handle = open_queue(connection, wanted, options, user)
     elif wanted.object_type == mq.MQOT_TOPIC:
@@ -55,6 +57,16 @@ def open_object(connection: ConnectionState, wanted: ObjectDescriptor, options: 
         raise MQError(mq.MQRC_OBJECT_TYPE_ERROR, f"ObjectType {wanted.object_type} cannot be opened")
     handle.selector = selector
     return handle
+
+
+def _refuse_model(connection: ConnectionState, wanted: ObjectDescriptor) -> None:
+    """2057 for a model queue: the queue that MQPUT1 made of it would go with its message when the call ends."""
+    core = connection.core
+    if wanted.name in core.queues or wanted.queue_manager not in {"", core.name}:
+        return
+    named = core.catalogue.get("QUEUE", wanted.name)
+    if named is not None and named.kind == "QMODEL":
+        raise MQError(mq.MQRC_Q_TYPE_ERROR, f"{wanted.name!r} is a model queue: MQOPEN makes a queue of it")
 
 
 def _check_inquires(wanted: ObjectDescriptor, options: int) -> None:

@@ -139,8 +139,8 @@ def _put_to(
         raise MQError(mq.MQRC_OPTIONS_ERROR, "MQPMO_RETAIN is for publications")
     target.check_put()
     message, warning = completed(connection, target, md, options)
-    if message.flags & mq.MQMF_SEGMENT and not message.flags & mq.MQMF_LAST_SEGMENT and not data:
-        raise MQError(mq.MQRC_SEGMENT_LENGTH_ZERO, "only the last segment of a message may be empty")
+    if message.flags & mq.MQMF_SEGMENT:
+        _check_segment(message, len(data))
     given = md
     logical = handle.putting
     in_order = bool(options.options & mq.MQPMO_LOGICAL_ORDER)
@@ -162,6 +162,16 @@ def _put_to(
         handle.repeated = repeated_put(core, connection.user, target, given, options, message, md)
     local = bool(options.options & mq.MQPMO_RESOLVE_LOCAL_Q)
     return PutResult(md, *target.resolved(core.name, local=local), *warning)
+
+
+def _check_segment(message: Descriptor, length: int) -> None:
+    """Refuse an empty one that is not the last, and a report about a segment that says of it what cannot be."""
+    least = 0 if message.flags & mq.MQMF_LAST_SEGMENT else 1
+    if length < least:
+        raise MQError(mq.MQRC_SEGMENT_LENGTH_ZERO, "only the last segment of a message may be empty")
+    if message.type == mq.MQMT_REPORT and message.original_length < max(least, length):
+        text = f"OriginalLength {message.original_length} of a report with {length} bytes about a segment"
+        raise MQError(mq.MQRC_ORIGINAL_LENGTH_ERROR, text)
 
 
 def _move_on(

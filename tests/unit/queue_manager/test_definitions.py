@@ -31,6 +31,19 @@ def test_what_is_exported_makes_the_same_objects_elsewhere() -> None:
     assert second.mqsc("\n".join(commands)).ok, "what is there already is replaced"
 
 
+def test_a_topic_object_without_a_topic_string_is_left_out_and_named() -> None:
+    """Earlier releases made them; the export of one could not be carried out any more."""
+    first, second = MqiRig(None).queue_manager, MqiRig(None).queue_manager
+    assert first.mqsc(OBJECTS).ok
+    kept = first.core.catalogue.get("TOPIC", "T")
+    assert kept is not None
+    first.core.catalogue.add(replace(kept, name="EMPTY", attributes={**kept.attributes, "TOPICSTR": ""}))
+    commands = list(script(first.core.catalogue))
+    said = "* TOPIC 'EMPTY' is left out: it has no TOPICSTR, without which it cannot be defined"
+    assert [one for one in commands if "EMPTY" in one] == [said]
+    assert second.mqsc("\n".join(commands)).ok
+
+
 def test_what_mqsc_cannot_say_is_left_out_and_named() -> None:
     """Programs name subscriptions and say what they are for: a line end in it would begin a command of theirs."""
     first, second = MqiRig(None).queue_manager, MqiRig(None).queue_manager
