@@ -5,10 +5,11 @@ why.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,70 @@ def ext4(place: Path, size: str) -> Iterator[Ext4]:
         yield disk
     finally:
         disk.close()
+
+
+def _run(*command: str | Path) -> str:
+    return subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True).stdout
+
+
+class FailingDevice:
+    """An ext4 on a loop device over a sparse file on a small tmpfs that has no room: what is written where the file has
+    a hole fails with EIO."""
+
+    def __init__(self, directory: Path) -> None:
+        self.memory, self.disk = directory / "memory", directory / "disk"
+        self.memory.mkdir()
+        self.disk.mkdir()
+        self.image, self.ballast = self.memory / "image", self.memory / "ballast"
+        self.loop = ""
+        _run("mount", "-t", "tmpfs", "-o", "size=80m,huge=never", "tmpfs", self.memory)
+        with self.image.open("wb") as file:
+            file.truncate(64 << 20)
+        _run("mkfs.ext4", "-q", "-O", "^has_journal", "-b", "4096", self.image)
+        self.loop = _run("losetup", "-f", "--show", self.image).strip()
+        _run("mount", self.loop, self.disk)
+
+    def fail_writes_to(self, *paths: Path) -> None:
+        """Take the blocks of files that are zero from some byte on away from under them, and all the room there is."""
+        for path in paths:
+            _run("sync", "-f", path)
+            kept = -(-len(path.read_bytes().rstrip(b"\0")) // 4096)
+            for line in _run("filefrag", "-v", path).splitlines():
+                extent = re.match(r"\s*\d+:\s*(\d+)\.\.\s*\d+:\s*(\d+)\.\.\s*\d+:\s*(\d+):", line)
+                if extent:
+                    at, first, blocks = (int(each) for each in extent.groups())
+                    skip = min(max(kept - at, 0), blocks)
+                    place, length = first + skip, blocks - skip
+                    if length:
+                        _run("fallocate", "-p", "-o", str(place * 4096), "-l", str(length * 4096), self.image)
+        with self.ballast.open("wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+
+    def recover(self) -> None:
+        """There is room again."""
+        self.ballast.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        self.recover()
+        subprocess.run(["umount", "-l", str(self.disk)], check=False, capture_output=True)
+        if self.loop:
+            subprocess.run(["losetup", "-d", self.loop], check=False, capture_output=True)
+        subprocess.run(["umount", "-l", str(self.memory)], check=False, capture_output=True)
+
+
+@contextmanager
+def failing_device(place: Path) -> Iterator[FailingDevice]:
+    """See `FailingDevice`."""
+    if os.geteuid() != 0:
+        pytest.skip("needs the right to mount: run as root")
+    device = FailingDevice.__new__(FailingDevice)
+    try:
+        device.__init__(place)  # type: ignore[misc]
+    except (OSError, subprocess.CalledProcessError) as error:
+        device.close()
+        pytest.skip(f"no loop device with an ext4 to be had here: {error}")
+    try:
+        yield device
+    finally:
+        device.close()
