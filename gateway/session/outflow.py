@@ -189,7 +189,7 @@ class Outflow:
 
     def number(self) -> int:
         """The packet id of what is stored and waits: one that is not in flight. Where most are it may be one of them,
-        as all may be: then it is given another when it is sent, if that one is in flight still."""
+        as all may be: then `fill` looks after it, if that one is in flight still."""
         candidate = self._next
         while True:
             candidate = candidate % 0xFFFF + 1
@@ -222,6 +222,19 @@ class Outflow:
         """Whether none of these packet ids is in flight."""
         inflight = self.inflight
         return first not in inflight if count == 1 else inflight.keys().isdisjoint(range(first, first + count))
+
+    @property
+    def ready(self) -> bool:
+        """Whether something waits that may be sent."""
+        return bool(self.pending) and len(self.inflight) < self.window and not self._waits_for_id(self.pending[0])
+
+    def _waits_for_id(self, first: Item | Copies) -> bool:
+        """Whether something waits until the packet id is free that it is stored with: after a kill it is sent with that
+        one, and its receiver, who knows it by another, would take it for a new message [MQTT3-4.3.3-1]
+        [MQTT5-4.3.3-1]."""
+        return (
+            isinstance(first, Item) and first.packet_id in self.inflight and first.qos == 2 and first.token is not None
+        )
 
     def line(self) -> deque[Item | Copies]:
         """Where something is put that waits."""
@@ -281,6 +294,8 @@ class Outflow:
                 first = pending[0]
                 if isinstance(first, Copies):
                     self._fill_from(first, min(len(first), window - len(inflight)), now, out)
+                elif first.packet_id in inflight and self._waits_for_id(first):
+                    break
                 elif self._fill_one(first, now, out):
                     over.append(first)
         except Exception:

@@ -127,7 +127,7 @@ class InFlight:
             sent, over = self._send(session, out)
             context.counters.packets_out[3] += sent
             self._drop_unsent(session, over)
-            if outflow.pending and len(outflow.inflight) < outflow.window:
+            if outflow.ready:
                 continue  # the first of those that wait meets a defect
             if not outflow.unfetched or outflow.pending or len(outflow.inflight) >= outflow.window:
                 break

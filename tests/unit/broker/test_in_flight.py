@@ -81,9 +81,12 @@ def test_what_was_released_before_a_crash_goes_on_with_pubrel() -> None:
     assert all(packet[0] & 8 for packet in again if packet[0] >> 4 == p.PUBLISH), "they may have arrived"
 
 
+def connected_again(bench: Harness) -> Device:
+    return bench.device(5, "s").connect(clean=False)
+
+
 def subscriber_again(bench: Harness) -> list:
-    device = bench.device(5, "s").connect(clean=False)
-    return [packet for packet in device.take() if packet[0] >> 4 in {p.PUBLISH, p.PUBREL}]
+    return [packet for packet in connected_again(bench).take() if packet[0] >> 4 in {p.PUBLISH, p.PUBREL}]
 
 
 def test_a_session_that_is_looked_at_between_pubrec_and_its_commit_goes_on() -> None:
@@ -361,3 +364,36 @@ def test_a_session_with_all_identifiers_in_flight_takes_more_mqtt_2_2_1_4() -> N
     sender.publish("t", b"5", 1, 3)
     told = [(packet[2], packet[4]) for packet in device.take() if packet[0] >> 4 == p.PUBLISH]
     assert sorted(told) == [(7, b"1"), (8, b"2"), (9, b"3"), (10, b"4")]
+
+
+@pytest.mark.parametrize("payloads", [(b"2",), (b"2", b"3", b"4")])
+def test_at_qos_2_nothing_is_sent_under_another_identifier_than_it_is_stored_with_mqtt5_4_3_3_1(
+    payloads: tuple[bytes, ...],
+) -> None:
+    """After a kill it came again, under the one that it is stored with, which its receiver had never seen."""
+    bench = Harness()
+    subscriber(bench).drop()
+    session = relay(bench, 2, payloads=(b"1",))
+    session.outflow.resume_ids(0xFFFF)  # so many were stored
+    relay(bench, 2, payloads=payloads)
+    known, delivered = set[int](), list[bytes]()
+
+    def receive(device: Device) -> list[int]:
+        arrived = [packet for packet in device.take() if packet[0] >> 4 == p.PUBLISH]
+        delivered.extend(packet[4] for packet in arrived if packet[2] not in known)
+        known.update(packet[2] for packet in arrived)
+        return [packet[2] for packet in arrived]
+
+    device = connected_again(bench)
+    for number in receive(device)[:1]:
+        device.ack(p.PUBREC, number)
+        device.ack(p.PUBCOMP, number)
+        known.remove(number)
+    receive(device)
+    bench.kill()
+    device = connected_again(bench)
+    for number in receive(device):
+        device.ack(p.PUBREC, number)
+        device.ack(p.PUBCOMP, number)
+    assert delivered == [b"1", *payloads]
+    assert (stored(bench), bench.engine.context.sessions.get("s").outflow.inflight) == (0, {})

@@ -35,3 +35,16 @@ def test_what_is_stored_is_not_given_one_that_is_in_flight_as_long_as_there_are_
     made = Outflow()
     made.inflight = {number: item(b"sent", number) for number in ALL[:30_000]}
     assert [made.number(), made.number()] == [30_001, 30_002]
+
+
+def test_what_is_stored_at_qos_2_waits_for_its_identifier_mqtt5_4_3_3_1() -> None:
+    made = Outflow()
+    made.inflight = {1: item(b"sent", 1)}
+    publication = Publication(b"a", b"next", 2, retain=False)
+    made.offer([Item(publication, 2, False, (), 1, token) for token in (None, 7)])
+    out: list[bytes] = []
+    assert made.fill(0.0, out) == (1, []), "nobody sends again what is not stored: it may have another"
+    assert (len(out), made.ready, made.fill(0.0, out)) == (1, False, (0, []))
+    del made.inflight[1]
+    assert (made.ready, made.fill(0.0, out)) == (True, (1, []))
+    assert made.inflight[1].token == 7
