@@ -34,7 +34,8 @@ from gateway.queue_manager.verbs.search import message_token
 
 TURN_SECONDS, PAUSE_SECONDS = 0.01, 0.005
 """For how long commands are carried out at a time, and how long others have their turn then."""
-_OVER = object()
+RETRY_SECONDS = 5.0
+"""Until a command is carried out again whose end could not be stored."""
 LONGEST = 100 << 20
 """Of a message, with any MAXMSGL."""
 INQUIRE_CHLAUTH_RECS = 204
@@ -87,7 +88,7 @@ class CommandServer:
         self._channels = channels
         self._state = connection.state
         self._mqsc_steps = mqsc_steps
-        self._work: Iterator[None] | None = None
+        self._work: Iterator[float] | None = None
         """What is left of the commands that are being carried out."""
         self._started = connection.state.core.now()
         self._handle = connection.open(ObjectDescriptor(COMMANDS), mq.MQOO_INPUT_SHARED).handle
@@ -95,7 +96,8 @@ class CommandServer:
         self._serve()
 
     def _serve(self) -> None:
-        """Carry out every command on the queue. Each is got under syncpoint and committed when it has been answered."""
+        """Carry out every command on the queue. Each is got under syncpoint and committed when it has been answered. If
+        the disk refuses that, it is on the queue again, and is not tried at once, and at once again."""
         core = self._state.core
         with core.entered():
             if self._work is None and not core.closed:
@@ -108,21 +110,27 @@ class CommandServer:
         with core.entered():
             until = core.scheduler.monotonic() + TURN_SECONDS
             while self._work is not None and not core.closed:
-                over = True
+                wait: float | None = None
                 try:
-                    over = next(self._work, _OVER) is _OVER
+                    wait = next(self._work, None)
                 finally:
-                    if over:
+                    if wait is None:
                         self._work = None
-                if not over and core.scheduler.monotonic() >= until:
-                    core.scheduler.later(PAUSE_SECONDS, self._go_on)
+                if wait is not None and (wait or core.scheduler.monotonic() >= until):
+                    core.scheduler.later(wait or PAUSE_SECONDS, self._go_on)
                     return
 
-    def _steps(self) -> Iterator[None]:
+    def _steps(self) -> Iterator[float]:
+        """How many seconds the next one has to wait."""
         while (got := self._next()) is not None:
-            yield from self._answer(got)
-            self._connection.commit()
-            yield
+            for _ in self._answer(got):
+                yield 0.0
+            try:
+                self._connection.commit()
+            except MQError:  # the store cannot be written
+                yield RETRY_SECONDS
+            else:
+                yield 0.0
 
     def _next(self) -> Got | None:
         try:

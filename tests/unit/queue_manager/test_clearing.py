@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from embedded_rig import MqiRig, md, refused
 
+from gateway.errors import StoreUnavailable
 from gateway.mq import constants as mq
 from gateway.mq import pcf
 from gateway.ports.batch import Puts, Unit
@@ -132,4 +133,32 @@ def test_a_program_that_comes_to_the_command_queue_meanwhile_is_served_next(monk
     rig.scheduler.advance(1)
     replies = rig.drain(rig.open("REPLIES"))
     assert [(pcf.parse(one).command, pcf.parse(one).reason) for one in replies] == [(9, 0), (12, 0)]
+    rig.queue_manager.close()
+
+
+def test_a_command_whose_end_the_disk_refuses_is_carried_out_again_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was back on its queue, and was begun again in the call that had told so, and again, until the stack was full:
+    that ended the thread which serves programs."""
+    monkeypatch.setattr(clearing, "CLEARED_AT_ONCE", 3)
+    monkeypatch.setattr(command_server, "TURN_SECONDS", 0)
+    rig = MqiRig(tmp_path, "DEFINE QLOCAL(A)\nDEFINE QLOCAL(REPLIES)")
+    filled(Inspection(rig.queue_manager), 10)
+    store, tried = rig.queue_manager.core.store, list[int]()
+
+    def failing(_frame: object) -> None:
+        tried.append(1)
+        raise StoreUnavailable("the disk fails")
+
+    go_on = begun(rig, "CLEAR QLOCAL(A)", "pcf")
+    monkeypatch.setattr(store, "write", failing)
+    go_on()
+    before = len(tried)
+    rig.scheduler.advance(command_server.RETRY_SECONDS - 1)
+    assert len(tried) == before < 10
+    monkeypatch.undo()
+    rig.scheduler.advance(command_server.RETRY_SECONDS)
+    assert (rig.depth("A"), rig.depth("SYSTEM.ADMIN.COMMAND.QUEUE")) == (0, 0)
+    assert pcf.parse(rig.drain(rig.open("REPLIES"))[-1]).reason == 0
     rig.queue_manager.close()
