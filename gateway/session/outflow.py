@@ -160,8 +160,8 @@ class Outflow:
         """Whether what was in flight has been sent again on this connection: nothing new goes out before that."""
         self.retained: deque[Owed] | None = None
         """Retained messages that its subscriptions have still to bring, by SUBSCRIBE and in order."""
-        self.promised: tuple[Owed, ...] = ()
-        """Those of SUBSCRIBEs whose commit has not returned."""
+        self.promised: dict[str, list[Owed]] | None = None
+        """By filter those of SUBSCRIBEs whose commit has not returned: a client may send thousands meanwhile."""
         self.owes = False
         """Whether the session's record says that there are some."""
         self.redelivered = 0
@@ -235,6 +235,29 @@ class Outflow:
         return (
             isinstance(first, Item) and first.packet_id in self.inflight and first.qos == 2 and first.token is not None
         )
+
+    def promise(self, owed: Owed) -> None:
+        """A SUBSCRIBE is being committed."""
+        promised = self.promised = self.promised or {}
+        for filter_ in owed.filters:
+            promised.setdefault(filter_, []).append(owed)
+
+    def settle(self, owed: Owed) -> None:
+        """It is committed, or taken back."""
+        promised = self.promised or {}
+        for filter_ in owed.filters:
+            several = promised.get(filter_, [])
+            if owed in several:
+                several.remove(owed)
+            if not several:
+                promised.pop(filter_, None)
+        self.promised = promised or None
+
+    def noted(self) -> Iterator[str]:
+        """The filters of those promised that the session's record tells."""
+        for filter_, several in (self.promised or {}).items():
+            if any(owed.noted for owed in several):
+                yield filter_
 
     def line(self) -> deque[Item | Copies]:
         """Where something is put that waits."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.mqtt import properties as prop
@@ -150,8 +149,7 @@ class Session:
     def to_record(self, now: float) -> dict[str, Any]:
         """Its record on the state queue."""
         connected = self.connection is not None
-        noted = filter(attrgetter("noted"), self.outflow.promised)
-        owed = [name for each in (*noted, *(self.outflow.retained or ())) for name in each.filters]
+        owed = [*self.outflow.noted(), *(name for each in self.outflow.retained or () for name in each.filters)]
         return {
             "client": self.client_id,
             "version": self.version,

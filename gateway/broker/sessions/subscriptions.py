@@ -268,10 +268,11 @@ class SubscribeHandler:
         before = session.subscriptions.pop(filter_)
         self.context.batch.undone_by(self._put_back, session, filter_, before)
         self.router.unsubscribe(session, filter_)
-        for owed in session.outflow.promised:
-            if filter_ in owed.filters:
-                self.context.batch.noting(owed.filters, filter_)
-                del owed.filters[filter_]
+        promised = session.outflow.promised or {}
+        self.context.batch.noting(promised, filter_)
+        for owed in promised.pop(filter_, ()):
+            self.context.batch.noting(owed.filters, filter_)
+            del owed.filters[filter_]
         for owed in session.outflow.retained or ():
             if filter_ in owed.filters:
                 self._when_committed(partial(owed.filters.pop, filter_, None))
@@ -292,8 +293,8 @@ class SubscribeHandler:
         outflow = session.outflow
         noted = noted and self._may_bring(wanted)
         owed = self._owed(session, wanted, noted=noted)
-        self.context.batch.undone_by(_settle, session, owed)
-        outflow.promised = (*outflow.promised, owed)
+        self.context.batch.undone_by(outflow.settle, owed)
+        outflow.promise(owed)
         outflow.owes |= noted
         return owed
 
@@ -308,7 +309,7 @@ class SubscribeHandler:
         """Last known good values, with RETAIN set and the QoS they were published with, up to the granted one.
         [MQTT3-3.3.1-6] [MQTT3-3.3.1-8]"""
         session = connection.session
-        _settle(session, owed)
+        session.outflow.settle(owed)
         if not self._is_here(session):
             return
         if session.outflow.retained is None:
@@ -338,7 +339,7 @@ class SubscribeHandler:
     def _note(self, session: Session) -> None:
         """Have its record say whether it has retained messages to come, unless it has ended or gone by now."""
         outflow = session.outflow
-        outflow.owes = bool(outflow.retained) or any(owed.noted for owed in outflow.promised)
+        outflow.owes = bool(outflow.retained) or any(True for _ in outflow.noted())
         if session.durable and self._is_here(session):
             self.context.batch.change(SESSIONS, session)
 
@@ -477,11 +478,6 @@ class SubscribeHandler:
         if session.durable and reasons.SUCCESS in answers:
             context.batch.change(SESSIONS, session)
         context.batch.reply(connection, writer.encode_unsuback(connection.version, Suback(record.packet_id, answers)))
-
-
-def _settle(session: Session, owed: Owed) -> None:
-    """What was promised is under way, or taken back."""
-    session.outflow.promised = tuple(one for one in session.outflow.promised if one is not owed)
 
 
 def _is_there(connection: Connection) -> bool:
