@@ -20,6 +20,7 @@ from gateway.pipeline.jobs.job import Job, parse_job, read_job
 from gateway.pipeline.jobs.tables.compaction import compact, expire
 from gateway.pipeline.jobs.tables.followers import follower_of
 from gateway.pipeline.jobs.tables.object_compaction import keep_iceberg, remove_leftovers
+from gateway.pipeline.jobs.tables.table_format import check_format
 from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 from gateway.pipeline.land.iceberg import IcebergTables
 from gateway.pipeline.land.object_landing import ObjectBatch, ObjectLanding, WrittenFile
@@ -153,6 +154,19 @@ def test_a_driver_that_died_between_the_commits(tmp_path: Path) -> None:
         batch.land()
     staged(landing_of(job), 3).land()
     assert seqs(job) == list(range(40))
+
+
+def test_a_driver_that_died_before_its_tables_were_made(proxy: Proxy, tmp_path: Path) -> None:
+    """On object storage nothing but its first entry is there, which that of another format would be too."""
+    job = on_s3(tmp_path)
+    first = landing_of(job)
+    batch = staged(first, 0)
+    first.after_commit = None
+    batch.land()
+    check_format(job)
+    staged(landing_of(job), 1).land()
+    check_format(job)
+    assert seqs(job) == list(range(20))
 
 
 def test_two_drivers_follow_the_same_entry(tmp_path: Path) -> None:

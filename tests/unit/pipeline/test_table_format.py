@@ -147,3 +147,11 @@ def test_commands_that_read_or_put_again(tmp_path: Path) -> None:
         done = CliRunner().invoke(pipeline, command)
         assert done.exit_code == 1, (command, done.output)
         assert "have landed as delta" in done.output
+
+
+def test_a_table_of_delta_that_somebody_keeps_beside_those_of_the_job(tmp_path: Path) -> None:
+    plain = job_of(tmp_path, "parquet")
+    land(plain, 0)
+    (tmp_path / "lake/daily/_delta_log").mkdir(parents=True)
+    check_format(plain)
+    compact(plain)

@@ -12,7 +12,7 @@ from pathlib import Path
 from gateway.pipeline.errors import WrongOption
 from gateway.pipeline.jobs.job import Job
 from gateway.pipeline.land.landing import STATE
-from gateway.pipeline.land.manifest import FOLDER, is_there
+from gateway.pipeline.land.manifest import FOLDER, Manifest, is_there
 from gateway.pipeline.land.object_delta import has_log
 from gateway.pipeline.land.object_manifest import LOG, ObjectManifest
 from gateway.pipeline.land.objects import ObjectStore, open_store
@@ -45,13 +45,19 @@ def landed_formats(job: Job) -> set[str]:
     if is_object_place(job.warehouse):
         return _on_objects(open_store(job.place, job.storage.settings))
     folder = Path(job.warehouse)
-    plain = "delta" if any(folder.glob("*/_delta_log")) else "parquet"
-    found = {plain} if is_there(folder) else set()
+    found = {_plain(folder)} if is_there(folder) else set()
     return found | ({"iceberg"} if any((folder / LOG).glob("*.json")) else set())
 
 
+def _plain(folder: Path) -> str:
+    """Of the job's own tables: others may lie beside them."""
+    return "delta" if any((folder / table / "_delta_log").exists() for table in Manifest(folder).folders) else "parquet"
+
+
 def _on_objects(store: ObjectStore) -> set[str]:
-    tables = [name for name in ObjectManifest(store).state.files if not name.startswith(f"{STATE}/")]
+    """None yet by the first entry alone: a driver that dies behind it has made no tables of any format."""
+    state = ObjectManifest(store).state
+    tables = [name for name in state.files if not name.startswith(f"{STATE}/")]
     found = {"delta"} if any(has_log(store, name) for name in tables) else set()
     found |= {"iceberg"} if any(store.has(f"{name}/metadata") for name in tables) else set()
-    return found or ({"parquet"} if tables else set())
+    return found or ({"parquet"} if tables and state.number > 1 else set())
