@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.config.units import show_duration
-from gateway.pipeline.errors import GatewayRefuses, PipelineError, SparkEnded
+from gateway.pipeline.errors import GatewayMissing, GatewayRefuses, PipelineError, SparkEnded
 from gateway.pipeline.jobs.checkpoint_folder import CheckpointFolder
 from gateway.pipeline.jobs.foreign_checkpoint import check_checkpoint, done_in, offsets_in
 from gateway.pipeline.jobs.job import Job
@@ -184,9 +184,10 @@ class JobRun:
 
     # ---- from start to end
 
-    def refuse(self) -> None:
+    def refuse(self, *, once: bool) -> None:
         """Raise what will refuse this job however often it is begun: without Spark, which takes seconds to start. What
         cannot be asked now, because a gateway is not there yet, is asked when the query starts."""
+        hopeless = (GatewayRefuses, GatewayMissing) if once else GatewayRefuses
         try:
             check_format(self.job)
             manifest = self.warehouse.manifest()
@@ -195,7 +196,7 @@ class JobRun:
                 check_tables(self.job, manifest)
             check_warehouse(self.job, manifest, journals_of(self.inputs))
         except Exception as error:
-            if is_fatal(error) or isinstance(error, GatewayRefuses):
+            if is_fatal(error) or isinstance(error, hopeless):
                 self._failed(error)
                 raise
 
@@ -210,7 +211,7 @@ class JobRun:
             give_back(self.inputs)
 
     def _run(self, once: bool, stop: Stop) -> JobProgress:
-        failures, tries, allowed = 0, Tries(), Tries(self.job.restart.times + 1)
+        failures, tries, allowed = 0, Tries(), Tries(self.job.restart.times + 1, waits=True)
         while not stop.is_asked():
             began = time.time()
             try:
@@ -291,7 +292,7 @@ def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> J
     check_sources(job)
     check_journals(job)
     warehouse_of(job).check(lambda why: watch(JobProgress(job.name, WAITING, error=why)))
-    JobRun(None, job, watch).refuse()
+    JobRun(None, job, watch).refuse(once=once)
     if steps_back_here(job.spark):
         step_back(job.nice)
     stop = Stop()

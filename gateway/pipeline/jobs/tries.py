@@ -13,22 +13,24 @@ PASSING = {
     LATE: 180.0,
 }
 """Errors that pass by themselves, as Spark's report names them, and for how many seconds to wait for that."""
-HOPELESS = "GatewayRefuses"
-"""An error that is there until somebody does something: `--once` ends with it."""
+HOPELESS = ("GatewayRefuses", "GatewayMissing")
+"""Errors that are there until somebody does something: `--once` ends with them."""
 
 
 class Tries:
     """The failures of one command."""
 
-    def __init__(self, most: int = TRIES) -> None:
+    def __init__(self, most: int = TRIES, *, waits: bool = False) -> None:
         self._most = most
+        self._waits = waits
         self._failures = 0
         self._passing: str | None = None
         self._since = 0.0
 
     def over(self, error: Exception, began: float, now: float) -> bool:
         """Whether to give up after an error of a query that began then."""
-        if HOPELESS in f"{type(error).__name__}: {error}":
+        said = f"{type(error).__name__}: {error}"
+        if not self._waits and any(name in said for name in HOPELESS):
             return True
         passing = next((name for name in PASSING if name in str(error)), None)
         if passing is None:

@@ -50,8 +50,9 @@ PAUSE = 0.2
 LONGEST_PAUSE = 5.0
 UNTRUSTED = "InvalidCertificate("
 PLAIN_PORT = "InvalidContentType"
+"""What the libraries say beneath an error: neither gets better while one waits."""
 NO_HOST = ("Name or service not known", "nodename nor servname", "No address associated")
-"""What the libraries say beneath an error: none of it gets better while one waits."""
+"""This does, where the name is that of a container that starts."""
 
 Found = TypeVar("Found")
 Tell = Callable[[str], None]
@@ -273,7 +274,7 @@ class ObjectStore:
                 return
             except Exception as error:
                 found = self._error_of(error, f"list {PROBES}")
-                if any(sign in str(error) for sign in (UNTRUSTED, PLAIN_PORT, *NO_HOST, *IDENTITY)):
+                if any(sign in str(error) for sign in (UNTRUSTED, PLAIN_PORT, *IDENTITY)):
                     raise StoreRefuses(str(found)) from error
                 if tell is None or isinstance(found, StoreRefuses) or time.monotonic() > until:
                     raise found from error

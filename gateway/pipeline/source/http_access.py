@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from gateway.config.identity import is_loopback
 from gateway.pipeline.errors import (
     DataLost,
+    GatewayMissing,
     GatewayRefuses,
     LeaseHeld,
     LeaseLost,
@@ -105,7 +106,8 @@ class HttpAddress(NamedTuple):
         try:
             return Path(self.token_file).read_text(encoding="utf-8").strip()
         except OSError as error:
-            raise GatewayRefuses(
+            kind = GatewayMissing if isinstance(error, FileNotFoundError) else GatewayRefuses
+            raise kind(
                 f"the token file {self.token_file} cannot be read ({error.strerror}): name the gateway's admin token "
                 "as `token_file`, and let this user read it"
             ) from error
@@ -139,19 +141,21 @@ def _unreachable(url: str, error: Exception) -> QueueUnreachable:
             f"no TLS connection to {url} comes about ({why}): write http:// where the gateway has no `admin.tls`"
         )
     if isinstance(why, socket.gaierror) and why.errno != socket.EAI_AGAIN:
-        return GatewayRefuses(f"there is no host of the name in {url} ({why.strerror}): correct `url`")
+        return GatewayMissing(f"there is no host of the name in {url} ({why.strerror}): correct `url`")
     if isinstance(why, (ConnectionResetError, http.client.RemoteDisconnected)) and url.startswith("http:"):
         return QueueUnreachable(f"{url} hangs up ({why}): write https:// where the gateway has `admin.tls`")
     return QueueUnreachable(f"{url} does not answer ({why}): is the gateway running there?")
 
 
 def _speaks_plainly(url: str) -> bool:
-    """Whether HTTP without TLS is answered there. Nothing is told but that."""
+    """Whether HTTP without TLS is answered there, other than that it is none (400), as web servers and balancers in
+    front of a gateway say at a port with TLS."""
     there = urllib.parse.urlsplit(url)
     try:
         with socket.create_connection((there.hostname or "", there.port or 443), timeout=HANDSHAKE) as asked:
             asked.sendall(b"GET / HTTP/1.0\r\n\r\n")
-            return asked.recv(5) == b"HTTP/"
+            said = asked.makefile("rb").readline(64).split()
+            return bool(said) and said[0].startswith(b"HTTP/") and said[1:2] != [b"400"]
     except OSError:
         return False
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from certificates import Authority
 
-from gateway.pipeline.errors import GatewayRefuses, QueueUnreachable
+from gateway.pipeline.errors import GatewayMissing, GatewayRefuses, QueueUnreachable
 from gateway.pipeline.source import http_access
 from gateway.pipeline.source.http_access import HttpAddress
 
@@ -45,9 +45,10 @@ def port(answer: bytes, certificate: tuple[Path, Path] | None = None) -> Iterato
         listening.shutdown(socket.SHUT_RDWR)
 
 
-def refused(address: HttpAddress) -> str:
-    with pytest.raises(GatewayRefuses) as caught:
+def refused(address: HttpAddress, kind: type[QueueUnreachable] = GatewayRefuses) -> str:
+    with pytest.raises(kind) as caught:
         address.call("GET", "groups")
+    assert caught.type is kind
     return str(caught.value)
 
 
@@ -58,6 +59,22 @@ def test_tls_is_spoken_to_a_port_without_it(monkeypatch: pytest.MonkeyPatch) -> 
         said = refused(HttpAddress(f"https://127.0.0.1:{plain}", "secret", "", ""))
     assert "no TLS connection to https" in said
     assert "write http:// where the gateway" in said
+
+
+def test_a_balancer_that_breaks_off_a_handshake_has_tls_all_the_same() -> None:
+    """As while it is loaded anew. What it says to a request without TLS is that this is none."""
+    said = iter([b"", b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"])
+
+    def answer() -> None:
+        for each in said:
+            with listening.accept()[0] as asked:
+                asked.recv(4096)
+                asked.sendall(each)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=answer, daemon=True).start()
+        address = HttpAddress(f"https://127.0.0.1:{listening.getsockname()[1]}", "", "", "")
+        assert "no TLS connection to https" in refused(address, QueueUnreachable)
 
 
 def test_a_port_that_is_silent_may_speak_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,13 +92,15 @@ def test_what_is_there_until_somebody_does_something(tmp_path: Path) -> None:
         assert "is not trusted here" in refused(HttpAddress(f"https://127.0.0.1:{secured}", "", "", ""))
         good = HttpAddress(f"https://127.0.0.1:{secured}", "wrong", "", str(authority.path))
         assert "refuses the token" in refused(good)
-        assert "cannot be read (No such file" in refused(good._replace(token="", token_file=str(tmp_path / "none")))
+        assert "cannot be read (Is a directory" in refused(good._replace(token="", token_file=str(tmp_path)))
+        none = good._replace(token="", token_file=str(tmp_path / "none"))
+        assert "cannot be read (No such file" in refused(none, GatewayMissing)
         assert "as `ca_file`" in refused(good._replace(ca_file=str(tmp_path / "none")))
         with pytest.raises(QueueUnreachable, match=r"hangs up \(.*write https:// where the gateway") as caught:
             HttpAddress(f"http://127.0.0.1:{secured}", "", "", "").call("GET", "groups")
         assert caught.type is QueueUnreachable
     assert "there is no host of the name in http://gateway.invalid:1 (" in refused(
-        HttpAddress("http://gateway.invalid:1", "", "", "")
+        HttpAddress("http://gateway.invalid:1", "", "", ""), GatewayMissing
     )
 
 

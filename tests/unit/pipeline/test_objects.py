@@ -50,7 +50,6 @@ def test_what_does_not_get_better_is_refused_when_a_job_begins(
 
     plain = proxy.url.replace("http:", "https:")
     assert f"no TLS is spoken at {plain}: write http://" in why(plain)
-    assert "there is no host of the name in http://store.invalid:1: correct it" in why("http://store.invalid:1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*Authority(tmp_path).issue("store"))
     server = Quiet(("127.0.0.1", 0), BaseHTTPRequestHandler)
@@ -80,6 +79,16 @@ def test_a_store_that_answers_later_is_waited_for(proxy: Proxy, does: str) -> No
     (said,) = told
     assert "cannot list _manifest/probe" in said
     assert said.endswith("(asked again for 60 s)")
+
+
+def test_a_host_may_come_with_its_container(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Compose. Who has mistaken its name is told so at once all the same."""
+    told: list[str] = []
+    store = ObjectStore(f"s3://{BUCKET}/x", StoreSettings("http://store.invalid:1", patience=0.5))
+    with pytest.raises(StoreUnreachable, match=r"there is no host of the name in http://store.invalid:1: correct it"):
+        store.check(told.append)
+    (said,) = told
+    assert said.endswith("(asked again for 0.5 s)")
 
 
 def test_a_command_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

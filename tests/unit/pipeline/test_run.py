@@ -19,7 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gateway.config.units import show_duration
-from gateway.pipeline.errors import GatewayRefuses, QueueUnreachable, SparkEnded, StoreRefuses, WrongOption
+from gateway.pipeline.errors import (
+    GatewayMissing,
+    GatewayRefuses,
+    QueueUnreachable,
+    SparkEnded,
+    StoreRefuses,
+    WrongOption,
+)
 from gateway.pipeline.jobs.job import parse_job
 from gateway.pipeline.jobs.leases import journals_of
 from gateway.pipeline.jobs.run import JobRun, run_job
@@ -161,12 +168,13 @@ def test_a_gateway_that_is_not_there_yet_is_no_reason_to_refuse(
     job = parse_job(
         "job.yaml", JOB.format(folder=tmp_path, times=1).replace("path:", "url: 'http://127.0.0.1:1', token_file:")
     )
-    JobRun(None, job).refuse()
+    JobRun(None, job).refuse(once=True)
 
 
 @pytest.mark.parametrize("once", [True, False])
 def test_a_gateway_that_is_not_reached_like_this_refuses(tmp_path: Path, once: bool) -> None:
     """Before Spark starts; a query that runs tries again, as somebody may put it right."""
+    (tmp_path / "journal").mkdir()
     job = parse_job(
         "job.yaml", JOB.format(folder=tmp_path, times=1).replace("path:", "url: 'http://127.0.0.1:1', token_file:")
     )
@@ -174,6 +182,19 @@ def test_a_gateway_that_is_not_reached_like_this_refuses(tmp_path: Path, once: b
     with pytest.raises(GatewayRefuses, match=r"the token file .* cannot be read"):
         run_job(job, once=once, watch=lambda progress: said.append(progress.state))
     assert said == ["failed"]
+
+
+@pytest.mark.parametrize(
+    ("url", "says"), [("http://127.0.0.1:1", "the token file"), ("http://gateway.invalid:1", "there is no host")]
+)
+def test_a_service_waits_for_what_comes_with_a_gateway(tmp_path: Path, url: str, says: str) -> None:
+    """Its name, where the two are containers that start together, and the token that its first start writes."""
+    if says == "there is no host":
+        (tmp_path / "journal").write_text("token")
+    job = parse_job("job.yaml", JOB.format(folder=tmp_path, times=1).replace("path:", f"url: '{url}', token_file:"))
+    JobRun(None, job).refuse(once=False)
+    with pytest.raises(GatewayMissing, match=says):
+        JobRun(None, job).refuse(once=True)
 
 
 def test_how_long_it_is_until_it_begins_again_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.pipeline.jobs.tries import PASSING, PROGRESS_FOR, TRIES, Tries
+from gateway.pipeline.jobs.tries import HOPELESS, PASSING, PROGRESS_FOR, TRIES, Tries
 
 BUSY = RuntimeError("Query ended: Python worker failed to connect back. SQLSTATE: XXKST")
 OTHER = RuntimeError("a file is not there")
@@ -20,8 +20,17 @@ def test_a_query_that_has_run_begins_the_count_anew() -> None:
     assert not any(tries.over(OTHER, at, at + PROGRESS_FOR + 1) for at in range(0, 1000, 100))
 
 
-def test_what_does_not_get_better_is_tried_once() -> None:
-    assert Tries().over(RuntimeError("PythonException: gateway.pipeline.errors.GatewayRefuses: the token"), 0, 1)
+@pytest.mark.parametrize("name", HOPELESS)
+def test_what_does_not_get_better_is_tried_once(name: str) -> None:
+    error = RuntimeError(f"PythonException: gateway.pipeline.errors.{name}: the token")
+    assert Tries().over(error, 0, 1)
+
+
+def test_a_job_that_gives_up_after_some_failures_does_not_before() -> None:
+    """A token is changed, a certificate renewed: it has to be there on both sides."""
+    refused = RuntimeError("PythonException: gateway.pipeline.errors.GatewayRefuses: the token")
+    tries = Tries(4, waits=True)
+    assert [tries.over(refused, at, at + 1) for at in range(4)] == [False] * 3 + [True]
 
 
 @pytest.mark.parametrize("name", PASSING)
