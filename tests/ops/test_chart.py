@@ -91,6 +91,18 @@ def test_the_working_directory_of_the_image_can_be_written_to(scenario: str) -> 
     assert not mount.get("readOnly")
 
 
+def test_a_directory_that_somebody_mounts_there_is_the_one() -> None:
+    """As where it was missing: two of one place are refused by Kubernetes."""
+    values = ("extraVolumes[0].name=state", "extraVolumes[0].emptyDir.sizeLimit=1Gi")
+    manifests = rendered(
+        "ibm", *values, "extraVolumeMounts[0].name=state", "extraVolumeMounts[0].mountPath=/var/lib/mqgate"
+    )
+    mounts = [each["mountPath"] for each in gateway(manifests)["volumeMounts"]]
+    assert mounts.count("/var/lib/mqgate") == 1
+    (pod,) = [spec for _, spec in pods([workload(manifests)])]
+    assert [each["emptyDir"] for each in pod["volumes"] if each["name"] == "state"] == [{"sizeLimit": "1Gi"}]
+
+
 @each_scenario
 def test_selectors_match_the_pods_and_nothing_of_the_version(scenario: str) -> None:
     manifests = rendered(scenario)
@@ -356,6 +368,18 @@ def test_the_probe_of_a_release_is_let_in_where_only_some_clients_are() -> None:
 
 def test_files_that_mappings_name_lie_beside_them() -> None:
     rendered("watch", "mappings.files.temperature\\.json.type=number")
+
+
+def test_mappings_that_further_settings_name_have_any_name() -> None:
+    rendered("watch", "mappings.files.plant\\.yml.version=1", "settings.mappings={/etc/mqgate/mappings/plant.yml}")
+
+
+def test_what_the_environment_or_further_listeners_use_is_not_without_effect() -> None:
+    of_environment = ("extraEnv[0].name=MQGATE_QUEUE_MANAGER__IBM__USER", "extraEnv[0].value=app")
+    rendered("ibm", "queueManager.ibm.user=", *of_environment)
+    rendered("ibm", "queueManager.ibm.tls.cipher=", *of_environment)
+    own = ("settings.listeners[0].port=8883", "settings.listeners[0].tls.client_ca=/etc/mqgate/client-ca/ca.crt")
+    rendered("default", "tls.clientCertificates=required", "tls.clientCaSecret=a", *own)
 
 
 def test_who_may_connect_can_be_said_by_further_settings() -> None:

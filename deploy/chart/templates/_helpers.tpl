@@ -47,6 +47,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "mqgate.hasMappings" -}}{{ if or .Values.mappings.files .Values.mappings.existingConfigMap }}true{{ end }}{{- end }}
 {{- define "mqgate.usesMqClient" -}}{{ if and (include "mqgate.ibm" .) (or .Values.queueManager.ibm.client.image .Values.queueManager.ibm.client.existingClaim) }}true{{ end }}{{- end }}
 
+{{/* Whether extraVolumeMounts has the working directory: two mounts of one place are refused. */}}
+{{- define "mqgate.mountsState" -}}{{ range .Values.extraVolumeMounts }}{{ if eq (trimSuffix "/" (tpl .mountPath $)) "/var/lib/mqgate" }}true{{ end }}{{ end }}{{- end }}
+
 {{/* A size, as Kubernetes or the gateway writes it, in bytes. */}}
 {{- define "mqgate.bytes" -}}
 {{- $units := dict "" 1 "K" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 }}
@@ -83,10 +86,10 @@ queueManager.buffer.maxBytes ({{ $v.queueManager.buffer.maxBytes }}) is more tha
 {{- if and $v.queueManager.ibm.user (not $v.queueManager.ibm.existingSecret) }}
 {{- fail "queueManager.ibm.user needs queueManager.ibm.existingSecret, a Secret with the key `password`." }}
 {{- end }}
-{{- if and $v.queueManager.ibm.existingSecret (not $v.queueManager.ibm.user) (not $v.settings.queue_manager) }}
+{{- if and $v.queueManager.ibm.existingSecret (not $v.queueManager.ibm.user) (not $v.settings.queue_manager) (not $v.extraEnv) (not $v.extraEnvFrom) }}
 {{- fail "queueManager.ibm.existingSecret is the password of queueManager.ibm.user: set it too." }}
 {{- end }}
-{{- if and (or $v.queueManager.ibm.tls.existingSecret $v.queueManager.ibm.tls.certificateLabel) (not $v.queueManager.ibm.tls.cipher) (not $v.settings.queue_manager) }}
+{{- if and (or $v.queueManager.ibm.tls.existingSecret $v.queueManager.ibm.tls.certificateLabel) (not $v.queueManager.ibm.tls.cipher) (not $v.settings.queue_manager) (not $v.extraEnv) (not $v.extraEnvFrom) }}
 {{- fail "queueManager.ibm.tls is without effect as long as queueManager.ibm.tls.cipher is empty: set it to the channel's SSLCIPH." }}
 {{- end }}
 {{- else if $v.queueManager.buffer.enabled }}
@@ -119,14 +122,14 @@ queueManager.buffer.maxBytes ({{ $v.queueManager.buffer.maxBytes }}) is more tha
 {{- if and (ne $v.tls.clientCertificates "none") (not $v.tls.clientCaSecret) }}
 {{- fail "tls.clientCertificates needs tls.clientCaSecret, a Secret with the key `ca.crt`." }}
 {{- end }}
-{{- if and (ne $v.tls.clientCertificates "none") (not (include "mqgate.usesTls" .)) }}
+{{- if and (ne $v.tls.clientCertificates "none") (not (include "mqgate.usesTls" .)) (not $v.settings.listeners) }}
 {{- fail "tls.clientCertificates is for listeners.mqtts and listeners.wss, and neither is enabled: nobody would be asked for a certificate." }}
 {{- end }}
 {{- if and (not $v.auth.anonymous) (not $v.auth.user) (not $v.auth.passwordFileSecret) (eq $v.tls.clientCertificates "none") (not $v.settings.security) (not $v.settings.listeners) (not $v.extraEnv) (not $v.extraEnvFrom) }}
 {{- fail "Nobody could connect: set auth.user, auth.passwordFileSecret, settings.security (ldap, jwt, webhook, managed), or auth.anonymous: true." }}
 {{- end }}
 {{- range $name, $_ := $v.mappings.files }}
-{{- if or (hasSuffix ".yml" $name) (not (contains "." $name)) }}
+{{- if and (or (hasSuffix ".yml" $name) (not (contains "." $name))) (not $v.settings.mappings) }}
 {{- fail (printf "mappings.files: `%s` would not be read: name it `%s.yaml`." $name (trimSuffix ".yml" $name)) }}
 {{- end }}
 {{- end }}
