@@ -212,9 +212,18 @@ class Publications:
         reason, text = 0 if route.interested else reasons.NO_MATCHING_SUBSCRIBERS, missed_by(missed)
         if refused is not None:
             reason, text = refused.reason, refused.text
+            if refused.counted == "session_full" and not told:
+                self._skip(route)
         words = reason_string(connection, text)
         data = writer.encode_ack(connection.version, packet_type, packet_id, reason if told else 0, words)
         self.context.batch.reply(connection, data)
+
+    def _skip(self, route: Route) -> None:
+        """No subscriber has room, and a publisher that cannot be told so takes it for delivered."""
+        without = [one.session for one in route.receivers]
+        without += [next(iter(group.members())).session for group in route.shared if group.members()]
+        for session in without:
+            self.context.stored.skip(session, self.context.now)
 
     # -- making it available --
 

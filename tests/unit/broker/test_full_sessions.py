@@ -60,11 +60,18 @@ def test_nobody_else_wants_it(qos):
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_3_x_has_no_word_for_it(version):
+@pytest.mark.parametrize("qos", [1, 2])
+def test_3_x_has_no_word_for_it(version, qos):
+    """So nobody but an operator can be told that the session goes without."""
     bench, sender = filled(version=version)
-    sender.publish("a", b"x", 1, 3)
-    assert [packet[1] for packet in sender.take()] == [3]
-    assert waiting_for(bench) == 2
+    absent(bench, "shared", "$share/g/a")
+    for number in (3, 4):
+        sender.publish("a", b"x", 1, number)
+    sender.take()
+    sender.publish("a", b"x", qos, 5)
+    assert [packet[1] for packet in sender.take()] == [5]
+    assert waiting_for(bench) == waiting_for(bench, "shared") == 2
+    assert bench.engine.context.stored.skipped == Skipped(4, "shared", bench.clock.now())
 
 
 @pytest.mark.parametrize("qos", [1, 2])
