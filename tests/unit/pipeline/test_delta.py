@@ -12,7 +12,10 @@ from click.testing import CliRunner
 
 from gateway.pipeline.commands import pipeline
 from gateway.pipeline.errors import TableDiffers
+from gateway.pipeline.jobs.job import parse_job
+from gateway.pipeline.jobs.replay import stored
 from gateway.pipeline.jobs.tables.folder_tables import rows_in
+from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 from gateway.pipeline.land import delta
 from gateway.pipeline.land.delta import DeltaLog
 from gateway.pipeline.land.landing import Landing, MicroBatch
@@ -191,3 +194,19 @@ def test_a_batch_is_as_old_after_its_files_were_merged(tmp_path: Path) -> None:
     said = CliRunner().invoke(pipeline, ["compact", str(file)]).output
     assert "bronze: 2 files merged\nbronze: 1 batch deleted\n" in said
     assert seqs(tmp_path / "lake") == [1]
+
+
+def test_files_are_named_as_the_warehouse_is(tmp_path: Path) -> None:
+    """Not by the folder that a link leads to, and with blanks: `files` and `replay` look for them."""
+    (tmp_path / "a disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a disk")
+    for name in ("link", "a disk"):
+        lake = tmp_path / name / name / "lake"
+        lake.parent.mkdir()
+        staged(lake, 0, 1).land()
+        text = f"version: 1\nname: j\nsource: {{queue: Q, path: journal}}\nwarehouse: '{lake}'\nformat: delta\n"
+        job = parse_job("job.yaml", text)
+        (found,) = warehouse_of(job).files("bronze")
+        assert Path(found).is_file()
+        (stored_as,) = stored(job, warehouse_of(job), [found])[1]
+        assert lake / stored_as == Path(found)

@@ -102,8 +102,10 @@ class FolderWarehouse:
         root = str(self.folder / table)
         if not DeltaTable.is_deltatable(root):
             return []
-        found = sorted(uri.removeprefix("file://") for uri in DeltaTable(root).file_uris())
-        return [name for name in found if f"/{part.strip('/')}/" in f"{name.removeprefix(root)}" or not part]
+        log = DeltaTable(root)
+        place = log.table_uri.removeprefix("file://")  # behind links, and with blanks as %20
+        found = sorted(uri.removeprefix("file://").removeprefix(place) for uri in log.file_uris())
+        return [f"{root}/{name}" for name in found if f"/{part.strip('/')}/" in f"/{name}" or not part]
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of a small table."""
