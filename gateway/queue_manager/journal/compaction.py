@@ -36,6 +36,11 @@ FRAME_COST = 96 * 1024
 takes as long as this many bytes of a large one.
 """
 ROW_COST = 64
+RUN_COST = 256
+"""What each run of consecutive messages of a lane counts beside its bytes, whether it goes into a frame or is looked at
+in one: a frame may have thousands of lanes, of sessions with a message each."""
+MOST_IN_A_RUN = 256
+"""Messages that are looked at together: they may have become as many runs."""
 
 T = TypeVar("T", bytes, int)
 _LANE, _LANE_AND_FIRST = itemgetter(0), itemgetter(0, 1)
@@ -75,6 +80,9 @@ class Walk:
         self.done = False
         self._ahead = ReadAhead()
         self._offset = segment.begin
+        """Of the next frame."""
+        self._frame: Iterator[int] | None = None
+        """The one that is being read, where that is not over."""
         self._lanes: list[LaneName] = []
         self._moved = _moved_by_frame(extent)
         self._survivors: list[Survivors] = []
@@ -93,45 +101,64 @@ class Walk:
         budget, self._fresh = READ_STEP, len(self._survivors)
         enough = min(max(LEAST_CARRIED, written), MOST_CARRIED)
         least = FRAME_COST * LEAST_CARRIED // enough
-        while budget > 0 and self._size < enough and self._offset < self.segment.end and self.extent.live:
-            budget -= max(self._read_frame(), least)
-        self.done = self._offset >= self.segment.end or not self.extent.live
+        while budget > 0 and self._size < enough and not self._is_over:
+            budget -= self._read_on(least)
+        self.done = self._is_over
         if self._size < enough and not self.done:
             return None
         return self._plan(number)
 
-    def _read_frame(self) -> int:
-        """Read the next frame; how many bytes it has."""
+    @property
+    def _is_over(self) -> bool:
+        return not self.extent.live or (self._frame is None and self._offset >= self.segment.end)
+
+    def _read_on(self, least: int) -> int:
+        """Read a run of messages more; what that counts."""
+        if self._frame is None:
+            self._frame = self._runs_of_frame(least)
+        counts = next(self._frame, None)
+        if counts is None:
+            self._frame = None
+        return counts or 0
+
+    def _runs_of_frame(self, least: int) -> Iterator[int]:
+        """Read the next frame, a run with each step, which says what it counts: together as much as the frame has
+        bytes, or `least`, or as many runs do. What lives is found out when it is a run's turn: steps may lie between.
+        """
         header, data = self._ahead.frame(self.segment, self._offset)
         sections = sections_of(data, 0, header)
         links = links_of(sections, self._lanes, header.sequence)
         frame = frame_of(self.segment.slot, self._offset // BLOCK)
         self._offset += padded(header.length)
-        living = list(self._living(frame, header, links, numbers_in(sections, Kind.NUMBERS, header.rows)))
-        if living:
-            rows = rows_of(header, sections)
-            for lane, first, count, place in living:
+        rows, counted = None, 0
+        for lane, living in self._living(frame, header, links, numbers_in(sections, Kind.NUMBERS, header.rows)):
+            for first, count, place in living:
+                rows = rows or rows_of(header, sections)
                 self._keep(lane, first, count, place, rows)
-        return padded(header.length)
+            counted += RUN_COST
+            yield RUN_COST
+        yield max(0, padded(header.length) - counted, least - counted)
 
     def _living(
         self, frame: int, header: FrameHeader, links: Links, numbers: object
-    ) -> Iterator[tuple[LaneName, int, int, int]]:
-        """Runs of this frame's rows that are still needed, under the lane and number they have now."""
+    ) -> Iterator[tuple[LaneName, list[tuple[int, int, int]]]]:
+        """Of each run of this frame's rows what is still needed, under the lane and number it has now."""
         row = 0
         carried = numbers if header.flags & FrameFlag.CARRIED else None
         for name, rows in links.groups:
-            lane = self._index.find(name)
             begin = header.first_number + row
             runs = [(begin, rows)] if carried is None else consecutive_runs(carried[row : row + rows])  # type: ignore[index]
             row += rows
-            if lane is not None:
-                for first, count in runs:
-                    yield from ((name, *span) for span in spans(lane, first, count) if span[2] >> ROW_BITS == frame)
-        for name, first, count, place in self._moved.get(frame, ()):
-            lane = self._index.find(name)
-            if lane is not None:
-                yield from ((name, *span) for span in spans(lane, first, count) if span[2] == place + span[0] - first)
+            for first, count in chain.from_iterable([_pieces(*run) for run in runs]):
+                yield name, [span for span in self._spans(name, first, count) if span[2] >> ROW_BITS == frame]
+        for name, begin, length, place in self._moved.get(frame, ()):
+            for first, count in _pieces(begin, length):
+                found = self._spans(name, first, count)
+                yield name, [span for span in found if span[2] == place + span[0] - begin]
+
+    def _spans(self, name: LaneName, first: int, count: int) -> Iterator[tuple[int, int, int]]:
+        lane = self._index.find(name)
+        return iter(()) if lane is None else spans(lane, first, count)
 
     def _keep(self, lane: LaneName, first: int, count: int, place: int, rows: Rows) -> None:
         begin = place & ROW_MASK
@@ -145,7 +172,7 @@ class Walk:
             [each or time for each in rows.put_times[cut]] if rows.put_times is not None else [time] * count,
         )  # fmt: skip
         self._survivors.append(run)
-        self._size += sum(map(len, bodies)) + ROW_COST * count
+        self._size += sum(map(len, bodies)) + ROW_COST * count + RUN_COST
 
     def _plan(self, number: int) -> Plan | None:
         old, fresh = self._survivors[: self._fresh], self._survivors[self._fresh :]
@@ -192,6 +219,14 @@ class Walk:
             for key, slot in index.state_slots.items()
             if slot == self.extent.slot and self._under_way.spares_state(key)
         }
+
+
+def _pieces(first: int, count: int) -> list[tuple[int, int]]:
+    """Consecutive numbers as runs that are not too long."""
+    if count <= MOST_IN_A_RUN:
+        return [(first, count)]
+    end = first + count
+    return [(begin, min(MOST_IN_A_RUN, end - begin)) for begin in range(first, end, MOST_IN_A_RUN)]
 
 
 def _columns(kept: list[Survivors]) -> Columns:

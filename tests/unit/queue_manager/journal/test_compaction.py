@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gateway.queue_manager.journal import Prepared, Store, StoreOptions
-from gateway.queue_manager.store.unit import Backout, LaneMoves, LanePuts, LaneTakes, StoreUnit
+from gateway.queue_manager.store.lanes import Lane
+from gateway.queue_manager.store.unit import Backout, LaneMoves, LaneName, LanePuts, LaneTakes, StoreUnit
 
 HEAD = b"M" * 364
 SEGMENT = 256 * 1024
@@ -141,4 +142,49 @@ def test_a_step_reads_as_much_as_is_written_beside_it(tmp_path: Path, written: i
         assert walk._offset - before <= frames * 4096
         before = walk._offset
     assert steps >= (SEGMENT // 4096 - 10) // frames
+    store.close()
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_frame_of_thousands_of_lanes_is_carried_in_steps_of_hundreds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lives: bool
+) -> None:
+    """As ten thousand sessions leave it behind that have come, or were sent something, in the same moment."""
+    store, lanes = opened(tmp_path), 5000
+    groups = [(("Q", b"key %d" % at, 9), 1) for at in range(lanes)]
+    bodies = [b"%d" % at for at in range(lanes)]
+    puts = LanePuts("", heads=[HEAD] * lanes, bodies=bodies, groups=groups)
+    finish(store, store.prepare(StoreUnit(puts=[puts]), 5.0))
+    numbers = {key: [message.token for message in store.fetch("Q", key)] for (_, key, _), _ in groups}
+    for at in range(2000):  # in the same segment, and gone
+        one = LanePuts("R", heads=[HEAD], bodies=[b"%d" % at * 20])
+        finish(store, store.prepare(StoreUnit(puts=[one]), 5.0))
+        finish(store, store.prepare(StoreUnit(takes=[LaneTakes("R", tokens=one.tokens)]), 5.0))
+    left = {key for at, key in enumerate(numbers) if lives or not at % 50}
+    takes = [LaneTakes("Q", key, found) for key, found in numbers.items() if key not in left]
+    if takes:
+        finish(store, store.prepare(StoreUnit(takes=takes), 5.0))
+    asked = 0
+    find = store.index.find
+
+    def counted(name: LaneName) -> Lane | None:
+        nonlocal asked
+        asked += 1
+        return find(name)
+
+    monkeypatch.setattr(store.index, "find", counted)
+    store._walk = store._next_walk()
+    assert store._walk is not None
+    while store._walk is not None:
+        asked = 0
+        step = store.maintain(5.0)
+        assert asked < 3000
+        if step is not None:
+            assert step.changes is not None
+            assert len(step.changes.groups) < 500
+            finish(store, step)
+    crash(store)
+    store = opened(tmp_path)
+    found = {key: [message.body for message in store.fetch("Q", key)] for key in left}
+    assert found == {key: [bodies[at]] for at, key in enumerate(numbers) if key in left}
     store.close()
