@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import mqi_clients
@@ -12,6 +14,7 @@ from ibm_rig import served
 from gateway.backends.ibm.connection import Connection, state_put
 from gateway.backends.ibm.driver import ConnectSettings, load
 from gateway.backends.ibm.identifiers import MessageIds
+from gateway.backends.ibm.inspection import IbmInspection
 from gateway.backends.ibm.reader import Reader
 from gateway.mqi.wire import Verb
 from gateway.ports.batch import Token
@@ -22,10 +25,9 @@ SETTINGS = ConnectSettings("QM1", "localhost(1414)", "GATEWAY.SVRCONN", "app", "
 SESSIONS, ROWS, PAGE = 20, 40, 4
 
 
-def test_readers_of_pages_do_not_send_each_other_to_the_beginning(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """As sessions with much that is stored, taken over or fetched at the same time."""
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keys: list[bytes]) -> Iterator[list[int]]:
+    """A queue with messages of each of these keys in turn; the verbs of what connects after them."""
     mqi_clients.load_bindings()
     verbs: list[int] = []
 
@@ -37,13 +39,23 @@ def test_readers_of_pages_do_not_send_each_other_to_the_beginning(
         assert queue_manager.mqsc(f"DEFINE QLOCAL({OUT}) REPLACE").ok
         monkeypatch.setenv("MQGATE_MQI", str(tmp_path / "mqi.sock"))
         writer = Connection(load("ibmmq").connect(SETTINGS), MessageIds(1.0, b"test"))
-        keys = [b"key %d".ljust(24) % number for number in range(SESSIONS)]
         for number in range(ROWS):
             for key in keys:
                 writer.put_run(state_put(OUT, key, b"%d" % number), asynchronous=False)
         writer.session.commit()
         proxy = FrameProxy(tmp_path / "proxy.sock", tmp_path / "mqi.sock", decide)
         monkeypatch.setenv("MQGATE_MQI", str(proxy.path))
+        yield verbs
+        writer.session.disconnect()
+        proxy.close()
+
+
+def test_readers_of_pages_do_not_send_each_other_to_the_beginning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As sessions with much that is stored, taken over or fetched at the same time."""
+    keys = [b"key %d".ljust(24) % number for number in range(SESSIONS)]
+    with counted(monkeypatch, tmp_path, keys) as verbs:
         reader = Reader(load("ibmmq"), SETTINGS, MessageIds(2.0, b"more"))
         last: dict[bytes, Token | None] = dict.fromkeys(keys)
         found: dict[bytes, list[bytes]] = {key: [] for key in keys}
@@ -63,5 +75,22 @@ def test_readers_of_pages_do_not_send_each_other_to_the_beginning(
         assert all(got == [b"%d" % number for number in range(ROWS)] for got in found.values())
         assert verbs.count(Verb.OPEN) - verbs.count(Verb.CLOSE) < 25
         reader.close()
-        writer.session.disconnect()
-        proxy.close()
+
+
+def test_pages_of_a_queue_that_others_look_at_go_on_where_they_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As two people who page through it, each of whose pages says how old its first message is."""
+    with counted(monkeypatch, tmp_path, [b"key".ljust(24)]) as verbs:
+        inspection = IbmInspection(load("ibmmq"), SETTINGS, MessageIds(2.0, b"more"), lambda: [OUT])
+        pages: list[list[bytes]] = [[], []]
+        last: list[str | None] = [None, None]
+        for _ in range(0, ROWS, PAGE):
+            for reader, found in enumerate(pages):
+                assert inspection.queue(OUT).depth == ROWS
+                page = inspection.browse(OUT, PAGE, last[reader])
+                found += [seen.data for seen in page]
+                last[reader] = page[-1].token
+        assert pages == [[b"%d" % number for number in range(ROWS)]] * 2
+        assert verbs.count(Verb.GET) == 2 * ROWS + 2 * ROWS // PAGE
+        inspection.close()

@@ -44,9 +44,9 @@ class Reader:
         self._new_id = new_id
         self._connection: Connection | None = None
         self._lock = threading.Lock()
-        self._cursors: dict[tuple[str, bytes], tuple[int, Token]] = {}
-        """By queue and key: the handle that was used last for a page, and the message it stands on. Each has its own:
-        who reads page by page goes on there, whatever others read meanwhile."""
+        self._cursors: dict[int, tuple[str, bytes, Token]] = {}
+        """Handles, each with queue, key and the message it stands on, which was the last of a page. Who reads page by
+        page goes on there, whatever others read meanwhile, of this queue too."""
         self._first = {match: get_options(_LOOK | mq.MQGMO_BROWSE_FIRST, match) for match in (_KEYED, _ANY)}
         self._next = {match: get_options(_LOOK | mq.MQGMO_BROWSE_NEXT, match) for match in (_KEYED, _ANY)}
 
@@ -146,10 +146,11 @@ class Reader:
         seen: Container[Token] | None = None,
     ) -> list[Stored]:  # fmt: skip
         """`seen`: what has been returned already, where several processes put to the queue."""
-        kept, stands_on = self._cursors.pop((queue, key), (0, None))
+        kept = next((one for one, stands_on in self._cursors.items() if stands_on == (queue, key, after)), 0)
+        self._cursors.pop(kept, None)
         handle, goes_on = kept or connection.browse(queue), False
         try:
-            if after is None or (kept and stands_on == after):
+            if after is None or kept:
                 rows = self._rows(connection, handle, queue, key, first=after is None)
                 found = list(islice(rows, limit))
                 last = found[-1] if found else None
@@ -167,10 +168,11 @@ class Reader:
         if goes_on:
             if not kept:
                 connection.keep_browse(queue)
-            self._cursors[queue, key] = handle, found[-1].token
+            self._cursors[handle] = queue, key, found[-1].token
             if len(self._cursors) > _MOST_CURSORS:
                 oldest = next(iter(self._cursors))
-                connection.close_browse(self._cursors.pop(oldest)[0])
+                del self._cursors[oldest]
+                connection.close_browse(oldest)
         return found
 
     def _rows(self, connection: Connection, handle: int, queue: str, key: bytes, *, first: bool) -> Iterator[Stored]:
