@@ -8,15 +8,16 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from gateway.bridge.payload import Body
-from gateway.errors import HeaderError, Refused
+from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import mqmd, situations
+from gateway.mq.character_sets import ccsid as charsets
 from gateway.mq.headers import chain, mde, rfh2
 from gateway.mq.headers.header import INHERIT, STRUCTURE_OF_FORMAT, Described, Header
 from gateway.mq.headers.rfh2_folder import Element, Scalar, parse_folder
 
 Pairs = tuple[tuple[str, Scalar], ...]
 RFH_ERROR, XQH_ERROR = 2334, 2260  # MQRC_RFH_ERROR, MQRC_XQH_ERROR
-_RFH2 = b"MQHRF2  "
+STRING, _RFH2 = b"MQSTR   ", b"MQHRF2  "
 _CACHED_FOLDER = 512
 """Longer folders are not remembered: the cache's memory is bounded by entries times this."""
 
@@ -43,6 +44,7 @@ class Message:
     remote_queue: str = ""
     remote_queue_manager: str = ""
     _body: Body | None = None
+    _readable: Body | None = None
 
     @property
     def body(self) -> Body:
@@ -51,9 +53,24 @@ class Message:
             self._body = Body(self.data[self.body_at :])
         return self._body
 
-    def read_as(self, text: str) -> None:
-        """The body is this text, in another character set than UTF-8: its fields are to be read all the same."""
-        self._body = Body(text.encode())
+    @property
+    def is_in_another_character_set(self) -> bool:
+        """Whether the body is text, and not in UTF-8."""
+        return self.described.format == STRING and charsets.says_another(self.described.ccsid)
+
+    @property
+    def readable(self) -> Body:
+        """The body as its JSON is read: text in UTF-8 whatever its character set is, as far as that is known."""
+        if self._readable is None:
+            self._readable = self._in_utf_8() if self.is_in_another_character_set else self.body
+        return self._readable
+
+    def _in_utf_8(self) -> Body:
+        try:
+            codec = charsets.source_codec(self.described.ccsid, self.described.encoding)
+            return Body(charsets.decoded(self.body.raw, codec).encode())
+        except MQError:
+            return self.body
 
     @property
     def persistent(self) -> bool:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from gateway.bridge import reports
-from gateway.bridge.message import Message, read_message
+from gateway.bridge.message import STRING, Message, read_message
 from gateway.bridge.mqtt5 import (
     CONTENT_TYPE,
     CORRELATION_DATA,
@@ -21,9 +21,9 @@ from gateway.bridge.mqtt5 import (
     USER_PROPERTY,
     from_properties,
 )
-from gateway.errors import Refused
+from gateway.errors import MQError, Refused
 from gateway.mq import mqmd
-from gateway.mq.character_sets.ccsid import codec_of, is_ebcdic_codec
+from gateway.mq.character_sets.ccsid import codec_of, decoded
 from gateway.mq.describe import header_in_words
 from gateway.mq.headers.rfh2_folder import Scalar
 from gateway.mqtt.packets import Properties
@@ -166,27 +166,22 @@ def _payload(rule: OutboundRule, message: Message) -> tuple[bytes, bool]:
     if not rule.spec.strip_headers:
         return message.data, False
     described, raw = message.described, message.body.raw
-    is_text = described.format == b"MQSTR   "
+    is_text = described.format == STRING
     if rule.spec.convert is not None and is_text and rule.spec.convert != described.ccsid:
         return _converted(message, raw, rule.spec.convert), rule.spec.convert == UTF_8
     return raw, is_text and described.ccsid == UTF_8
 
 
 def _converted(message: Message, raw: bytes, target: int) -> bytes:
-    """The text in the character set of the rule, EBCDIC's new lines as line feeds. What templates ask of it is read in
-    the one that the message says."""
-    source = message.described.ccsid
+    """The text in the character set of the rule, EBCDIC's new lines as line feeds."""
+    source = message.described.ccsid if message.described.ccsid > 0 else UTF_8
     before, after = codec_of(source, message.described.encoding), codec_of(target)
     if before is None or after is None:
         unknown = source if before is None else target
         raise Refused(f"CCSID {unknown} is not known here: leave out `convert`", Feedback.TEXT_NOT_VALID)
     try:
-        text = raw.decode(before)
-        if is_ebcdic_codec(before) and not is_ebcdic_codec(after):
-            text = text.replace("\x85", "\n")
-        message.read_as(text)
-        return text.encode(after)
-    except UnicodeError as error:
+        return decoded(raw, before, after).encode(after)
+    except (MQError, UnicodeError) as error:
         raise Refused(f"not convertible from CCSID {source} to {target}: {error}", Feedback.TEXT_NOT_VALID) from None
 
 
@@ -310,7 +305,7 @@ class _Scope:
         if slot.kind == "md":
             return _descriptor_value(message.md, slot.name)
         if slot.kind == "json":
-            return message.body.field(slot.name)
+            return message.readable.field(slot.name)
         if slot.kind == "xqh":
             return (message.remote_queue if slot.name == "RemoteQName" else message.remote_queue_manager) or None
         if slot.kind == "queue":

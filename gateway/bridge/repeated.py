@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from gateway.bridge.message import read_message
 from gateway.bridge.mqtt5 import CORRELATION_DATA, MESSAGE_EXPIRY, RESPONSE_TOPIC
 from gateway.bridge.outbound import Outgoing
 from gateway.bridge.payload import Body
@@ -79,6 +80,8 @@ class Repeated:
         key = _key(rules, md, data, start)
         if key is None or made.payload != data[start:] or sum(map(len, key[3])) > _LONGEST_TEXT:
             return
+        if rules[0].json_fields and read_message(md, data).is_in_another_character_set:
+            return  # what stands in its fields is not what has been compared
         if not _same_for_all(rules[0]) or mqmd.number(md, mqmd.AT_REPORT) or _differs(made):
             return
         if len(self._known) >= _MAX_KNOWN:

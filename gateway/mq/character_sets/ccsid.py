@@ -31,6 +31,7 @@ _CODECS: dict[int, str] = {
     1392: "gb18030", 5346: "cp1250", 5347: "cp1251", 5348: "cp1252", 5349: "cp1253", 5350: "cp1254", 5351: "cp1255",
     5352: "cp1256", 5353: "cp1257", 5354: "cp1258", 5488: "gb18030", 33722: "euc_jp",
 }  # fmt: skip
+UTF_8 = "utf-8"
 UTF_16 = frozenset({1200, 13488, 17584})
 """Written in the byte order of the Encoding beside them."""
 
@@ -180,13 +181,22 @@ def converted(raw: bytes, source: str, target: str) -> tuple[bytes, int]:
     EBCDIC new lines become line feeds on the way out of EBCDIC, as queue managers convert them by default. Bytes that
     are no character raise MQError 2119.
     """
-    text = _decoded(raw, source)
-    if is_ebcdic_codec(source) and not is_ebcdic_codec(target):
-        text = text.replace("\x85", "\n")
+    text = decoded(raw, source, target)
     try:
         return text.encode(target), 0
     except UnicodeEncodeError:
         return _substituted(text, target)
+
+
+def decoded(raw: bytes, source: str, target: str = UTF_8) -> str:
+    """Text that is in one codec and will be in another, with the new lines of that one. MQError 2119: it is none."""
+    text = _decoded(raw, source)
+    return text.replace("\x85", "\n") if is_ebcdic_codec(source) and not is_ebcdic_codec(target) else text
+
+
+def says_another(ccsid: int) -> bool:
+    """Whether a CCSID names another character set than UTF-8, in which text is that says nothing (0 and below)."""
+    return ccsid > 0 and _CODECS.get(ccsid) != UTF_8
 
 
 def _decoded(raw: bytes, codec: str) -> str:

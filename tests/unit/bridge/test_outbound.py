@@ -117,13 +117,31 @@ def test_the_body_is_untouched_unless_conversion_is_asked_for():
 @pytest.mark.parametrize(
     ("ccsid", "encoding", "codec"), [(500, 546, "cp500"), (1200, 546, "utf-16-le"), (1200, 273, "utf-16-be")]
 )
-def test_what_is_converted_is_read_in_the_character_set_of_the_message(ccsid, encoding, codec):
+def test_fields_are_read_in_the_character_set_of_the_message(ccsid, encoding, codec):
     """The order of bytes of UTF-16 is that of Encoding."""
-    body = '{"site": "Größe"}'.encode(codec)
-    made = published(
-        "queue: Q, topic: 'p/{json.site}', convert: 1208", body=body, form="MQSTR", ccsid=ccsid, encoding=encoding
+    body = '{"site": "Größe", "line": 7}'.encode(codec)
+    topic, said = (
+        "queue: Q, topic: 'p/{json.site}/{json.line}'",
+        {"form": "MQSTR", "ccsid": ccsid, "encoding": encoding},
     )
-    assert (made.topic, made.payload.decode()) == ("p/Größe", '{"site": "Größe"}')
+    made = published(f"{topic}, convert: 1208", body=body, **said)
+    assert (made.topic, made.payload.decode()) == ("p/Größe/7", '{"site": "Größe", "line": 7}')
+    made = published(topic, body=body, **said)
+    assert (made.topic, made.payload) == ("p/Größe/7", body)
+
+
+def test_fields_of_what_is_no_text_of_its_character_set_are_not_there():
+    assert refused("queue: Q, topic: '{json.a}'", body=b'{"a": "x"}', form="MQSTR", ccsid=500)
+    made = published("queue: Q, topic: '{json.a}'", body=b'{"a": "x"}', form="MQSTR", ccsid=60000)
+    assert made.topic == "x"
+
+
+def test_undefined_bytes_and_text_without_a_character_set_are_converted_as_mqget_does():
+    """CCSID 0 in a header is MQCCSI_UNDEFINED; X'81' of 1252 stands for the control character of its number."""
+    rule = "queue: Q, topic: a, convert: 1208"
+    assert published(rule, body=b"\x81\xe4", form="MQSTR", ccsid=1252).payload.decode() == "\x81ä"
+    assert published(rule, body="ä".encode(), form="MQSTR", ccsid=0, folders={}).payload.decode() == "ä"
+    assert refused(rule, body=b"\xff", form="MQSTR", ccsid=0, folders={}) == Feedback.TEXT_NOT_VALID
 
 
 def test_new_lines_of_ebcdic_become_line_feeds():

@@ -42,6 +42,17 @@ def test_what_is_said_of_all_messages_that_begin_alike_asks_no_body():
     assert known.find_shared(rules, MD, body) is not None
 
 
+def test_fields_in_another_character_set_are_not_kept():
+    """Two bodies whose bytes read alike as UTF-8, and not as what they are."""
+    md = mqmd.build(format="MQSTR", persistence=1, coded_char_set_id=819)
+    bodies = ['{"id": "ä"}'.encode(), b'{"id": "\\u00e4"}']
+    rules = parse_mappings([("m", "to_mqtt: [{name: r, queue: Q, topic: 'a/{json.id}'}]\n")]).to_mqtt
+    known, made = Repeated(), [publication(rules[0], md, body) for body in bodies]
+    assert [one.topic for one in made] == ["a/Ã¤", "a/ä"]
+    known.keep(rules, md, bodies[0], made[0])
+    assert known.find(rules, md, bodies[1]) is None
+
+
 def test_long_fields_are_not_kept():
     data = b'{"id": "%b", "c": "x"}' % (b"y" * 300)
     rules, known = kept(JSON, data)
