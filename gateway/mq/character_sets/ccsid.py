@@ -31,7 +31,7 @@ _CODECS: dict[int, str] = {
     1392: "gb18030", 5346: "cp1250", 5347: "cp1251", 5348: "cp1252", 5349: "cp1253", 5350: "cp1254", 5351: "cp1255",
     5352: "cp1256", 5353: "cp1257", 5354: "cp1258", 5488: "gb18030", 33722: "euc_jp",
 }  # fmt: skip
-UTF_8 = "utf-8"
+UTF_8, CCSID_UTF_8 = "utf-8", 1208
 UTF_16 = frozenset({1200, 13488, 17584})
 """Written in the byte order of the Encoding beside them."""
 
@@ -196,7 +196,7 @@ def decoded(raw: bytes, source: str, target: str = UTF_8) -> str:
 
 def says_another(ccsid: int) -> bool:
     """Whether a CCSID names another character set than UTF-8, in which text is that says nothing (0 and below)."""
-    return ccsid > 0 and _CODECS.get(ccsid) != UTF_8
+    return ccsid > 0 and ccsid != CCSID_UTF_8
 
 
 def _decoded(raw: bytes, codec: str) -> str:

@@ -83,6 +83,7 @@ FILES = (
     MessageColumn("rows", "bigint", "place", "messages in it"),
     MessageColumn("bytes", "bigint", "place", "its size"),
     MessageColumn("put_times", "binary", "place", "put times of its hundredths, little-endian microseconds"),
+    MessageColumn("foreign_text", "boolean", "place", "whether it may have text in another character set than UTF-8"),
 )
 """The columns with option staging: files of messages instead of messages."""
 

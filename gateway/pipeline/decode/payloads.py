@@ -11,10 +11,13 @@ import base64
 import datetime as dt
 import importlib
 import json
+import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from gateway.config.extras import how_to_install
+from gateway.errors import MQError
+from gateway.mq.character_sets.ccsid import decoded, source_codec
 from gateway.pipeline.decode.sparkplug import decode_payload
 from gateway.pipeline.errors import PipelineError, WrongOption
 
@@ -24,6 +27,10 @@ Decoded = tuple[list[str | None], list[str | None]]
 Hook = Callable[[bytes], Any]
 
 BUILT_IN = ("json", "cbor", "sparkplug_b", "text", "raw")
+OF_TEXT = ("json", "text")
+"""Those of text, which is converted from the character set that its message says."""
+STRING = "MQSTR"
+"""The Format whose CodedCharSetId says what character set the payload is in."""
 MAX_ERROR = 200
 
 
@@ -38,7 +45,7 @@ def decode_column(decode: Hook, payloads: Iterable[bytes]) -> Decoded:
     errors: list[str | None] = []
     for payload in payloads:
         try:
-            documents.append(json.dumps(decode(payload), default=_plain, allow_nan=False))
+            documents.append(_json(decode(payload)))
             errors.append(None)
         except Exception as error:  # noqa: BLE001 - whatever a payload does to a decoder, the row must land
             documents.append(None)
@@ -46,12 +53,53 @@ def decode_column(decode: Hook, payloads: Iterable[bytes]) -> Decoded:
     return documents, errors
 
 
+def decode_texts(
+    name: str, payloads: Iterable[bytes | None], ccsids: Iterable[int], encodings: Iterable[int]
+) -> Decoded:
+    """The documents of payloads that are text in these character sets: for `json` the text without a byte order mark,
+    which may precede it (RFC 8259, 8.1). Neither document nor error where there is no payload."""
+    documents: list[str | None] = []
+    errors: list[str | None] = []
+    for payload, ccsid, encoding in zip(payloads, ccsids, encodings, strict=True):
+        document = error = None
+        if payload is not None:
+            try:
+                text = text_of(payload, ccsid, encoding)
+                document = text.removeprefix("\ufeff") if name == "json" else json.dumps({"text": text})
+            except MQError as wrong:
+                error = str(wrong)[:MAX_ERROR]
+        documents.append(document)
+        errors.append(error)
+    return documents, errors
+
+
+def text_of(payload: bytes, ccsid: int, encoding: int) -> str:
+    """The text of a payload. MQError 2111: the character set is not known here; 2119: it is no text in it."""
+    return decoded(payload, source_codec(ccsid, encoding))
+
+
+def _json(document: Any) -> str:
+    try:
+        return json.dumps(document, default=_plain, allow_nan=False)
+    except ValueError:  # or it goes in a circle, which ends as an error of its own
+        return json.dumps(_finite(document), default=_plain, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for NaN and infinities, which floats of CBOR and Sparkplug may be, and JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
 def _hook(name: str) -> Hook:
     if name.startswith("python:"):
         return load_hook(name.removeprefix("python:"))
     if name == "cbor":
         return _cbor()
-    hooks: dict[str, Hook] = {"json": json.loads, "sparkplug_b": decode_payload, "text": decode_text, "raw": decode_raw}
+    hooks: dict[str, Hook] = {"json": _document, "sparkplug_b": decode_payload, "text": decode_text, "raw": decode_raw}
     if name not in hooks:
         raise WrongOption(f"no decoder {name!r}: use one of {', '.join(BUILT_IN)} or python:module:function")
     return hooks[name]
@@ -68,6 +116,14 @@ def load_hook(reference: str) -> Hook:
     if not callable(hook):
         raise WrongOption(f"decoder python:{reference} is not a function")
     return hook  # type: ignore[no-any-return]
+
+
+def _document(payload: bytes) -> Any:
+    return json.loads(payload, parse_constant=_no_number)
+
+
+def _no_number(name: str) -> NoReturn:
+    raise PipelineError(f"{name} is no number of JSON")
 
 
 def decode_text(payload: bytes) -> dict[str, str]:

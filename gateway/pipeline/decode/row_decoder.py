@@ -172,7 +172,8 @@ class RowDecoder:
     def _make_put_ts(self, chunk: Chunk, found: Found) -> pa.Array:
         own = found["_put_micros"]
         times = chunk.put_micros if own is None else np.where(own != NO_TIME, own, chunk.put_micros)
-        return pa.array(times).cast(arrow_type("timestamp"))
+        unsaid = times == NO_TIME  # of a message that was browsed: a store knows when it was put
+        return pa.array(times, mask=unsaid if unsaid.any() else None).cast(arrow_type("timestamp"))
 
     def _make_backout_count(self, chunk: Chunk, found: Found) -> pa.Array:
         counts = found["_backouts"]

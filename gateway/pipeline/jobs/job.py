@@ -20,8 +20,9 @@ from gateway.config.findings import Part, contradictions, wrong_of
 from gateway.config.source import read_yaml
 from gateway.config.units import Duration, Size, Wrong
 from gateway.errors import ConfigurationError, Finding
+from gateway.mq.character_sets.ccsid import codec_of
 from gateway.pipeline.decode.columns import BY_NAME, SOURCE
-from gateway.pipeline.decode.payloads import BUILT_IN
+from gateway.pipeline.decode.payloads import BUILT_IN, OF_TEXT
 from gateway.pipeline.jobs.sources import Folder, Input, Name, NamedSource, Source, digest_of, inputs_of
 from gateway.pipeline.land.iceberg_catalog import CatalogSettings, beside, has_password
 from gateway.pipeline.land.objects import StoreSettings
@@ -186,6 +187,12 @@ def _known_decoder(name: str) -> str:
     raise ValueError(f"no decoder {name!r}: use one of {', '.join(BUILT_IN)} or python:module:function")
 
 
+def _known_character_set(ccsid: int) -> int:
+    if ccsid and codec_of(ccsid) is None:
+        raise Wrong(f"CCSID {ccsid} is not known here", "write one that the reference of data conversion names")
+    return ccsid
+
+
 class Silver(Part):
     """Decoded, typed, checked rows; what fails goes to quarantine with its error and raw payload in the same write."""
 
@@ -194,6 +201,10 @@ class Silver(Part):
         default="", description="SQL condition on message columns; other messages are left to other tables"
     )
     decode: Annotated[str, AfterValidator(_known_decoder)] = "json"
+    ccsid: Annotated[int, AfterValidator(_known_character_set)] = Field(
+        default=0, description="json, text: the character set of payloads whose Format is not MQSTR, UTF-8 when left "
+        "out. Of those it is what CodedCharSetId says",
+    )  # fmt: skip
     columns: tuple[Column, ...]
     event_time: str = Field(default="put_ts", description="column that says when it happened")
     key: tuple[str, ...] = Field(default=(), description="columns that name the device; the default of gold's `by`")
@@ -217,6 +228,8 @@ class Silver(Part):
             if name in (*OWN, *(["warnings"] if self.counts else [])):
                 yield Wrong(f"the table has a column {name!r} of its own",
                             f"give yours another name and write `from: payload.{name}`")  # fmt: skip
+        if self.ccsid and self.decode not in OF_TEXT:
+            yield Wrong(f"`ccsid` has no meaning for `decode: {self.decode}`", "leave it out", ("ccsid",))
         yield from wrong_of(_no_value_is_a_folder, self.columns)
         yield from wrong_of(_no_paths_alike, self.columns)
         missing = [one for one in (self.event_time, *self.key) if one not in (*names, *CARRIED, SOURCE)]

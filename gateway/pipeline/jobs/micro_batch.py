@@ -69,7 +69,8 @@ class MicroBatchWriter:
         return self.tables.read(batch, table, self._message_schema)
 
     def _silver(self, batch: Any, silver: Silver, bronze: Any) -> None:
-        self._stage(batch, silver.table, silver_rows(bronze, silver), by="status")
+        rows = silver_rows(bronze, silver, foreign_text=batch.foreign_text)
+        self._stage(batch, silver.table, rows, by="status")
 
     def _good(self, batch: Any, silver: Silver) -> Any:
         """The rows of this batch that passed all checks; an empty frame with the same columns when none did."""

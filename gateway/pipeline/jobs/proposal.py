@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from gateway.config.counting import counted
+from gateway.errors import MQError
+from gateway.mq.character_sets.ccsid import says_another
 from gateway.pipeline.decode.columns import select_columns
-from gateway.pipeline.decode.payloads import decoder
+from gateway.pipeline.decode.payloads import STRING, decoder, text_of
 from gateway.pipeline.errors import PipelineError, WrongOption
 from gateway.pipeline.jobs.job import CARRIED
 from gateway.pipeline.source.http_access import HttpAccess
@@ -26,7 +28,7 @@ from gateway.pipeline.source.options import Options
 from gateway.pipeline.source.queue_access import JournalAccess
 from gateway.pipeline.source.running_gateway import running_gateway
 
-LOOKED_AT = ("queue", "client_id", "properties", "payload", "dlq_reason")
+LOOKED_AT = ("queue", "client_id", "properties", "payload", "dlq_reason", "format", "ccsid", "encoding")
 DECODERS = ("json", "cbor", "sparkplug_b")
 MOST = 0.9
 """A decoder that gives a document for this share of the messages is the one."""
@@ -98,7 +100,7 @@ def messages_on(options: Options, most: int) -> list[dict[str, Any]]:
 def propose(rows: Sequence[Mapping[str, Any]]) -> Proposal:
     """The decoder, the columns and their types."""
     letters = [row for row in rows if row["dlq_reason"] is None]
-    decode, documents = best_decoder([row["payload"] or b"" for row in letters])
+    decode, documents = best_decoder([in_utf_8(row) for row in letters])
     values: dict[str, list[Any]] = {}
     left_out: dict[str, None] = {}
     for document in documents:
@@ -115,6 +117,15 @@ def propose(rows: Sequence[Mapping[str, Any]]) -> Proposal:
     found.key = next(iter(devices), "client_id" if from_clients else "")
     found.event_time = next((column.name for column in found.columns if column.kind == "timestamp"), "")
     return found
+
+
+def in_utf_8(row: Mapping[str, Any]) -> bytes:
+    """The payload as decoders of text get it: converted from the character set that its message says."""
+    payload: bytes = row["payload"] or b""
+    if row["format"] == STRING and says_another(row["ccsid"]):
+        with suppress(MQError):
+            return text_of(payload, row["ccsid"], row["encoding"]).encode()
+    return payload
 
 
 def best_decoder(payloads: Sequence[bytes]) -> tuple[str, list[dict[str, Any]]]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gateway.mq.character_sets.ccsid import CCSID_UTF_8
 from gateway.pipeline.decode.columns import SOURCE
-from gateway.pipeline.decode.payloads import decoder
+from gateway.pipeline.decode.payloads import OF_TEXT, STRING, Decoded, decode_texts, decoder
 from gateway.pipeline.jobs.job import CARRIED, Column, Silver
 
 DOCUMENT = "_document"
@@ -196,12 +197,16 @@ def carried_columns(silver: Silver, there: Sequence[str] = ()) -> list[str]:
     return [name for name in (*named, *CARRIED) if name not in own]
 
 
-def silver_rows(bronze: Any, silver: Silver) -> Any:
-    """The rows of a silver table from those of bronze. Quarantined rows keep their payload, good ones do not."""
+def silver_rows(bronze: Any, silver: Silver, *, foreign_text: bool = True) -> Any:
+    """The rows of a silver table from those of bronze. Quarantined rows keep their payload, good ones do not.
+    `foreign_text`: whether messages may say that they are text in another character set than UTF-8."""
     from pyspark.sql import functions as f
 
     rows = bronze.where(silver.when) if silver.when else bronze
-    rows = _parsed(_decoded(rows, silver), silver)
+    if silver.decode in OF_TEXT and (foreign_text or silver.ccsid not in (0, CCSID_UTF_8)):
+        rows = _parsed(_converted(rows, silver), silver)
+    else:
+        rows = _parsed(_decoded(rows, silver), silver)
     for column in silver.columns:
         rows = rows.withColumn(value_name(column), f.expr(typed_value(column)))
     rows = rows.withColumn("error", f.expr(error_expression(silver)))
@@ -230,16 +235,52 @@ def _decoded(rows: Any, silver: Silver) -> Any:
     return rows.withColumn(DOCUMENT, both["document"]).withColumn(DECODE_ERROR, both["error"]).drop("_both")
 
 
+def character_set(silver: Silver) -> str:
+    """The expression of the character set of a payload: as its message says of text, otherwise as the job does."""
+    return f"if(format = '{STRING}' AND ccsid > 0, ccsid, {silver.ccsid or CCSID_UTF_8})"
+
+
+def _converted(rows: Any, silver: Silver) -> Any:
+    """As `_decoded`, of text in character sets of its own. JSON in UTF-8 goes through no function here either."""
+    from pyspark.sql import functions as f
+
+    ccsid = character_set(silver)
+    foreign, document, payload = f"{ccsid} <> {CCSID_UTF_8}", "_both.document", "payload"
+    if silver.decode == "json":
+        document, payload = f"if({foreign}, {document}, {PAYLOAD_TEXT})", f"if({foreign}, payload, NULL)"
+    decode = arrow_text_decoder(silver.decode)
+    rows = rows.withColumn("_both", decode(f.expr(payload), f.expr(ccsid), f.col("encoding")))
+    return rows.withColumn(DOCUMENT, f.expr(document)).withColumn(DECODE_ERROR, f.expr("_both.error")).drop("_both")
+
+
+def arrow_text_decoder(name: str) -> Any:
+    """A Spark function from payloads, CCSIDs and Encodings to documents and errors."""
+    import pyarrow as pa
+    from pyspark.sql.functions import arrow_udf
+
+    def decode(payloads, ccsids, encodings):  # type: ignore[no-untyped-def]
+        return _both(decode_texts(name, payloads.to_pylist(), ccsids.to_pylist(), encodings.to_pylist()))
+
+    decode.__annotations__ = dict.fromkeys(("payloads", "ccsids", "encodings", "return"), pa.Array)
+    return arrow_udf(decode, "document string, error string")
+
+
+def _both(decoded: Decoded) -> Any:
+    import pyarrow as pa
+
+    documents, errors = decoded
+    return pa.StructArray.from_arrays(
+        [pa.array(documents, pa.string()), pa.array(errors, pa.string())], ["document", "error"]
+    )
+
+
 def arrow_decoder(name: str) -> Any:
     """A Spark function from payloads to documents and errors."""
     import pyarrow as pa
     from pyspark.sql.functions import arrow_udf
 
     def decode(payloads):  # type: ignore[no-untyped-def]
-        documents, errors = decoder(name)(value or b"" for value in payloads.to_pylist())
-        return pa.StructArray.from_arrays(
-            [pa.array(documents, pa.string()), pa.array(errors, pa.string())], ["document", "error"]
-        )
+        return _both(decoder(name)(value or b"" for value in payloads.to_pylist()))
 
     # Spark recognises the kind of a function by real types; annotations of this module are strings.
     decode.__annotations__ = {"payloads": pa.Array, "return": pa.Array}

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gateway.mq import mqmd
+from gateway.mq.character_sets.ccsid import CCSID_UTF_8
+from gateway.mq.constants import MQENC_NATIVE
 from gateway.mq.headers import rfh2
 from gateway.mq.headers.rfh2_folder import folder
 from gateway.pipeline.errors import WrongOption
@@ -33,7 +35,9 @@ class PutColumns:
     bodies: list[bytes] = field(default_factory=list)
 
 
-BUILT_FROM = ("properties", "topic", "retain", "client_id", "qos", "content_type", "correl_id", "format")
+BUILT_FROM = (
+    "properties", "topic", "retain", "client_id", "qos", "content_type", "correl_id", "format", "ccsid", "encoding",
+)  # fmt: skip
 """The columns that a head is built from."""
 
 
@@ -45,7 +49,10 @@ def encode_part(batch: Any, template: Mapping[str, Any]) -> Any:
     names = set(batch.schema.names)
     if "payload" not in names:
         raise WrongOption("rows written to mqqueue need a column `payload` (binary or string)")
-    payload = batch.column("payload").cast(pa.binary()).fill_null(b"")
+    payload = batch.column("payload")
+    if pa.types.is_string(payload.type) or pa.types.is_large_string(payload.type):
+        names -= {"ccsid", "encoding"}  # of what the row was made of: a string becomes UTF-8
+    payload = payload.cast(pa.binary()).fill_null(b"")
     kept = _as_they_were(batch) if {"mqmd", "headers"} <= names else [None] * batch.num_rows
     built = _built(batch, names, template) if None in kept else kept
     heads = [other if head is None else head for head, other in zip(kept, built, strict=True)]
@@ -82,11 +89,13 @@ def build_head(template: Mapping[str, Any], row: Mapping[str, Any]) -> bytes:
     if row.get("correl_id"):
         fields["correl_id"] = bytes(row["correl_id"])[:24].ljust(24, b"\0")
     folders = list(_folders(row))
-    fields |= {"encoding": 546, "coded_char_set_id": 1208, "put_appl_name": "mqgate pipeline"}
+    fields["put_appl_name"] = "mqgate pipeline"
+    payload: dict[str, Any] = {"encoding": row.get("encoding") or MQENC_NATIVE}
+    payload["coded_char_set_id"] = row.get("ccsid") or CCSID_UTF_8
     if not folders:
-        return mqmd.build(format=body_format, **fields)
-    md = mqmd.build(format=rfh2.FORMAT, **fields)
-    return md + rfh2.build(folders, format_name=body_format)
+        return mqmd.build(format=body_format, **fields, **payload)
+    md = mqmd.build(format=rfh2.FORMAT, encoding=MQENC_NATIVE, coded_char_set_id=CCSID_UTF_8, **fields)
+    return md + rfh2.build(folders, format_name=body_format, **payload)
 
 
 def _folders(row: Mapping[str, Any]) -> Iterable[str]:

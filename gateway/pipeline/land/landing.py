@@ -63,6 +63,8 @@ class MicroBatch:
     figures: dict[str, float] = field(default_factory=dict)
     put_times: list[tuple[bytes, int]] = field(default_factory=list)
     """As the tasks told of their files, with the rows of each; none where files were written anew."""
+    foreign_text: bool = True
+    """Whether any of the messages may be text in another character set than UTF-8, likewise."""
     tables: list[str] = field(default_factory=list)
 
     @property

@@ -92,6 +92,7 @@ def chunk_of(queue: str, messages: list[Any], first: int) -> Any:
     import numpy as np
     import pyarrow as pa
 
+    from gateway.pipeline.decode.head_table import NO_TIME
     from gateway.pipeline.journal.chunks import Chunk
 
     parts = [message.parts() for message in messages]
@@ -102,7 +103,7 @@ def chunk_of(queue: str, messages: list[Any], first: int) -> Any:
     return Chunk(
         _runs(queue, [message.priority for message in messages]),
         np.arange(first, first + len(messages), dtype=np.int64),
-        np.array([micros for _, _, micros in parts], dtype=np.int64),
+        np.array([micros or NO_TIME for _, _, micros in parts], dtype=np.int64),
         encoded.dictionary,
         encoded.indices.to_numpy().astype(np.int64),
         pa.array([body for _, body, _ in parts], pa.binary()),

@@ -22,7 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from gateway.mq.character_sets.ccsid import CCSID_UTF_8
 from gateway.pipeline.decode.columns import FILES, SOURCE_COLUMN, arrow_schema, select_columns
+from gateway.pipeline.decode.payloads import STRING
 from gateway.pipeline.errors import WrongOption
 from gateway.pipeline.failpoint import failpoint
 from gateway.pipeline.land.durable import sync_file
@@ -124,12 +126,12 @@ def write_rows(folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{secrets.token_hex(8)}.parquet"
     try:
-        rows, times = _write(target, first, batches)
+        told = _write(target, first, batches)
     except BaseException:
         target.unlink(missing_ok=True)
         raise
     sync_file(target)
-    written = {"file": target.name, "rows": rows, "bytes": target.stat().st_size, "put_times": times}
+    written = {"file": target.name, "bytes": target.stat().st_size, **told}
     yield pa.RecordBatch.from_pylist([written], schema=arrow_schema(FILES))
 
 
@@ -140,10 +142,9 @@ def put_rows(store: ObjectStore, batches: Iterator[pa.RecordBatch]) -> Iterator[
         rows_of_day = (batch for _, batch in some)
         with tempfile.TemporaryDirectory(prefix="mqgate-") as folder:
             file = Path(folder) / f"{secrets.token_hex(8)}.parquet"
-            rows, times = _write(file, next(rows_of_day), rows_of_day)
+            told = _write(file, next(rows_of_day), rows_of_day)
             store.upload(f"{day}{file.name}", file)
-            size = file.stat().st_size
-            written = {"file": f"{day}{file.name}", "rows": rows, "bytes": size, "put_times": times}
+            written = {"file": f"{day}{file.name}", "bytes": file.stat().st_size, **told}
         yield pa.RecordBatch.from_pylist([written], schema=arrow_schema(FILES))
 
 
@@ -168,9 +169,9 @@ def folder_of_day(day: int | None) -> str:
     return f"{date.fromordinal(EPOCH + day)}/" if 0 < EPOCH + day <= date.max.toordinal() else f"day-{day}/"
 
 
-def _write(target: Path, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> tuple[int, bytes]:
-    """The rows written, and when they were put."""
-    rows, group, size, times = 0, [first], first.nbytes, PutTimes()
+def _write(target: Path, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> dict[str, Any]:
+    """What the driver is told of the file: its rows, when they were put, and whether text in it is to be converted."""
+    rows, group, size, times, foreign = 0, [first], first.nbytes, PutTimes(), has_foreign_text(first)
     times.add(put_micros(first))
     with pq.ParquetWriter(target, first.schema, **layout(first.schema)) as writer:
         for batch in others:
@@ -180,7 +181,9 @@ def _write(target: Path, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]
             group.append(batch)
             size += batch.nbytes
             times.add(put_micros(batch))
-        return rows + _write_group(writer, group), times.as_bytes()
+            foreign = foreign or has_foreign_text(batch)
+        rows += _write_group(writer, group)
+    return {"rows": rows, "put_times": times.as_bytes(), "foreign_text": foreign}
 
 
 def put_micros(batch: pa.RecordBatch) -> Times:
@@ -188,6 +191,15 @@ def put_micros(batch: pa.RecordBatch) -> Times:
     if "put_ts" not in batch.schema.names:
         return np.empty(0, dtype=np.int64)
     return batch.column("put_ts").cast(pa.int64()).drop_null().to_numpy()
+
+
+def has_foreign_text(batch: pa.RecordBatch) -> bool:
+    """Whether any of the rows may be text in another character set than UTF-8."""
+    if not {"format", "ccsid"} <= set(batch.schema.names):
+        return True
+    ccsid = batch.column("ccsid")
+    other = pc.and_(pc.greater(ccsid, 0), pc.not_equal(ccsid, CCSID_UTF_8))
+    return bool(pc.any(pc.and_(other, pc.equal(batch.column("format"), STRING))).as_py())
 
 
 def _write_group(writer: pq.ParquetWriter, group: list[pa.RecordBatch]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,11 @@ from gateway.ports.batch import Puts, Unit
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
 
+from gateway.pipeline.decode.columns import columns_of
+from gateway.pipeline.decode.row_decoder import RowDecoder
+from gateway.pipeline.drain.ibm_queue import GotMessage
 from gateway.pipeline.errors import QueueUnreachable, WrongOption
+from gateway.pipeline.source.browse import chunk_of
 from gateway.pipeline.source.source import MqQueueDataSource
 
 pytestmark = [pytest.mark.mqi, pytest.mark.filterwarnings("default")]
@@ -63,6 +68,14 @@ def test_everything_is_shown_and_nothing_taken(rig: Rig, tmp_path: Path) -> None
         assert all(row["put_ts"].year > 2000 for row in rows)
     assert rig.queue_manager.depth("APP.Q") == 50
     assert len(read(options(tmp_path, endingSeq="7"))) == 7
+
+
+def test_a_message_that_does_not_say_when_it_was_put_has_no_time() -> None:
+    said = {"put_date": "20261129", "put_time": "10000000"}
+    given = ({}, said, said | {"put_date": "19691231"})
+    chunk = chunk_of("APP.Q", [GotMessage(mqmd.build(**times), b"x") for times in given], 0)
+    times = RowDecoder("QM1", columns_of(["put_ts"])).batch(chunk).column("put_ts").to_pylist()
+    assert times == [None, *(datetime(*day, 10, tzinfo=UTC) for day in ((2026, 11, 29), (1969, 12, 31)))]
 
 
 def test_what_browsing_cannot_do_is_refused(rig: Rig, tmp_path: Path) -> None:

@@ -86,6 +86,8 @@ def test_all_errors_with_their_places() -> None:
         ("every: 1m", "every: often", "is not a duration"),
         ('pattern: "^[a-z]+$"', 'pattern: "["', "not a regular expression"),
         ("table: readings", "table: readings\n    decode: jsn", "no decoder 'jsn'"),
+        ("table: readings", "table: readings\n    ccsid: 60000", "CCSID 60000 is not known here"),
+        ("table: readings", "table: readings\n    decode: cbor\n    ccsid: 37", "`ccsid` has no meaning for `decode"),
         ("from: client_id", "from: clientid", "no column 'clientid': write payload.clientid for a field"),
         ("from: client_id", "from: client_id.x", "'client_id' holds no fields: write `from: client_id`"),
         ("unit: ms}", "unit: ms, min: 5}", "min and max do not fit type timestamp"),

@@ -29,6 +29,8 @@ from gateway.queue_manager.journal.store import Store
 
 JOB = "version: 1\nname: plant\nsource: {{queue: Q, {source}}}\nwarehouse: {warehouse}\n{more}"
 
+TEXT = {"format": "MQSTR", "ccsid": 1208, "encoding": 546}
+
 
 def asked(*words: object, code: int = 0) -> str:
     done = CliRunner().invoke(pipeline, [str(word) for word in words])
@@ -37,7 +39,7 @@ def asked(*words: object, code: int = 0) -> str:
 
 
 def proposed(payloads: list[bytes], **more: Any) -> Job:
-    row = {"queue": "Q", "client_id": "dev1", "properties": {}, "dlq_reason": None} | more
+    row = {"queue": "Q", "client_id": "dev1", "properties": {}, "dlq_reason": None} | TEXT | more
     found = propose([row | {"payload": payload} for payload in payloads])
     return parse_job("job.yaml", job_text(found, Options(queue="PLANT.*", path="x"), "./lake"))
 
@@ -58,7 +60,7 @@ def test_values_that_are_of_another_kind_than_most() -> None:
         }
         values["ts"] = "soon" if at == 3 else 1_790_000_000_000 + at
         properties = {"line": "?" if at == 5 else "7", "nil": None}
-        row = {"queue": "Q", "client_id": "d", "properties": properties, "dlq_reason": None}
+        row = {"queue": "Q", "client_id": "d", "properties": properties, "dlq_reason": None} | TEXT
         rows.append(row | {"payload": json.dumps(values).encode()})
     text = job_text(propose(rows), Options(queue="PLANT.*", path="x"), "./lake")
     lines = {line.partition("name: ")[2].partition("}")[0]: line.partition("  # ")[2] for line in text.splitlines()}
@@ -146,6 +148,13 @@ def test_types_and_names() -> None:
     paths = {column.name: column.path for column in job.silver[0].columns}
     assert (paths["line"], paths["properties_line"]) == ("payload.place.line", "properties.line")
     assert job.silver[0].key == ("client_id",)
+
+
+@pytest.mark.parametrize(("ccsid", "encoding", "codec"), [(500, 785, "cp500"), (1200, 785, "utf-16-be")])
+def test_text_is_read_in_its_character_set(ccsid: int, encoding: int, codec: str) -> None:
+    payloads = ['{"room": "Küche", "n": 7}'.encode(codec)]
+    job = proposed(payloads, ccsid=ccsid, encoding=encoding)
+    assert (job.silver[0].decode, columns_of(job)) == ("json", {"room": "string iso", "n": "bigint iso"})
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from gateway.pipeline.decode.heads import decode_head
 from gateway.pipeline.decode.row_decoder import RowDecoder
 from gateway.pipeline.errors import QueueUnreachable
 from gateway.pipeline.journal.chunks import read_stream, stream_bytes
-from gateway.pipeline.journal.puts import encode_part, read_parts, write_part
+from gateway.pipeline.journal.puts import PutColumns, encode_part, read_parts, write_part
 from gateway.pipeline.source.queue_access import JournalAccess
 from gateway.queue_manager.journal.store import Store
 from gateway.queue_manager.store.head_numbers import HeadNumbersInPython
@@ -255,8 +255,10 @@ def test_rows_to_messages_and_back(tmp_path: Path) -> None:
         "topic": ["a/b", "a/b", None],
         "properties": [[("site", "lima")], [("site", "lima")], []],
         "correl_id": [b"k", b"k", None],
+        "ccsid": [500, 500, None],
+        "encoding": [785, 785, None],
     }
-    kinds = [pa.binary(), pa.string(), pa.map_(pa.string(), pa.string()), pa.binary()]
+    kinds = [pa.binary(), pa.string(), pa.map_(pa.string(), pa.string()), pa.binary(), pa.int32(), pa.int32()]
     arrays = [pa.array(values, kind) for values, kind in zip(columns.values(), kinds, strict=True)]
     batch = pa.RecordBatch.from_arrays(arrays, list(columns))
     template = {"persistence": 1, "priority": 3, "expiry": -1, "format": "MQSTR"}
@@ -268,6 +270,14 @@ def test_rows_to_messages_and_back(tmp_path: Path) -> None:
     assert [row["topic"] for row in rows] == ["a/b", "a/b", None]
     assert rows[0]["properties"] == [("site", "lima")]
     assert (rows[0]["correl_id"], rows[0]["priority"]) == (b"k".ljust(24, b"\0"), 3)
+    assert [(row["ccsid"], row["encoding"]) for row in rows] == [(500, 785), (500, 785), (1208, 546)]
+    texts = batch.set_column(0, "payload", pa.array(["1", "2", "3"]))
+    stored(tmp_path / "texts", *_messages(read_parts([write_part([encode_part(texts, template)])])))
+    assert {(row["ccsid"], row["encoding"]) for row in decoded(tmp_path / "texts")} == {(1208, 546)}
+
+
+def _messages(read: PutColumns) -> tuple[list[bytes], list[bytes]]:
+    return read.heads, read.bodies
 
 
 def test_small_chunks_of_a_large_fleet(tmp_path: Path) -> None:

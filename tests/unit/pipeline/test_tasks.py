@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from device_fleet import Fleet, write_journal
+from device_fleet import SMALL, Fleet, put, write_journal
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
 pytest.importorskip("numpy", reason="numpy is not installed: pip install '.[spark]'")
@@ -16,6 +17,7 @@ pytest.importorskip("numpy", reason="numpy is not installed: pip install '.[spar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gateway.mq import mqmd
 from gateway.pipeline.decode.columns import COLUMNS, RAW_COLUMNS
 from gateway.pipeline.decode.row_decoder import RowDecoder
 from gateway.pipeline.errors import PipelineError, WrongOption
@@ -23,6 +25,7 @@ from gateway.pipeline.jobs.tables.folder_tables import take_files
 from gateway.pipeline.source import tasks as task_files
 from gateway.pipeline.source.queue_access import JournalAccess
 from gateway.pipeline.source.tasks import days_of, without_nulls, write_rows
+from gateway.queue_manager.journal.store import Store
 
 
 def batches(journal: Path, rows: int = 200) -> list[Any]:
@@ -46,6 +49,22 @@ def test_a_file_has_the_rows_with_their_types(tmp_path: Path, varying: bool) -> 
     ends = pq.read_metadata(file).row_group(0)
     seq = next(ends.column(at) for at in range(ends.num_columns) if ends.column(at).path_in_schema == "seq")
     assert (seq.statistics.min, seq.statistics.max) == (1, 500)
+
+
+@pytest.mark.parametrize(
+    ("form", "ccsid", "foreign"),
+    [("MQSTR", 1208, False), ("MQSTR", 0, False), ("MQSTR", 500, True), ("", 500, False), ("MQSTR", 60000, True)],
+)
+def test_the_driver_is_told_of_text_in_another_character_set(
+    tmp_path: Path, form: str, ccsid: int, foreign: bool
+) -> None:
+    store = Store.open(tmp_path / "j", clock=time.time, options=SMALL)
+    put(store, "Q", [mqmd.build(format=form, coded_char_set_id=ccsid)], [b"1"])
+    store.close()
+    made = batches(tmp_path / "j")
+    assert [told.to_pylist()[0]["foreign_text"] for told in write_rows(tmp_path / "s", iter(made))] == [foreign]
+    some = iter([batch.select(["payload", "ccsid"]) for batch in made])
+    assert [told.to_pylist()[0]["foreign_text"] for told in write_rows(tmp_path / "s", some)] == [True], "nobody knows"
 
 
 def test_a_task_holds_so_many_bytes_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ class FolderTables:
         files = [(row.asDict().get(STREAM), folder / row.file) for row in told]
         if not batch.trimmed:
             batch.put_times = [(bytes(row.put_times), row.rows) for row in told]
+            batch.foreign_text = any(row.foreign_text for row in told)
             take_files([file for _, file in files], target)
             return
         target.mkdir(parents=True)

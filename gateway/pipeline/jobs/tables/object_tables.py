@@ -28,6 +28,7 @@ class ObjectTables:
         files = [(row.asDict().get(STREAM), WrittenFile(row.file, row.rows, row.bytes)) for row in told]
         if not batch.trimmed:
             batch.put_times = [(bytes(row.put_times), row.rows) for row in told]
+            batch.foreign_text = any(row.foreign_text for row in told)
             batch.add(table, [file for _, file in files])
             return
         parts = [
