@@ -7,7 +7,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -205,15 +206,22 @@ def test_prepared_segments_whose_files_are_removed_are_not_used(tmp_path: Path) 
     again.close()
 
 
-def test_a_gateway_whose_journal_is_removed_loses_nothing(tmp_path: Path) -> None:
-    (tmp_path / "map.yaml").write_text(MAPPING)
-    (tmp_path / "objects.mqsc").write_text("DEFINE QLOCAL(Q) REPLACE\n")
-    with RunningGateway(tmp_path, settings=SETTINGS) as gateway:
+@contextmanager
+def whose_journal_is_removed(folder: Path) -> Iterator[tuple[RunningGateway, Device]]:
+    """A gateway with a message, without the files that it is in, and a device that is connected to it."""
+    (folder / "map.yaml").write_text(MAPPING)
+    (folder / "objects.mqsc").write_text("DEFINE QLOCAL(Q) REPLACE\n")
+    with RunningGateway(folder, settings=SETTINGS) as gateway:
         device = Device("127.0.0.1", gateway.port, "d")
         device.connect()
         device.publish("q/a", b"before", qos=1)
-        for path in (tmp_path / "data").glob("*.segment"):
+        for path in (folder / "data").glob("*.segment"):
             path.unlink()
+        yield gateway, device
+
+
+def test_a_gateway_whose_journal_is_removed_loses_nothing(tmp_path: Path) -> None:
+    with whose_journal_is_removed(tmp_path) as (gateway, device):
         until = time.monotonic() + 60
         while '"disk_room"' not in gateway.log and time.monotonic() < until:
             device.publish("q/a", b"meanwhile", qos=2)
@@ -227,14 +235,7 @@ def test_a_gateway_whose_journal_is_removed_loses_nothing(tmp_path: Path) -> Non
 
 
 def test_what_is_acknowledged_after_the_removal_is_there_although_the_gateway_is_killed(tmp_path: Path) -> None:
-    (tmp_path / "map.yaml").write_text(MAPPING)
-    (tmp_path / "objects.mqsc").write_text("DEFINE QLOCAL(Q) REPLACE\n")
-    with RunningGateway(tmp_path, settings=SETTINGS) as gateway:
-        device = Device("127.0.0.1", gateway.port, "d")
-        device.connect()
-        device.publish("q/a", b"before", qos=1)
-        for path in (tmp_path / "data").glob("*.segment"):
-            path.unlink()
+    with whose_journal_is_removed(tmp_path) as (gateway, device):
         device.publish("q/a", b"after", qos=1)
         gateway.kill()
         gateway.start()

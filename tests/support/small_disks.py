@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -69,18 +70,8 @@ class Ext4:
 @contextmanager
 def ext4(place: Path, size: str) -> Iterator[Ext4]:
     """See `Ext4`."""
-    if os.geteuid() != 0:
-        pytest.skip("needs the right to mount: run as root")
-    disk = Ext4.__new__(Ext4)
-    try:
-        disk.__init__(place, size)  # type: ignore[misc]
-    except (OSError, subprocess.CalledProcessError) as error:
-        disk.close()
-        pytest.skip(f"no loop device with an ext4 to be had here: {error}")
-    try:
+    with _mounted(Ext4, place, size) as disk:
         yield disk
-    finally:
-        disk.close()
 
 
 def _run(*command: str | Path) -> str:
@@ -136,15 +127,25 @@ class FailingDevice:
 @contextmanager
 def failing_device(place: Path) -> Iterator[FailingDevice]:
     """See `FailingDevice`."""
+    with _mounted(FailingDevice, place) as device:
+        yield device
+
+
+_Disk = TypeVar("_Disk", Ext4, FailingDevice)
+
+
+@contextmanager
+def _mounted(kind: type[_Disk], place: Path, *about: str) -> Iterator[_Disk]:
+    """The test is skipped where there is none to be had."""
     if os.geteuid() != 0:
         pytest.skip("needs the right to mount: run as root")
-    device = FailingDevice.__new__(FailingDevice)
+    disk = kind.__new__(kind)
     try:
-        device.__init__(place)  # type: ignore[misc]
+        disk.__init__(place, *about)  # type: ignore[misc]
     except (OSError, subprocess.CalledProcessError) as error:
-        device.close()
+        disk.close()
         pytest.skip(f"no loop device with an ext4 to be had here: {error}")
     try:
-        yield device
+        yield disk
     finally:
-        device.close()
+        disk.close()

@@ -59,34 +59,30 @@ def test_a_certificate_of_somebody_else_is_no_gateway_that_is_away(tmp_path: Pat
     assert (code, "do not trust each other" in said, "Is the gateway running" in said) == (1, True, False), said
 
 
+def closed_at_once(context: ssl.SSLContext, connection: socket) -> None:
+    context.wrap_socket(connection, server_side=True).close()
+
+
+def reset_after_connect(context: ssl.SSLContext, connection: socket) -> None:
+    """As it comes to the client where the alert of a gateway that wants a certificate is lost."""
+    context.verify_mode = ssl.CERT_NONE
+    with context.wrap_socket(connection, server_side=True) as wrapped:
+        wrapped.read(1)
+        wrapped.setsockopt(SOL_SOCKET, SO_LINGER, pack("ii", 1, 0))
+
+
+@pytest.mark.parametrize("end", [closed_at_once, reset_after_connect])
 @pytest.mark.parametrize("command", ["pub", "probe"])
-def test_who_shows_no_certificate_where_one_is_required_is_told_of_it(command: str, tmp_path: Path) -> None:
+def test_who_shows_no_certificate_where_one_is_required_is_told_of_it(
+    command: str, end: Callable[[ssl.SSLContext, socket], None], tmp_path: Path
+) -> None:
     authority = Authority(tmp_path)
     certificate, key = authority.issue("localhost")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     context.load_verify_locations(authority.path)
     context.verify_mode = ssl.CERT_REQUIRED
-    with served(lambda connection: context.wrap_socket(connection, server_side=True).close()) as port:
-        words = [command, "-p", port, "--ca-file", str(authority.path), "--server-name", "localhost", "-t", "a"]
-        done = CliRunner().invoke(main, [*words, *(["-m", "b"] if command == "pub" else [])])
-    assert (done.exit_code, "--certificate and --key" in done.output) == (1, True), done.output
-
-
-@pytest.mark.parametrize("command", ["pub", "probe"])
-def test_who_is_reset_before_the_answer_is_told_of_a_certificate(command: str, tmp_path: Path) -> None:
-    """As it comes to him where the alert of a gateway that wants one is lost."""
-    authority = Authority(tmp_path)
-    certificate, key = authority.issue("localhost")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-
-    def reset(connection: socket) -> None:
-        with context.wrap_socket(connection, server_side=True) as wrapped:
-            wrapped.read(1)
-            wrapped.setsockopt(SOL_SOCKET, SO_LINGER, pack("ii", 1, 0))
-
-    with served(reset) as port:
+    with served(lambda connection: end(context, connection)) as port:
         words = [command, "-p", port, "--ca-file", str(authority.path), "--server-name", "localhost", "-t", "a"]
         done = CliRunner().invoke(main, [*words, *(["-m", "b"] if command == "pub" else [])])
     assert (done.exit_code, "--certificate and --key" in done.output) == (1, True), done.output
