@@ -20,7 +20,7 @@ from gateway.errors import StoreCorrupt
 from gateway.pipeline.journal.segments import Segments, SegmentUse
 from gateway.queue_manager.journal.decode import FrameHeader, Sections
 from gateway.queue_manager.journal.layout import BLOCK, GROUP, Kind, header_area, padded
-from gateway.queue_manager.journal.recovery import changes_of
+from gateway.queue_manager.journal.recovery import changes_of, frame_beyond
 from gateway.queue_manager.journal.segment import Listed, SegmentHeader, segment_path
 from gateway.queue_manager.store.changes import Changes, apply
 from gateway.queue_manager.store.index import Index
@@ -141,6 +141,9 @@ ONLY_ROWS = {
 """Sections of a frame that only adds rows, as most do: the index needs no more of it than the rows of each lane."""
 
 NONE = 0, memoryview(b"")
+LOOKED_BEYOND = 1 << 20
+"""Bytes behind the last frame in which a later one is looked for. Behind a longer one that is damaged they are noticed
+when the segment is full."""
 
 
 class _Position:
@@ -214,7 +217,7 @@ class Follower(Lookup):
     def _apply_new(self, position: _Position, listed: Listed | None) -> bool:
         """Apply frames up to the last whole one; False when the segment was recycled meanwhile. The mapping is not
         pinned, so what was read counts only if the segment is still in the same use afterwards. StoreCorrupt where one
-        is not whole that is listed: all behind it would be missed without a word."""
+        is not whole and others are behind it: they would be missed without a word."""
         try:
             while listed is None or position.sequence <= listed.last_sequence:
                 if not self._apply_next(position, is_listed=listed is not None):
@@ -236,7 +239,7 @@ class Follower(Lookup):
         use, offset = position.use, position.offset
         frame = self.segments.frame(use, offset, position.sequence)
         if frame is None:
-            if is_listed:
+            if is_listed or self._has_hole(position):
                 path = segment_path(self.segments.folder, use.slot)
                 raise StoreCorrupt(f"{path}: damaged at byte {offset}: docs/runbooks/damaged-frame.md")
             return False
@@ -254,6 +257,16 @@ class Follower(Lookup):
         position.offset += padded(frame.length)
         position.sequence += 1
         return True
+
+    def _has_hole(self, position: _Position) -> bool:
+        """Whether a later frame lies behind one that is not whole, in the segment that is being written: that one was
+        durable when the later one was begun, so it is whole by now if it merely had not been written yet."""
+        use, end = position.use, position.offset
+        segment = self.segments.segment(use.slot)
+        header = segment.header()
+        if header is None or frame_beyond(segment.data[: end + LOOKED_BEYOND], end, header, position.sequence) is None:
+            return False
+        return self.segments.frame(use, end, position.sequence) is None
 
     def uses(self, runs: list[MessageRun]) -> dict[int, SegmentUse]:
         """The uses of the segments that runs lie in, for a reader in another process."""

@@ -17,6 +17,7 @@ from gateway.pipeline.journal.lookup import Follower, Lookup, MessageRun, matchi
 from gateway.pipeline.journal.owner import opened
 from gateway.pipeline.journal.pieces import shares
 from gateway.pipeline.source.queue_access import JournalAccess
+from gateway.queue_manager.journal.layout import FRAME_MAGIC
 from gateway.queue_manager.journal.store import Store
 from gateway.queue_manager.store.unit import LaneMoves, LanePuts, LaneTakes, StoreUnit
 
@@ -93,6 +94,31 @@ def test_a_damaged_frame_hides_nothing_behind_it(tmp_path: Path) -> None:
         file.write(b"x")
     with pytest.raises(StoreCorrupt, match=f"{damaged.path}: damaged at byte {at // 4096 * 4096}"):
         Follower(tmp_path).poll()
+    store.close()
+
+
+@pytest.mark.parametrize("what", [b"2" * 100, FRAME_MAGIC])
+def test_a_damaged_frame_of_the_segment_that_is_written_is_not_its_end(tmp_path: Path, what: bytes) -> None:
+    store = Store.open(tmp_path, clock=time.time, options=SMALL)
+    follower = Follower(tmp_path)
+    put(store, "A", [b"h" * 364], [b"1" * 100])
+    begin = store.ring.current.end if store.ring.current is not None else 0
+    put(store, "A", [b"h" * 364], [b"2" * 100])
+    follower.poll()
+    written = store.ring.current
+    assert written is not None
+    at = written.path.read_bytes().index(what, begin)
+    again = Follower(tmp_path)
+    with written.path.open("r+b") as file:
+        file.seek(at)
+        file.write(b"x")
+    again.poll()  # nothing is behind it: a frame that a power failure has cut off looks like this
+    put(store, "A", [b"h" * 364], [b"3" * 100])
+    follower.poll()
+    assert len(numbers(follower)) == 3
+    for one in (again, Follower(tmp_path)):
+        with pytest.raises(StoreCorrupt, match=f"{written.path}: damaged at byte {begin}"):
+            one.poll()
     store.close()
 
 
