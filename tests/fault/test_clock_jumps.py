@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import jwt
 import pytest
-from bridge_estate import Talker
+from bridge_estate import Talker, wait
+from cryptography.hazmat.primitives.asymmetric import ec
 from gateways import RunningGateway
+from patient_device import Device
 
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
@@ -22,7 +26,12 @@ to_mq:
   - {name: short lived, topic: "short", queue: SHORT.Q, headers: [], descriptor: {expiry: 30m}}
 """
 OBJECTS = "DEFINE QLOCAL(UP.Q) REPLACE\nDEFINE QLOCAL(SHORT.Q) REPLACE\n"
-SETTINGS = "mappings: [map.yaml]\nqueue_manager: {embedded: {objects: objects.mqsc}}\n"
+SETTINGS = """
+mappings: [map.yaml]
+queue_manager: {embedded: {objects: objects.mqsc}}
+security: {anonymous: true, jwt: {jwks_file: keys.json}}
+"""
+KEY = ec.generate_private_key(ec.SECP256R1())
 
 
 class Clock:
@@ -42,6 +51,8 @@ class Clock:
 def world(tmp_path: Path) -> Iterator[tuple[RunningGateway, Clock]]:
     (tmp_path / "map.yaml").write_text(MAPPING)
     (tmp_path / "objects.mqsc").write_text(OBJECTS)
+    public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(KEY.public_key()))
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": [{**public, "kid": "k1", "use": "sig", "alg": "ES256"}]}))
     clock = Clock(tmp_path / "clock")
     root = Path(__file__).parents[2]
     environ = {"MQGATE_CLOCK": str(clock.path), "PYTHONPATH": str(root)}
@@ -93,3 +104,55 @@ def test_nothing_expires_early_when_the_clock_is_set_back(world: tuple[RunningGa
     assert gateway.bodies("SHORT.Q") == ["x", "y"]
     with Talker(gateway.port, "stays", clean=False) as stays:
         assert stays.receive()[1] == b"for both"
+
+
+WILL_DELAY, MESSAGE_EXPIRY = 0x18, 0x02
+
+
+def test_what_is_due_comes_or_goes_after_a_jump_forward_and_no_earlier(world: tuple[RunningGateway, Clock]) -> None:
+    gateway, clock = world
+    with Talker(gateway.port, "sees") as sees, Talker(gateway.port, "dev") as device:
+        sees.subscribe("gone/#")
+        delayed = p.Will("gone/delayed", b"farewell", 1, retain=False, properties={WILL_DELAY: 1800})
+        Talker(gateway.port, "mortal", clean=False, will=delayed).cut()
+        Talker(gateway.port, "stored", clean=False).close()
+        device.publish("kept", b"for an hour", retain=True, properties={MESSAGE_EXPIRY: 1800})
+        clock.set(-HOUR)
+        assert sees.silent(2.0)
+        assert retained(gateway) == b"for an hour"
+        clock.set(0)
+        assert sees.silent(2.0)
+        with Talker(gateway.port, "stored", clean=False) as stored:
+            assert stored.connack.session_present
+        clock.set(2 * HOUR)
+        assert sees.receive()[:2] == ("gone/delayed", b"farewell")
+        assert retained(gateway) == b""
+        wait(lambda: all(one["client_id"] != "stored" for one in gateway.api("GET", "/clients")["items"]))
+        clock.set(0)
+        with Talker(gateway.port, "stored", clean=False) as stored:
+            assert not stored.connack.session_present
+        device.publish("up/x", b"still here")
+
+
+def test_a_token_is_over_when_the_clock_says_so_and_counts_again_when_it_is_right(
+    world: tuple[RunningGateway, Clock],
+) -> None:
+    gateway, clock = world
+    token = jwt.encode({"sub": "bearer", "exp": time.time() + HOUR}, KEY, "ES256", {"kid": "k1"}).encode()
+    with Device("127.0.0.1", gateway.port, "bearer", version=5) as device:
+        assert device.connect("bearer", token) == 0
+        clock.set(-HOUR)
+        device.publish("up/x", b"set back", 1)
+        clock.set(2 * HOUR)
+        assert device._next(14)[1].reason == 0x87
+    clock.set(0)
+    with Device("127.0.0.1", gateway.port, "bearer", version=5) as device:
+        assert device.connect("bearer", token) == 0
+        device.publish("up/x", b"right", 1)
+
+
+def retained(gateway: RunningGateway) -> bytes:
+    """What a new subscriber gets."""
+    with Talker(gateway.port, "late") as late:
+        late.subscribe("kept")
+        return b"" if late.silent(0.5) else late.receive()[1]
