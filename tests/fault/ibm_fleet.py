@@ -41,19 +41,24 @@ class Fleet:
         self.lease = 60
         """Nobody is taken for dead on a machine that does a lot else; LEASE where somebody is to be."""
         self.gateways: list[RunningGateway] = []
+        self.program: list[str] = []
+        """What is run instead of `-m gateway`."""
 
     def start(self, dies_at: str = "") -> RunningGateway:
         """One more; it may be that it is to die at a failpoint."""
         edge = self.directory / f"g{len(self.gateways)}"
-        edge.mkdir()
+        edge.mkdir(exist_ok=True)
         (edge / "map.yaml").write_text(self.mapping)
         (edge / "pw").write_text("pw\n")
         (edge / "pw").chmod(0o600)
         environ = mqi_clients.program_environment(str(self.directory / "s"), *mqi_clients.BINDINGS)
         environ["MQGATE_FAILPOINT"] = f"owners.{dies_at}" if dies_at else ""
         settings = self.settings.replace("LEASE", f"{self.lease}s")
-        self.gateways.append(RunningGateway(edge, settings=settings, environ=environ))
-        return self.gateways[-1].start()
+        environ["MQGATE_CLOCK"] = str(edge / "clock")
+        gateway = RunningGateway(edge, settings=settings, environ=environ)
+        gateway.program = self.program or gateway.program
+        self.gateways.append(gateway)
+        return gateway.start()
 
     def bodies(self, queue: str) -> list[bytes]:
         return [stored.data for _, stored in self.queue_manager.load(queue)]
