@@ -154,7 +154,8 @@ def _speaks_plainly(url: str) -> bool:
     try:
         with socket.create_connection((there.hostname or "", there.port or 443), timeout=HANDSHAKE) as asked:
             asked.sendall(b"GET / HTTP/1.0\r\n\r\n")
-            said = asked.makefile("rb").readline(64).split()
+            with asked.makefile("rb") as answer:
+                said = answer.readline(64).split()
             return bool(said) and said[0].startswith(b"HTTP/") and said[1:2] != [b"400"]
     except OSError:
         return False
