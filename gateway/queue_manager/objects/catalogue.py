@@ -123,7 +123,8 @@ class Catalogue:
     def matching(self, kinds: Iterable[str], pattern: str = "*") -> Iterator[Definition]:
         """Objects of these types by a generic name (`ABC*`), in the order of their names."""
         wanted = set(kinds)
-        for key in sorted(self._objects):
+        generic = pattern.endswith("*")
+        for key in sorted(self._objects if generic else {(family(kind), pattern) for kind in wanted}):
             definition = self._objects.get(key)  # whoever asks may take time
             if definition is not None and definition.kind in wanted and matches(pattern, definition.name):
                 yield definition

@@ -449,3 +449,22 @@ def test_only_the_queue_manager_is_pinged(rig, command, said):
 def test_a_topic_object_has_a_topic_string(rig):
     assert run(rig, "DEFINE TOPIC(T) PUB(DISABLED)")[0] == ["AMQ8405E: A topic object needs TOPICSTR."]
     assert rig.mqsc("ALTER TOPIC(SYSTEM.BASE.TOPIC) PUB(ENABLED)\nDEFINE TOPIC(SYSTEM.DEFAULT.TOPIC) REPLACE")
+
+
+def test_one_object_is_displayed_without_looking_at_all_others(rig, monkeypatch):
+    run(rig, "\n".join(f"DEFINE QLOCAL(Q{number})" for number in range(200)))
+    asked = 0
+
+    class Counted(dict):
+        def get(self, key, default=None):
+            nonlocal asked
+            asked += 1
+            return super().get(key, default)
+
+    catalogue = rig.queue_manager.core.catalogue
+    monkeypatch.setattr(catalogue, "_objects", Counted(catalogue._objects))
+    assert "QUEUE(Q7)" in " ".join(run(rig, "DISPLAY QUEUE(Q7) TYPE")[0])
+    assert asked < 50
+    assert [one.name for one in catalogue.matching(("QLOCAL", "QALIAS"), "Q7")] == ["Q7"]
+    assert list(catalogue.matching(("QALIAS",), "Q7")) == []
+    assert len(list(catalogue.matching(("QLOCAL",), "Q1*"))) == 111
