@@ -42,7 +42,7 @@ class ShareTurns:
         sessions = group.sessions
         turn = self._turns.get(group.name, 0) % (len(sessions) or 1)
         without: Receiver | None = None
-        for at in chain(range(turn, len(sessions)), range(turn)):
+        for at in group.places(self._context.comings, turn):
             member = group.member(sessions[at]) if sessions[at].can_take else None
             if member is not None and self._fits(member, publication):
                 self._turns[group.name] = at + 1
@@ -77,7 +77,7 @@ class ShareTurns:
         sessions, turns = group.sessions, list[int]()
         turn = self._turns.get(group.name, 0) % (len(sessions) or 1)
         members: list[Receiver] = []
-        for at in chain(range(turn, len(sessions)), range(turn)):
+        for at in group.places(self._context.comings, turn):
             if sessions[at].can_take and (member := group.member(sessions[at])) is not None:
                 members.append(member)
                 turns.append(at + 1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.broker.columns import Columns
@@ -70,13 +72,30 @@ class Shared:
     """A shared subscription on its way to one topic: one of its members gets each message. A member is asked about when
     it is looked at, and remembered: there may be many, and few messages."""
 
-    __slots__ = ("_known", "_receiver", "name", "sessions")
+    __slots__ = ("_asked_at", "_connected", "_connected_at", "_known", "_receiver", "name", "sessions")
 
     def __init__(self, name: str, members: dict[Session, Interest], receiver: Asked) -> None:
         self.name = name
         self.sessions = list(members)
         self._receiver = receiver
         self._known: dict[Session, Receiver | None] = {}
+        self._connected: list[int] = []
+        """Places of those whose clients are connected."""
+        self._connected_at = self._asked_at = -1
+        """How often clients had come and gone then, and when somebody was last looked for."""
+
+    def places(self, comings: int, turn: int) -> Iterator[int]:
+        """Where to look for one that is connected, from this place on and around: who has thousands that are away
+        does not look at each of them for every message. `comings`: how often clients have come and gone."""
+        if self._asked_at != comings:  # many are asked once
+            self._asked_at = comings
+            return chain(range(turn, len(self.sessions)), range(turn))
+        if self._connected_at != comings:
+            self._connected = [at for at, one in enumerate(self.sessions) if one.connection is not None]
+            self._connected_at = comings
+        places = self._connected
+        first = bisect_left(places, turn)
+        return map(places.__getitem__, chain(range(first, len(places)), range(first)))
 
     def member(self, session: Session) -> Receiver | None:
         """A session as a receiver; None if it may not have the topic."""

@@ -231,6 +231,7 @@ class ConnectHandler:
         connection.traced = context.traces(client_id)
         connection.reader.max_packet = connection.limits.max_packet  # known now: no longer the bound of strangers
         session.connection = connection
+        context.comings += 1
         listener = connection.link.listener
         if session.subscriptions and (session.user, session.listener) != (verdict.user, listener):
             self.router.touch_filters(session.subscriptions)  # what may be delivered to it is another question now

@@ -12,6 +12,7 @@ from lanes import FORMS, lane
 from gateway.broker.sessions.endings import GIVING_SECONDS
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
+from gateway.session.session import Session
 
 
 @pytest.fixture
@@ -213,3 +214,29 @@ def test_what_is_too_large_for_one_member_is_for_another(form, qos):
     assert sorted(small + large) == sorted(one for one in sent if len(one) < 300)
     assert all(len(one) == 1 for one in small)
     assert small
+
+
+def test_members_that_are_away_are_not_looked_at_for_each_message(bench, monkeypatch):
+    """One of five hundred is there; then none."""
+    members = [member(bench, f"m{n}", clean=False, version=4) for n in range(500)]
+    for one in members[1:]:
+        one.drop()
+    asked, can_take = 0, Session.can_take.fget
+
+    def counted(session):
+        nonlocal asked
+        asked += 1
+        return can_take(session)
+
+    monkeypatch.setattr(Session, "can_take", property(counted))
+    everything = publish(bench, 20)
+    assert set(payloads(members[0])) == everything
+    assert 0 < asked < 600
+    members[0].drop()
+    asked = 0
+    publish(bench, 20)
+    assert asked < 600
+    back = bench.device(4, "m7").connect(clean=False)
+    back.take()
+    publish(bench, 1)
+    assert payloads(back) == [b"1"]
