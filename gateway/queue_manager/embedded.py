@@ -56,6 +56,8 @@ _STATE_ATTRIBUTES: dict[str, Value] = {
 }
 SECONDS_BETWEEN_PIECES = 0.01
 """While files of the journal are made again devices are served in between."""
+DAMAGE_PAUSE = 0.1
+"""Seconds until more of what is damaged is passed."""
 CONNECT_OPTIONS = 0x1F3DFFFF
 """Those of MQCNO that there are, on any platform."""
 
@@ -343,7 +345,7 @@ class EmbeddedQueueManager:
                 try:
                     messages = core.store.fetch(local.name, key, limit - len(found), last, locked=True)
                 except StoreCorrupt:
-                    messages = core.damage.fetch(local.name, key, limit - len(found), last)
+                    messages = self._around_damage(local, key, limit - len(found), last)
                 if not messages:
                     break
                 last = messages[-1].token
@@ -368,6 +370,18 @@ class EmbeddedQueueManager:
                 self._expirer.discard(local.name, key, expired)
             stored = stored_messages.stored(found, self.name, core.now() if applications else 0.0)
             return page.named(stored) if page is not None else stored
+
+    def _around_damage(self, local: LocalQueue, key: bytes, limit: int, after: int | None) -> list[Message]:
+        try:
+            return self.core.damage.fetch(local.name, key, limit, after)
+        except MQError:
+            self.core.scheduler.later(DAMAGE_PAUSE, partial(self._wake, local))
+            raise
+
+    def _wake(self, local: LocalQueue) -> None:
+        with self.core.entered():
+            if not self.core.closed:
+                self.core.wake(local)
 
     def fetch_page(self, queue: str, key: bytes, limit: int) -> message_pages.Page | None:
         """The next messages as columns; None if there are none, or the first has to be fetched by `fetch`."""

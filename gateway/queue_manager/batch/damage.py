@@ -5,12 +5,19 @@ queue for devices gets those around them; they stay where they are, and are told
 from __future__ import annotations
 
 from sys import maxsize
+from time import monotonic
 
-from gateway.errors import StoreCorrupt
+from gateway.errors import MQError, StoreCorrupt
+from gateway.mq.constants import MQRC_OBJECT_DAMAGED
 from gateway.queue_manager.store.place import NUMBER_MASK
 from gateway.queue_manager.store.storage import MessageStore
 from gateway.queue_manager.store.unit import Message
 
+AT_ONCE_SECONDS = 0.1
+"""For so long is read at a time what the disk has damaged: a whole segment of small frames takes 10 s, a failing disk
+hours."""
+SLOW_SECONDS = 0.0001
+"""A message, of frames that are read: what is known to be damaged is passed in a tenth of it."""
 Place = tuple[str, str]
 """A queue, and what is damaged there."""
 
@@ -27,9 +34,13 @@ class Damage:
         self._untold: dict[Place, list[int]] = {}
 
     def fetch(self, queue: str, key: bytes, limit: int, after: int | None = None) -> list[Message]:
-        """The next messages that can be read, locked ones too, perhaps fewer than there are; none: none is behind."""
+        """The next messages that can be read, locked ones too, perhaps fewer than there are; none: none is behind.
+        MQError where so much is damaged that others have their turn first: what has been read is known next time."""
+        slow = 0.0
         while True:
-            found, damaged = self._store.fetch_around_damage(queue, key, limit, after)
+            began = monotonic()
+            found, damaged = self._store.fetch_around_damage(queue, key, limit, after, AT_ONCE_SECONDS)
+            spent = monotonic() - began
             self._note(queue, damaged)
             if damaged and queue in self.in_order:
                 first = next(at for at, one in enumerate(found) if one.token in damaged)
@@ -39,6 +50,11 @@ class Damage:
             if whole or not found:
                 return whole
             after = found[-1].token
+            if spent > len(found) * SLOW_SECONDS:
+                slow += spent
+            if slow >= AT_ONCE_SECONDS:
+                why = damaged[after]
+                raise MQError(MQRC_OBJECT_DAMAGED, f"so is much before it: what is behind comes in a while: {why}")
 
     def stops(self, queue: str, key: bytes) -> str:
         """What cannot be read and stopped the last fetch from a queue whose messages leave in order, if anything."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
+from math import inf
 from time import monotonic
 
 from gateway.errors import StoreCorrupt
@@ -21,8 +22,8 @@ from gateway.queue_manager.store.rows import make_messages
 from gateway.queue_manager.store.unit import Message
 
 FRAME_BITS = 44
-DAMAGED_FOR = 60.0
-"""Seconds."""
+DAMAGED_FOR = 600.0
+"""Seconds; all that is damaged before what can be read should be passed in this time, step by step."""
 
 
 UNREAD_PART = 16
@@ -90,19 +91,23 @@ class Reader:
         return messages
 
     def fetch_around_damage(
-        self, queue: str, key: bytes, limit: int, after: int | None = None
+        self, queue: str, key: bytes, limit: int, after: int | None = None, seconds: float = inf
     ) -> tuple[list[Message], dict[int, str]]:
-        """As `fetch` with locked ones, and why some cannot be read, by token: those are empty."""
+        """As `fetch` with locked ones, and why some cannot be read, by token: those are empty. After so many seconds
+        the first of these is the last."""
         messages: list[Message] = []
+        until = monotonic() + seconds
         damaged: dict[int, str] = {}
         for rank, run in self.index.browse(queue, key, after, limit, locked=True):
             try:
                 self._read_run(rank, run, messages)
             except StoreCorrupt as error:
                 first = rank << NUMBER_BITS | run[0]
-                for token in range(first, first + run[1]):
-                    messages.append(Message(token, b"", b"", 0, 0, 0))
-                    damaged[token] = str(error)
+                tokens = range(first, first + run[1])
+                messages += [Message(token, b"", b"", 0, 0, 0) for token in tokens]
+                damaged |= dict.fromkeys(tokens, str(error))
+                if monotonic() >= until:
+                    break
         return messages, damaged
 
     def first(self, queue: str, key: bytes) -> int | None:

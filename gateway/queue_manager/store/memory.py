@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from math import inf
 from sys import maxsize
 
 from gateway.ports.batch import StorageFull
@@ -186,7 +187,12 @@ class MemoryStore:
         return list(islice((one for one in shelf.after(after) if locked or one.token not in hidden), limit))
 
     def fetch_around_damage(
-        self, queue: str, key: bytes, limit: int, after: int | None = None
+        self,
+        queue: str,
+        key: bytes,
+        limit: int,
+        after: int | None = None,
+        seconds: float = inf,  # noqa: ARG002
     ) -> tuple[list[Message], dict[int, str]]:
         """As `fetch` with locked ones: nothing is damaged in memory."""
         return self.fetch(queue, key, limit, after, locked=True), {}

@@ -7,6 +7,7 @@ waiting gets.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from typing import Any, Protocol
 
 from gateway.ports.batch import StorageFull
@@ -72,9 +73,10 @@ class MessageStore(Protocol):
         """The next messages by priority and arrival; those that are locked only on request."""
 
     def fetch_around_damage(
-        self, queue: str, key: bytes, limit: int, after: int | None = None
+        self, queue: str, key: bytes, limit: int, after: int | None = None, seconds: float = inf
     ) -> tuple[list[Message], dict[int, str]]:
-        """As `fetch` with locked ones, and why some cannot be read, by token: those are empty."""
+        """As `fetch` with locked ones, and why some cannot be read, by token: those are empty. After so many seconds
+        the first of these is the last."""
 
     def first(self, queue: str, key: bytes) -> int | None:
         """The token of the next message, be it locked or not."""

@@ -3,8 +3,9 @@ a full disk."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,8 +23,10 @@ from gateway.net.calls import OPERATOR, Call
 from gateway.ports.batch import Moves, Puts, Takes, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
 from gateway.ports.state_queues import COMMANDS
+from gateway.queue_manager.batch import damage as damage_of_batches
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.inspection import Inspection
+from gateway.queue_manager.journal import reader
 
 BODIES = [number * 100 for number in (b"1", b"2", b"3")]
 TOLD = "docs/runbooks/damaged-frame.md"
@@ -252,3 +255,40 @@ def put(queue_manager: EmbeddedQueueManager, head: bytes, body: bytes, queue: st
     assert (
         not Inspection(queue_manager).commit(Unit([Puts(queue, persistent=True, heads=[head], bodies=[body])])).failures
     )
+
+
+def test_much_damage_is_passed_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failing disk takes a second for each read: all of them were tried in one turn, and again a minute later."""
+    opened = EmbeddedQueueManager.open(
+        tmp_path, "QM1", ManualScheduler(), "DEFINE QLOCAL(Q)", store_options=replace(SMALL, cache_bytes=0)
+    )
+    for body in (*[b"damaged"] * 40, b"whole"):
+        Inspection(opened).commit(Unit([Puts("Q", persistent=True, heads=[md()], bodies=[body])]))
+    for _ in range(40):
+        damage(tmp_path, b"damaged")
+    elapsed, pread, preadv = [0.0], os.pread, os.preadv
+
+    def slow(read: Callable[..., object]) -> Callable[..., object]:
+        def read_slowly(*about: object) -> object:
+            elapsed[0] += 1.0
+            return read(*about)
+
+        return read_slowly
+
+    monkeypatch.setattr(os, "pread", slow(pread))
+    monkeypatch.setattr(os, "preadv", slow(preadv))
+    for module in (damage_of_batches, reader):
+        monkeypatch.setattr(module, "monotonic", lambda: elapsed[0])
+    turns, found = list[float](), list[bytes]()
+
+    def arrived() -> None:
+        began = elapsed[0]
+        with suppress(MQError):
+            found.extend(one.data for one in opened.fetch("Q", b"", 100))
+        turns.append(elapsed[0] - began)
+
+    with closing(opened):
+        opened.consume("Q", arrived)
+        opened.core.scheduler.advance(10)
+        assert (found, sum(map(len, opened.damaged().values()))) == ([b"whole"], 40)
+    assert max(turns) <= 4
