@@ -248,9 +248,10 @@ def test_what_was_dropped_is_said_by_reason_until_it_is_acknowledged(chromium: A
         page.set_default_timeout(60_000)
         page.add_init_script(f"sessionStorage.setItem('mqgate.token', '{page_answers.TOKEN}')")
         page.goto(address)
-        page.wait_for_selector(".tile.bad:has-text('denied 3; since 20')")
+        page.wait_for_selector(".tile.bad:has-text('denied 3, session full 2; since 20')")
+        page.wait_for_selector("p:has-text('2 messages skipped for sessions that were full'):has-text('for line7')")
         page.click("button:text-is('Acknowledge')")
-        page.wait_for_selector(".tile:not(.bad):has-text('denied 3; since 20')")
+        page.wait_for_selector(".tile:not(.bad):has-text('denied 3, session full 2; since 20')")
         context.close()
 
 
