@@ -5,7 +5,9 @@ files and arguments that it gives them, as processes of this machine instead of 
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +22,7 @@ import pytest
 import yaml
 from free_ports import free_port
 from ops_machine import DEPLOY, compose_schema, program
+from patient_device import Device
 from running_gateway import Running, until_ready
 
 pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("prometheus")]
@@ -114,6 +117,63 @@ def test_the_gateway_takes_its_token_and_its_mappings(gateway: Running) -> None:
     rules = json.loads(gateway.text("/api/v1/rules", token))["items"]
     assert rules
     assert all(Path(rule["file"]).parent.name == "mappings" for rule in rules)
+
+
+def alive(port: int, folder: Path) -> subprocess.CompletedProcess[str]:
+    """What the health check says of the admin port."""
+    script = folder / "alive.py"
+    script.write_text((DEPLOY / "container" / "alive.py").read_text().replace(":9160/", f":{port}/"))
+    environment = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}  # nobody listens there
+    command = [sys.executable, str(script)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_health_check_knows_a_gateway_from_none(gateway: Running, tmp_path: Path) -> None:
+    answered = alive(gateway.admin, tmp_path)
+    assert (answered.returncode, answered.stderr) == (0, "")
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it listens, and does not answer
+        for port in (free_port(), silent.getsockname()[1], gateway.port):
+            refused = alive(port, tmp_path)
+            assert refused.returncode == 1
+            assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+@pytest.mark.skipif("MQGATE_LONG" not in os.environ, reason="long runs only: tests/spark runs jobs in a shorter way")
+def test_the_pipeline_runs_with_its_command_and_is_scraped(gateway: Running, tmp_path: Path) -> None:
+    """As its service is started, after a device has published; its last words are those of an orderly end."""
+    laid = Laid("pipeline", tmp_path, {"gateway:9160": gateway.admin, "9161": free_port()})
+    with Device("127.0.0.1", gateway.port, "d") as device:
+        device.connect()
+        device.publish("plant/lima/line/7", b"21.5", 1)
+    job = tmp_path / "pipeline.yaml"
+    text = (FOLDER / "pipeline.yaml").read_text().replace("http://gateway:9160", f"http://127.0.0.1:{gateway.admin}")
+    job.write_text(laid.text(text))
+    laid.places["/etc/mqgate/pipeline.yaml"] = str(job)
+    words = [laid.text(word).replace("0.0.0.0", "127.0.0.1") for word in FILE["services"]["pipeline"]["command"]]
+    port = laid.ports["9161"]
+    with subprocess.Popen([sys.executable, "-m", "gateway", *words], cwd=tmp_path) as process:
+        try:
+            landed = re.compile(r"^mqgate_pipeline_rows_total\S* [1-9]", re.MULTILINE)
+            deadline = time.monotonic() + 200
+            while not landed.search(metrics(port)):
+                assert process.poll() is None
+                assert time.monotonic() < deadline, metrics(port)
+                time.sleep(0.5)
+            process.terminate()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    assert list((tmp_path / "tables").rglob("*.parquet"))
+
+
+def metrics(port: int) -> str:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return ""
 
 
 def test_prometheus_scrapes_it_and_every_rule_is_evaluated(prometheus: str) -> None:
