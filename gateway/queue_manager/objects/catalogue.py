@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -20,8 +21,6 @@ NAMED_FREELY = frozenset({"SUB"})
 
 VERSION, COMMAND_LEVEL = "09040000", 940
 """The version of IBM MQ that the queue manager states."""
-
-Key = tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -100,34 +99,44 @@ class Catalogue:
     """The queue manager's own attributes; there are none until it has been defined."""
 
     def __init__(self) -> None:
-        self._objects: dict[Key, Definition] = {}
+        self._objects: defaultdict[str, dict[str, Definition]] = defaultdict(dict)
+        """By name space and name: programs make thousands of subscriptions and dynamic queues."""
+        self._changes = Counter[str]()
         self.version = 0
         """Incremented with every change; caches of resolved names compare it."""
 
     def get(self, kind: str, name: str) -> Definition | None:
         """The object of this type; for a queue of any type ask for `QUEUE`."""
-        return self._objects.get((family(kind), name))
+        return self._objects[family(kind)].get(name)
+
+    def changes(self, kind: str) -> int:
+        """How often objects in the name space of this type have changed."""
+        return self._changes[family(kind)]
 
     def add(self, definition: Definition) -> None:
         """Define or replace."""
-        self._objects[family(definition.kind), definition.name] = definition
+        self._objects[family(definition.kind)][definition.name] = definition
         if definition.kind == "QMGR":
             self.queue_manager = definition
-        self.version += 1
+        self._changed(definition)
 
     def remove(self, definition: Definition) -> None:
         """Delete."""
-        self._objects.pop((family(definition.kind), definition.name), None)
+        self._objects[family(definition.kind)].pop(definition.name, None)
+        self._changed(definition)
+
+    def _changed(self, definition: Definition) -> None:
+        self._changes[family(definition.kind)] += 1
         self.version += 1
 
     def matching(self, kinds: Iterable[str], pattern: str = "*") -> Iterator[Definition]:
         """Objects of these types by a generic name (`ABC*`), in the order of their names."""
         wanted = set(kinds)
-        generic = pattern.endswith("*")
-        for key in sorted(self._objects if generic else {(family(kind), pattern) for kind in wanted}):
-            definition = self._objects.get(key)  # whoever asks may take time
-            if definition is not None and definition.kind in wanted and matches(pattern, definition.name):
-                yield definition
+        for objects in [self._objects[one] for one in sorted(set(map(family, wanted)))]:
+            for name in sorted(objects) if pattern.endswith("*") else [pattern]:
+                definition = objects.get(name)  # whoever asks may take time
+                if definition is not None and definition.kind in wanted and matches(pattern, name):
+                    yield definition
 
 
 def matches(pattern: str, name: str) -> bool:

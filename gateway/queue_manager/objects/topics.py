@@ -149,9 +149,11 @@ class Topics:
         """Publications on each topic, for the first REMEMBERED topics."""
         self._topics_of: dict[str, str] = {}
         """The topics of subscriptions without wildcards, by name."""
-        self._objects: list[tuple[str, Definition]] = []
+        self._objects: dict[str, list[Definition]] = {}
+        """Topic objects by topic string; the next: how long these are, the longest first."""
+        self._lengths: list[int] = []
         self._governed: dict[tuple[str, str], Value] = {}
-        self._version = -1
+        self._changes = -1
         core.on_installed.append(self._installed)
         core.on_removed.append(self._ended)
         core.on_state.append(self._state_changed)
@@ -282,31 +284,40 @@ class Topics:
 
     def governing(self, topic: str, keyword: str, as_parent: Value) -> Value:
         """An attribute of the closest topic object above a topic string that does not have `as_parent`."""
-        if self._version != self._core.catalogue.version or len(self._governed) > REMEMBERED:
-            self._version = self._core.catalogue.version
-            self._governed.clear()
-            self._objects = [(one.text("TOPICSTR"), one) for one in self._core.catalogue.matching(("TOPIC",))]
+        self._look_at_objects()
         value = self._governed.get((topic, keyword))
         if value is None:
-            value = self._governed[topic, keyword] = self._closest(topic, keyword, as_parent)
+            found = [one.attributes[keyword] for one in self._above(topic)]
+            value = next((one for one in found if one != as_parent), as_parent)
+            if len(self._governed) > REMEMBERED:
+                self._governed.clear()
+            self._governed[topic, keyword] = value
         return value
 
     def over(self, topic: str) -> list[str]:
         """The topic objects above a topic string, the closest first, SYSTEM.BASE.TOPIC last."""
-        found = [
-            (one.text("TOPICSTR"), one.name) for one in self._core.catalogue.matching(("TOPIC",)) if one.name != BASE
-        ]
-        inside = [(len(over), name) for over, name in found if over and is_inside(topic, over)]
-        return [name for _, name in sorted(inside, reverse=True)] + [BASE]
+        self._look_at_objects()
+        return [one.name for one in self._above(topic) if one.name != BASE] + [BASE]
 
-    def _closest(self, topic: str, keyword: str, as_parent: Value) -> Value:
-        best, value = -1, as_parent
-        for over, definition in self._objects:
-            inside = definition.name == BASE or (over and is_inside(topic, over))
-            found = definition.attributes[keyword]
-            if inside and found != as_parent and len(over) > best:
-                best, value = len(over), found
-        return value
+    def _look_at_objects(self) -> None:
+        catalogue = self._core.catalogue
+        if self._changes == catalogue.changes("TOPIC"):
+            return
+        self._changes = catalogue.changes("TOPIC")
+        self._governed.clear()
+        self._objects = {}
+        for one in catalogue.matching(("TOPIC",)):
+            if one.text("TOPICSTR") or one.name == BASE:
+                self._objects.setdefault("" if one.name == BASE else one.text("TOPICSTR"), []).append(one)
+        self._lengths = sorted({len(over) for over in self._objects}, reverse=True)
+
+    def _above(self, topic: str) -> Iterator[Definition]:
+        """The topic objects above a topic string, the closest first: found by their strings, as there may be
+        thousands."""
+        for length in self._lengths:
+            over = topic[:length]
+            if len(over) == length and (not over or is_inside(topic, over)):
+                yield from self._objects.get(over, ())
 
     def make_managed_queue(self, topic: str, *, durable: bool) -> Definition:
         """Make the queue of a managed subscription from the model queue that the topic names."""

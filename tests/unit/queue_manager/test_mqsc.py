@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from embedded_rig import MqiRig
+from embedded_rig import MqiRig, md, refused
 
 from gateway.errors import ConfigurationError
+from gateway.ports.mqi import ObjectDescriptor, PutOptions
 from gateway.queue_manager.commands.mqsc import MqscReport
-from gateway.queue_manager.objects.catalogue import Definition, decode_definition, defaults
+from gateway.queue_manager.objects.catalogue import Catalogue, Definition, decode_definition, defaults
 
 
 @pytest.fixture
@@ -453,7 +454,7 @@ def test_a_topic_object_has_a_topic_string(rig):
 
 def test_one_object_is_displayed_without_looking_at_all_others(rig, monkeypatch):
     run(rig, "\n".join(f"DEFINE QLOCAL(Q{number})" for number in range(200)))
-    asked = 0
+    asked, catalogue = 0, rig.queue_manager.core.catalogue
 
     class Counted(dict):
         def get(self, key, default=None):
@@ -461,10 +462,40 @@ def test_one_object_is_displayed_without_looking_at_all_others(rig, monkeypatch)
             asked += 1
             return super().get(key, default)
 
-    catalogue = rig.queue_manager.core.catalogue
-    monkeypatch.setattr(catalogue, "_objects", Counted(catalogue._objects))
+    monkeypatch.setitem(catalogue._objects, "QUEUE", Counted(catalogue._objects["QUEUE"]))
     assert "QUEUE(Q7)" in " ".join(run(rig, "DISPLAY QUEUE(Q7) TYPE")[0])
     assert asked < 50
     assert [one.name for one in catalogue.matching(("QLOCAL", "QALIAS"), "Q7")] == ["Q7"]
     assert list(catalogue.matching(("QALIAS",), "Q7")) == []
     assert len(list(catalogue.matching(("QLOCAL",), "Q1*"))) == 111
+
+
+def test_topic_objects_and_subscriptions_are_not_all_looked_at_for_each_other(rig, monkeypatch):
+    """A program that publishes to a topic string, and one that subscribes."""
+    run(rig, "\n".join(f"DEFINE TOPIC(T{number}) TOPICSTR('t/{number}') PUB(DISABLED)" for number in range(200)))
+    run(
+        rig,
+        "\n".join(
+            f"DEFINE SUB('s{number}') TOPICSTR('s/{number}') DEST(SYSTEM.DEFAULT.LOCAL.QUEUE)" for number in range(200)
+        ),
+    )
+    topics, asked = rig.queue_manager.topics, 0
+    assert topics.over("t/7/x") == ["T7", "SYSTEM.BASE.TOPIC"]
+    assert topics.over("t/77x") == ["SYSTEM.BASE.TOPIC"]
+    matching = Catalogue.matching
+
+    def counted(self, kinds, pattern="*"):
+        nonlocal asked
+        for one in matching(self, kinds, pattern):
+            asked += 1
+            yield one
+
+    monkeypatch.setattr(Catalogue, "matching", counted)
+    descriptor = ObjectDescriptor("", object_type=8, object_string="u/1")
+    for _ in range(20):
+        rig.connection.put1(descriptor, md(), PutOptions(4), b"x")
+    assert asked == 0
+    with refused(2051):
+        rig.connection.put1(ObjectDescriptor("", object_type=8, object_string="t/7/x"), md(), PutOptions(4), b"x")
+    run(rig, "ALTER TOPIC(T7) PUB(ENABLED)")
+    rig.connection.put1(ObjectDescriptor("", object_type=8, object_string="t/7/x"), md(), PutOptions(4), b"x")
