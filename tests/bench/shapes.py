@@ -62,6 +62,7 @@ class World(Inside):
         self.longest, self.doing, self.own = 0.0, "", 0.0
         rules = mapping if mapping.startswith("to_") else "to_mq:\n" + (mapping or RULE.format("A"))
         super().__init__(folder, SETTINGS, "version: 1\n" + rules, OBJECTS + objects)
+        self.engine.context.dead_letter_queue = self.queue_manager.dead_letter_queue
         clock = self.clock
         later, soon = clock.later, clock.soon
         if self.timed:
