@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from device_fleet import SMALL, Fleet, put
 
 from gateway.pipeline.jobs.job import Job, parse_job
-from gateway.pipeline.jobs.replay import files_of, messages_of, put_all, selected
+from gateway.pipeline.jobs.replay import files_of, messages_of, put_all, selected, stored
+from gateway.pipeline.jobs.tables.conditions import can_have
+from gateway.pipeline.jobs.tables.footers import footers_of
 from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 from gateway.queue_manager.journal.store import Store
 
@@ -131,6 +134,33 @@ def test_bronze_is_read_where_it_can_have_the_rows(spark: Any, tmp_path: Path, f
     assert len(files_of(job, warehouse, "bronze")) == 3
     assert len(last.inputFiles()) == 1
     assert selected(spark, job, warehouse, "bronze", files_of(job, warehouse, "bronze")).count() == 0
+
+
+def test_files_that_cannot_have_the_rows_are_not_read(spark: Any, tmp_path: Path, fleet: Fleet) -> None:
+    """Each condition with the rows that meet it, and the files that are read for them."""
+    for _ in range(3):
+        put_readings(tmp_path / "journal", fleet)
+        job = landed(spark, tmp_path, "", "      - {name: n, from: seq, type: bigint, max: 0}\n")
+    warehouse = warehouse_of(job)
+    files = files_of(job, warehouse, "readings")
+    every = selected(spark, job, warehouse, "readings", files)
+    footers = footers_of(*stored(job, warehouse, files))
+    first = every.where("seq = 12").first().put_ts.astimezone(UTC)
+    expected = {
+        "seq > 0": (36, 3), "seq > 24": (12, 1), "SEQ > 24 AND error LIKE 'a%'": (12, 1), "seq < 1": (0, 0),
+        "24 < seq": (12, 1), "seq IN (1, 13)": (2, 2), "seq > 24 OR n = 1": (13, 3), "n IS NULL": (0, 3),
+        f"put_ts > '{first.isoformat()}'": (24, 2), "topic = 'plant'": (0, 0), "topic >= 'plant'": (36, 3),
+        "client_id = 'dev0001' AND seq BETWEEN 10 AND 20": (3, 2), "temperature > 20": (32, 3),
+        "status = 'quarantine' AND n >= 25": (12, 1),
+    }  # fmt: skip
+    found = {
+        condition: (
+            selected(spark, job, warehouse, "readings", files, condition).count(),
+            sum(can_have(footers, every.where(condition))),
+        )
+        for condition in expected
+    }
+    assert found == expected
 
 
 def test_messages_are_counted_as_they_are_put(spark: Any, tmp_path: Path, fleet: Fleet) -> None:

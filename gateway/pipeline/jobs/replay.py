@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 from itertools import compress
 from operator import and_
 from pathlib import Path
@@ -17,6 +17,7 @@ from gateway.pipeline.jobs.silver import QUARANTINE
 from gateway.pipeline.jobs.sources import chosen
 from gateway.pipeline.jobs.spark.spark_session import make_session
 from gateway.pipeline.jobs.status import groups_of
+from gateway.pipeline.jobs.tables.conditions import can_have
 from gateway.pipeline.jobs.tables.footers import all_columns, footers_of, has_any, has_one_of
 from gateway.pipeline.jobs.tables.table_format import check_format
 from gateway.pipeline.jobs.tables.warehouse import ObjectWarehouse, Warehouse, warehouse_of
@@ -40,8 +41,8 @@ def replay_rows(job: Job, table: str, queue: str, where: str = "", txn: str = ""
     target = target_options(job, queue, txn, source)
     spark = make_session(f"{job.name}-replay", job.spark)
     try:
-        rows = selected(spark, job, warehouse, table, files)
-        rows = messages_of(spark, job, warehouse, table, rows.where(where) if where else rows)
+        rows = selected(spark, job, warehouse, table, files, where)
+        rows = messages_of(spark, job, warehouse, table, rows)
         return put_all(rows, target)
     finally:
         spark.stop()
@@ -106,19 +107,33 @@ def target_options(job: Job, queue: str, txn: str, source: str) -> dict[str, str
     return given
 
 
-def selected(spark: Any, job: Job, warehouse: Warehouse, table: str, files: list[str]) -> Any:
-    """The rows of these files: quarantined ones of a silver table, or dead letters of bronze."""
+def selected(spark: Any, job: Job, warehouse: Warehouse, table: str, files: list[str], where: str = "") -> Any:
+    """The rows of these files that meet the condition: quarantined ones of a silver table, or dead letters of bronze.
+    Files that have none by what their footers say are not read."""
+    footers = footers_of(*stored(job, warehouse, files))
+    if table == job.bronze_table:
+        letters = [has_any(footer, "dlq_reason") for footer in footers]
+        files, footers = list(compress(files, letters)), list(compress(footers, letters))
+    read = partial(_letters if table == job.bronze_table else _quarantined, spark, job, warehouse, all_columns(footers))
+    if not where:
+        return read(files)
+    wanted = can_have(footers, read(files).where(where))
+    return read(list(compress(files, wanted))).where(where)
+
+
+def _letters(spark: Any, job: Job, warehouse: Warehouse, _columns: Any, files: list[str]) -> Any:
+    return _messages(spark, job, warehouse, files).where("dlq_reason IS NOT NULL")
+
+
+def _quarantined(spark: Any, job: Job, warehouse: Warehouse, columns: Any, files: list[str]) -> Any:
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from gateway.pipeline.jobs.tables.object_tables import rows_of
 
-    store, names = stored(job, warehouse, files)
-    footers = footers_of(store, names)
-    if table == job.bronze_table:
-        letters = [has_any(footer, "dlq_reason") for footer in footers]
-        return _messages(spark, job, warehouse, list(compress(files, letters))).where("dlq_reason IS NOT NULL")
-    return rows_of(spark, store, names, from_arrow_schema(all_columns(footers))).withColumn("status", f.lit(QUARANTINE))
+    return rows_of(spark, *stored(job, warehouse, files), from_arrow_schema(columns)).withColumn(
+        "status", f.lit(QUARANTINE)
+    )
 
 
 def stored(job: Job, warehouse: Warehouse, files: list[str]) -> tuple[ObjectStore, list[str]]:

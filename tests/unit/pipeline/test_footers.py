@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.pipeline.jobs.tables.footers import all_columns, footers_of, has_any, has_one_of
+from gateway.pipeline.jobs.tables.footers import all_columns, footers_of, has_any, has_between, has_one_of
 from gateway.pipeline.land.objects import StoreSettings, open_store
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
@@ -49,3 +50,19 @@ def test_files_that_have_one_of_some_values(tmp_path: Path) -> None:
         )
     (silent,) = footers(tmp_path, {"seq": [1]}, write_statistics=False)
     assert has_one_of(silent, "seq", np.array([7]))
+
+
+def test_files_that_have_a_value_between_two(tmp_path: Path) -> None:
+    at = pa.array([datetime(2026, 11, 29, 1, tzinfo=UTC), None, datetime(2026, 11, 29, 2, tzinfo=UTC)])
+    (found,) = footers(tmp_path, {"n": [3, 4, 5], "at": at, "name": ["b", "d", "c"], "x": [0.5, 1.5, None]})
+    hour = 3_600_000_000
+    first = 20_786 * 24 * hour + hour
+    cases = {
+        ("n", 5, None): True, ("n", 6, None): False, ("n", None, 3): True, ("n", None, 2): False, ("N", 6, 9): False,
+        ("at", first + hour, None): True, ("at", first + hour + 1, None): False, ("at", None, first - 1): False,
+        ("name", "d", "z"): True, ("name", "e", None): False, ("name", None, "a"): False, ("name", 1, 2): True,
+        ("x", 7, None): True, ("gone", 1, None): False,
+    }  # fmt: skip
+    assert {case: has_between(found, *case) for case in cases} == cases
+    (silent,) = footers(tmp_path, {"n": [3]}, write_statistics=False)
+    assert has_between(silent, "n", 9, None)

@@ -32,6 +32,8 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 class Quiet(ThreadingHTTPServer):
     """Clients that hang up are what it is for."""
 
+    daemon_threads = False  # server_close() waits until each has closed its connection
+
     def handle_error(self, request: object, client_address: object) -> None:
         pass
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from device_fleet import write_journal
+from s3_server import BUCKET, Proxy, environment, s3_server
 
 from gateway.pipeline.commands import pipeline
 from gateway.pipeline.errors import WrongOption
@@ -22,6 +24,7 @@ from gateway.pipeline.jobs.tables.table_format import check_format
 from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 from gateway.pipeline.land.delta import DeltaLog
 from gateway.pipeline.land.landing import Landing
+from gateway.pipeline.land.object_delta import delta_options
 from gateway.pipeline.land.object_landing import ObjectLanding, WrittenFile
 from gateway.pipeline.land.objects import open_store
 
@@ -124,6 +127,69 @@ def test_plain_files_become_tables_of_delta(tmp_path: Path) -> None:
     compact(delta)
     remove_leftovers(delta)
     assert seqs(delta) == list(range(90))
+
+
+def object_job(proxy: Proxy, folder: Path, prefix: str, table_format: str) -> Job:
+    catalog = f"catalog: {{uri: 'sqlite:///{folder}/{prefix}.db'}}\n" if table_format == "iceberg" else ""
+    text = JOB.replace("{folder}/lake", f"s3://{BUCKET}/{prefix}").format(format=table_format) + catalog
+    return parse_job("job.yaml", f"{text}storage: {{endpoint: '{proxy.url}', patience: 30s}}\n")
+
+
+def put_batch(job: Job, number: int, folder: Path) -> None:
+    """A batch of ten rows on object storage."""
+    import pyarrow.parquet as pq
+
+    store, file = open_store(job.place, job.storage.settings), folder / f"{number}.parquet"
+    pq.write_table(pa.table({"seq": range(10 * number, 10 * number + 10)}), file, store_schema=False)
+    store.upload(f"bronze/{number}.parquet", file)
+    batch = ObjectLanding(store, job.name, follower_of(job, store)).begin(
+        "q", number, [("s", 10 * number, 10 * number + 10)]
+    )
+    assert batch is not None
+    batch.add("bronze", [WrittenFile(f"{number}.parquet", 10, file.stat().st_size)])
+    batch.land()
+
+
+def rows_on_objects(job: Job, proxy: Proxy) -> list[int]:
+    """As readers of the format have them."""
+    if job.format == "delta":
+        from deltalake import DeltaTable
+
+        table = DeltaTable(f"{job.warehouse}/bronze", storage_options=delta_options(job.storage.settings))
+        return sorted(table.to_pyarrow_table()["seq"].to_pylist())
+    if job.catalog is not None:
+        from pyiceberg.catalog import load_catalog
+
+        own = {"s3.endpoint": proxy.url, "s3.region": "us-east-1"}
+        catalog = load_catalog("mqgate", type="sql", uri=job.catalog.uri, **own)
+        return sorted(catalog.load_table(("lake", "bronze")).scan().to_arrow()["seq"].to_pylist())
+    return sorted(row["seq"] for row in warehouse_of(job).rows("bronze"))
+
+
+def test_a_format_that_has_changed_on_object_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same as in a folder, with the same outcome."""
+    for module in ("obstore", "moto"):
+        pytest.importorskip(module, reason=f"{module} is not installed: tests/run installs it")
+    with s3_server() as proxy:
+        for name, value in environment(proxy.url).items():
+            monkeypatch.setenv(name, value)
+        for landed, other in product(FORMATS, FORMATS):
+            prefix = f"{landed}-{other}"
+            before, after = (object_job(proxy, tmp_path, prefix, each) for each in (landed, other))
+            check_format(after)
+            for number in range(3):
+                put_batch(before, number, tmp_path)
+            compact(before)
+            if other == landed or (landed, other) == ("parquet", "delta"):
+                check_format(after)
+                put_batch(after, 3, tmp_path)
+                compact(after)
+                assert rows_on_objects(after, proxy) == list(range(40)), prefix
+                continue
+            for change in (check_format, compact, expire, remove_leftovers):
+                with pytest.raises(WrongOption, match=f"{prefix} have landed as {landed}.* write `format: {landed}`"):
+                    change(after)
+            assert rows_on_objects(before, proxy) == list(range(30)), prefix
 
 
 def test_two_formats_side_by_side(tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gateway.pipeline.land.objects import ObjectStore
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 AT_ONCE = 16
 """So many footers are asked for at a time: each takes a store some round trips."""
 
@@ -64,9 +66,35 @@ def has_one_of(footer: Any, column: str, values: Any) -> bool:
     )
 
 
-def _said(footer: Any, column: str) -> Iterator[tuple[Any, int]]:
+def has_between(footer: Any, column: str, low: int | str | None, high: int | str | None) -> bool:
+    """Whether a file may have a value from `low` to `high` (None: no such end), whatever case its column is written in;
+    likewise. Times are microseconds. Values of another type are not compared."""
+    return any(_between(said, low, high) for said, _ in _said(footer, column, any_case=True))
+
+
+def _between(said: Any, low: int | str | None, high: int | str | None) -> bool:
+    if said is None or not said.has_min_max:
+        return True
+    try:
+        least, greatest = _comparable(said.min), _comparable(said.max)
+    except (ValueError, OverflowError):  # no time, or no text, that Python has
+        return True
+    if len({type(least), type(greatest), *(type(end) for end in (low, high) if end is not None)}) != 1:
+        return True
+    return (low is None or greatest >= low) and (high is None or least <= high)
+
+
+def _comparable(value: Any) -> Any:
+    """As Spark has it: text by its characters, times in microseconds; None for what is not compared."""
+    if isinstance(value, datetime):
+        return ((value if value.tzinfo else value.replace(tzinfo=UTC)) - EPOCH) // timedelta(microseconds=1)
+    return value if type(value) in (int, str) else None
+
+
+def _said(footer: Any, column: str, *, any_case: bool = False) -> Iterator[tuple[Any, int]]:
     """The statistics of a column, and the rows, of each group of rows; nothing of a file without it."""
-    places = [at for at in range(footer.num_columns) if footer.schema.column(at).path == column]
+    paths = [footer.schema.column(at).path for at in range(footer.num_columns)]
+    places = [at for at, path in enumerate(paths) if path == column or (any_case and path.lower() == column.lower())]
     for group in map(footer.row_group, range(footer.num_row_groups)):
         for at in places if group.num_rows else ():
             yield group.column(at).statistics, group.num_rows
