@@ -44,6 +44,8 @@ class Change:
 class IcebergTables:
     """The tables of a warehouse; `ObjectLanding` calls it before the first batch and after each commit."""
 
+    format = "iceberg"
+
     def __init__(self, store: ObjectStore, catalog: CatalogSettings, replaced: set[str]) -> None:
         self.store = store
         self.settings = catalog

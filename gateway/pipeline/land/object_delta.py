@@ -22,6 +22,8 @@ TRIES = 3
 class ObjectDelta:
     """The Delta logs of a warehouse; `ObjectLanding` calls it before the first batch and after each commit."""
 
+    format = "delta"
+
     def __init__(self, store: ObjectStore, job: str, replaced: set[str]) -> None:
         try:
             import deltalake

@@ -36,6 +36,9 @@ class WrittenFile(NamedTuple):
 class AfterCommit(Protocol):
     """Called when a batch is committed, and before the first one: brings a Delta log up to the manifest."""
 
+    format: str
+    """What an entry says that the tables are, from before they are that."""
+
     def __call__(self, manifest: ObjectManifest) -> None:
         """Must do nothing for batches that it has seen."""
 
@@ -147,9 +150,9 @@ class ObjectLanding:
                     self.after_commit.check(table, f"{table}/{files[0].name}", files[0].size)
         failpoint("land.manifest.before")
         self._read_at = -REREAD_AFTER  # where this fails the log is read again
-        self.manifest.commit(
-            "batch", {"record": asdict(record), "replaces": replaces}, lambda: self._check_current(batch)
-        )
+        body = {"record": asdict(record), "replaces": replaces}
+        body["format"] = "parquet" if self.after_commit is None else self.after_commit.format
+        self.manifest.commit("batch", body, lambda: self._check_current(batch))
         self._read_at = time.monotonic()
         failpoint("land.manifest.after")
         if self.after_commit is not None:

@@ -208,6 +208,12 @@ class ObjectManifest:
         entries = self._after(after)
         return [(one["number"], ManifestRecord.from_json(one["record"])) for one in entries if one["kind"] == "batch"]
 
+    def said_format(self) -> str:
+        """What the last batch says that the tables are: a driver that is killed after its first entry has not made
+        them that. Nothing where an earlier release has put it."""
+        entry = self._read(self.state.last_number) if self.state.last_number else None
+        return str((entry or {}).get("format", ""))
+
     def entries(self, after: int) -> list[Entry]:
         """The entries after a number, of all kinds."""
         return self._after(after)

@@ -26,6 +26,7 @@ from gateway.pipeline.land.delta import DeltaLog
 from gateway.pipeline.land.landing import Landing
 from gateway.pipeline.land.object_delta import delta_options
 from gateway.pipeline.land.object_landing import ObjectLanding, WrittenFile
+from gateway.pipeline.land.object_manifest import ObjectManifest
 from gateway.pipeline.land.objects import open_store
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
@@ -135,14 +136,14 @@ def object_job(proxy: Proxy, folder: Path, prefix: str, table_format: str) -> Jo
     return parse_job("job.yaml", f"{text}storage: {{endpoint: '{proxy.url}', patience: 30s}}\n")
 
 
-def put_batch(job: Job, number: int, folder: Path) -> None:
+def put_batch(job: Job, number: int, folder: Path, follower: Any = None) -> None:
     """A batch of ten rows on object storage."""
     import pyarrow.parquet as pq
 
     store, file = open_store(job.place, job.storage.settings), folder / f"{number}.parquet"
     pq.write_table(pa.table({"seq": range(10 * number, 10 * number + 10)}), file, store_schema=False)
     store.upload(f"bronze/{number}.parquet", file)
-    batch = ObjectLanding(store, job.name, follower_of(job, store)).begin(
+    batch = ObjectLanding(store, job.name, follower or follower_of(job, store)).begin(
         "q", number, [("s", 10 * number, 10 * number + 10)]
     )
     assert batch is not None
@@ -190,6 +191,44 @@ def test_a_format_that_has_changed_on_object_storage(tmp_path: Path, monkeypatch
                 with pytest.raises(WrongOption, match=f"{prefix} have landed as {landed}.* write `format: {landed}`"):
                     change(after)
             assert rows_on_objects(before, proxy) == list(range(30)), prefix
+
+
+class Killed(Exception):
+    """The driver ends between its entry and what follows it."""
+
+
+class Dying:
+    """What follows the manifest, of a driver that is killed after its first entry."""
+
+    def __init__(self, follower: Any) -> None:
+        self.format, self.check, self._follower = follower.format, follower.check, follower
+
+    def __call__(self, manifest: ObjectManifest) -> None:
+        if manifest.state.number:
+            raise Killed
+        self._follower(manifest)
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_a_driver_that_is_killed_after_its_first_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_format: str
+) -> None:
+    """There is no table of its format yet; the next driver makes it, and one with another format is refused."""
+    for module in ("obstore", "moto"):
+        pytest.importorskip(module, reason=f"{module} is not installed: tests/run installs it")
+    with s3_server() as proxy:
+        for name, value in environment(proxy.url).items():
+            monkeypatch.setenv(name, value)
+        job = object_job(proxy, tmp_path, "killed", table_format)
+        store = open_store(job.place, job.storage.settings)
+
+        with pytest.raises(Killed):
+            put_batch(job, 0, tmp_path, Dying(follower_of(job, store)))
+        check_format(job)
+        with pytest.raises(WrongOption, match=f"have landed as {table_format}"):
+            check_format(object_job(proxy, tmp_path, "killed", "parquet"))
+        put_batch(job, 1, tmp_path)
+        assert rows_on_objects(job, proxy) == list(range(20))
 
 
 def test_two_formats_side_by_side(tmp_path: Path) -> None:

@@ -55,9 +55,11 @@ def _plain(folder: Path) -> str:
 
 
 def _on_objects(store: ObjectStore) -> set[str]:
-    """None yet by the first entry alone: a driver that dies behind it has made no tables of any format."""
-    state = ObjectManifest(store).state
-    tables = [name for name in state.files if not name.startswith(f"{STATE}/")]
+    """Where an earlier release has not said it, none yet by the first entry alone: a driver that dies behind it has made
+    no tables of any format."""
+    manifest = ObjectManifest(store)
+    tables = [name for name in manifest.state.files if not name.startswith(f"{STATE}/")]
     found = {"delta"} if any(has_log(store, name) for name in tables) else set()
     found |= {"iceberg"} if any(store.has(f"{name}/metadata") for name in tables) else set()
-    return found or ({"parquet"} if tables and state.number > 1 else set())
+    said = manifest.said_format() or ("parquet" if manifest.state.number > 1 else "")
+    return found or ({said} if tables and said else set())
