@@ -217,7 +217,8 @@ def test_killed_around_the_commit(spark: Any, proxy: Proxy, tmp_path: Path) -> N
 def test_killed_between_the_manifest_and_the_snapshot(proxy: Proxy, tmp_path: Path) -> None:
     rig = Rig(proxy, tmp_path, "short-iceberg", "iceberg")
     rig.grow()
-    assert rig.run("land.manifest.after:2") == -signal.SIGKILL
+    for number in (1, 2):  # before there is any table, and with one
+        assert rig.run(f"land.manifest.after:{number}") == -signal.SIGKILL
     rig.finish()
     rig.expect_exact()
 
