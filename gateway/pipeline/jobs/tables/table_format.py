@@ -55,8 +55,8 @@ def _plain(folder: Path) -> str:
 
 
 def _on_objects(store: ObjectStore) -> set[str]:
-    """Where an earlier release has not said it, none yet by the first entry alone: a driver that dies behind it has made
-    no tables of any format."""
+    """Where an earlier release has not said it, none yet by the first entry alone: a driver that dies behind it has
+    made no tables of any format."""
     manifest = ObjectManifest(store)
     tables = [name for name in manifest.state.files if not name.startswith(f"{STATE}/")]
     found = {"delta"} if any(has_log(store, name) for name in tables) else set()
