@@ -37,7 +37,7 @@ class Both:
         self.open: dict[int, tuple[bytes, bool]] = {}
         """What was published and is not complete: the body, and whether it was received."""
         self.sent = 0
-        self.connects = 0
+        self.connects = self.made = 0
         self.subscribed = False
         self.latest: Twin | None = None
 
@@ -116,9 +116,13 @@ class Twin:
 
     def _connected(self, connack: Any) -> list[bytes]:
         assert connack.reason == 0
-        both, both.latest = self.both, self
+        both = self.both
+        both.made += not connack.session_present
+        assert both.made <= 1, "the session is lost"
+        if both.connects and not connack.session_present:
+            return []  # it has been taken over by the other, whose CONNACK was read first
+        both.latest = self
         both.connects += 1
-        assert connack.session_present or both.connects == 1, "the session is lost"
         wanted = p.Subscribe(0xFFFF, [p.Subscription("down", 2)])
         first = [] if both.subscribed else [client.encode_subscribe(both.version, wanted)]
         return first + [both.again(packet_id) for packet_id in both.open]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,6 +25,7 @@ from gateway.pipeline.jobs.tables.table_format import check_format
 from gateway.pipeline.jobs.tables.warehouse import warehouse_of
 from gateway.pipeline.land.iceberg import IcebergTables
 from gateway.pipeline.land.object_landing import ObjectBatch, ObjectLanding, WrittenFile
+from gateway.pipeline.land.object_manifest import LOG
 from gateway.pipeline.land.objects import open_store
 
 pytest.importorskip("pyiceberg", reason="pyiceberg is not installed: pip install '.[iceberg]'")
@@ -157,12 +159,16 @@ def test_a_driver_that_died_between_the_commits(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_died_before_its_tables_were_made(proxy: Proxy, tmp_path: Path) -> None:
-    """On object storage nothing but its first entry is there, which that of another format would be too."""
+    """On object storage nothing but its first entry is there, and that of an earlier release is one of any format."""
     job = on_s3(tmp_path)
     first = landing_of(job)
     batch = staged(first, 0)
     first.after_commit = None
     batch.land()
+    (entry,) = first.store.names(f"{LOG}/")
+    said = json.loads(first.store.get(entry.name) or b"")
+    del said["format"]
+    first.store.put(entry.name, json.dumps(said).encode())
     check_format(job)
     staged(landing_of(job), 1).land()
     check_format(job)
