@@ -203,59 +203,45 @@ def _(world: World, size: int) -> Iterator[int]:
         yield size
 
 
-@shape("retained: delivered by #, each", (2500, 5000, 10000, 20000, 40000))
-def _(world: World, size: int) -> Iterator[int]:
+def _retained(world: World, size: int, last: str = "") -> None:
+    """So many retained messages, each on a topic of its own."""
     for at in range(0, size, 5000):
-        next(
-            _published(
-                world, [f"r/{n % 100}/{n}" for n in range(at, min(size, at + 5000))], 1, retain=True, who=f"p{at}"
-            )
-        )
-    number = 0
-    while True:
-        number += 1
-        (one,) = world.join([f"s{number}"])
-        before = now()
-        world.subscribe(one, ["#"], 0)
-        world.rest()
-        world.own = now() - before
-        one.link.take()
-        yield size
+        topics = [f"r/{n % 100}/{n}{last}" for n in range(at, min(size, at + 5000))]
+        next(_published(world, topics, 1, retain=True, who=f"p{at}"))
 
 
-@shape("retained: delivered by # at QoS 1, each", (2500, 5000, 10000, 20000))
-def _(world: World, size: int) -> Iterator[int]:
-    for at in range(0, size, 5000):
-        next(
-            _published(
-                world, [f"r/{n % 100}/{n}" for n in range(at, min(size, at + 5000))], 1, retain=True, who=f"p{at}"
-            )
-        )
-    number = 0
-    while True:
-        number += 1
-        (one,) = world.join([f"s{number}"])
-        before = now()
-        world.subscribe(one, ["#"], 1)
-        world.rest()
-        for _turn in range(50):
-            data = b"".join(answers_to(one.link.take()))
-            if not data:
-                break
-            world.feed([(one, data)])
+def delivered(what: str, qos: int, sizes: tuple[int, ...]) -> None:
+    """All retained messages go to a new subscriber each time, who acknowledges them."""
+
+    @shape(f"retained: delivered by #{what}, each", sizes)
+    def _(world: World, size: int) -> Iterator[int]:
+        _retained(world, size)
+        number = 0
+        while True:
+            number += 1
+            (one,) = world.join([f"s{number}"])
+            before = now()
+            world.subscribe(one, ["#"], qos)
             world.rest()
-        world.own = now() - before
-        yield size
+            answered = idle = 0
+            while answered < size and idle < 50:
+                answers = list(answers_to(one.link.take()))
+                answered, idle = answered + len(answers), 0 if answers else idle + 1
+                world.feed([(one, b"".join(answers))])
+                world.rest()
+                world.clock.advance(0.01)  # they come by the page
+            world.own = now() - before
+            assert answered == size, f"{answered} of {size} have come"
+            yield size
+
+
+delivered("", 0, (2500, 5000, 10000, 20000, 40000))
+delivered(" at QoS 1", 1, (2500, 5000, 10000, 20000))
 
 
 @shape("retained: + at each of 10 levels, each stored", (2500, 5000, 10000, 20000))
 def _(world: World, size: int) -> Iterator[int]:
-    for at in range(0, size, 5000):
-        next(
-            _published(
-                world, [f"r/{n % 100}/{n}/x" for n in range(at, min(size, at + 5000))], 1, retain=True, who=f"p{at}"
-            )
-        )
+    _retained(world, size, "/x")
     (one,) = world.join(["s"])
     while True:
         world.subscribe(one, ["+/+/+/y"], 0)

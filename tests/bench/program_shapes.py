@@ -39,21 +39,26 @@ def _filled(world: World, size: int, queue: str = "A", **fields: int | bytes) ->
     return program
 
 
+ProgramShape = Callable[[World, MqiConnection, int, int], Iterator[int]]
+
+
 def program_shape(
     name: str,
     sizes: tuple[int, ...] = (2500, 5000, 10000, 20000, 40000),
     queue: str = "A",
     objects: str = "",
     **fields: int | bytes,
-):
+) -> Callable[[ProgramShape], ProgramShape]:
     """A program that works on a queue with so many messages; calls are counted."""
 
-    def known(act: Callable[[World, object, int, int], Iterator[int]]) -> None:
+    def known(act: ProgramShape) -> ProgramShape:
         @shape("MQI: " + name, sizes, lambda _: ("", objects))
         def _(world: World, size: int) -> Iterator[int]:
             program = _filled(world, size, queue, **fields)
             handle = program.open(ObjectDescriptor(queue), OPEN_ALL).handle
             yield from act(world, program, handle, size)
+
+        return act
 
     return known
 
@@ -77,14 +82,6 @@ def _(world: World, program: MqiConnection, handle: int, size: int) -> Iterator[
 
 
 @program_shape("MQGET and MQPUT")
-def _(world: World, program: MqiConnection, handle: int, size: int) -> Iterator[int]:
-    while True:
-        for _at in range(500):
-            got = program.get(handle, md(), GetOptions(4), 100)
-            program.put(handle, got.md, PutOptions(4), b"x")
-        yield 500
-
-
 @program_shape("MQGET and MQPUT of ten priorities", priority=-2)
 def _(world: World, program: MqiConnection, handle: int, size: int) -> Iterator[int]:
     while True:
@@ -183,38 +180,31 @@ def _(world: World, size: int) -> Iterator[int]:
         yield size
 
 
-@shape(
-    "MQSC: DISPLAY of all queues, each",
-    (1250, 2500, 5000, 10000),
-    lambda n: ("", "".join(f"DEFINE QLOCAL(D{i})\n" for i in range(n))),
-)
-def _(world: World, size: int) -> Iterator[int]:
-    while True:
-        assert len(world.queue_manager.mqsc("DISPLAY QLOCAL(*) ALL").lines) > size
-        yield size
+def displayed(what: str, objects: str) -> None:
+    """All of them, with all that there is to say."""
+
+    @shape(f"MQSC: DISPLAY {what}, each", (1250, 2500, 5000, 10000), many_queues)
+    def _(world: World, size: int) -> Iterator[int]:
+        while True:
+            assert len(world.queue_manager.mqsc(f"DISPLAY {objects}(*) ALL").lines) > size
+            yield size
 
 
-@shape(
-    "MQSC: DISPLAY of one of many queues",
-    (1250, 2500, 5000, 10000),
-    lambda n: ("", "".join(f"DEFINE QLOCAL(D{i})\n" for i in range(n))),
-)
-def _(world: World, size: int) -> Iterator[int]:
+def many_queues(size: int) -> tuple[str, str]:
+    """Rules and objects."""
+    return "", "".join(f"DEFINE QLOCAL(D{at})\n" for at in range(size))
+
+
+displayed("of all queues", "QLOCAL")
+displayed("QSTATUS of all queues", "QSTATUS")
+
+
+@shape("MQSC: DISPLAY of one of many queues", (1250, 2500, 5000, 10000), many_queues)
+def _(world: World, _size: int) -> Iterator[int]:
     while True:
         for at in range(100):
             world.queue_manager.mqsc(f"DISPLAY QLOCAL(D{at}) ALL")
         yield 100
-
-
-@shape(
-    "MQSC: DISPLAY QSTATUS of all queues, each",
-    (1250, 2500, 5000, 10000),
-    lambda n: ("", "".join(f"DEFINE QLOCAL(D{i})\n" for i in range(n))),
-)
-def _(world: World, size: int) -> Iterator[int]:
-    while True:
-        assert len(world.queue_manager.mqsc("DISPLAY QSTATUS(*) ALL").lines) > size
-        yield size
 
 
 @shape("MQSC: DEFINE, each", (1250, 2500, 5000, 10000))

@@ -49,6 +49,16 @@ def why(store: Store) -> str:
     return full.why if full is not None else ""
 
 
+def goes_on(store: Store, folder: Path, messages: int) -> None:
+    """The files are whole: one more is written, and the next start finds all of them."""
+    assert why(store) == ""
+    put(store, b"last")
+    store.close()
+    again = opened(folder)
+    assert len(listed(again)) == messages
+    again.close()
+
+
 def test_removed_files_are_made_again_before_anything_is_written_to_them(tmp_path: Path) -> None:
     store = filled(tmp_path)
     for segment in store.ring.used.values():
@@ -59,12 +69,7 @@ def test_removed_files_are_made_again_before_anything_is_written_to_them(tmp_pat
         put(store, b"not acknowledged")
     while store.look_after_files():
         pass
-    assert why(store) == ""
-    put(store, b"last")
-    store.close()
-    again = opened(tmp_path)
-    assert len(listed(again)) == 41
-    again.close()
+    goes_on(store, tmp_path, 41)
 
 
 def test_a_look_copies_a_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,13 +86,8 @@ def test_a_look_copies_a_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         looks += 1
         assert "was removed by somebody else" in why(store)
     assert looks == sum(segment.size for segment in removed) / 4096 + 1
-    assert why(store) == ""
     assert not list(tmp_path.glob("*.making"))
-    put(store, b"last")
-    store.close()
-    again = opened(tmp_path)
-    assert len(listed(again)) == 41
-    again.close()
+    goes_on(store, tmp_path, 41)
 
 
 @pytest.mark.parametrize("opens", [False, True])
@@ -106,12 +106,7 @@ def test_a_frame_in_a_file_that_was_removed_is_not_acknowledged(tmp_path: Path, 
         put(store, b"nor in another file, before the first is there again")
     while store.look_after_files():
         pass
-    assert why(store) == ""
-    put(store, b"last")
-    store.close()
-    again = opened(tmp_path)
-    assert len(listed(again)) == (41 if opens else 42)
-    again.close()
+    goes_on(store, tmp_path, 41 if opens else 42)
 
 
 def test_what_was_removed_is_made_again_before_the_store_is_closed(tmp_path: Path) -> None:
