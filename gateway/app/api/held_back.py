@@ -101,6 +101,12 @@ def is_held_back(engine: Engine, connection: Connection | None) -> bool:
     return connection is not None and (_is_slowed(connection) or engine.parking.withholds(connection))
 
 
+def count_held_back(engine: Engine) -> int:
+    """How many connections that is: asked every second or two, there may be a hundred thousand."""
+    slowed = {one for one in engine.connections if getattr(one.link, "rests", 0)}
+    return len(slowed | (engine.parking.deferred.keys() & engine.connections))
+
+
 def _is_slowed(connection: Connection) -> bool:
     return bool(getattr(connection.link, "rests", 0))  # of a socket of the hub
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from itertools import count
 from typing import Any
 
-from gateway.app.api.held_back import is_held_back
+from gateway.app.api.held_back import count_held_back
 from gateway.app.api.mapping import when_consumed
 from gateway.app.api.sliced import sliced
 from gateway.app.parts import Parts
@@ -131,9 +131,7 @@ class StateViews:
             "subscriptions": len(engine.router.subscriptions),
             "retained": engine.retained.count - engine.sys_topics.own,
             "inflight": sessions.out + sessions.arriving,
-            "paused": (
-                parts.hub.count if context.paused else sum(is_held_back(engine, one) for one in engine.connections)
-            ),
+            "paused": parts.hub.count if context.paused else count_held_back(engine),
             "spool": _spool(parts, kept),
             "dead_letters": _dead_letters(parts),
             "latency_ms": parts.latency(),
