@@ -96,6 +96,7 @@ def test_nothing_expires_early_when_the_clock_is_set_back(world: tuple[RunningGa
     clock.set(HOUR)
     with Talker(gateway.port, "stays", clean=False) as stays:
         stays.subscribe("up/#")
+    away(gateway, "stays")
     with Talker(gateway.port, "dev") as device:
         device.publish("short", b"x")
         clock.set(-HOUR)
@@ -116,6 +117,7 @@ def test_what_is_due_comes_or_goes_after_a_jump_forward_and_no_earlier(world: tu
         delayed = p.Will("gone/delayed", b"farewell", 1, retain=False, properties={WILL_DELAY: 1800})
         Talker(gateway.port, "mortal", clean=False, will=delayed).cut()
         Talker(gateway.port, "stored", clean=False).close()
+        away(gateway, "mortal", "stored")
         device.publish("kept", b"for an hour", retain=True, properties={MESSAGE_EXPIRY: 1800})
         clock.set(-HOUR)
         assert sees.silent(2.0)
@@ -124,6 +126,7 @@ def test_what_is_due_comes_or_goes_after_a_jump_forward_and_no_earlier(world: tu
         assert sees.silent(2.0)
         with Talker(gateway.port, "stored", clean=False) as stored:
             assert stored.connack.session_present
+        away(gateway, "stored")
         clock.set(2 * HOUR)
         assert sees.receive()[:2] == ("gone/delayed", b"farewell")
         assert retained(gateway) == b""
@@ -149,6 +152,11 @@ def test_a_token_is_over_when_the_clock_says_so_and_counts_again_when_it_is_righ
     with Device("127.0.0.1", gateway.port, "bearer", version=5) as device:
         assert device.connect("bearer", token) == 0
         device.publish("up/x", b"right", 1)
+
+
+def away(gateway: RunningGateway, *clients: str) -> None:
+    """Once the gateway has seen that they left: from then on their wills and sessions end by its clock."""
+    wait(lambda: not any(gateway.api("GET", f"/clients/{one}")["connected"] for one in clients))
 
 
 def retained(gateway: RunningGateway) -> bytes:
