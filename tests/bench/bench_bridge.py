@@ -5,6 +5,7 @@ Ratios matter: ten thousand rules beside ten, a prepared message beside one that
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 
@@ -149,5 +150,6 @@ def access() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     for part in (rules, inbound, forms, from_queues, subscriptions, access):
         part()

@@ -88,4 +88,6 @@ def draw(top: Frame) -> str:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        raise SystemExit(__doc__)
     sys.stdout.write(draw(read(Path(sys.argv[1]).read_text().splitlines())))

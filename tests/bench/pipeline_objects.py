@@ -3,6 +3,7 @@ tests/bench/pipeline_objects.py`. Runs take turns; the best of each counts, and 
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
@@ -99,4 +100,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     main()

@@ -7,6 +7,7 @@ commit), and gets at a depth of 500,000 beside 1,000.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import threading
@@ -165,8 +166,11 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", nargs="?", type=Path)
+    given = parser.parse_args()
+    if given.directory:
+        main(given.directory)
     else:
         with tempfile.TemporaryDirectory() as made:
             main(Path(made))
