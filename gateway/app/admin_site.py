@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from itertools import count
 from pathlib import Path
 
 from twisted.web.resource import Resource
@@ -18,7 +19,7 @@ from gateway.errors import ConfigurationError, Finding
 from gateway.net.api import Api, Static
 from gateway.net.calls import Endpoint
 from gateway.net.guard import Guard
-from gateway.net.http import Answer, Folder, Page
+from gateway.net.http import Answer, Folder, LongPage, Page
 from gateway.net.streamed_answers import StreamedAnswers
 from gateway.observe import health, metrics
 from gateway.ports.people import ADMINISTRATOR, VIEWER, Caller
@@ -29,11 +30,17 @@ def admin_root(parts: Parts, api: list[Endpoint], guard: Guard) -> Resource:
     root = Folder()
     registry = metrics.registry_of(parts.counters, gauges_of(parts))
 
-    def exposition(request: Request) -> Answer:
-        body, content_type = metrics.render(registry, request.getHeader("accept") or "")
+    scrapes = count(1)
+
+    def exposition(request: Request) -> Generator[None, None, Answer]:
+        yield from parts.engine.sys_topics.session_counts.steps()
+        body, content_type = yield from metrics.render(registry, request.getHeader("accept") or "")
         return 200, body, content_type
 
-    root.putChild(b"metrics", Page(exposition, parts.engine.sys_topics.session_counts.before))
+    def run(steps: Iterator[None]) -> None:
+        parts.engine.context.slices.run(f"scrape {next(scrapes)}", lambda: steps)
+
+    root.putChild(b"metrics", LongPage(exposition, run))
     for name, question in ((b"livez", health.livez), (b"readyz", health.readyz), (b"startupz", health.startupz)):
         root.putChild(name, Page(_probe(parts, question)))
     versions = Folder()

@@ -6,7 +6,7 @@ import json
 import socket
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from http import HTTPStatus
 from time import monotonic
 from typing import Any
@@ -99,52 +99,71 @@ class _Nothing(Resource):
         return nothing(request)
 
 
-class Page(Resource):
-    """A GET that is answered from memory."""
-
+class _Read(Resource):
     isLeaf = True
 
-    def __init__(
-        self, answer: Callable[[Request], Answer], before: Callable[[Callable[[], None]], None] | None = None
-    ) -> None:
-        super().__init__()
-        self._answer = answer
-        self._before = before
-        """Makes a call when what is answered is known: it may take many turns."""
-
     def render(self, request: Request) -> bytes | int:
-        """Call the function of the page and send its answer."""
+        """The answer, or why there is none."""
         refused = only_read(request)
         if refused is not None:
             return refused
         if any(request.postpath or ()):
             return nothing(request)
-        return self._answered(request) if self._before is None else self._later(request, self._before)
+        return self._answered(request)
+
+    def _answered(self, request: Request) -> bytes | int:
+        raise NotImplementedError
+
+
+class Page(_Read):
+    """A GET that is answered from memory."""
+
+    def __init__(self, answer: Callable[[Request], Answer]) -> None:
+        super().__init__()
+        self._answer = answer
 
     def _answered(self, request: Request) -> bytes:
-        status, body, content_type = self._answer(request)
-        request.setResponseCode(status)
-        request.setHeader("content-type", content_type)
-        return body
+        return _headed(request, self._answer(request))
 
-    def _later(self, request: Request, before: Callable[[Callable[[], None]], None]) -> int:
+
+class LongPage(_Read):
+    """One whose answer is made in steps, between what others want."""
+
+    def __init__(
+        self, steps: Callable[[Request], Generator[None, None, Answer]], run: Callable[[Iterator[None]], None]
+    ) -> None:
+        super().__init__()
+        self._steps = steps
+        self._run = run
+
+    def _answered(self, request: Request) -> int:
         gone: list[object] = []
         request.notifyFinish().addErrback(gone.append)  # the client has not waited for it
+        self._run(_finished(request, self._steps(request), gone))
+        return int(NOT_DONE_YET)
 
-        def known() -> None:
-            if gone:
-                return
-            try:
-                body = self._answered(request)
-            except Exception:  # noqa: BLE001 -- as where it is answered at once
-                request.processingFailed(Failure())
-                return
+
+def _finished(request: Request, steps: Generator[None, None, Answer], gone: list[object]) -> Iterator[None]:
+    while not gone:
+        try:
+            next(steps)
+        except StopIteration as over:
+            body = _headed(request, over.value)
             request.setHeader("content-length", str(len(body)))
             request.write(body)
             request.finish()
+            return
+        except Exception:  # noqa: BLE001 -- as where it is answered at once
+            request.processingFailed(Failure())
+            return
+        yield
 
-        before(known)
-        return int(NOT_DONE_YET)
+
+def _headed(request: Request, answer: Answer) -> bytes:
+    status, body, content_type = answer
+    request.setResponseCode(status)
+    request.setHeader("content-type", content_type)
+    return body
 
 
 class Bounded(Resource):

@@ -9,10 +9,12 @@ import pytest
 from stall_attacks import LONG, Attacked, publish, read
 
 MANY = 3000 if LONG else 600
-MAPPING = """
+RULES = "".join(f"  - {{name: r{n}, topic: 'own/{n}', queue: EACH.D{n}}}\n" for n in range(MANY))
+MAPPING = f"""
 version: 1
 to_mq:
-  - {name: each, topic: "each/{device}", queue: "EACH.{device:upper}"}
+  - {{name: each, topic: "each/{{device}}", queue: "EACH.{{device:upper}}"}}
+{RULES}
 """
 SETTINGS = "mappings: [each.yaml]\nmqtt: {max_inflight: 1000}\nlisteners: [{name: plain, port: 0}]\n"
 
@@ -52,3 +54,10 @@ def test_the_oldest_is_that_of_now(attacked: Attacked) -> None:
     assert attacked.running.api("GET", "/queues/EACH.D1")["oldest_seconds"] < before
     assert attacked.running.api("DELETE", f"{path}?confirm=EACH.D1") == {"removed": 1}, second
     assert attacked.running.api("GET", "/queues/EACH.D1")["oldest_seconds"] is None
+
+
+def test_they_are_scraped(attacked: Attacked) -> None:
+    with attacked.budget():
+        for _ in range(2):
+            lines = attacked.running.get("/metrics").splitlines()
+            assert len([line for line in lines if line.startswith("mqgate_queue_depth{")]) == MANY

@@ -160,7 +160,7 @@ class QueueManagerProcess:
         registry = metrics.registry_of(self._counters, self._gauges(queue_manager))
 
         def exposition(request: Request) -> Answer:
-            body, content_type = metrics.render(registry, request.getHeader("accept") or "")
+            body, content_type = metrics.rendered(registry, request.getHeader("accept") or "")
             return 200, body, content_type
 
         root.putChild(b"metrics", Page(exposition))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Iterator
 
 from gateway.broker.context import Context
 
@@ -16,7 +15,6 @@ class SessionCounts:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._numbers = count(1)
         self.sessions = 0
         self.connected = 0
         """Sessions with a client."""
@@ -38,12 +36,3 @@ class SessionCounts:
             yield
         arriving += sum(one.inbound_pending + one.uncompleted for one in context.connections)
         self.sessions, self.connected, self.out, self.arriving = len(sessions), connected, out, arriving
-
-    def before(self, answer: Callable[[], None]) -> None:
-        """Count anew, and have this done then."""
-
-        def work() -> Iterator[None]:
-            yield from self.steps()
-            answer()
-
-        self._context.slices.run(f"sessions counted {next(self._numbers)}", work)

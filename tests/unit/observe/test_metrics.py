@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.observe import metrics
@@ -15,7 +16,7 @@ NAMES = Names(("plain",), ("temperature",), ("QM1",), ("0",), ("T",))
 def scrape(
     counters: Counters, gauges: metrics.Gauges | None = None
 ) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    body, _ = metrics.render(metrics.registry_of(counters, gauges or metrics.Gauges()))
+    body, _ = metrics.rendered(metrics.registry_of(counters, gauges or metrics.Gauges()))
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(body.decode())
@@ -114,9 +115,27 @@ def test_many_rules_cost_no_more_series_than_are_shown() -> None:
     assert scrape(counters)[of("mqgate_dlq_messages_total", route="_other", reason="queue_full")] == 1
 
 
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])
+def test_many_series_are_written_in_steps_and_have_one_head(accept: str) -> None:
+    depths = {f"Q{n}": float(n) for n in range(5000)}
+    counters = Counters(Names(routes=tuple(f"r{n}" for n in range(400))))
+    registry = metrics.registry_of(counters, metrics.Gauges(queue_depth=lambda: depths))
+    body, _ = metrics.rendered(registry, accept)
+    lines = body.decode().splitlines()
+    assert len([line for line in lines if line.startswith("# TYPE mqgate_queue_depth ")]) == 1
+    assert [line for line in lines if line.startswith("mqgate_queue_depth{")] == [
+        f'mqgate_queue_depth{{queue="Q{n}"}} {float(n)}' for n in range(5000)
+    ]
+    expected = metrics.choose_encoder(accept)[0](metrics.CollectorRegistry(auto_describe=False))
+    assert body.endswith(expected), "an end, once"
+    assert body.count(b"# EOF") == expected.count(b"# EOF")
+    assert max(len(family.samples) for family in registry.collect()) < metrics.SERIES_IN_A_STEP * 30
+    assert len(list(metrics.render(registry, accept))) == len(list(registry.collect())), "a step for each"
+
+
 def test_openmetrics_is_spoken_when_asked_for() -> None:
     registry = metrics.registry_of(Counters(NAMES), metrics.Gauges())
-    body, content_type = metrics.render(registry, "application/openmetrics-text; version=1.0.0")
+    body, content_type = metrics.rendered(registry, "application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
     assert body.endswith(b"# EOF\n")
-    assert metrics.render(registry)[1].startswith("text/plain")
+    assert metrics.rendered(registry)[1].startswith("text/plain")
