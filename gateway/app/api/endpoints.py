@@ -14,7 +14,7 @@ from gateway.app.api.mapping import mapping_endpoints
 from gateway.app.api.people import people_endpoints
 from gateway.app.api.queues import queue_endpoints
 from gateway.app.api.retained import retained_endpoints
-from gateway.app.api.rules import count_replayed, rule_endpoints, rule_of, rules_by_queue
+from gateway.app.api.rules import CurrentRules, count_replayed, rule_endpoints
 from gateway.app.api.set_aside import Replays
 from gateway.app.api.state import state_endpoints
 from gateway.app.api.trace import Tracer, trace_endpoints
@@ -29,18 +29,19 @@ from gateway.session.record import key_of
 def endpoints(parts: Parts, tracer: Tracer, reload: Callable[[], None], drain: Callable[[], None]) -> list[Endpoint]:
     """Everything below /api/v1, as openapi.json describes it."""
     in_slices = parts.engine.context.slices.run if parts.inquiries is None else None
+    rules = CurrentRules(lambda: parts.table)
     of_queues = [
         *audit_endpoints(parts.inspection),
         *queue_endpoints(
             parts.inspection,
-            lambda: rules_by_queue(parts.table),
+            lambda: rules().naming,
             parts.history.queue_rates if parts.inquiries is None else lambda _queue: None,
             in_slices,
         ),
         *dead_letter_endpoints(
             parts.inspection,
             lambda: parts.engine.context.dead_letter_queue,
-            lambda destination, topic: rule_of(parts.table, destination, topic),
+            lambda destination, topic: rules().of_dead_letter(destination, topic),
             lambda rule, ok: _count(parts, rule, ok=ok),
             Replays(lambda queue, key: _refusal(parts, queue, key), lambda key, record: _publish(parts, key, record)),
             in_slices,
@@ -58,7 +59,7 @@ def endpoints(parts: Parts, tracer: Tracer, reload: Callable[[], None], drain: C
         *user_endpoints(parts.users),
         *retained_endpoints(parts.engine),
         *trace_endpoints(tracer),
-        *journey_endpoints(parts, tracer),
+        *journey_endpoints(parts, tracer, rules),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from gateway.app.api.queues import Work, answered, problem_of
-from gateway.app.api.rules import rule_of
+from gateway.app.api.rules import CurrentRules
 from gateway.app.api.trace import Tracer
 from gateway.app.parts import Parts
 from gateway.bridge.message import read_message
@@ -19,7 +19,7 @@ MOST = 100
 _STATE = (PREFIX, "SYSTEM.")
 
 
-def journey_endpoints(parts: Parts, tracer: Tracer) -> list[Endpoint]:
+def journey_endpoints(parts: Parts, tracer: Tracer, rules: CurrentRules) -> list[Endpoint]:
     """The endpoints of this module."""
 
     def journey(call: Call) -> tuple[int, object]:
@@ -27,7 +27,7 @@ def journey_endpoints(parts: Parts, tracer: Tracer) -> list[Endpoint]:
         packet_id = call.number("packet_id", 0, 65535)
         found = tracer.journeys(client, packet_id, msg_id)
         if not found and msg_id and parts.inspection is not None:
-            return _asked(parts, parts.inspection, msg_id)
+            return _asked(parts, parts.inspection, rules, msg_id)
         if not msg_id:
             found += in_doubt(parts, client, packet_id)
         return 200, {"items": found[:MOST]}
@@ -35,15 +35,15 @@ def journey_endpoints(parts: Parts, tracer: Tracer) -> list[Endpoint]:
     return [endpoint("GET", "/journey", VIEWER, journey)]
 
 
-def _asked(parts: Parts, inspection: Inspects, msg_id: str) -> tuple[int, object]:
+def _asked(parts: Parts, inspection: Inspects, rules: CurrentRules, msg_id: str) -> tuple[int, object]:
     """Search the queues, between devices; IBM MQ is asked in its own thread."""
-    inquiries, work = parts.inquiries, _on_queues(parts, inspection, msg_id)
+    inquiries, work = parts.inquiries, _on_queues(parts, inspection, rules, msg_id)
     if inquiries is None:
         return answered(work, parts.engine.context.slices.run, f"journey of {msg_id}")
     return 200, Later(lambda told: inquiries.ask(lambda: answered(work, None, ""), told))
 
 
-def _on_queues(parts: Parts, inspection: Inspects, msg_id: str) -> Work:
+def _on_queues(parts: Parts, inspection: Inspects, rules: CurrentRules, msg_id: str) -> Work:
     """Messages with this identifier that are still on a queue: their headers say where they came from."""
     wanted, items = bytes.fromhex(msg_id), list[dict[str, object]]()
     try:
@@ -52,7 +52,7 @@ def _on_queues(parts: Parts, inspection: Inspects, msg_id: str) -> Work:
             if row.depth and (not row.name.startswith(_STATE) or row.name in {DEFAULT, _dead_letters(parts)}):
                 while not inspection.prepare_find(row.name):
                     yield
-                items += [_journey(parts, row.name, seen) for seen in inspection.find(row.name, msg_id=wanted)]
+                items += [_journey(rules, row.name, seen) for seen in inspection.find(row.name, msg_id=wanted)]
     except MQError as error:
         raise problem_of(error) from error
     return 200, {"items": items[:MOST]}
@@ -62,7 +62,7 @@ def _dead_letters(parts: Parts) -> str:
     return parts.engine.context.dead_letter_queue
 
 
-def _journey(parts: Parts, queue: str, seen: Seen) -> dict[str, object]:
+def _journey(rules: CurrentRules, queue: str, seen: Seen) -> dict[str, object]:
     client = topic = ""
     packet_id = qos = 0
     try:
@@ -73,7 +73,7 @@ def _journey(parts: Parts, queue: str, seen: Seen) -> dict[str, object]:
         pass  # put by a program: it came from no device
     return {
         "time": seen.put_time, "client_id": client, "packet_id": packet_id, "topic": topic, "qos": qos,
-        "rule": rule_of(parts.table, queue, topic or None), "queue": queue,
+        "rule": rules().of_dead_letter(queue, topic or None), "queue": queue,
         "msg_id": seen.md[mqmd.MSG_ID].hex().upper(), "state": "acknowledged" if qos else "committed", "reason": 0,
     }  # fmt: skip
 

@@ -181,34 +181,54 @@ def _queue_of(rule: InboundRule | OutboundRule) -> str:
     return rule.spec.queue or taken or f"topic {rule.spec.mq_topic}"
 
 
-def rules_by_queue(table: Table) -> Callable[[str], list[str]]:
-    """Which rules name a queue, outright or by a template that could become its name."""
-    named = [(route.rule.name, route.rule.spec.queue or "") for route in table.routes]
-    named += [(one.name, one.spec.queue or one.spec.transmission_queue or "") for one in table.outbound]
-    outright: dict[str, list[int]] = {}
-    templates: list[tuple[int, re.Pattern[str]]] = []
-    for at, (_, queue) in enumerate(named):
-        if "{" in queue:
-            templates.append((at, re.compile(".+".join(map(re.escape, re.split(r"\{[^}]*\}", queue))))))
-        else:
-            outright.setdefault(queue, []).append(at)
+class RulesOfQueues:
+    """The rules by their queues, looked for once in a table: there may be ten thousand, and as many dead letters."""
 
-    def rules(queue: str) -> list[str]:
-        by_template = [at for at, pattern in templates if pattern.fullmatch(queue)]
-        return [named[at][0] for at in sorted([*outright.get(queue, ()), *by_template])]
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        named = [(route.rule.name, route.rule.spec.queue or "") for route in table.routes]
+        named += [(one.name, one.spec.queue or one.spec.transmission_queue or "") for one in table.outbound]
+        self._names = [name for name, _ in named]
+        self._outright: dict[str, list[int]] = {}
+        self._templates: list[tuple[int, re.Pattern[str]]] = []
+        for at, (_, queue) in enumerate(named):
+            if "{" in queue:
+                pattern = ".+".join(map(re.escape, re.split(r"\{[^}]*\}", queue)))
+                self._templates.append((at, re.compile(pattern)))
+            else:
+                self._outright.setdefault(queue, []).append(at)
 
-    return rules
+    def naming(self, queue: str) -> list[str]:
+        """Which rules name a queue, outright or by a template that could become its name."""
+        by_template = [at for at, pattern in self._templates if pattern.fullmatch(queue)]
+        return [self._names[at] for at in sorted([*self._outright.get(queue, ()), *by_template])]
+
+    def of_dead_letter(self, destination: str, topic: str | None) -> str | None:
+        """The rule that a dead letter came by, as the rules are now: by its destination, else by its topic."""
+        outright = self._outright.get(destination, ()) if destination else ()
+        inbound = len(self.table.routes)
+        if outright and outright[-1] >= inbound:
+            return next(self._names[at] for at in outright if at >= inbound)
+        matches = [route.rule for route in self.table.candidates(topic)] if topic else []
+        for rule in matches:
+            if destination and rule.spec.queue == destination:
+                return rule.name
+        return matches[0].name if matches else self._names[outright[0]] if outright else None
 
 
-def rule_of(table: Table, destination: str, topic: str | None) -> str | None:
-    """The rule that a dead letter came by, as the rules are now: by its destination, else by its topic."""
-    outbound = [rule for rule in table.outbound if destination in {rule.spec.queue, rule.spec.transmission_queue}]
-    if outbound and destination:
-        return outbound[0].name
-    named = [route.rule for route in table.routes if destination and route.rule.spec.queue == destination]
-    matches = [route.rule for route in table.candidates(topic)] if topic else []
-    found = [rule for rule in matches if rule in named] + matches + named
-    return found[0].name if found else None
+class CurrentRules:
+    """Those of the table that is in force."""
+
+    def __init__(self, table: Callable[[], Table]) -> None:
+        self._table = table
+        self._known: RulesOfQueues | None = None
+
+    def __call__(self) -> RulesOfQueues:
+        table = self._table()
+        known = self._known
+        if known is None or known.table is not table:
+            known = self._known = RulesOfQueues(table)
+        return known
 
 
 def count_replayed(counters: Counters, rule: str | None, *, ok: bool) -> None:
