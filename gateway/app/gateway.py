@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import socket
 import time
@@ -48,6 +47,7 @@ from gateway.observe.history import STEP_SECONDS
 from gateway.observe.reports import Reports
 from gateway.observe.service import ServiceManager
 from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.routing.table import Table
 
 log = logs.get("mqgate")
 TICK_SECONDS = 1.0
@@ -203,6 +203,7 @@ class Gateway:
         if self._ticking.running:
             self._ticking.stop()
         parts.hub.turns.close()
+        parts.reader.close()
         for connection in list(parts.engine.connections):
             parts.engine.context.close(connection, "draining")
         parts.engine.flush()
@@ -227,22 +228,38 @@ class Gateway:
 
     # -- reload --
 
-    def reload(self) -> None:
-        """New rules between two batches; it is logged when what they consume is open. ConfigurationError says what is
-        wrong with a file; then nothing changes."""
-        parts = self.parts
-        try:
+    def reload(self, told: Callable[[Exception | None], None] = log_lines.not_reloaded) -> None:
+        """Read the files again, and put what is in them into force between two batches; that is logged when what new
+        rules consume is open. `told` of ConfigurationError: it says what is wrong with a file, and nothing changes."""
+
+        def read() -> tuple[Settings, Table]:
             settings = self.reread()
-            table = read_table(settings)
-            use_access = parts.access.prepare(settings)
-            guard = guard_of(parts.directory, settings)
-            use_people = people.prepare(parts.people, parts.settings, settings, parts.directory)
-            wrong = emptied_files(parts.settings, parts.table, settings, table) or parts.listeners.reload_certificates()
-            if wrong:
-                raise ConfigurationError(wrong)  # noqa: TRY301 -- counted and reported below
-        except ConfigurationError as error:
-            self._refused(error)
-            raise
+            return settings, read_table(settings)
+
+        def use(found: tuple[Settings, Table] | Exception) -> None:
+            try:
+                if isinstance(found, Exception):
+                    raise found  # noqa: TRY301 -- as what is found below
+                self._use(*found)
+            except ConfigurationError as error:
+                self._refused(error)
+                told(error)
+            except Exception as error:  # noqa: BLE001 -- told apart where it is answered
+                told(error)
+            else:
+                told(None)
+
+        self.parts.reader.ask(read, use)
+
+    def _use(self, settings: Settings, table: Table) -> None:
+        """ConfigurationError: nothing changes."""
+        parts = self.parts
+        use_access = parts.access.prepare(settings)
+        guard = guard_of(parts.directory, settings)
+        use_people = people.prepare(parts.people, parts.settings, settings, parts.directory)
+        wrong = emptied_files(parts.settings, parts.table, settings, table) or parts.listeners.reload_certificates()
+        if wrong:
+            raise ConfigurationError(wrong)
         parts.counters.config_reloads["ok"] += 1
         changed = changes(parts.settings, settings)
         parts.settings, parts.table = settings, table
@@ -299,10 +316,14 @@ class Gateway:
         if any("_per_second" in change.key for change in changed):
             parts.listeners.use_send_rates(SendRates(client_rates(parts.settings), time.monotonic))
 
-    def _files_changed(self) -> None:
+    def _files_changed(self, over: Callable[[], None]) -> None:
         log.info("files_changed", "settings, mappings or files they name have changed")
-        with contextlib.suppress(ConfigurationError):  # reload has logged it; what was in force still is
-            self.reload()
+
+        def told(error: Exception | None) -> None:
+            over()
+            log_lines.not_reloaded(error)
+
+        self.reload(told)
 
     # -- every second --
 

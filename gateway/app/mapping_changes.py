@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -90,11 +89,9 @@ def written(path: Path, text: str) -> None:
         file.write(text)
 
 
-def apply(
-    settings: Settings, history: ChangeHistory, file: str, text: str, who: str, what: str, reload: Callable[[], None]
-) -> Change:
-    """Check, keep what was, write, reload. ConfigurationError: nothing has changed; OSError: the file cannot be
-    written, and nothing has changed either."""
+def write(settings: Settings, history: ChangeHistory, file: str, text: str, who: str, what: str) -> Change:
+    """Check, keep what was, write. ConfigurationError: nothing has changed; OSError: the file cannot be written, and
+    nothing has changed either."""
     findings = check(settings, file, text)
     if findings:
         raise ConfigurationError(findings)
@@ -104,8 +101,12 @@ def apply(
     written(Path(file), text)
     try:
         history.add(change)
-        reload()
-    except (ConfigurationError, OSError):
-        written(Path(file), before)
+    except OSError:
+        take_back(change)
         raise
     return change
+
+
+def take_back(change: Change) -> None:
+    """The file as it was."""
+    written(Path(change.file), change.before)

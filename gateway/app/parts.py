@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.app.access import Providers, access_of
 from gateway.app.files.data_directory import make_private, own_secret, patiently
 from gateway.app.files.directories import data_directory
+from gateway.app.files.reader import Reader
 from gateway.app.limits import client_rates, limits_of
 from gateway.app.managed_users import UserStore
 from gateway.app.mappings import gateway_name, read_table
@@ -70,6 +71,7 @@ class Parts:
         self.settings = self.started_with = settings
         self.reactor = reactor
         self.scheduler = ReactorScheduler(reactor)
+        self.reader = Reader(self.scheduler.soon)
         self.directory = data_directory(settings)
         """Where this process keeps its files."""
         make_private(self.directory)
@@ -213,12 +215,10 @@ class Parts:
         name: str = getattr(self.queue_manager, "dead_letter_queue", "SYSTEM.DEAD.LETTER.QUEUE")
         return name
 
-    def named_queues(self) -> list[str]:
+    def named_queues(self) -> frozenset[str]:
         """Queues that rules name without a template, and those they were seen to put to."""
-        names = {route.rule.spec.queue for route in self.table.routes} | {
-            rule.spec.queue for rule in self.table.outbound if not rule.targets
-        }
-        return sorted({name for name in names if name and "{" not in name} | self.queues_seen())
+        seen = self.queues_seen()
+        return self.table.queues | seen if seen else self.table.queues
 
     def queues_seen(self) -> set[str]:
         """On IBM MQ, queues that rules with placeholders have put to since the start: nothing else names them."""

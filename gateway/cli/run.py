@@ -128,9 +128,9 @@ def serve(read: Callable[[], Settings]) -> None:
         click.echo(banner(gateway), err=True)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: running.callFromThread(gateway.drain))
-    signal.signal(signal.SIGHUP, lambda *_: running.callFromThread(_reload, gateway))
+    signal.signal(signal.SIGHUP, lambda *_: running.callFromThread(gateway.reload))
     if early:
-        running.callFromThread(_reload, gateway)
+        running.callFromThread(gateway.reload)
     running.run(installSignalHandlers=False)
 
 
@@ -148,12 +148,6 @@ def banner(gateway: Gateway) -> str:
             with contextlib.suppress(OSError):
                 lines[-1] = f"  token     {Path(file).read_text(encoding='utf-8').strip()}"
     return "\n".join([*lines, ""])
-
-
-def _reload(gateway: Gateway) -> None:
-    """Reload; what is wrong is in the log, and then the old rules stay in force."""
-    with contextlib.suppress(ConfigurationError):
-        gateway.reload()
 
 
 def _look_after_log(handler: LogHandler, problems: dict[str, str]) -> None:

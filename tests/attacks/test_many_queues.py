@@ -56,6 +56,11 @@ def test_the_oldest_is_that_of_now(attacked: Attacked) -> None:
     assert attacked.running.api("GET", "/queues/EACH.D1")["oldest_seconds"] is None
 
 
+def test_they_are_written_as_commands(attacked: Attacked) -> None:
+    with attacked.budget():
+        assert attacked.running.api("GET", "/definitions")["objects"] >= MANY
+
+
 def test_they_are_scraped(attacked: Attacked) -> None:
     with attacked.budget():
         for _ in range(2):

@@ -10,7 +10,7 @@ from gateway.app.api.clients import client_endpoints
 from gateway.app.api.dead_letters import dead_letter_endpoints
 from gateway.app.api.gateways import gateway_endpoints
 from gateway.app.api.journeys import journey_endpoints
-from gateway.app.api.mapping import mapping_endpoints
+from gateway.app.api.mapping import Reload, mapping_endpoints
 from gateway.app.api.people import people_endpoints
 from gateway.app.api.queues import queue_endpoints
 from gateway.app.api.retained import retained_endpoints
@@ -26,7 +26,7 @@ from gateway.ports.state_queues import RETAINED, SESSIONS
 from gateway.session.record import key_of
 
 
-def endpoints(parts: Parts, tracer: Tracer, reload: Callable[[], None], drain: Callable[[], None]) -> list[Endpoint]:
+def endpoints(parts: Parts, tracer: Tracer, reload: Reload, drain: Callable[[], None]) -> list[Endpoint]:
     """Everything below /api/v1, as openapi.json describes it."""
     in_slices = parts.engine.context.slices.run if parts.inquiries is None else None
     rules = CurrentRules(lambda: parts.table)

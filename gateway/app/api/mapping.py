@@ -6,16 +6,18 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from gateway.app.mapping_changes import Change, ChangeHistory, apply, check, texts_of
+from gateway.app.mapping_changes import Change, ChangeHistory, check, take_back, texts_of, write
 from gateway.app.parts import Parts
 from gateway.errors import ConfigurationError, Finding
-from gateway.net.calls import VIEWER, Call, Endpoint, Later, Problem, endpoint
+from gateway.net.calls import VIEWER, Answered, Call, Endpoint, Later, Problem, endpoint
 from gateway.ports.people import ADMINISTRATOR
 
 MOST = 1 << 20
+Reload = Callable[[Callable[[Exception | None], None]], None]
+"""Reads all files again, and tells when they are in force, or why they are not."""
 
 
-def mapping_endpoints(parts: Parts, reload: Callable[[], None]) -> list[Endpoint]:
+def mapping_endpoints(parts: Parts, reload: Reload) -> list[Endpoint]:
     """The endpoints of this module."""
     views = MappingViews(parts, reload)
     return [
@@ -26,11 +28,6 @@ def mapping_endpoints(parts: Parts, reload: Callable[[], None]) -> list[Endpoint
     ]
 
 
-def when_consumed(parts: Parts, answer: object) -> Later:
-    """An answer that comes when what new rules consume is open: what is published on it from then on reaches them."""
-    return Later(lambda answered: parts.consumers.when_open(lambda: answered((200, answer))))
-
-
 def finding(one: Finding) -> dict[str, object]:
     """A finding as the API shows it."""
     return {"file": one.file, "line": one.line, "column": one.column, "what": one.what, "fix": one.fix}
@@ -39,14 +36,21 @@ def finding(one: Finding) -> dict[str, object]:
 class MappingViews:
     """The files of the mapping and their last changes."""
 
-    def __init__(self, parts: Parts, reload: Callable[[], None]) -> None:
+    def __init__(self, parts: Parts, reload: Reload) -> None:
         self._parts = parts
         self._reload = reload
         self._history = ChangeHistory(parts.directory)
+        self._under_way = False
 
     def show(self, call: Call) -> tuple[int, object]:
         """GET /mapping."""
         del call
+        return 200, self._read(lambda: (200, self._shown()))
+
+    def _read(self, question: Callable[[], tuple[int, object]]) -> Later:
+        return Later(lambda answered: self._parts.reader.ask(question, answered))
+
+    def _shown(self) -> object:
         try:
             texts = texts_of(self._parts.settings)
         except (ConfigurationError, OSError, UnicodeDecodeError) as error:
@@ -55,38 +59,74 @@ class MappingViews:
             {"file": name, "text": text, "writable": os.access(Path(name).parent, os.W_OK)}
             for name, text in texts.items()
         ]
-        return 200, {"files": files, "history": [_shown(one) for one in self._history.all()]}
+        return {"files": files, "history": [_shown(one) for one in self._history.all()]}
 
     def check(self, call: Call) -> tuple[int, object]:
         """POST /mapping/check."""
-        found = check(self._parts.settings, str(call.body["file"]), str(call.body["text"]))
-        return 200, {"findings": [finding(one) for one in found]}
+        settings, file, text = self._parts.settings, str(call.body["file"]), str(call.body["text"])
+        return 200, self._read(lambda: (200, {"findings": [finding(one) for one in check(settings, file, text)]}))
 
     def change(self, call: Call) -> tuple[int, object]:
         """PUT /mapping: answered when what the rules consume is open."""
-        file, text = str(call.body["file"]), str(call.body["text"])
-        change = self._apply(call, file, text, str(call.body.get("what", "")))
-        return 200, when_consumed(self._parts, _shown(change))
+        file, text, what = str(call.body["file"]), str(call.body["text"]), str(call.body.get("what", ""))
+        return self._changed(call, lambda: (file, text, what))
 
     def undo(self, call: Call) -> tuple[int, object]:
         """POST /mapping/undo: the text that a file had before a change."""
-        change = next((one for one in self._history.all() if one.number == call.body["number"]), None)
-        if change is None:
-            raise Problem(404, "Not found", "the last twenty changes are kept: there is none with this number")
-        back = self._apply(call, change.file, change.before, f"takes change {change.number} back")
-        return 200, when_consumed(self._parts, _shown(back))
+        number = call.body["number"]
 
-    def _apply(self, call: Call, file: str, text: str, what: str) -> Change:
-        try:
-            return apply(
-                self._parts.settings, self._history, file, text, call.caller.user or call.role, what, self._reload
-            )
-        except ConfigurationError as error:
-            findings = [finding(one) for one in error.findings]
-            raise Problem(422, "Not changed", "the old rules stay in force", findings=findings) from error
-        except OSError as error:
-            why = f"{error.filename or file}: {error.strerror}: change it where it comes from, and reload"
-            raise Problem(409, "Cannot be written", why) from error
+        def back() -> tuple[str, str, str]:
+            change = next((one for one in self._history.all() if one.number == number), None)
+            if change is None:
+                raise Problem(404, "Not found", "the last twenty changes are kept: there is none with this number")
+            return change.file, change.before, f"takes change {change.number} back"
+
+        return self._changed(call, back)
+
+    def _changed(self, call: Call, wanted: Callable[[], tuple[str, str, str]]) -> tuple[int, object]:
+        """The file, its new text and why: checked and written by the reader, put into force, and taken back where that
+        is refused. One at a time, so that none takes another one's text back."""
+        if self._under_way:
+            raise Problem(409, "Not now", "another change is just being put into force: look at it, and try again")
+        settings, who, reader = self._parts.settings, call.caller.user or call.role, self._parts.reader
+
+        def begin(answered: Answered) -> None:
+            self._under_way = True
+
+            def over(answer: tuple[int, object] | Exception) -> None:
+                self._under_way = False
+                answered(_problem(answer) if isinstance(answer, Exception) else answer)
+
+            def is_written(change: Change | Exception) -> None:
+                if isinstance(change, Exception):
+                    over(change)
+                else:
+                    self._reload(lambda error: in_force(change, error))
+
+            def in_force(change: Change, error: Exception | None) -> None:
+                if error is not None:
+                    reader.ask(lambda: take_back(change), lambda failed: over(failed or error))
+                else:
+                    self._parts.consumers.when_open(lambda: over((200, _shown(change))))
+
+            reader.ask(lambda: write(settings, self._history, *_in_order(who, *wanted())), is_written)
+
+        return 200, Later(begin)
+
+
+def _in_order(who: str, file: str, text: str, what: str) -> tuple[str, str, str, str]:
+    return file, text, who, what
+
+
+def _problem(error: Exception) -> Exception:
+    """What was wrong, as it is answered."""
+    if isinstance(error, ConfigurationError):
+        findings = [finding(one) for one in error.findings]
+        return Problem(422, "Not changed", "the old rules stay in force", findings=findings)
+    if isinstance(error, OSError):
+        why = f"{error.filename}: {error.strerror}: change it where it comes from, and reload"
+        return Problem(409, "Cannot be written", why)
+    return error
 
 
 def _shown(one: Change) -> dict[str, object]:

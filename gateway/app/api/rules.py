@@ -14,6 +14,7 @@ from gateway.app.mapping_changes import table_with
 from gateway.app.parts import Parts
 from gateway.bridge.explain import Would, explain
 from gateway.bridge.inbound import Origin
+from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, MQError
 from gateway.mq import constants as mq
 from gateway.mqtt import properties as prop
@@ -34,7 +35,25 @@ def rule_endpoints(parts: Parts) -> list[Endpoint]:
     views = RuleViews(parts)
 
     def tried(call: Call) -> tuple[int, object]:
-        return _with_missing_queues(parts, try_out(parts, call.body))
+        if not call.body.get("mapping"):
+            return _tried(parts, call.body, parts.table)
+        settings, file, text = parts.settings, str(call.body.get("file", "")), str(call.body["mapping"])
+
+        def begin(answered: Answered) -> None:
+            def told(table: Table | Exception) -> None:
+                try:
+                    status, found = _tried(parts, call.body, table)
+                except Exception as error:  # noqa: BLE001 -- told apart where it is answered
+                    answered(error)
+                    return
+                if isinstance(found, Later):
+                    found.begin(answered)
+                else:
+                    answered((status, found))
+
+            parts.reader.ask(lambda: _given_table(settings, file, text), told)
+
+        return 200, Later(begin)
 
     return [
         endpoint("GET", "/rules", VIEWER, views.listing),
@@ -236,7 +255,17 @@ def count_replayed(counters: Counters, rule: str | None, *, ok: bool) -> None:
     counters.dlq_replayed[rule or NO_ROUTE, "ok" if ok else "failed"] += 1
 
 
-def try_out(parts: Parts, given: dict[str, Any]) -> dict[str, object]:
+def _tried(parts: Parts, given: dict[str, Any], table: Table | Exception) -> tuple[int, object]:
+    """By a table, or what was wrong with the rules that were given."""
+    if isinstance(table, ConfigurationError):
+        nothing = {"allowed": True, "access": "", "puts": [], "others": [], "subscribers": 0}
+        return _with_missing_queues(parts, nothing | {"findings": [_finding(one) for one in table.findings]})
+    if isinstance(table, Exception):
+        raise table
+    return _with_missing_queues(parts, try_out(parts, given, table))
+
+
+def try_out(parts: Parts, given: dict[str, Any], table: Table) -> dict[str, object]:
     """POST /explain: what would happen; nothing is put."""
     topic = str(given.get("topic", ""))
     wrong = name_error(topic)
@@ -246,14 +275,6 @@ def try_out(parts: Parts, given: dict[str, Any]) -> dict[str, object]:
         payload = base64.b64decode(given["base64"]) if "base64" in given else str(given.get("text", "")).encode()
     except (binascii.Error, ValueError) as error:
         raise Problem(400, "Bad request", f"base64: {error}") from error
-    table = parts.table
-    if given.get("mapping"):
-        try:
-            table = _given_table(parts, str(given.get("file", "")), str(given["mapping"]))
-        except ConfigurationError as error:
-            findings = [_finding(one) for one in error.findings]
-            nothing = {"allowed": True, "access": "", "puts": [], "others": [], "subscribers": 0}
-            return nothing | {"findings": findings}
     client, user = str(given.get("client_id", "try-out")), str(given.get("user", ""))
     listener = str(given.get("listener", ""))
     properties: Properties = {}
@@ -310,9 +331,9 @@ def _is_missing(inspection: Inspects, name: str) -> bool:
     return False
 
 
-def _given_table(parts: Parts, file: str, text: str) -> Table:
+def _given_table(settings: Settings, file: str, text: str) -> Table:
     """Rules that are not in force: a mapping by itself, or instead of one of the files."""
-    return table_with(parts.settings, file, text) if file else compile_mappings(parse_mappings([("(given)", text)]))
+    return table_with(settings, file, text) if file else compile_mappings(parse_mappings([("(given)", text)]))
 
 
 def _line(place: str) -> int:

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 
 from gateway.app.api.held_back import count_held_back
-from gateway.app.api.mapping import when_consumed
+from gateway.app.api.mapping import Reload, finding
 from gateway.app.api.sliced import sliced
 from gateway.app.parts import Parts
 from gateway.app.pipeline import pipeline_of, pipeline_state
@@ -38,7 +38,7 @@ MOST_ANSWERED = 4 << 20
 _LEVELS = ("debug", "info", "warning", "error")
 
 
-def state_endpoints(parts: Parts, reload: Callable[[], None], drain: Callable[[], None]) -> list[Endpoint]:
+def state_endpoints(parts: Parts, reload: Reload, drain: Callable[[], None]) -> list[Endpoint]:
     """The endpoints of this module."""
     views = StateViews(parts, reload, drain)
     return [
@@ -62,7 +62,7 @@ def state_endpoints(parts: Parts, reload: Callable[[], None], drain: Callable[[]
 class StateViews:
     """The process as the API shows it."""
 
-    def __init__(self, parts: Parts, reload: Callable[[], None], drain: Callable[[], None]) -> None:
+    def __init__(self, parts: Parts, reload: Reload, drain: Callable[[], None]) -> None:
         self._parts = parts
         self._reload = reload
         self._drain = drain
@@ -202,20 +202,21 @@ class StateViews:
         """POST /reload: all or nothing; answered when what the rules consume is open."""
         del call
         parts = self._parts
-        before = _rules(parts.table)
-        try:
-            self._reload()
-        except ConfigurationError as error:
-            findings = [
-                {"file": one.file, "line": one.line, "column": one.column, "what": one.what, "fix": one.fix}
-                for one in error.findings
-            ]
-            raise Problem(422, "Not reloaded", "the old rules stay in force", findings=findings) from error
-        after = _rules(parts.table)
-        changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-        rules = len(parts.table.routes) + len(parts.table.outbound)
-        answer = {"ok": True, "rules": rules, "changed": changed, "findings": [], "waiting": _waiting(parts)}
-        return 200, when_consumed(parts, answer)
+
+        def begin(answered: Answered) -> None:
+            before = parts.table
+
+            def told(error: Exception | None) -> None:
+                if error is not None:
+                    answered(_not_reloaded(error))
+                    return
+                changed, rules = _changed(before, parts.table), len(parts.table.routes) + len(parts.table.outbound)
+                answer = {"ok": True, "rules": rules, "changed": changed, "findings": [], "waiting": _waiting(parts)}
+                parts.consumers.when_open(lambda: answered((200, answer)))
+
+            self._reload(told)
+
+        return 200, Later(begin)
 
     def mqsc(self, call: Call) -> tuple[int, object]:
         """POST /mqsc: commands for the embedded queue manager."""
@@ -239,14 +240,27 @@ class StateViews:
         return 200, Later(begin)
 
     def definitions(self, call: Call) -> tuple[int, object]:
-        """GET /definitions: the commands that make the objects anew."""
+        """GET /definitions: the commands that make the objects anew. Nobody waits while ten thousand are written."""
         del call
         queue_manager = self._parts.queue_manager
         if not isinstance(queue_manager, EmbeddedQueueManager):
             raise Problem(503, "Not offered", "use dmpmqcfg on the IBM MQ queue manager")
-        with queue_manager.core.entered():
-            commands = list(script(queue_manager.core.catalogue))
-        return 200, {"mqsc": "".join(f"{one}\n" for one in commands), "objects": len(commands)}
+        core, commands = queue_manager.core, list[str]()
+        made = script(core.catalogue)
+
+        def steps() -> Iterator[None]:
+            while True:
+                with core.entered():
+                    command = next(made, None)
+                if command is None:
+                    return
+                commands.append(command)
+                yield
+
+        def answer() -> object:
+            return {"mqsc": "".join(f"{one}\n" for one in commands), "objects": len(commands)}
+
+        return 200, sliced(self._parts.engine, steps(), answer)
 
     def pipeline(self, call: Call) -> tuple[int, object]:
         """GET /pipeline: the consumer groups of the embedded queue manager."""
@@ -262,6 +276,20 @@ class StateViews:
         del call
         self._parts.scheduler.later(0.1, self._drain)
         return 202, {"draining": True, "pid": os.getpid()}
+
+
+def _not_reloaded(error: Exception) -> Exception:
+    if not isinstance(error, ConfigurationError):
+        return error
+    return Problem(
+        422, "Not reloaded", "the old rules stay in force", findings=[finding(one) for one in error.findings]
+    )
+
+
+def _changed(before: Table, after: Table) -> list[str]:
+    """The names of the rules that are others, or are there in one of two tables only."""
+    old, new = _rules(before), _rules(after)
+    return sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
 
 
 def _rules(table: Table) -> dict[str, object]:

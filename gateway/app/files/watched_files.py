@@ -39,7 +39,8 @@ class Watch:
     """Calls `changed` when the files differ from those of the last reload and two looks found them the same: files that
     are still being written are left alone. A refused reload is not repeated before something changes."""
 
-    def __init__(self, files: Callable[[], list[str]], changed: Callable[[], None]) -> None:
+    def __init__(self, files: Callable[[], list[str]], changed: Callable[[Callable[[], None]], None]) -> None:
+        """`changed` is given what it calls when they have been read, which takes its time."""
         self._files = files
         self._changed = changed
         self._in_force = self._last = look(files())
@@ -50,8 +51,12 @@ class Watch:
         settled, self._last = now == self._last, now
         if settled and now != self._in_force:
             self._in_force = now
-            self._changed()
-            self._in_force = self._last = look(self._files())  # new settings may name other files
+            self._changed(self._read)
+
+    def _read(self) -> None:
+        """New settings may name other files; what has changed while they were read is a change."""
+        known = {one[0]: one for one in self._in_force}
+        self._in_force = tuple(known.get(file) or _seen(file) for file in self._files())
 
 
 def look(files: list[str]) -> Seen:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from gateway.broker.refused.set_aside import Defect
 from gateway.config.counting import counted
+from gateway.errors import ConfigurationError
 from gateway.net.calls import Act
 from gateway.net.turns import Stall
 from gateway.observe import logs
@@ -64,6 +65,12 @@ def _end(code: int) -> None:
 def defect(error: Exception, peer: str) -> None:
     """A defect ended one connection; the others go on."""
     log.exception("defect", "a defect of the gateway cost this connection", error, peer=peer)  # noqa: LOG004 -- passed in
+
+
+def not_reloaded(error: Exception | None) -> None:
+    """Nobody waits for an answer. What is wrong with a file has been logged."""
+    if error is not None and not isinstance(error, ConfigurationError):
+        log.exception("defect", "a defect of the gateway kept it from reloading", error)  # noqa: LOG004 -- passed in
 
 
 def rebalanced(text: str) -> None:

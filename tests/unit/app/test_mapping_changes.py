@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.mapping_changes import KEPT, ChangeHistory, apply, check
+from gateway.app.mapping_changes import KEPT, ChangeHistory, check, take_back, write
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError
@@ -22,13 +22,16 @@ def settings(tmp_path: Path) -> Settings:
     return load_settings(tmp_path / "settings.yaml")
 
 
-def test_a_change_is_written_kept_and_reloaded(settings: Settings, tmp_path: Path) -> None:
-    file, history, reloads = tmp_path / "rules.yaml", ChangeHistory(tmp_path), list[str]()
+def test_a_change_is_written_kept_and_taken_back(settings: Settings, tmp_path: Path) -> None:
+    file, history = tmp_path / "rules.yaml", ChangeHistory(tmp_path)
     file.chmod(0o640)
-    apply(settings, history, str(file), OTHER, "anna", "to B", lambda: reloads.append(file.read_text()))
-    assert reloads == [OTHER]
+    made = write(settings, history, str(file), OTHER, "anna", "to B")
+    assert file.read_text() == OTHER
     (change,) = history.all()
+    assert change == made
     assert (change.who, change.what, change.before, change.after) == ("anna", "to B", RULES, OTHER)
+    take_back(change)
+    assert file.read_text() == RULES
     assert file.stat().st_mode & 0o777 == 0o640
 
 
@@ -38,27 +41,23 @@ def test_what_does_not_pass_changes_nothing(settings: Settings, tmp_path: Path) 
     for wrong in ("to_mq: {", RULES.replace("queue", "quue"), failing):
         assert check(settings, str(file), wrong)
         with pytest.raises(ConfigurationError):
-            apply(settings, history, str(file), wrong, "anna", "", lambda: None)
+            write(settings, history, str(file), wrong, "anna", "")
     assert check(settings, str(tmp_path / "settings.yaml"), RULES)[0].what == "is no mapping file of this gateway"
     assert file.read_text() == RULES
     assert history.all() == []
 
 
-def test_a_reload_that_is_refused_puts_the_file_back(settings: Settings, tmp_path: Path) -> None:
-    file = tmp_path / "rules.yaml"
-
-    def refused() -> None:
-        raise ConfigurationError([])
-
-    with pytest.raises(ConfigurationError):
-        apply(settings, ChangeHistory(tmp_path), str(file), OTHER, "anna", "", refused)
-    assert file.read_text() == RULES
+def test_a_change_that_cannot_be_kept_is_not_made(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "mapping-history").write_text("no directory")
+    with pytest.raises(OSError, match="mapping-history"):
+        write(settings, ChangeHistory(tmp_path), str(tmp_path / "rules.yaml"), OTHER, "anna", "")
+    assert (tmp_path / "rules.yaml").read_text() == RULES
 
 
 def test_the_last_twenty_changes_are_kept(settings: Settings, tmp_path: Path) -> None:
     file, history = str(tmp_path / "rules.yaml"), ChangeHistory(tmp_path)
     for number in range(KEPT + 5):
-        apply(settings, history, file, RULES if number % 2 else OTHER, "anna", str(number), lambda: None)
+        write(settings, history, file, RULES if number % 2 else OTHER, "anna", str(number))
     found = history.all()
     assert [one.what for one in found] == [str(number) for number in range(KEPT + 4, 4, -1)]
     (tmp_path / "mapping-history" / "00000099.json").write_text("{")

@@ -85,3 +85,18 @@ def test_candidates_are_in_the_order_of_the_files():
     found = table("topic: '#'", "topic: a/#", "topic: +/b", "topic: a/b", "topic: a/b").candidates("a/b")
     assert all(one.rule.position < other.rule.position for one, other in pairwise(found))
     assert len(found) == 5
+
+
+def test_the_queues_that_rules_name_outright_are_known_from_reading_them():
+    text = """
+version: 1
+to_mq:
+  - {name: a, topic: a, queue: B}
+  - {name: b, topic: b, queue: B}
+  - {name: c, topic: "c/{site}", queue: "C.{site:upper}"}
+  - {name: d, topic: d, mq_topic: d}
+to_mqtt:
+  - {name: e, queue: A, topic: e}
+  - {name: f, queue: F, topic: f, queue_manager: OTHER}
+"""
+    assert compile_mappings(parse_mappings([("m.yaml", text)])).queues == {"A", "B"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from gateway.app.files.watched_files import Watch, look, watched_files
@@ -26,10 +27,13 @@ def project(folder: Path, number: int, text: str) -> None:
 class Watched:
     def __init__(self, folder: Path) -> None:
         self.calls = 0
+        self.during: Callable[[], None] = lambda: None
         self.watch = Watch(lambda: sorted(str(each) for each in folder.glob("*.yaml")), self.called)
 
-    def called(self) -> None:
+    def called(self, over: Callable[[], None]) -> None:
         self.calls += 1
+        self.during()
+        over()
 
 
 def test_a_swapped_link_is_a_change_though_size_and_time_are_the_same(tmp_path: Path) -> None:
@@ -55,6 +59,25 @@ def test_files_that_come_and_go_are_changes(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").unlink()
     watched.watch.look()
     watched.watch.look()
+    assert watched.calls == 2
+
+
+def test_what_changes_while_files_are_read_is_a_change(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("a")
+    watched = Watched(tmp_path)
+
+    def changed_once() -> None:
+        if file.read_text() != "later":
+            file.write_text("later")
+
+    watched.during = changed_once
+    file.write_text("other")
+    for _ in range(2):
+        watched.watch.look()
+    assert watched.calls == 1
+    for _ in range(3):
+        watched.watch.look()
     assert watched.calls == 2
 
 
