@@ -45,6 +45,8 @@ _AUTHORITY = "gateway.cli.reach.authority"
 Apart = Callable[[Callable[[], tuple[int, Any]], bool], Any]
 """Asks a question, which may change something, and waits for its answer."""
 
+PATIENCE_SECONDS = 60.0
+"""For an answer of the running gateway."""
 _UNKNOWN = 401
 _MISSING = 404
 _OF_ANOTHER_RELEASE = ("there is no parameter", "there is nothing at")
@@ -387,7 +389,7 @@ def remote(directory: Path, busy: StoreInUse) -> Reach:
         data = json.dumps(body).encode() if method in {"POST", "PUT"} else None
         try:
             request = urllib.request.Request(url, data, {"Authorization": f"Bearer {token}"}, method=method)  # noqa: S310
-            with opener.open(request, timeout=60) as answer:  # the address is of our own file
+            with opener.open(request, timeout=PATIENCE_SECONDS) as answer:  # the address is of our own file
                 text = answer.read()
             return _object(text) if text else None
         except urllib.error.HTTPError as error:
@@ -395,6 +397,9 @@ def remote(directory: Path, busy: StoreInUse) -> Reach:
                 why = "where that was changed, SIGHUP has it read again (systemctl reload mqgate)"
                 raise Refused(f"the gateway at {base} does not take the token of {file}: {why}") from error
             raise Refused(_detail(error), _code(error.code), missing=error.code == _MISSING) from error
+        except TimeoutError as error:  # it was asked
+            more = "" if method == "GET" else "; it may still be doing what was asked for: look before you try again"
+            raise Refused(f"the gateway at {base} has not answered for {PATIENCE_SECONDS:.0f} s{more}", 3) from error
         except OSError as error:
             raise Refused(f"the gateway at {base} does not answer: {error}", 3) from error
         except (HTTPException, ValueError, RecursionError) as error:

@@ -154,3 +154,18 @@ def test_where_settings_do_not_say_where_the_gateway_is_another_one_is_left_alon
         assert not server.asked
     assert done.exit_code == 1
     assert done.output.startswith("wrong.yaml:")
+
+
+def test_a_gateway_that_is_still_at_it_is_not_said_to_have_done_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.cli.reach.PATIENCE_SECONDS", 0.2)
+    (tmp_path / "admin.token").write_text("a-token\n")
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it is reached, and does not answer
+        (tmp_path / "gateway.json").write_text(json.dumps({"admin": f"http://127.0.0.1:{silent.getsockname()[1]}"}))
+        there = remote(tmp_path, BUSY)
+        with pytest.raises(Refused, match="may still be doing what was asked for") as refused:
+            there.post("/mqsc", {"text": "DEFINE QLOCAL(A)"})
+        assert refused.value.exit_code == 3
+        with pytest.raises(Refused, match=r"has not answered for 0 s$"):
+            there.get("/queues")
