@@ -52,7 +52,7 @@ COLUMNS = (
     MessageColumn("user_id", "string", "head", "UserIdentifier"),
     MessageColumn("put_appl_name", "string", "head", "PutApplName"),
     MessageColumn("appl_identity", "string", "head", "ApplIdentityData"),
-    MessageColumn("put_ts", "timestamp", "row", "PutDate and PutTime, UTC"),
+    MessageColumn("put_ts", "timestamp", "row", "PutDate and PutTime, UTC; null where the message does not say"),
     MessageColumn("topic", "string", "head", "MQTT topic (Top of the folder mqps)"),
     MessageColumn("client_id", "string", "head", "MQTT client"),
     MessageColumn("content_type", "string", "head", "MQTT 5 content type"),
@@ -88,10 +88,11 @@ FILES = (
 """The columns with option staging: files of messages instead of messages."""
 
 MAY_BE_NULL = frozenset({
-    "topic", "client_id", "content_type", "qos", "retain", "recv_ts", "dlq_reason", "dlq_dest_q", "dlq_dest_qmgr",
-    "header_error",
+    "put_ts", "topic", "client_id", "content_type", "qos", "retain", "recv_ts", "dlq_reason", "dlq_dest_q",
+    "dlq_dest_qmgr", "header_error",
 })  # fmt: skip
-"""Columns of which a message may have no value: what headers say. Descriptor, place and payload every message has."""
+"""Columns of which a message may have no value: what headers say, and when it was put, which programs may leave blank
+(MQPMO_NO_CONTEXT, MQPMO_SET_ALL_CONTEXT). The rest of the descriptor, place and payload every message has."""
 
 BY_NAME = {column.name: column for column in (*COLUMNS, *RAW_COLUMNS)}
 

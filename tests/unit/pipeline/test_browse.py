@@ -18,12 +18,13 @@ from gateway.ports.batch import Puts, Unit
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
 
-from gateway.pipeline.decode.columns import columns_of
+from gateway.pipeline.decode.columns import COLUMNS, spark_schema
 from gateway.pipeline.decode.row_decoder import RowDecoder
 from gateway.pipeline.drain.ibm_queue import GotMessage
 from gateway.pipeline.errors import QueueUnreachable, WrongOption
 from gateway.pipeline.source.browse import chunk_of
 from gateway.pipeline.source.source import MqQueueDataSource
+from gateway.pipeline.source.tasks import without_nulls
 
 pytestmark = [pytest.mark.mqi, pytest.mark.filterwarnings("default")]
 HEADER = rfh2.build([folder("usr", {"site": "lima"})], format_name=b"MQSTR   ")
@@ -74,7 +75,9 @@ def test_a_message_that_does_not_say_when_it_was_put_has_no_time() -> None:
     said = {"put_date": "20261129", "put_time": "10000000"}
     given = ({}, said, said | {"put_date": "19691231"})
     chunk = chunk_of("APP.Q", [GotMessage(mqmd.build(**times), b"x") for times in given], 0)
-    times = RowDecoder("QM1", columns_of(["put_ts"])).batch(chunk).column("put_ts").to_pylist()
+    batch = RowDecoder("QM1", COLUMNS).batch(chunk)
+    never_null = [field.name for field in spark_schema(COLUMNS, not_null=True).fields if not field.nullable]
+    times = without_nulls(batch, never_null).column("put_ts").to_pylist()
     assert times == [None, *(datetime(*day, 10, tzinfo=UTC) for day in ((2026, 11, 29), (1969, 12, 31)))]
 
 
