@@ -16,6 +16,7 @@ from s3_server import BUCKET, Proxy, environment, s3_server
 from gateway.pipeline.commands import pipeline
 from gateway.pipeline.errors import WrongOption
 from gateway.pipeline.jobs.job import Job, parse_job
+from gateway.pipeline.jobs.tables import compaction
 from gateway.pipeline.jobs.tables.compaction import compact, expire
 from gateway.pipeline.jobs.tables.folder_tables import rows_in
 from gateway.pipeline.jobs.tables.followers import follower_of
@@ -128,6 +129,27 @@ def test_plain_files_become_tables_of_delta(tmp_path: Path) -> None:
     compact(delta)
     remove_leftovers(delta)
     assert seqs(delta) == list(range(90))
+
+
+@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+def test_delta_that_was_compacted_as_plain_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_format: str
+) -> None:
+    """As an earlier release let it: the log names files that are gone, and neither format is advised before it is."""
+    delta, plain = job_of(tmp_path, "delta"), job_of(tmp_path, "parquet")
+    for number in range(6):
+        land(delta, number)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(compaction, "check_format", lambda *_, **__: None)
+        compact(plain)
+    job = job_of(tmp_path, table_format)
+    with pytest.raises(WrongOption, match=r"until `compact` ran with `format: parquet`: .* Move bronze/_delta_log out"):
+        check_format(job)
+    (tmp_path / "lake/bronze/_delta_log").rename(tmp_path / "log")
+    check_format(job)
+    land(job, 6)
+    compact(job)
+    assert seqs(job) == list(range(70))
 
 
 def object_job(proxy: Proxy, folder: Path, prefix: str, table_format: str) -> Job:

@@ -25,6 +25,8 @@ def check_format(job: Job, *, removes: bool = False) -> None:
     """WrongOption where tables have landed in a format that the job's cannot follow. Where an earlier release let both
     land side by side, the job goes on, and only what `removes` files is refused."""
     found = landed_formats(job)
+    if "delta" in found and not job.on_objects:
+        _check_logs(job)
     others = sorted(one for one in found if one != job.format and BECOMES.get(one) != job.format)
     if not others or (job.format in found and not removes):
         return
@@ -38,6 +40,37 @@ def check_format(job: Job, *, removes: bool = False) -> None:
         f"twice: write `format: {others[0]}`. When `mqgate pipeline run --once` has ended so, the job may have another "
         "warehouse, and goes on there"
     )
+
+
+def _check_logs(job: Job) -> None:
+    """WrongOption where logs of Delta name batches that the manifest has given up since: before it was refused, the job
+    was changed to plain Parquet, and its `compact` has merged or removed them. Neither format can go on so."""
+    folder = Path(job.warehouse)
+    stale = [f"{table}/_delta_log" for table in job.growing_tables if _in_log(folder, table) - _landed(folder, table)]
+    if stale:
+        raise WrongOption(
+            f"the tables of {folder} were Delta's until `compact` ran with `format: parquet`: the files that their "
+            "logs name are gone, and their rows are in plain files now, those twice that `compact` had merged as Delta "
+            f"(they have the same `seq`). Move {', '.join(stale)} out of the warehouse: then the job goes on as "
+            "parquet, and as delta with logs that begin anew"
+        )
+
+
+def _in_log(folder: Path, table: str) -> set[str]:
+    """The batches that a table's log has files of."""
+    try:
+        from deltalake import DeltaTable
+    except ImportError:  # a job of Delta is told so, and any other one is told to become one
+        return set()
+    root = str(folder / table)
+    if not DeltaTable.is_deltatable(root):
+        return set()
+    return {f"{table}/batch={values['batch']}" for values in DeltaTable(root).partitions() if "batch" in values}
+
+
+def _landed(folder: Path, table: str) -> set[str]:
+    """Asked for after the log, which a run may have added to meanwhile."""
+    return Manifest(folder).folders.get(table, set())
 
 
 def landed_formats(job: Job) -> set[str]:
