@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from datetime import UTC
 from pathlib import Path
@@ -170,3 +171,22 @@ def test_messages_are_counted_as_they_are_put(spark: Any, tmp_path: Path, fleet:
     assert put_all(rows, there) == 12
     assert put_all(rows.where("seq < 0"), there) == 0
     assert len(messages(spark, tmp_path, "RETRY")) == 12
+
+
+def test_many_files_are_few_tasks(spark: Any, tmp_path: Path, fleet: Fleet) -> None:
+    """Spark would look at each in a task of its own, and each was read in one: hours for a year of small batches."""
+    put_readings(tmp_path / "journal", fleet)
+    job = landed(spark, tmp_path, RAW)
+    warehouse = warehouse_of(job)
+    for table in ("bronze", "readings"):
+        known = Path(files_of(job, warehouse, table)[0])
+        for number in range(60):
+            shutil.copy(known, known.with_name(f"{number}.parquet"))
+    context = spark.sparkContext
+    context.setJobGroup("many files", "")
+    rows = selected(spark, job, warehouse, "readings", files_of(job, warehouse, "readings"))
+    assert messages_of(spark, job, warehouse, "readings", rows).count() > 61
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(one) for one in tracker.getJobIdsForGroup("many files")]
+    assert jobs
+    assert max(tracker.getStageInfo(stage).numTasks for one in jobs for stage in one.stageIds) <= 32

@@ -38,6 +38,7 @@ SETTINGS = {
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.task.maxFailures": "8",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",  # of many files each is looked at by a task
     "spark.dynamicAllocation.enabled": "false",
     "spark.log.level": "WARN",
 }

@@ -10,6 +10,9 @@ from gateway.pipeline.land.object_landing import ObjectBatch, ObjectLanding, Wri
 from gateway.pipeline.land.objects import ObjectStore
 from gateway.pipeline.land.ranges import STREAM, by_stream
 
+TASKS_PER_CORE = 4
+"""A file is no task where there are more of them: starting one costs more than reading a small file."""
+
 
 class ObjectTables:
     """Reads and writes the parts of a batch for `MicroBatchWriter`."""
@@ -78,7 +81,8 @@ def rows_of(spark: Any, store: ObjectStore, names: Sequence[str], schema: Any) -
     if not names:
         return spark.createDataFrame([], schema)
     reader = FileReader(store.url, store.settings, tuple(names), to_arrow_schema(schema, timezone="UTC"))
-    return spark.range(0, len(names), 1, len(names)).mapInArrow(reader.__call__, schema)
+    tasks = min(len(names), TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+    return spark.range(0, len(names), 1, tasks).mapInArrow(reader.__call__, schema)
 
 
 def schema_of(store: ObjectStore, name: str) -> Any:
