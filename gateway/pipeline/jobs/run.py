@@ -291,7 +291,7 @@ def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> J
     gateway has open, is found out before. SIGINT and SIGTERM end it in order."""
     check_sources(job)
     check_journals(job)
-    warehouse_of(job).check(lambda why: watch(JobProgress(job.name, WAITING, error=why)))
+    warehouse_of(job).check(lambda why: watch(JobProgress(job.name, WAITING, error=why)), once=once)
     JobRun(None, job, watch).refuse(once=once)
     if steps_back_here(job.spark):
         step_back(job.nice)

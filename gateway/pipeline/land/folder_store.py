@@ -33,7 +33,7 @@ class FolderStore(ObjectStore):
         self.url = f"{ADDRESS}{self.folder}"
         self.settings = settings
 
-    def _reach(self, tell: Tell | None) -> None:
+    def _reach(self, tell: Tell | None, hopeless: tuple[str, ...]) -> None:
         """It is here."""
 
     # ---- writing

@@ -242,10 +242,11 @@ class ObjectStore:
 
     # ---- what the store can do
 
-    def check(self, tell: Tell | None = None) -> None:
+    def check(self, tell: Tell | None = None, *, once: bool = False) -> None:
         """StoreRefuses unless the second conditional put of one name is refused, which a commit relies on. With `tell`
-        a store that may answer later is waited for, and this is told why."""
-        self._reach(tell)
+        a store that may answer later is waited for, and this is told why; so is the identity of the host, which a pod
+        may get after it has begun, unless this is for a run that ends by itself (`once`)."""
+        self._reach(tell, (UNTRUSTED, PLAIN_PORT, *(IDENTITY if once or tell is None else ())))
         name = f"{PROBES}/{secrets.token_hex(8)}"
         try:
             created = self.create(name, b"first")
@@ -261,7 +262,7 @@ class ObjectStore:
                 "MinIO, Ceph from 19), or a shared folder"
             )
 
-    def _reach(self, tell: Tell | None) -> None:
+    def _reach(self, tell: Tell | None, hopeless: tuple[str, ...]) -> None:
         """Ask the store, without the library's own repetitions: what is there until somebody does something is refused
         at once, and whoever is to be told knows what is waited for."""
         import obstore
@@ -274,7 +275,7 @@ class ObjectStore:
                 return
             except Exception as error:
                 found = self._error_of(error, f"list {PROBES}")
-                if any(sign in str(error) for sign in (UNTRUSTED, PLAIN_PORT, *IDENTITY)):
+                if any(sign in str(error) for sign in hopeless):
                     raise StoreRefuses(str(found)) from error
                 if tell is None or isinstance(found, StoreRefuses) or time.monotonic() > until:
                     raise found from error

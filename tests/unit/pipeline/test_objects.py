@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from certificates import Authority
@@ -46,7 +48,7 @@ def test_what_does_not_get_better_is_refused_when_a_job_begins(
     def why(endpoint: str) -> str:
         told: list[str] = []
         with pytest.raises(StoreRefuses) as caught:
-            ObjectStore(f"s3://{BUCKET}/x", StoreSettings(endpoint, patience=600)).check(told.append)
+            ObjectStore(f"s3://{BUCKET}/x", StoreSettings(endpoint, patience=600)).check(told.append, once=True)
         assert told == []
         return str(caught.value)
 
@@ -91,6 +93,44 @@ def test_a_host_may_come_with_its_container(proxy: Proxy, monkeypatch: pytest.Mo
         store.check(told.append)
     (said,) = told
     assert said.endswith("(asked again for 0.5 s)")
+
+
+class Identity(BaseHTTPRequestHandler):
+    """The identity of a host, as EC2 tells it, which is there from the third request on."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        keys = {"AccessKeyId": "tests", "SecretAccessKey": "any", "Token": "any", "Expiration": "2999-01-01T00:00:00Z"}
+        data = json.dumps(keys).encode() if self.path.endswith("/lake") else b"lake"
+        self.send_response(404 if len(self.asked) < 3 else 200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_PUT = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_an_identity_may_come_after_the_pod(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has forgotten the credentials is told so at once all the same."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    server = Quiet(("127.0.0.1", 0), Identity)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    told: list[str] = []
+    try:
+        ObjectStore(f"s3://{BUCKET}/x", StoreSettings(patience=60)).check(told.append)
+    finally:
+        server.shutdown()
+        server.server_close()
+    (said,) = told
+    assert "there are no credentials in the environment" in said
+    assert said.endswith("(asked again for 60 s)")
 
 
 def test_a_command_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

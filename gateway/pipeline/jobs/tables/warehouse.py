@@ -32,9 +32,9 @@ STATUS_PATIENCE = 5.0
 class Warehouse(Protocol):
     """What commands ask of a warehouse."""
 
-    def check(self, tell: Tell | None = None) -> None:
+    def check(self, tell: Tell | None = None, *, once: bool = False) -> None:
         """An error of ours unless batches can be committed here. With `tell` a store that may answer later is waited
-        for as long as it is patient, and this is told why."""
+        for as long as it is patient, and this is told why; `once`: for a run that ends by itself."""
 
     def manifest(self) -> Manifest | ObjectManifest:
         """What has landed, as it is now."""
@@ -65,9 +65,9 @@ class FolderWarehouse:
         self.job = job
         self.folder = Path(job.warehouse)
 
-    def check(self, tell: Tell | None = None) -> None:
+    def check(self, tell: Tell | None = None, *, once: bool = False) -> None:
         """By trying: files can be written. Renames are atomic on any file system that is mounted as one."""
-        del tell
+        del tell, once
         try:
             make_folder(self.folder)
             tempfile.TemporaryFile(dir=self.folder).close()
@@ -134,9 +134,9 @@ class ObjectWarehouse:
         self._told: tuple[Any, ...] = ()
         self._told_at = -STATUS_EVERY
 
-    def check(self, tell: Tell | None = None) -> None:
+    def check(self, tell: Tell | None = None, *, once: bool = False) -> None:
         """By trying: the store takes conditional puts, and refuses the second; a catalog answers."""
-        self.store.check(tell)
+        self.store.check(tell, once=once)
         if self.job.catalog is not None:
             open_catalog(self.job.catalog.settings, self.store)
 
