@@ -117,8 +117,6 @@ class Context:
         self.overruns = Overruns()
         self.sessions = Registry(b"" if isinstance(queue_manager, Owners) else TOGETHER)
         self.connections: set[Connection] = set()
-        self.comings = 0
-        """How often a client has come to its session, or left it."""
         self.departing: dict[Connection, float] = {}
         """Those that have ended and whose sockets close with a commit: since when they wait for it."""
         self.strangers = 0

@@ -8,6 +8,7 @@ subscriber is any hashable value.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
@@ -30,6 +31,49 @@ class Interest(NamedTuple):
     """The interest in the subscriber's own publications, where only some of its filters are No Local."""
 
 
+class Sharers(dict[S, Interest], Generic[S]):
+    """Who has subscribed to one shared subscription, and whose turn it is to get a message. Whoever cannot take one is
+    passed over, and not looked at again before it is put back: there may be thousands."""
+
+    __slots__ = ("_rings",)
+
+    def __init__(self) -> None:
+        self._rings: tuple[OrderedDict[S, None], OrderedDict[S, None]] | None = None
+        """Made when somebody asks: most have one member, and many get no message."""
+
+    @property
+    def rings(self) -> tuple[OrderedDict[S, None], OrderedDict[S, None]]:
+        """Those whose turn comes, and those that are passed over, the next one first."""
+        if self._rings is None:
+            self._rings = OrderedDict.fromkeys(self), OrderedDict()
+        return self._rings
+
+    def join(self, subscriber: S, interest: Interest) -> None:
+        """Add a subscriber, whose turn comes last, or replace its options."""
+        if self._rings is not None and subscriber not in self:
+            self._rings[0][subscriber] = None
+        self[subscriber] = interest
+
+    def leave(self, subscriber: S) -> None:
+        """Remove a subscriber."""
+        del self[subscriber]
+        for ring in self._rings or ():
+            ring.pop(subscriber, None)
+
+    def pass_over(self, subscriber: S) -> None:
+        """Its turn does not come until it is put back."""
+        turns, passed = self.rings
+        del turns[subscriber]
+        passed[subscriber] = None
+
+    def put_back(self, subscriber: S) -> None:
+        """It may take messages again, if it is a member still."""
+        turns, passed = self.rings
+        if subscriber in passed:
+            del passed[subscriber]
+            turns[subscriber] = None
+
+
 class Members(Generic[S]):
     """The subscribers of one filter: `direct`, and by share name `shared`."""
 
@@ -37,7 +81,7 @@ class Members(Generic[S]):
 
     def __init__(self) -> None:
         self.direct: dict[S, Interest] = {}
-        self.shared: dict[str, dict[S, Interest]] = {}
+        self.shared: dict[str, Sharers[S]] = {}
 
 
 class Group(NamedTuple, Generic[S]):
@@ -45,7 +89,7 @@ class Group(NamedTuple, Generic[S]):
 
     name: str
     filter: str
-    members: dict[S, Interest]
+    members: Sharers[S]
 
 
 class Matched(NamedTuple, Generic[S]):
@@ -77,9 +121,14 @@ class Subscriptions(Generic[S]):
         if entry is None:
             entry = (inner, Members())
             self._trie.put(levels, entry)
-        members = entry[1].shared.setdefault(share, {}) if share else entry[1].direct
+        members = entry[1].shared.get(share) if share else entry[1].direct
+        if members is None:
+            members = entry[1].shared[share] = Sharers()
         new = subscriber not in members
-        members[subscriber] = interest
+        if isinstance(members, Sharers):
+            members.join(subscriber, interest)
+        else:
+            members[subscriber] = interest
         mine = self._by_subscriber.setdefault(subscriber, {})
         self._count += filter not in mine
         mine[filter] = interest
@@ -114,7 +163,7 @@ class Subscriptions(Generic[S]):
             return
         members = entry[1]
         if share:
-            del members.shared[share][subscriber]
+            members.shared[share].leave(subscriber)
             if not members.shared[share]:
                 del members.shared[share]
         else:
@@ -156,13 +205,8 @@ class Subscriptions(Generic[S]):
 
 
 def width(entries: Sequence[tuple[str, Members[S]]]) -> int:
-    """How many subscriptions there are in these filters."""
-    count = 0
-    for _, members in entries:
-        count += len(members.direct)
-        if members.shared:
-            count += sum(map(len, members.shared.values()))
-    return count
+    """How many copies a publication may have that these filters match: of a shared subscription one."""
+    return sum(len(members.direct) + len(members.shared) for _, members in entries)
 
 
 def matched(entries: Sequence[tuple[str, Members[S]]]) -> Matched[S]:

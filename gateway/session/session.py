@@ -14,6 +14,7 @@ from gateway.session.record import key_of
 from gateway.session.staged_run import StagedRun
 
 if TYPE_CHECKING:
+    from gateway.routing.filters import Sharers
     from gateway.session.connection import Connection
 
 _NO_IDS: frozenset[int] = frozenset()
@@ -54,6 +55,7 @@ class Session:
         "key",
         "listener",
         "outflow",
+        "passed_over",
         "read_back",
         "received",
         "releasing",
@@ -109,10 +111,10 @@ class Session:
         """Payload bytes of them."""
         self.reports = False
         """Whether a report was asked for of any: it is due when they are taken because the session ends."""
-        self.delivered = 0
-        """Messages its client has acknowledged since the process began."""
-        self.received = 0
-        """Publications of its client since then."""
+        self.delivered = self.received = 0
+        """Messages its client has acknowledged, and publications of it, since the process began."""
+        self.passed_over: list[Sharers[Session]] | None = None
+        """The shared subscriptions that do not look at it until it can take messages again."""
         self.epoch = 0
         """How often it has changed its owner, where several gateways share the state queues."""
         self.came_after = 0
@@ -134,6 +136,21 @@ class Session:
     def can_take(self) -> bool:
         """Whether a message would go out to the client at once."""
         return self.connection is not None and len(self.outflow.inflight) < self.outflow.window
+
+    def be_passed_over(self, sharers: Sharers[Session]) -> None:
+        """It cannot take what is shared among these."""
+        noted = self.passed_over or []
+        if len(noted) > len(self.subscriptions):  # a client may subscribe and unsubscribe ever again
+            noted = [one for one in noted if self in one.rings[1]]
+        noted.append(sharers)
+        sharers.pass_over(self)
+        self.passed_over = noted
+
+    def be_in_turn(self) -> None:
+        """Its client has come, or acknowledged something."""
+        noted, self.passed_over = self.passed_over, None
+        for sharers in noted or ():
+            sharers.put_back(self)
 
     @property
     def takes_soon(self) -> bool:

@@ -392,8 +392,8 @@ class FanOut:
             self.context.counters.mqtt_publish_sent["_none", like.qos] += len(payloads) * ways
         what = like, payloads, blocks, size, prefixes, same
         given: list[tuple[Sequence[Receiver], str, Relayed]] = [(receivers, "", what)]
-        for group, members, turn in chosen:
-            self.turns.take(group, turn)
+        for group, members, last in chosen:
+            self.turns.take(group, last)
             for at, member in enumerate(members):
                 every = slice(at, None, len(members))
                 some, theirs = payloads[every], None if blocks is None else blocks[every]

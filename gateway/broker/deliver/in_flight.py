@@ -212,6 +212,7 @@ class InFlight:
         if item.token is not None:
             self.context.batch.take(OUT, session.key, item.token)
             self.context.stored.taken(session, len(item.publication.payload))
+        session.be_in_turn()
 
     # -- stored messages that are not in memory --
 
@@ -355,6 +356,7 @@ class InFlight:
                 context.batch.taken(OUT, session.key).extend(tokens)
                 context.stored.added(session, -size, -len(tokens))
             session.delivered += settled
+            session.be_in_turn()
             context.counters.packets_in[first >> 4] += settled
             if outflow.pending or outflow.unfetched:
                 context.refill[session] = None

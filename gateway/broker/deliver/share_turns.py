@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import chain
+from collections.abc import Callable, Iterator
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 from gateway.broker.context import Context
 from gateway.broker.publish.route import Receiver, Route, Shared
 from gateway.session.outflow import NO_LIMIT
 from gateway.session.publication import Publication
-
-_MAX_TURNS = 10_000
+from gateway.session.session import Session
 
 
 class Chosen(NamedTuple):
@@ -20,8 +19,8 @@ class Chosen(NamedTuple):
     group: Shared
     members: list[Receiver]
     """Each takes the next one; then it begins again."""
-    turn: int
-    """Whose turn it is afterwards."""
+    last: Session
+    """The one that takes the last of them."""
 
 
 class ShareTurns:
@@ -31,31 +30,53 @@ class ShareTurns:
         self._context = context
         self._full = full
         """Whether a session has no room for a copy."""
-        self._turns: dict[str, int] = {}
-        """Whose turn it is, by shared subscription."""
 
     def choose(self, group: Shared, publication: Publication) -> Receiver | None:
         """The member whose turn it is; those first that can take the message now, then those that have room, and last
         those for which it is too large."""
-        if len(self._turns) > _MAX_TURNS:
-            self._turns.clear()
-        sessions = group.sessions
-        turn = self._turns.get(group.name, 0) % (len(sessions) or 1)
-        without: Receiver | None = None
-        for at in group.places(self._context.comings, turn):
-            member = group.member(sessions[at]) if sessions[at].can_take else None
-            if member is not None and self._fits(member, publication):
-                self._turns[group.name] = at + 1
-                return member
-        for at in chain(range(turn, len(sessions)), range(turn)):
-            session = sessions[at]
+        found = self._able(group, 1, publication)
+        if found:
+            self.take(group, found[0].session)
+            return found[0]
+        passed, without = group.sharers.rings[1], None
+        for session in self._looked_at(group):
             member = group.member(session) if session.connection is not None or session.durable else None
             if member is not None and not self._full(member, publication) and self._fits(member, publication):
-                self._turns[group.name] = at + 1
+                if session in passed:
+                    passed.move_to_end(session)
                 return member
             without = without or member
-        self._turns[group.name] = turn + 1
         return without
+
+    def is_full(self, group: Shared, publication: Publication) -> bool:
+        """Whether a shared subscription has members and none of them has room."""
+        members = filter(None, map(group.member, self._looked_at(group)))
+        first = next(members, None)
+        return first is not None and all(self._full(member, publication) for member in chain((first,), members))
+
+    @staticmethod
+    def _looked_at(group: Shared) -> Iterator[Session]:
+        """Everybody, until there is one with room; those before it are the last next time."""
+        turns, passed = group.sharers.rings
+        yield from turns
+        for _ in range(len(passed)):
+            session = next(iter(passed))
+            yield session
+            passed.move_to_end(session)
+
+    def _able(self, group: Shared, count: int, publication: Publication | None = None) -> list[Receiver]:
+        """So many that can take a message now, this one if it is known, from the one whose turn it is, or all."""
+        members, unable = list[Receiver](), list[Session]()
+        for session in group.sharers.rings[0]:
+            if not session.can_take:
+                unable.append(session)
+            elif (member := group.member(session)) and (publication is None or self._fits(member, publication)):
+                members.append(member)
+                if len(members) == count:
+                    break
+        for session in unable:
+            session.be_passed_over(group.sharers)
+        return members
 
     def _fits(self, member: Receiver, publication: Publication) -> bool:
         """Whether a copy is no larger than the member's client takes: otherwise it is for another member
@@ -69,24 +90,17 @@ class ShareTurns:
 
     def can_take(self, route: Route) -> bool:
         """Whether somebody of each shared subscription can take a publication now."""
-        return all(self.in_turn(group, 1) is not None for group in route.shared)
+        return all(self._able(group, 1) for group in route.shared)
 
     def in_turn(self, group: Shared, count: int) -> Chosen | None:
         """Those that can take a publication now, from the one whose turn it is: as many as there are publications, or
         all of them. None: there are none."""
-        sessions, turns = group.sessions, list[int]()
-        turn = self._turns.get(group.name, 0) % (len(sessions) or 1)
-        members: list[Receiver] = []
-        for at in group.places(self._context.comings, turn):
-            if sessions[at].can_take and (member := group.member(sessions[at])) is not None:
-                members.append(member)
-                turns.append(at + 1)
-                if len(members) == count:
-                    break
-        return Chosen(group, members, turns[(count - 1) % len(turns)]) if members else None
+        members = self._able(group, count)
+        return Chosen(group, members, members[(count - 1) % len(members)].session) if members else None
 
-    def take(self, group: Shared, turn: int) -> None:
-        """From now on it is the turn of that session, or of the first one."""
-        if len(self._turns) > _MAX_TURNS:
-            self._turns.clear()
-        self._turns[group.name] = turn
+    def take(self, group: Shared, last: Session) -> None:
+        """From now on it is the turn of the one behind this one."""
+        turns = group.sharers.rings[0]
+        for session in list(takewhile(lambda one: one is not last, turns)):
+            turns.move_to_end(session)
+        turns.move_to_end(last)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.broker import books
 from gateway.broker.publish.queue_rows import Inbound, QueueRows
-from gateway.broker.publish.route import FastPath, Receiver, Route, Shared
+from gateway.broker.publish.route import FastPath, Receiver, Route
 from gateway.broker.publish.router import Router
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
@@ -170,7 +170,7 @@ class Publications:
         if elsewhere or (plan is not None and (plan.may_match or (plan.dead_letter and dead_letters))):
             return None
         if all(self.fan_out.full(one, publication) for one in route.receivers) and all(
-            self._group_is_full(group, publication) for group in route.shared
+            self.fan_out.turns.is_full(group, publication) for group in route.shared
         ):
             return Refusal(reasons.QUOTA_EXCEEDED, "session_full", "the queues of all subscribers are full")
         return None
@@ -178,21 +178,12 @@ class Publications:
     def _is_refused_by_one(self, route: Route, publication: Publication) -> bool:
         alone = any(self._refuses(one) and self.fan_out.full(one, publication) for one in route.receivers)
         return alone or any(
-            any(map(self._refuses, group.members())) and self._group_is_full(group, publication)
+            any(map(self._refuses, group.members())) and self.fan_out.turns.is_full(group, publication)
             for group in route.shared
         )
 
     def _refuses(self, receiver: Receiver) -> bool:
         return self.context.limits.at(receiver.session.listener).refuse_when_full
-
-    def _group_is_full(self, group: Shared, publication: Publication) -> bool:
-        """Whether a shared subscription has members and none of them has room."""
-        has_members = False
-        for member in group.members():
-            has_members = True
-            if not self.fan_out.full(member, publication):
-                return False
-        return has_members
 
     # -- the answer to its publisher --
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from enum import IntEnum
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.broker.columns import Columns
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from gateway.bridge.payload import Body
     from gateway.broker.marks import Released
     from gateway.broker.publish.router import Router
-    from gateway.routing.filters import Interest
+    from gateway.routing.filters import Sharers
     from gateway.session.connection import Connection, Publisher
     from gateway.session.publication import Publication
     from gateway.session.session import Session
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
 _MAX_ORDERED, _LONGEST_NAMES = 8, 512
 """Routes that are kept for one besides it, and the longest names of user properties they are kept by: a client may have
 thousands of routes, and chooses the names."""
+_MOST_KNOWN = 500
 MOST_COPIES = 4096
 """Copies made of one run of publications: what is left of it is another run, and may be put off."""
 
@@ -72,48 +71,34 @@ class Shared:
     """A shared subscription on its way to one topic: one of its members gets each message. A member is asked about when
     it is looked at, and remembered: there may be many, and few messages."""
 
-    __slots__ = ("_asked_at", "_connected", "_connected_at", "_known", "_receiver", "name", "sessions")
+    __slots__ = ("_known", "_receiver", "name", "sharers")
 
-    def __init__(self, name: str, members: dict[Session, Interest], receiver: Asked) -> None:
+    def __init__(self, name: str, sharers: Sharers[Session], receiver: Asked) -> None:
         self.name = name
-        self.sessions = list(members)
+        self.sharers = sharers
         self._receiver = receiver
         self._known: dict[Session, Receiver | None] = {}
-        self._connected: list[int] = []
-        """Places of those whose clients are connected."""
-        self._connected_at = self._asked_at = -1
-        """How often clients had come and gone then, and when somebody was last looked for."""
-
-    def places(self, comings: int, turn: int) -> Iterator[int]:
-        """Where to look for one that is connected, from this place on and around: who has thousands that are away
-        does not look at each of them for every message. `comings`: how often clients have come and gone."""
-        if self._asked_at != comings:  # many are asked once
-            self._asked_at = comings
-            return chain(range(turn, len(self.sessions)), range(turn))
-        if self._connected_at != comings:
-            self._connected = [at for at, one in enumerate(self.sessions) if one.connection is not None]
-            self._connected_at = comings
-        places = self._connected
-        first = bisect_left(places, turn)
-        return map(places.__getitem__, chain(range(first, len(places)), range(first)))
 
     def member(self, session: Session) -> Receiver | None:
         """A session as a receiver; None if it may not have the topic."""
-        if session not in self._known:
-            self._known[session] = self._receiver(session)
-        return self._known[session]
+        known = self._known
+        if session not in known:
+            if len(known) >= _MOST_KNOWN:  # for each topic of each publisher
+                known.clear()
+            known[session] = self._receiver(session)
+        return known[session]
 
     def takes(self, *, anyhow: bool) -> bool:
         """Whether a member here takes a message soon; `anyhow`: when its client comes to it, as long as that is
         connected."""
         return any(
             (one.connection is not None if anyhow else one.takes_soon) and self.member(one) is not None
-            for one in self.sessions
+            for one in self.sharers
         )
 
     def members(self) -> Iterator[Receiver]:
         """All that may have the topic."""
-        for session in self.sessions:
+        for session in self.sharers:
             member = self.member(session)
             if member is not None:
                 yield member

@@ -231,13 +231,13 @@ class ConnectHandler:
         connection.traced = context.traces(client_id)
         connection.reader.max_packet = connection.limits.max_packet  # known now: no longer the bound of strangers
         session.connection = connection
-        context.comings += 1
         listener = connection.link.listener
         if session.subscriptions and (session.user, session.listener) != (verdict.user, listener):
             self.router.touch_filters(session.subscriptions)  # what may be delivered to it is another question now
         session.user = verdict.user
         context.sessions.move(session, listener)
         self._apply_limits(connection, session, connect)
+        session.be_in_turn()
         self.wills.keep(session, connect.will)
         present = present and connect.version != V31
         connack = writer.encode_connack(connect.version, Connack(present, 0, properties))

@@ -178,7 +178,6 @@ class Endings:
         if not was_online or session.connection is not connection:
             return
         session.connection = None
-        context.comings += 1
         session.outflow.drop_memory()
         self.wills.schedule(session)
         if session.expiry == 0:
@@ -200,7 +199,6 @@ class Endings:
         session = connection.session
         if session.connection is connection:
             session.connection = None
-            self.context.comings += 1
             if not session.durable:
                 self.context.sessions.remove(session)
 

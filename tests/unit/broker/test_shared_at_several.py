@@ -15,6 +15,7 @@ from gateway.broker.publish.route import Route, Shared
 from gateway.mqtt import writer
 from gateway.mqtt.packets import PUBREL
 from gateway.ports.state_queues import FORWARD
+from gateway.routing.filters import Sharers
 from gateway.session.publication import Publication
 
 GROUP = "$share/g/a"
@@ -162,7 +163,7 @@ def test_those_that_are_served_are_found_in_time() -> None:
 
     names = [f"$share/{number}/a" for number in range(500)]
     route = Route("a", b"a", 0)
-    route.shared = tuple(Shared(Name(name), {}, lambda _session: None) for name in names)
+    route.shared = tuple(Shared(Name(name), Sharers(), lambda _session: None) for name in names)
     forwarded = Forwarded(Publication(b"a", b"", 0, retain=False), groups=[*map(Name, names)])
     assert [group.name for group in groups_of(route, forwarded)] == names
     assert Name.compared < 20 * len(names)

@@ -9,6 +9,7 @@ import pytest
 from broker_harness import Harness
 from lanes import FORMS, lane
 
+from gateway.broker.publish import router
 from gateway.broker.sessions.endings import GIVING_SECONDS
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
@@ -216,27 +217,110 @@ def test_what_is_too_large_for_one_member_is_for_another(form, qos):
     assert small
 
 
-def test_members_that_are_away_are_not_looked_at_for_each_message(bench, monkeypatch):
+@pytest.fixture
+def asked(monkeypatch):
+    """Which sessions are asked whether they can take a message."""
+    found, can_take = [], Session.can_take.fget
+
+    def noted(session):
+        found.append(session.client_id)
+        return can_take(session)
+
+    monkeypatch.setattr(Session, "can_take", property(noted))
+    return found
+
+
+def test_members_that_are_away_are_not_looked_at_for_each_message(bench, asked):
     """One of five hundred is there; then none."""
     members = [member(bench, f"m{n}", clean=False, version=4) for n in range(500)]
     for one in members[1:]:
         one.drop()
-    asked, can_take = 0, Session.can_take.fget
-
-    def counted(session):
-        nonlocal asked
-        asked += 1
-        return can_take(session)
-
-    monkeypatch.setattr(Session, "can_take", property(counted))
     everything = publish(bench, 20)
     assert set(payloads(members[0])) == everything
-    assert 0 < asked < 600
+    assert 0 < len(asked) < 600
     members[0].drop()
-    asked = 0
+    asked.clear()
     publish(bench, 20)
-    assert asked < 600
+    assert len(asked) < 600
     back = bench.device(4, "m7").connect(clean=False)
     back.take()
     publish(bench, 1)
     assert payloads(back) == [b"1"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("qos", [1, 2])
+def test_members_that_have_all_they_may_are_not_looked_at_for_each_message(form, qos, asked):
+    """Until they acknowledge something; their turn comes then."""
+    bench = Harness(max_inflight=1)
+    members = [member(bench, f"m{n}", qos=qos) for n in range(300)]
+    sender = bench.device(4, "sender").connect()
+
+    def send(first, count):
+        asked.clear()
+        for number in range(first, first + count):
+            sender.publish("a/1", b"%d" % number, qos, number)
+            if qos == 2:
+                sender.ack(p.PUBREL, number)
+
+    with lane(form):
+        send(1, 300)
+        assert len(asked) < 1500
+        send(301, 50)  # wait for those that are next
+        assert len(asked) < 600
+        got = {}
+        for one in members:
+            (packet,) = (packet for packet in one.take() if packet[0] >> 4 == p.PUBLISH)
+            got[one] = packet[2]
+        for one in members[60:70]:
+            if qos == 2:
+                one.ack(p.PUBREC, got[one])
+                one.take()
+            one.ack(p.PUBACK if qos == 1 else p.PUBCOMP, got[one])
+        send(351, 10)
+        assert len(asked) < 100
+        assert [payloads(one) for one in members[60:70]] == [[b"%d" % n] for n in range(351, 361)]
+
+
+def test_who_leaves_a_group_while_passed_over_comes_back_as_a_new_member():
+    bench = Harness(max_inflight=1)
+    one, two = member(bench, "one"), member(bench, "two")
+    publish(bench, 4)
+    session = bench.engine.sessions.get("one")
+    for number in range(1, 30):
+        one.unsubscribe("$share/g/a/#")
+        one.subscribe("$share/g/a/#", 1)
+        bench.device(4, "sender").connect().publish("a/1", b"x", 1, number)
+    assert len(session.passed_over) < 5
+    group = bench.engine.router.subscriptions.group("$share/g/a/#")
+    assert sum(map(len, group.members.rings)) == len(group.members) == 2
+    one.unsubscribe("$share/g/a/#")
+    one.ack(p.PUBACK, next(packet[2] for packet in one.take() if packet[0] >> 4 == p.PUBLISH))
+    two.disconnect()
+    assert bench.engine.router.subscriptions.group("$share/g/a/#") is None
+
+
+def test_of_thousands_that_share_a_subscription_a_message_asks_one(monkeypatch):
+    """It is no publication that is copied in slices, however many they are."""
+    monkeypatch.setattr(router, "WIDE", 10)
+    bench = Harness()
+    members = [member(bench, f"m{n}", filter_=f"$share/g{n % 2}/a/#") for n in range(40)]
+    everything = publish(bench, 20)
+    assert not bench.engine.router.is_wide("a/1")
+    assert [len(payloads(one)) for one in members] == [1] * 40
+    assert len(everything) == 20
+
+
+def test_the_first_with_room_is_found_though_many_before_it_have_none():
+    bench = Harness(max_inflight=1, max_queued=2)
+    full = [member(bench, f"m{n}", clean=False) for n in range(20)]
+    publish(bench, 40)
+    last = member(bench, "last", clean=False)
+    last.drop()
+    sender = bench.device(5, "sender5").connect()
+    for number in (1, 2, 3):
+        sender.publish("a/1", b"more", 1, number)
+    assert [packet[3] if len(packet) > 3 else 0 for packet in sender.take() if packet[0] >> 4 == p.PUBACK]
+    assert bench.engine.sessions.get("last").stored == 2
+    assert sum(bench.engine.sessions.get(f"m{n}").stored for n in range(20)) == 40
+    assert full
