@@ -26,6 +26,9 @@ from gateway.queue_manager.objects.selectors import Selector, compile_selector
 from gateway.queue_manager.objects.topic_names import CHARACTER_WILDCARDS, is_inside
 from gateway.queue_manager.store.unit import StoreUnit
 
+Contents = dict[tuple[str, bool], tuple[bytes, bytes]]
+"""What copies of one publication have, by user data of the subscription and whether they say where they come from; and
+a descriptor that says so."""
 RETAINED_STATE = b"retained/"
 _UNTIL = struct.Struct("<4sq")
 _EXPIRES = b"UNTL"
@@ -132,6 +135,21 @@ def _for_subscribers(md: bytes, data: bytes) -> tuple[bytes, bytes]:
     if len(kept) == len(found):
         return md, data
     return properties.with_properties(*propctl.without_properties(md, data), kept)
+
+
+def _content(
+    topic: str, md: bytes, data: bytes, user_data: str, has_properties: bool, *, retained: bool
+) -> tuple[bytes, bytes]:
+    """What copies of a publication have behind their descriptors, and a descriptor that says so."""
+    held = [properties.Property("mqps.Top", topic)] if has_properties else []
+    if has_properties and user_data:
+        held.append(properties.Property("mqps.Sud", user_data))
+    if has_properties and retained:
+        held.append(properties.Property("mqps.Ret", value=True, dt="boolean"))
+    try:
+        return properties.with_properties(*_for_subscribers(md, data), held)
+    except (MQError, HeaderError):  # the publisher's own MQRFH2 is broken: nothing can be added to it
+        return md, data
 
 
 class Topics:
@@ -364,9 +382,10 @@ class Topics:
             self.published[topic] = self.published.get(topic, 0) + 1
         reached = 0
         failed: list[tuple[Subscription, MQError]] = []
+        contents: Contents = {}
         for subscription in self._reached(topic, md, data, level):
             try:
-                self.deliver(subscription, topic, md, data, unit)
+                self.deliver(subscription, topic, md, data, unit, contents)
                 reached += 1
             except MQError as error:
                 failed.append((subscription, error))
@@ -414,10 +433,16 @@ class Topics:
             raise MQError(mq.MQRC_PUBLICATION_FAILURE, text)
 
     def deliver(
-        self, subscription: Subscription, topic: str, md: bytes, data: bytes, unit: StoreUnit, *, retained: bool = False
-    ) -> None:
-        """Put one copy on a subscription's queue, or on the dead-letter queue."""
-        copy, content = self._copy(subscription, topic, md, data, retained=retained)
+        self, subscription: Subscription, topic: str, md: bytes, data: bytes, unit: StoreUnit, contents: Contents,
+        *, retained: bool = False,
+    ) -> None:  # fmt: skip
+        """Put one copy on a subscription's queue, or on the dead-letter queue. `contents`: what other copies have."""
+        definition = subscription.definition
+        kind = subscription.user_data, definition.number("PSPROP") != NO_PROPERTIES
+        if kind not in contents:  # the headers of a publication are read once, not for each copy
+            contents[kind] = _content(topic, md, data, *kind, retained=retained)
+        md, content = contents[kind]
+        copy = self._copy(subscription, topic, md)
         try:
             target = resolve(self._core, subscription.destination, subscription.destination_queue_manager)
             target.check_put()
@@ -432,9 +457,7 @@ class Topics:
             if not use_dead_letter or not self._placer.dead_letter(copy, content, error.reason, destination, "", unit):
                 raise
 
-    def _copy(
-        self, subscription: Subscription, topic: str, md: bytes, data: bytes, *, retained: bool
-    ) -> tuple[bytes, bytes]:
+    def _copy(self, subscription: Subscription, topic: str, md: bytes) -> bytes:
         message = Descriptor(md)
         message.msg_id = self._core.new_identifier()
         message.correl_id = subscription.correl_id
@@ -449,20 +472,7 @@ class Topics:
             message.application_identity = padded(application, 32)
         message.put_application_type = mq.MQAT_QMGR_PUBLISH
         message.put_application_name = padded(topic, 28)
-        held = [properties.Property("mqps.Top", topic)]
-        if subscription.user_data:
-            held.append(properties.Property("mqps.Sud", subscription.user_data))
-        if retained:
-            held.append(properties.Property("mqps.Ret", value=True, dt="boolean"))
-        if definition.number("PSPROP") == NO_PROPERTIES:
-            held = []
-        try:
-            return properties.with_properties(*_for_subscribers(message.pack(), data), held)
-        except (
-            MQError,
-            HeaderError,
-        ):  # the publisher's own MQRFH2 is broken: nothing can be added to it
-            return message.pack(), data
+        return message.pack()
 
     def send_retained(self, subscription: Subscription, unit: StoreUnit) -> int:
         """Put the retained publications on a subscription's topics; how many there were."""
@@ -474,6 +484,6 @@ class Topics:
             chosen = subscription.selector is None or subscription.selector.accepts(md, data)
             if subscription.matches(topic) and chosen and subscription.level <= LEVEL_OF_RETAINED:
                 left = descriptor.with_remaining(md, until, now)
-                self.deliver(subscription, topic, left, data, unit, retained=True)
+                self.deliver(subscription, topic, left, data, unit, {}, retained=True)
                 sent += 1
         return sent
