@@ -460,7 +460,7 @@ class Handover:
             if len(self._routes) >= _MAX_ROUTES:
                 self._routes.clear()
             route = self._routes[topic] = Route(topic, topic.encode(), 0)
-        if route.version != route.changes[0] or route.version < 0:
+        if route.version != route.changes[0] or route.version < 0 or (route.wide and self.router.has_walked(topic)):
             may_be_wide = self.wide.promises and not self.context.limits.any_refuses
             self.router.find_receivers(route, _PUBLISHER, may_be_wide=may_be_wide)
         return route

@@ -292,6 +292,7 @@ class Wide:
                 entries.append(entry)
             if not place % LOOKED_AT:
                 yield 0
+        self.router.keep_walked(route, version, entries)
         for _, members in entries:
             for number, (session, interest) in enumerate(list(members.direct.items())):
                 interests.setdefault(session, []).append(interest)

@@ -87,7 +87,7 @@ class Publications:
                 cache.clear()
             if len(topic) <= MAX_CACHED_TOPIC:
                 cache[topic] = route
-        elif route.version != route.changes[0]:
+        elif route.version != route.changes[0] or (route.wide and self.router.has_walked(route.topic)):
             self.router.find_receivers(route, connection.publisher, may_be_wide=self._may_be_wide(connection, first))
         if connection in self.parking.linked:  # its rows are put one by one while a publication of it is parked
             route.fast_path = FastPath.NONE

@@ -47,6 +47,7 @@ MOST_LINKED = 8
 """Queues that a publication goes to without being looked at."""
 _MAX_PLANS = 4096
 _MAX_COUNTERS = 20_000
+_MOST_WALKED, _NEVER_WALKED = 256, [-1]
 _CACHED_LENGTH, _MAX_LEVEL = 1024, 64
 """Nothing longer is kept: clients choose topics and properties, and may send many."""
 
@@ -58,6 +59,9 @@ class Router:
         self.table = table
         self.access = access
         self.subscriptions: Subscriptions[Session] = Subscriptions()
+        self._walked: dict[str, tuple[list[int], int, list[tuple[str, Members[Session]]]]] = {}
+        """The few filters that match a topic for which many places were looked at, with its counter and what that said:
+        the next publications do without."""
         self.elsewhere: Subscriptions[str] = Subscriptions()
         """What clients of other gateways on the same state queues subscribe to, by gateway."""
         self._gone: dict[str, object] = {}
@@ -292,8 +296,24 @@ class Router:
 
     def _few(self, topic: str) -> list[tuple[str, Members[Session]]] | None:
         """The filters that match a topic that is not wide; None: it is."""
+        if self.has_walked(topic):
+            return self._walked[topic][2]
         entries = self.subscriptions.entries_among(topic, MOST_PLACES)
         return None if entries is None or width(entries) > WIDE else entries
+
+    def has_walked(self, topic: str) -> bool:
+        """Whether it is known what matches a topic for which many places are to be looked at."""
+        changes, version, _ = self._walked.get(topic, (_NEVER_WALKED, 0, ()))
+        if changes[0] != version:
+            self._walked.pop(topic, None)
+        return changes[0] == version
+
+    def keep_walked(self, route: Route, version: int, entries: list[tuple[str, Members[Session]]]) -> None:
+        """So much was found, when all places had been looked at."""
+        if route.changes[0] == version and width(entries) <= WIDE and len(route.topic) <= _CACHED_LENGTH:
+            if len(self._walked) >= _MOST_WALKED:
+                self._walked.clear()
+            self._walked[route.topic] = route.changes, version, entries
 
     def _find_elsewhere(self, route: Route) -> None:
         """Which other gateways have subscribers."""

@@ -11,8 +11,10 @@ from slow_harness import Slow
 
 from gateway.broker.deliver import wide
 from gateway.broker.publish import router
+from gateway.mq import mqmd
 from gateway.mqtt import packets as p
 from gateway.ports.state_queues import OUT
+from gateway.routing.filters import Subscriptions
 
 MAPPING = "version: 1\nto_mq:\n  - {name: all, topic: 'news/#', queue: Q}\n"
 MANY = 40
@@ -189,3 +191,51 @@ def test_a_defect_costs_its_publisher_and_then_it_is_set_aside(bench: Slow, monk
         pass
     assert 1 in answers(other)
     assert all(told(one)[-1] == b"fine" for one in readers)
+
+
+@pytest.mark.parametrize("how", ["0", "1", "2", "queue"])
+def test_many_places_for_few_subscriptions_are_looked_at_once(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until a subscription comes or goes."""
+    monkeypatch.setattr(router, "MOST_PLACES", 20)
+    bench = Slow("version: 1\nto_mqtt: [{name: out, queue: OUT.Q, topic: l/l/l/l/l, qos: 1}]\n")
+    walks, walk = [0], Subscriptions.walk
+
+    def counted(of: Any, topic: str) -> Any:
+        walks[0] += topic == "l/l/l/l/l"
+        return walk(of, topic)
+
+    monkeypatch.setattr(Subscriptions, "walk", counted)
+    alike = bench.device(5, "alike").connect()
+    for levels in product("l+", repeat=4):
+        alike.subscribe("/".join((*levels, "z")), 0)
+    reader, late = (bench.device(5, name).connect() for name in ("reader", "late"))
+    reader.subscribe("l/l/l/#", 1)
+    for one in (alike, reader, late):
+        one.take()
+    sender = bench.device(5, "sender").connect()
+    numbers = iter(range(1, 100))
+
+    def publish(count: int) -> None:
+        for number in (next(numbers) for _ in range(count)):
+            bench.engine.context.until = bench.engine.context.until_strangers = float("inf")
+            if how == "queue":
+                bench.queues.arrive("OUT.Q", (mqmd.build(), b"%d" % number))
+            else:
+                sender.publish("l/l/l/l/l", b"%d" % number, int(how), number if how != "0" else 0)
+            if how == "2":
+                sender.ack(p.PUBREL, number)
+            bench.advance(0.25)
+            while bench.later():
+                pass
+
+    publish(5)
+    assert walks == [1]
+    assert [int(one) for one in told(reader)] == [1, 2, 3, 4, 5]
+    late.subscribe("l/#", 1)
+    publish(5)
+    assert walks == [2]
+    assert told(reader) == told(late) == [b"6", b"7", b"8", b"9", b"10"]
+    reader.unsubscribe("l/l/l/#")
+    publish(2)
+    assert walks == [3]
+    assert (told(reader), told(late)) == ([], [b"11", b"12"])
