@@ -105,8 +105,9 @@ class _NothingWaits(deque["Item | Copies"]):
 
 
 _NOTHING_WAITS = _NothingWaits()
-_MOST_IDS = 0x8000
-"""With so many packet ids in flight it takes long to find one that is not, again and again."""
+MOST_IN_FLIGHT = 0xF000
+"""Of the 65,535 packet ids: with more in flight it takes long to find one that is not, again and again. Sessions that a
+restart brings back may have more."""
 
 
 class Outflow:
@@ -136,7 +137,7 @@ class Outflow:
     )
 
     def __init__(self) -> None:
-        self.window = 0xFFFF
+        self.window = MOST_IN_FLIGHT
         self.version = 4
         self.max_packet = NO_LIMIT
         self.inflight: dict[int, Item | Copies] = {}
@@ -176,7 +177,7 @@ class Outflow:
         self.connects += 1
         self.fetching = False
         self.version = version
-        self.window = window
+        self.window = min(window, MOST_IN_FLIGHT)
         self.max_packet = max_packet
         self.resumed = False
         self._alias_limit = alias_limit
@@ -193,7 +194,7 @@ class Outflow:
         candidate = self._next
         while True:
             candidate = candidate % 0xFFFF + 1
-            if candidate not in self.inflight or len(self.inflight) >= _MOST_IDS:
+            if candidate not in self.inflight or len(self.inflight) > MOST_IN_FLIGHT:
                 self._next = candidate
                 return candidate
 

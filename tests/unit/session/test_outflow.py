@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from gateway.session.outflow import Item, Outflow
+from gateway.session.copies import Copies
+from gateway.session.outflow import MOST_IN_FLIGHT, Item, Outflow
 from gateway.session.publication import Publication
 
 ALL = range(1, 0x10000)
@@ -24,11 +27,36 @@ def test_what_is_stored_while_all_identifiers_are_in_flight_is_given_a_free_one_
     made.offer(stored)
     out: list[bytes] = []
     assert made.fill(0.0, out) == (0, [])
-    for number in (1, 40_000):
+    for number in range(40_000, 40_002 + len(ALL) - MOST_IN_FLIGHT):
         del made.inflight[number]
-        made.fill(0.0, out)
-    assert [one.packet_id for one in stored] == [1, 40_000, 2]
-    assert out == [b"\x32\x06\x00\x01a\x00\x010", b"\x32\x06\x00\x01a\x9c\x401"]
+    assert made.fill(0.0, out) == (2, [])
+    assert [one.packet_id for one in stored] == [40_000, 40_001, 2]
+    assert out == [b"\x32\x06\x00\x01a\x9c\x400", b"\x32\x06\x00\x01a\x9c\x411"]
+
+
+class Counting(dict[int, Item | Copies]):
+    """What is in flight, and how often it was looked for something in it."""
+
+    looks = 0
+
+    def __contains__(self, packet_id: object) -> bool:
+        self.looks += 1
+        return super().__contains__(packet_id)
+
+
+def test_in_the_largest_window_a_free_identifier_is_found_soon_whatever_is_acknowledged() -> None:
+    """It took milliseconds for each where the client had not acknowledged in order."""
+    made, out = Outflow(), list[bytes]()
+    made.connected(5, 0xFFFF, 1000, 0)
+    made.offer([item(b"x") for _ in range(70_000)])
+    made.fill(0.0, out)
+    counting = made.inflight = Counting(made.inflight)
+    acknowledged = random.Random(1).sample(range(1, MOST_IN_FLIGHT), 5000)
+    for number in acknowledged:
+        assert made.acknowledged(number) is not None
+        assert made.fill(0.0, out) == (1, [])
+    assert len(out) == MOST_IN_FLIGHT + len(acknowledged)
+    assert counting.looks < 100 * len(acknowledged)
 
 
 def test_what_is_stored_is_not_given_one_that_is_in_flight_as_long_as_there_are_many_others() -> None:
