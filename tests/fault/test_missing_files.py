@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace as replaced
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,20 @@ def test_a_store_that_fails_is_whole_when_it_is_closed(tmp_path: Path) -> None:
 
 def cut_off(path: Path) -> None:
     os.truncate(path, 8192)
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_frame_in_a_file_that_was_cut_off_is_not_acknowledged(tmp_path: Path, *, direct: bool) -> None:
+    """The frame makes the file longer again, with a hole where its header was: the next start would refuse it."""
+    store = Store.open(tmp_path, clock=lambda: 1.0, options=replaced(OPTIONS, direct=direct))
+    put(store, b"before")
+    assert store.ring.current is not None
+    os.truncate(store.ring.current.path, 0)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="was cut off by somebody else"):
+            put(store, b"not acknowledged")
+    assert "was cut off" in why(store)
+    store.close()
 
 
 def replace(path: Path) -> None:

@@ -57,6 +57,7 @@ class DurableFile:
         self.mode = "direct"
         self._descriptor = -1
         self._reader = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._size = os.lseek(self._reader, 0, os.SEEK_END)
         if direct:
             with contextlib.suppress(OSError):
                 self._descriptor = os.open(path, os.O_RDWR | os.O_DIRECT | os.O_DSYNC | os.O_CLOEXEC)
@@ -64,7 +65,8 @@ class DurableFile:
             self.mode = "dsync"
 
     def write(self, data: memoryview, offset: int) -> None:
-        """Write whole blocks; durable on return, which they are not in a file that somebody has removed."""
+        """Write whole blocks; durable on return, which they are not in a file that somebody has removed, nor are they
+        found again in one that was cut off."""
         if self.mode == "direct":
             try:
                 return self._written(os.pwrite(self._descriptor, data, offset), data)
@@ -88,6 +90,8 @@ class DurableFile:
             raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes were written")
         if not os.access(self.name, os.F_OK):  # with each frame: `stat` takes five times as many instructions
             refuse_missing(self.name)
+        if os.lseek(self._reader, 0, os.SEEK_END) < self._size:  # less than `access`; all others move no position
+            raise cut_off(self.name)
 
     def read(self, length: int, offset: int) -> bytes:
         """Up to `length` bytes from `offset`."""
@@ -141,6 +145,11 @@ class DurableFile:
             if descriptor >= 0:
                 os.close(descriptor)
         self._descriptor = self._reader = -1
+
+
+def cut_off(name: str) -> OSError:
+    """That a file is shorter than it was."""
+    return OSError(errno.EUCLEAN, f"{Path(name).name} was cut off by somebody else")
 
 
 def refuse_missing(name: str) -> None:

@@ -1,8 +1,8 @@
 """Files of the journal that somebody removes, replaces or shortens while it is open.
 
 What is written to a removed file is gone when the process ends, although its write returned. So a frame counts only if
-its file has its name when it is written (`DurableFile.write`), and nothing is written until the journal is whole again:
-a removed file is made again from the one that is still open.
+its file has its name and its size when it is written (`DurableFile.write`), and nothing is written until the journal is
+whole again: a removed file is made again from the one that is still open.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from gateway.queue_manager.journal.files import FILE_MODE, MAKING, DurableFile, sync_directory
+from gateway.queue_manager.journal.files import FILE_MODE, MAKING, DurableFile, cut_off, sync_directory
 from gateway.queue_manager.journal.segment import Segment
 
 COPIED_AT_ONCE = 2 << 20
@@ -117,5 +117,5 @@ def _wrong(segment: Segment) -> OSError | None:
     if opened.st_nlink == 0 and opened.st_ino != named.st_ino:
         return OSError(errno.ESTALE, f"{name} was replaced by somebody else")
     if opened.st_size < segment.size:
-        return OSError(errno.EUCLEAN, f"{name} was cut off by somebody else")
+        return cut_off(name)
     return None
