@@ -122,7 +122,7 @@ class PutOff:
     def _plan(self, seconds: float = 0.0) -> None:
         if not self._planned:
             self._planned = True
-            self.context.scheduler.later(seconds, self._work_off)
+            self.context.set_aside.later(seconds, self._work_off)
 
     def _work_off(self) -> None:
         """Some of what was put off."""
@@ -153,9 +153,11 @@ class PutOff:
             finally:
                 self._now, context.owed = None, False
             over = monotonic() > until
-        context.flush()
-        if self._first or self._others:
-            self._plan(FULL_SECONDS if context.is_full else 0.0)
+        try:
+            context.flush()
+        finally:
+            if self._first or self._others:
+                self._plan(FULL_SECONDS if context.is_full else 0.0)
 
     def _take(self, connection: Connection, late: _Late) -> None:
         if late.packets:

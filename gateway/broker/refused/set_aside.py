@@ -152,6 +152,17 @@ class SetAside:
         """Do something that belongs to nobody in particular."""
         self.run("call", getattr(call, "__qualname__", type(call).__name__), call)
 
+    def later(self, seconds: float, call: Callable[[], object]) -> None:
+        """Do something later that is no unit: for what it takes in several are answered, whatever comes after it."""
+
+        def guarded() -> None:
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001 -- as in `run`
+                self.keep("call", getattr(call, "__qualname__", type(call).__name__), error)
+
+        self.scheduler.later(seconds, guarded)
+
     def record(self, what: UnitKind, queue: str, key: bytes, stored: Stored, call: Callable[[], object]) -> bool:
         """Handle a record that lies on a state queue."""
         return self.run(what, key.hex(), call, lambda: aside_of(queue, key, stored), AWAY)

@@ -209,6 +209,32 @@ def test_a_defect_costs_the_connection_that_met_it() -> None:
     assert acknowledged(other) == [1]
 
 
+def test_a_defect_behind_them_takes_back_nothing_that_is_answered() -> None:
+    """Several clients are answered for what is taken in with one call: it is no unit."""
+    bench = Slow("version: 1\nto_mq:\n  - {name: all, topic: up, queue: Q}\n")
+    device = bench.device(5, "a").connect()
+    device.publish("up", b"0", 1, 1000)  # its route is known
+    context, fill, met = bench.engine.context, bench.engine.in_flight.fill, list[Any]()
+    context.set_aside.on_defect = lambda defect: met.append(type(defect.error))
+    bench.turn()
+    context.until = 0.0
+    device.send(packets(1) + b"".join(writer.encode_publish(5, b"up", b"x", 1, packet_id=n) for n in range(2, 21)))
+    assert acknowledged(device) == [1000]
+
+    def broken(session: Any) -> None:
+        bench.engine.in_flight.fill = fill
+        raise ZeroDivisionError
+
+    bench.engine.in_flight.fill = broken
+    context.refill[device.connection.session] = None
+    while bench.later():
+        pass
+    bench.engine.flush()  # the next turn
+    assert met == [ZeroDivisionError]
+    assert acknowledged(device) == [*range(1, 21)]
+    assert len(bench.queues.rows["Q"]) == 20
+
+
 def test_the_hub_reads_no_more_from_a_client_whose_packets_are_put_off() -> None:
     bench = Harness()
     hub = Hub(HubReactor(), bench.engine)
@@ -282,6 +308,30 @@ def test_one_commit_replaces_a_bounded_number_of_retained_messages(
         assert MOST_REPLACED <= most <= MOST_REPLACED + MOST_KEPT
     kept = {one.topic: one.payload for one in bench.engine.retained}
     assert kept == {f"kept/{number}".encode(): b"%d" % again for number in range(2 * MOST_REPLACED)}
+
+
+@pytest.mark.parametrize("take", [take_in_python, fast.take], ids=["python", "compiled"])
+def test_what_is_retained_again_is_no_work_for_the_plain_way_though_it_is_put_off(
+    take: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast, "take", take)
+    bench = Slow()
+    bench.clock.monotonic = lambda: bench.clock.time
+    device = bench.device(5, "d").connect()
+    retained, keep, kept = bench.engine.retained, bench.engine.retained.keep, list[bytes]()
+
+    def counted(publication: Any) -> None:
+        kept.append(publication.topic)
+        keep(publication)
+
+    retained.keep = counted
+    for _ in range(3):  # new, known, and then a record that is replaced
+        kept.clear()
+        device.send(packets(*range(1, 4 * MOST_REPLACED)))
+        while bench.later():
+            pass
+        assert len(acknowledged(device)) == 4 * MOST_REPLACED - 1
+    assert len(kept) <= 4  # the packet that comes when a batch is full
 
 
 def test_while_nothing_can_be_committed_pings_behind_retained_messages_are_answered() -> None:
