@@ -52,7 +52,16 @@ window("mq_topic, each its own", Window("  - {name: bench, topic: 'dev/{d}', mq_
 window("RETAIN", Window(RULE.format("A"), retain=True))
 window("RETAIN, each its topic", Window(RULE.format("A"), retain=True, topics=0))
 window("RETAIN, QoS 2", Window(RULE.format("A"), retain=True, qos=2))
+FLEETS = (2000, 8000, 32000, 48000)
 window("each its topic", Window(RULE.format("A"), topics=0))
+window("fleet", Window(RULE.format("A"), topics=0), FLEETS)
+window("fleet, subscriber", Window(RULE.format("A"), filters=("dev/#",), topics=0), FLEETS)
+window("fleet, RETAIN", Window(RULE.format("A"), topics=0, retain=True), FLEETS)
+window("fleet, QoS 2", Window(RULE.format("A"), topics=0, qos=2), FLEETS)
+window(
+    "fleet, user properties", Window(RULE.format("A"), topics=0, properties={prop.USER_PROPERTY: [("a", "b")]}), FLEETS
+)
+window("RETAIN, QoS 2, each its topic", Window(RULE.format("A"), retain=True, qos=2, topics=0))
 window("each its topic, QoS 0", Window(RULE.format("A"), topics=0, qos=0))
 window("subscriber", Window(RULE.format("A"), filters=("dev/#",)))
 window("subscriber, QoS 2", Window(RULE.format("A"), filters=("dev/#",), qos=2, sub_qos=2))

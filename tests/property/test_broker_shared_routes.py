@@ -11,8 +11,11 @@ from gateway.broker.publish import shared_routes
 from gateway.broker.publish.fast import compiled
 from gateway.config.security import AclEntry
 from gateway.mqtt import packets as p
+from gateway.ports.batch import MQMD_LENGTH
+from gateway.ports.state_queues import OUT
 from gateway.routing.acl import Acl, Subject
 from gateway.session.connection import CLOSED, Publisher
+from gateway.session.record import decode_publication
 
 MAPPING = """
 version: 1
@@ -45,7 +48,7 @@ ASKED = st.tuples(st.just("route"), PUBLISHERS, TOPICS.map(str.encode), st.sampl
 STEPS = st.lists(
     st.one_of(
         ASKED, ASKED, ASKED, ASKED,
-        st.tuples(st.sampled_from(["subscribe", "unsubscribe"]), st.sampled_from(["p/#", "e/+", "#"])),
+        st.tuples(st.sampled_from(["subscribe", "no local", "unsubscribe"]), st.sampled_from(["p/#", "e/+", "#"])),
         st.just(("touch",)),
     ),
     max_size=30,
@@ -79,7 +82,7 @@ def said(route):
 @example([("route", Publisher("bench", name, None, 4), topic, 2) for name, topic in BARE])
 def test_a_route_is_the_same_however_it_is_made(steps):
     bench = Harness(MAPPING)
-    router, listener = bench.engine.router, bench.device(4, "l").connect()
+    router, listener = bench.engine.router, bench.device(5, "c1").connect()
     for step in steps:
         if step[0] == "route":
             whole = said(router._whole_route(*step[1:], may_be_wide=False))
@@ -90,8 +93,8 @@ def test_a_route_is_the_same_however_it_is_made(steps):
                 assert slots(made) == slots(in_python)
                 assert said(made) == said(in_python) == whole
             assert said(router.route(*step[1:])) == whole
-        elif step[0] == "subscribe":
-            listener.subscribe(step[1], 0)
+        elif step[0] in {"subscribe", "no local"}:
+            listener.subscribe(step[1], 0, no_local=step[0] == "no local")
         elif step[0] == "unsubscribe":
             listener.unsubscribe(step[1])
         else:
@@ -110,6 +113,25 @@ def test_the_third_client_of_a_topic_is_led_by_the_shared_route(monkeypatch):
     with pytest.raises(AssertionError, match="not callable"):  # it has not been met by this rule: its part is not known
         devices[3].publish("p/x/1", b"x", 1, 4)
     assert len(devices[2].take()) == 4
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_topic_that_has_a_subscriber_is_shared_too(qos, monkeypatch):
+    """What is stored for the subscriber names who has published."""
+    bench = Harness(MAPPING)
+    durable = bench.device(5, "d").connect(clean=False)
+    durable.subscribe("p/#", 2)
+    devices = [bench.device(4, f"c{number}").connect() for number in range(4)]
+    for number, device in enumerate(devices):
+        if number == 3:
+            device.publish("p/x/2", b"x", qos, 1)  # a client's part is known
+            device.ack(p.PUBREL, 1)
+            monkeypatch.setattr(bench.engine.router, "_whole_route", None)
+        device.publish("p/x/1", b"%d" % number, qos, 2)
+        device.ack(p.PUBREL, 2)
+    stored = [decode_publication(row[2][MQMD_LENGTH:] + row[3])[0] for row in bench.queues.rows[OUT].values()]
+    names = {one.payload: one.client_id for one in stored if one.topic == b"p/x/1"}
+    assert names == {b"%d" % number: f"c{number}" for number in range(4)}
 
 
 def shared_by_two():

@@ -93,7 +93,7 @@ class FanOut:
     ) -> int:  # fmt: skip
         """The same for some of a route's receivers here."""
         plain = not publication.properties and not publication.expires
-        prefixes: Prefixes = route.stored if plain else {}
+        prefixes: Prefixes = route.prefixes if plain else {}
         missed = 0
         for receiver in receivers:
             missed += not self.copy(receiver, publication, prefixes)
@@ -379,7 +379,7 @@ class FanOut:
         if like is None or like.client_id != client_id:
             qos, retain = route.first >> 1 & 3, bool(route.first & 1)
             like = route.like = Publication(route.wire_topic, b"", qos, retain, client_id=client_id)
-        receivers, prefixes, same = route.receivers, route.stored, None
+        receivers, prefixes, same = route.receivers, route.prefixes, None
         if blocks is not None or expires:
             block = b""
             if blocks is not None and blocks.count(blocks[0]) == len(blocks):  # nearly always, where there are any

@@ -91,7 +91,7 @@ class Incoming:
             route = self.route(publication)
             if _is_apart(route, publication):
                 return False
-            prefixes = {} if publication.properties or publication.expires else route.stored
+            prefixes = {} if publication.properties or publication.expires else route.prefixes
             sent[publication.qos] += len(route.receivers)
             for session, highest, _, sub_ids in route.receivers:
                 item = Item(publication, min(publication.qos, highest), False, sub_ids)  # noqa: FBT003 -- not retained

@@ -297,7 +297,7 @@ PyMODINIT_FUNC PyInit__fast(void)
     static const struct { PyObject **where; const char *name; } names[] = {
         {&s_close, "close"}, {&s_width, "width"}, {&s_open, "open"}, {&s_route, "route"}, {&s_variant, "variant"}, {&s_aliased, "aliased"}, {&s_form, "form"}, {&s_head, "head"}, {&s_time, "time"}, {&s_escaped, "escaped"}, {&s_write, "write"}, {&s_unrouted, "unrouted"}, {&s_relay, "relay"},
         {&s_admits, "admits"}, {&s_records, "records"}, {&s_staged_head, "staged_head"}, {&s_new_run, "new_run"}, {&s_stage, "stage"},
-        {&s_can_keep_released, "can_keep_released"}, {&s_may_move, "may_move"}, {&s_move, "move"}, {&s_taken_records, "taken_records"}, {&s_release, "release"}, {&s_ids, "ids"},
+        {&s_keeps_until, "keeps_until"}, {&s_may_move, "may_move"}, {&s_move, "move"}, {&s_taken_records, "taken_records"}, {&s_release, "release"}, {&s_ids, "ids"},
         {&s_bodies, "bodies"}, {&s_size, "size"}, {&s_longest, "longest"}, {&s_joined, "joined"}, {&s_renew, "renew"},
         {&s_settle, "settle"}, {&s_keep, "keep"}, {&s_released, "released"}, {&s_failed, "failed"}, {&s_asked, "asked"}, {&s_linked, "linked"}, {&s_keeping, "keeping"}, {&s_have_kept, "have_kept"}, {&s_start, "start"}, {&s_step, "step"}, {&s_join, "join"}, {&s_tokens, "tokens"}, {&s_forward, "forward"}, {&s_sharing, "sharing"},
     };

@@ -10,7 +10,7 @@
 
 BUILT_FROM_THIS_FILE;
 
-static PyObject *s_can_keep_released, *s_may_move, *s_move, *s_taken_records, *s_release;
+static PyObject *s_keeps_until, *s_may_move, *s_move, *s_taken_records, *s_release;
 
 /* -- PUBREL of a run -- */
 
@@ -149,7 +149,8 @@ typedef struct {
     Py_ssize_t count;                /* of queues, where there are several */
     targets several;                 /* is set only then */
     released_rows rows[MOST_LINKED]; /* of these; otherwise only the first is set */
-    int keeps;                       /* whether what is to be retained can be; asked once */
+    PyObject *chunk;                 /* what the client has sent: borrowed */
+    Py_ssize_t keeps_until;          /* where what PUBRELs release can be retained; see keeps_until() of the lane */
 } release;
 
 /* No more of these follow. */
@@ -173,13 +174,17 @@ static int lead_several(release *all, PyObject *linked)
     return 0;
 }
 
-/* Whether all that the client has staged could be retained; -1: an error is set. */
-static int can_keep_released(const taking *of)
+/* Whether what the next PUBREL releases can be retained; -1: an error is set. */
+static int can_keep_released(const taking *of, release *all)
 {
-    PyObject *said = PyObject_CallMethodOneArg(of->turn->lane, s_can_keep_released, of->connection);
-    int yes = said == NULL ? -1 : PyObject_IsTrue(said);
+    if (of->kept != NULL && PyDict_GET_SIZE(of->kept) >= MOST_KEPT) return 0;
+    if (of->at < all->keeps_until) return 1;
+    PyObject *at = PyLong_FromSsize_t(of->at), *said = NULL;
+    if (at != NULL) said = PyObject_CallMethodObjArgs(of->turn->lane, s_keeps_until, of->connection, all->chunk, at, NULL);
+    all->keeps_until = said == NULL ? -1 : PyLong_AsSsize_t(said);
+    Py_XDECREF(at);
     Py_XDECREF(said);
-    return yes;
+    return PyErr_Occurred() ? -1 : of->at < all->keeps_until;
 }
 
 /* Lead to the columns of a record's route; 0: it is not staged any more. */
@@ -196,7 +201,6 @@ static int lead_staged(const taking *of, const staged *one, release *all)
         return 0;
     }
     if (lead_to(of, &all->to, route) < 0) return -1;
-    if (first & RETAIN && all->keeps != 1 && (all->keeps = can_keep_released(of)) != 1) return all->keeps;
     PyObject *linked = field(route, LINKED);
     if (linked != NULL && PyTuple_CheckExact(linked) && PyTuple_GET_SIZE(linked) == 0) return 1;
     return lead_several(all, linked) < 0 ? -1 : 1;
@@ -275,14 +279,13 @@ static int release_one(taking *of, const staged *one, unsigned packet_id, PyObje
     PyObject *kept = PyTuple_GET_ITEM(one->kept, 1);
     publication as = {.payload = (const unsigned char *)PyBytes_AS_STRING(kept) + STAGED_ID,
                       .length = PyBytes_GET_SIZE(kept) - STAGED_ID, .packet_id = packet_id, .block = (const unsigned char *)""};
-    int keeps = (int)PyLong_AsLong(PyTuple_GET_ITEM(one->kept, 2)) & RETAIN;
-    if (keeps && of->kept != NULL && PyDict_GET_SIZE(of->kept) >= MOST_KEPT) return 0;
+    int keeps = (int)PyLong_AsLong(PyTuple_GET_ITEM(one->kept, 2)) & RETAIN, more = keeps ? can_keep_released(of, all) : 1;
+    if (more != 1) return more;
     PyObject *block = PyTuple_GET_SIZE(one->kept) == 4 ? PyTuple_GET_ITEM(one->kept, 3) : NULL, *route = to->route;
     if (block != NULL && PyBytes_CheckExact(block)) {
         as.block = (const unsigned char *)PyBytes_AS_STRING(block);
         as.block_length = PyBytes_GET_SIZE(block);
     }
-    int more = 1;
     if (all->count > 0) {
         more = append_several(of, one, &as, all);
     } else {
@@ -312,14 +315,15 @@ static PyObject *taken_of(const taking *of)
     return Py_NewRef(with->tokens);
 }
 
-static int release_records(taking *of)
+static int release_records(taking *of, PyObject *chunk)
 {
     PyObject *tokens = dict_field(of->session, TOKENS);
     PyObject *taken = tokens != NULL ? taken_of(of) : NULL;
     if (taken == NULL) return -1;
     release all;
     memset(&all.to, 0, sizeof all.to);
-    all.count = all.keeps = 0;
+    all.count = all.keeps_until = 0;
+    all.chunk = chunk;
     all.rows[0] = (released_rows){NULL, NULL};
     staged one = {NULL, NULL, NULL}, before = one;
     Py_ssize_t count = 0;
@@ -398,7 +402,7 @@ static int take_released(taking *of, PyObject *chunk)
     if (found == NULL) return PyErr_Occurred() ? -1 : 0;
     int done;
     if (!PyTuple_CheckExact(found)) done = PyObject_HasAttr(found, s_ids) ? release_run(of, found) : 0;
-    else if ((done = release_records(of)) == 0) done = release_promised(of, chunk);
+    else if ((done = release_records(of, chunk)) == 0) done = release_promised(of, chunk);
     Py_DECREF(found);
     return done;
 }

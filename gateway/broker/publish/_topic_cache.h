@@ -3,8 +3,8 @@
  * for each topic, in the order in which topics were first used. A lookup in a dict goes through its index, its entries,
  * the topic and the route; where a client publishes to thousands of topics in turn each of these is a cache miss.
  *
- * The dict is the truth: a topic without an entry is looked up there. Topics are added one by one and removed all
- * together (clear()).
+ * The dict is the truth: a topic without an entry is looked up there. Topics are added one by one and removed many
+ * at once, after which the entries are made again.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -166,6 +166,15 @@ static void topic_cache_dealloc(PyObject *self)
     PyDict_Type.tp_dealloc(self);
 }
 
+/* An item is set or removed: the entries of those that are left are made again. */
+static int topic_cache_assign(PyObject *self, PyObject *topic, PyObject *route)
+{
+    if (route == NULL) forget_entries((topic_cache *)self);
+    return PyDict_Type.tp_as_mapping->mp_ass_subscript(self, topic, route);
+}
+
+static PyMappingMethods topic_cache_mapping = {.mp_ass_subscript = topic_cache_assign};
+
 PyDoc_STRVAR(topic_cache_clear_doc, "clear() -> None\n\nRemove all topics.");
 
 static PyObject *topic_cache_clear(PyObject *self, PyObject *Py_UNUSED(nothing))
@@ -183,8 +192,9 @@ static PyMethodDef topic_cache_methods[] = {
 static PyTypeObject topic_cache_type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "gateway.broker.publish._fast.TopicCache",
-    .tp_doc = PyDoc_STR("Routes by topic, a dict that are found quickly: topics are added one by one and cleared together."),
+    .tp_doc = PyDoc_STR("Routes by topic, a dict that are found quickly: topics are added one by one and removed many at once."),
     .tp_basicsize = sizeof(topic_cache),
+    .tp_as_mapping = &topic_cache_mapping,
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_traverse = topic_cache_traverse,
     .tp_clear = topic_cache_tp_clear,

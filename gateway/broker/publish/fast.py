@@ -23,9 +23,11 @@ from gateway.broker.columns import Columns, Mixed
 from gateway.broker.limits import Limits
 from gateway.broker.moves import Move
 from gateway.broker.publish.columns import length_of
-from gateway.broker.publish.keeping import Keeping
+from gateway.broker.publish.keeping import NOBODYS as NOBODYS_PUBRELS
+from gateway.broker.publish.keeping import PUBREL_BEGINS, Keeping
+from gateway.broker.publish.kept_routes import MAX_CACHED_ROUTES, make_way
 from gateway.broker.publish.linking import put_linked
-from gateway.broker.publish.publications import MAX_CACHED_ROUTES, MAX_CACHED_TOPIC
+from gateway.broker.publish.publications import MAX_CACHED_TOPIC
 from gateway.broker.publish.retained import Latest, Node
 from gateway.broker.publish.route import FastPath, Receiver, Route
 from gateway.broker.publish.rows import released_rows
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
     from gateway.broker.publish.shared_routes import Key, MayPublish, SharedRoute
     from gateway.broker.put_off import PutOff
 
-PUBREL_BEGINS = b"\x62\x02"
 RELEASED = frozenset({FastPath.PROMISED, FastPath.UNROUTED})
 """Paths of QoS 2 to subscribers, or to nobody."""
 NOBODYS = -3
@@ -85,7 +86,7 @@ class FastLane(Keeping):
     def take(self, arrived: Arrived | Rest) -> Rest:
         """Take the ordinary packets at the beginning of what has arrived; returns what is left."""
         context = self.context
-        batch, self._arrived, self._keeps, self._keeps_released = context.batch, arrived, None, None
+        batch, self._arrived, self._keeps, self._released = context.batch, arrived, None, NOBODYS_PUBRELS
         generation = self.router.generation if context.storage_full is None else NOBODYS
         self.fan_out.rooms.clear()  # as it is now
         try:
@@ -147,7 +148,7 @@ class FastLane(Keeping):
             return None
         if made is not None:
             if len(cache) >= MAX_CACHED_ROUTES:
-                cache.clear()
+                make_way(cache)
             cache[route.wire_topic + b"\0" + deciding] = made
         return made
 
@@ -433,10 +434,11 @@ class FastLane(Keeping):
         route: Route | None = connection.caches[first & 7].get(topic)
         if route is None or route.version != route.changes[0]:
             route = self.route(connection, first, topic)
-        if route is None or route.fast_path not in RELEASED or (first & 1 and not self.can_keep_released(connection)):
+        stop = self.keeps_until(connection, data, at) if first & 1 else len(data) - 3
+        if route is None or route.fast_path not in RELEASED:
             return 0
         most, payloads, blocks = route.most, dict[int, bytes](), list[bytes]()
-        for place in range(at, len(data) - 3, 4):
+        for place in range(at, stop, 4):
             packet_id = data[place + 2] << 8 | data[place + 3]
             one = inbound.get(packet_id)
             if data[place : place + 2] != PUBREL_BEGINS or len(payloads) >= most or packet_id in payloads:

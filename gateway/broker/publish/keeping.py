@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 SHORTEST = 5
 """Bytes of the shortest PUBLISH, at least."""
 MOST_LOOKED_AT = 500
-"""Staged publications of a client whose sizes are added up, to see whether all could be retained."""
+"""Staged publications of a client whose sizes are added up in a turn, to see whether all could be retained."""
+PUBREL_BEGINS = b"\x62\x02"
+NOBODYS: tuple[Connection | None, int, int, int] = None, 0, 0, 0
 
 
 class Keeping:
@@ -35,8 +37,8 @@ class Keeping:
         """In this turn."""
         self._keeps: bool | None = None
         """Whether all of it could be retained; None: nobody has asked."""
-        self._keeps_released: tuple[Connection, bool] | None = None
-        """Whether all that this client has staged could be, as it was when somebody asked in this turn."""
+        self._released = NOBODYS
+        """Whose PUBRELs were looked at in this turn, up to where, how many they are, and what they release in bytes."""
 
     def _defect(self, connection: Connection, error: Exception) -> None:
         """A connection ends, and perhaps its session."""
@@ -62,15 +64,26 @@ class Keeping:
         most = sys.maxsize if context.held_since else MOST_REPLACED
         return *self.publications.retained.begin(), context.batch.replaces, most
 
-    def can_keep_released(self, connection: Connection) -> bool:
-        """The same of all that this client has staged: where it is little, so that it may be looked at. Once in a turn,
-        as each may be of another topic: what is released of it is retained when all is."""
-        if self._keeps_released is None or self._keeps_released[0] is not connection:
-            inbound, has_room = connection.session.inbound, self.publications.retained.has_room
-            few = len(inbound) <= MOST_LOOKED_AT and not self.context.is_full
-            keeps = few and has_room(len(inbound), sum(map(size_of, inbound.values())))
-            self._keeps_released = connection, keeps
-        return self._keeps_released[1]
+    def keeps_until(self, connection: Connection, data: bytes, at: int) -> int:
+        """Up to where in what a client has sent there is room for all that PUBRELs release from `at` on, were it
+        retained, beside what its PUBRELs before it have released in this turn: that is retained when all is."""
+        if self.context.is_full:
+            return at
+        last, until, count, size = self._released
+        if last is not connection:
+            until = count = size = 0
+        if until > at:
+            return until
+        until, inbound = at, connection.session.inbound
+        while count < MOST_LOOKED_AT and data[until : until + 2] == PUBREL_BEGINS:
+            one = inbound.get(int.from_bytes(data[until + 2 : until + 4], "big"))
+            if one is None:
+                break
+            until, count, size = until + 4, count + 1, size + size_of(one)
+        if not self.publications.retained.has_room(count, size):
+            until = at
+        self._released = connection, until, count, size
+        return until
 
     def have_kept(self, more: int) -> None:
         """So many bytes more are retained by the compiled lane."""

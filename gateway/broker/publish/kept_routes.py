@@ -8,8 +8,14 @@ room for.
 
 from __future__ import annotations
 
-from gateway.broker.context import Context
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from gateway.broker.context import Context
+
+MAX_CACHED_ROUTES = 32_768
+"""Routes that are kept of a client for each kind of PUBLISH. They are found quickly as long as they are no more than
+the compiled lane has numbers for."""
 ROUTE_BYTES = 5 << 10
 """What a route takes, with its plan and the head of its messages; as measured."""
 LEFT = 3 / 4
@@ -17,6 +23,13 @@ LEFT = 3 / 4
 OFTEN = 1 / 4
 """Of what is allowed: so many more publications may come before the sum is looked at again, however little room there
 is: where many clients have few topics each it is no more than is wanted."""
+
+
+def make_way(routes: dict[Any, Any]) -> None:
+    """Room in as many as are kept: some of every age go. Were it all of them, or the oldest, none would be found of
+    topics that come in turn and are more than are kept; and thousands are not freed in one go."""
+    for one in list(routes)[::32]:
+        del routes[one]
 
 
 class KeptRoutes:

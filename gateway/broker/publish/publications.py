@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.broker import books
+from gateway.broker.publish.kept_routes import MAX_CACHED_ROUTES, make_way
 from gateway.broker.publish.queue_rows import Inbound, QueueRows
 from gateway.broker.publish.route import FastPath, Receiver, Route
 from gateway.broker.publish.router import Router
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from gateway.broker.publish.retained import Retained
     from gateway.broker.refused.parking import Parking
 
-MAX_CACHED_ROUTES, MAX_CACHED_TOPIC = 4096, 256
-"""Routes kept for a connection, and the longest topic they are kept for: a client cannot fill memory with topics."""
+MAX_CACHED_TOPIC = 256
+"""The longest topic that routes are kept for: a client cannot fill memory with topics."""
 _TEXT_ROOM = 256
 """Clients that take no longer packets are told by the code alone [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.7.2-2]."""
 
@@ -84,7 +85,7 @@ class Publications:
                 connection.publisher, topic, first & 7, may_be_wide=self._may_be_wide(connection, first)
             )
             if len(cache) >= MAX_CACHED_ROUTES:
-                cache.clear()
+                make_way(cache)
             if len(topic) <= MAX_CACHED_TOPIC:
                 cache[topic] = route
         elif route.version != route.changes[0] or (route.wide and self.router.has_walked(route.topic)):

@@ -114,7 +114,6 @@ NOWHERE = Columns(Address("", persistent=False), Policy("_none", 0, 0.1, 10.0, "
 """The columns of a route that leads to no queue, or to several."""
 
 
-_NONE_STORED: dict[tuple[int, bool, tuple[int, ...]], bytes] = {}
 _NO_TAILS: dict[int, bytes] = {}
 _NEVER_CHANGED = [0]
 """What new routes have in common: a client may have thousands of topics, and few routes ever have their own."""
@@ -152,6 +151,7 @@ class Route(FastSlots):
         "error_text",
         "first",
         "forward_head",
+        "is_own",
         "like",
         "movable",
         "ordered",
@@ -188,8 +188,8 @@ class Route(FastSlots):
         self.rows: tuple[tuple[Address, Policy, bytes, dict[int, bytes]], ...] | None = None
         """What is put of each publication when nothing is evaluated for each message: address, policy, head, tails.
         Ask for `plan` first."""
-        self.stored = _NONE_STORED
-        """Heads of what durable sessions store of publications without properties."""
+        self.stored: dict[tuple[int, bool, tuple[int, ...]], bytes] | None = None
+        """As `prefixes`; None: there are none yet."""
         self.like: Publication | None = None
         """What its publications without properties have in common, for copies."""
         self.columns = NOWHERE
@@ -214,6 +214,8 @@ class Route(FastSlots):
         """So many subscriptions match that nobody has looked who they are: its publications are copied in slices, and
         there are neither `receivers` nor `shared`."""
         self.receivers: tuple[Receiver, ...] = ()
+        self.is_own = False
+        """Whether one of these would have something else of its own publications: No Local."""
         self.shared: tuple[Shared, ...] = ()
         self.most = 1
         self.elsewhere = ()
@@ -247,6 +249,13 @@ class Route(FastSlots):
         """Where its publications are put."""
         address = self.columns.address
         return address._replace(queue=self.queue) if self.queue else address
+
+    @property
+    def prefixes(self) -> dict[tuple[int, bool, tuple[int, ...]], bytes]:
+        """Heads of what durable sessions store of publications without properties: they name the publisher."""
+        if self.stored is None:
+            self.stored = {}
+        return self.stored
 
     @property
     def plan(self) -> Plan | None:

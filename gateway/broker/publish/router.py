@@ -263,9 +263,9 @@ class Router:
             if not (interest.no_local and session.client_id == publisher.client_id)  # [MQTT5-3.8.3-3]
             and self.may_receive(session, route.topic)
         )
+        route.is_own = any(one.no_local or one.echoed is not None for one in matched.direct.values())
         route.shared = tuple(self.shared(group, route.topic) for group in matched.groups)
-        if route.receivers or route.shared:
-            route.stored = {}
+        route.stored = None
         route.most = max(1, MOST_COPIES // (len(route.receivers) + len(route.shared) or 1))
         self._find_elsewhere(route)
         checked = any(policy.too_long == "reject" for policy in route.policies) and not self._is_measured(route)

@@ -3,7 +3,8 @@ topic then costs a look into the access list and a join, not the whole way throu
 there was a compiler at installation. Pure.
 
 Only the usual case is shared: one rule that looks at nothing but the topic, the flags and the listener, whose message
-is a topic's part and a client's part, and no subscriber. Everything else is computed for each client.
+is a topic's part and a client's part, and subscribers that are the same whoever publishes. Everything else is computed
+for each client.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.bridge.assembly import NO_TAILS
 from gateway.bridge.stencil import ClientPart, stencil_of
+from gateway.broker.publish.kept_routes import make_way
 from gateway.broker.publish.route import FastPath, Route
 from gateway.ports.access import Decisions
 from gateway.routing.table import Table
@@ -22,8 +24,9 @@ from gateway.session.connection import Publisher
 if TYPE_CHECKING:
     from gateway.broker.publish.router import Router
 
-MAX_SHARED_ROUTES, MAX_TOPIC = 8192, 256
-"""How many are kept, and the longest topic they are kept for: clients choose topics."""
+MAX_SHARED_ROUTES, MAX_TOPIC, MAX_RECEIVERS = 32_768, 256, 100
+"""How many are kept, and the longest topic and the most subscribers they are kept for: clients choose topics."""
+PATHS = frozenset({FastPath.DIRECT, FastPath.STAGED, FastPath.FAN_OUT, FastPath.PROMISED})
 
 Key = tuple[bytes, int, str, bool]
 """Topic, QoS and RETAIN bits, listener, and whether there is a user name."""
@@ -64,15 +67,17 @@ class SharedRoutes:
         """Keep the part of a new route that other clients share, if it has one."""
         if (
             not route.head
-            or route.fast_path not in {FastPath.DIRECT, FastPath.STAGED}
+            or route.fast_path not in PATHS
+            or route.is_own
+            or len(route.receivers) + len(route.shared) > MAX_RECEIVERS
             or len(route.wire_topic) > MAX_TOPIC
         ):
             return
         shared = _shared_part(route, table, router)
         if shared is None:
             return
-        if router.generation != self._generation or len(self._routes) >= MAX_SHARED_ROUTES:
-            self._forget(router.generation)
+        if len(self.of(router.generation)) >= MAX_SHARED_ROUTES:
+            make_way(self._routes)
         self._routes[route.wire_topic, route.first, publisher.listener, bool(publisher.user)] = shared
 
 
@@ -89,7 +94,12 @@ def _shared_part(route: Route, table: Table, router: Router) -> SharedRoute | No
     pattern.router, pattern.rule, pattern.policies = router, route.policies[0].rule, route.policies
     pattern.columns, pattern.queue, pattern.fast_path = route.columns, route.queue, route.fast_path
     pattern.changes, pattern.elsewhere, pattern.version = route.changes, route.elsewhere, route.version
-    pattern.reads = route.reads
+    pattern.reads, pattern.receivers, pattern.shared, pattern.most = (
+        route.reads,
+        route.receivers,
+        route.shared,
+        route.most,
+    )
     pattern.tails = NO_TAILS
     return SharedRoute(pattern, stencil.clients, front)
 

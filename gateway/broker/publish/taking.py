@@ -412,11 +412,10 @@ class Taking(Linking):
 
     def _release_records(self) -> bool:
         """PUBRELs of what is staged as records, as long as their routes are staged."""
-        session, begin, route = self.session, self.at, None
+        session, begin, until, route = self.session, self.at, 0, None
         inbound, tokens, (_, taken, _) = session.inbound, session.staged_tokens, self.lane.taken_records(session)
         last: tuple[bytes, int] | None = None
         opened: dict[Columns, Opened] = {}
-        keeps: bool | int = False
         while packet_id := self._pubrel(self.at):
             staged = inbound.get(packet_id)
             if not isinstance(staged, tuple) or packet_id not in tokens:
@@ -424,10 +423,11 @@ class Taking(Linking):
             topic, body, first = staged[:3]
             if (topic, first) != last:
                 route, last = self._route(first, topic), (topic, first)
-                keeps = keeps or (first & RETAIN and self.lane.can_keep_released(self.connection))
             if route is None or route.fast_path is not FastPath.STAGED:
                 break
-            if first & RETAIN and (not keeps or len(self.kept) >= MOST_KEPT):
+            if first & RETAIN and self.at >= until:
+                until = self.lane.keeps_until(self.connection, self.data, self.at)
+            if first & RETAIN and (self.at >= until or len(self.kept) >= MOST_KEPT):
                 break
             chosen = self._messages(first, route, staged, packet_id)
             if chosen is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import FORMS, lane
 
-from gateway.broker.publish import fast, keeping
+from gateway.broker.publish import fast, keeping, publications
+from gateway.broker.publish.keeping import MOST_LOOKED_AT
+from gateway.broker.publish.kept_routes import make_way
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 from gateway.mqtt.reader import Reader
@@ -160,9 +163,53 @@ def test_topics_lead_where_the_dict_says(sent, forgotten):
             (destination,) = bench.engine.context.batch.destinations.values()
             heads = destination.puts.heads[-len(some) :]
             assert [id(head) for head in heads] == [id(connection.caches[2][topic].head) for topic in some]
-            if forgotten and number % 4 == forgotten:
+            if forgotten == 1 and number % 4 == 1:
                 connection.caches[2].clear()
                 assert len(connection.caches[2]) == 0
+            elif forgotten and number % 4 == forgotten:
+                make_way(connection.caches[2])
+
+
+@COMPILED
+def test_what_is_removed_is_let_go():
+    """An entry holds its route; one that was removed is not found, and its memory is free."""
+    connection = new_to_many(bench := Harness(MAPPING, receive_maximum=60_000), 200)
+    new_to_many(bench, 200, connection)
+    cache, route = connection.caches[2], connection.caches[2][b"q/0"]
+    assert isinstance(cache, _fast.TopicCache)
+    before = sys.getrefcount(route)
+    make_way(cache)
+    assert b"q/0" not in cache
+    assert len(cache) == 200 - 7
+    assert sys.getrefcount(route) == before - 2
+    new_to_many(bench, 200, connection)
+    assert cache[b"q/0"] is not route
+    with pytest.raises(KeyError):
+        del cache[b"other"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_topics_in_turn_that_are_more_than_are_kept_find_their_routes_mostly(form, monkeypatch):
+    """The cost of one more topic is that of one more."""
+    for module in (fast, publications):
+        monkeypatch.setattr(module, "MAX_CACHED_ROUTES", 128)
+    with lane(form):
+        bench = Harness(MAPPING, receive_maximum=60_000)
+        connection = new_to_many(bench, 160)
+        for _ in range(10):
+            before = dict(connection.caches[2])
+            new_to_many(bench, 160, connection)
+            assert len(connection.caches[2]) <= 128
+            assert sum(connection.caches[2].get(topic) is route for topic, route in before.items()) > 64
+
+
+def new_to_many(bench, topics, connection=None):
+    """A client publishes to so many topics."""
+    connection = connection or bench.device(4, "a").connect().connection
+    data = b"".join(writer.encode_publish(4, b"q/%d" % n, b"x", 1, packet_id=n + 1) for n in range(topics))
+    bench.engine.received_each([(connection, data)])
+    bench.engine.flush()
+    return connection
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -351,3 +398,44 @@ def test_what_a_client_has_staged_is_added_up_once_for_all_that_it_releases(benc
     assert [packet[1] for packet in device.take() if packet[0] >> 4 == p.PUBCOMP] == list(ids)
     assert len(looked_at) <= len(ids)
     assert bench.engine.retained.find(f"{topic}30").payload == b"x"
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("topic", ["q/", "w/"])
+def test_what_is_retained_of_many_that_are_staged_is_no_work_for_the_plain_lane(form, topic):
+    bench, count = Harness(MAPPING), 2 * MOST_LOOKED_AT
+    bench.device(5, "s").connect().subscribe("w/#", 0)
+    device, plain = bench.device(5, "p").connect(), list[object]()
+    packet = bench.engine.one_by_one.packet
+    bench.engine.one_by_one.packet = lambda *one: plain.append(one) or packet(*one)
+    publications = [
+        writer.encode_publish(5, b"%s%d" % (topic.encode(), n % 10), b"x%d" % n, 2, retain=True, packet_id=n)
+        for n in range(1, count + 1)
+    ]
+    pubrels = b"".join(b"\x62\x02" + n.to_bytes(2, "big") for n in range(1, count + 1))
+    with lane(form):
+        device.send(b"".join(publications))
+        plain.clear()
+        device.send(pubrels)
+    assert [packet[1] for packet in device.take() if packet[0] >> 4 == p.PUBCOMP] == list(range(1, count + 1))
+    assert len(plain) <= 3
+    assert bench.engine.retained.find(f"{topic}0").payload == b"x%d" % count
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_released_and_retained_is_within_the_limits_though_much_is_staged(form):
+    bench, count = Harness(MAPPING, max_retained=700), 2 * MOST_LOOKED_AT
+    device = bench.device(5, "p").connect()
+    with lane(form):
+        for kind in (0, 1):
+            device.send(
+                b"".join(
+                    b"\x62\x02" + n.to_bytes(2, "big") if kind
+                    else writer.encode_publish(5, b"q/%d" % n, b"x", 2, retain=True, packet_id=n)
+                    for n in range(1, count + 1)
+                )
+            )  # fmt: skip
+        bench.advance(1.0)
+    assert len([packet for packet in device.take() if packet[0] >> 4 == p.PUBCOMP]) == count
+    assert len([one for one in bench.engine.retained if one.topic.startswith(b"q/")]) == 700
+    assert bench.engine.counters.messages_dropped["_none", "other"] == count - 700
