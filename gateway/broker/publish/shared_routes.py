@@ -24,8 +24,9 @@ from gateway.session.connection import Publisher
 if TYPE_CHECKING:
     from gateway.broker.publish.router import Router
 
-MAX_SHARED_ROUTES, MAX_TOPIC, MAX_RECEIVERS = 32_768, 256, 100
-"""How many are kept, and the longest topic and the most subscribers they are kept for: clients choose topics."""
+MAX_SHARED_ROUTES, MAX_TOPIC, MAX_RECEIVERS = 32_768, 256, 8
+"""How many are kept, and the longest topic and the most subscribers they are kept for: clients choose topics, and a
+route holds sessions that may have ended until it is found void."""
 PATHS = frozenset({FastPath.DIRECT, FastPath.STAGED, FastPath.FAN_OUT, FastPath.PROMISED})
 
 Key = tuple[bytes, int, str, bool]
