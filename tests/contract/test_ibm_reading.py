@@ -94,3 +94,26 @@ def test_pages_of_a_queue_that_others_look_at_go_on_where_they_ended(
         assert pages == [[b"%d" % number for number in range(ROWS)]] * 2
         assert verbs.count(Verb.GET) == 2 * ROWS + 2 * ROWS // PAGE
         inspection.close()
+
+
+def test_a_page_that_begins_within_the_last_one_does_not_begin_at_the_first_message(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As a search that has found enough before its page ended. What is named by a message that was taken meanwhile is
+    looked for from the first one."""
+    with counted(monkeypatch, tmp_path, [b"key".ljust(24), b"other".ljust(24)]) as verbs:
+        reader = Reader(load("ibmmq"), SETTINGS, MessageIds(2.0, b"more"))
+        for key, step in ((b"", 2), (b"key".ljust(24), 1)):
+            every = reader.fetch(OUT, key, 30 * step, None)
+            verbs.clear()
+            middle = every[20 * step]
+            page = reader.fetch(OUT, key, PAGE, middle.token)
+            assert [stored.token for stored in page] == [one.token for one in every[20 * step + 1 :][:PAGE]]
+            assert verbs.count(Verb.GET) <= PAGE + 1
+        taker = Connection(load("ibmmq").connect(SETTINGS), MessageIds(3.0, b"take"))
+        assert taker.get(taker.input(OUT), bytes(middle.token), OUT) is not None
+        taker.session.commit()
+        page = reader.fetch(OUT, key, PAGE, middle.token)
+        assert [stored.token for stored in page] == [one.token for one in every[21:][:PAGE]]
+        taker.session.disconnect()
+        reader.close()

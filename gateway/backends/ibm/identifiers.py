@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
+from typing import TypeGuard
 
 _EYECATCHER = b"MQGT"
 _EPOCH = slice(5, 12)
@@ -41,6 +42,11 @@ class MessageIds:
 
 NewId = Callable[[int], bytes]
 """A function from a message's priority to a new MsgId."""
+
+
+def is_msg_id(token: object) -> TypeGuard[bytes]:
+    """Whether a token is a MsgId, of anybody's."""
+    return isinstance(token, bytes) and len(token) == 24
 
 
 def is_ours(token: object) -> bool:

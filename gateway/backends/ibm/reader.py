@@ -16,7 +16,7 @@ from typing import TypeVar
 from gateway.backends.ibm.bounded_calls import ANSWER_SECONDS, BoundedCalls
 from gateway.backends.ibm.connection import STALE_HANDLES, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
-from gateway.backends.ibm.identifiers import MessageIds, follows, follows_in_process, is_ours
+from gateway.backends.ibm.identifiers import MessageIds, follows, follows_in_process, is_msg_id, is_ours
 from gateway.backends.ibm.structures import NO_ID, get_options, key_of, match_md, msg_id_of
 from gateway.errors import MQError
 from gateway.mq import constants as mq
@@ -33,6 +33,9 @@ _T = TypeVar("_T")
 _COUNT = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES | mq.MQGMO_ACCEPT_TRUNCATED_MSG
 _COUNT_FIRST = get_options(_COUNT | mq.MQGMO_BROWSE_FIRST, _KEYED)
 _COUNT_NEXT = get_options(_COUNT | mq.MQGMO_BROWSE_NEXT, _KEYED)
+_STAND_ON = {
+    match: get_options(_COUNT | mq.MQGMO_BROWSE_FIRST, match | mq.MQMO_MATCH_MSG_ID) for match in (_KEYED, _ANY)
+}
 
 
 class Reader:
@@ -159,7 +162,10 @@ class Reader:
                 if seen is not None:
                     found = list(islice((stored for stored in rows if stored.token not in seen), limit))
                     last = found[-1] if found else None
-                else:
+                elif is_msg_id(after) and self._stands_on(connection, handle, queue, key, after):
+                    found = list(islice(self._rows(connection, handle, queue, key, first=False), limit))
+                    last = found[-1] if found else None
+                else:  # it has been taken
                     found, last = _after(rows, after, limit)
             goes_on = len(found) == limit > 1 and last is found[-1]  # else there is no more, or it stands further on
         finally:
@@ -174,6 +180,14 @@ class Reader:
                 del self._cursors[oldest]
                 connection.close_browse(oldest)
         return found
+
+    def _stands_on(self, connection: Connection, handle: int, queue: str, key: bytes, token: bytes) -> bool:
+        """Whether a message is there; then the next look is at the one behind it."""
+        session, options = connection.session, _STAND_ON[_KEYED if key else _ANY]
+        answer = session.mqget(session.handle, handle, match_md(token, key), options(), 0)
+        if answer[-2] == mq.MQCC_FAILED and answer[-1] != mq.MQRC_NO_MSG_AVAILABLE:
+            raise MQError(int(answer[-1]), f"looking at {queue}")
+        return bool(answer[-2] != mq.MQCC_FAILED)
 
     def _rows(self, connection: Connection, handle: int, queue: str, key: bytes, *, first: bool) -> Iterator[Stored]:
         while (stored := self._look(connection, handle, queue, key, first=first)) is not None:
