@@ -178,6 +178,17 @@ def _(world: World, size: int) -> Iterator[int]:
     yield from _published(world, [f"out/{n}" for n in range(500)], 1)
 
 
+@shape("shared subscription: members that have all they may", (625, 1250, 2500, 5000))
+def _(world: World, size: int) -> Iterator[int]:
+    subs = world.join([f"s{n}" for n in range(size)])
+    for one in subs:
+        world.subscribe(one, ["$share/g/out/#"], 1)
+        one.session.outflow.window = 1
+    for _ in range(size // 500 + 1):
+        next(_published(world, [f"out/{n}" for n in range(500)], 1, who="first"))
+    yield from _published(world, [f"out/{n}" for n in range(500)], 1)
+
+
 @shape("filters of one subscriber that match", (125, 250, 500, 1000))
 def _(world: World, size: int) -> Iterator[int]:
     (one,) = world.join(["s"])
