@@ -38,6 +38,12 @@ def freeze_what_exists() -> None:
     gc.freeze()
 
 
+def end_without_a_look() -> None:
+    """The process ends, with all that it has: the interpreter would look through everything first, more than once, with
+    fifty thousand sessions for two seconds and more, in which the next process waits for the directory."""
+    gc.freeze()
+
+
 def keep_what_is_freed() -> bool:
     """Have the allocator keep the memory of one batch for the next. By itself the GNU C library returns a frame's
     memory to the system as soon as it is written and asks for it again a millisecond later, page by page: with payloads

@@ -107,6 +107,7 @@ def serve(read: Callable[[], Settings]) -> None:
     from twisted.internet.task import LoopingCall
 
     from gateway.app.gateway import Gateway
+    from gateway.app.memory import end_without_a_look
     from gateway.observe import logs
 
     terminal = sys.stderr.isatty()
@@ -132,6 +133,7 @@ def serve(read: Callable[[], Settings]) -> None:
     if early:
         running.callFromThread(gateway.reload)
     running.run(installSignalHandlers=False)
+    end_without_a_look()
 
 
 def banner(gateway: Gateway) -> str:

@@ -171,3 +171,29 @@ def test_the_first_process_of_a_container_can_be_ended_while_it_starts(tmp_path:
         finally:
             process.kill()
             held.release()
+
+
+IN_A_CIRCLE = """
+import os
+class Left:
+    def __del__(self, write=os.write):
+        write(2, b"looked at")
+from gateway.app.gateway import Gateway
+from gateway.cli import main
+stop = Gateway.stop
+def stopping(gateway):  # what exists at the start is never looked at
+    left = Left()
+    left.itself = left
+    stop(gateway)
+Gateway.stop = stopping
+main()
+"""
+
+
+def test_a_gateway_that_ends_looks_through_nothing_that_it_has(tmp_path: Path) -> None:
+    """Of a hundred thousand sessions that takes the interpreter many seconds."""
+    gateway = RunningGateway(tmp_path)
+    gateway.launch, gateway.program = subprocess.Popen, ["-c", IN_A_CIRCLE]
+    with gateway:
+        assert gateway.stop() == 0
+    assert "looked at" not in gateway.log
