@@ -22,12 +22,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 import device_shapes
+import operator_shapes
 import program_shapes
 from shapes import SHAPES, World, now
 
 from gateway.app.memory import keep_what_is_freed
 
-MODULES = device_shapes, program_shapes
+MODULES = device_shapes, operator_shapes, program_shapes
 """Their shapes are known by now."""
 REPETITIONS = 3
 
