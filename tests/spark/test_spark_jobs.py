@@ -17,6 +17,7 @@ import pytest
 from device_fleet import EPOCH_MS, SMALL, Fleet, descriptor, put, reading, write_journal
 from spark_queries import ended
 
+from gateway.bridge.segments import segments
 from gateway.mq import mqmd
 from gateway.mq.headers import dlh
 from gateway.pipeline.jobs.job import parse_job
@@ -373,3 +374,20 @@ def test_the_notebook_and_the_dashboard_of_the_docs(
     subprocess.run([sys.executable, str(folder / "dashboard.py"), str(lake), str(page)], check=True, timeout=120)
     assert "<td>not_json</td><td>6</td>" in page.read_text()
     assert page.read_text().count("<tr>") == 20 + len(windows) + 2
+
+
+def test_segments_are_put_together_as_the_docs_have_it(spark: Any, tmp_path: Path) -> None:
+    """Those of a rule, whose headers are in the first one alone; not where one is missing."""
+    fleet = Fleet(devices=3, payload=lambda device, _: b"%d" % device * 2000)
+    cut = [segments(*fleet.message(), 512, unique=b"%d" % number) for number in range(3)]
+    store = Store.open(tmp_path / "journal", clock=time.time, options=SMALL)
+    rows = [*cut[0], *reversed(cut[1]), *cut[2][1:], (descriptor(), b"short")]
+    put(store, "Q", [head for head, _ in rows], [body for _, body in rows])
+    store.close()
+    read = spark.read.format("mqqueue").options(path=str(tmp_path / "journal"), queue="Q", includeRaw="true")
+    read.load().write.parquet(str(tmp_path / "lake/bronze/batch=1"))
+    page = (Path(__file__).parents[2] / "docs/howto/pipeline.md").read_text()
+    code = page.partition("## Messages in segments")[2].partition("```python\n")[2].partition("```")[0]
+    names = {"spark": spark}
+    exec(code.replace("lake/bronze", f"{tmp_path}/lake/bronze"), names)
+    assert [bytes(row.payload) for row in names["whole"].orderBy("seq").collect()] == [b"0" * 2000, b"1" * 2000]
