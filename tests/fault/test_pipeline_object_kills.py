@@ -48,12 +48,12 @@ import sys
 from pathlib import Path
 from gateway.pipeline.jobs.job import read_job
 from gateway.pipeline.jobs.run import run_job
-run_job(read_job(Path(sys.argv[1])), once=True)
+run_job(read_job(Path(sys.argv[1])), once=len(sys.argv) == 2)
 """
 JOB = """
 version: 1
 name: kills
-source: {{queue: TELEMETRY.A, path: {journal}, group: kills, max_messages: 100, purge_delay: 0s}}
+source: {{queue: TELEMETRY.A, {address}, group: kills, max_messages: {batch}, purge_delay: 0s}}
 warehouse: s3://{bucket}/{prefix}
 storage: {{endpoint: "{endpoint}", timeout: 20s, patience: 30s}}
 format: {format}
@@ -90,12 +90,15 @@ def proxy() -> Iterator[Proxy]:
 class Rig:
     """A journal that grows, a store whose requests fail, and a job that dies."""
 
-    def __init__(self, proxy: Proxy, folder: Path, prefix: str, table_format: str) -> None:
+    def __init__(
+        self, proxy: Proxy, folder: Path, prefix: str, table_format: str, address: str = "", batch: int = 100
+    ) -> None:
         self.proxy, self.folder = proxy, folder
         self.journal = folder / "journal"
         self.fleet = Fleet(devices=20)
         text = JOB.format(
-            journal=self.journal, bucket=BUCKET, prefix=prefix, endpoint=proxy.url, format=table_format, gold=GOLD
+            address=address or f"path: {self.journal}", batch=batch, bucket=BUCKET, prefix=prefix, endpoint=proxy.url,
+            format=table_format, gold=GOLD,
         )  # fmt: skip
         if table_format == "iceberg":
             text += f"catalog: {{uri: 'sqlite:///{folder}/catalog.db'}}\n"
@@ -128,16 +131,17 @@ class Rig:
         self.killed += code == -signal.SIGKILL
         return code
 
-    def started(self, point: str = "") -> subprocess.Popen[bytes]:
-        """A run that goes on."""
+    def started(self, point: str = "", *, stays: bool = False) -> subprocess.Popen[bytes]:
+        """A run that goes on; one that `stays` also when the queue is empty."""
         number = next(self.runs)
         group, log = self.folder / f"group-{number}", self.folder / "log"
         settings = {"MQGATE_FAILPOINT": point, "MQGATE_FAILPOINT_FILE": str(self.folder / f"fired-{number}")}
         settings |= {"MQGATE_FAILPOINT_GROUP_FILE": str(group), "PYTHONWARNINGS": "ignore"}
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, str(self.script), str(self.file)], env={**os.environ, **settings},
-                stdout=output, stderr=output, start_new_session=True, cwd=self.folder,
+                [sys.executable, str(self.script), str(self.file), *(["stays"] if stays else [])],
+                env={**os.environ, **settings}, stdout=output, stderr=output, start_new_session=True,
+                cwd=self.folder,
             )  # fmt: skip
         group.write_text(str(process.pid))
         return process
@@ -177,21 +181,24 @@ class Rig:
             assert warehouse_of(self.job).rows("gaps") == [], "a gap that was none"
 
     def _counted(self, table: str) -> tuple[int, int]:
+        seqs = self.values(table, "seq")
+        return len(seqs), len(set(seqs))
+
+    def values(self, table: str, column: str) -> list[Any]:
+        """A column of a table, as its format's own readers see it."""
         if self.job.format == "delta":
             from deltalake import DeltaTable
 
             options = delta_options(self.job.storage.settings)
             found = DeltaTable(f"{self.job.warehouse}/{table}", storage_options=options).to_pyarrow_table()
-            seqs = found.column("seq").to_pylist()
-        elif self.job.catalog is not None:
+            return list(found.column(column).to_pylist())
+        if self.job.catalog is not None:
             from pyiceberg.catalog import load_catalog
 
             own = {"s3.endpoint": self.proxy.url, "s3.region": "us-east-1"}
             catalog = load_catalog("mqgate", type="sql", uri=self.job.catalog.uri, **own)
-            seqs = catalog.load_table(("lake", table)).scan().to_arrow()["seq"].to_pylist()
-        else:
-            seqs = [row["seq"] for row in warehouse_of(self.job).rows(table)]
-        return len(seqs), len(set(seqs))
+            return list(catalog.load_table(("lake", table)).scan().to_arrow()[column].to_pylist())
+        return [row[column] for row in warehouse_of(self.job).rows(table)]
 
 
 def run_in(spark: Any, job: Job) -> None:

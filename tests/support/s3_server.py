@@ -6,6 +6,8 @@ from __future__ import annotations
 import http.client
 import logging
 import re
+import socket
+import struct
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -26,8 +28,9 @@ class Fault:
     path: str
     """A regular expression that is found in the path."""
     does: str
-    """`lost` before the server sees it, `answer lost` after it, `no answer` until the client gives up (the server has
-    carried it out), or a status code, which S3's own may follow: `400 ExpiredToken`."""
+    """`lost` before the server sees it, `reset` likewise and with an RST, `answer lost` after it, `no answer` until
+    the client gives up (the server has carried it out), or a status code, which S3's own may follow: `400
+    ExpiredToken`."""
     times: int = 1
     then: Callable[[], None] | None = None
     """Called where the request, or its answer, is lost."""
@@ -70,7 +73,9 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
         def serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             fault = proxy.fault(self.command, self.path)
-            if fault is not None and fault.does == "lost":
+            if fault is not None and fault.does in ("lost", "reset"):
+                if fault.does == "reset":
+                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 if fault.then is not None:
                     fault.then()
                 self._hang_up()
