@@ -13,7 +13,10 @@ from gateway.ports.batch import StorageFull
 RUNBOOK = "docs/runbooks/disk-full.md"
 OF_DAMAGE = "docs/runbooks/damaged-frame.md"
 OF_MISSING_FILES = "docs/runbooks/lost-segment.md"
-_FAILING = frozenset(map(os.strerror, (errno.EIO, errno.EROFS)))
+_FAILING = frozenset(map(os.strerror, (
+    errno.EIO, errno.EROFS, errno.EUCLEAN, errno.EBADMSG, errno.EREMOTEIO, errno.ENXIO, errno.ENODEV, errno.ESTALE,
+    errno.ENOTCONN, errno.ETIMEDOUT, errno.EACCES, errno.EPERM,
+)))  # fmt: skip
 """What no room helps against."""
 
 

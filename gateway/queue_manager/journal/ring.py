@@ -260,11 +260,13 @@ class Ring:
         raise self._refusal()
 
     def _refusal(self) -> StoreUnavailable:
-        why = self.full.strerror if self.full is not None else "no room"
-        cure = "free disk space or take messages"
-        if self.full is not None and self.full.errno == errno.EFBIG:
-            cure = "raise the limit of a file's size (`LimitFSIZE` of systemd, `ulimit -f`), or lower `segment_bytes`"
-        return StoreUnavailable(f"{self.directory}: {why}: no new persistent messages until there is room; {cure}")
+        why, number = ("no room", errno.ENOSPC) if self.full is None else (self.full.strerror, self.full.errno)
+        cure = "until there is room; free disk space or take messages"
+        if number == errno.EFBIG:
+            cure = "until a file may be larger: raise `LimitFSIZE` of systemd, `ulimit -f`, or lower `segment_bytes`"
+        elif number not in {errno.ENOSPC, errno.EDQUOT}:
+            cure = "until it can be written: the disk fails or is read-only, `dmesg` says more"
+        return StoreUnavailable(f"{self.directory}: {why}: no new persistent messages {cure}")
 
     def _order(self, size: int, *, keep: int) -> Segment:
         """Order a segment to be prepared at once, or use the one that is being prepared; the frame's write waits for

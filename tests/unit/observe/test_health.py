@@ -72,6 +72,7 @@ def test_a_queue_manager_that_is_away_behind_a_buffer_is_told() -> None:
 @pytest.mark.parametrize(("number", "what", "cure"), [
     (errno.ENOSPC, "full since 1970", "make room"), (errno.EDQUOT, "full since 1970", "make room"),
     (errno.EIO, "not writable since 1970", "dmesg"), (errno.EROFS, "not writable since 1970", "dmesg"),
+    (errno.EUCLEAN, "not writable since 1970", "dmesg"), (errno.ESTALE, "not writable since 1970", "dmesg"),
 ])  # fmt: skip
 def test_a_disk_that_takes_nothing_says_what_helps(number: int, what: str, cure: str) -> None:
     text = readyz(replace(WELL, storage_full=StorageFull(0.0, "/data", os.strerror(number)))).text()
