@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from sys import maxsize
 from time import monotonic
+from typing import NamedTuple
 
 from gateway.errors import MQError, StoreCorrupt
 from gateway.mq.constants import MQRC_OBJECT_DAMAGED
-from gateway.queue_manager.store.place import NUMBER_MASK
+from gateway.queue_manager.store.place import NUMBER_BITS, NUMBER_MASK
 from gateway.queue_manager.store.storage import MessageStore
 from gateway.queue_manager.store.unit import Message
 
@@ -18,8 +19,20 @@ AT_ONCE_SECONDS = 0.1
 hours."""
 SLOW_SECONDS = 0.0001
 """A message, of frames that are read: what is known to be damaged is passed in a tenth of it."""
+PASSED_SECONDS = 60.0
+"""What is damaged is passed at once for so long: it may be read again some time."""
 Place = tuple[str, str]
 """A queue, and what is damaged there."""
+Keyed = tuple[str, bytes]
+"""A queue and a key."""
+
+
+class Passed(NamedTuple):
+    """Tokens of one priority between which every message there is is damaged: others only come behind them."""
+
+    first: int
+    last: int
+    until: float
 
 
 class Damage:
@@ -28,20 +41,23 @@ class Damage:
     def __init__(self, store: MessageStore) -> None:
         self.in_order: set[str] = set()
         """Queues whose messages may leave in their order alone: one that cannot be read stops those behind it."""
-        self._stops: dict[tuple[str, bytes], str] = {}
+        self._stops: dict[Keyed, str] = {}
         self._store = store
-        self._known: set[int] = set()
+        self._known: dict[Keyed, dict[int, None]] = {}
+        """In the order in which they were met."""
+        self._passed: dict[Keyed, Passed] = {}
         self._untold: dict[Place, list[int]] = {}
 
     def fetch(self, queue: str, key: bytes, limit: int, after: int | None = None) -> list[Message]:
         """The next messages that can be read, locked ones too, perhaps fewer than there are; none: none is behind.
         MQError where so much is damaged that others have their turn first: what has been read is known next time."""
         slow = 0.0
+        after = self._behind_passed(queue, key, after)
         while True:
             began = monotonic()
             found, damaged = self._store.fetch_around_damage(queue, key, limit, after, AT_ONCE_SECONDS)
             spent = monotonic() - began
-            self._note(queue, damaged)
+            self._note(queue, key, damaged)
             if damaged and queue in self.in_order:
                 first = next(at for at, one in enumerate(found) if one.token in damaged)
                 self._stops[queue, key] = damaged[found[first].token]
@@ -49,12 +65,38 @@ class Damage:
             whole = [one for one in found if one.token not in damaged]
             if whole or not found:
                 return whole
-            after = found[-1].token
+            after = self._pass(queue, key, found, after)
             if spent > len(found) * SLOW_SECONDS:
                 slow += spent
             if slow >= AT_ONCE_SECONDS:
                 why = damaged[after]
                 raise MQError(MQRC_OBJECT_DAMAGED, f"so is much before it: what is behind comes in a while: {why}")
+
+    def _behind_passed(self, queue: str, key: bytes, after: int | None) -> int | None:
+        """Where to go on: behind what is known to be damaged, if nothing else comes before it. Going through a hundred
+        thousand of them takes a tenth of a second, for each who asks."""
+        passed = self._passed.get((queue, key))
+        if passed is None:
+            return after
+        begin = after
+        if begin is None or begin < passed.first:
+            begin = self._store.first(queue, key)
+        if begin is None or monotonic() >= passed.until:
+            del self._passed[queue, key]
+            return after
+        return passed.last if passed.first <= begin <= passed.last else after
+
+    def _pass(self, queue: str, key: bytes, damaged: list[Message], after: int | None) -> int:
+        """All of these, the first ones after a token, are damaged: the last one."""
+        first, last = damaged[0].token, damaged[-1].token
+        passed = self._passed.get((queue, key))
+        if passed is None:
+            passed = Passed(first, last, monotonic() + PASSED_SECONDS)
+        elif passed.last == after:
+            passed = passed._replace(last=last)
+        if passed.first >> NUMBER_BITS == passed.last >> NUMBER_BITS:
+            self._passed[queue, key] = passed
+        return last
 
     def stops(self, queue: str, key: bytes) -> str:
         """What cannot be read and stopped the last fetch from a queue whose messages leave in order, if anything."""
@@ -65,7 +107,7 @@ class Damage:
         found: list[tuple[bytes, Message]] = []
         for key in self._store.keys(queue):
             messages, damaged = self._store.fetch_around_damage(queue, key, maxsize, None)
-            self._note(queue, damaged)
+            self._note(queue, key, damaged)
             found += [(key, one) for one in messages if one.token not in damaged]
         return sorted(found, key=lambda one: one[1].token & NUMBER_MASK)
 
@@ -74,16 +116,28 @@ class Damage:
         try:
             return self._store.read(queue, key, token)
         except StoreCorrupt as error:
-            self._note(queue, {token: str(error)})
+            self._note(queue, key, {token: str(error)})
             return None
 
-    def _note(self, queue: str, damaged: dict[int, str]) -> None:
+    def _note(self, queue: str, key: bytes, damaged: dict[int, str]) -> None:
+        known = self._known.setdefault((queue, key), {}) if damaged else {}
         for token, why in damaged.items():
-            if token not in self._known:
-                self._known.add(token)
+            if token not in known:
+                known[token] = None
                 self._untold.setdefault((queue, why), []).append(token)
 
     def untold(self) -> dict[Place, list[int]]:
         """The tokens of those that were met since the last time."""
+        for queue, key in list(self._known):
+            self._forget_gone(queue, key)
         untold, self._untold = self._untold, {}
         return untold
+
+    def _forget_gone(self, queue: str, key: bytes) -> None:
+        """Those before the first message that is there have been removed."""
+        first, known = self._store.first(queue, key), self._known[queue, key]
+        while known and (first is None or next(iter(known)) < first):
+            del known[next(iter(known))]
+        if not known:
+            del self._known[queue, key]
+            self._passed.pop((queue, key), None)

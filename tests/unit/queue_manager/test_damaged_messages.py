@@ -120,6 +120,61 @@ def test_who_reads_for_devices_gets_the_others_and_it_is_told_of_once(queue_mana
     assert queue_manager.depth("Q") == 1
 
 
+def test_what_is_damaged_is_passed_at_once_when_it_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred thousand took a tenth of a second, again for each who asked."""
+    opened = EmbeddedQueueManager.open(
+        tmp_path, "QM1", ManualScheduler(), "DEFINE QLOCAL(Q)", store_options=replace(SMALL, cache_bytes=0)
+    )
+    elapsed = [0.0]
+    monkeypatch.setattr(damage_of_batches, "monotonic", lambda: elapsed[0])
+    with closing(opened):
+        put(opened, md(), b"first")
+        for _ in range(10):
+            put(opened, md(), b"damaged")
+        for _ in range(10):
+            damage(tmp_path, b"damaged")
+        put(opened, md(), b"whole")
+        asked = list[int | None]()
+        fetch = opened.core.store.fetch_around_damage
+
+        def counted(queue: str, key: bytes, limit: int, after: int | None, seconds: float) -> object:
+            asked.append(after)
+            return fetch(queue, key, limit, after, seconds)
+
+        monkeypatch.setattr(opened.core.store, "fetch_around_damage", counted)
+
+        def found(limit: int, after: int | None = None) -> list[bytes]:
+            asked.clear()
+            return [one.body for one in opened.core.damage.fetch("Q", b"", limit, after)]
+
+        (first,) = opened.core.damage.fetch("Q", b"", 1)
+        assert found(2, first.token) == [b"whole"]
+        assert len(asked) == 6
+        assert (found(2, first.token), found(2)) == ([b"whole"], [b"first"])
+        Inspection(opened).remove("Q", [first.token])
+        assert (found(2), len(asked)) == ([b"whole"], 1)
+        above = Puts("Q", "", priority=9, persistent=True, heads=[md(priority=9)], bodies=[b"before"])
+        assert not Inspection(opened).commit(Unit([above])).failures
+        assert found(2) == [b"before"]
+        put(opened, md(), b"behind")
+        Inspection(opened).remove("Q", [one.token for one in opened.core.damage.fetch("Q", b"", 1)])
+        assert (found(3), len(asked)) == ([b"whole", b"behind"], 1)
+        elapsed[0] += 60.0
+        assert found(2) == [b"whole", b"behind"]
+        assert len(asked) == 6
+
+
+def test_what_was_damaged_and_is_gone_is_forgotten(queue_manager: EmbeddedQueueManager) -> None:
+    damaged, inspection = queue_manager.core.damage, Inspection(queue_manager)
+    queue_manager.fetch("Q", b"", 100)
+    assert queue_manager.damaged()
+    assert damaged._known
+    queue_manager.release("Q")
+    inspection.remove("Q", [one.token for one in inspection.browse("Q")])
+    assert not queue_manager.damaged()
+    assert not damaged._known
+
+
 def test_what_may_leave_in_its_order_alone_is_got_up_to_it(queue_manager: EmbeddedQueueManager) -> None:
     queue_manager.core.damage.in_order.add("Q")
     (first,) = queue_manager.fetch("Q", b"", 100)
