@@ -91,7 +91,7 @@ class Parts:
         self.spans = self._open_spans()
         self.hub.on_defect = log_lines.defect
         self.hub.on_fatal = self.engine.context.on_fatal = log_lines.fatal
-        self.hub.turns.on_stall = self._stalled
+        self.hub.turns.on_stall, self.hub.turns.on_lasting = self._stalled, log_lines.stands_still
         self.hub.rates = SendRates(client_rates(settings), time.monotonic)
         self.listeners = Listeners(reactor, self.engine, self.hub, settings.limits)
         self.listeners.admission.certificate_user = settings.security.certificate_user

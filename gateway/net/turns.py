@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 STALL_SECONDS = 0.25
 """A turn that takes longer is a stall."""
+LASTING_SECONDS = 5.0
+"""One that takes longer is told of while it lasts: it may never end, and its process be killed for it."""
 _LOOK_SECONDS = 0.1
 _PROCESSOR_SECONDS = 0.01
 """How old the last look at the processor time may be: it costs a system call, so not every turn has one."""
@@ -43,6 +45,8 @@ class Turns:
     def __init__(self, stall_seconds: float = STALL_SECONDS) -> None:
         self.stall_seconds = stall_seconds
         self.on_stall: Callable[[Stall], None] = lambda _stall: None
+        self.on_lasting: Callable[[float, str], None] = lambda _seconds, _at: None
+        """Called by the thread that looks, once for each turn, with where the reactor is."""
         self.begun = 0.0
         """When the present turn began; 0: the process waits."""
         self._processor = self._looked = 0.0
@@ -93,10 +97,18 @@ class Turns:
         self._over.set()
 
     def _look_on(self) -> None:
+        told = 0.0
         while not self._over.wait(_LOOK_SECONDS):
             begun = self.begun
-            if begun and begun != self._seen[0] and monotonic() - begun > self.stall_seconds:
-                self._seen = (begun, place_of(sys._current_frames().get(self._reactor_thread)))  # noqa: SLF001
+            seconds = monotonic() - begun if begun else 0.0
+            if begun != self._seen[0] and seconds > self.stall_seconds:
+                self._seen = (begun, self._place())
+            if begun != told and seconds > LASTING_SECONDS:
+                told = begun
+                self.on_lasting(seconds, self._place())
+
+    def _place(self) -> str:
+        return place_of(sys._current_frames().get(self._reactor_thread))  # noqa: SLF001
 
 
 def place_of(frame: FrameType | None) -> str:

@@ -72,6 +72,27 @@ def test_a_gateway_says_that_its_disk_hangs(tmp_path: Path, settings: str, check
         assert connections() == before
 
 
+def test_the_log_says_that_everybody_waits_for_the_first_write_that_hangs(tmp_path: Path) -> None:
+    """Nothing else of the gateway can: whoever looks at a process that was killed for it knows why."""
+    environ = {"MQGATE_HANGS": str(tmp_path), "MQGATE_HANGS_AFTER_FAST_WRITES": "1"}
+    gateway = RunningGateway(tmp_path, environ=environ)
+    gateway.program, gateway.launch = [PROGRAM], subprocess.Popen
+    hang = tmp_path / "hang"
+    with gateway, Device("127.0.0.1", gateway.port, "d") as device:
+        assert device.connect() == 0
+        device.publish("a/b", b"1", qos=1)
+        hang.touch()
+        acknowledged = threading.Thread(target=device.publish, args=("a/b", b"2"), kwargs={"qos": 1})
+        acknowledged.start()
+        said = r'"reactor.stall".*has been waiting for \d+ s, and still is.*queue_manager.journal.files.write'
+        until(lambda: re.search(said, gateway.log))
+        assert acknowledged.is_alive()
+        hang.unlink()
+        acknowledged.join(60)
+        until(lambda: "everybody waited" in gateway.log)
+        assert len(re.findall("and still is", gateway.log)) == 1
+
+
 def test_a_queue_manager_process_says_that_its_disk_hangs(tmp_path: Path) -> None:
     port, log, hang = free_port(), tmp_path / "serve.log", tmp_path / "hang"
     (tmp_path / "objects.mqsc").write_text("DEFINE QLOCAL(APP.Q)\n")

@@ -90,6 +90,11 @@ def stalled(stall: Stall) -> None:
     )
 
 
+def stands_still(seconds: float, at: str) -> None:
+    """They wait, and it is not known for how long: a disk that hangs may never answer."""
+    log.warning("reactor.stall", f"everybody has been waiting for {seconds:.0f} s, and still is", at=at or None)
+
+
 def set_aside(one: Defect) -> None:
     """A defect was met by something that is handled by itself: one line, with what and whom."""
     what = one.what.replace("_", " ")
