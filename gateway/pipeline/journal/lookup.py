@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from gateway.errors import StoreCorrupt
 from gateway.pipeline.journal.segments import Segments, SegmentUse
-from gateway.queue_manager.journal.decode import FrameHeader, Sections
+from gateway.queue_manager.journal.decode import FrameHeader, Sections, frame_at, header_at
 from gateway.queue_manager.journal.layout import BLOCK, GROUP, Kind, header_area, padded
 from gateway.queue_manager.journal.recovery import changes_of, frame_beyond
 from gateway.queue_manager.journal.segment import Listed, SegmentHeader, segment_path
@@ -142,8 +142,8 @@ ONLY_ROWS = {
 
 NONE = 0, memoryview(b"")
 LOOKED_BEYOND = 1 << 20
-"""Bytes behind the last frame in which a later one is looked for. Behind a longer one that is damaged they are noticed
-when the segment is full."""
+"""Bytes behind the last frame in which a later one is looked for. Behind a longer one whose length is damaged they are
+noticed when the segment is full."""
 
 
 class _Position:
@@ -264,7 +264,13 @@ class Follower(Lookup):
         use, end = position.use, position.offset
         segment = self.segments.segment(use.slot)
         header = segment.header()
-        if header is None or frame_beyond(segment.data[: end + LOOKED_BEYOND], end, header, position.sequence) is None:
+        if header is None:
+            return False
+        torn = header_at(segment.data, end)
+        beyond = frame_at(segment.data, end + padded(torn.length), header.salt) if torn is not None else None
+        if beyond is None or beyond.sequence <= position.sequence:
+            beyond = frame_beyond(segment.data[: end + LOOKED_BEYOND], end, header, position.sequence)
+        if beyond is None:
             return False
         return self.segments.frame(use, end, position.sequence) is None
 

@@ -97,6 +97,22 @@ def test_a_damaged_frame_hides_nothing_behind_it(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_long_damaged_frame_of_the_segment_that_is_written_is_not_its_end_either(tmp_path: Path) -> None:
+    """What is behind it was noticed when the segment was full, hours later perhaps."""
+    store = Store.open(tmp_path, clock=time.time, options=SMALL)
+    for body in (b"1" * 100, b"2" * (3 << 20), b"3" * 100):
+        put(store, "A", [b"h" * 364], [body])
+    written = store.ring.current
+    assert written is not None
+    at = written.path.read_bytes().index(b"2" * 100) + 4096
+    with written.path.open("r+b") as file:
+        file.seek(at)
+        file.write(b"x")
+    with pytest.raises(StoreCorrupt, match="damaged at byte"):
+        Follower(tmp_path).poll()
+    store.close()
+
+
 @pytest.mark.parametrize("what", [b"2" * 100, FRAME_MAGIC])
 def test_a_damaged_frame_of_the_segment_that_is_written_is_not_its_end(tmp_path: Path, what: bytes) -> None:
     store = Store.open(tmp_path, clock=time.time, options=SMALL)
