@@ -199,7 +199,7 @@ class Follower(Lookup):
         return True
 
     def _read(self, header: SegmentHeader, listed: Listed | None) -> bool:
-        """Apply the new frames of one segment; False when the segment was recycled."""
+        """Apply the new frames of one segment; False when the segment was recycled, or more was read than counts."""
         position = self._positions.get(header.serial)
         if position is None:
             if header.slot in self.index.space.by_slot:
@@ -212,7 +212,7 @@ class Follower(Lookup):
         extent = self.index.space.by_slot.get(header.slot)
         if extent is not None and not extent.sealed:
             self.index.space.seal(extent)
-        return position.sequence > listed.last_sequence
+        return position.sequence == listed.last_sequence + 1  # beyond it was a frame whose write had failed
 
     def _apply_new(self, position: _Position, listed: Listed | None) -> bool:
         """Apply frames up to the last whole one; False when the segment was recycled meanwhile. The mapping is not

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ from device_fleet import SMALL, Fleet, commit, put, write_journal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.errors import StoreCorrupt, StoreInUse
+from gateway.errors import StoreCorrupt, StoreInUse, StoreUnavailable
 from gateway.pipeline.errors import QueueUnreachable
 from gateway.pipeline.journal.groups import ConsumerGroup
 from gateway.pipeline.journal.lookup import Follower, Lookup, MessageRun, matching
@@ -94,6 +97,36 @@ def test_a_damaged_frame_hides_nothing_behind_it(tmp_path: Path) -> None:
         file.write(b"x")
     with pytest.raises(StoreCorrupt, match=f"{damaged.path}: damaged at byte {at // 4096 * 4096}"):
         Follower(tmp_path).poll()
+    store.close()
+
+
+def test_a_frame_whose_write_failed_when_all_was_done_is_not_taken_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its messages were refused, and come again: they were there twice until the segment was used again."""
+    store = Store.open(tmp_path, clock=time.time, options=SMALL)
+    follower = Follower(tmp_path)
+    put(store, "A", [b"h" * 364], [b"1"])
+    follower.poll()
+
+    def failing(call: Callable[..., int]) -> Callable[..., int]:
+        def fails(*about: object) -> int:
+            call(*about)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        return fails
+
+    with monkeypatch.context() as failures:
+        for name in ("pwrite", "pwritev"):
+            failures.setattr(os, name, failing(getattr(os, name)))
+        refused = store.prepare(StoreUnit(puts=[LanePuts("A", heads=[b"h" * 364], bodies=[b"refused"])]), 1.0)
+        with pytest.raises(StoreUnavailable):
+            store.write(refused)
+        store.abort(refused)
+    follower.poll()
+    put(store, "A", [b"h" * 364], [b"2"])
+    follower.poll()
+    assert numbers(follower) == numbers(Lookup(store.index))
     store.close()
 
 
