@@ -6,7 +6,8 @@ import fnmatch
 import re
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 from gateway.bridge.message import read_message
@@ -20,10 +21,13 @@ from gateway.observe import logs
 from gateway.ports.counters import PACKET_TYPES
 from gateway.ports.inspection import Inspects
 from gateway.routing.filters import Interest, Subscriptions
+from gateway.routing.table import is_plain
 from gateway.session.connection import Connection
 
 log = logs.get("mqgate.messages")
 MAX_READERS = 8
+LOOKED_AT = 500
+"""Connections in each step."""
 KEPT_JOURNEYS = 5000
 _JOURNEY = ("time", "client_id", "packet_id", "topic", "qos", "rule", "queue", "msg_id")
 MAX_EVENTS_PER_SECOND = 200
@@ -46,9 +50,7 @@ class _Reader:
         self.sent = 0
         self.missed = 0
 
-    def wants(self, client_id: str, topic: str | None) -> bool:
-        if not self.wants_client(client_id):
-            return False
+    def wants_topic(self, topic: str | None) -> bool:
         return self.filter is None or (topic is not None and bool(self.filter.match(topic).direct))
 
     def wants_client(self, client_id: str) -> bool:
@@ -78,7 +80,11 @@ class Tracer:
         self._readers: list[_Reader] = []
         self._logged: list[_Reader] = []
         """Readers that write to the log: `log.clients` of the settings."""
+        self._named: dict[str, list[_Reader]] = {}
+        """Of these, by the one client that they want; the settings may name a thousand."""
+        self._wide: list[_Reader] = []
         self._journeys: deque[dict[str, object]] = deque(maxlen=KEPT_JOURNEYS)
+        self._installed = count(1)
 
     def follow(self, patterns: list[str]) -> None:
         """Log every message of these clients: the settings, at start and on reload."""
@@ -87,20 +93,44 @@ class Tracer:
 
     def _install(self) -> None:
         """In the engine only while a trace runs. Clients that nobody asks for are not slowed down by it."""
-        context, looking = self._engine.context, bool(self._readers or self._logged)
+        readers = (*self._readers, *self._logged)
+        self._wide = [one for one in readers if not one.client or not is_plain(one.client)]
+        self._named = {}
+        for one in readers:
+            if one.client and is_plain(one.client):
+                self._named.setdefault(one.client, []).append(one)
+        context, looking = self._engine.context, bool(readers)
         context.trace = self.packet if looking else None
         context.trace_commit = self.committed if looking else None
         context.trace_out = self.sent if looking else None
         context.traces = self.traces
-        for connection in context.connections:
-            connection.traced = looking and self.traces(connection.session.client_id)
+        context.slices.run(f"traces {next(self._installed)}", self._look_at_all)
+
+    def _look_at_all(self) -> Iterator[None]:
+        """Whom of those that are connected a trace wants: there may be a hundred thousand."""
+        for at, connection in enumerate(list(self._engine.context.connections), 1):
+            connection.traced = self.traces(connection.session.client_id)
+            if at % LOOKED_AT == 0:
+                yield
 
     def traces(self, client_id: str) -> bool:
         """Whether any trace may want what this client sends and gets."""
-        return any(one.wants_client(client_id) for one in (*self._readers, *self._logged))
+        return client_id in self._named or any(one.wants_client(client_id) for one in self._wide)
+
+    def _of_client(self, client: str) -> list[_Reader]:
+        return [*self._named.get(client, ()), *(one for one in self._wide if one.wants_client(client))]
 
     def _wanting(self, client: str, topic: str | None) -> list[_Reader]:
-        return [one for one in (*self._readers, *self._logged) if one.wants(client, topic)]
+        return [one for one in self._of_client(client) if one.wants_topic(topic)]
+
+    def _of_destination(self, destination: Destination) -> list[_Reader]:
+        """Who may want something of those whose publications were put here. Of wills, and of what came from a queue,
+        nobody knows whose they are."""
+        known = (*destination.contributors, *destination.unanswered)
+        if destination.has_wills or not known:
+            return [*self._readers, *self._logged]
+        traced = (one.session.client_id for one in known if one.traced)
+        return list(dict.fromkeys(reader for client in traced for reader in self._of_client(client)))
 
     def begin(self, send: Callable[[str, object], None], client: str, topic: str, seconds: int) -> Callable[[], None]:
         """Begin a trace that sends to one reader; the answer ends it."""
@@ -151,11 +181,12 @@ class Tracer:
 
     def committed(self, batch: Batch) -> None:
         """A batch is committed: offer the messages of it that a trace wants, with their MsgIds."""
-        budget, hinted = MAX_EVENTS_PER_SECOND, _hints((*self._readers, *self._logged))
+        budget = MAX_EVENTS_PER_SECOND
         for destination in batch.destinations.values():
-            if not _may_be_wanted(destination):
+            readers = self._of_destination(destination)
+            if not readers:
                 continue
-            puts = destination.puts
+            puts, hinted = destination.puts, _hints(readers)
             for row, (head, body, token) in enumerate(zip(puts.heads, puts.bodies, puts.tokens, strict=False)):
                 if hinted and not any(hint in head for hint in hinted):
                     continue  # heads are shared by what one client publishes: most are passed over at a glance
@@ -199,15 +230,7 @@ class Tracer:
         ]  # fmt: skip
 
 
-def _may_be_wanted(destination: Destination) -> bool:
-    """Whether somebody looks at one of those whose publications were put here. Of wills, and of what came from a queue,
-    nobody knows."""
-    if any(one.traced for one in destination.contributors) or any(one.traced for one in destination.unanswered):
-        return True
-    return destination.has_wills or not (destination.contributors or destination.unanswered)
-
-
-def _hints(readers: tuple[_Reader, ...]) -> list[bytes]:
+def _hints(readers: list[_Reader]) -> list[bytes]:
     """Bytes of which a head contains one if a reader may want it; empty: every head has to be decoded."""
     sure = [one.sure for one in readers]
     return sure if all(sure) else []
