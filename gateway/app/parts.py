@@ -221,7 +221,7 @@ class Parts:
         return self.table.queues | seen if seen else self.table.queues
 
     def queues_seen(self) -> set[str]:
-        """On IBM MQ, queues that rules with placeholders have put to since the start: nothing else names them."""
+        """Queues that rules with placeholders have put to since the start, for nothing else names them: 500 at most."""
         seen: set[str] = getattr(self.queue_manager, "put_to", set())
         own = {self.engine.context.dead_letter_queue}
         return {name for name in seen if name not in own and (name == DEFAULT or not name.startswith(PREFIX))}

@@ -424,6 +424,12 @@ class EmbeddedQueueManager:
                 local = self._target(queue).queue
             return 0 if local is None else self.core.store.depth(local.name, key)
 
+    @property
+    def put_to(self) -> set[str]:
+        """Queues that messages have named: rules with placeholders alone know them."""
+        with self.core.entered():
+            return self._translator.watched.fullest()
+
     def depth_limits(self, queue: str) -> DepthLimits | None:
         """Of the local queue that a name resolves to; None if there is none."""
         with self.core.entered():

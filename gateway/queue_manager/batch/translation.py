@@ -15,6 +15,7 @@ from gateway.ports.batch import MQMD_LENGTH, Failure, Moves, Puts, Takes, Token
 from gateway.queue_manager import descriptor
 from gateway.queue_manager.batch.commit import Submission
 from gateway.queue_manager.batch.stored_messages import as_got
+from gateway.queue_manager.batch.watched_queues import NAMES_REMEMBERED, WatchedQueues
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.objects.name_resolution import Target, reply_to, resolve
@@ -101,6 +102,7 @@ class Translator:
         """The placer has added to the frame, which is not in these numbers: copies and reports for any queue."""
         self._states: dict[str, Records] = {}
         """State messages of the frame by queue."""
+        self.watched = WatchedQueues(core)
 
     # Names
 
@@ -133,6 +135,8 @@ class Translator:
         alone = inhibited or target.remote or (local is not None and local.stream)
         resolved = _Resolved(target, None if alone else local, longest)
         self._names[queue, queue_manager] = resolved
+        if local is not None and len(self.watched.names) < NAMES_REMEMBERED:
+            self.watched.names.add(local.name)
         return resolved
 
     # A frame
