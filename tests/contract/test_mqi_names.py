@@ -23,6 +23,8 @@ DEFINE QREMOTE(REMOTE.WRONG) RNAME(THERE) RQMNAME(QM9) XMITQ(NONE)
 DEFINE QREMOTE(REMOTE.USAGE) RNAME(THERE) RQMNAME(QM9) XMITQ(A)
 DEFINE QREMOTE(REMOTE.TYPE) RNAME(THERE) RQMNAME(QM9) XMITQ(ALIAS.A)
 DEFINE QREMOTE(REMOTE.HERE) RNAME(A) RQMNAME(QM1)
+DEFINE QREMOTE(REMOTE.BLANK) RNAME(A) RQMNAME(' ') XMITQ(OTHER.XMIT)
+DEFINE QALIAS(ALIAS.HERE) TARGET(REMOTE.HERE)
 DEFINE QREMOTE(QM5) RNAME(' ') RQMNAME(QM2)
 DEFINE QREMOTE(MYSELF) RNAME(' ') RQMNAME(QM1)
 DEFINE QREMOTE(REPLY.ALIAS) RNAME(REPLIES) RQMNAME(QM7)
@@ -128,8 +130,6 @@ def test_transmission_queue_choice(mqi):
     mqi.mqsc(DEFINITIONS)
     mqi.put("REMOTE.NAMED", b"1")
     assert mqi.depth("OTHER.XMIT") == 1
-    mqi.put("REMOTE.HERE", b"1")
-    assert mqi.get(mqi.open("A")).data == b"1"
     for name, reason in (("REMOTE.LOST", 2087), ("REMOTE.WRONG", 2196), ("REMOTE.USAGE", 2092), ("REMOTE.TYPE", 2091)):
         with refused(reason):
             mqi.put(name, b"1")
@@ -143,6 +143,14 @@ def test_transmission_queue_choice(mqi):
         mqi.open("REMOTE", 2)
 
 
+def test_a_remote_queue_does_not_lead_to_its_own_queue_manager(mqi):
+    """Reason code 2087 of the reference: whatever its XMITQ."""
+    mqi.mqsc(DEFINITIONS)
+    for name in ("REMOTE.HERE", "REMOTE.BLANK", "ALIAS.HERE"):
+        with refused(2087):
+            mqi.put(name, b"1")
+
+
 def test_queue_manager_names(mqi):
     mqi.mqsc(DEFINITIONS)
     for queue_manager, transmission in (("QM2", "QM2"), ("QM5", "QM2")):
@@ -154,8 +162,9 @@ def test_queue_manager_names(mqi):
     handle = mqi.connection.open(ObjectDescriptor("A", "MYSELF"), 16).handle
     mqi.put(handle, b"me")
     assert mqi.get(mqi.open("A")).data == b"me"
-    with refused(2087):
-        mqi.connection.open(ObjectDescriptor("X", "NOBODY"), 16)
+    for none in ("NOBODY", "REMOTE", "SYSTEM.DEFAULT.MODEL.QUEUE"):  # nor a remote queue, nor a model
+        with refused(2087):
+            mqi.connection.open(ObjectDescriptor("X", none), 16)
 
 
 def test_a_reply_alias_replaces_both_names(mqi):

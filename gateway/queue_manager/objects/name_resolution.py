@@ -66,14 +66,25 @@ def resolve(core: Core, name: str, queue_manager: str = "") -> Target:
     if queue_manager in {"", core.name}:
         return _local(core, name)
     definition = core.catalogue.get("QUEUE", queue_manager)
-    if definition is not None and definition.kind == "QREMOTE" and not definition.text("RNAME"):
-        other = definition.text("RQMNAME")
-        if other == core.name:
-            return _local(core, name)
-        return _remote(core, name, other, definition.text("XMITQ"), ())
-    if definition is not None and definition.kind == "QLOCAL" and definition.number("USAGE") == 1:
+    if definition is None:
+        return _remote(core, name, queue_manager, "", ())
+    if definition.kind == "QREMOTE":
+        return _through_alias(core, name, definition)
+    if definition.kind == "QMODEL":
+        raise MQError(mq.MQRC_UNKNOWN_REMOTE_Q_MGR, f"{queue_manager!r} is a model queue, not a queue manager")
+    if definition.kind == "QLOCAL" and definition.number("USAGE") == 1:
         return Target((definition,), core.queues[definition.name], "", name, queue_manager)
     return _remote(core, name, queue_manager, "", ())
+
+
+def _through_alias(core: Core, name: str, alias: Definition) -> Target:
+    other = alias.text("RQMNAME")
+    if alias.text("RNAME"):
+        text = f"{alias.name!r} is a remote queue and no alias of a queue manager, which has a blank RNAME"
+        raise MQError(mq.MQRC_UNKNOWN_REMOTE_Q_MGR, text)
+    if other == core.name:
+        return _local(core, name)
+    return _remote(core, name, other, alias.text("XMITQ"), ())
 
 
 def _local(core: Core, name: str) -> Target:
@@ -113,12 +124,10 @@ def _end(core: Core, definition: Definition, chain: tuple[Definition, ...]) -> T
         raise MQError(
             mq.MQRC_REMOTE_Q_NAME_ERROR, f"{definition.name!r} is an alias of a queue manager, not of a queue"
         )
-    if other in {"", core.name} and not definition.text("XMITQ"):
-        target = _local(core, name)
-        return Target(
-            (*chain, *target.chain), target.queue, target.topic, target.remote_queue, target.remote_queue_manager
-        )
-    return _remote(core, name, other or core.name, definition.text("XMITQ"), chain)
+    if other in {"", core.name}:  # whatever its XMITQ
+        text = f"{definition.name!r} leads to this queue manager: DEFINE QALIAS('{definition.name}') TARGET('{name}')"
+        raise MQError(mq.MQRC_UNKNOWN_REMOTE_Q_MGR, f"{text} does that")
+    return _remote(core, name, other, definition.text("XMITQ"), chain)
 
 
 def _remote(core: Core, name: str, queue_manager: str, explicit: str, chain: tuple[Definition, ...]) -> Target:
