@@ -108,6 +108,13 @@ class StoredCount:
             return True
         return not self.room(limits, size, count)
 
+    def full_from(self, limits: Limits, session: Session, size: int) -> int | None:
+        """From which size on there is no room for a message in the session until less is stored for it, where one of
+        this size has none; None: that does not depend on the session alone."""
+        if session.stored >= limits.max_queued:
+            return 0
+        return size if session.stored_bytes + size > limits.max_queued_bytes else None
+
     def room(self, limits: Limits, size: int, count: int) -> bool:
         """Whether all sessions together have room for so much more."""
         most, most_bytes = limits.max_total_queued, limits.max_total_queued_bytes
@@ -119,11 +126,13 @@ class StoredCount:
         return most - self.messages, most_bytes - self.bytes
 
     def added(self, session: Session, size: int, messages: int = 1) -> None:
-        """So much more is stored for it."""
+        """So much more is stored for it, or less."""
         session.stored += messages
         session.stored_bytes += size
         self.messages += messages
         self.bytes += size
+        if messages < 0 and session.passed_over is not None:
+            session.be_in_turn()  # it may have room again
 
     def taken(self, session: Session, size: int) -> None:
         """A message was acknowledged, or is given up."""

@@ -31,27 +31,40 @@ class Interest(NamedTuple):
     """The interest in the subscriber's own publications, where only some of its filters are No Local."""
 
 
+class Rings(NamedTuple, Generic[S]):
+    """Who shares a subscription, each in one of these, the next one first."""
+
+    turns: OrderedDict[S, None]
+    """Those whose turn comes."""
+    passed: OrderedDict[S, None]
+    """Those that cannot take a message at once."""
+    full: OrderedDict[S, int]
+    """Those that have no room for one, with the payload from which on they have none."""
+
+
 class Sharers(dict[S, Interest], Generic[S]):
     """Who has subscribed to one shared subscription, and whose turn it is to get a message. Whoever cannot take one is
     passed over, and not looked at again before it is put back: there may be thousands."""
 
-    __slots__ = ("_rings",)
+    __slots__ = ("_rings", "full_from")
 
     def __init__(self) -> None:
-        self._rings: tuple[OrderedDict[S, None], OrderedDict[S, None]] | None = None
+        self._rings: Rings[S] | None = None
         """Made when somebody asks: most have one member, and many get no message."""
+        self.full_from = 0
+        """For a payload of so many bytes nobody who is full has room."""
 
     @property
-    def rings(self) -> tuple[OrderedDict[S, None], OrderedDict[S, None]]:
-        """Those whose turn comes, and those that are passed over, the next one first."""
+    def rings(self) -> Rings[S]:
+        """Where everybody is."""
         if self._rings is None:
-            self._rings = OrderedDict.fromkeys(self), OrderedDict()
+            self._rings = Rings(OrderedDict.fromkeys(self), OrderedDict(), OrderedDict())
         return self._rings
 
     def join(self, subscriber: S, interest: Interest) -> None:
         """Add a subscriber, whose turn comes last, or replace its options."""
         if self._rings is not None and subscriber not in self:
-            self._rings[0][subscriber] = None
+            self._rings.turns[subscriber] = None
         self[subscriber] = interest
 
     def leave(self, subscriber: S) -> None:
@@ -62,15 +75,24 @@ class Sharers(dict[S, Interest], Generic[S]):
 
     def pass_over(self, subscriber: S) -> None:
         """Its turn does not come until it is put back."""
-        turns, passed = self.rings
+        turns, passed, _ = self.rings
         del turns[subscriber]
         passed[subscriber] = None
 
+    def fill_up(self, subscriber: S, size: int) -> None:
+        """Nor is it asked whether it has room for a payload of so many bytes, or more."""
+        turns, passed, full = self.rings
+        turns.pop(subscriber, None)
+        passed.pop(subscriber, None)
+        full[subscriber] = size
+        self.full_from = max(self.full_from, size)
+
     def put_back(self, subscriber: S) -> None:
         """It may take messages again, if it is a member still."""
-        turns, passed = self.rings
-        if subscriber in passed:
-            del passed[subscriber]
+        turns, passed, full = self.rings
+        if subscriber in passed or subscriber in full:
+            passed.pop(subscriber, None)
+            full.pop(subscriber, None)
             turns[subscriber] = None
 
 

@@ -139,15 +139,24 @@ class Session:
 
     def be_passed_over(self, sharers: Sharers[Session]) -> None:
         """It cannot take what is shared among these."""
+        self._note(sharers)
+        sharers.pass_over(self)
+
+    def be_full(self, sharers: Sharers[Session], size: int) -> None:
+        """Nor has it room for a payload of so many bytes."""
+        if self in sharers.rings.turns:
+            self._note(sharers)
+        sharers.fill_up(self, size)
+
+    def _note(self, sharers: Sharers[Session]) -> None:
         noted = self.passed_over or []
         if len(noted) > len(self.subscriptions):  # a client may subscribe and unsubscribe ever again
-            noted = [one for one in noted if self in one.rings[1]]
+            noted = [one for one in noted if self in one.rings.passed or self in one.rings.full]
         noted.append(sharers)
-        sharers.pass_over(self)
         self.passed_over = noted
 
     def be_in_turn(self) -> None:
-        """Its client has come, or acknowledged something."""
+        """Its client has come, or acknowledged something, or less is stored for it."""
         noted, self.passed_over = self.passed_over, None
         for sharers in noted or ():
             sharers.put_back(self)

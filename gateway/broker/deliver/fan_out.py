@@ -74,7 +74,7 @@ class FanOut:
         """What is not handed on yet."""
         self.rooms: dict[Session | None, Room] = {}
         """Until then; under None that of all sessions together."""
-        self.turns = ShareTurns(context, self.full)
+        self.turns = ShareTurns(context, self.full, self.full_from)
 
     # -- one publication --
 
@@ -122,6 +122,12 @@ class FanOut:
         if full:
             self.context.stored.no_room(session)
         return full
+
+    def full_from(self, session: Session, size: int) -> int | None:
+        """As `StoredCount.full_from`, of a session that has no room for a payload of this size."""
+        if not session.durable:
+            return None if session.can_take else 0  # what waits goes out in a moment
+        return self.context.stored.full_from(self.context.limits.at(session.listener), session, size)
 
     def copy(self, receiver: Receiver, publication: Publication, prefixes: Prefixes, share: str = "") -> bool:
         """One copy for one session; False when it has no room."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import chain, takewhile
-from typing import NamedTuple
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.broker.context import Context
 from gateway.broker.publish.route import Receiver, Route, Shared
 from gateway.session.outflow import NO_LIMIT
 from gateway.session.publication import Publication
 from gateway.session.session import Session
+
+if TYPE_CHECKING:
+    from collections import OrderedDict
 
 
 class Chosen(NamedTuple):
@@ -26,57 +29,98 @@ class Chosen(NamedTuple):
 class ShareTurns:
     """The members of shared subscriptions, one after the other [MQTT-4.8.2]."""
 
-    def __init__(self, context: Context, full: Callable[[Receiver, Publication], bool]) -> None:
+    def __init__(
+        self, context: Context, full: Callable[[Receiver, Publication], bool],
+        full_from: Callable[[Session, int], int | None],
+    ) -> None:  # fmt: skip
         self._context = context
         self._full = full
         """Whether a session has no room for a copy."""
+        self._full_from = full_from
+        """From which payload on it has none until something changes for it; None: that is not known."""
 
     def choose(self, group: Shared, publication: Publication) -> Receiver | None:
         """The member whose turn it is; those first that can take the message now, then those that have room, and last
         those for which it is too large."""
+        if group.is_nobodys:
+            return None
         found = self._able(group, 1, publication)
         if found:
             self.take(group, found[0].session)
             return found[0]
-        passed, without = group.sharers.rings[1], None
-        for session in self._looked_at(group):
-            member = group.member(session) if session.connection is not None or session.durable else None
-            if member is not None and not self._full(member, publication) and self._fits(member, publication):
-                if session in passed:
-                    passed.move_to_end(session)
+        without: Receiver | None = None
+        for member, ring in self._with_room(group, publication):
+            if self._fits(member, publication):
+                ring.move_to_end(member.session)
                 return member
             without = without or member
-        return without
+        return without or self._anybody(group)
 
     def is_full(self, group: Shared, publication: Publication) -> bool:
         """Whether a shared subscription has members and none of them has room."""
-        members = filter(None, map(group.member, self._looked_at(group)))
-        first = next(members, None)
-        return first is not None and all(self._full(member, publication) for member in chain((first,), members))
+        if group.is_nobodys or next(self._with_room(group, publication), None) is not None:
+            return False
+        return self._anybody(group) is not None
 
     @staticmethod
-    def _looked_at(group: Shared) -> Iterator[Session]:
-        """Everybody, until there is one with room; those before it are the last next time."""
-        turns, passed = group.sharers.rings
-        yield from turns
-        for _ in range(len(passed)):
-            session = next(iter(passed))
-            yield session
-            passed.move_to_end(session)
+    def _anybody(group: Shared) -> Receiver | None:
+        """A member that may have the topic; that there is none is remembered."""
+        member = next(group.members(), None)
+        group.is_nobodys = member is None
+        return member
+
+    def _with_room(
+        self, group: Shared, publication: Publication
+    ) -> Iterator[tuple[Receiver, OrderedDict[Session, Any]]]:  # fmt: skip
+        """The members with room, and where each stands; those before the first are the last next time. Who has none is
+        not asked again before it may have some, unless it is for less."""
+        size, sharers, rings = len(publication.payload), group.sharers, group.sharers.rings
+        for ring in (rings.turns, rings.passed):
+            for _ in range(len(ring)):
+                session = next(iter(ring))
+                member, full_from = self._there(group, session), None
+                if member is not None and not self._full(member, publication):
+                    yield member, ring
+                elif member is not None:
+                    full_from = self._full_from(session, size)
+                if full_from is None:
+                    ring.move_to_end(session)
+                else:
+                    session.be_full(sharers, full_from)
+        if publication.qos and size >= sharers.full_from:
+            return
+        for session, least in rings.full.items():
+            member = self._there(group, session) if size < least or not publication.qos else None
+            if member is not None and not self._full(member, publication):
+                yield member, rings.full
+            elif member is not None:
+                rings.full[session] = size
+        sharers.full_from = max(rings.full.values(), default=0)
+
+    @staticmethod
+    def _there(group: Shared, session: Session) -> Receiver | None:
+        """A member that gets what is stored for it, or is connected."""
+        return group.member(session) if session.connection is not None or session.durable else None
 
     def _able(self, group: Shared, count: int, publication: Publication | None = None) -> list[Receiver]:
         """So many that can take a message now, this one if it is known, from the one whose turn it is, or all."""
         members, unable = list[Receiver](), list[Session]()
-        for session in group.sharers.rings[0]:
+        if group.is_nobodys:
+            return members
+        for session in group.sharers.rings.turns:
             if not session.can_take:
                 unable.append(session)
-            elif (member := group.member(session)) and (publication is None or self._fits(member, publication)):
+            elif (member := group.member(session)) and (publication is None or self._suits(member, publication)):
                 members.append(member)
                 if len(members) == count:
                     break
         for session in unable:
             session.be_passed_over(group.sharers)
         return members
+
+    def _suits(self, member: Receiver, publication: Publication) -> bool:
+        """Whether a member that can take a message takes this one: what is stored for it may be on its way still."""
+        return self._fits(member, publication) and not self._full(member, publication)
 
     def _fits(self, member: Receiver, publication: Publication) -> bool:
         """Whether a copy is no larger than the member's client takes: otherwise it is for another member
@@ -100,7 +144,7 @@ class ShareTurns:
 
     def take(self, group: Shared, last: Session) -> None:
         """From now on it is the turn of the one behind this one."""
-        turns = group.sharers.rings[0]
+        turns = group.sharers.rings.turns
         for session in list(takewhile(lambda one: one is not last, turns)):
             turns.move_to_end(session)
         turns.move_to_end(last)

@@ -71,12 +71,14 @@ class Shared:
     """A shared subscription on its way to one topic: one of its members gets each message. A member is asked about when
     it is looked at, and remembered: there may be many, and few messages."""
 
-    __slots__ = ("_known", "_receiver", "name", "sharers")
+    __slots__ = ("_known", "_receiver", "is_nobodys", "name", "sharers")
 
     def __init__(self, name: str, sharers: Sharers[Session], receiver: Asked) -> None:
         self.name = name
         self.sharers = sharers
         self._receiver = receiver
+        self.is_nobodys = False
+        """None of its members may have the topic: it is known, and members with other rights void the route."""
         self._known: dict[Session, Receiver | None] = {}
 
     def member(self, session: Session) -> Receiver | None:

@@ -9,10 +9,12 @@ import pytest
 from broker_harness import Harness
 from lanes import FORMS, lane
 
+from gateway.broker.limits import StoredCount
 from gateway.broker.publish import router
 from gateway.broker.sessions.endings import GIVING_SECONDS
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
+from gateway.mqtt.reasons import QUOTA_EXCEEDED
 from gateway.session.session import Session
 
 
@@ -324,3 +326,99 @@ def test_the_first_with_room_is_found_though_many_before_it_have_none():
     assert bench.engine.sessions.get("last").stored == 2
     assert sum(bench.engine.sessions.get(f"m{n}").stored for n in range(20)) == 40
     assert full
+
+
+@pytest.fixture
+def asked_for_room(monkeypatch):
+    """Which sessions are asked whether they have room."""
+    found, full = [], StoredCount.full
+
+    def noted(self, limits, session, size, count=1):
+        found.append(session.client_id)
+        return full(self, limits, session, size, count)
+
+    monkeypatch.setattr(StoredCount, "full", noted)
+    return found
+
+
+def reasons(device):
+    return [packet[2] if len(packet) > 2 else 0 for packet in device.take() if packet[0] >> 4 == p.PUBACK]
+
+
+@pytest.mark.parametrize("limits", [{"max_queued": 1}, {"max_queued_bytes": 10}])
+def test_members_without_room_are_not_asked_for_each_message(limits, asked_for_room):
+    """Until something is taken off the queue of one: then that one gets the next."""
+    bench = Harness(**limits)
+    members = [member(bench, f"m{n}", clean=False) for n in range(200)]
+    for one in members[1:]:
+        one.drop()
+    sender = bench.device(5, "sender").connect()
+    for number in range(1, 201):
+        sender.publish("a/1", b"12345678", 1, number)
+    assert reasons(sender) == [0] * 200
+    sender.publish("a/1", b"12345678", 1, 201)
+    asked_for_room.clear()
+    for number in range(202, 222):
+        sender.publish("a/1", b"12345678", 1, number)
+    assert reasons(sender) == [QUOTA_EXCEEDED] * 21
+    assert len(asked_for_room) < 20
+    members[0].ack(p.PUBACK, next(packet[2] for packet in members[0].take() if packet[0] >> 4 == p.PUBLISH))
+    sender.publish("a/1", b"12345678", 1, 222)
+    assert reasons(sender) == [0]
+    assert payloads(members[0]) == [b"12345678"]
+
+
+def test_members_that_had_no_room_for_much_are_asked_whether_they_have_it_for_less():
+    bench = Harness(max_queued_bytes=100)
+    for number in range(3):
+        member(bench, f"m{number}", clean=False).drop()
+    sender = bench.device(5, "sender").connect()
+    for number, size in enumerate([90, 90, 90, 40, 40, 10, 10, 10, 10], 1):
+        sender.publish("a/1", bytes(size), 1, number)
+    assert reasons(sender) == [0] * 3 + [QUOTA_EXCEEDED] * 2 + [0] * 3 + [QUOTA_EXCEEDED]
+
+
+def test_a_member_has_room_again_when_what_is_stored_for_it_expires():
+    bench = Harness(max_queued=1)
+    member(bench, "away", clean=False).drop()
+    sender = bench.device(5, "sender").connect()
+    for number in (1, 2):
+        sender.publish("a/1", b"x", 1, number, properties=b"\x02\x00\x00\x00\x05")
+    assert reasons(sender) == [0, QUOTA_EXCEEDED]
+    bench.advance(60)
+    sender.publish("a/1", b"x", 1, 3)
+    assert reasons(sender) == [0]
+
+
+def test_a_member_that_could_take_a_message_and_has_no_room_for_it_leaves_it_to_another():
+    """Its window has room, its queue has not for so many bytes."""
+    bench = Harness(max_queued_bytes=100)
+    one, two = member(bench, "one", clean=False), member(bench, "two", clean=False)
+    sender = bench.device(5, "sender").connect()
+    for number, size in enumerate([90, 10, 40], 1):
+        sender.publish("a/1", bytes(size), 1, number)
+    assert reasons(sender) == [0, 0, 0]
+    assert [len(one) for one in payloads(one)] == [90]
+    assert [len(one) for one in payloads(two)] == [10, 40]
+
+
+def test_members_that_may_not_have_the_topic_are_not_asked_for_each_message(bench, monkeypatch):
+    members = [member(bench, f"m{n}") for n in range(600)]
+    asked, allowed = [], set()
+
+    def may_receive(_listener, client_id, _user, _topic):
+        asked.append(client_id)
+        return client_id in allowed
+
+    monkeypatch.setattr(bench.engine.router.access, "may_receive", may_receive)
+    bench.engine.in_flight.check_rights()
+    sender = bench.device(5, "sender").connect()
+    sender.publish("a/1", b"x", 1, 1)
+    asked.clear()
+    for number in range(2, 12):
+        sender.publish("a/1", b"x", 1, number)
+    assert len(asked) < 20
+    allowed.add("m7")
+    bench.engine.in_flight.check_rights_of("m7")
+    sender.publish("a/1", b"x", 1, 12)
+    assert payloads(members[7]) == [b"x"]
