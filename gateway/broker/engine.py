@@ -108,7 +108,9 @@ class Engine:
         wide = Wide(context, router, self.fan_out, self.put_off)
         self.publications.wide = self.handover.wide = wide
         self.one_by_one = OneByOne(context, self.plain_lane, self.put_off)
-        self.put_off.packets, self.put_off.received = self.one_by_one.packets, self._received_late
+        self.put_off.packets, self.put_off.received, wide.packet = (
+            self.one_by_one.packets, self._received_late, self._packet_alone
+        )  # fmt: skip
         self.full_disk = FullDisk(context, self.plain_lane, self.one_by_one.packets)
         self.fast_lane = FastLane(
             context, self.publications, self.staging, self.staged_runs, self.fan_out, self.in_flight, self.put_off
@@ -241,6 +243,12 @@ class Engine:
     def _received_late(self, connection: Connection, data: bytes) -> None:
         """Bytes that were put off."""
         self._take_rest(self._take_ordinary([(connection, data, 0)]))
+
+    def _packet_alone(self, connection: Connection, data: bytes) -> None:
+        """A whole packet of a connection that is online."""
+        packet, _ = connection.reader.packet(data, 0)
+        if packet is not None:
+            self.one_by_one.packet(connection, packet)
 
     def _take_rest(self, rest: Rest) -> None:
         """What is not ordinary, and all that is ordinary behind it."""

@@ -79,6 +79,23 @@ class PutOff:
             if connection in queue:
                 queue.remove(connection)
 
+    def take_alike(
+        self, connection: Connection, length_of: Callable[[bytearray, int], int], take: Callable[[bytes], bool]
+    ) -> None:  # fmt: skip
+        """Of a connection that is held, take in what comes first: packets of which this tells the length, as long as
+        they are taken."""
+        late = self._waiting.get(connection)
+        if late is None or late.packets or connection.generation != PUT_OFF:
+            return
+        connection.generation, at = late.generation, 0
+        try:
+            while (length := length_of(late.data, at)) and take(bytes(late.data[at : at + length])):
+                at += length
+        finally:
+            del late.data[:at]
+            if connection in self._waiting and connection.generation == late.generation:
+                connection.generation = PUT_OFF
+
     def let_go(self, connection: Connection) -> None:
         """What was put off meanwhile comes in its turn."""
         if connection in self._held:

@@ -15,6 +15,7 @@ from gateway.broker.deliver import wide
 from gateway.broker.publish import router
 from gateway.mq import mqmd
 from gateway.mqtt import packets as p
+from gateway.mqtt import writer
 from gateway.mqtt.packets import Will
 from gateway.ports.state_queues import FAN_OUT, OUT
 from gateway.session.record import decode_publication
@@ -25,7 +26,7 @@ subscriptions = st.dictionaries(
     st.sampled_from(FILTERS), st.tuples(st.integers(0, 2), st.booleans(), st.booleans()), min_size=1, max_size=4
 )
 readers = st.lists(st.tuples(st.booleans(), st.booleans(), subscriptions), min_size=1, max_size=8)
-kinds = st.lists(st.sampled_from(["0", "1", "2", "will", "queue"]), min_size=1, max_size=4)
+kinds = st.lists(st.sampled_from(["0", "1", "2", "will", "queue", "0000", "1111"]), min_size=1, max_size=4)
 
 
 def heard(many: list[Any], published: list[str], *, kill: bool) -> list[Any]:
@@ -49,6 +50,11 @@ def heard(many: list[Any], published: list[str], *, kill: bool) -> list[Any]:
             bench.advance(0.25)
         elif kind == "will":
             bench.device(5, f"dying-{number}").connect(will=Will("a/b", payload, 2, retain=True)).drop()
+        elif len(kind) > 1:  # those behind the first are one run
+            sender.send(b"".join(
+                writer.encode_publish(5, b"a/b", b"%d" % number + more, int(kind[0]), packet_id=place)
+                for place, more in enumerate((b".a", b".b", b"", b".d"), 10 * number)
+            ))  # fmt: skip
         else:
             sender.publish("a/b", payload, int(kind), number if kind != "0" else 0)
             if kind == "2":

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.broker.context import Context
 from gateway.broker.deliver.expiry import Expiry
@@ -47,6 +47,21 @@ Relayed = tuple[Publication, list[bytes], list[bytes] | None, int, Prefixes, tup
 """Publications of one topic: what they are like, payloads, the properties of each where these differ, bytes, heads of
 those that are stored, and properties and time of expiry of all, if they have any."""
 Note = tuple[Kind, Publication, list[bytes], list[bytes] | None, int, Prefixes]
+
+
+class Run(NamedTuple):
+    """Publications that are alike but for their payloads."""
+
+    like: Publication
+    payloads: list[bytes]
+    size: int
+
+
+def run_of(publications: Sequence[Publication]) -> Run:
+    """Of publications of one client and topic, without properties."""
+    first, payloads = publications[0], [one.payload for one in publications]
+    like = Publication(first.topic, b"", first.qos, first.retain, client_id=first.client_id)
+    return Run(like, payloads, length_of(payloads))
 
 
 class Room:
@@ -216,6 +231,19 @@ class FanOut:
         if session.durable:
             return not self.context.stored.full(limits, session, size, count)
         return session.connection is not None and session.outflow.queued + count <= limits.max_queued
+
+    def copy_run(self, receiver: Receiver, run: Run, prefixes: Prefixes) -> bool:
+        """Copies of all of these for one session; False, with nothing done, where it has no room for them."""
+        (like, payloads, size), session = run, receiver.session
+        qos, retain = min(like.qos, receiver.qos), like.retain and receiver.retain_as_published
+        if qos and not self._has_room(session, len(payloads), size):
+            return False
+        copies = Copies(like, qos, receiver.sub_ids, payloads, retain=retain)
+        if qos:
+            self.copy_all(session, copies, size, prefixes)
+        else:
+            self.send_all_at_once(session, copies)
+        return True
 
     def copy_all(
         self, session: Session, copies: Copies, size: int, prefixes: Prefixes, heads: Sequence[bytes] = ()

@@ -11,22 +11,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from gateway.broker.deliver.fan_out import Prefixes
+from gateway.broker.deliver.fan_out import Prefixes, run_of
 from gateway.broker.deliver.promise import Promise, place_of_group, place_of_session, restored_promise, stored_promises
 from gateway.broker.publish.route import Receiver, Route
 from gateway.broker.refused.set_aside import AWAY, Aside, aside_of
 from gateway.broker.undo import Undo
-from gateway.errors import NewerState
+from gateway.errors import NewerState, ProtocolError
+from gateway.mqtt.packets import V5
+from gateway.mqtt.primitives import decode_varint
 from gateway.ports.batch import Stored
 from gateway.ports.ownership import Owners
 from gateway.ports.state_queues import FAN_OUT, OUT
 from gateway.routing.filters import Interest, Members, merged
-from gateway.session.connection import Publisher
+from gateway.session.connection import ONLINE, Publisher
 from gateway.session.record import SHARED, STORED_IDS, encode_prefix, encode_publication
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ MOST_AT_ONCE = 500
 """Copies in one slice: each may be a row of the unit of work, and a write to a socket."""
 MOST_WAITING, MOST_BYTES = 1000, 64 << 20
 """Publications that wait for those before them, and bytes of them; each client has one, but it may leave and come."""
+MOST_JOINED, MOST_JOINED_BYTES = 15, 256 << 10
+"""Publications that go with another one of their publisher, and bytes of them."""
 LOOKED_AT = 200
 """Subscriptions that are looked at between two looks at the clock."""
 Over = Callable[[int], None]
@@ -68,10 +72,20 @@ class _Under:
     """Held until it is over."""
     over: Over
     steps: Iterator[int]
-    """One after the other: 1 a copy, -1 no room for one, 0 neither, but it took time."""
+    """One after the other: so many copies, -1 no room for one, 0 neither, but it took time."""
     promise: Promise | None = None
     copies: int = 0
     missed: int = 0
+    route: Route | None = None
+    """Of one that is not stored."""
+    others: list[_Under] = field(default_factory=list)
+    """What its publisher has sent behind it that is like it, and goes with it."""
+    is_begun: bool = False
+
+    def step(self, *, copied: bool) -> int:
+        """One more has its copy, or no room for it."""
+        self.missed += not copied
+        return 1 if copied else -1
 
 
 class Wide:
@@ -87,6 +101,10 @@ class Wide:
         self._waiting: deque[_Under] = deque()
         self._bytes = 0
         self._number = 0
+        self._joined: _Under | None = None
+        """What goes with this one is being taken in."""
+        self.packet: Callable[[Connection, bytes], None] = lambda _connection, _data: None
+        """Takes in one packet; set by the engine."""
 
     @property
     def is_full(self) -> bool:
@@ -97,9 +115,14 @@ class Wide:
         self, connection: Connection | None, route: Route, publication: Publication, over: Over = _nothing
     ) -> None:
         """Copy a publication for everybody whose subscription matches; `over` is called in the turn of the last."""
+        if self._joined is not None:
+            self._joined.others.append(_Under(publication, "_none", connection, over, iter(())))
+            return
         if connection is not None:
             self.put_off.hold(connection)
-        self._add(_Under(publication, "_none", connection, over, self._steps(route, publication)))
+        under = _Under(publication, "_none", connection, over, iter(()), route=route)
+        under.steps = self._steps(route, under)
+        self._add(under)
 
     def promise(
         self, publication: Publication, rule: str = "_none", connection: Connection | None = None,
@@ -146,6 +169,9 @@ class Wide:
         """A slice of the first."""
         context, under = self.context, self._waiting[0]
         context.now = context.scheduler.now()
+        if not under.is_begun:
+            under.is_begun = True
+            self._join(under)
         if self._copied(under) if under.promise is None else self._kept(under, under.promise):
             self._waiting.popleft()
             self._bytes -= len(under.publication.payload)
@@ -154,6 +180,38 @@ class Wide:
         if self._waiting:
             context.batch.after.append(self._later)
         context.flush()
+
+    def _join(self, under: _Under) -> None:
+        """Take in what the publisher has sent behind a publication and is like it but for a payload that is no longer:
+        whoever gets a copy of one gets one of each. None of it may be refused, as its answer comes after theirs."""
+        connection, route, publication = under.connection, under.route, under.publication
+        if connection is None or route is None or publication.properties or publication.expires:
+            return
+        left = MOST_JOINED_BYTES
+
+        def take(packet: bytes) -> bool:
+            nonlocal left
+            left -= len(packet)
+            is_refusing = self.is_full or self.context.storage_full is not None
+            if left < 0 or len(under.others) >= MOST_JOINED or is_refusing or not self._is_valid(connection, route):
+                return False
+            self.packet(connection, packet)
+            return True
+
+        self._joined = under
+        try:
+            self.put_off.take_alike(connection, partial(_length_alike, publication, connection.version), take)
+        finally:
+            self._joined = None
+
+    def _is_valid(self, connection: Connection, route: Route) -> bool:
+        """Whether a route is what it was."""
+        return (
+            connection.state == ONLINE
+            and connection.generation == self.router.generation
+            and route.version == route.changes[0]
+            and not self.router.has_walked(route.topic)
+        )
 
     def _copied(self, under: _Under) -> bool:
         """A slice of one that is sent again if it fails. True when it is over."""
@@ -204,32 +262,43 @@ class Wide:
         monotonic, made = self.context.scheduler.monotonic, 0
         until = monotonic() + SLICE_SECONDS
         for number, copied in enumerate(under.steps):
-            made += copied != 0
-            under.copies += copied > 0
-            under.missed += copied < 0
+            made += abs(copied)
+            under.copies += max(copied, 0)
+            under.missed += copied < 0 and under.promise is not None
             if made >= MOST_AT_ONCE or (not number % 8 and monotonic() > until):
                 return False
         if under.copies:
             self.context.counters.mqtt_publish_sent[under.rule, under.publication.qos] += under.copies
         under.over(under.missed)
+        for other in under.others:
+            other.over(other.missed)
         return True
 
     # -- who gets it --
 
-    def _steps(self, route: Route, publication: Publication) -> Iterator[int]:
-        """Of one that is not stored, in any order."""
-        shared_elsewhere = self.fan_out.forward(route, publication) if route.forwarded else ()
+    def _steps(self, route: Route, under: _Under) -> Iterator[int]:
+        """Of one that is not stored, and those that go with it, in any order of who gets them."""
+        every = [under, *under.others]
+        served = [self.fan_out.forward(route, one.publication) if route.forwarded else () for one in every]
         prefixes: Prefixes = {}
-        entries, interests, receiver = yield from self._gathered(route, publication)
+        entries, interests, receiver = yield from self._gathered(route, under.publication)
+        run = run_of([one.publication for one in every])
         for session in interests:
             found = receiver(session)
-            yield 0 if found is None else 1 if self.fan_out.copy(found, publication, prefixes) else -1
+            if found is None:
+                yield 0
+            elif under.others and self.fan_out.copy_run(found, run, prefixes):
+                yield len(every)
+            else:
+                for one in every:
+                    yield one.step(copied=self.fan_out.copy(found, one.publication, prefixes))
         for name in _groups_of(entries):
             shared = self._group(name, route.topic)
-            if shared is None or shared.name in shared_elsewhere:
-                yield 0
-            else:
-                yield 1 if self.fan_out.copy_to_member(shared, publication, prefixes) else -1
+            for one, elsewhere in zip(every, served, strict=True):
+                if shared is None or shared.name in elsewhere:
+                    yield 0
+                else:
+                    yield one.step(copied=self.fan_out.copy_to_member(shared, one.publication, prefixes))
 
     def _promised(self, promise: Promise) -> Iterator[int]:
         """Of one that is stored, from its place on."""
@@ -325,6 +394,26 @@ class Wide:
     def _group(self, name: str, topic: str) -> Shared | None:
         group = self.router.subscriptions.group(name)
         return None if group is None else self.router.shared(group, topic)
+
+
+def _length_alike(publication: Publication, version: int, data: bytearray, at: int) -> int:
+    """How long a whole packet is that has a publication like this one, and no properties; 0: there is none."""
+    if not data.startswith(publication.first.to_bytes(1, "big"), at):
+        return 0
+    try:
+        length, begin = decode_varint(bytes(data[at : at + 5]), 1)
+    except ProtocolError:
+        return 0
+    named = len(publication.topic).to_bytes(2, "big") + publication.topic
+    end, block = at + begin + length, at + begin + len(named) + 2 * (publication.qos > 0)
+    if (
+        end > len(data)
+        or not data.startswith(named, at + begin)
+        or (version == V5 and data[block : block + 1] != b"\0")
+    ):
+        return 0
+    payload = end - block - (version == V5)
+    return end - at if 0 <= payload <= len(publication.payload) else 0
 
 
 def _groups_of(entries: Entries) -> list[str]:

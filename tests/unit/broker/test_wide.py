@@ -13,6 +13,7 @@ from gateway.broker.deliver import wide
 from gateway.broker.publish import router
 from gateway.mq import mqmd
 from gateway.mqtt import packets as p
+from gateway.mqtt import writer
 from gateway.ports.state_queues import OUT
 from gateway.routing.filters import Subscriptions
 
@@ -239,3 +240,78 @@ def test_many_places_for_few_subscriptions_are_looked_at_once(how: str, monkeypa
     publish(2)
     assert walks == [3]
     assert (told(reader), told(late)) == ([], [b"11", b"12"])
+
+
+def sent_together(bench: Slow, sender: Device, many: list[tuple[bytes, bytes]], qos: int = 1) -> None:
+    """Publications that are read in one go: topics, payloads."""
+    bench.engine.context.until = bench.engine.context.until_strangers = float("inf")
+    sender.send(b"".join(
+        writer.encode_publish(sender.version, topic, payload, qos, packet_id=number if qos else 0)
+        for number, (topic, payload) in enumerate(many, 1)
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize(("qos", "granted", "clean"), [(0, 1, True), (1, 0, True), (1, 1, True), (1, 1, False)])
+def test_what_is_sent_behind_it_and_is_like_it_goes_with_it(
+    bench: Slow, version: int, qos: int, granted: int, clean: bool
+) -> None:
+    """Up to what is not like it."""
+    readers = subscribed(bench, granted, clean=clean)
+    sender, other = bench.device(version, "sender").connect(), bench.device(5, "other").connect()
+    other.subscribe("narrow", 1)
+    sender.take()
+    payloads = [b"%02d" % number for number in range(30)]
+    sent_together(bench, sender, [*((b"news/a", one) for one in payloads), (b"narrow", b"x")], qos)
+    turns = 0
+    while bench.later():
+        turns += 1
+        if turns < MANY // 2:
+            assert answers(sender) == []
+            assert b"x" not in told(other)
+    copies = 30 * MANY
+    assert turns < copies // 7, "each by itself"
+    assert [told(one) for one in readers] == [payloads] * MANY
+    assert told(other) == [b"x"]
+    assert answers(sender) == (list(range(1, 32)) if qos else [])
+    assert bench.engine.counters.mqtt_publish_sent["_none", qos] == copies + 1
+
+
+def test_what_is_longer_or_has_another_topic_comes_by_itself_and_in_order(bench: Slow) -> None:
+    readers = subscribed(bench)
+    sender = bench.device(5, "sender").connect()
+    sender.take()
+    many = [(b"news/a", b"12"), (b"news/a", b"3"), (b"news/b", b"45"), (b"news/b", b"678"), (b"news/a", b"9")]
+    sent_together(bench, sender, many)
+    sender.send(writer.encode_publish(5, b"news/a", b"x", 1, packet_id=6, properties=b"\x26\x00\x01k\x00\x01v"))
+    while bench.later():
+        pass
+    assert [told(one) for one in readers] == [[payload for _, payload in many] + [b"x"]] * MANY
+    assert answers(sender) == [1, 2, 3, 4, 5, 6]
+
+
+def test_who_has_room_for_some_of_them_gets_these_and_the_others_are_told_of() -> None:
+    bench = Slow(MAPPING, max_queued=2)
+    readers = subscribed(bench, clean=False, away=True)
+    sender = bench.device(5, "sender").connect()
+    sender.take()
+    sent_together(bench, sender, [(b"news/a", b"%d" % number) for number in range(3)])
+    while bench.later():
+        pass
+    missed = [(packet[1], packet[3]) for packet in sender.take() if packet[0] >> 4 == p.PUBACK]
+    assert [bool(properties) for _, properties in missed] == [False, False, True]
+    assert [bench.engine.sessions.get(one.client_id).stored for one in readers] == [2] * MANY
+
+
+def test_nothing_is_taken_in_with_it_whose_route_is_another_by_now(bench: Slow) -> None:
+    readers = subscribed(bench)
+    sender = bench.device(5, "sender").connect()
+    sender.take()
+    sent_together(bench, sender, [(b"news/a", b"1"), (b"news/a", b"2")])
+    for one in readers[5:]:
+        one.unsubscribe("news/#")
+        one.take()
+    while bench.later():
+        pass
+    assert [told(one) for one in readers[:5]] == [[b"1", b"2"]] * 5
+    assert answers(sender) == [1, 2]
