@@ -62,9 +62,12 @@ class Sharers(dict[S, Interest], Generic[S]):
         return self._rings
 
     def join(self, subscriber: S, interest: Interest) -> None:
-        """Add a subscriber, whose turn comes last, or replace its options."""
-        if self._rings is not None and subscriber not in self:
-            self._rings.turns[subscriber] = None
+        """Add a subscriber, whose turn comes last, or replace its options: with another QoS it may have room."""
+        if self._rings is not None:
+            if subscriber in self:
+                self.put_back(subscriber)
+            else:
+                self._rings.turns[subscriber] = None
         self[subscriber] = interest
 
     def leave(self, subscriber: S) -> None:

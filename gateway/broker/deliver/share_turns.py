@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.broker.context import Context
@@ -14,6 +14,10 @@ from gateway.session.session import Session
 
 if TYPE_CHECKING:
     from collections import OrderedDict
+
+
+MOST_ASKED = 100
+"""Members without room in their windows of which one that is connected is looked for, to send a message of QoS 0."""
 
 
 class Chosen(NamedTuple):
@@ -60,7 +64,8 @@ class ShareTurns:
         """Whether a shared subscription has members and none of them has room."""
         if group.is_nobodys or next(self._with_room(group, publication), None) is not None:
             return False
-        return self._anybody(group) is not None
+        member = self._anybody(group)
+        return member is not None and member.qos > 0
 
     @staticmethod
     def _anybody(group: Shared) -> Receiver | None:
@@ -76,31 +81,37 @@ class ShareTurns:
         not asked again before it may have some, unless it is for less."""
         size, sharers, rings = len(publication.payload), group.sharers, group.sharers.rings
         for ring in (rings.turns, rings.passed):
-            for _ in range(len(ring)):
+            for _ in range(len(ring) if publication.qos else min(len(ring), MOST_ASKED)):
                 session = next(iter(ring))
-                member, full_from = self._there(group, session), None
-                if member is not None and not self._full(member, publication):
+                member, full_from = group.member(session), None
+                if member is None or (not publication.qos and session.connection is None):
+                    pass
+                elif not _gets(member, publication):
+                    full_from = 0
+                elif not self._full(member, publication):
                     yield member, ring
-                elif member is not None:
+                else:
                     full_from = self._full_from(session, size)
                 if full_from is None:
                     ring.move_to_end(session)
                 else:
                     session.be_full(sharers, full_from)
-        if publication.qos and size >= sharers.full_from:
-            return
-        for session, least in rings.full.items():
-            member = self._there(group, session) if size < least or not publication.qos else None
-            if member is not None and not self._full(member, publication):
-                yield member, rings.full
-            elif member is not None:
-                rings.full[session] = size
-        sharers.full_from = max(rings.full.values(), default=0)
+        if not publication.qos or size < sharers.full_from:
+            yield from self._with_room_for_less(group, publication)
 
-    @staticmethod
-    def _there(group: Shared, session: Session) -> Receiver | None:
-        """A member that gets what is stored for it, or is connected."""
-        return group.member(session) if session.connection is not None or session.durable else None
+    def _with_room_for_less(
+        self, group: Shared, publication: Publication
+    ) -> Iterator[tuple[Receiver, OrderedDict[Session, Any]]]:  # fmt: skip
+        """The same, of those that had none for more."""
+        size, full = len(publication.payload), group.sharers.rings.full
+        for session, least in islice(full.items(), None if publication.qos else MOST_ASKED):
+            member = group.member(session) if size < least or not publication.qos else None
+            if member is not None and _gets(member, publication) and not self._full(member, publication):
+                yield member, full
+            elif member is not None and publication.qos:
+                full[session] = size
+        if publication.qos:
+            group.sharers.full_from = max(full.values(), default=0)
 
     def _able(self, group: Shared, count: int, publication: Publication | None = None) -> list[Receiver]:
         """So many that can take a message now, this one if it is known, from the one whose turn it is, or all."""
@@ -148,3 +159,9 @@ class ShareTurns:
         for session in list(takewhile(lambda one: one is not last, turns)):
             turns.move_to_end(session)
         turns.move_to_end(last)
+
+
+def _gets(member: Receiver, publication: Publication) -> bool:
+    """Whether a member is connected, or has stored for it what is sent at more than QoS 0."""
+    session = member.session
+    return session.connection is not None or (session.durable and min(publication.qos, member.qos) > 0)

@@ -422,3 +422,33 @@ def test_members_that_may_not_have_the_topic_are_not_asked_for_each_message(benc
     bench.engine.in_flight.check_rights_of("m7")
     sender.publish("a/1", b"x", 1, 12)
     assert payloads(members[7]) == [b"x"]
+
+
+@pytest.mark.parametrize(("published", "granted"), [(0, 1), (1, 0)])
+def test_what_is_not_stored_goes_to_who_is_connected(published, granted):
+    """Though that one has all that it may, it gets QoS 0; and though another one is away before it."""
+    bench = Harness(max_inflight=1)
+    for name in ("a1", "a2"):
+        member(bench, name, clean=False, qos=granted).drop()
+    busy = member(bench, "busy", qos=1)
+    publish(bench, 1)
+    assert payloads(busy) == [b"1"]
+    sender = bench.device(4, "sender").connect()
+    for number in (2, 3, 4):
+        sender.publish("a/1", b"%d" % number, published, number if published else 0)
+    if published:
+        busy.ack(p.PUBACK, 1)
+        while found := [packet for packet in busy.take() if packet[0] >> 4 == p.PUBLISH]:
+            assert found[0][4] in {b"2", b"3", b"4"}
+            busy.ack(p.PUBACK, found[0][2])
+    else:
+        assert payloads(busy) == [b"2", b"3", b"4"]
+    assert bench.engine.sessions.get("busy").delivered == (4 if published else 0)
+
+
+def test_members_that_are_away_at_qos_0_have_nothing_refused(bench):
+    member(bench, "away", clean=False, qos=0).drop()
+    sender = bench.device(5, "sender").connect()
+    for number in (1, 2):
+        sender.publish("a/1", b"x", 1, number)
+    assert reasons(sender) == [0, 0]
