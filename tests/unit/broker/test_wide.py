@@ -315,3 +315,57 @@ def test_nothing_is_taken_in_with_it_whose_route_is_another_by_now(bench: Slow) 
         pass
     assert [told(one) for one in readers[:5]] == [[b"1", b"2"]] * 5
     assert answers(sender) == [1, 2]
+
+
+def test_a_defect_in_one_of_them_acknowledges_none_and_the_second_time_that_one_is_set_aside(
+    bench: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers, bench.defects = subscribed(bench, clean=False), []
+    deliver, copy_run = bench.engine.fan_out.copy, bench.engine.fan_out.copy_run
+
+    def failing(receiver: Any, publication: Any, *rest: Any) -> bool:
+        if publication.payload == b"poison" and receiver.session.client_id == "reader-20":
+            raise ZeroDivisionError
+        return deliver(receiver, publication, *rest)
+
+    def failing_run(receiver: Any, run: Any, *rest: Any) -> bool:
+        if b"poison" in run.payloads and receiver.session.client_id == "reader-20":
+            raise ZeroDivisionError
+        return copy_run(receiver, run, *rest)
+
+    monkeypatch.setattr(bench.engine.fan_out, "copy", failing)
+    monkeypatch.setattr(bench.engine.fan_out, "copy_run", failing_run)
+    for closed in (True, False):
+        sender = bench.device(5, "sender").connect()
+        sender.take()
+        sent_together(bench, sender, [(b"news/a", b"before"), (b"news/a", b"poison"), (b"news/a", b"behind")])
+        while bench.later():
+            pass
+        assert sender.wire.closed is closed
+        assert answers(sender) == ([] if closed else [1, 2, 3])
+    assert bench.queues.rows["MQGATE.SET.ASIDE"]
+    for one in readers:
+        assert told(one)[-2:] in ([b"before", b"behind"], [b"poison", b"behind"])
+
+
+def test_a_kill_in_between_leaves_none_of_them_acknowledged_and_none_lost(bench: Slow) -> None:
+    subscribed(bench, clean=False, away=True)
+    sender = bench.device(5, "sender").connect()
+    sender.take()
+    many = [(b"news/a", b"%d" % number) for number in range(4)]
+    sent_together(bench, sender, many)
+    for _ in range(3):
+        bench.later()
+    assert answers(sender) == []
+    bench.kill()
+    sender = bench.device(5, "sender").connect()
+    sender.take()
+    sent_together(bench, sender, many)
+    while bench.later():
+        pass
+    assert answers(sender) == [1, 2, 3, 4]
+    for number in range(MANY):
+        reader = bench.device(5, f"reader-{number}").connect(clean=False)
+        while bench.later():
+            pass
+        assert told(reader)[-4:] == [payload for _, payload in many]
