@@ -74,9 +74,9 @@ class Keeping:
             until = count = size = 0
         if until > at:
             return until
-        until, inbound = at, connection.session.inbound
-        while count < MOST_LOOKED_AT and data[until : until + 2] == PUBREL_BEGINS:
-            one = inbound.get(int.from_bytes(data[until + 2 : until + 4], "big"))
+        until, inbound, whole = at, connection.session.inbound, len(data) - 3
+        while until < whole and count < MOST_LOOKED_AT and data[until : until + 2] == PUBREL_BEGINS:
+            one = inbound.get(data[until + 2] << 8 | data[until + 3])
             if one is None:
                 break
             until, count, size = until + 4, count + 1, size + size_of(one)

@@ -439,3 +439,22 @@ def test_what_is_released_and_retained_is_within_the_limits_though_much_is_stage
     assert len([packet for packet in device.take() if packet[0] >> 4 == p.PUBCOMP]) == count
     assert len([one for one in bench.engine.retained if one.topic.startswith(b"q/")]) == 700
     assert bench.engine.counters.messages_dropped["_none", "other"] == count - 700
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("topic", ["q/", "w/"])
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_a_pubrel_of_what_is_retained_may_come_in_two_pieces(form, topic, cut):
+    """Its first three bytes look like those of another packet identifier, which is in flight too."""
+    bench, ids = Harness(MAPPING), (3, 1, 256)
+    bench.device(5, "s").connect().subscribe("w/#", 0)
+    device = bench.device(5, "p").connect()
+    with lane(form):
+        for n in (1, 3, 256):
+            device.send(writer.encode_publish(5, b"%st" % topic.encode(), b"x%d" % n, 2, retain=True, packet_id=n))
+        pubrels = b"".join(b"\x62\x02" + n.to_bytes(2, "big") for n in ids)
+        device.send(pubrels[: 8 + cut])
+        device.send(pubrels[8 + cut :])
+    assert [packet[1] for packet in device.take() if packet[0] >> 4 == p.PUBCOMP] == list(ids)
+    assert bench.engine.retained.find(f"{topic}t").payload == b"x256"
+    assert not any(bench.engine.counters.set_aside.values())
