@@ -100,7 +100,7 @@ class Engine:
         exception_reports = ExceptionReports(context)
         self.queue_rows = QueueRows(context, router, self.parking, exception_reports)
         self.publications = Publications(context, router, self.queue_rows, self.retained, self.fan_out, self.parking)
-        self.kept_routes = KeptRoutes(context)
+        self.kept_routes = KeptRoutes(context, router)
         self.staged_runs = StagedRuns(context, self.parking)
         self.staging = Staging(context, self.publications, self.staged_runs)
         self.put_off = PutOff(context)
@@ -539,6 +539,7 @@ class Engine:
             partial(slices, "retries", partial(self.in_flight.tick, seconds), TICK_SECONDS),
             self.answers.tick,
             partial(slices, "retained", partial(self.retained.sweep, now), TICK_SECONDS),
+            partial(slices, "shared routes", partial(self.router.sweep_shared_routes, seconds), TICK_SECONDS),
             partial(slices, "$SYS", partial(self.sys_topics.tick, now, seconds)),
             self.parking.relieve,
             self.full_disk.tick,

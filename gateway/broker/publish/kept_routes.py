@@ -8,10 +8,16 @@ room for.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gateway.broker.context import Context
+    from gateway.broker.publish.router import Router
+    from gateway.session.connection import Connection
+
+    Tables = tuple[dict[Any, Any], ...]
 
 MAX_CACHED_ROUTES = 32_768
 """Routes that are kept of a client for each kind of PUBLISH. They are found quickly as long as they are no more than
@@ -25,6 +31,32 @@ OFTEN = 1 / 4
 is: where many clients have few topics each it is no more than is wanted."""
 
 
+_FEW, _AT_ONCE = 500, 64
+"""Routes that are freed in one go: so many are hardly felt; and in each step, where there are more."""
+_numbers = count()
+
+
+def emptied(context: Context, tables: Tables) -> Tables:
+    """What takes the place of tables with routes that nobody is to find any more. Thousands are freed in later turns:
+    rules and access lists may change for many clients at once."""
+    if sum(map(len, tables)) <= _FEW:
+        for table in tables:
+            table.clear()
+        return tables
+    context.slices.run(f"routes {next(_numbers)}", lambda: _freed(tables), 0.0)
+    return tuple({} for _ in tables)
+
+
+def _freed(tables: Tables) -> Iterator[None]:
+    for table in tables:
+        yield
+        routes = list(table.values())
+        table.clear()
+        while routes:
+            yield
+            del routes[-_AT_ONCE:]
+
+
 def make_way(routes: dict[Any, Any]) -> None:
     """Room in as many as are kept: some of every age go. Were it all of them, or the oldest, none would be found of
     topics that come in turn and are more than are kept; and thousands are not freed in one go."""
@@ -35,27 +67,34 @@ def make_way(routes: dict[Any, Any]) -> None:
 class KeptRoutes:
     """The bound of the routes that are kept. A route that was dropped is made again when its topic comes again."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, router: Router) -> None:
         self._context = context
+        self._router = router
         self._next = 0
         """How many publications will have come when the sum is looked at again."""
 
     def look(self) -> None:
-        """Drop the routes of those that have most, if all together have too many. Between rounds."""
+        """Drop the routes of those that have most, if all together have too many; the shared ones are one of those.
+        Between rounds."""
         come = self._context.counters.packets_in[3]
         if come < self._next:
             return
         most = self._context.limits.max_buffered_bytes // ROUTE_BYTES
         if not most:
             return
-        kept = [(count, one) for one in self._context.connections if (count := sum(map(len, one.caches)))]
-        left = sum(count for count, _ in kept)
+        kept: list[tuple[int, Connection | None]] = [
+            (many, one) for one in self._context.connections if (many := sum(map(len, one.caches)))
+        ]
+        kept.append((len(self._router.shared_routes), None))  # the last of those with as many
+        left = sum(many for many, _ in kept)
         if left > most:
             kept.sort(key=lambda one: one[0], reverse=True)
-            for count, connection in kept:
-                for cache in connection.caches:
-                    cache.clear()
-                left -= count
+            for many, connection in kept:
+                if connection is None:
+                    self._router.forget_shared_routes()
+                else:
+                    connection.caches = emptied(self._context, connection.caches)
+                left -= many
                 if left <= most * LEFT:
                     break
         self._next = come + max(most - left, int(most * OFTEN))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.broker import books
-from gateway.broker.publish.kept_routes import MAX_CACHED_ROUTES, make_way
+from gateway.broker.publish.kept_routes import MAX_CACHED_ROUTES, emptied, make_way
 from gateway.broker.publish.queue_rows import Inbound, QueueRows
 from gateway.broker.publish.route import FastPath, Receiver, Route
 from gateway.broker.publish.router import Router
@@ -65,9 +65,7 @@ class Publications:
 
     def forget_routes(self, connection: Connection) -> None:
         """Drop the routes of a connection: rules or access lists have changed."""
-        for cache in connection.caches:
-            cache.clear()
-        connection.caches = connection.caches or tuple({} for _ in range(8))
+        connection.caches = emptied(self.context, connection.caches) or tuple({} for _ in range(8))
         listener, client_id, user, _ = connection.publisher
         connection.decisions = self.router.access.decisions(listener, client_id, user)
         connection.generation = self.router.generation

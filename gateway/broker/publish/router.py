@@ -107,8 +107,16 @@ class Router:
 
     @property
     def shared_routes(self) -> dict[Key, SharedRoute]:
-        """What is in common to the routes to one topic, by topic; cleared, never replaced."""
-        return self._shared_routes.of(self.generation)
+        """What is in common to the routes to one topic, by topic, until the generation changes."""
+        return self._shared_routes.of(self)
+
+    def forget_shared_routes(self) -> None:
+        """There are too many of them."""
+        self._shared_routes.forget(self)
+
+    def sweep_shared_routes(self, now: float) -> Iterator[None]:
+        """Once a second."""
+        return self._shared_routes.sweep(now)
 
     def check_answer(self, publisher: Publisher, prepared: inbound.Prepared) -> None:
         """A device may name as response topic only what it could publish or receive itself: the answer of the MQ

@@ -9,13 +9,13 @@ for each client.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.bridge.assembly import NO_TAILS
 from gateway.bridge.stencil import ClientPart, stencil_of
-from gateway.broker.publish.kept_routes import make_way
+from gateway.broker.publish.kept_routes import emptied, make_way
 from gateway.broker.publish.route import FastPath, Route
 from gateway.ports.access import Decisions
 from gateway.routing.table import Table
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 MAX_SHARED_ROUTES, MAX_TOPIC, MAX_RECEIVERS = 32_768, 256, 8
 """How many are kept, and the longest topic and the most subscribers they are kept for: clients choose topics, and a
 route holds sessions that may have ended until it is found void."""
+SWEEP_SECONDS = 60.0
+"""So often it is looked which are void."""
 PATHS = frozenset({FastPath.DIRECT, FastPath.STAGED, FastPath.FAN_OUT, FastPath.PROMISED})
 
 Key = tuple[bytes, int, str, bool]
@@ -53,16 +55,29 @@ class SharedRoutes:
     def __init__(self) -> None:
         self._routes: dict[Key, SharedRoute] = {}
         self._generation = -1
+        self._next = 0.0
+        """When it is looked again which are void."""
 
-    def of(self, generation: int) -> dict[Key, SharedRoute]:
+    def of(self, router: Router) -> dict[Key, SharedRoute]:
         """The shared routes of this generation; those of another one are void."""
-        if generation != self._generation:
-            self._forget(generation)
+        if router.generation != self._generation:
+            self.forget(router)
+            self._generation = router.generation
         return self._routes
 
-    def _forget(self, generation: int) -> None:
-        self._routes.clear()
-        self._generation = generation
+    def forget(self, router: Router) -> None:
+        """Have none."""
+        (self._routes,) = emptied(router.context, (self._routes,))
+
+    def sweep(self, now: float) -> Iterator[None]:
+        """Let go of those that are void, and with them of sessions that have ended. One is looked at in each step."""
+        if now < self._next:
+            return
+        self._next = now + SWEEP_SECONDS
+        for key, shared in list(self._routes.items()):
+            if shared.pattern.version != shared.pattern.changes[0] and self._routes.get(key) is shared:
+                del self._routes[key]
+            yield
 
     def keep(self, publisher: Publisher, route: Route, table: Table, router: Router) -> None:
         """Keep the part of a new route that other clients share, if it has one."""
@@ -77,7 +92,7 @@ class SharedRoutes:
         shared = _shared_part(route, table, router)
         if shared is None:
             return
-        if len(self.of(router.generation)) >= MAX_SHARED_ROUTES:
+        if len(self.of(router)) >= MAX_SHARED_ROUTES:
             make_way(self._routes)
         self._routes[route.wire_topic, route.first, publisher.listener, bool(publisher.user)] = shared
 

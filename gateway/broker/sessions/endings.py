@@ -18,6 +18,7 @@ from typing import Any
 from gateway.broker.context import Context
 from gateway.broker.deliver.fan_out import FanOut
 from gateway.broker.deliver.reports import Reports
+from gateway.broker.publish.kept_routes import emptied
 from gateway.broker.publish.qos2 import StagedRuns
 from gateway.broker.publish.route import Shared
 from gateway.broker.publish.router import Router
@@ -167,6 +168,7 @@ class Endings:
         if not connection.leaving:
             context.behind_connack(connection)
         context.connections.discard(connection)
+        connection.caches = emptied(context, connection.caches)
         self.parking.forget(connection)
         self.connacks.forget(connection)
         context.counters.mqtt_disconnects[connection.link.listener, why] += 1
@@ -196,6 +198,7 @@ class Endings:
         connection.out.clear()
         self.context.behind_connack(connection)
         self.context.connections.discard(connection)
+        connection.caches = emptied(self.context, connection.caches)
         session = connection.session
         if session.connection is connection:
             session.connection = None
