@@ -48,7 +48,12 @@ ASKED = st.tuples(st.just("route"), PUBLISHERS, TOPICS.map(str.encode), st.sampl
 STEPS = st.lists(
     st.one_of(
         ASKED, ASKED, ASKED, ASKED,
-        st.tuples(st.sampled_from(["subscribe", "no local", "unsubscribe"]), st.sampled_from(["p/#", "e/+", "#"])),
+        st.tuples(
+            st.sampled_from(["subscribe", "no local", "unsubscribe"]), st.sampled_from(["p/#", "e/+", "#"]),
+            st.sampled_from([0, 1]),
+        ),
+        st.tuples(st.just("subscribe"), st.sampled_from(["$share/g/p/#", "$share/g/#"]), st.sampled_from([0, 1])),
+        st.tuples(st.sampled_from(["end", "take over"]), st.none(), st.sampled_from([0, 1])),
         st.just(("touch",)),
     ),
     max_size=30,
@@ -72,7 +77,9 @@ def said(route):
         route.topic, route.wire_topic, route.first, route.error, route.error_text, route.policies, route.address,
         route.rows, route.head,
         [route.tails.get(number, route.tails[number]) for number in (0, 1, 65535)] if route.head else (),
-        route.receivers, route.shared, route.rule, route.fast_path, route.version == route.changes[0],
+        route.receivers,
+        [(one.name, list(one.members())) for one in route.shared], route.most,
+        route.rule, route.fast_path, route.version == route.changes[0],
         route.interested, plan and [(one.rule.name, one.head, one.queue, one.simple) for one in plan.prepared],
     )  # fmt: skip
 
@@ -82,7 +89,8 @@ def said(route):
 @example([("route", Publisher("bench", name, None, 4), topic, 2) for name, topic in BARE])
 def test_a_route_is_the_same_however_it_is_made(steps):
     bench = Harness(MAPPING)
-    router, listener = bench.engine.router, bench.device(5, "c1").connect()
+    router, names = bench.engine.router, ("c1", "s")
+    listeners = [bench.device(5, name).connect() for name in names]
     for step in steps:
         if step[0] == "route":
             whole = said(router._whole_route(*step[1:], may_be_wide=False))
@@ -94,9 +102,13 @@ def test_a_route_is_the_same_however_it_is_made(steps):
                 assert said(made) == said(in_python) == whole
             assert said(router.route(*step[1:])) == whole
         elif step[0] in {"subscribe", "no local"}:
-            listener.subscribe(step[1], 0, no_local=step[0] == "no local")
+            listeners[step[2]].subscribe(step[1], 0, no_local=step[0] == "no local")
         elif step[0] == "unsubscribe":
-            listener.unsubscribe(step[1])
+            listeners[step[2]].unsubscribe(step[1])
+        elif step[0] in {"end", "take over"}:
+            if step[0] == "end":
+                listeners[step[2]].disconnect()
+            listeners[step[2]] = bench.device(5, names[step[2]]).connect(clean=step[0] == "end")
         else:
             router.touch()
 

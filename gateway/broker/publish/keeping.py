@@ -9,6 +9,7 @@ from gateway.broker.context import MOST_REPLACED
 from gateway.broker.publish.columns import length_of
 from gateway.broker.publish.qos2 import size_of
 from gateway.mqtt.properties import decode_publish
+from gateway.session.staged_run import StagedRun
 
 if TYPE_CHECKING:
     from gateway.broker.context import Context
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
     from gateway.broker.publish.taking import Arrived, Rest
     from gateway.ports.batch import Replace
     from gateway.session.connection import Connection
+    from gateway.session.publication import Publication
+    from gateway.session.session import Plain
 
-SHORTEST = 5
-"""Bytes of the shortest PUBLISH, at least."""
+SHORTEST = 4
+"""Bytes of the shortest packet that has something retained: PUBREL."""
 MOST_LOOKED_AT = 500
 """Staged publications of a client whose sizes are added up in a turn, to see whether all could be retained."""
 PUBREL_BEGINS = b"\x62\x02"
@@ -66,7 +69,8 @@ class Keeping:
 
     def keeps_until(self, connection: Connection, data: bytes, at: int) -> int:
         """Up to where in what a client has sent there is room for all that PUBRELs release from `at` on, were it
-        retained, beside what its PUBRELs before it have released in this turn: that is retained when all is."""
+        retained, beside what its PUBRELs before it have released in this turn, and its PUBLISHes bring: that is
+        retained when all is."""
         if self.context.is_full:
             return at
         last, until, count, size = self._released
@@ -79,8 +83,8 @@ class Keeping:
             one = inbound.get(data[until + 2] << 8 | data[until + 3])
             if one is None:
                 break
-            until, count, size = until + 4, count + 1, size + size_of(one)
-        if not self.publications.retained.has_room(count, size):
+            until, count, size = until + 4, count + 1, size + size_of(one) + _besides(one)
+        if not self.publications.retained.has_room(count + len(data) // SHORTEST, size + len(data)):
             until = at
         self._released = connection, until, count, size
         return until
@@ -104,3 +108,10 @@ class Keeping:
             except Exception as error:  # noqa: BLE001 -- as in `settle`
                 self._defect(connection, error)
                 return
+
+
+def _besides(one: Publication | Plain | StagedRun) -> int:
+    """Bytes of a staged publication that are retained with its payload."""
+    if isinstance(one, tuple):
+        return len(one[0]) + (len(one[3]) if len(one) == 4 else 0)
+    return len(one.topic) + (0 if isinstance(one, StagedRun) else len(one.properties))

@@ -458,3 +458,28 @@ def test_a_pubrel_of_what_is_retained_may_come_in_two_pieces(form, topic, cut):
     assert [packet[1] for packet in device.take() if packet[0] >> 4 == p.PUBCOMP] == list(ids)
     assert bench.engine.retained.find(f"{topic}t").payload == b"x256"
     assert not any(bench.engine.counters.set_aside.values())
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("topic", ["q/", "w/"])
+@pytest.mark.parametrize("limits", [{"max_retained": 30}, {"max_retained_bytes": 30 * 60, "max_packet": 100}])
+def test_a_topic_that_has_its_room_keeps_it_beside_what_is_released(form, topic, limits):
+    """The first and the last packet are of one topic; what the PUBRELs between them release is one too many."""
+    bench, front = Harness(MAPPING, **limits), topic.encode()
+    bench.device(5, "s").connect().subscribe("w/#", 0)
+    device, ids = bench.device(5, "p").connect(), range(1, 31)
+    pad = b"x" * (60 - len(front) - 2)
+
+    def published(name, payload, qos, packet_id):
+        return writer.encode_publish(5, front + name, payload, qos, retain=True, packet_id=packet_id)
+
+    with lane(form):
+        for number in ids:
+            device.send(published(b"%02d" % number, pad, 2, number))
+        pubrels = b"".join(b"\x62\x02" + number.to_bytes(2, "big") for number in ids)
+        device.send(published(b"a", b"1", 1, 100) + pubrels + published(b"a", b"2", 1, 101))
+        bench.advance(1.0)
+    assert [packet[1] for packet in device.take() if packet[0] >> 4 == p.PUBCOMP] == list(ids)
+    kept = {one.topic: one.payload for one in bench.engine.retained if one.topic.startswith(front)}
+    assert kept.pop(front + b"a") == b"2"
+    assert sorted(kept) == [front + b"%02d" % number for number in ids][:29]
