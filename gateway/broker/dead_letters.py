@@ -27,12 +27,19 @@ class Undelivered(NamedTuple):
     persistent: bool
 
 
-def put(context: Context, batch: Batch, message: Undelivered, now: float) -> Row:
-    """The row of its dead letter, which has the priority of the message."""
+def longest(context: Context) -> int:
+    """The longest message that the dead-letter queue takes. The queue manager is asked."""
+    return context.queue_manager.max_length(context.dead_letter_queue)
+
+
+def put(context: Context, batch: Batch, message: Undelivered, now: float, most: int | None = None) -> Row:
+    """The row of its dead letter, which has the priority of the message. `most`: what `longest` says, where it is
+    known."""
     queue, manager = context.dead_letter_queue, context.queue_manager
+    most = longest(context) if most is None else most
     made = deadletter.build(
         message.head, message.body, reason=message.reason, queue=message.queue,
-        queue_manager=message.queue_manager or manager.name, now=now, max_length=manager.max_length(queue),
+        queue_manager=message.queue_manager or manager.name, now=now, max_length=most,
     )  # fmt: skip
     address = Address(queue, "", mqmd.number(message.head, mqmd.AT_PRIORITY), message.persistent)
     return batch.put(address, DEAD_LETTER_POLICY, made.head, made.body)

@@ -326,6 +326,7 @@ class Failures:
             return False
         rows = self._too_long(puts, rows) if failure.reason in TOO_LONG else rows
         manager, now = failure.queue_manager or puts.queue_manager, context.scheduler.now()
+        most = dead_letters.longest(context)
         elsewhere: dict[int, Row] = {}
         for row in sorted(rows):
             body = puts.bodies[row]
@@ -335,7 +336,7 @@ class Failures:
                 continue
             dead = Undelivered(head, body, failure.reason, puts.queue, manager, puts.persistent)
             cause = Cause(destination.policy(row).rule, why.dead_letter, books.qos_of((destination, row)))
-            elsewhere[row] = dead_letters.put(context, batch, dead, now)
+            elsewhere[row] = dead_letters.put(context, batch, dead, now, most)
             series = (cause.rule, cause.reason)
             if not context.counters.examples.has("dlq_messages", series):
                 client_id, topic = _origin(head, body)

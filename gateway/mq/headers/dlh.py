@@ -9,6 +9,8 @@ from gateway.mq import layout, mqmd
 
 LENGTH = 172
 FORMAT = b"MQDEAD  "
+DESCRIBED = slice(108, 124)
+"""Encoding, CodedCharSetId and Format of the data after it."""
 
 _CODEC = {order: layout.codec("MQDLH", 1, order) for order in "<>"}
 

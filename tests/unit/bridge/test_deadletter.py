@@ -31,6 +31,14 @@ def test_the_header_is_exactly_these_bytes():
     assert letter.body == b"RFH2body"
 
 
+def test_what_is_refused_together_keeps_what_each_says_of_its_data():
+    described = [("MQSTR", 273, 37), ("MQHRF2", 546, 1208), ("", 273, 37)]
+    for name, encoding, ccsid in described:
+        md = mqmd.with_described(MD, encoding, ccsid, name.encode().ljust(8))
+        header = dlh.parse(deadletter.build(md, b"", reason=2053, queue="Q1", now=NOW).head, 364)
+        assert (header.format, header.encoding, header.coded_char_set_id) == (name.encode().ljust(8), encoding, ccsid)
+
+
 def test_identity_context_and_persistence_stay_and_expiry_goes():
     md = mqmd.unpack(deadletter.build(MD, b"", reason=1, queue="Q", now=NOW).head)
     assert (md.format, md.coded_char_set_id, md.encoding) == ("MQDEAD", 1208, 546)

@@ -9,6 +9,7 @@ from refused_queues import giving_up
 from gateway.bridge import deadletter
 from gateway.mq import mqmd
 from gateway.mqtt import packets as p
+from gateway.mqtt import writer
 
 _PRIORITY = {"priority": 7}
 _RULES = [
@@ -45,3 +46,18 @@ def test_dead_letters_of_several_priorities_answer_the_publishers_of_all(bench: 
     bench.advance(1)
     assert sorted(priority for priority, _, _ in letters(bench)) == [-1, 0, 7, 7]
     assert sorted(packet[1] for packet in device.take() if packet[0] >> 4 == p.PUBACK) == [1, 2, 3, 4]
+
+
+def test_the_queue_manager_is_asked_once_for_all_that_one_queue_refuses(
+    bench: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks under its lock, or over the network; and the thread that commits needs the same lock."""
+    asked: list[str] = []
+    max_length = bench.queues.max_length
+    monkeypatch.setattr(bench.queues, "max_length", lambda queue: asked.append(queue) or max_length(queue))
+    device = bench.device(5, "d").connect()
+    frames = (writer.encode_publish(5, b"d/%d" % number, b"x", 1, packet_id=number) for number in range(1, 51))
+    device.send(b"".join(frames))
+    bench.advance(1)
+    assert len(letters(bench)) == 50
+    assert asked.count("DEAD.Q") == 1
