@@ -15,6 +15,7 @@ from gateway.broker.publish import fast, keeping, publications
 from gateway.broker.publish.keeping import MOST_LOOKED_AT
 from gateway.broker.publish.kept_routes import make_way
 from gateway.mqtt import packets as p
+from gateway.mqtt import properties as prop
 from gateway.mqtt import writer
 from gateway.mqtt.reader import Reader
 from gateway.session.connection import Connection
@@ -483,3 +484,20 @@ def test_a_topic_that_has_its_room_keeps_it_beside_what_is_released(form, topic,
     kept = {one.topic: one.payload for one in bench.engine.retained if one.topic.startswith(front)}
     assert kept.pop(front + b"a") == b"2"
     assert sorted(kept) == [front + b"%02d" % number for number in ids][:29]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("qos", "number"), [(1, 33), (1, 100), (2, 100), (1, 150)])
+def test_a_message_with_many_user_properties_is_no_work_for_the_plain_lane(bench, form, qos, number):
+    device, plain = bench.device(5, "p").connect(), list[object]()
+    packet = bench.engine.one_by_one.packet
+    bench.engine.one_by_one.packet = lambda *one: plain.append(one) or packet(*one)
+    users = [(f"n{each}", f"v{each}") for each in range(number)]
+    with lane(form):
+        for packet_id in (1, 2):
+            device.publish("q/1", b"x", qos, packet_id, properties=prop.encode({prop.USER_PROPERTY: users}))
+            device.send(b"\x62\x02" + packet_id.to_bytes(2, "big") if qos == 2 else b"")
+    rows = list(bench.queues.rows["Q"].values())
+    assert len(rows) == 2
+    assert all(row[3].count(b"<n") == number for row in rows)
+    assert len(plain) == (0 if number <= 100 or form == "python" else 2)
