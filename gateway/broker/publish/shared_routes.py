@@ -74,8 +74,9 @@ class SharedRoutes:
         if now < self._next:
             return
         self._next = now + SWEEP_SECONDS
-        for key, shared in list(self._routes.items()):
-            if shared.pattern.version != shared.pattern.changes[0] and self._routes.get(key) is shared:
+        for key in list(self._routes):
+            shared = self._routes.get(key)
+            if shared is not None and shared.pattern.version != shared.pattern.changes[0]:
                 del self._routes[key]
             yield
 
