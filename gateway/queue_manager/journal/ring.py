@@ -49,7 +49,8 @@ one before it: the first by the gateway's own, which devices need to go on, the 
 carries messages forward, since that is what makes room where only some messages of each segment have been taken.
 """
 KEPT_LISTINGS = 8
-"""Entries of a header's list that are reserved for frames without rows."""
+"""Entries of a header's list that are reserved for frames that put no messages, in the order of the reserve: what is
+the gateway's own may use the first ones, takes some more, what carries messages forward all."""
 SMALLEST, LARGEST = 64 << 10, 2 << 30
 GIVE_BACK = 4
 """So many free segments that the newest header lists are worth a new header, after which they are removed."""
@@ -176,7 +177,7 @@ class Ring:
             raise self._refusal()
         if length <= self.room and current is not None and current.header is not None:
             return FramePosition(current, current.end, length, None, current.header.salt)
-        room = listing_room(self.options.segment_bytes) - (KEPT_LISTINGS if keep == Keep.FOR_MESSAGES else 0)
+        room = listing_room(self.options.segment_bytes) - KEPT_LISTINGS * keep // Keep.FOR_MESSAGES
         if len(self.used) >= room:
             raise StoreUnavailable(
                 f"{self.directory}: {len(self.used)} segments are in use, which is as many as a header lists: "

@@ -161,7 +161,8 @@ class Administration:
     def define(
         self, kind: str, name: str, given: Mapping[str, Value], *, replace: bool = False, like: str = ""
     ) -> Definition:
-        """DEFINE. With `replace` an existing object takes the new attributes and keeps its messages."""
+        """DEFINE. With `replace` an existing object takes the new attributes and keeps its messages. Nothing is written
+        where it has them: a gateway whose disk is full starts with its file of objects."""
         if not valid_name(kind, name):
             raise AdministrationError(MQRCCF_OBJECT_NAME_ERROR, f"AMQ8141E: {name!r} is not a name of IBM MQ objects.")
         old = self._core.catalogue.get(kind, name)
@@ -180,6 +181,8 @@ class Administration:
             _check_stream(self._core.catalogue, definition)
         if old is not None:
             definition.extra = old.extra
+            if kind != "SUB" and old.attributes == definition.attributes:
+                return old
         elif kind == "SUB":
             self._complete_subscription(definition)
             definition.extra = {"SUBID": self._core.new_identifier().hex().upper()}

@@ -231,6 +231,19 @@ def test_objects_that_are_there_stay_as_they_were_altered(tmp_path):
     again.queue_manager.close()
 
 
+def test_what_is_replaced_by_what_it_is_already_is_not_written(tmp_path):
+    """A gateway starts where nothing can be written any more, also with objects that say REPLACE."""
+    text = "DEFINE QLOCAL(A) MAXDEPTH(5) REPLACE"
+    opened = MqiRig(tmp_path, text).queue_manager
+    pace = opened.core.store.ring.pace
+    before = pace.placed
+    assert opened.mqsc(text).ok
+    assert pace.placed == before
+    assert opened.mqsc(f"{text} DESCR(other)").ok
+    assert pace.placed > before
+    opened.close()
+
+
 def test_names_in_a_file_of_objects_are_alike_only_for_objects_of_one_kind(tmp_path):
     """At the next start, too, when both are there."""
     text = "DEFINE QLOCAL(PLANT)\nDEFINE TOPIC('plant') TOPICSTR('plant')\nDEFINE TOPIC(plant) TOPICSTR('PLANT')"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -396,6 +397,32 @@ def test_no_more_segments_than_a_header_lists(path: Path) -> None:
     crash(store)
     store = opened(path, options)
     assert store.depth("Q") == 11
+    store.close()
+
+
+def test_what_is_the_gateways_own_leaves_takes_room_in_the_list_of_a_header(path: Path) -> None:
+    """Otherwise nothing could be taken any more, which is what makes room."""
+    options = StoreOptions(segment_bytes=64 * 1024, spare_segments=1, background=False)
+    store = opened(path, options)
+    tokens: list[int] = []
+    with suppress(StoreUnavailable):
+        while True:
+            tokens += put(store, b"x" * 50_000)
+    for size in (50_000, 2_000):
+        with suppress(StoreUnavailable):
+            while True:
+                commit(store, StoreUnit([LanePuts("OWN", heads=[HEAD], bodies=[b"x" * size])], own=True))
+    own = store.depth("OWN")
+    assert own
+    while tokens:
+        commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=[tokens.pop()])]))
+        while store.wants_maintenance and (step := store.maintain(NOW)) is not None:
+            store.write(step)
+            store.apply(step)
+    put(store, b"there is room again")
+    crash(store)
+    store = opened(path, options)
+    assert (store.depth("Q"), store.depth("OWN")) == (1, own)
     store.close()
 
 
