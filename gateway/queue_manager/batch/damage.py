@@ -4,6 +4,7 @@ queue for devices gets those around them; they stay where they are, and are told
 
 from __future__ import annotations
 
+from itertools import islice
 from sys import maxsize
 from time import monotonic
 from typing import NamedTuple
@@ -21,6 +22,8 @@ SLOW_SECONDS = 0.0001
 """A message, of frames that are read: what is known to be damaged is passed in a tenth of it."""
 PASSED_SECONDS = 60.0
 """What is damaged is passed at once for so long: it may be read again some time."""
+LOOKED_AT = 500
+"""Keys at a time, of which it is looked whether what was damaged is gone: every session has one."""
 Place = tuple[str, str]
 """A queue, and what is damaged there."""
 Keyed = tuple[str, bytes]
@@ -128,16 +131,17 @@ class Damage:
 
     def untold(self) -> dict[Place, list[int]]:
         """The tokens of those that were met since the last time."""
-        for queue, key in list(self._known):
+        for queue, key in list(islice(self._known, LOOKED_AT)):
             self._forget_gone(queue, key)
         untold, self._untold = self._untold, {}
         return untold
 
     def _forget_gone(self, queue: str, key: bytes) -> None:
         """Those before the first message that is there have been removed."""
-        first, known = self._store.first(queue, key), self._known[queue, key]
+        first, known = self._store.first(queue, key), self._known.pop((queue, key))
         while known and (first is None or next(iter(known)) < first):
             del known[next(iter(known))]
-        if not known:
-            del self._known[queue, key]
+        if known:
+            self._known[queue, key] = known  # behind the others, whose turn it is
+        else:
             self._passed.pop((queue, key), None)

@@ -175,6 +175,23 @@ def test_what_was_damaged_and_is_gone_is_forgotten(queue_manager: EmbeddedQueueM
     assert not damaged._known
 
 
+def test_of_many_keys_some_are_looked_at_each_time(
+    queue_manager: EmbeddedQueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fifty thousand sessions in a file that is damaged kept everybody waiting for a second, each second."""
+    damaged, inspection = queue_manager.core.damage, Inspection(queue_manager)
+    monkeypatch.setattr(damage_of_batches, "LOOKED_AT", 2)
+    keys = [b"0", b"1", b"2", b"3"]
+    puts = [Puts("Q", key=key, heads=[md()], bodies=[b"lost"]) for key in keys]
+    assert not inspection.commit(Unit(puts)).failures
+    damage(queue_manager.core.store.path, b"lost")
+    assert not [one for key in keys for one in queue_manager.fetch("Q", key, 1)]
+    assert len(queue_manager.damaged()) == 1
+    assert not inspection.commit(Unit(takes=[Takes("Q", b"3", list(puts[3].tokens))])).failures
+    assert not queue_manager.damaged()
+    assert {key for _, key in damaged._known} == {b"0", b"1", b"2"}
+
+
 def test_what_may_leave_in_its_order_alone_is_got_up_to_it(queue_manager: EmbeddedQueueManager) -> None:
     queue_manager.core.damage.in_order.add("Q")
     (first,) = queue_manager.fetch("Q", b"", 100)
