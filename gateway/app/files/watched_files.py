@@ -19,6 +19,7 @@ from gateway.routing.table import Table
 Seen = tuple[tuple[str, str, int, int], ...]
 """For each file: its name, the path it resolves to, time and size; zeros if it does not exist."""
 
+_NOT_THERE = ("", 0, 0)
 _FILES = (
     "certificate",
     "key",
@@ -54,9 +55,10 @@ class Watch:
             self._changed(self._read)
 
     def _read(self) -> None:
-        """New settings may name other files; what has changed while they were read is a change."""
+        """New settings may name other files, which are read once more: like what has changed or come while others were
+        read, they may be others by now."""
         known = {one[0]: one for one in self._in_force}
-        self._in_force = tuple(known.get(file) or _seen(file) for file in self._files())
+        self._in_force = tuple(known.get(file, (file, *_NOT_THERE)) for file in self._files())
 
 
 def look(files: list[str]) -> Seen:
@@ -68,7 +70,7 @@ def _seen(file: str) -> tuple[str, str, int, int]:
     try:
         found = Path(file).stat()
     except OSError:
-        return file, "", 0, 0
+        return file, *_NOT_THERE
     return file, os.path.realpath(file), found.st_mtime_ns, found.st_size
 
 

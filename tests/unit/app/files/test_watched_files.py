@@ -81,6 +81,21 @@ def test_what_changes_while_files_are_read_is_a_change(tmp_path: Path) -> None:
     assert watched.calls == 2
 
 
+def test_a_file_that_comes_while_others_are_read_is_a_change(tmp_path: Path) -> None:
+    """It may not have been read."""
+    (tmp_path / "a.yaml").write_text("a")
+    watched = Watched(tmp_path)
+    watched.during = lambda: (tmp_path / "b.yaml").write_text("b") and None
+    (tmp_path / "a.yaml").write_text("other")
+    for _ in range(2):
+        watched.watch.look()
+    assert watched.calls == 1
+    watched.during = lambda: None
+    for _ in range(4):
+        watched.watch.look()
+    assert watched.calls == 2
+
+
 def test_what_is_still_being_written_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text("a")
