@@ -78,9 +78,17 @@ class ChangeHistory:
     def add(self, change: Change) -> None:
         """Keep a change; the oldest beyond twenty goes."""
         self._directory.mkdir(mode=0o700, exist_ok=True)
-        written(self._directory / f"{change.number:08}.json", json.dumps(asdict(change)))
+        written(self._file(change), json.dumps(asdict(change)))
         for path in sorted(self._directory.glob("*.json"), reverse=True)[KEPT:]:
             path.unlink(missing_ok=True)
+
+    def forget(self, change: Change) -> None:
+        """It has never been in force."""
+        with suppress(OSError):
+            self._file(change).unlink()
+
+    def _file(self, change: Change) -> Path:
+        return self._directory / f"{change.number:08}.json"
 
 
 def written(path: Path, text: str) -> None:
@@ -102,11 +110,14 @@ def write(settings: Settings, history: ChangeHistory, file: str, text: str, who:
     try:
         history.add(change)
     except OSError:
-        take_back(change)
+        take_back(history, change)
         raise
     return change
 
 
-def take_back(change: Change) -> None:
-    """The file as it was."""
-    written(Path(change.file), change.before)
+def take_back(history: ChangeHistory, change: Change) -> None:
+    """It is not put into force: the file as it was, unless somebody else has written it since."""
+    file = Path(change.file)
+    if file.read_text(encoding="utf-8") == change.after:
+        written(file, change.before)
+    history.forget(change)

@@ -105,7 +105,7 @@ class MappingViews:
 
             def in_force(change: Change, error: Exception | None) -> None:
                 if error is not None:
-                    reader.ask(lambda: take_back(change), lambda failed: over(failed or error))
+                    reader.ask(lambda: take_back(self._history, change), lambda failed: over(failed or error))
                 else:
                     self._parts.consumers.when_open(lambda: over((200, _shown(change))))
 
@@ -124,7 +124,7 @@ def _problem(error: Exception) -> Exception:
         findings = [finding(one) for one in error.findings]
         return Problem(422, "Not changed", "the old rules stay in force", findings=findings)
     if isinstance(error, OSError):
-        why = f"{error.filename}: {error.strerror}: change it where it comes from, and reload"
+        why = f"{error.filename or 'the file'}: {error.strerror}: change it where it comes from, and reload"
         return Problem(409, "Cannot be written", why)
     return error
 

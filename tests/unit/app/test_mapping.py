@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from queue import Queue
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.app.api.mapping import MappingViews
+from gateway.app.api.mapping import MappingViews, _problem
 from gateway.app.files.reader import Reader
 from gateway.config.load import load_settings
 from gateway.errors import ConfigurationError, Finding
@@ -76,6 +77,11 @@ def test_what_cannot_be_put_into_force_is_taken_back(rig: Rig) -> None:
     (problem,) = rig.answers
     assert problem.status == 422
     assert problem.body["findings"][0]["what"] == "is wrong"
+
+
+def test_a_disk_that_names_no_file_is_told_of_without_one() -> None:
+    told: Any = _problem(OSError(errno.ENOSPC, "No space left on device"))
+    assert told.body["detail"].startswith("the file: No space left")
 
 
 def test_what_does_not_pass_is_not_reloaded(rig: Rig) -> None:

@@ -30,9 +30,19 @@ def test_a_change_is_written_kept_and_taken_back(settings: Settings, tmp_path: P
     (change,) = history.all()
     assert change == made
     assert (change.who, change.what, change.before, change.after) == ("anna", "to B", RULES, OTHER)
-    take_back(change)
+    take_back(history, change)
     assert file.read_text() == RULES
     assert file.stat().st_mode & 0o777 == 0o640
+    assert history.all() == [], "it has never been in force"
+
+
+def test_what_somebody_else_has_written_since_is_not_taken_back(settings: Settings, tmp_path: Path) -> None:
+    file, history = tmp_path / "rules.yaml", ChangeHistory(tmp_path)
+    change = write(settings, history, str(file), OTHER, "anna", "to B")
+    file.write_text(OTHER.replace("one", "edited"))
+    take_back(history, change)
+    assert "edited" in file.read_text()
+    assert history.all() == []
 
 
 def test_what_does_not_pass_changes_nothing(settings: Settings, tmp_path: Path) -> None:
