@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from gateway.app.files.reader import Reader
 from gateway.app.mapping_changes import Change, ChangeHistory, check, take_back, texts_of, write
 from gateway.app.parts import Parts
 from gateway.errors import ConfigurationError, Finding
@@ -33,6 +34,12 @@ def finding(one: Finding) -> dict[str, object]:
     return {"file": one.file, "line": one.line, "column": one.column, "what": one.what, "fix": one.fix}
 
 
+def check_reader(reader: Reader) -> None:
+    """Problem where so much is asked of it that this has to wait for who asks next."""
+    if reader.is_busy:
+        raise Problem(503, "Not now", "others have their mappings looked at: try again in some seconds")
+
+
 class MappingViews:
     """The files of the mapping and their last changes."""
 
@@ -48,6 +55,7 @@ class MappingViews:
         return 200, self._read(lambda: (200, self._shown()))
 
     def _read(self, question: Callable[[], tuple[int, object]]) -> Later:
+        check_reader(self._parts.reader)
         return Later(lambda answered: self._parts.reader.ask(question, answered))
 
     def _shown(self) -> object:

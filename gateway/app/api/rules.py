@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gateway.app.api.mapping import check_reader
 from gateway.app.mapping_changes import table_with
 from gateway.app.parts import Parts
 from gateway.bridge.explain import Would, explain
@@ -37,6 +38,7 @@ def rule_endpoints(parts: Parts) -> list[Endpoint]:
     def tried(call: Call) -> tuple[int, object]:
         if not call.body.get("mapping"):
             return _tried(parts, call.body, parts.table)
+        check_reader(parts.reader)
         settings, file, text = parts.settings, str(call.body.get("file", "")), str(call.body["mapping"])
 
         def begin(answered: Answered) -> None:

@@ -10,6 +10,8 @@ from typing import TypeVar
 from gateway.access.waiting_threads import WaitingThreads
 
 T = TypeVar("T")
+MOST_WAITING = 4
+"""Questions of the page, of which each may take a second: a reload waits for no more, whoever asks."""
 
 
 class Reader:
@@ -20,12 +22,20 @@ class Reader:
         self._soon = soon
         self._threads = WaitingThreads(1, "reader")
         self._closed = False
+        self._waiting = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether those who can ask again later should."""
+        return self._waiting >= MOST_WAITING
 
     def ask(self, question: Callable[[], T], told: Callable[[T | Exception], None]) -> None:
         """`told` gets the answer, or what was raised."""
+        self._waiting += 1
         self._threads.submit(lambda: self._soon(partial(self._tell, told, _answer(question))))
 
     def _tell(self, told: Callable[[T | Exception], None], answer: T | Exception) -> None:
+        self._waiting -= 1
         if not self._closed:
             told(answer)
 

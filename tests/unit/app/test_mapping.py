@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from gateway.app.api.mapping import MappingViews, _problem
-from gateway.app.files.reader import Reader
+from gateway.app.files.reader import MOST_WAITING, Reader
 from gateway.config.load import load_settings
 from gateway.errors import ConfigurationError, Finding
 from gateway.net.calls import Call, Later, Problem
-from gateway.ports.people import ADMINISTRATOR
+from gateway.ports.people import ADMINISTRATOR, VIEWER
 
 RULES = "version: 1\nto_mq:\n  - {name: one, topic: a/#, queue: A}\n"
 OTHER = RULES.replace("queue: A", "queue: B")
@@ -82,6 +82,22 @@ def test_what_cannot_be_put_into_force_is_taken_back(rig: Rig) -> None:
 def test_a_disk_that_names_no_file_is_told_of_without_one() -> None:
     told: Any = _problem(OSError(errno.ENOSPC, "No space left on device"))
     assert told.body["detail"].startswith("the file: No space left")
+
+
+def test_a_reload_waits_for_few_who_only_look(rig: Rig) -> None:
+    """Five hundred connections of a viewer kept it waiting for minutes."""
+    look = Call({}, {}, {"file": str(rig.file), "text": OTHER}, VIEWER)
+    for _ in range(MOST_WAITING):
+        rig.views.check(look)[1].begin(rig.answers.append)  # type: ignore[attr-defined]
+    for view in (rig.views.check, rig.views.show):
+        with pytest.raises(Problem, match="try again"):
+            view(look)
+    rig.change(OTHER)
+    for _ in range(MOST_WAITING + 1):
+        rig.told()
+    assert [one[0] for one in rig.answers] == [200] * MOST_WAITING
+    assert len(rig.reloads) == 1
+    rig.views.check(look)
 
 
 def test_what_does_not_pass_is_not_reloaded(rig: Rig) -> None:
