@@ -66,6 +66,8 @@ class Core:
         self.changed: dict[LocalQueue, set[bytes] | None] = {}
         """Queues whose waiting gets are tried next; with the CorrelIds of what has come, if it is nothing else."""
         self._saved: StoreUnit | None = None
+        self._before: list[tuple[Definition, Definition | None]] = []
+        """What has been installed and is saved with other definitions; what was there before each."""
         self._round: Round | None = None
         self._next_round: Round | None = None
         """One in which nothing was committed: it is used again."""
@@ -135,6 +137,8 @@ class Core:
 
     def install(self, definition: Definition) -> None:
         """Put a definition into effect."""
+        if self._saved is not None:
+            self._before.append((definition, self.catalogue.get(definition.kind, definition.name)))
         self.catalogue.add(definition)
         if definition.kind == "QLOCAL":
             queue = self.queues.get(definition.name)
@@ -172,14 +176,28 @@ class Core:
 
     @contextmanager
     def saved_together(self) -> Iterator[None]:
-        """Save every definition of the block in one frame."""
+        """Save every definition of the block in one frame. MQError: they cannot be, and none of them is in effect."""
+        if self._saved is not None:
+            yield
+            return
         saved = self._saved = StoreUnit()
         try:
             yield
         finally:
-            self._saved = None
-            if saved:
-                self.commit(saved)
+            self._saved, before, self._before = None, self._before, []
+            try:
+                if saved:
+                    self.commit(saved)
+            except MQError:
+                self._put_back(before)
+                raise
+
+    def _put_back(self, before: list[tuple[Definition, Definition | None]]) -> None:
+        for definition, replaced in reversed(before):
+            if replaced is None:
+                self.uninstall(definition)
+            else:
+                self.install(replaced)
 
     def attribute(self, keyword: str) -> int:
         """A number of the queue manager's own attributes."""

@@ -49,6 +49,9 @@ VERBS_ELSEWHERE = frozenset({
     "SUSPEND",
 })  # fmt: skip
 
+_DEFINES_QUEUE = re.compile(r"(?i)DEF(INE)?\s+(QL|QLOCAL|QA|QALIAS|QR|QREMOTE|QM|QMODEL)\b")
+MOST_TOGETHER = 50
+"""So many queues are defined in one frame: what a turn has time for."""
 MONITORED = frozenset({"LGETDATE", "LGETTIME", "LPUTDATE", "LPUTTIME", "MONQ", "MSGAGE", "QTIME"})
 """What `MONITOR` stands for in DISPLAY QSTATUS."""
 _DONE = {
@@ -133,6 +136,18 @@ class MqscReport:
             else:
                 self.lines.append(line)
 
+    def continued(self) -> MqscReport:
+        """A report of what comes next, numbered as it will be here."""
+        return MqscReport(read=self.read, most=self.most, characters=self.characters, left_out=self.left_out)
+
+    def take(self, more: MqscReport) -> None:
+        """Add such a report."""
+        self.lines += more.lines
+        self.problems += more.problems
+        self.syntax_errors += more.syntax_errors
+        self.failed += more.failed
+        self.read, self.characters, self.left_out = more.read, more.characters, more.left_out
+
     @property
     def ok(self) -> bool:
         """Whether every command was carried out."""
@@ -182,14 +197,38 @@ class Mqsc:
         return report
 
     def steps(self, text: str, report: MqscReport) -> Iterator[None]:
-        """The same with a command, or a line that one displays, at each step."""
+        """The same with a command, a line that one displays, or some definitions of queues, at each step."""
+        together: list[tuple[int, str]] = []
         for found in by_line(text):
-            if found is not None:
+            if found is not None and _DEFINES_QUEUE.match(found[1]):
+                together.append(found)
+            elif found is not None:
+                yield from self._together(together, report)
                 yield from self._step(*found, report)
+            if len(together) == MOST_TOGETHER:
+                yield from self._together(together, report)
             yield
+        yield from self._together(together, report)
         if report.left_out:
             text = f"{report.left_out} more lines are left out: an answer has at most {report.most} characters."
             report.lines.append(text)
+
+    def _together(self, commands: list[tuple[int, str]], report: MqscReport) -> Iterator[None]:
+        """Define queues in one frame, before anybody else has a turn. If it cannot be written, each command is carried
+        out, and refused, for itself."""
+        trial = report.continued()
+        try:
+            with self._core.saved_together():
+                for one in commands:
+                    for _ in self._step(*one, trial):
+                        pass
+        except MQError:
+            for one in commands:
+                yield from self._step(*one, report)
+        else:
+            report.take(trial)
+        commands.clear()
+        yield
 
     def _step(self, line: int, command_text: str, report: MqscReport) -> Iterator[None]:
         report.read += 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from embedded_rig import MqiRig, md, refused
 
-from gateway.errors import ConfigurationError
+from gateway.errors import ConfigurationError, StoreUnavailable
 from gateway.ports.mqi import ObjectDescriptor, PutOptions
-from gateway.queue_manager.commands.mqsc import MqscReport
+from gateway.queue_manager.commands.mqsc import MOST_TOGETHER, MqscReport
 from gateway.queue_manager.objects.catalogue import Catalogue, Definition, decode_definition, defaults
 
 
@@ -512,3 +512,62 @@ def test_topic_objects_and_subscriptions_are_not_all_looked_at_for_each_other(ri
         rig.connection.put1(ObjectDescriptor("", object_type=8, object_string="t/7/x"), md(), PutOptions(4), b"x")
     run(rig, "ALTER TOPIC(T7) PUB(ENABLED)")
     rig.connection.put1(ObjectDescriptor("", object_type=8, object_string="t/7/x"), md(), PutOptions(4), b"x")
+
+
+QUEUES = "".join(f"DEFINE QLOCAL(Q{number})\n" for number in range(2 * MOST_TOGETHER))
+
+
+def test_queues_are_defined_some_in_a_frame(rig, monkeypatch):
+    commit, commits = rig.queue_manager.core.commit, []
+    monkeypatch.setattr(rig.queue_manager.core, "commit", lambda unit: commits.append(unit) or commit(unit))
+    text = QUEUES + "DEFINE QLOCAL(Q1)\nDEFINE QLOCAL(A) NONE\nDEFINE QALIAS(B) TARGET(Q1)\nDISPLAY QALIAS(B) TARGET\n"
+    lines, report = run(rig, text)
+    assert len(commits) == 3
+    assert lines[len(commits[0].state) * 2 :] == [
+        "AMQ8150E: IBM MQ object already exists: Q1.",
+        "AMQ8405I: Syntax error detected at or near end of command segment below:-",
+        "DEFINE QLOCAL(A) NONE",
+        "(NONE is no attribute of QLOCAL)",
+        "AMQ8006I: IBM MQ queue created.",
+        "AMQ8409I: Display Queue details.",
+        "   QUEUE(B)                                TYPE(QALIAS)",
+        "   TARGET(Q1)",
+    ]
+    assert [line.split(" :")[0].strip() for line in report.lines if " : " in line] == [
+        str(number) for number in range(1, 2 * MOST_TOGETHER + 5)
+    ]
+    assert (report.read, report.failed, report.syntax_errors) == (2 * MOST_TOGETHER + 4, 1, 1)
+
+
+def test_queues_that_cannot_be_saved_are_as_they_were_and_each_is_told_why(rig, monkeypatch):
+    core, written = rig.queue_manager.core, []
+    run(rig, "DEFINE QLOCAL(Q1) MAXDEPTH(7)\nDEFINE QLOCAL(Q2) MAXDEPTH(8)")
+    rig.put("Q1", b"kept")
+
+    def full(frame):
+        written.append(frame)
+        if len(frame.state) > 1 or any(key.endswith(b"Q2") for key in frame.state):
+            raise StoreUnavailable("no space left on device")
+
+    monkeypatch.setattr(core.store, "write", full)
+    lines, report = run(rig, "".join(f"DEFINE QLOCAL(Q{number}) REPLACE MAXDEPTH(9)\n" for number in range(4)))
+    monkeypatch.undo()
+    assert [len(frame.state) for frame in written] == [4, 4, 1, 1, 1, 1, 1], "what cannot be written is tried once more"
+    assert [line.partition(":")[0] for line in lines] == ["AMQ8006I", "AMQ8006I", "AMQ8101S", "AMQ8006I"]
+    assert "no space left on device" in lines[2]
+    assert (report.read, report.failed) == (4, 1)
+    shown = " ".join(run(rig, "DISPLAY QLOCAL(Q*) MAXDEPTH CURDEPTH")[0])
+    assert [shown.count(text) for text in ("MAXDEPTH(9)", "MAXDEPTH(8)", "CURDEPTH(1)")] == [3, 1, 1]
+
+
+def test_new_queues_that_cannot_be_saved_are_not_there(rig, monkeypatch):
+    def full(_frame):
+        raise StoreUnavailable("no space left on device")
+
+    monkeypatch.setattr(rig.queue_manager.core.store, "write", full)
+    _, report = run(rig, QUEUES)
+    monkeypatch.undo()
+    assert report.failed == 2 * MOST_TOGETHER
+    assert run(rig, "DISPLAY QLOCAL(Q*)")[0] == ["AMQ8147E: IBM MQ object Q* not found."]
+    assert not [name for name in rig.queue_manager.core.queues if name.startswith("Q")]
+    assert run(rig, QUEUES)[1].ok
